@@ -1,0 +1,6 @@
+//! MQTT 3.1.1 and 5.0: bytes to packets and back.
+//!
+//! One packet model serves both versions; 3.1.1 is the case of empty properties. Knows the wire
+//! format and what a packet may contain; knows no session, no topic tree and no policy.
+
+pub mod packet;

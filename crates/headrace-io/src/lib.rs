@@ -1,0 +1,1 @@
+//! Performs disk effects; decides nothing.

@@ -1,0 +1,6 @@
+//! Placeholder.
+use pyo3::prelude::*;
+
+pub fn register(_module: &Bound<'_, PyModule>) -> PyResult<()> {
+    Ok(())
+}

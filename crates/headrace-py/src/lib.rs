@@ -1,0 +1,17 @@
+//! Python bindings: conversions only. One file per machine; `errors` maps Rust errors once.
+use pyo3::prelude::*;
+
+mod errors;
+mod records;
+mod store;
+mod switchboard;
+
+/// The compiled part of headrace; `headrace.native` re-exports it with types.
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    errors::register(module)?;
+    records::register(module)?;
+    store::register(module)?;
+    switchboard::register(module)
+}

@@ -1,0 +1,331 @@
+"""Types of the compiled module. `make test` compares this file with the module (stubtest).
+
+Times are `mono_ms` (milliseconds on a monotonic clock) and `wall_ms` (milliseconds since
+1970-01-01T00:00:00Z), always passed in: nothing native reads a clock.
+"""
+
+from typing import Final, final
+
+__version__: Final[str]
+
+# --- errors (crates/headrace-py/src/errors.rs; Python classes in headrace.errors) -------------
+
+class NativeError(Exception):
+    """Base of what the compiled module raises."""
+
+class CorruptRecordError(NativeError):
+    """A record batch failed its CRC or its layout (Kafka error 2)."""
+
+class UnsupportedRecordError(NativeError):
+    """A record batch has a magic other than 2, or an unknown codec (Kafka error 76)."""
+
+class StorageError(NativeError):
+    """The disk refused; the node writes no more. `args[0]` names the file and the remedy."""
+
+class StorageCorruptError(StorageError):
+    """Damage below the durable point: file, position and remedy are in the message."""
+
+class OutOfOrderSequenceError(NativeError):
+    """An idempotent producer skipped a sequence (Kafka error 45)."""
+
+class StaleProducerEpochError(NativeError):
+    """A newer epoch of this producer id has written (Kafka error 47)."""
+
+# --- record batches (headrace-core::record) --------------------------------------------------
+
+@final
+class BatchSummary:
+    """What a run of validated record batches holds."""
+
+    @property
+    def records(self) -> int: ...
+    @property
+    def batches(self) -> int: ...
+    @property
+    def max_timestamp(self) -> int: ...
+
+def validate_batches(data: bytes) -> BatchSummary:
+    """Checks length, magic 2, CRC-32C and record count of each batch in `data`.
+
+    Raises:
+        CorruptRecordError: a CRC, a length or a count is wrong.
+        UnsupportedRecordError: magic is not 2.
+    """
+
+def build_batch(
+    records: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]],
+    codec: str = "none",
+) -> bytes:
+    """One record batch v2 (base offset 0) of `(key, value, headers, timestamp ms)` records.
+
+    For control paths, tests and tools; the hot path builds batches in the switchboard.
+    `codec` is one of none, gzip, snappy, lz4, zstd.
+    """
+
+@final
+class RecordColumns:
+    """Decoded records as Arrow buffers, ready for `pyarrow.Array.from_buffers`.
+
+    Binary columns are `(validity bitmap | None, int32 offsets, data)`; a null value has a clear
+    bit. `headers` is a list column: `header_lists` are its int32 offsets into the flattened
+    `header_keys` (utf8) and `header_values` (binary).
+    """
+
+    @property
+    def records(self) -> int: ...
+    @property
+    def next_offset(self) -> int:
+        """Offset after the last whole batch read, control and filtered records included."""
+    @property
+    def offsets(self) -> bytes:
+        """int64 little-endian, one per record."""
+    @property
+    def timestamps_us(self) -> bytes:
+        """int64 little-endian microseconds since the epoch, one per record."""
+    @property
+    def keys(self) -> tuple[bytes | None, bytes, bytes]: ...
+    @property
+    def values(self) -> tuple[bytes | None, bytes, bytes]: ...
+    @property
+    def header_lists(self) -> bytes: ...
+    @property
+    def header_keys(self) -> tuple[bytes | None, bytes, bytes]: ...
+    @property
+    def header_values(self) -> tuple[bytes | None, bytes, bytes]: ...
+
+def decode_records(data: bytes, start: int, end: int, max_records: int) -> RecordColumns:
+    """Decodes whole batches of `data`; keeps offsets in `[start, end)`, at most `max_records`
+    (at least one whole batch is decoded). A cut-off batch at the end is ignored, control
+    batches give no records. Every codec is read.
+
+    Raises:
+        CorruptRecordError: a CRC or a layout is wrong; the message names the base offset.
+        UnsupportedRecordError: magic is not 2 or the codec is unknown.
+    """
+
+def murmur2(key: bytes) -> int:
+    """Kafka's murmur2 of `key` as an unsigned 32-bit integer; Kafka's default partitioner
+    takes `(murmur2(key) & 0x7FFFFFFF) % partitions`."""
+
+# --- the store (headrace-core::log, performed by headrace-io) ----------------------------------
+
+@final
+class Appended:
+    """Where a queued append will stand. Nothing is durable yet; the ticket says when."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def duplicate(self) -> bool:
+        """True for an exact repeat of an idempotent producer's batch: `base_offset` is the
+        first copy's. The ticket still completes, no sooner than that copy is durable."""
+
+@final
+class Completion:
+    """The end of one append."""
+
+    @property
+    def ticket(self) -> int: ...
+    @property
+    def log(self) -> int: ...
+    @property
+    def error(self) -> str | None:
+        """None: the batch is durable. Else why it is not, and never will be."""
+
+@final
+class Recovery:
+    """What opening a data folder found and mended."""
+
+    @property
+    def clean(self) -> bool:
+        """True after an orderly close: nothing had to be replayed."""
+    @property
+    def logs(self) -> int: ...
+    @property
+    def replayed_batches(self) -> int:
+        """Batches rewritten into segments from the journal."""
+    @property
+    def truncated_bytes(self) -> int:
+        """Bytes of torn, never acknowledged tails that were cut."""
+
+@final
+class Store:
+    """The node's journal and segments, and the native thread that writes them.
+
+    One store per data folder; a lock file holds a second process off.
+    """
+
+    @staticmethod
+    def open(
+        path: str,
+        *,
+        journal_bytes: int = 67108864,
+        segment_bytes: int = 1073741824,
+        index_interval_bytes: int = 4096,
+        direct_write_bytes: int = 262144,
+    ) -> Store:
+        """Locks the folder, recovers, starts the flusher thread.
+
+        Raises:
+            StorageError: the folder cannot be used, or another node holds it (its pid is named).
+            StorageCorruptError: damage below the durable point.
+        """
+    @property
+    def recovery(self) -> Recovery: ...
+    def notify_fd(self) -> int:
+        """An eventfd that is readable while `poll` has something; owned by the store."""
+    def open_log(self, stream: str, partition: int, incarnation: int, wall_ms: int) -> int:
+        """The log's handle; creates its folder where needed. `incarnation` differs between a
+        stream and a later one of the same name, so that a journal never revives a deleted one.
+        """
+    def delete_stream(self, stream: str) -> None:
+        """Removes the stream's folder and forgets its logs (journalled; survives a crash)."""
+    def append(self, log: int, batches: bytes, ticket: int, wall_ms: int) -> Appended:
+        """Stamps offsets and the epoch into validated batches and queues them; every queued
+        append of all logs goes into the next commit round, one fdatasync for all.
+
+        Raises:
+            StorageError: the store has failed or is closed.
+            OutOfOrderSequenceError, StaleProducerEpochError: idempotent producers.
+        """
+    def submit(self) -> None:
+        """Hands what is queued to the flusher thread; it starts as soon as the last round ends."""
+    def poll(self) -> list[Completion]:
+        """Appends that ended since the last call, in ticket order per log. Never blocks."""
+    def read(self, log: int, offset: int, max_bytes: int) -> bytes:
+        """Whole committed batches from the one that holds `offset`; at least one where there
+        is one, else empty. Releases the GIL while it reads.
+
+        Raises:
+            ValueError: `offset` is outside `[log start, high watermark]`.
+            StorageError: the file cannot be read.
+        """
+    def bounds(self, log: int) -> tuple[int, int]:
+        """`(log start offset, high watermark)`; the watermark is the offset after the last
+        durable record."""
+    def size_bytes(self, log: int) -> int: ...
+    def offset_for_time(self, log: int, timestamp_ms: int) -> tuple[int, int] | None:
+        """`(offset, timestamp)` of the first record whose timestamp is at or after
+        `timestamp_ms`, or None."""
+    def last_sources(self, log: int) -> list[tuple[str, int, int]]:
+        """`(source, epoch, sequence)`: the last of each MQTT source in this log, rebuilt when
+        the store opened (headers `source`, `epoch`, `sequence` of its records)."""
+    def save_sources(self, log: int, sources: list[tuple[str, int, int]]) -> None:
+        """Keeps the sources for the next open; called before `close`, so that a clean start
+        scans nothing."""
+    def failed(self) -> str | None:
+        """Why the store writes no more, or None."""
+    def statistics(self) -> dict[str, float]:
+        """Counters: rounds, journal_bytes, appended_bytes, commit_seconds_sum, and so on."""
+    def close(self) -> None:
+        """Flushes, syncs segments, marks the folder clean, ends the thread, frees the lock."""
+
+# --- the data plane of MQTT (headrace-core::switchboard) ---------------------------------------
+
+@final
+class ConnectRequest:
+    """A client asks to connect; its further input waits until `Switchboard.decided`."""
+
+    @property
+    def request(self) -> int: ...
+    @property
+    def connection(self) -> int: ...
+    @property
+    def client_id(self) -> str: ...
+    @property
+    def username(self) -> str | None: ...
+    @property
+    def password(self) -> bytes | None: ...
+    @property
+    def protocol_level(self) -> int:
+        """4 is 3.1.1 (MQTT 3.1 is served as 3.1.1), 5 is 5.0."""
+
+@final
+class Effects:
+    """What the shell must do, in this order: appends, writes, reads, decisions, closes."""
+
+    @property
+    def appends(self) -> list[tuple[int, int, bytes, int]]:
+        """`(stream, partition, record batch, ticket)`, one per partition."""
+    @property
+    def writes(self) -> list[tuple[int, bytes]]:
+        """`(connection, bytes)`, one per connection."""
+    @property
+    def reads(self) -> list[tuple[int, bool]]:
+        """`(connection, True to read on | False to pause)`."""
+    @property
+    def decisions(self) -> list[ConnectRequest]: ...
+    @property
+    def closes(self) -> list[tuple[int, str]]:
+        """`(connection, reason)`, after that connection's writes; the reason is a metric label."""
+    @property
+    def wake_at(self) -> int | None:
+        """`mono_ms` at which `tick` is due, or None."""
+
+@final
+class Switchboard:
+    """The MQTT data plane of one event loop; not thread-safe by design.
+
+    Raises ValueError for a connection, stream or request that it does not know.
+    """
+
+    def __init__(
+        self,
+        hash_key: tuple[int, int],
+        *,
+        packet_bytes_max: int = 1114112,
+        receive_max: int = 1024,
+        outbound_bytes_max: int = 16777216,
+        stall_ms_max: int = 100,
+        undurable_bytes_max: int = 67108864,
+        keep_alive_s_max: int = 65535,
+        connect_timeout_ms: int = 10000,
+    ) -> None: ...
+    def bind(
+        self, stream: int, partitions: int, filters: list[str], key: str
+    ) -> None:
+        """Stores publishes that match a filter in `stream`. `key`: topic, level:N (1-based) or
+        property:NAME. Replaces an earlier binding of the stream.
+
+        Raises:
+            ValueError: a filter or the key is malformed; the message says how.
+        """
+    def unbind(self, stream: int) -> None: ...
+    def load_sources(
+        self, stream: int, partition: int, sources: list[tuple[str, int, int]]
+    ) -> None: ...
+    def sources(self, stream: int, partition: int) -> list[tuple[str, int, int]]: ...
+    def opened(self, connection: int, mono_ms: int, wall_ms: int) -> None: ...
+    def closed(self, connection: int, mono_ms: int, wall_ms: int) -> None:
+        """The socket is gone; a will is due unless DISCONNECT came first."""
+    def receive(self, connection: int, data: bytes, mono_ms: int, wall_ms: int) -> None: ...
+    def writable(self, connection: int, credit_bytes: int) -> None:
+        """At most this much may be written to the connection per `collect`; 0 stops it. A new
+        connection has no credit."""
+    def decided(
+        self, request: int, reason_code: int, mono_ms: int, wall_ms: int
+    ) -> None:
+        """0 accepts; any other MQTT 5 CONNACK reason code refuses (mapped for 3.1.1). A request
+        of a connection that has gone is ignored."""
+    def durable(self, ticket: int, error: bool, mono_ms: int, wall_ms: int) -> None:
+        """The append of `ticket` ended: acknowledge, deliver what waited for it."""
+    def publish(
+        self, topic: str, payload: bytes, qos: int, properties: list[tuple[str, str]],
+        request: int, mono_ms: int, wall_ms: int,
+    ) -> None:
+        """A publish from another door; `request` comes back from `published` once it is as
+        durable as its streams ask.
+
+        Raises:
+            ValueError: the topic is no topic name.
+        """
+    def published(self) -> list[tuple[int, bool, int]]:
+        """`(request, durable, matched streams)` of other doors' publishes that ended; `durable`
+        is False where a stream could not store it."""
+    def disconnect_all(self, reason_code: int, mono_ms: int, wall_ms: int) -> None:
+        """DISCONNECT (5.0) to every client and close; the shell then collects and drains."""
+    def tick(self, mono_ms: int, wall_ms: int) -> None: ...
+    def collect(self, mono_ms: int, wall_ms: int) -> Effects | None:
+        """Everything due since the last call, or None. Called once per loop iteration."""
+    def statistics(self) -> dict[str, int]:
+        """Counters and gauges, flat; a name may carry one label as `name{reason="x"}`."""
