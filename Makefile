@@ -1,0 +1,53 @@
+# `make run` and `make test` need nothing but this file's tools/setup; see README.md.
+.DEFAULT_GOAL := help
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.PHONY: help run test quick soak bench docs clean lint rust python setup-run setup-test
+
+# Everything below runs with the environment that tools/setup prepared.
+ENV := source .venv/env;
+
+help: ## What there is
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: setup-run ## Set up what is missing, then run the demo: GPU telemetry from MQTT to Spark tables
+	@$(ENV) headrace demo $(ARGS)
+
+test: setup-test lint rust python ## Set up what is missing, then every check and test (under 25 minutes on 2 cores)
+
+quick: setup-test lint ## The checks and tests that take under two minutes
+	@$(ENV) cargo test --quiet --workspace
+	@$(ENV) pytest -q -m "not spark and not soak and not slow"
+
+soak: setup-test ## The long runs: crash loops, 10,000 connections, kill -9 of the whole path
+	@$(ENV) pytest -m soak
+
+bench: setup-test ## Speed, as ratios against a baseline in the same run
+	@$(ENV) python benchmarks/run.py $(ARGS)
+
+docs: setup-test ## Generated references (docs/tables.md); `make test` fails where they are stale
+	@$(ENV) python -m headrace.pipeline.schemas docs/tables.md
+
+clean: ## Everything that make made, .venv included
+	rm -rf .venv target dist src/headrace/_native*.so
+
+setup-run:
+	@tools/setup run
+
+setup-test:
+	@tools/setup test
+
+lint:
+	@$(ENV) ruff check
+	@$(ENV) ruff format --check
+	@$(ENV) mypy
+	@$(ENV) lint-imports
+	@$(ENV) python -m mypy.stubtest headrace._native
+	@$(ENV) cargo fmt --all --check
+	@$(ENV) cargo clippy --quiet --workspace --all-targets -- -D warnings
+
+rust:
+	@$(ENV) cargo test --quiet --workspace
+
+python:
+	@$(ENV) pytest -m "not soak"
