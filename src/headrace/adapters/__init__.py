@@ -1,0 +1,1 @@
+"""The machine: files, sockets, clock, HTTP, metrics export. Performs, never decides."""

@@ -1,0 +1,147 @@
+"""The exception tree: what the world does to headrace, and what each door answers.
+
+```
+HeadraceError
+├── ConfigError                a setting is unknown or unusable; exit code 2
+├── StartError                 a node cannot start: port, folder, bind address
+├── DefinitionError            a stream.json is damaged or missing
+├── InvalidTopicError          HTTP 400                            an MQTT topic name is none
+├── CatalogError
+│   ├── InvalidStreamError     HTTP 400, Kafka 17, 37 or 40        name, partitions, filters, settings
+│   ├── UnknownStreamError     HTTP 404, Kafka 3
+│   ├── StreamExistsError      HTTP 409, Kafka 36
+│   └── StreamLimitError       HTTP 409, Kafka 44                  the node's bound is reached
+├── MessageTooLargeError       HTTP 413, Kafka 10                  larger than max.message.bytes
+├── UnavailableError           HTTP 503, Kafka 56, retry           starting, draining, disk failed
+└── NativeError                raised by the compiled module; its stub tells them apart
+    ├── CorruptRecordError             Kafka 2
+    ├── UnsupportedRecordError         Kafka 76
+    ├── OutOfOrderSequenceError        Kafka 45
+    ├── StaleProducerEpochError        Kafka 47
+    └── StorageError                   Kafka 56
+        └── StorageCorruptError
+```
+
+`NativeError` stands beside `HeadraceError`, not under it, as the compiled module defines it.
+Messages are one line: what, where, and what to do. Bugs are assertions, never one of these.
+"""
+
+from typing import ClassVar
+
+from headrace.native import (
+    CorruptRecordError,
+    NativeError,
+    OutOfOrderSequenceError,
+    StaleProducerEpochError,
+    StorageCorruptError,
+    StorageError,
+    UnsupportedRecordError,
+)
+
+__all__ = [
+    "CatalogError",
+    "ConfigError",
+    "CorruptRecordError",
+    "DefinitionError",
+    "HeadraceError",
+    "InvalidStreamError",
+    "InvalidTopicError",
+    "MessageTooLargeError",
+    "NativeError",
+    "OutOfOrderSequenceError",
+    "StaleProducerEpochError",
+    "StartError",
+    "StorageCorruptError",
+    "StorageError",
+    "StreamExistsError",
+    "StreamLimitError",
+    "UnavailableError",
+    "UnknownStreamError",
+    "UnsupportedRecordError",
+]
+
+
+class HeadraceError(Exception):
+    """Base of what headrace raises.
+
+    Attributes:
+        http_status: what the HTTP door answers.
+        kafka_code: what the Kafka door answers.
+        retriable: whether the same request may succeed later.
+    """
+
+    http_status: ClassVar[int] = 500
+    kafka_code: int = -1
+    retriable: ClassVar[bool] = False
+
+
+class ConfigError(HeadraceError):
+    """A setting is unknown, of the wrong type, or out of range; the message says where."""
+
+
+class StartError(HeadraceError):
+    """A node cannot start here and now: a port is in use, a bind is refused."""
+
+
+class DefinitionError(HeadraceError):
+    """A `stream.json` is damaged, or a stream's data has none."""
+
+
+class InvalidTopicError(HeadraceError):
+    """An MQTT topic name is empty, too long, or holds a wildcard or NUL."""
+
+    http_status = 400
+
+
+class CatalogError(HeadraceError):
+    """A change of the streams is refused."""
+
+
+class InvalidStreamError(CatalogError):
+    """A part of a stream's definition is unusable.
+
+    `kafka_code` tells which: 17 name, 37 partitions, 40 filters, key or settings.
+    """
+
+    http_status = 400
+
+    def __init__(self, message: str, kafka_code: int = 40) -> None:
+        super().__init__(message)
+        self.kafka_code = kafka_code
+
+
+class UnknownStreamError(CatalogError):
+    """There is no stream of this name."""
+
+    http_status = 404
+    kafka_code = 3
+    retriable = True
+
+
+class StreamExistsError(CatalogError):
+    """There is a stream of this name."""
+
+    http_status = 409
+    kafka_code = 36
+
+
+class StreamLimitError(CatalogError):
+    """The node holds as many streams or partitions as its limits allow."""
+
+    http_status = 409
+    kafka_code = 44
+
+
+class MessageTooLargeError(HeadraceError):
+    """A batch is larger than its stream's `max.message.bytes`."""
+
+    http_status = 413
+    kafka_code = 10
+
+
+class UnavailableError(HeadraceError):
+    """The node does not serve now: it starts, drains, or its disk failed."""
+
+    http_status = 503
+    kafka_code = 56
+    retriable = True

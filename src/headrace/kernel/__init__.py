@@ -1,0 +1,1 @@
+"""What decides: pure machines without I/O, clock, thread or randomness."""

@@ -1,0 +1,138 @@
+"""Every bound of the Python side, with its reason and its source.
+
+Owns numbers. Where a bound is a setting, the number here is its default and the setting's range
+stands beside it in `headrace.config`. Names carry kind, unit and bound. Relations between bounds
+are asserted at the end, so that a careless change stops the import and not a running node.
+"""
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+GIB: Final = 1024 * MIB
+
+# --- streams ------------------------------------------------------------------------------------
+
+STREAM_NAME_LENGTH_MAX: Final = 249
+"""Kafka's limit: a partition folder `name-N` had to fit 255 bytes (`Topic.MAX_NAME_LENGTH`)."""
+
+STREAM_PARTITIONS_MAX: Final = 1024
+"""Partitions of one stream. Each holds open files and index memory; no stream that one node
+serves gains from more."""
+
+STREAM_FILTERS_MAX: Final = 256
+"""Topic filters of one stream; each is an entry of the matcher that every publish walks."""
+
+STREAMS_MAX: Final = 1000
+"""Streams of one node (setting `limits.streams`): clients may create streams, so it is bounded."""
+
+PARTITIONS_MAX: Final = 2000
+"""Partitions of one node (setting `limits.partitions`): with `PARTITION_DESCRIPTORS` each they
+stay within half of the usual hard limit of 20,000 descriptors."""
+
+MESSAGE_BYTES_MAX: Final = 1_048_588
+"""Default of `max.message.bytes`: Kafka's own, 1 MiB and one batch-v0 header
+(`LogConfig.DEFAULT_MAX_MESSAGE_BYTES`)."""
+
+MESSAGE_BYTES_CEILING: Final = 64 * MIB
+"""Largest `max.message.bytes`: a batch is one allocation and one journal entry or note."""
+
+# --- MQTT ---------------------------------------------------------------------------------------
+
+PACKET_BYTES_MAX: Final = MIB + 64 * KIB
+"""MQTT packet: a payload of 1 MiB with its topic and properties (EMQX and mosquitto 2.1 hold 1
+and 2 MB)."""
+
+PACKET_BYTES_CEILING: Final = 268_435_460
+"""MQTT 5.0 2.1.4: the largest remaining length and the five bytes before it."""
+
+RECEIVE_MAXIMUM: Final = 1024
+"""QoS 1 publishes that a client may have unacknowledged (3.2.2.3.3). A commit takes about 2 ms,
+so 1,024 let one publisher reach 500,000 a second."""
+
+KEEP_ALIVE_SECONDS_MAX: Final = 65_535
+"""Longest keep-alive of a client, the protocol's own (3.1.2.10)."""
+
+CONNECT_TIMEOUT_MS: Final = 10_000
+"""Time from accept to a whole CONNECT (3.1.4 asks for "a reasonable time")."""
+
+OUTBOUND_BYTES_MAX: Final = 16 * MIB
+"""Waiting for one connection; beyond it publishers are held, then messages are dropped."""
+
+STALL_MS_MAX: Final = 100
+"""How long a slow subscriber may hold publishers of QoS 0 before messages for it are dropped."""
+
+UNDURABLE_BYTES_MAX: Final = 64 * MIB
+"""Accepted by the data plane and not yet durable; beyond it publishers are read no further."""
+
+# --- sockets ------------------------------------------------------------------------------------
+
+CONNECTIONS_MAX: Final = 1_000_000
+"""Connections of the MQTT and Kafka doors together (setting `limits.connections`); what the
+descriptors leave is usually less and is printed at start."""
+
+LISTEN_BACKLOG: Final = 4096
+"""Accept queue. 100 entries turn a reconnect storm into SYN retries of a second each; the kernel
+caps it at `net.core.somaxconn`, whose default is 4,096."""
+
+WRITE_CREDIT_BYTES: Final = 256 * KIB
+"""Given to the transport for one connection in one loop iteration."""
+
+WRITE_HIGH_BYTES: Final = 256 * KIB
+"""Transport buffer at which a connection gets no more credit."""
+
+WRITE_LOW_BYTES: Final = 64 * KIB
+"""Transport buffer at which credit returns."""
+
+LINGER_SECONDS: Final = 5.0
+"""How long a closed connection may take to read its last bytes before it is reset."""
+
+DESCRIPTORS_RESERVED: Final = 256
+"""Files that are neither connections nor partitions: journal, lock, listeners, HTTP, libraries."""
+
+PARTITION_DESCRIPTORS: Final = 4
+"""Files that one partition holds open: segment, two indexes, and one being rolled."""
+
+# --- HTTP ---------------------------------------------------------------------------------------
+
+HTTP_BODY_BYTES_MAX: Final = 2 * MIB
+"""Request body: a publish of `PACKET_BYTES_MAX` in base64 with its JSON around it."""
+
+HTTP_CONNECTIONS_MAX: Final = 128
+"""Connections of the HTTP door; beyond it new ones are closed. Administration needs few, and
+they come out of `DESCRIPTORS_RESERVED`."""
+
+# --- log ----------------------------------------------------------------------------------------
+
+JOURNAL_BYTES: Final = 64 * MIB
+"""Journal of one node: half a second of appends at 128 MB/s before segments must be synced."""
+
+JOURNAL_BYTES_MIN: Final = MIB
+JOURNAL_BYTES_CEILING: Final = 16 * GIB
+
+SEGMENT_BYTES: Final = GIB
+"""Segment file, Kafka's default (`segment.bytes`)."""
+
+SEGMENT_BYTES_MIN: Final = 64 * KIB
+SEGMENT_BYTES_CEILING: Final = 2 * GIB - 1
+"""Index entries hold positions of 31 bits, as Kafka's do."""
+
+INDEX_INTERVAL_BYTES: Final = 4 * KIB
+"""Log bytes between index entries, Kafka's default (`index.interval.bytes`)."""
+
+DIRECT_WRITE_BYTES: Final = 256 * KIB
+"""Batch run that goes straight to its segment: beyond it, writing twice costs more than a second
+fdatasync."""
+
+# --- life ---------------------------------------------------------------------------------------
+
+DRAIN_SECONDS: Final = 10.0
+"""Orderly stop: what is in flight may take this long before connections are cut."""
+
+assert WRITE_LOW_BYTES < WRITE_HIGH_BYTES <= OUTBOUND_BYTES_MAX
+assert PACKET_BYTES_MAX > MIB, "a payload of 1 MiB must pass with its topic"
+assert PACKET_BYTES_MAX * 4 // 3 < HTTP_BODY_BYTES_MAX
+assert PACKET_BYTES_MAX < OUTBOUND_BYTES_MAX
+assert HTTP_CONNECTIONS_MAX < DESCRIPTORS_RESERVED
+assert STREAM_PARTITIONS_MAX <= PARTITIONS_MAX
+assert LINGER_SECONDS < DRAIN_SECONDS

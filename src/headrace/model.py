@@ -1,0 +1,86 @@
+"""Identifiers and records that several layers share.
+
+Owns names and shapes, no behaviour beyond reading and writing their own text. Everything here is
+immutable.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, NewType
+
+from headrace import limits
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+StreamId = NewType("StreamId", int)
+"""A stream in this process; drawn when it is created or loaded, never reused while it runs."""
+
+Ticket = NewType("Ticket", int)
+"""One append on its way to the disk: odd ones are the switchboard's, even ones are Python's."""
+
+MAX_MESSAGE_BYTES = "max.message.bytes"
+
+
+class Address(NamedTuple):
+    """Where a door listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Reads `HOST:PORT` or `[IPV6]:PORT`.
+
+        Raises:
+            ValueError: there is no host, or no port from 0 to 65535.
+        """
+        host, colon, port = text.rpartition(":")
+        bracketed = host.startswith("[") and host.endswith("]")
+        host = host[1:-1] if bracketed else host
+        if not colon or not host or (":" in host) != bracketed:
+            raise ValueError(f"must be HOST:PORT, such as 127.0.0.1:1883; got {text!r}")
+        if not (port.isascii() and port.isdigit() and int(port) <= 65_535):
+            raise ValueError(f"must end in a port from 0 to 65535; got {text!r}")
+        return cls(host, int(port))
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach it. Of names only `localhost` counts."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamDefinition:
+    """What a stream is, as its `stream.json` holds it.
+
+    Attributes:
+        name: 1 to 249 of `[a-zA-Z0-9._-]`.
+        id: the stream in this process.
+        incarnation: differs between this stream and a deleted one of the same name.
+        partitions: 1 or more; may grow, never shrink.
+        filters: MQTT topic filters whose publishes it stores.
+        key: record key of those: `topic`, `level:N` (1-based) or `property:NAME`.
+        settings: what was set by hand, under Kafka's names.
+    """
+
+    name: str
+    id: StreamId
+    incarnation: int
+    partitions: int
+    filters: tuple[str, ...] = ()
+    key: str = "topic"
+    settings: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def max_message_bytes(self) -> int:
+        """Largest record batch that a Kafka producer may append, in bytes."""
+        return self.settings.get(MAX_MESSAGE_BYTES, limits.MESSAGE_BYTES_MAX)

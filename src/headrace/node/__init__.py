@@ -1,0 +1,1 @@
+"""One broker: its lifetime, its partitions, its connections, and one ordered effect runner."""

@@ -1,0 +1,36 @@
+"""What a node needs from outside, as Protocols; no implementations.
+
+`adapters` and the compiled store satisfy them on a real machine, a simulation on a virtual one.
+"""
+
+from headrace.ports.administration import (
+    Administration,
+    NodeState,
+    PartitionReport,
+    Published,
+    StreamReport,
+    StreamRequest,
+)
+from headrace.ports.clock import Clock
+from headrace.ports.definitions import Definitions
+from headrace.ports.meter import Histogram, Sample
+from headrace.ports.store import Store
+from headrace.ports.transport import Door, Link, Listener, Receiver
+
+__all__ = [
+    "Administration",
+    "Clock",
+    "Definitions",
+    "Door",
+    "Histogram",
+    "Link",
+    "Listener",
+    "NodeState",
+    "PartitionReport",
+    "Published",
+    "Receiver",
+    "Sample",
+    "Store",
+    "StreamReport",
+    "StreamRequest",
+]

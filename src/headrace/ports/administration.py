@@ -1,0 +1,106 @@
+"""What the HTTP door may ask of a node."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from headrace.model import StreamDefinition
+from headrace.ports.meter import Histogram, Sample
+
+
+class NodeState(StrEnum):
+    """Life of a node; `ready` alone serves."""
+
+    STARTING = "starting"
+    READY = "ready"
+    FAILED = "failed"
+    DRAINING = "draining"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRequest:
+    """What a client asks of a stream; None leaves a part as it is, or at its default."""
+
+    partitions: int | None = None
+    filters: tuple[str, ...] | None = None
+    key: str | None = None
+    settings: dict[str, int | str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReport:
+    """One partition: records in `[start, end)`, bytes on disk."""
+
+    partition: int
+    start: int
+    end: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamReport:
+    """A stream and where each of its partitions stands."""
+
+    definition: StreamDefinition
+    partitions: tuple[PartitionReport, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A publish ended: `stored` streams hold it durably."""
+
+    stored: int
+
+
+class Administration(Protocol):
+    """A node, seen from its HTTP door. Calls that fail raise `headrace.errors`."""
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        ...
+
+    @property
+    def state(self) -> NodeState:
+        """Where in its life it is."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Why it is not ready; empty where it is."""
+        ...
+
+    def streams(self) -> list[StreamReport]:
+        """Every stream, by name."""
+        ...
+
+    def stream(self, name: str) -> StreamReport:
+        """One stream."""
+        ...
+
+    async def create_stream(self, name: str, request: StreamRequest) -> StreamDefinition:
+        """Creates a stream; on return it survives power loss and serves every door."""
+        ...
+
+    async def alter_stream(self, name: str, request: StreamRequest) -> StreamDefinition:
+        """Changes a stream, live."""
+        ...
+
+    async def delete_stream(self, name: str) -> None:
+        """Removes a stream and its records."""
+        ...
+
+    async def publish(
+        self, topic: str, payload: bytes, qos: int, properties: list[tuple[str, str]]
+    ) -> Published:
+        """Publishes as an MQTT client would; ends once it is as durable as its streams ask."""
+        ...
+
+    def samples(self) -> Iterable[Sample]:
+        """Counters and gauges of all parts."""
+        ...
+
+    def histograms(self) -> Iterable[Histogram]:
+        """Distributions of durations."""
+        ...

@@ -1,0 +1,79 @@
+"""Byte streams, as ports: what a listener hands to a node, and what a node may do to it.
+
+A door decides nothing about sockets and an adapter nothing about protocols; they meet here.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from headrace.model import Address
+
+
+class Link(Protocol):
+    """One accepted byte stream."""
+
+    @property
+    def peer(self) -> str:
+        """`HOST:PORT` of the other end, for logs."""
+        ...
+
+    def write(self, data: bytes) -> None:
+        """Queues bytes; never blocks. After `close` it does nothing."""
+        ...
+
+    def pause(self) -> None:
+        """Reads no further until `resume`; twice is once."""
+        ...
+
+    def resume(self) -> None:
+        """Reads on."""
+        ...
+
+    def close(self) -> None:
+        """Ends it once what was written has left, at the latest after `limits.LINGER_SECONDS`."""
+        ...
+
+    def abort(self) -> None:
+        """Ends it now."""
+        ...
+
+
+class Receiver(Protocol):
+    """One connection of a door. Called on the loop, never re-entered."""
+
+    def received(self, data: bytes) -> None:
+        """Bytes came in; `data` is the receiver's to keep."""
+        ...
+
+    def writable(self, ready: bool) -> None:
+        """Tells that the transport holds too much (False) or has room again (True).
+
+        The bounds are `limits.WRITE_HIGH_BYTES` and `limits.WRITE_LOW_BYTES`. A new connection
+        is writable and is not told so.
+        """
+        ...
+
+    def closed(self) -> None:
+        """The link is gone, whoever ended it; nothing is called after this."""
+        ...
+
+
+Door = Callable[[Link], Receiver]
+"""Takes a new connection in."""
+
+
+class Listener(Protocol):
+    """An open port that feeds one door."""
+
+    @property
+    def address(self) -> Address:
+        """As bound; a port given as 0 is the real one here."""
+        ...
+
+    def stop(self) -> None:
+        """Accepts no more; open connections stay."""
+        ...
+
+    async def close(self, timeout_s: float) -> None:
+        """Closes every connection; those that have not ended after `timeout_s` are reset."""
+        ...
