@@ -281,7 +281,9 @@ class Switchboard:
         keep_alive_s_max: int = 65535,
         connect_timeout_ms: int = 10000,
     ) -> None: ...
-    def bind(self, stream: int, partitions: int, filters: list[str], key: str) -> None:
+    def bind(
+        self, stream: int, partitions: int, filters: list[str], key: str
+    ) -> None:
         """Stores publishes that match a filter in `stream`. `key`: topic, level:N (1-based) or
         property:NAME. Replaces an earlier binding of the stream.
 
@@ -300,20 +302,16 @@ class Switchboard:
     def writable(self, connection: int, credit_bytes: int) -> None:
         """At most this much may be written to the connection per `collect`; 0 stops it. A new
         connection has no credit."""
-    def decided(self, request: int, reason_code: int, mono_ms: int, wall_ms: int) -> None:
+    def decided(
+        self, request: int, reason_code: int, mono_ms: int, wall_ms: int
+    ) -> None:
         """0 accepts; any other MQTT 5 CONNACK reason code refuses (mapped for 3.1.1). A request
         of a connection that has gone is ignored."""
     def durable(self, ticket: int, error: bool, mono_ms: int, wall_ms: int) -> None:
         """The append of `ticket` ended: acknowledge, deliver what waited for it."""
     def publish(
-        self,
-        topic: str,
-        payload: bytes,
-        qos: int,
-        properties: list[tuple[str, str]],
-        request: int,
-        mono_ms: int,
-        wall_ms: int,
+        self, topic: str, payload: bytes, qos: int, properties: list[tuple[str, str]],
+        request: int, mono_ms: int, wall_ms: int,
     ) -> None:
         """A publish from another door; `request` comes back from `published` once it is as
         durable as its streams ask.

@@ -5,14 +5,14 @@ HeadraceError
 ├── ConfigError                a setting is unknown or unusable; exit code 2
 ├── StartError                 a node cannot start: port, folder, bind address
 ├── DefinitionError            a stream.json is damaged or missing
-├── InvalidTopicError          HTTP 400                            an MQTT topic name is none
+├── InvalidTopicError          HTTP 400                       an MQTT topic name is none
 ├── CatalogError
-│   ├── InvalidStreamError     HTTP 400, Kafka 17, 37 or 40        name, partitions, filters, settings
+│   ├── InvalidStreamError     HTTP 400, Kafka 17, 37 or 40   name, partitions, filters, settings
 │   ├── UnknownStreamError     HTTP 404, Kafka 3
 │   ├── StreamExistsError      HTTP 409, Kafka 36
-│   └── StreamLimitError       HTTP 409, Kafka 44                  the node's bound is reached
-├── MessageTooLargeError       HTTP 413, Kafka 10                  larger than max.message.bytes
-├── UnavailableError           HTTP 503, Kafka 56, retry           starting, draining, disk failed
+│   └── StreamLimitError       HTTP 409, Kafka 44             the node's bound is reached
+├── MessageTooLargeError       HTTP 413, Kafka 10             larger than max.message.bytes
+├── UnavailableError           HTTP 503, Kafka 56, retry      starting, draining, disk failed
 └── NativeError                raised by the compiled module; its stub tells them apart
     ├── CorruptRecordError             Kafka 2
     ├── UnsupportedRecordError         Kafka 76
