@@ -1,0 +1,95 @@
+//! `(source, epoch, sequence)`: how a publisher makes its repeats known.
+
+/// The place of a publish in the series of one publisher, from the user properties (or record
+/// headers) `source`, `epoch` and `sequence`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source<'a> {
+    /// The publisher's name for itself.
+    pub name: &'a str,
+    /// Grows each time that the publisher begins a new series.
+    pub epoch: u64,
+    /// Grows with each publish of the series.
+    pub sequence: u64,
+}
+
+impl<'a> Source<'a> {
+    /// Reads the first property of each name; None where one is missing or malformed.
+    pub fn find(properties: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Option<Self> {
+        let (mut name, mut epoch, mut sequence) = (None, None, None);
+        for (property, value) in properties {
+            let place = match property {
+                b"source" => &mut name,
+                b"epoch" => &mut epoch,
+                b"sequence" => &mut sequence,
+                _ => continue,
+            };
+            place.get_or_insert(value);
+        }
+        Some(Self {
+            name: std::str::from_utf8(name?).ok()?,
+            epoch: decimal(epoch?)?,
+            sequence: decimal(sequence?)?,
+        })
+    }
+}
+
+/// Digits alone, at most `i64::MAX`, so that every language that reads it back can hold it.
+fn decimal(text: &[u8]) -> Option<u64> {
+    if text.is_empty() || text.len() > 19 || !text.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let value = text
+        .iter()
+        .fold(0, |value, digit| value * 10 + u64::from(digit - b'0'));
+    i64::try_from(value).is_ok().then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(properties: &[(&'static str, &'static str)]) -> Option<Source<'static>> {
+        Source::find(
+            properties
+                .iter()
+                .map(|(name, value)| (name.as_bytes(), value.as_bytes())),
+        )
+    }
+
+    #[test]
+    fn the_first_of_each_name_counts() {
+        let source = Source {
+            name: "rack-7",
+            epoch: 3,
+            sequence: i64::MAX as u64,
+        };
+        let properties = [
+            ("epoch", "3"),
+            ("other", "x"),
+            ("source", "rack-7"),
+            ("sequence", "9223372036854775807"),
+            ("source", "rack-8"),
+            ("sequence", "1"),
+        ];
+        assert_eq!(find(&properties), Some(source));
+    }
+
+    #[test]
+    fn without_all_three_well_formed_there_is_none() {
+        let number = |text| [("source", "a"), ("epoch", "0"), ("sequence", text)];
+        assert!(find(&number("0")).is_some());
+        for text in [
+            "",
+            "-1",
+            "+1",
+            "1.0",
+            " 1",
+            "9223372036854775808",
+            "00000000000000000001",
+        ] {
+            assert_eq!(find(&number(text)), None, "{text}");
+        }
+        assert_eq!(find(&number("0")[..2]), None);
+        assert_eq!(find(&number("0")[1..]), None);
+    }
+}

@@ -1,0 +1,91 @@
+//! Whether a run of batches may enter a log.
+
+use super::{Batch, Batches, Error, Fault, Records};
+
+/// What a run of validated batches holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Number of batches.
+    pub batches: u32,
+    /// Number of records in all of them.
+    pub records: u64,
+    /// Milliseconds; the greatest timestamp, or -1 without a batch.
+    pub max_timestamp: i64,
+    /// A batch holds control records; a client must not send such.
+    pub control: bool,
+    /// A batch belongs to a transaction.
+    pub transactional: bool,
+}
+
+/// Whether compressed batches are opened, so that their records are checked too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compressed {
+    /// Their header and CRC are checked; the records pass as they are.
+    Closed,
+    /// Their records are checked like others.
+    Opened {
+        /// Bytes to which one batch may decompress.
+        bytes_max: usize,
+    },
+}
+
+/// Checks each batch of `data`: length, magic, CRC-32C, attributes, a count of records that is
+/// positive and fits the last offset delta, and the records themselves, offsets included.
+///
+/// No data at all is valid and holds no batch.
+pub fn validate(data: &[u8], compressed: Compressed) -> Result<Summary, Error> {
+    let mut scratch = Vec::new();
+    let mut summary = Summary {
+        batches: 0,
+        records: 0,
+        max_timestamp: -1,
+        control: false,
+        transactional: false,
+    };
+    for batch in Batches::new(data) {
+        let batch = batch?;
+        check(&batch, compressed, &mut scratch)?;
+        let header = &batch.header;
+        summary.batches += 1;
+        summary.records += header.count as u64;
+        summary.max_timestamp = summary.max_timestamp.max(header.max_timestamp);
+        summary.control |= header.is_control();
+        summary.transactional |= header.is_transactional();
+    }
+    Ok(summary)
+}
+
+fn check(batch: &Batch, compressed: Compressed, scratch: &mut Vec<u8>) -> Result<(), Error> {
+    batch.check_crc()?;
+    let header = &batch.header;
+    header
+        .check_attributes()
+        .map_err(|fault| batch.wrong(fault))?;
+    let (count, last_offset_delta) = (header.count, header.last_offset_delta);
+    if count < 1 || last_offset_delta != count - 1 {
+        return Err(batch.wrong(Fault::Count {
+            count,
+            last_offset_delta,
+        }));
+    }
+    let bytes_max = match compressed {
+        Compressed::Opened { bytes_max } => bytes_max,
+        Compressed::Closed if batch.is_compressed() => return Ok(()),
+        Compressed::Closed => 0,
+    };
+    let body = batch.open(scratch, bytes_max)?;
+    check_records(batch, body).map_err(|fault| batch.wrong(fault))
+}
+
+fn check_records(batch: &Batch, body: &[u8]) -> Result<(), Fault> {
+    let base_offset = batch.header.base_offset;
+    for (index, record) in Records::new(&batch.header, body).enumerate() {
+        if record?.offset != base_offset.wrapping_add(index as i64) {
+            return Err(Fault::Record {
+                index: index as u32,
+                part: "offset",
+            });
+        }
+    }
+    Ok(())
+}
