@@ -9,7 +9,6 @@ from headrace.ports.administration import (
     PartitionReport,
     Published,
     StreamReport,
-    StreamRequest,
 )
 from headrace.ports.clock import Clock
 from headrace.ports.definitions import Definitions
@@ -32,5 +31,4 @@ __all__ = [
     "Sample",
     "Store",
     "StreamReport",
-    "StreamRequest",
 ]

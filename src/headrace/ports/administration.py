@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from headrace.kernel.catalog import Change
 from headrace.model import StreamDefinition
 from headrace.ports.meter import Histogram, Sample
 
@@ -16,16 +17,6 @@ class NodeState(StrEnum):
     READY = "ready"
     FAILED = "failed"
     DRAINING = "draining"
-
-
-@dataclass(frozen=True, slots=True)
-class StreamRequest:
-    """What a client asks of a stream; None leaves a part as it is, or at its default."""
-
-    partitions: int | None = None
-    filters: tuple[str, ...] | None = None
-    key: str | None = None
-    settings: dict[str, int | str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +70,11 @@ class Administration(Protocol):
         """One stream."""
         ...
 
-    async def create_stream(self, name: str, request: StreamRequest) -> StreamDefinition:
+    async def create_stream(self, name: str, change: Change) -> StreamDefinition:
         """Creates a stream; on return it survives power loss and serves every door."""
         ...
 
-    async def alter_stream(self, name: str, request: StreamRequest) -> StreamDefinition:
+    async def alter_stream(self, name: str, change: Change) -> StreamDefinition:
         """Changes a stream, live."""
         ...
 

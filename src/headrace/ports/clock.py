@@ -4,12 +4,16 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two readings, both in whole milliseconds."""
+    """A monotonic and a wall clock."""
+
+    def mono_us(self) -> int:
+        """Microseconds; for measuring only."""
+        ...
 
     def mono_ms(self) -> int:
-        """Never runs backwards; its zero means nothing."""
+        """Milliseconds, never backwards; its zero means nothing."""
         ...
 
     def wall_ms(self) -> int:
-        """Since 1970-01-01T00:00:00Z; may jump either way."""
+        """Milliseconds since 1970-01-01T00:00:00Z; may jump either way."""
         ...

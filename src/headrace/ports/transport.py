@@ -70,6 +70,16 @@ class Listener(Protocol):
         """As bound; a port given as 0 is the real one here."""
         ...
 
+    @property
+    def connections(self) -> int:
+        """Open now."""
+        ...
+
+    @property
+    def refused(self) -> int:
+        """Closed on arrival since the start, because the node admitted no more."""
+        ...
+
     def stop(self) -> None:
         """Accepts no more; open connections stay."""
         ...

@@ -1,0 +1,278 @@
+"""The streams of a node: what may be created, altered and deleted, and what is.
+
+A pure machine in two halves. `create`, `alter` and `delete` judge a request and return the
+definition that would hold; nothing changes. `put` and `remove` apply what its owner has made
+durable meanwhile. So a definition never serves before it survives power loss, and a replicated
+catalog can stand between the halves later.
+
+Must not know files, stores or connections. Invariants: names are unique, ids never recur in one
+process, partitions never shrink, every definition held here is valid.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from headrace import limits
+from headrace.errors import (
+    InvalidStreamError,
+    StreamExistsError,
+    StreamLimitError,
+    UnknownStreamError,
+)
+from headrace.model import MAX_MESSAGE_BYTES, StreamDefinition, StreamId
+from headrace.native import Switchboard
+from headrace.text import nearest, parse_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+KAFKA_INVALID_TOPIC: Final = 17
+KAFKA_INVALID_PARTITIONS: Final = 37
+KAFKA_INVALID_CONFIG: Final = 40
+
+_NAME: Final = re.compile(rf"[a-zA-Z0-9._-]{{1,{limits.STREAM_NAME_LENGTH_MAX}}}", re.ASCII)
+
+SETTINGS: Final[Mapping[str, tuple[int, int]]] = {
+    MAX_MESSAGE_BYTES: (1, limits.MESSAGE_BYTES_CEILING),
+}
+"""Settings of a stream, by Kafka's names, with their ranges."""
+
+KAFKA_SETTINGS_NOT_SERVED: Final = frozenset(
+    {
+        "cleanup.policy",
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.type",
+        "compression.zstd.level",
+        "delete.retention.ms",
+        "file.delete.delay.ms",
+        "flush.messages",
+        "flush.ms",
+        "follower.replication.throttled.replicas",
+        "index.interval.bytes",
+        "leader.replication.throttled.replicas",
+        "local.retention.bytes",
+        "local.retention.ms",
+        "max.compaction.lag.ms",
+        "message.downconversion.enable",
+        "message.format.version",
+        "message.timestamp.after.max.ms",
+        "message.timestamp.before.max.ms",
+        "message.timestamp.difference.max.ms",
+        "message.timestamp.type",
+        "min.cleanable.dirty.ratio",
+        "min.compaction.lag.ms",
+        "min.insync.replicas",
+        "preallocate",
+        "remote.storage.enable",
+        "retention.bytes",
+        "retention.ms",
+        "segment.bytes",
+        "segment.index.bytes",
+        "segment.jitter.ms",
+        "segment.ms",
+        "unclean.leader.election.enable",
+    }
+)
+"""Kafka's other topic settings (Kafka 4.0 `TopicConfig`): refused by saying so, not as unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is asked of a stream; None leaves a part as it is, or at its default.
+
+    Attributes:
+        partitions: 1 to `limits.STREAM_PARTITIONS_MAX`.
+        filters: replace all filters.
+        key: `topic`, `level:N` or `property:NAME`.
+        settings: set these; a value of None takes the setting back to its default.
+    """
+
+    partitions: int | None = None
+    filters: Sequence[str] | None = None
+    key: str | None = None
+    settings: Mapping[str, int | str | None] | None = None
+
+
+class Catalog:
+    """Definitions of the streams that one node serves."""
+
+    def __init__(
+        self,
+        *,
+        streams_max: int = limits.STREAMS_MAX,
+        partitions_max: int = limits.PARTITIONS_MAX,
+    ) -> None:
+        self._streams_max = streams_max
+        self._partitions_max = partitions_max
+        self._streams: dict[str, StreamDefinition] = {}
+        self._last_id = 0
+        self._last_incarnation = 0
+        # Judges filters and keys with the very code that will bind them; holds no connection.
+        self._judge = Switchboard((0, 0))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._streams
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    @property
+    def partitions(self) -> int:
+        """Partitions of all streams together."""
+        return sum(stream.partitions for stream in self._streams.values())
+
+    def streams(self) -> list[StreamDefinition]:
+        """All definitions, by name."""
+        return sorted(self._streams.values(), key=lambda stream: stream.name)
+
+    def get(self, name: str) -> StreamDefinition:
+        """The definition of `name`.
+
+        Raises:
+            UnknownStreamError: there is none.
+        """
+        try:
+            return self._streams[name]
+        except KeyError:
+            raise UnknownStreamError(f"no stream is named {name!r}") from None
+
+    def create(self, name: str, change: Change, wall_ms: int) -> StreamDefinition:
+        """Judges a new stream.
+
+        Raises:
+            InvalidStreamError, StreamExistsError, StreamLimitError: why it may not be.
+        """
+        check_name(name)
+        if name in self._streams:
+            raise StreamExistsError(f"a stream named {name!r} exists; alter it, or delete it first")
+        if len(self._streams) >= self._streams_max:
+            raise StreamLimitError(
+                f"the node holds {len(self._streams)} streams, its limit; raise limits.streams"
+            )
+        partitions = 1 if change.partitions is None else change.partitions
+        self._check_partitions(partitions, 0)
+        definition = StreamDefinition(
+            name=name,
+            id=StreamId(self._last_id + 1),
+            incarnation=max(wall_ms, self._last_incarnation + 1),
+            partitions=partitions,
+            filters=tuple(dict.fromkeys(change.filters or ())),
+            key=change.key or "topic",
+            settings=_settings({}, change.settings or {}),
+        )
+        self._check_binding(definition)
+        return definition
+
+    def alter(self, name: str, change: Change) -> StreamDefinition:
+        """Judges a change of a stream.
+
+        Raises:
+            InvalidStreamError, UnknownStreamError, StreamLimitError: why it may not be.
+        """
+        old = self.get(name)
+        partitions = old.partitions if change.partitions is None else change.partitions
+        if partitions < old.partitions:
+            raise InvalidStreamError(
+                f"stream {name!r} has {old.partitions} partitions and partitions never shrink; "
+                f"got {partitions}",
+                KAFKA_INVALID_PARTITIONS,
+            )
+        self._check_partitions(partitions, old.partitions)
+        new = replace(
+            old,
+            partitions=partitions,
+            filters=old.filters if change.filters is None else tuple(dict.fromkeys(change.filters)),
+            key=change.key or old.key,
+            settings=_settings(old.settings, change.settings or {}),
+        )
+        self._check_binding(new)
+        return new
+
+    def put(self, definition: StreamDefinition) -> None:
+        """Holds a definition that is durable."""
+        old = self._streams.get(definition.name)
+        assert old is None or old.id == definition.id, "one stream to a name"
+        self._streams[definition.name] = definition
+        self._last_id = max(self._last_id, definition.id)
+        self._last_incarnation = max(self._last_incarnation, definition.incarnation)
+
+    def remove(self, name: str) -> None:
+        """Forgets a stream whose data is gone."""
+        del self._streams[name]
+
+    def _check_partitions(self, partitions: int, held: int) -> None:
+        if not 1 <= partitions <= limits.STREAM_PARTITIONS_MAX:
+            raise InvalidStreamError(
+                f"partitions must be from 1 to {limits.STREAM_PARTITIONS_MAX}; got {partitions}",
+                KAFKA_INVALID_PARTITIONS,
+            )
+        if self.partitions - held + partitions > self._partitions_max:
+            raise StreamLimitError(
+                f"{partitions - held} more partitions would exceed the node's limit of "
+                f"{self._partitions_max}; raise limits.partitions"
+            )
+
+    def _check_binding(self, definition: StreamDefinition) -> None:
+        if len(definition.filters) > limits.STREAM_FILTERS_MAX:
+            raise InvalidStreamError(
+                f"a stream has at most {limits.STREAM_FILTERS_MAX} filters; "
+                f"got {len(definition.filters)}"
+            )
+        try:
+            self._judge.bind(0, definition.partitions, list(definition.filters), definition.key)
+        except ValueError as error:
+            raise InvalidStreamError(f"stream {definition.name!r}: {error}") from None
+        self._judge.unbind(0)
+
+
+def check_name(name: str) -> None:
+    """Refuses what is no name for a stream of a user.
+
+    Raises:
+        InvalidStreamError: why not.
+    """
+    if not _NAME.fullmatch(name) or name in {".", ".."}:
+        raise InvalidStreamError(
+            f"a stream's name is 1 to {limits.STREAM_NAME_LENGTH_MAX} of a-z A-Z 0-9 . _ - and "
+            f"neither '.' nor '..'; got {name[:300]!r}",
+            KAFKA_INVALID_TOPIC,
+        )
+    if name.startswith("__"):
+        raise InvalidStreamError(
+            f"names that begin with '__' are the node's own; got {name!r}", KAFKA_INVALID_TOPIC
+        )
+
+
+def _settings(old: Mapping[str, int], changes: Mapping[str, int | str | None]) -> Mapping[str, int]:
+    new = dict(old)
+    for name, value in changes.items():
+        if name in KAFKA_SETTINGS_NOT_SERVED:
+            raise InvalidStreamError(
+                f"setting {name!r} is not served yet; served: {_names(SETTINGS)}"
+            )
+        if name not in SETTINGS:
+            raise InvalidStreamError(f"no stream setting {name!r}; {nearest(name, SETTINGS)}")
+        if value is None:
+            new.pop(name, None)
+        else:
+            new[name] = _number(name, value)
+    return new
+
+
+def _number(name: str, value: int | str) -> int:
+    low, high = SETTINGS[name]
+    try:
+        number = parse_size(value)
+    except ValueError as error:
+        raise InvalidStreamError(f"setting {name!r} {error}") from None
+    if not low <= number <= high:
+        raise InvalidStreamError(f"setting {name!r} must be from {low} to {high}; got {number}")
+    return number
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))

@@ -1,0 +1,212 @@
+"""The streams of a node, served: definitions made durable, logs opened, publishes bound to them.
+
+Joins the catalog (which judges), the definitions (which last), the store and the switchboard.
+Must not know a protocol. Invariant: a stream is served only when its definition is durable, and
+changes of streams happen one after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from headrace.errors import StorageError, UnavailableError, UnknownStreamError
+from headrace.kernel.catalog import Change
+from headrace.node.partition import Partition, Stream
+from headrace.ports import PartitionReport, StreamReport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from headrace.kernel.catalog import Catalog
+    from headrace.model import StreamDefinition
+    from headrace.native import Switchboard
+    from headrace.node.runner import Runner
+    from headrace.ports import Clock, Definitions, Store
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class Broker:
+    """What every door asks for streams and partitions.
+
+    Attributes:
+        catalog: the definitions; read it freely, change it only through this class.
+        clock: the node's.
+        runner: the node's.
+    """
+
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        definitions: Definitions,
+        store: Store,
+        switchboard: Switchboard,
+        runner: Runner,
+        clock: Clock,
+    ) -> None:
+        self.catalog = catalog
+        self.clock = clock
+        self.runner = runner
+        self._definitions = definitions
+        self._store = store
+        self._switchboard = switchboard
+        self._streams: dict[str, Stream] = {}
+        self._changing = asyncio.Lock()
+
+    async def open(self, declared: Mapping[str, Change], first: Mapping[str, Change]) -> None:
+        """Opens every stream on disk, then makes `declared` ones what the configuration says.
+
+        `first` are created on a node that has no stream at all.
+
+        Raises:
+            DefinitionError, StorageError, CatalogError, UnavailableError: the node cannot serve.
+        """
+        for definition in await asyncio.to_thread(self._definitions.load):
+            self.catalog.put(definition)
+            stream = self._streams[definition.name] = Stream(definition)
+            await self._extend(stream)
+        wanted = dict(declared) if len(self.catalog) else {**first, **declared}
+        for name, change in wanted.items():
+            if name in self.catalog:
+                await self.alter_stream(name, change)
+            else:
+                await self.create_stream(name, change)
+
+    def partition(self, stream: str, index: int) -> Partition:
+        """The partition `index` (0-based) of `stream`.
+
+        Raises:
+            UnknownStreamError: the stream or the partition is not served.
+        """
+        served = self._streams.get(stream)
+        if served is None or not 0 <= index < len(served.partitions):
+            raise UnknownStreamError(f"no partition {index} of a stream named {stream!r}")
+        return served.partitions[index]
+
+    def partitions(self, stream: str) -> list[Partition]:
+        """All partitions of `stream`.
+
+        Raises:
+            UnknownStreamError: the stream is not served.
+        """
+        served = self._streams.get(stream)
+        if served is None:
+            raise UnknownStreamError(f"no stream is named {stream!r}")
+        return served.partitions
+
+    def report(self, stream: str) -> StreamReport:
+        """A stream and where its partitions stand.
+
+        Raises:
+            UnknownStreamError: the stream is not served.
+        """
+        return StreamReport(
+            self.catalog.get(stream),
+            tuple(
+                PartitionReport(each.index, each.start_offset, each.high_watermark, each.size_bytes)
+                for each in self.partitions(stream)
+            ),
+        )
+
+    async def create_stream(self, name: str, change: Change | None = None) -> StreamDefinition:
+        """Creates a stream; on return it survives power loss and every door serves it.
+
+        Raises:
+            CatalogError: why it may not be.
+            UnavailableError: the disk refused.
+        """
+        async with self._changing:
+            definition = self.catalog.create(name, change or Change(), self.clock.wall_ms())
+            await _on_disk(self._definitions.save, definition)
+            stream = Stream(definition)
+            await self._extend(stream)
+            self.catalog.put(definition)
+            self._streams[name] = stream
+        log.info("stream created, %d partitions", definition.partitions, extra={"stream": name})
+        return definition
+
+    async def alter_stream(self, name: str, change: Change) -> StreamDefinition:
+        """Changes a stream; on return the change survives power loss and is in force.
+
+        Raises:
+            CatalogError: why it may not be.
+            UnavailableError: the disk refused.
+        """
+        async with self._changing:
+            definition = self.catalog.alter(name, change)
+            stream = self._streams[name]
+            if definition == stream.definition and definition.partitions == len(stream.partitions):
+                return definition
+            await _on_disk(self._definitions.save, definition)
+            stream.definition = definition
+            self.catalog.put(definition)
+            await self._extend(stream)
+        log.info("stream altered", extra={"stream": name})
+        return definition
+
+    async def delete_stream(self, name: str) -> None:
+        """Removes a stream and its records; on return neither comes back.
+
+        Raises:
+            UnknownStreamError: there is none.
+            UnavailableError: the disk refused; the stream serves no more, and may come back
+                after a restart.
+        """
+        async with self._changing:
+            definition = self.catalog.get(name)
+            self._switchboard.unbind(definition.id)
+            stream = self._streams.pop(name)
+            for partition in stream.partitions:
+                del self.runner.partitions[definition.id, partition.index]
+            self.catalog.remove(name)
+            await _on_disk(self._store.delete_stream, name)
+        for partition in stream.partitions:
+            partition.advanced()
+        log.info("stream deleted", extra={"stream": name})
+
+    def save_sources(self) -> None:
+        """Hands the publishers' last sequences to the store, so that a clean start scans nothing.
+
+        Raises:
+            StorageError: the disk refused.
+        """
+        for (stream, index), partition in self.runner.partitions.items():
+            self._store.save_sources(partition.log, self._switchboard.sources(stream, index))
+
+    async def _extend(self, stream: Stream) -> None:
+        """Opens the logs that the definition has and the stream has not; binds the filters."""
+        definition = stream.definition
+        opened = range(len(stream.partitions), definition.partitions)
+        logs = await _on_disk(self._open_logs, definition, opened)
+        for index, handle in zip(opened, logs, strict=True):
+            partition = Partition(self.runner, self._store, stream, index, handle)
+            stream.partitions.append(partition)
+            self.runner.partitions[definition.id, index] = partition
+        self._switchboard.bind(
+            definition.id, definition.partitions, list(definition.filters), definition.key
+        )
+        for index, handle in zip(opened, logs, strict=True):
+            sources = self._store.last_sources(handle)
+            if sources:
+                self._switchboard.load_sources(definition.id, index, sources)
+
+    def _open_logs(self, definition: StreamDefinition, indexes: range) -> list[int]:
+        wall_ms = self.clock.wall_ms()
+        return [
+            self._store.open_log(definition.name, index, definition.incarnation, wall_ms)
+            for index in indexes
+        ]
+
+
+async def _on_disk(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Runs a blocking call beside the loop; what the disk says becomes `UnavailableError`."""
+    try:
+        return await asyncio.to_thread(call, *args, **kwargs)
+    except (OSError, StorageError) as error:
+        raise UnavailableError(f"the disk refused: {error}") from error

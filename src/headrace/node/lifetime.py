@@ -1,0 +1,238 @@
+"""Life of a node: starting, ready, failed, draining; and what its HTTP door may ask meanwhile.
+
+Owns the order in which parts open and close. Must not know how any of them is made: the wiring
+hands in `Parts`. Invariants: no door is open before every stream is; the store closes last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace import limits
+from headrace.errors import InvalidTopicError, UnavailableError
+from headrace.kernel.catalog import Catalog
+from headrace.node import statistics
+from headrace.node.broker import Broker
+from headrace.node.mqtt import MqttDoor
+from headrace.node.runner import Runner
+from headrace.ports import NodeState, Published
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from headrace.kernel.budget import DescriptorBudget
+    from headrace.kernel.catalog import Change
+    from headrace.model import Address, StreamDefinition
+    from headrace.native import Switchboard
+    from headrace.ports import (
+        Clock,
+        Definitions,
+        Door,
+        Histogram,
+        Listener,
+        Sample,
+        Store,
+        StreamReport,
+    )
+
+log = logging.getLogger(__name__)
+
+SERVER_SHUTTING_DOWN = 0x8B
+"""MQTT 5.0 table 2-6."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a node is made of.
+
+    Attributes:
+        clock, definitions, switchboard: as their ports say.
+        open_store: blocks while the log recovers; raises `StorageError`.
+        listen: opens a port for a door, admitting connections while the callable says so.
+        budget: descriptors.
+        streams_max: `limits.streams`.
+        declared: streams of the configuration.
+        first: streams that a node without any begins with.
+        doors: where each door listens; `mqtt` and those of `extra`.
+        extra: makes further doors once the broker serves, by name.
+    """
+
+    clock: Clock
+    definitions: Definitions
+    switchboard: Switchboard
+    open_store: Callable[[], Store]
+    listen: Callable[[Address, Door, Callable[[], bool]], Awaitable[Listener]]
+    budget: DescriptorBudget
+    doors: Mapping[str, Address]
+    extra: Mapping[str, Callable[[Broker, Address], Door]] = field(default_factory=dict)
+    streams_max: int = limits.STREAMS_MAX
+    declared: Mapping[str, Change] = field(default_factory=dict)
+    first: Mapping[str, Change] = field(default_factory=dict)
+
+
+class Node:
+    """One broker process, without its machine.
+
+    Attributes:
+        name: the node's name.
+        state: where in its life it is.
+        reason: why it is not ready; empty where it is.
+        listeners: open doors by name.
+    """
+
+    def __init__(self, name: str, parts: Parts) -> None:
+        self.name = name
+        self.state = NodeState.STARTING
+        self.reason = "the log is opening"
+        self.listeners: dict[str, Listener] = {}
+        self._parts = parts
+        self._store: Store | None = None
+        self._broker: Broker | None = None
+
+    async def open(self) -> None:
+        """Recovers the log, opens every stream, then every door.
+
+        Raises:
+            StorageError, DefinitionError, CatalogError, UnavailableError, OSError: it cannot
+                serve; call `close` before leaving.
+        """
+        parts = self._parts
+        self._store = await asyncio.to_thread(parts.open_store)
+        runner = Runner(parts.clock, parts.switchboard, self._store, self._failed)
+        self._broker = Broker(
+            catalog=Catalog(
+                streams_max=parts.streams_max, partitions_max=parts.budget.partitions_max
+            ),
+            definitions=parts.definitions,
+            store=self._store,
+            switchboard=parts.switchboard,
+            runner=runner,
+            clock=parts.clock,
+        )
+        self.reason = "streams are opening"
+        await self._broker.open(parts.declared, parts.first)
+        log.info(parts.budget.describe(self._broker.catalog.partitions))
+        self.reason = "doors are opening"
+        mqtt = MqttDoor(parts.clock, parts.switchboard, runner)
+        self.listeners["mqtt"] = await parts.listen(parts.doors["mqtt"], mqtt, self._admits)
+        for name, make in parts.extra.items():
+            door = make(self._broker, parts.doors[name])
+            self.listeners[name] = await parts.listen(parts.doors[name], door, self._admits)
+        if self.state is NodeState.STARTING:
+            self.state, self.reason = NodeState.READY, ""
+
+    async def close(self) -> None:
+        """Drains and closes.
+
+        What was accepted is stored and acknowledged, then clients are told to go, then the log
+        is marked clean.
+
+        Raises:
+            StorageError: the log could not be closed in order; a start will recover it.
+        """
+        failed = self.state is NodeState.FAILED
+        self.state, self.reason = NodeState.DRAINING, "the node is stopping"
+        for listener in self.listeners.values():
+            listener.stop()
+        if self._broker is not None and self._store is not None:
+            runner, clock = self._broker.runner, self._parts.clock
+            await self._drain(runner)
+            self._parts.switchboard.disconnect_all(
+                SERVER_SHUTTING_DOWN, clock.mono_ms(), clock.wall_ms()
+            )
+            runner.wake()
+            await self._drain(runner)
+        await asyncio.gather(
+            *(listener.close(limits.LINGER_SECONDS) for listener in self.listeners.values())
+        )
+        if self._broker is not None and self._store is not None:
+            self._broker.runner.close()
+            if not failed:
+                self._broker.save_sources()
+        if self._store is not None:
+            await asyncio.to_thread(self._store.close)
+
+    async def _drain(self, runner: Runner) -> None:
+        try:
+            async with asyncio.timeout(limits.DRAIN_SECONDS):
+                await runner.quiet()
+        except TimeoutError:
+            log.warning("the disk did not end within %s s; stopping", limits.DRAIN_SECONDS)
+
+    def _failed(self, reason: str) -> None:
+        """The disk has refused a write: nothing more is stored until a restart."""
+        if self.state is not NodeState.FAILED:
+            log.error("storage failed, nothing more is accepted: %s", reason)
+            self.state, self.reason = NodeState.FAILED, reason
+
+    def _admits(self) -> bool:
+        assert self._broker is not None, "doors open after the broker"
+        opened = sum(listener.connections for listener in self.listeners.values())
+        return opened < self._parts.budget.connections_max(self._broker.catalog.partitions)
+
+    def _serving(self) -> Broker:
+        if self._broker is None or self.state is NodeState.DRAINING:
+            raise UnavailableError(f"the node is {self.state}: {self.reason}")
+        return self._broker
+
+    def _writing(self) -> Broker:
+        if self.state is not NodeState.READY:
+            raise UnavailableError(f"the node is {self.state}: {self.reason}")
+        return self._serving()
+
+    # What the HTTP door asks (`ports.Administration`).
+
+    def streams(self) -> list[StreamReport]:
+        """Every stream, by name."""
+        broker = self._serving()
+        return [broker.report(each.name) for each in broker.catalog.streams()]
+
+    def stream(self, name: str) -> StreamReport:
+        """One stream.
+
+        Raises:
+            UnknownStreamError: there is none.
+        """
+        return self._serving().report(name)
+
+    async def create_stream(self, name: str, change: Change) -> StreamDefinition:
+        """As `Broker.create_stream`."""
+        return await self._writing().create_stream(name, change)
+
+    async def alter_stream(self, name: str, change: Change) -> StreamDefinition:
+        """As `Broker.alter_stream`."""
+        return await self._writing().alter_stream(name, change)
+
+    async def delete_stream(self, name: str) -> None:
+        """As `Broker.delete_stream`."""
+        await self._writing().delete_stream(name)
+
+    async def publish(
+        self, topic: str, payload: bytes, qos: int, properties: list[tuple[str, str]]
+    ) -> Published:
+        """Publishes as an MQTT client would.
+
+        Raises:
+            InvalidTopicError: the topic is no topic name.
+            UnavailableError: it could not be stored.
+        """
+        try:
+            future = self._writing().runner.publish(topic, payload, qos, properties)
+        except ValueError as error:
+            raise InvalidTopicError(str(error)) from None
+        return Published(stored=await future)
+
+    def samples(self) -> Iterable[Sample]:
+        """Counters and gauges of all parts."""
+        yield from statistics.of_node(self.name, self.state, self.listeners)
+        if self._broker is not None and self._store is not None:
+            yield from statistics.of_switchboard(self._parts.switchboard)
+            yield from statistics.of_store(self._store)
+            yield from statistics.of_streams(self._broker)
+
+    def histograms(self) -> Iterable[Histogram]:
+        """Distributions of durations."""
+        return () if self._broker is None else (self._broker.runner.commits,)

@@ -1,0 +1,111 @@
+"""One partition of a stream, as every door sees it.
+
+Owns the order of its appends and who waits for its watermark. Must not know which protocol asks.
+Offsets are dense; records in `[start_offset, high_watermark)` are durable and readable.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.errors import MessageTooLargeError
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from headrace.model import StreamDefinition
+    from headrace.node.runner import Runner
+    from headrace.ports import Store
+
+
+class Stream:
+    """A stream that this node serves: its present definition and its open partitions."""
+
+    __slots__ = ("definition", "partitions")
+
+    def __init__(self, definition: StreamDefinition) -> None:
+        self.definition = definition
+        self.partitions: list[Partition] = []
+
+
+class Partition:
+    """A log of record batches with its high watermark.
+
+    Attributes:
+        stream: the stream it belongs to.
+        index: 0-based number in the stream.
+        log: the store's handle.
+    """
+
+    __slots__ = ("_runner", "_store", "_watchers", "index", "log", "stream")
+
+    def __init__(self, runner: Runner, store: Store, stream: Stream, index: int, log: int) -> None:
+        self._runner = runner
+        self._store = store
+        self._watchers: set[Callable[[], None]] = set()
+        self.stream = stream
+        self.index = index
+        self.log = log
+
+    def append(self, batches: bytes, wall_ms: int) -> asyncio.Future[int]:
+        """Queues validated record batches v2; the future is their base offset once durable.
+
+        All appends of one loop iteration share one fdatasync.
+
+        Raises:
+            MessageTooLargeError: larger than the stream's `max.message.bytes`.
+            StorageError: the store has failed or is closed.
+            OutOfOrderSequenceError, StaleProducerEpochError: idempotent producers.
+        """
+        definition = self.stream.definition
+        if len(batches) > definition.max_message_bytes:
+            raise MessageTooLargeError(
+                f"{len(batches)} bytes exceed max.message.bytes of stream {definition.name!r}, "
+                f"{definition.max_message_bytes}"
+            )
+        return self._runner.append(self, batches, wall_ms)
+
+    def read(self, offset: int, max_bytes: int) -> bytes:
+        """Whole durable batches from the one that holds `offset`, at least one where there is one.
+
+        Raises:
+            ValueError: `offset` is outside `[start_offset, high_watermark]`.
+            StorageError: the file cannot be read.
+        """
+        return self._store.read(self.log, offset, max_bytes)
+
+    @property
+    def start_offset(self) -> int:
+        """Offset of the first record that is kept."""
+        return self._store.bounds(self.log)[0]
+
+    @property
+    def high_watermark(self) -> int:
+        """Offset after the last durable record."""
+        return self._store.bounds(self.log)[1]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its segments."""
+        return self._store.size_bytes(self.log)
+
+    def offset_for_time(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """`(offset, timestamp)` of the first record at or after `timestamp_ms`, or None."""
+        return self._store.offset_for_time(self.log, timestamp_ms)
+
+    def watch(self, wake: Callable[[], None]) -> None:
+        """Calls `wake` on the loop after each advance of the high watermark, until `unwatch`.
+
+        It is also called when the partition is deleted, so that who waits looks again.
+        """
+        self._watchers.add(wake)
+
+    def unwatch(self, wake: Callable[[], None]) -> None:
+        """Ends a `watch`; an unknown one is ignored."""
+        self._watchers.discard(wake)
+
+    def advanced(self) -> None:
+        """Wakes who waits; called by the runner."""
+        for wake in tuple(self._watchers):
+            wake()

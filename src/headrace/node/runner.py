@@ -1,0 +1,244 @@
+"""Performs effects, in one order, once per loop iteration.
+
+Every door feeds machines and calls `wake`; the runner then collects what is due once, after all
+sockets of this iteration were read: appends first and on their way to the disk, then writes, then
+pauses, decisions and closes. What the disk has done comes back through one descriptor.
+
+Decides nothing. Invariants: a ticket ends exactly once; bytes of one connection leave in the
+order in which the switchboard gave them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from headrace.errors import StorageError, UnavailableError
+from headrace.kernel import access
+from headrace.ports import Histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.native import Completion, Effects, Switchboard
+    from headrace.node.partition import Partition
+    from headrace.ports import Clock, Link, Store
+
+log = logging.getLogger(__name__)
+
+COMMIT_SECONDS: Final = (
+    0.00025, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0, 4.0
+)  # fmt: skip
+"""Buckets from a fast disk's fdatasync (0.3 ms) to a stall that a person notices."""
+
+
+class _Inflight(NamedTuple):
+    """One append that the disk has not answered."""
+
+    partition: Partition
+    since_us: int
+    base_offset: int
+    future: asyncio.Future[int] | None
+
+
+class Runner:
+    """The effect runner of one node.
+
+    Attributes:
+        links: open MQTT connections by number; the gateway keeps it.
+        partitions: by `(stream id, index)`; the broker keeps it.
+        commits: time from queueing an append to its durability.
+        on_failure: called with the reason when the disk has refused a write.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        switchboard: Switchboard,
+        store: Store,
+        on_failure: Callable[[str], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._clock = clock
+        self._switchboard = switchboard
+        self._store = store
+        self.on_failure = on_failure
+        self.links: dict[int, Link] = {}
+        self.partitions: dict[tuple[int, int], Partition] = {}
+        self.commits = Histogram(
+            "commit_seconds", COMMIT_SECONDS, "Time from queueing an append until it is durable."
+        )
+        self._inflight: dict[int, _Inflight] = {}
+        self._publishes: dict[int, asyncio.Future[int]] = {}
+        self._idle: asyncio.Future[None] | None = None
+        self._ticket = 0
+        self._request = 0
+        self._scheduled = False
+        self._queued = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0
+        self._fd = store.notify_fd()
+        self._loop.add_reader(self._fd, self._completed)
+
+    def wake(self) -> None:
+        """Collects once this loop iteration's input is in."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._run)
+
+    def append(self, partition: Partition, batches: bytes, wall_ms: int) -> asyncio.Future[int]:
+        """Queues batches; the future is their base offset once durable, or `UnavailableError`.
+
+        Raises:
+            StorageError, OutOfOrderSequenceError, StaleProducerEpochError: nothing is queued.
+        """
+        self._ticket += 2
+        appended = self._store.append(partition.log, batches, self._ticket, wall_ms)
+        future: asyncio.Future[int] = self._loop.create_future()
+        self._inflight[self._ticket] = _Inflight(
+            partition, self._clock.mono_us(), appended.base_offset, future
+        )
+        self._queued = True
+        self.wake()
+        return future
+
+    def publish(
+        self, topic: str, payload: bytes, qos: int, properties: list[tuple[str, str]]
+    ) -> asyncio.Future[int]:
+        """Publishes from another door; the future is how many streams hold it durably.
+
+        Raises:
+            ValueError: the topic is no topic name.
+        """
+        self._request += 1
+        self._switchboard.publish(
+            topic, payload, qos, properties, self._request,
+            self._clock.mono_ms(), self._clock.wall_ms(),
+        )  # fmt: skip
+        future: asyncio.Future[int] = self._loop.create_future()
+        self._publishes[self._request] = future
+        self.wake()
+        return future
+
+    async def quiet(self) -> None:
+        """Waits until nothing is on its way to the disk and all acknowledgements were written."""
+        while self._scheduled or self._queued or self._inflight:
+            self._idle = self._loop.create_future()
+            await self._idle
+
+    def close(self) -> None:
+        """Stops listening to the disk and the clock."""
+        self._loop.remove_reader(self._fd)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _run(self) -> None:
+        self._scheduled = False
+        mono_ms, wall_ms = self._clock.mono_ms(), self._clock.wall_ms()
+        effects = self._switchboard.collect(mono_ms, wall_ms)
+        if effects is not None:
+            self._append_all(effects, mono_ms, wall_ms)
+        if self._queued:
+            self._queued = False
+            self._store.submit()
+        if effects is not None:
+            self._perform(effects, mono_ms, wall_ms)
+        if self._publishes:
+            self._end_publishes()
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+
+    def _append_all(self, effects: Effects, mono_ms: int, wall_ms: int) -> None:
+        since_us = self._clock.mono_us()
+        for stream, index, batch, ticket in effects.appends:
+            partition = self.partitions.get((stream, index))
+            if partition is None:  # deleted while the message was on its way
+                self._refuse(ticket, mono_ms, wall_ms)
+                continue
+            try:
+                appended = self._store.append(partition.log, batch, ticket, wall_ms)
+            except StorageError as error:
+                self.on_failure(str(error))
+                self._refuse(ticket, mono_ms, wall_ms)
+                continue
+            self._inflight[ticket] = _Inflight(partition, since_us, appended.base_offset, None)
+            self._queued = True
+
+    def _refuse(self, ticket: int, mono_ms: int, wall_ms: int) -> None:
+        self._switchboard.durable(ticket, True, mono_ms, wall_ms)  # noqa: FBT003 - native
+        self.wake()
+
+    def _perform(self, effects: Effects, mono_ms: int, wall_ms: int) -> None:
+        links = self.links
+        for connection, data in effects.writes:
+            links[connection].write(data)
+        for connection, reading in effects.reads:
+            (links[connection].resume if reading else links[connection].pause)()
+        for request in effects.decisions:
+            verdict = access.connect(request.client_id, request.username, request.password)
+            self._switchboard.decided(request.request, verdict, mono_ms, wall_ms)
+            self.wake()
+        for connection, reason in effects.closes:
+            log.debug("connection closed: %s", reason, extra={"client": links[connection].peer})
+            links[connection].close()
+        if effects.wake_at is not None:
+            self._arm(effects.wake_at, mono_ms)
+
+    def _arm(self, wake_at: int, mono_ms: int) -> None:
+        """Sets the one timer; a later `wake_at` than the one it has waits for that one to fire."""
+        if self._timer is not None:
+            if self._timer_at <= wake_at:
+                return
+            self._timer.cancel()
+        self._timer_at = wake_at
+        self._timer = self._loop.call_later(max(wake_at - mono_ms, 0) / 1000, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._switchboard.tick(self._clock.mono_ms(), self._clock.wall_ms())
+        self.wake()
+
+    def _completed(self) -> None:
+        mono_ms, wall_ms, mono_us = (
+            self._clock.mono_ms(), self._clock.wall_ms(), self._clock.mono_us()
+        )  # fmt: skip
+        advanced: dict[Partition, None] = {}
+        error: str | None = None
+        for completion in self._store.poll():
+            inflight = self._inflight.pop(completion.ticket)
+            if completion.error is None:
+                self.commits.observe((mono_us - inflight.since_us) / 1e6)
+                advanced[inflight.partition] = None
+            else:
+                error = completion.error
+            if inflight.future is None:
+                failed = completion.error is not None
+                self._switchboard.durable(completion.ticket, failed, mono_ms, wall_ms)
+            else:
+                _resolve(inflight, completion)
+        for partition in advanced:
+            partition.advanced()
+        if error is not None:
+            self.on_failure(error)
+        self.wake()
+
+    def _end_publishes(self) -> None:
+        for request, durable, streams in self._switchboard.published():
+            future = self._publishes.pop(request)
+            if future.done():  # its requester went away
+                continue
+            if durable:
+                future.set_result(streams)
+            else:
+                future.set_exception(UnavailableError("the message could not be stored"))
+
+
+def _resolve(inflight: _Inflight, completion: Completion) -> None:
+    future = inflight.future
+    if future is None or future.done():  # done: its requester went away
+        return
+    if completion.error is None:
+        future.set_result(inflight.base_offset)
+    else:
+        future.set_exception(UnavailableError(completion.error))

@@ -1,0 +1,66 @@
+"""What a node counts, read out of its parts as samples. Decides names and texts only."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from headrace.ports import NodeState, Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from headrace.native import Switchboard
+    from headrace.node.broker import Broker
+    from headrace.ports import Listener, Store
+
+_LABELLED: Final = re.compile(r'(\w+)\{(\w+)="([^"]*)"\}')
+
+
+def of_node(name: str, state: NodeState, listeners: Mapping[str, Listener]) -> Iterator[Sample]:
+    """The node itself and its doors."""
+    for each in NodeState:
+        yield Sample(
+            "node_state",
+            float(each is state),
+            "1 for the state that the node is in.",
+            (("node", name), ("state", each.value)),
+        )
+    for door, listener in listeners.items():
+        label = (("door", door),)
+        yield Sample("connections", listener.connections, "Open connections.", label)
+        yield Sample(
+            "connections_refused_total",
+            listener.refused,
+            "Connections closed on arrival.",
+            (*label, ("reason", "connections_limit")),
+        )
+
+
+def of_switchboard(switchboard: Switchboard) -> Iterator[Sample]:
+    """The data plane of MQTT, under its own names with the prefix `mqtt_`."""
+    for name, value in switchboard.statistics().items():
+        yield _sample("mqtt_", name, value)
+
+
+def of_store(store: Store) -> Iterator[Sample]:
+    """The journal and the segments, with the prefix `log_`."""
+    for name, value in store.statistics().items():
+        yield _sample("log_", name, value)
+
+
+def of_streams(broker: Broker) -> Iterator[Sample]:
+    """Where each partition stands."""
+    for stream in broker.catalog.streams():
+        for report in broker.report(stream.name).partitions:
+            label = (("stream", stream.name), ("partition", str(report.partition)))
+            yield Sample("stream_start_offset", report.start, "First offset kept.", label)
+            yield Sample("stream_end_offset", report.end, "Offset after the last durable.", label)
+            yield Sample("stream_size_bytes", report.size_bytes, "Bytes of segments.", label)
+
+
+def _sample(prefix: str, name: str, value: float) -> Sample:
+    match = _LABELLED.fullmatch(name)
+    if match is None:
+        return Sample(prefix + name, value)
+    return Sample(prefix + match[1], value, labels=((match[2], match[3]),))

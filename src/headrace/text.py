@@ -1,0 +1,72 @@
+"""How people write sizes, durations and names: read, written, and guessed at.
+
+Owns spelling only. Sizes are bytes, durations whole milliseconds.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable
+from typing import Final
+
+_SIZES: Final = {
+    "": 1,
+    "B": 1,
+    "KiB": 1 << 10,
+    "MiB": 1 << 20,
+    "GiB": 1 << 30,
+    "TiB": 1 << 40,
+    "kB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+}
+_DURATIONS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_QUANTITY: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", re.ASCII)
+
+
+def parse_size(value: object) -> int:
+    """Bytes of `16777216`, `"16777216"` or `"16MiB"`.
+
+    Raises:
+        ValueError: it is none of these; the message says what is expected.
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    return _quantity(value, _SIZES, 'a size, such as "16MiB" or a number of bytes')
+
+
+def parse_duration_ms(value: object) -> int:
+    """Milliseconds of `"250ms"`, `"30s"`, `"5m"`, `"1h"` or `"7d"`.
+
+    A bare number is refused: its unit would be a guess.
+
+    Raises:
+        ValueError: it is none of these; the message says what is expected.
+    """
+    return _quantity(value, _DURATIONS, 'a duration with its unit, such as "30s" or "250ms"')
+
+
+def _quantity(value: object, units: dict[str, int], expected: str) -> int:
+    match = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None or match[2] not in units:
+        raise ValueError(f"must be {expected}; got {value!r}")
+    whole = (
+        float(match[1]) * units[match[2]] if "." in match[1] else int(match[1]) * units[match[2]]
+    )
+    if whole != int(whole):
+        raise ValueError(f"must be a whole number of the smallest unit; got {value!r}")
+    return int(whole)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The hint that ends an error about an unknown name: the nearest known one, or all.
+
+    >>> nearest("bnd", ["bind", "advertised"])
+    "did you mean 'bind'?"
+    """
+    names = sorted(known)
+    lowered = {item.lower(): item for item in names}
+    close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean {lowered[close[0]]!r}?"
+    return f"known: {', '.join(names)}" if names else "none is known here"
