@@ -13,6 +13,8 @@ HeadraceError
 │   └── StreamLimitError       HTTP 409, Kafka 44             the node's bound is reached
 ├── MessageTooLargeError       HTTP 413, Kafka 10             larger than max.message.bytes
 ├── UnavailableError           HTTP 503, Kafka 56, retry      starting, draining, disk failed
+├── MalformedError             bytes break their protocol; the connection closes
+├── ClientError                see headrace.client.errors
 └── NativeError                raised by the compiled module; its stub tells them apart
     ├── CorruptRecordError             Kafka 2
     ├── UnsupportedRecordError         Kafka 76
@@ -46,6 +48,7 @@ __all__ = [
     "HeadraceError",
     "InvalidStreamError",
     "InvalidTopicError",
+    "MalformedError",
     "MessageTooLargeError",
     "NativeError",
     "OutOfOrderSequenceError",
@@ -72,7 +75,7 @@ class HeadraceError(Exception):
 
     http_status: ClassVar[int] = 500
     kafka_code: int = -1
-    retriable: ClassVar[bool] = False
+    retriable: bool = False
 
 
 class ConfigError(HeadraceError):
@@ -145,3 +148,7 @@ class UnavailableError(HeadraceError):
     http_status = 503
     kafka_code = 56
     retriable = True
+
+
+class MalformedError(HeadraceError):
+    """Bytes that break their protocol; what follows them on a connection has no meaning."""

@@ -65,6 +65,53 @@ STALL_MS_MAX: Final = 100
 UNDURABLE_BYTES_MAX: Final = 64 * MIB
 """Accepted by the data plane and not yet durable; beyond it publishers are read no further."""
 
+# --- Kafka --------------------------------------------------------------------------------------
+
+KAFKA_REQUEST_BYTES_MAX: Final = 72 * MIB
+"""One request: the largest batch that a stream may allow (`MESSAGE_BYTES_CEILING`) and the
+batches of other partitions beside it. Kafka's own bound is 100 MiB (`socket.request.max.bytes`)."""
+
+KAFKA_RESPONSE_BYTES_MAX: Final = 256 * MIB
+"""One response, as a client takes it: far above any fetch it asks for, so only garbage meets it."""
+
+KAFKA_BUFFERED_BYTES_MAX: Final = 256 * MIB
+"""Incomplete requests of all connections together: clients that begin large requests and stall
+cost no more than this; the connection that would pass it is closed."""
+
+KAFKA_REQUEST_ELEMENTS_MAX: Final = 100_000
+"""Array elements of one request, at all depths: each becomes a Python object, and a request that
+names every partition of a node (`PARTITIONS_MAX`) needs a few thousand."""
+
+KAFKA_RESPONSE_ELEMENTS_MAX: Final = 10_000_000
+"""Array elements of one response: metadata of a million partitions with three replicas each."""
+
+KAFKA_PIPELINE_MAX: Final = 64
+"""Requests of one connection in work; beyond it the connection is read no further. Kafka's
+clients keep 5 in flight; librdkafka without idempotence has no bound of its own."""
+
+KAFKA_FETCH_BYTES_MAX: Final = 55 * MIB
+"""Records of one fetch response: Kafka's own bound (`fetch.max.bytes` of the broker)."""
+
+KAFKA_FETCH_WAIT_MS_MAX: Final = 300_000
+"""Longest wait of a fetch for records; clients ask for 500 ms."""
+
+OFFSETS_PARTITIONS: Final = 16
+"""Partitions of `__offsets`. A group lives in the one that its name hashes to, so the number
+never changes; 16 let the groups of a node spread over a cluster later."""
+
+OFFSETS_MAX: Final = 1_000_000
+"""Committed offsets of all groups together, at about 300 bytes each: clients choose group names,
+so it is bounded. Beyond it a commit for a new partition is refused (POLICY_VIOLATION)."""
+
+GROUP_ID_BYTES_MAX: Final = 255
+"""Length of a group's name. The protocol allows 32 KiB, which nobody means."""
+
+OFFSET_METADATA_BYTES_MAX: Final = 4096
+"""Text that a client may keep beside a committed offset (`offset.metadata.max.bytes`)."""
+
+PRODUCER_ID_BLOCK: Final = 1000
+"""Producer ids that one durable record claims, as Kafka claims them (`ProducerIdsBlock`)."""
+
 # --- sockets ------------------------------------------------------------------------------------
 
 CONNECTIONS_MAX: Final = 1_000_000
@@ -130,6 +177,8 @@ DRAIN_SECONDS: Final = 10.0
 """Orderly stop: what is in flight may take this long before connections are cut."""
 
 assert WRITE_LOW_BYTES < WRITE_HIGH_BYTES <= OUTBOUND_BYTES_MAX
+assert MESSAGE_BYTES_CEILING < KAFKA_REQUEST_BYTES_MAX <= KAFKA_BUFFERED_BYTES_MAX
+assert KAFKA_FETCH_BYTES_MAX < KAFKA_RESPONSE_BYTES_MAX
 assert PACKET_BYTES_MAX > MIB, "a payload of 1 MiB must pass with its topic"
 assert PACKET_BYTES_MAX * 4 // 3 < HTTP_BODY_BYTES_MAX
 assert PACKET_BYTES_MAX < OUTBOUND_BYTES_MAX

@@ -1,0 +1,77 @@
+"""The requests that headrace speaks, and their versions, in one table.
+
+Owns: key, name, classes and versions of each. Must not know: how a request is answered.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from headrace.wire.kafka import messages as m
+from headrace.wire.kafka.codec import Codec, codec_of
+
+Q = TypeVar("Q")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Api(Generic[Q, R]):
+    """One request and its response, in the versions `first` to `last`."""
+
+    key: int
+    name: str
+    request: type[Q]
+    response: type[R]
+    first: int
+    last: int
+    flexible_since: int | None = None
+
+    def flexible(self, version: int) -> bool:
+        """Whether `version` has compact forms and tagged fields."""
+        return self.flexible_since is not None and version >= self.flexible_since
+
+    def request_codec(self, version: int) -> Codec:
+        """How the request's body is laid out in `version`."""
+        return codec_of(self.request, version, flexible=self.flexible(version))
+
+    def response_codec(self, version: int) -> Codec:
+        """How the response's body is laid out in `version`."""
+        return codec_of(self.response, version, flexible=self.flexible(version))
+
+
+# Produce begins at 0, for librdkafka 2.0 sends data uncompressed to a broker that names a higher
+# minimum; the door answers versions below 3 with an error. All but ApiVersions end below their
+# flexible versions, which spares tagged fields.
+PRODUCE: Final = Api(0, "Produce", m.ProduceRequest, m.ProduceResponse, 0, 7)
+FETCH: Final = Api(1, "Fetch", m.FetchRequest, m.FetchResponse, 4, 11)
+LIST_OFFSETS: Final = Api(2, "ListOffsets", m.ListOffsetsRequest, m.ListOffsetsResponse, 1, 4)
+METADATA: Final = Api(3, "Metadata", m.MetadataRequest, m.MetadataResponse, 0, 8)
+OFFSET_COMMIT: Final = Api(8, "OffsetCommit", m.OffsetCommitRequest, m.OffsetCommitResponse, 1, 7)
+OFFSET_FETCH: Final = Api(9, "OffsetFetch", m.OffsetFetchRequest, m.OffsetFetchResponse, 1, 5)
+FIND_COORDINATOR: Final = Api(
+    10, "FindCoordinator", m.FindCoordinatorRequest, m.FindCoordinatorResponse, 0, 2
+)
+API_VERSIONS: Final = Api(
+    18, "ApiVersions", m.ApiVersionsRequest, m.ApiVersionsResponse, 0, 3, flexible_since=3
+)
+CREATE_TOPICS: Final = Api(19, "CreateTopics", m.CreateTopicsRequest, m.CreateTopicsResponse, 0, 4)
+DELETE_TOPICS: Final = Api(20, "DeleteTopics", m.DeleteTopicsRequest, m.DeleteTopicsResponse, 0, 3)
+INIT_PRODUCER_ID: Final = Api(
+    22, "InitProducerId", m.InitProducerIdRequest, m.InitProducerIdResponse, 0, 1
+)
+
+APIS: Final[dict[int, Api[Any, Any]]] = {
+    api.key: api
+    for api in (
+        PRODUCE,
+        FETCH,
+        LIST_OFFSETS,
+        METADATA,
+        OFFSET_COMMIT,
+        OFFSET_FETCH,
+        FIND_COORDINATOR,
+        API_VERSIONS,
+        CREATE_TOPICS,
+        DELETE_TOPICS,
+        INIT_PRODUCER_ID,
+    )
+}

@@ -1,0 +1,156 @@
+"""Frames of the Kafka protocol: the cut of a byte stream, request and response headers.
+
+Owns: the length prefix and its bound, header versions, correlation ids. Must not know: sockets, or
+what a request does. After a `MalformedError` its byte stream cannot be read on: nothing says where
+the next frame begins.
+"""
+
+from struct import Struct
+from typing import Any, Final, NamedTuple, TypeVar
+
+from headrace import limits
+from headrace.errors import MalformedError
+from headrace.wire.kafka.apis import API_VERSIONS, APIS, Api
+from headrace.wire.kafka.codec import NO_TAGS, NULLABLE_STRING, Reader, skip_tags
+
+Q = TypeVar("Q")
+R = TypeVar("R")
+
+LENGTH: Final = Struct(">i")
+"""Length of a frame, which precedes it and does not count itself."""
+
+_CORRELATION: Final = Struct(">i")
+_PREFIX: Final = Struct(">hhi")
+
+
+class Request(NamedTuple):
+    """One decoded request. `body` is an instance of `api.request`."""
+
+    api: Api[Any, Any]
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body: Any
+
+
+class Framer:
+    """Cuts a byte stream into frames, one at a time, each joined once however it came."""
+
+    __slots__ = ("_at", "_buffer", "_chunks", "_chunks_bytes", "_frame_bytes_max")
+
+    def __init__(self, frame_bytes_max: int) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._buffer = b""
+        self._at = 0
+        self._chunks: list[bytes] = []
+        self._chunks_bytes = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that came in and were not taken out."""
+        return len(self._buffer) - self._at + self._chunks_bytes
+
+    def feed(self, data: bytes) -> None:
+        """Takes bytes in."""
+        self._chunks.append(data)
+        self._chunks_bytes += len(data)
+
+    def take(self) -> bytes | None:
+        """The next whole frame, without its length; None where there is none yet.
+
+        Raises:
+            MalformedError: the frame claims a negative length or more than the bound.
+        """
+        if not self._joined(LENGTH.size):
+            return None
+        length: int = LENGTH.unpack_from(self._buffer, self._at)[0]
+        if not 0 <= length <= self._frame_bytes_max:
+            raise MalformedError(f"a frame of {length} bytes; the bound is {self._frame_bytes_max}")
+        if not self._joined(LENGTH.size + length):
+            return None
+        start = self._at + LENGTH.size
+        self._at = start + length
+        frame = self._buffer[start : self._at]
+        if self._at == len(self._buffer):  # an idle connection keeps no large request
+            self._buffer, self._at = b"", 0
+        return frame
+
+    def _joined(self, length: int) -> bool:
+        """Whether `length` bytes are there; if so they are in the buffer now."""
+        if self.held_bytes < length:
+            return False
+        if len(self._buffer) - self._at < length:
+            self._buffer = b"".join((self._buffer[self._at :], *self._chunks))
+            self._at = 0
+            self._chunks.clear()
+            self._chunks_bytes = 0
+        return True
+
+
+def decode_request(frame: bytes) -> Request:
+    """Reads a request that a client sent.
+
+    ApiVersions of a version that is not served must be answered, in version 0, so it comes back
+    with version 0 and no body: the layout of what it holds is unknown.
+
+    Raises:
+        MalformedError: the request is unknown, of a version that is not served, cut off, or
+            claims more array elements than `limits.KAFKA_REQUEST_ELEMENTS_MAX`.
+    """
+    reader = Reader(frame, limits.KAFKA_REQUEST_ELEMENTS_MAX)
+    key, version, correlation_id = _PREFIX.unpack_from(frame, reader.skip(_PREFIX.size))
+    api = APIS.get(key)
+    if api is None:
+        raise MalformedError(f"request {key} is not served")
+    if not api.first <= version <= api.last:
+        if api is API_VERSIONS:
+            return Request(api, 0, correlation_id, None, None)
+        served = f"{api.first} to {api.last}"
+        raise MalformedError(f"{api.name} {version} is not served, only {served}")
+    client_id = NULLABLE_STRING.plain.read(reader)
+    if api.flexible(version):
+        skip_tags(reader)
+    return Request(api, version, correlation_id, client_id, api.request_codec(version).read(reader))
+
+
+def encode_response(request: Request, body: object) -> bytes:
+    """The response to `request`, as a frame with its length.
+
+    Every response header here is the ordinary one: ApiVersions keeps it even in its flexible
+    version, so that a client of any age can read the answer (KIP-511).
+    """
+    out = [b"", _CORRELATION.pack(request.correlation_id)]
+    request.api.response_codec(request.version).write(out, body)
+    return _framed(out)
+
+
+def encode_request(
+    api: Api[Q, Any], version: int, correlation_id: int, client_id: str, body: Q
+) -> bytes:
+    """A request to a broker, as a frame with its length."""
+    out = [b"", _PREFIX.pack(api.key, version, correlation_id)]
+    NULLABLE_STRING.plain.write(out, client_id)
+    if api.flexible(version):
+        out.append(NO_TAGS)
+    api.request_codec(version).write(out, body)
+    return _framed(out)
+
+
+def decode_response(api: Api[Any, R], version: int, correlation_id: int, frame: bytes) -> R:
+    """Reads a broker's response to the request of `correlation_id`: an `api.response`.
+
+    Raises:
+        MalformedError: it is cut off, answers another request, or claims more array elements
+            than `limits.KAFKA_RESPONSE_ELEMENTS_MAX`.
+    """
+    reader = Reader(frame, limits.KAFKA_RESPONSE_ELEMENTS_MAX)
+    (answered,) = _CORRELATION.unpack_from(frame, reader.skip(_CORRELATION.size))
+    if answered != correlation_id:
+        raise MalformedError(f"response {answered} to request {correlation_id}")
+    response: R = api.response_codec(version).read(reader)
+    return response
+
+
+def _framed(out: list[bytes]) -> bytes:
+    out[0] = LENGTH.pack(sum(map(len, out)))
+    return b"".join(out)

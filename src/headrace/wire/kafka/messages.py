@@ -1,0 +1,580 @@
+"""Every Kafka request and response that headrace speaks: one class each, for all its versions.
+
+Owns: the fields, their types, and the versions that carry them. Both directions use it, the door
+as a broker and the client as a client. Must not know: how a request is answered.
+Source: the message definitions of the Kafka protocol guide.
+"""
+
+from dataclasses import field
+from typing import Annotated
+
+from headrace.wire.kafka.codec import (
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    NullableString,
+    Records,
+    String,
+    between,
+    message,
+    since,
+)
+
+NO_PRODUCER_ID = -1
+"""What a producer without idempotence carries as its producer id."""
+
+
+# --- ApiVersions (18) --------------------------------------------------------------------------
+
+
+@message
+class ApiVersionsRequest:
+    """Which requests does this broker take? The only flexible one here (version 3)."""
+
+    client_software_name: Annotated[String, since(3)] = ""
+    client_software_version: Annotated[String, since(3)] = ""
+
+
+@message
+class ApiVersionRange:
+    """The versions of one request, both ends included."""
+
+    api_key: Int16
+    min_version: Int16
+    max_version: Int16
+
+
+@message
+class ApiVersionsResponse:
+    """The requests and their versions."""
+
+    error_code: Int16 = 0
+    api_keys: list[ApiVersionRange]
+    throttle_time_ms: Annotated[Int32, since(1)] = 0
+
+
+# --- Metadata (3) ------------------------------------------------------------------------------
+
+
+@message
+class MetadataRequestTopic:
+    """A topic asked for by name."""
+
+    name: String
+
+
+@message
+class MetadataRequest:
+    """Brokers and topics; `topics` None asks for all (in version 0 an empty list does)."""
+
+    topics: list[MetadataRequestTopic] | None
+    allow_auto_topic_creation: Annotated[Bool, since(4)] = True
+    include_cluster_authorized_operations: Annotated[Bool, since(8)] = False
+    include_topic_authorized_operations: Annotated[Bool, since(8)] = False
+
+
+@message
+class MetadataBroker:
+    """Where a node is reached."""
+
+    node_id: Int32
+    host: String
+    port: Int32
+    rack: Annotated[NullableString, since(1)] = None
+
+
+@message
+class MetadataPartition:
+    """Who leads a partition."""
+
+    error_code: Int16 = 0
+    partition_index: Int32
+    leader_id: Int32
+    leader_epoch: Annotated[Int32, since(7)] = -1
+    replica_nodes: list[Int32]
+    isr_nodes: list[Int32]
+    offline_replicas: Annotated[list[Int32], since(5)] = field(default_factory=list)
+
+
+@message
+class MetadataTopic:
+    """A topic, or why there is none."""
+
+    error_code: Int16 = 0
+    name: String
+    is_internal: Annotated[Bool, since(1)] = False
+    partitions: list[MetadataPartition]
+    topic_authorized_operations: Annotated[Int32, since(8)] = -(2**31)
+
+
+@message
+class MetadataResponse:
+    """The brokers, and the topics asked for."""
+
+    throttle_time_ms: Annotated[Int32, since(3)] = 0
+    brokers: list[MetadataBroker]
+    cluster_id: Annotated[NullableString, since(2)] = None
+    controller_id: Annotated[Int32, since(1)] = -1
+    topics: list[MetadataTopic]
+    cluster_authorized_operations: Annotated[Int32, since(8)] = -(2**31)
+
+
+# --- Produce (0) -------------------------------------------------------------------------------
+
+
+@message
+class ProducePartition:
+    """Record batches for one partition."""
+
+    index: Int32
+    records: Records
+
+
+@message
+class ProduceTopic:
+    """Record batches for one topic."""
+
+    name: String
+    partitions: list[ProducePartition]
+
+
+@message
+class ProduceRequest:
+    """Append; `acks` is 0 (no response), 1 or -1 (all)."""
+
+    transactional_id: Annotated[NullableString, since(3)] = None
+    acks: Int16
+    timeout_ms: Int32
+    topics: list[ProduceTopic]
+
+
+@message
+class ProducePartitionResponse:
+    """Where the batch stands, or why it does not."""
+
+    index: Int32
+    error_code: Int16 = 0
+    base_offset: Int64 = -1
+    log_append_time_ms: Annotated[Int64, since(2)] = -1
+    log_start_offset: Annotated[Int64, since(5)] = -1
+
+
+@message
+class ProduceTopicResponse:
+    """The answers for one topic."""
+
+    name: String
+    partitions: list[ProducePartitionResponse]
+
+
+@message
+class ProduceResponse:
+    """The answers for all topics."""
+
+    topics: list[ProduceTopicResponse]
+    throttle_time_ms: Annotated[Int32, since(1)] = 0
+
+
+# --- Fetch (1) ---------------------------------------------------------------------------------
+
+
+@message
+class FetchPartition:
+    """Read one partition from `fetch_offset` on."""
+
+    partition: Int32
+    current_leader_epoch: Annotated[Int32, since(9)] = -1
+    fetch_offset: Int64
+    log_start_offset: Annotated[Int64, since(5)] = -1
+    partition_max_bytes: Int32
+
+
+@message
+class FetchTopic:
+    """Read partitions of one topic."""
+
+    topic: String
+    partitions: list[FetchPartition]
+
+
+@message
+class ForgottenTopic:
+    """Partitions that leave a fetch session."""
+
+    topic: String
+    partitions: list[Int32]
+
+
+@message
+class FetchRequest:
+    """Read; waits up to `max_wait_ms` for `min_bytes`."""
+
+    replica_id: Int32 = -1
+    max_wait_ms: Int32
+    min_bytes: Int32
+    max_bytes: Annotated[Int32, since(3)] = 2**31 - 1
+    isolation_level: Annotated[Int8, since(4)] = 0
+    session_id: Annotated[Int32, since(7)] = 0
+    session_epoch: Annotated[Int32, since(7)] = -1
+    topics: list[FetchTopic]
+    forgotten_topics_data: Annotated[list[ForgottenTopic], since(7)] = field(default_factory=list)
+    rack_id: Annotated[String, since(11)] = ""
+
+
+@message
+class AbortedTransaction:
+    """A producer's transaction that was rolled back, from `first_offset` on."""
+
+    producer_id: Int64
+    first_offset: Int64
+
+
+@message
+class FetchPartitionResponse:
+    """Whole record batches, or why there are none."""
+
+    partition_index: Int32
+    error_code: Int16 = 0
+    high_watermark: Int64 = -1
+    last_stable_offset: Annotated[Int64, since(4)] = -1
+    log_start_offset: Annotated[Int64, since(5)] = -1
+    aborted_transactions: Annotated[list[AbortedTransaction] | None, since(4)] = None
+    preferred_read_replica: Annotated[Int32, since(11)] = -1
+    records: Records = None
+
+
+@message
+class FetchTopicResponse:
+    """What was read of one topic."""
+
+    topic: String
+    partitions: list[FetchPartitionResponse]
+
+
+@message
+class FetchResponse:
+    """What was read; `session_id` 0 says that no session was made."""
+
+    throttle_time_ms: Annotated[Int32, since(1)] = 0
+    error_code: Annotated[Int16, since(7)] = 0
+    session_id: Annotated[Int32, since(7)] = 0
+    topics: list[FetchTopicResponse]
+
+
+# --- ListOffsets (2) ---------------------------------------------------------------------------
+
+LATEST_TIMESTAMP = -1
+"""ListOffsets: the offset after the last record."""
+EARLIEST_TIMESTAMP = -2
+"""ListOffsets: the first offset that is still kept."""
+
+
+@message
+class ListOffsetsPartition:
+    """The first offset at or after `timestamp` (ms), or LATEST or EARLIEST."""
+
+    partition_index: Int32
+    current_leader_epoch: Annotated[Int32, since(4)] = -1
+    timestamp: Int64
+
+
+@message
+class ListOffsetsTopic:
+    """Offsets of one topic."""
+
+    name: String
+    partitions: list[ListOffsetsPartition]
+
+
+@message
+class ListOffsetsRequest:
+    """Offsets by time."""
+
+    replica_id: Int32 = -1
+    isolation_level: Annotated[Int8, since(2)] = 0
+    topics: list[ListOffsetsTopic]
+
+
+@message
+class ListOffsetsPartitionResponse:
+    """An offset and its record's timestamp (-1 where the question was no time)."""
+
+    partition_index: Int32
+    error_code: Int16 = 0
+    timestamp: Int64 = -1
+    offset: Int64 = -1
+    leader_epoch: Annotated[Int32, since(4)] = -1
+
+
+@message
+class ListOffsetsTopicResponse:
+    """Offsets of one topic."""
+
+    name: String
+    partitions: list[ListOffsetsPartitionResponse]
+
+
+@message
+class ListOffsetsResponse:
+    """Offsets by time."""
+
+    throttle_time_ms: Annotated[Int32, since(2)] = 0
+    topics: list[ListOffsetsTopicResponse]
+
+
+# --- InitProducerId (22) -----------------------------------------------------------------------
+
+
+@message
+class InitProducerIdRequest:
+    """A producer asks for an id, so that its repeats can be told."""
+
+    transactional_id: NullableString = None
+    transaction_timeout_ms: Int32 = 0
+
+
+@message
+class InitProducerIdResponse:
+    """The id and epoch to write under."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    producer_id: Int64 = NO_PRODUCER_ID
+    producer_epoch: Int16 = -1
+
+
+# --- FindCoordinator (10) ----------------------------------------------------------------------
+
+
+@message
+class FindCoordinatorRequest:
+    """Who keeps this group (key type 0) or transactional id (1)?"""
+
+    key: String
+    key_type: Annotated[Int8, since(1)] = 0
+
+
+@message
+class FindCoordinatorResponse:
+    """The node that keeps it."""
+
+    throttle_time_ms: Annotated[Int32, since(1)] = 0
+    error_code: Int16 = 0
+    error_message: Annotated[NullableString, since(1)] = None
+    node_id: Int32 = -1
+    host: String = ""
+    port: Int32 = -1
+
+
+# --- OffsetCommit (8) --------------------------------------------------------------------------
+
+
+@message
+class OffsetCommitPartition:
+    """How far a group has read one partition."""
+
+    partition_index: Int32
+    committed_offset: Int64
+    committed_leader_epoch: Annotated[Int32, since(6)] = -1
+    commit_timestamp: Annotated[Int64, between(1, 1)] = -1
+    committed_metadata: NullableString = None
+
+
+@message
+class OffsetCommitTopic:
+    """How far a group has read one topic."""
+
+    name: String
+    partitions: list[OffsetCommitPartition]
+
+
+@message
+class OffsetCommitRequest:
+    """Keep how far a group has read; generation -1 is a group without members."""
+
+    group_id: String
+    generation_id: Annotated[Int32, since(1)] = -1
+    member_id: Annotated[String, since(1)] = ""
+    group_instance_id: Annotated[NullableString, since(7)] = None
+    retention_time_ms: Annotated[Int64, between(2, 4)] = -1
+    topics: list[OffsetCommitTopic]
+
+
+@message
+class OffsetCommitPartitionResponse:
+    """Kept, or why not."""
+
+    partition_index: Int32
+    error_code: Int16 = 0
+
+
+@message
+class OffsetCommitTopicResponse:
+    """The answers for one topic."""
+
+    name: String
+    partitions: list[OffsetCommitPartitionResponse]
+
+
+@message
+class OffsetCommitResponse:
+    """The answers for all topics."""
+
+    throttle_time_ms: Annotated[Int32, since(3)] = 0
+    topics: list[OffsetCommitTopicResponse]
+
+
+# --- OffsetFetch (9) ---------------------------------------------------------------------------
+
+
+@message
+class OffsetFetchTopic:
+    """Partitions of one topic."""
+
+    name: String
+    partition_indexes: list[Int32]
+
+
+@message
+class OffsetFetchRequest:
+    """How far has a group read? `topics` None asks for all (from version 2 on)."""
+
+    group_id: String
+    topics: list[OffsetFetchTopic] | None
+
+
+@message
+class OffsetFetchPartitionResponse:
+    """How far a group has read one partition; -1 where nothing was committed."""
+
+    partition_index: Int32
+    committed_offset: Int64 = -1
+    committed_leader_epoch: Annotated[Int32, since(5)] = -1
+    metadata: NullableString = ""
+    error_code: Int16 = 0
+
+
+@message
+class OffsetFetchTopicResponse:
+    """How far a group has read one topic."""
+
+    name: String
+    partitions: list[OffsetFetchPartitionResponse]
+
+
+@message
+class OffsetFetchResponse:
+    """How far a group has read."""
+
+    throttle_time_ms: Annotated[Int32, since(3)] = 0
+    topics: list[OffsetFetchTopicResponse]
+    error_code: Annotated[Int16, since(2)] = 0
+
+
+# --- CreateTopics (19) -------------------------------------------------------------------------
+
+
+@message
+class CreateTopicAssignment:
+    """A partition placed by hand."""
+
+    partition_index: Int32
+    broker_ids: list[Int32]
+
+
+@message
+class CreateTopicConfig:
+    """One setting of the new topic."""
+
+    name: String
+    value: NullableString
+
+
+@message
+class CreateTopic:
+    """A topic to create; -1 partitions or replicas leave the choice to the broker."""
+
+    name: String
+    num_partitions: Int32 = -1
+    replication_factor: Int16 = -1
+    assignments: list[CreateTopicAssignment] = field(default_factory=list)
+    configs: list[CreateTopicConfig] = field(default_factory=list)
+
+
+@message
+class CreateTopicsRequest:
+    """Create topics, or only say whether it would work."""
+
+    topics: list[CreateTopic]
+    timeout_ms: Int32
+    validate_only: Annotated[Bool, since(1)] = False
+
+
+@message
+class CreateTopicResult:
+    """Created, or why not."""
+
+    name: String
+    error_code: Int16 = 0
+    error_message: Annotated[NullableString, since(1)] = None
+
+
+@message
+class CreateTopicsResponse:
+    """The answer for each topic."""
+
+    throttle_time_ms: Annotated[Int32, since(2)] = 0
+    topics: list[CreateTopicResult]
+
+
+# --- DeleteTopics (20) -------------------------------------------------------------------------
+
+
+@message
+class DeleteTopicsRequest:
+    """Delete topics and all they hold."""
+
+    topic_names: list[String]
+    timeout_ms: Int32
+
+
+@message
+class DeleteTopicResult:
+    """Deleted, or why not."""
+
+    name: String
+    error_code: Int16 = 0
+
+
+@message
+class DeleteTopicsResponse:
+    """The answer for each topic."""
+
+    throttle_time_ms: Annotated[Int32, since(1)] = 0
+    responses: list[DeleteTopicResult]
+
+
+# --- what the internal stream of committed offsets holds -----------------------------------------
+
+
+@message
+class OffsetKey:
+    """Key of a committed offset's record, in Kafka's own layout (version 1)."""
+
+    version: Int16 = 1
+    group: String
+    topic: String
+    partition: Int32
+
+
+@message
+class OffsetValue:
+    """Value of a committed offset's record, in Kafka's own layout (version 3)."""
+
+    version: Int16 = 3
+    offset: Int64
+    leader_epoch: Int32 = -1
+    metadata: String = ""
+    commit_timestamp: Int64
