@@ -1,0 +1,21 @@
+"""Clients of a headrace broker, for Python programs."""
+
+from headrace.client.errors import (
+    ClientError,
+    ConnectionLostError,
+    DeadlineError,
+    OffsetOutOfRangeError,
+    RequestError,
+    UnknownStreamError,
+)
+from headrace.client.fetch import FetchClient
+
+__all__ = [
+    "ClientError",
+    "ConnectionLostError",
+    "DeadlineError",
+    "FetchClient",
+    "OffsetOutOfRangeError",
+    "RequestError",
+    "UnknownStreamError",
+]

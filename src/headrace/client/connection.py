@@ -1,0 +1,97 @@
+"""One blocking connection to a broker: one request at a time, versions as negotiated.
+
+Owns: the socket, correlation ids, the choice of versions. Must not know: leaders, retries. Once a
+call fails the connection is of no more use, for what it would read next is unknown.
+"""
+
+import socket
+from typing import Any, Final, TypeVar
+
+from headrace import limits
+from headrace.client.errors import ConnectionLostError, RequestError
+from headrace.errors import MalformedError
+from headrace.model import Address
+from headrace.wire.kafka.apis import API_VERSIONS, Api
+from headrace.wire.kafka.errors import ErrorCode
+from headrace.wire.kafka.frames import LENGTH, decode_response, encode_request
+from headrace.wire.kafka.messages import ApiVersionsRequest
+
+Q = TypeVar("Q")
+R = TypeVar("R")
+
+_NEGOTIATION_VERSION: Final = 0
+"""ApiVersions in the one version that every broker since 0.10 answers."""
+
+
+class Connection:
+    """A connection to the broker at `address`, open and negotiated once it is made.
+
+    Raises:
+        ConnectionLostError: the broker is not reached within `timeout_s`, or hangs up.
+    """
+
+    __slots__ = ("_client_id", "_correlation_id", "_ranges", "_socket", "_stream", "address")
+
+    def __init__(self, address: Address, client_id: str, timeout_s: float) -> None:
+        self.address = address
+        self._client_id = client_id
+        self._correlation_id = 0
+        try:
+            self._socket = socket.create_connection(address, timeout=timeout_s)
+        except OSError as error:
+            raise ConnectionLostError(f"{address} is not reached: {error}") from error
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._stream = self._socket.makefile("rb")
+        self._ranges = {API_VERSIONS.key: (_NEGOTIATION_VERSION, _NEGOTIATION_VERSION)}
+        offered = self.call(API_VERSIONS, ApiVersionsRequest(), timeout_s)
+        self._ranges = {o.api_key: (o.min_version, o.max_version) for o in offered.api_keys}
+
+    def version(self, api: Api[Any, Any]) -> int:
+        """The highest version of `api` that both sides speak.
+
+        Raises:
+            RequestError: there is none.
+        """
+        first, last = self._ranges.get(api.key, (0, -1))
+        if max(first, api.first) > min(last, api.last):
+            theirs, ours = f"{first} to {last}", f"{api.first} to {api.last}"
+            raise RequestError(
+                f"{self.address} speaks {api.name} {theirs}, not {ours}",
+                ErrorCode.UNSUPPORTED_VERSION,
+            )
+        return min(last, api.last)
+
+    def call(self, api: Api[Q, R], body: Q, timeout_s: float) -> R:
+        """Sends a request and waits for its response, at most `timeout_s` for each part.
+
+        Raises:
+            ConnectionLostError: the connection broke or the broker is silent; it is closed.
+            RequestError: the broker does not speak this request.
+        """
+        version = self.version(api)
+        self._correlation_id += 1
+        request = encode_request(api, version, self._correlation_id, self._client_id, body)
+        try:
+            self._socket.settimeout(timeout_s)
+            self._socket.sendall(request)
+            return decode_response(api, version, self._correlation_id, self._read_frame())
+        except (OSError, MalformedError) as error:
+            self.close()
+            raise ConnectionLostError(f"{self.address} {api.name}: {error}") from error
+
+    def _read_frame(self) -> bytes:
+        (length,) = LENGTH.unpack(self._read(LENGTH.size))
+        if not 0 <= length <= limits.KAFKA_RESPONSE_BYTES_MAX:
+            raise MalformedError(f"a response of {length} bytes")
+        return self._read(length)
+
+    def _read(self, length: int) -> bytes:
+        data = self._stream.read(length)
+        if len(data) < length:
+            raise ConnectionResetError("the broker closed the connection")
+        return data
+
+    def close(self) -> None:
+        """Ends the connection; twice is once."""
+        self._stream.close()
+        self._socket.close()

@@ -1,0 +1,84 @@
+"""What a client raises; the lower part of the tree that `headrace.errors` draws.
+
+```
+ClientError                  .code, .retriable
+├── ConnectionLostError      no broker is reached, or one hung up; retried until the deadline
+├── DeadlineError            it was retried until the deadline; __cause__ is the last error
+└── RequestError             a broker refused
+    ├── OffsetOutOfRangeError    the records are gone, or not there yet
+    └── UnknownStreamError       there is no such stream or partition
+```
+"""
+
+from headrace.errors import HeadraceError
+from headrace.wire.kafka.errors import ErrorCode
+
+
+class ClientError(HeadraceError):
+    """Base of what a client raises.
+
+    Attributes:
+        code: the Kafka error code.
+        retriable: whether the same call may succeed later.
+    """
+
+    def __init__(self, message: str, code: ErrorCode) -> None:
+        super().__init__(message)
+        self.code = code
+        self.kafka_code = code
+        self.retriable = code.retriable
+
+    def __reduce__(self) -> tuple[type, tuple[str, ErrorCode]]:
+        """Crosses process borders whole, as Spark's executors need."""
+        return type(self), (str(self), self.code)
+
+
+class ConnectionLostError(ClientError):
+    """No broker could be reached, or the connection broke."""
+
+    def __init__(self, message: str, code: ErrorCode = ErrorCode.NETWORK_EXCEPTION) -> None:
+        super().__init__(message, code)
+
+
+class DeadlineError(ClientError):
+    """Retries went on until the deadline; the cause is the last of their errors."""
+
+    def __init__(self, message: str, code: ErrorCode = ErrorCode.REQUEST_TIMED_OUT) -> None:
+        super().__init__(message, code)
+
+
+class RequestError(ClientError):
+    """A broker answered with an error code."""
+
+
+class OffsetOutOfRangeError(RequestError):
+    """The offset lies before the log's first record, or after its last."""
+
+
+class UnknownStreamError(RequestError):
+    """There is no such stream, or no such partition of it.
+
+    Not retriable, unlike the code: brokers open their doors when they know their streams.
+    """
+
+    def __init__(self, message: str, code: ErrorCode) -> None:
+        super().__init__(message, code)
+        self.retriable = False
+
+
+_CLASSES: dict[ErrorCode, type[RequestError]] = {
+    ErrorCode.OFFSET_OUT_OF_RANGE: OffsetOutOfRangeError,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: UnknownStreamError,
+}
+
+
+def check(code: int, what: str) -> None:
+    """Raises the error of `code`, if it is one; `what` says whose answer it is.
+
+    Raises:
+        RequestError: the subclass of this code, where there is one.
+    """
+    if code != ErrorCode.NONE:
+        error = ErrorCode.of(code)
+        name = error.name if error == code else f"error {code}"
+        raise _CLASSES.get(error, RequestError)(f"{what}: {name}", error)

@@ -1,0 +1,272 @@
+"""Reads streams by offset, blocking, over the Kafka protocol; what the Spark source stands on.
+
+Owns: the questions that a reader asks. Must not know: Spark, or what a batch holds: batches are
+handed on as they came. Works against headrace and against Apache Kafka 0.11 and later.
+"""
+
+import re
+from collections import defaultdict
+from typing import Any, Final, Self
+
+from headrace.client.cluster import Cluster
+from headrace.client.errors import check
+from headrace.model import Address
+from headrace.wire.kafka.apis import FETCH, LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH
+from headrace.wire.kafka.messages import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitTopic,
+    OffsetFetchRequest,
+)
+
+TIMEOUT_SECONDS: Final = 60.0
+"""Default deadline of a call, retries included: a broker restarts well within it."""
+
+REQUEST_TIMEOUT_SECONDS: Final = 30.0
+"""Longest silence of a broker before its connection counts as lost (`request.timeout.ms`)."""
+
+
+class FetchClient:
+    """A blocking reader of streams. Not thread-safe; may be pickled, which leaves sockets behind.
+
+    Every call retries what a retry can mend, lost connections among it, with growing, jittered
+    waits until its deadline.
+
+    Args:
+        servers: bootstrap brokers, `HOST:PORT` separated by commas; one that lives is enough.
+        client_id: how the broker's logs and metrics name this client.
+        timeout_s: deadline of each call in seconds, > 0.
+        request_timeout_s: longest silence of a broker in seconds, > 0.
+
+    Raises:
+        ValueError: `servers` is malformed.
+    """
+
+    __slots__ = ("_arguments", "_cluster")
+
+    def __init__(
+        self,
+        servers: str,
+        *,
+        client_id: str = "headrace",
+        timeout_s: float = TIMEOUT_SECONDS,
+        request_timeout_s: float = REQUEST_TIMEOUT_SECONDS,
+    ) -> None:
+        self._arguments = (servers, client_id, timeout_s, request_timeout_s)
+        addresses = [Address.parse(server.strip()) for server in servers.split(",")]
+        self._cluster = Cluster(addresses, client_id, timeout_s, min(request_timeout_s, timeout_s))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _revive, self._arguments
+
+    def close(self) -> None:
+        """Ends every connection; a later call connects anew."""
+        self._cluster.close()
+
+    def streams(self, pattern: str | None = None) -> dict[str, int]:
+        """Streams and their numbers of partitions, by name.
+
+        Args:
+            pattern: a regular expression that the whole name must match; None takes all.
+                Internal streams never match.
+
+        Raises:
+            ClientError: the brokers are not reached, or refuse.
+        """
+        wanted = re.compile(pattern or ".*")
+
+        def attempt() -> dict[str, int]:
+            return {
+                topic.name: len(topic.partitions)
+                for topic in sorted(self._cluster.topics(None), key=lambda topic: topic.name)
+                if not topic.is_internal and not topic.error_code and wanted.fullmatch(topic.name)
+            }
+
+        return self._cluster.persist("streams", attempt)
+
+    def partitions(self, stream: str) -> int:
+        """Number of partitions of `stream`, as the brokers say now.
+
+        Raises:
+            UnknownStreamError: there is no such stream.
+            ClientError: the brokers are not reached, or refuse.
+        """
+
+        def attempt() -> int:
+            (topic,) = self._cluster.topics([stream])
+            check(topic.error_code, f"stream {stream}")
+            return len(topic.partitions)
+
+        return self._cluster.persist(f"stream {stream}", attempt)
+
+    def earliest_offsets(self, stream: str) -> dict[int, int]:
+        """Offset of the first record that is kept, by partition.
+
+        Raises:
+            UnknownStreamError: there is no such stream.
+            ClientError: the brokers are not reached, or refuse.
+        """
+        found = self._list_offsets(stream, EARLIEST_TIMESTAMP)
+        return {partition: answer.offset for partition, answer in found.items()}
+
+    def latest_offsets(self, stream: str) -> dict[int, int]:
+        """Offset after the last committed record, by partition.
+
+        Raises:
+            UnknownStreamError: there is no such stream.
+            ClientError: the brokers are not reached, or refuse.
+        """
+        found = self._list_offsets(stream, LATEST_TIMESTAMP)
+        return {partition: answer.offset for partition, answer in found.items()}
+
+    def offsets_for_time(self, stream: str, timestamp_ms: int) -> dict[int, int | None]:
+        """Offset of the first record at or after `timestamp_ms`; None where all are older.
+
+        Raises:
+            UnknownStreamError: there is no such stream.
+            ClientError: the brokers are not reached, or refuse.
+        """
+        found = self._list_offsets(stream, timestamp_ms)
+        return {p: None if answer.offset < 0 else answer.offset for p, answer in found.items()}
+
+    def fetch(
+        self, stream: str, partition: int, offset: int, max_bytes: int, max_wait_ms: int
+    ) -> bytes:
+        """Committed record batches from the one that holds `offset` on.
+
+        Args:
+            stream: name of the stream.
+            partition: 0 or more.
+            offset: first offset wanted; the first batch may begin below it.
+            max_bytes: of batches, > 0; a single batch that is larger comes whole.
+            max_wait_ms: how long the broker may wait for a first record, >= 0.
+
+        Returns:
+            Batches as stored, the last perhaps cut off; empty where nothing came in time.
+
+        Raises:
+            OffsetOutOfRangeError: `offset` is before the first record or after the last.
+            UnknownStreamError: there is no such stream or partition.
+            ClientError: the brokers are not reached, or refuse.
+        """
+        request = FetchRequest(
+            max_wait_ms=max_wait_ms,
+            min_bytes=1,
+            max_bytes=max_bytes,
+            topics=[
+                FetchTopic(
+                    topic=stream,
+                    partitions=[
+                        FetchPartition(
+                            partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes
+                        )
+                    ],
+                )
+            ],
+        )
+        what = f"fetch {stream}/{partition} at {offset}"
+
+        def attempt() -> bytes:
+            leader = self._cluster.leader(stream, partition)
+            response = self._cluster.ask_at(leader, FETCH, request, max_wait_ms / 1000)
+            check(response.error_code, what)
+            answer = response.topics[0].partitions[0]
+            check(answer.error_code, what)
+            return answer.records or b""
+
+        return self._cluster.persist(what, attempt)
+
+    def commit_offsets(self, group: str, offsets: dict[tuple[str, int], int]) -> None:
+        """Keeps how far `group` has read: the next offset of each `(stream, partition)`.
+
+        The group must have no members; on return the offsets are durable.
+
+        Raises:
+            RequestError: a partition was refused, `UnknownStreamError` where it is unknown.
+            ClientError: the brokers are not reached.
+        """
+        topics: defaultdict[str, list[OffsetCommitPartition]] = defaultdict(list)
+        for (stream, partition), offset in sorted(offsets.items()):
+            topics[stream].append(
+                OffsetCommitPartition(
+                    partition_index=partition, committed_offset=offset, committed_metadata=""
+                )
+            )
+        request = OffsetCommitRequest(
+            group_id=group,
+            topics=[OffsetCommitTopic(name=name, partitions=p) for name, p in topics.items()],
+        )
+
+        def attempt() -> None:
+            coordinator = self._cluster.coordinator(group)
+            for topic in self._cluster.ask_at(coordinator, OFFSET_COMMIT, request).topics:
+                for answer in topic.partitions:
+                    what = f"commit of {group} for {topic.name}/{answer.partition_index}"
+                    check(answer.error_code, what)
+
+        self._cluster.persist(f"commit of {group}", attempt)
+
+    def committed_offsets(self, group: str) -> dict[tuple[str, int], int]:
+        """The next offset of each `(stream, partition)` that `group` has committed.
+
+        Raises:
+            ClientError: the brokers are not reached, or refuse.
+        """
+
+        def attempt() -> dict[tuple[str, int], int]:
+            coordinator = self._cluster.coordinator(group)
+            request = OffsetFetchRequest(group_id=group, topics=None)
+            response = self._cluster.ask_at(coordinator, OFFSET_FETCH, request)
+            check(response.error_code, f"offsets of {group}")
+            return {
+                (topic.name, answer.partition_index): answer.committed_offset
+                for topic in response.topics
+                for answer in topic.partitions
+                if answer.committed_offset >= 0
+            }
+
+        return self._cluster.persist(f"offsets of {group}", attempt)
+
+    def _list_offsets(self, stream: str, timestamp: int) -> dict[int, ListOffsetsPartitionResponse]:
+        def attempt() -> dict[int, ListOffsetsPartitionResponse]:
+            by_leader: defaultdict[Address, list[int]] = defaultdict(list)
+            for partition, leader in self._cluster.leaders(stream).items():
+                by_leader[leader].append(partition)
+            found = {}
+            for leader, led in by_leader.items():
+                request = _offsets_request(stream, led, timestamp)
+                (topic,) = self._cluster.ask_at(leader, LIST_OFFSETS, request).topics
+                for answer in topic.partitions:
+                    check(answer.error_code, f"offsets of {stream}/{answer.partition_index}")
+                    found[answer.partition_index] = answer
+            return dict(sorted(found.items()))
+
+        return self._cluster.persist(f"offsets of {stream}", attempt)
+
+
+def _offsets_request(stream: str, partitions: list[int], timestamp: int) -> ListOffsetsRequest:
+    asked = [ListOffsetsPartition(partition_index=p, timestamp=timestamp) for p in partitions]
+    return ListOffsetsRequest(topics=[ListOffsetsTopic(name=stream, partitions=asked)])
+
+
+def _revive(
+    servers: str, client_id: str, timeout_s: float, request_timeout_s: float
+) -> FetchClient:
+    return FetchClient(
+        servers, client_id=client_id, timeout_s=timeout_s, request_timeout_s=request_timeout_s
+    )
