@@ -4,13 +4,52 @@ Times are `mono_ms` (milliseconds on a monotonic clock) and `wall_ms` (milliseco
 1970-01-01T00:00:00Z), always passed in: nothing native reads a clock.
 """
 
-from typing import Final, final
+from typing import ClassVar, Final, final
+
+__all__ = [
+    "Appended",
+    "BatchSummary",
+    "Completion",
+    "ConnectRequest",
+    "CorruptRecordError",
+    "Effects",
+    "HeadraceError",
+    "NativeError",
+    "OutOfOrderSequenceError",
+    "RecordColumns",
+    "RecordsTooLargeError",
+    "Recovery",
+    "StaleProducerEpochError",
+    "StorageCorruptError",
+    "StorageError",
+    "Store",
+    "Switchboard",
+    "UnsupportedRecordError",
+    "__version__",
+    "build_batch",
+    "decode_records",
+    "murmur2",
+    "validate_batches",
+]
 
 __version__: Final[str]
 
 # --- errors (crates/headrace-py/src/errors.rs; Python classes in headrace.errors) -------------
 
-class NativeError(Exception):
+class HeadraceError(Exception):
+    """Base of what headrace raises.
+
+    Attributes:
+        http_status: what the HTTP door answers.
+        kafka_code: what the Kafka door answers.
+        retriable: whether the same request may succeed later.
+    """
+
+    http_status: ClassVar[int]
+    kafka_code: int
+    retriable: bool
+
+class NativeError(HeadraceError):
     """Base of what the compiled module raises."""
 
 class CorruptRecordError(NativeError):
@@ -19,8 +58,11 @@ class CorruptRecordError(NativeError):
 class UnsupportedRecordError(NativeError):
     """A record batch has a magic other than 2, or an unknown codec (Kafka error 76)."""
 
+class RecordsTooLargeError(NativeError):
+    """The records of a batch decompress to more than the bound (Kafka error 10)."""
+
 class StorageError(NativeError):
-    """The disk refused; the node writes no more. `args[0]` names the file and the remedy."""
+    """The disk refused; the node writes no more. The message names file and remedy."""
 
 class StorageCorruptError(StorageError):
     """Damage below the durable point: file, position and remedy are in the message."""
@@ -42,14 +84,24 @@ class BatchSummary:
     @property
     def batches(self) -> int: ...
     @property
-    def max_timestamp(self) -> int: ...
+    def max_timestamp(self) -> int:
+        """Milliseconds; -1 without a batch."""
+    @property
+    def control(self) -> bool:
+        """A batch holds control records; a client must not send such."""
+    @property
+    def transactional(self) -> bool:
+        """A batch belongs to a transaction."""
 
-def validate_batches(data: bytes) -> BatchSummary:
-    """Checks length, magic 2, CRC-32C and record count of each batch in `data`.
+def validate_batches(data: bytes, open_compressed: bool = True) -> BatchSummary:
+    """Checks each batch in `data`: length, magic 2, CRC-32C, attributes, record count, and each
+    record with its offset. Records of compressed batches are checked where `open_compressed`,
+    else they pass unseen. No data holds no batch, which is valid. Releases the GIL.
 
     Raises:
-        CorruptRecordError: a CRC, a length or a count is wrong.
-        UnsupportedRecordError: magic is not 2.
+        CorruptRecordError: a CRC, a length, a count or a record is wrong.
+        UnsupportedRecordError: magic is not 2 or the codec is unknown.
+        RecordsTooLargeError: a batch decompresses to more than 128 MiB.
     """
 
 def build_batch(
@@ -60,6 +112,9 @@ def build_batch(
 
     For control paths, tests and tools; the hot path builds batches in the switchboard.
     `codec` is one of none, gzip, snappy, lz4, zstd.
+
+    Raises:
+        ValueError: the codec is another, or there is no record.
     """
 
 @final
@@ -75,7 +130,8 @@ class RecordColumns:
     def records(self) -> int: ...
     @property
     def next_offset(self) -> int:
-        """Offset after the last whole batch read, control and filtered records included."""
+        """Where to read on: after the last whole batch read, control and filtered records
+        included; `end` where a batch beyond it was seen; `start` where no whole batch was."""
     @property
     def offsets(self) -> bytes:
         """int64 little-endian, one per record."""
@@ -94,13 +150,14 @@ class RecordColumns:
     def header_values(self) -> tuple[bytes | None, bytes, bytes]: ...
 
 def decode_records(data: bytes, start: int, end: int, max_records: int) -> RecordColumns:
-    """Decodes whole batches of `data`; keeps offsets in `[start, end)`, at most `max_records`
-    (at least one whole batch is decoded). A cut-off batch at the end is ignored, control
-    batches give no records. Every codec is read.
+    """Decodes whole batches of `data`; keeps offsets in `[start, end)`. Stops before the batch
+    that would bring more than `max_records` or 256 MiB, but decodes at least one. A cut-off batch
+    at the end is ignored, control batches give no records. Every codec is read. Releases the GIL.
 
     Raises:
         CorruptRecordError: a CRC or a layout is wrong; the message names the base offset.
         UnsupportedRecordError: magic is not 2 or the codec is unknown.
+        RecordsTooLargeError: a batch decompresses to more than 128 MiB.
     """
 
 def murmur2(key: bytes) -> int:
@@ -281,9 +338,7 @@ class Switchboard:
         keep_alive_s_max: int = 65535,
         connect_timeout_ms: int = 10000,
     ) -> None: ...
-    def bind(
-        self, stream: int, partitions: int, filters: list[str], key: str
-    ) -> None:
+    def bind(self, stream: int, partitions: int, filters: list[str], key: str) -> None:
         """Stores publishes that match a filter in `stream`. `key`: topic, level:N (1-based) or
         property:NAME. Replaces an earlier binding of the stream.
 
@@ -302,16 +357,20 @@ class Switchboard:
     def writable(self, connection: int, credit_bytes: int) -> None:
         """At most this much may be written to the connection per `collect`; 0 stops it. A new
         connection has no credit."""
-    def decided(
-        self, request: int, reason_code: int, mono_ms: int, wall_ms: int
-    ) -> None:
+    def decided(self, request: int, reason_code: int, mono_ms: int, wall_ms: int) -> None:
         """0 accepts; any other MQTT 5 CONNACK reason code refuses (mapped for 3.1.1). A request
         of a connection that has gone is ignored."""
     def durable(self, ticket: int, error: bool, mono_ms: int, wall_ms: int) -> None:
         """The append of `ticket` ended: acknowledge, deliver what waited for it."""
     def publish(
-        self, topic: str, payload: bytes, qos: int, properties: list[tuple[str, str]],
-        request: int, mono_ms: int, wall_ms: int,
+        self,
+        topic: str,
+        payload: bytes,
+        qos: int,
+        properties: list[tuple[str, str]],
+        request: int,
+        mono_ms: int,
+        wall_ms: int,
     ) -> None:
         """A publish from another door; `request` comes back from `published` once it is as
         durable as its streams ask.

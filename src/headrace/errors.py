@@ -16,24 +16,25 @@ HeadraceError
 ├── MalformedError             bytes break their protocol; the connection closes
 ├── ClientError                see headrace.client.errors
 └── NativeError                raised by the compiled module; its stub tells them apart
-    ├── CorruptRecordError             Kafka 2
+    ├── CorruptRecordError             Kafka 2, retry
     ├── UnsupportedRecordError         Kafka 76
+    ├── RecordsTooLargeError           Kafka 10
     ├── OutOfOrderSequenceError        Kafka 45
     ├── StaleProducerEpochError        Kafka 47
-    └── StorageError                   Kafka 56
+    └── StorageError         HTTP 503, Kafka 56, retry
         └── StorageCorruptError
 ```
 
-`NativeError` stands beside `HeadraceError`, not under it, as the compiled module defines it.
+`HeadraceError` and what is under `NativeError` come from the compiled module, which raises them.
 Messages are one line: what, where, and what to do. Bugs are assertions, never one of these.
 """
 
-from typing import ClassVar
-
 from headrace.native import (
     CorruptRecordError,
+    HeadraceError,
     NativeError,
     OutOfOrderSequenceError,
+    RecordsTooLargeError,
     StaleProducerEpochError,
     StorageCorruptError,
     StorageError,
@@ -52,6 +53,7 @@ __all__ = [
     "MessageTooLargeError",
     "NativeError",
     "OutOfOrderSequenceError",
+    "RecordsTooLargeError",
     "StaleProducerEpochError",
     "StartError",
     "StorageCorruptError",
@@ -62,20 +64,6 @@ __all__ = [
     "UnknownStreamError",
     "UnsupportedRecordError",
 ]
-
-
-class HeadraceError(Exception):
-    """Base of what headrace raises.
-
-    Attributes:
-        http_status: what the HTTP door answers.
-        kafka_code: what the Kafka door answers.
-        retriable: whether the same request may succeed later.
-    """
-
-    http_status: ClassVar[int] = 500
-    kafka_code: int = -1
-    retriable: bool = False
 
 
 class ConfigError(HeadraceError):

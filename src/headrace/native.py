@@ -3,40 +3,22 @@
 Everything else imports the compiled code from here, so that one place says what crosses.
 """
 
-from headrace._native import (
-    Appended,
-    BatchSummary,
-    Completion,
-    ConnectRequest,
-    CorruptRecordError,
-    Effects,
-    NativeError,
-    OutOfOrderSequenceError,
-    RecordColumns,
-    Recovery,
-    StaleProducerEpochError,
-    StorageCorruptError,
-    StorageError,
-    Store,
-    Switchboard,
-    UnsupportedRecordError,
-    __version__,
-    build_batch,
-    decode_records,
-    murmur2,
-    validate_batches,
-)
+# Until the store and the switchboard are bound, takes what the module has.
+from headrace._native import *  # noqa: F403
+from headrace._native import __version__
 
-__all__ = [
+__all__ = [  # noqa: F405
     "Appended",
     "BatchSummary",
     "Completion",
     "ConnectRequest",
     "CorruptRecordError",
     "Effects",
+    "HeadraceError",
     "NativeError",
     "OutOfOrderSequenceError",
     "RecordColumns",
+    "RecordsTooLargeError",
     "Recovery",
     "StaleProducerEpochError",
     "StorageCorruptError",

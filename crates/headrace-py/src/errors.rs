@@ -1,6 +1,213 @@
-//! Placeholder.
-use pyo3::prelude::*;
+//! The exception classes that the compiled module raises, and the one crossing of each Rust error.
+//!
+//! Each error enum has one exhaustive `match` here that names the class of every variant, so that
+//! a new variant does not compile before it has one. `headrace.errors` re-exports the classes.
 
-pub fn register(_module: &Bound<'_, PyModule>) -> PyResult<()> {
+use std::ffi::CStr;
+
+use headrace_core::record;
+use pyo3::exceptions::PyException;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+
+/// A class of the exception tree. [`CLASSES`] describes each, in the same order.
+#[derive(Clone, Copy, Debug)]
+pub enum Class {
+    Headrace,
+    Native,
+    CorruptRecord,
+    UnsupportedRecord,
+    RecordsTooLarge,
+    OutOfOrderSequence,
+    StaleProducerEpoch,
+    Storage,
+    StorageCorrupt,
+}
+
+struct Description {
+    class: Class,
+    base: Option<Class>,
+    /// With its module, so that an exception can be pickled: Spark sends them between processes.
+    name: &'static CStr,
+    doc: &'static CStr,
+    answers: Answers,
+}
+
+/// What the doors answer; attributes of the class.
+struct Answers {
+    http_status: u16,
+    /// An error code of the Kafka protocol; -1 is "unknown server error".
+    kafka_code: i16,
+    /// Whether the same request may succeed later.
+    retriable: bool,
+}
+
+const INTERNAL: Answers = Answers {
+    http_status: 500,
+    kafka_code: -1,
+    retriable: false,
+};
+const UNSTORABLE: Answers = Answers {
+    http_status: 503,
+    kafka_code: 56,
+    retriable: true,
+};
+
+const CLASSES: [Description; 9] = [
+    Description {
+        class: Class::Headrace,
+        base: None,
+        name: c"headrace.errors.HeadraceError",
+        doc: c"Base of what headrace raises.\n\n\
+            Attributes:\n    \
+                http_status: what the HTTP door answers.\n    \
+                kafka_code: what the Kafka door answers.\n    \
+                retriable: whether the same request may succeed later.",
+        answers: INTERNAL,
+    },
+    Description {
+        class: Class::Native,
+        base: Some(Class::Headrace),
+        name: c"headrace.errors.NativeError",
+        doc: c"Base of what the compiled module raises.",
+        answers: INTERNAL,
+    },
+    Description {
+        class: Class::CorruptRecord,
+        base: Some(Class::Native),
+        name: c"headrace.errors.CorruptRecordError",
+        doc: c"A record batch failed its CRC or its layout (Kafka error 2).",
+        answers: Answers {
+            kafka_code: 2,
+            retriable: true,
+            ..INTERNAL
+        },
+    },
+    Description {
+        class: Class::UnsupportedRecord,
+        base: Some(Class::Native),
+        name: c"headrace.errors.UnsupportedRecordError",
+        doc: c"A record batch has a magic other than 2, or an unknown codec (Kafka error 76).",
+        answers: Answers {
+            kafka_code: 76,
+            ..INTERNAL
+        },
+    },
+    Description {
+        class: Class::RecordsTooLarge,
+        base: Some(Class::Native),
+        name: c"headrace.errors.RecordsTooLargeError",
+        doc: c"The records of a batch decompress to more than the bound (Kafka error 10).",
+        answers: Answers {
+            kafka_code: 10,
+            http_status: 413,
+            ..INTERNAL
+        },
+    },
+    Description {
+        class: Class::OutOfOrderSequence,
+        base: Some(Class::Native),
+        name: c"headrace.errors.OutOfOrderSequenceError",
+        doc: c"An idempotent producer skipped a sequence (Kafka error 45).",
+        answers: Answers {
+            kafka_code: 45,
+            ..INTERNAL
+        },
+    },
+    Description {
+        class: Class::StaleProducerEpoch,
+        base: Some(Class::Native),
+        name: c"headrace.errors.StaleProducerEpochError",
+        doc: c"A newer epoch of this producer id has written (Kafka error 47).",
+        answers: Answers {
+            kafka_code: 47,
+            ..INTERNAL
+        },
+    },
+    Description {
+        class: Class::Storage,
+        base: Some(Class::Native),
+        name: c"headrace.errors.StorageError",
+        doc: c"The disk refused; the node writes no more. The message names file and remedy.",
+        answers: UNSTORABLE,
+    },
+    Description {
+        class: Class::StorageCorrupt,
+        base: Some(Class::Storage),
+        name: c"headrace.errors.StorageCorruptError",
+        doc: c"Damage below the durable point: file, position and remedy are in the message.",
+        answers: UNSTORABLE,
+    },
+];
+
+// A class is found at its own number.
+const _: () = {
+    let mut index = 0;
+    while index < CLASSES.len() {
+        assert!(CLASSES[index].class as usize == index);
+        index += 1;
+    }
+};
+
+static TYPES: [PyOnceLock<Py<PyType>>; CLASSES.len()] =
+    [const { PyOnceLock::new() }; CLASSES.len()];
+
+impl Class {
+    /// The exception `message` of this class.
+    pub fn error(self, py: Python<'_>, message: &str) -> PyErr {
+        match self.type_object(py) {
+            Ok(class) => PyErr::from_type(class.bind(py).clone(), message.to_owned()),
+            Err(error) => error,
+        }
+    }
+
+    fn type_object(self, py: Python<'_>) -> PyResult<&'static Py<PyType>> {
+        let index = self as usize;
+        TYPES[index].get_or_try_init(py, || CLASSES[index].create(py))
+    }
+}
+
+impl Description {
+    fn create(&self, py: Python<'_>) -> PyResult<Py<PyType>> {
+        let base = match self.base {
+            Some(class) => class.type_object(py)?.bind(py).clone(),
+            None => py.get_type::<PyException>(),
+        };
+        // Attributes are set afterwards: pyo3 0.30 frees a dict given to `new_type` before its use.
+        let class = PyErr::new_type(py, self.name, Some(self.doc), Some(&base), None)?;
+        let attributes = class.bind(py);
+        attributes.setattr("http_status", self.answers.http_status)?;
+        attributes.setattr("kafka_code", self.answers.kafka_code)?;
+        attributes.setattr("retriable", self.answers.retriable)?;
+        Ok(class)
+    }
+}
+
+/// The exception of a batch that cannot be used.
+pub fn record_error(py: Python<'_>, error: &record::Error) -> PyErr {
+    use record::Fault;
+    let class = match &error.fault {
+        Fault::Truncated { .. }
+        | Fault::Length(_)
+        | Fault::Crc { .. }
+        | Fault::Attributes(_)
+        | Fault::Count { .. }
+        | Fault::Record { .. }
+        | Fault::Compression(_) => Class::CorruptRecord,
+        Fault::Magic(_) | Fault::Codec(_) => Class::UnsupportedRecord,
+        Fault::TooLarge { .. } => Class::RecordsTooLarge,
+    };
+    class.error(py, &error.to_string())
+}
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    for description in &CLASSES {
+        let class = description
+            .class
+            .type_object(module.py())?
+            .bind(module.py());
+        module.add(class.name()?, class)?;
+    }
     Ok(())
 }

@@ -21,6 +21,7 @@
 
 mod builder;
 mod codec;
+mod columns;
 mod error;
 mod header;
 mod murmur2;
@@ -30,6 +31,7 @@ mod validate;
 mod varint;
 
 pub use builder::BatchBuilder;
+pub use columns::{decode_columns, BinaryColumn, Columns, COLUMN_BYTES_MAX};
 pub use error::{Error, Fault};
 pub use header::{set_base_offset, set_leader_epoch, Batch, BatchHeader, Batches, Codec};
 pub use murmur2::{murmur2, partition_of};
