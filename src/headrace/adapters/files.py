@@ -1,0 +1,115 @@
+"""Definitions of streams as files: `<data>/streams/<name>/stream.json`.
+
+Written whole beside the old one, synced, renamed over it, and the folder synced: a reader finds
+the old definition or the new one, also after power loss.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.errors import DefinitionError
+from headrace.model import StreamDefinition, StreamId
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DEFINITION: Final = "stream.json"
+_TEMPORARY: Final = "stream.json.tmp"
+
+
+class FileDefinitions:
+    """`ports.Definitions` in a data folder."""
+
+    __slots__ = ("_streams",)
+
+    def __init__(self, data: Path) -> None:
+        self._streams = data / "streams"
+
+    def load(self) -> list[StreamDefinition]:
+        """Every definition, by name.
+
+        A folder without one is what a crash left of a creation that was never answered, and is
+        removed; with partitions in it, it is damage.
+
+        Raises:
+            DefinitionError: a file is damaged or missing.
+        """
+        if not self._streams.is_dir():
+            return []
+        definitions: list[StreamDefinition] = []
+        for folder in sorted(self._streams.iterdir()):
+            if (folder / DEFINITION).is_file():
+                definitions.append(_read(folder, StreamId(len(definitions) + 1)))
+            elif any(each.is_dir() for each in folder.iterdir()):
+                raise DefinitionError(
+                    f"{folder} holds data but no {DEFINITION}; restore that file, or move the "
+                    f"folder away"
+                )
+            else:
+                (folder / _TEMPORARY).unlink(missing_ok=True)
+                folder.rmdir()
+        return definitions
+
+    def save(self, definition: StreamDefinition) -> None:
+        """Replaces the definition; on return it survives power loss.
+
+        Raises:
+            OSError: the disk refused; the old definition stands.
+        """
+        folder = self._streams / definition.name
+        if not folder.is_dir():
+            folder.mkdir(parents=True)
+            _sync_folder(self._streams)
+            _sync_folder(self._streams.parent)
+        temporary = folder / _TEMPORARY
+        with temporary.open("w", encoding="utf-8") as file:
+            json.dump(_to_json(definition), file, indent=2)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(folder / DEFINITION)
+        _sync_folder(folder)
+
+
+def _to_json(definition: StreamDefinition) -> dict[str, Any]:
+    return {
+        "name": definition.name,
+        "incarnation": definition.incarnation,
+        "partitions": definition.partitions,
+        "filters": list(definition.filters),
+        "key": definition.key,
+        "settings": dict(definition.settings),
+    }
+
+
+def _read(folder: Path, stream_id: StreamId) -> StreamDefinition:
+    path = folder / DEFINITION
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        definition = StreamDefinition(
+            name=value["name"],
+            id=stream_id,
+            incarnation=value["incarnation"],
+            partitions=value["partitions"],
+            filters=tuple(value["filters"]),
+            key=value["key"],
+            settings=value["settings"],
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise DefinitionError(f"{path} is damaged ({error!r}); restore it from a copy") from None
+    if definition.name != folder.name:
+        raise DefinitionError(
+            f"{path} defines {definition.name!r}; a stream's folder has the stream's name"
+        )
+    return definition
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,238 @@
+"""The HTTP door: health, metrics, administration, publish. Translates, never decides.
+
+Answers are JSON; errors are `{"error": kind, "detail": one line}` with the status of the error's
+class. Bodies, connections and names are bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import logging
+import re
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from aiohttp import web
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
+
+from headrace import limits
+from headrace.adapters.metrics import Exporter
+from headrace.adapters.tcp import bind
+from headrace.config import explain
+from headrace.errors import HeadraceError
+from headrace.kernel import access
+from headrace.kernel.catalog import Change
+from headrace.model import Address
+from headrace.ports import NodeState
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from headrace.ports import Administration, StreamReport
+
+    Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+log = logging.getLogger(__name__)
+
+METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8"
+OPEN_TO_ALL = frozenset({"/health", "/ready"})
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _StreamBody(_Body):
+    partitions: StrictInt | None = None
+    filters: list[StrictStr] | None = None
+    key: StrictStr | None = None
+    settings: dict[str, StrictInt | StrictStr | None] | None = None
+
+    def change(self) -> Change:
+        return Change(self.partitions, self.filters, self.key, self.settings)
+
+
+class _NewStreamBody(_StreamBody):
+    name: StrictStr
+
+
+class _PublishBody(_Body):
+    topic: StrictStr
+    payload: StrictStr | None = None
+    payload_base64: StrictStr | None = None
+    qos: Literal[0, 1] = 1
+    properties: dict[StrictStr, StrictStr] = Field(default_factory=dict)
+
+    def content(self) -> bytes:
+        if (self.payload is None) == (self.payload_base64 is None):
+            raise _bad_request("give one of payload (text) and payload_base64")
+        if self.payload is not None:
+            return self.payload.encode()
+        try:
+            return base64.b64decode(self.payload_base64 or "", validate=True)
+        except binascii.Error as error:
+            raise _bad_request(f"payload_base64: {error}") from None
+
+
+class HttpDoor:
+    """A node's HTTP server."""
+
+    def __init__(self, node: Administration, body_bytes_max: int) -> None:
+        self._node = node
+        self._exporter = Exporter(node)
+        app = web.Application(middlewares=[_answer_errors], client_max_size=body_bytes_max)
+        app.add_routes(
+            [
+                web.get("/health", self._health),
+                web.get("/ready", self._ready),
+                web.get("/metrics", self._metrics),
+                web.get("/api/v1/streams", self._list_streams),
+                web.post("/api/v1/streams", self._create_stream),
+                web.get("/api/v1/streams/{name}", self._describe_stream),
+                web.patch("/api/v1/streams/{name}", self._alter_stream),
+                web.delete("/api/v1/streams/{name}", self._delete_stream),
+                web.post("/api/v1/publish", self._publish),
+            ]
+        )
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=limits.LINGER_SECONDS)
+        self._server: asyncio.Server | None = None
+
+    async def open(self, address: Address) -> Address:
+        """Binds and serves; the address as bound.
+
+        Raises:
+            StartError: the address cannot be bound.
+        """
+        await self._runner.setup()
+        sock = bind(address)
+        self._server = await asyncio.get_running_loop().create_server(
+            self._protocol, sock=sock, backlog=limits.LISTEN_BACKLOG
+        )
+        return Address(*sock.getsockname()[:2])
+
+    async def close(self) -> None:
+        """Accepts no more, answers what is in flight, closes."""
+        if self._server is not None:
+            self._server.close()
+        await self._runner.cleanup()
+
+    def _protocol(self) -> asyncio.BaseProtocol:
+        server = self._runner.server
+        assert server is not None, "set up before it listens"
+        if len(server.connections) >= limits.HTTP_CONNECTIONS_MAX:
+            return _Refused()
+        return server()
+
+    async def _health(self, request: web.Request) -> web.Response:
+        del request
+        return web.json_response({"status": "ok", "node": self._node.name})
+
+    async def _ready(self, request: web.Request) -> web.Response:
+        del request
+        state, reason = self._node.state, self._node.reason
+        status = 200 if state is NodeState.READY else 503
+        return web.json_response({"status": state, "reason": reason}, status=status)
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        del request
+        return web.Response(body=self._exporter.render(), headers={"Content-Type": METRICS_TYPE})
+
+    async def _list_streams(self, request: web.Request) -> web.Response:
+        del request
+        return web.json_response({"streams": [_report(each) for each in self._node.streams()]})
+
+    async def _create_stream(self, request: web.Request) -> web.Response:
+        body = await _body(request, _NewStreamBody)
+        await self._node.create_stream(body.name, body.change())
+        return web.json_response(_report(self._node.stream(body.name)), status=201)
+
+    async def _describe_stream(self, request: web.Request) -> web.Response:
+        return web.json_response(_report(self._node.stream(request.match_info["name"])))
+
+    async def _alter_stream(self, request: web.Request) -> web.Response:
+        body = await _body(request, _StreamBody)
+        name = request.match_info["name"]
+        await self._node.alter_stream(name, body.change())
+        return web.json_response(_report(self._node.stream(name)))
+
+    async def _delete_stream(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        await self._node.delete_stream(name)
+        return web.json_response({"deleted": name})
+
+    async def _publish(self, request: web.Request) -> web.Response:
+        body = await _body(request, _PublishBody)
+        properties = list(body.properties.items())
+        published = await self._node.publish(body.topic, body.content(), body.qos, properties)
+        return web.json_response({"stored": published.stored})
+
+
+class _Refused(asyncio.Protocol):
+    """A connection beyond the bound: closed on arrival."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
+@web.middleware
+async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        if request.path not in OPEN_TO_ALL:
+            refusal = access.call(request.host, request.headers.get("Origin"))
+            if refusal is not None:
+                return _problem(403, "forbidden", refusal)
+        return await handler(request)
+    except HeadraceError as error:
+        kind = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(error).__name__.removesuffix("Error"))
+        return _problem(error.http_status, kind.lower(), str(error))
+    except web.HTTPException as error:
+        return _problem(error.status, error.reason.lower().replace(" ", "_"), error.text or "")
+    except Exception:
+        log.exception("%s %s failed", request.method, request.path)
+        return _problem(500, "internal", "a fault of the node; its log says more")
+
+
+def _problem(status: int, kind: str, detail: str) -> web.Response:
+    return web.json_response({"error": kind, "detail": detail}, status=status)
+
+
+def _bad_request(detail: str) -> web.HTTPBadRequest:
+    return web.HTTPBadRequest(text=detail)
+
+
+def _in_body(path: tuple[str, ...]) -> str:
+    return ".".join(path) or "the body"
+
+
+async def _body(request: web.Request, model: type[M]) -> M:
+    """The request's JSON as a model.
+
+    Raises:
+        HTTPBadRequest: it is no such JSON.
+    """
+    try:
+        return model.model_validate_json(await request.read())
+    except ValidationError as error:
+        raise _bad_request(explain(error, model, _in_body).partition("\n")[0]) from None
+
+
+def _report(report: StreamReport) -> dict[str, Any]:
+    definition = report.definition
+    return {
+        "name": definition.name,
+        "filters": list(definition.filters),
+        "key": definition.key,
+        "settings": dict(definition.settings),
+        "partitions": [
+            {
+                "partition": each.partition,
+                "start": each.start,
+                "end": each.end,
+                "size_bytes": each.size_bytes,
+            }
+            for each in report.partitions
+        ],
+    }

@@ -1,0 +1,75 @@
+"""What a process asks of its machine at start: descriptors, and lines of log."""
+
+from __future__ import annotations
+
+import json
+import logging
+import resource
+import sys
+from datetime import UTC, datetime
+from typing import Final
+
+CONTEXT: Final = ("client", "stream", "partition")
+"""What a log line may be about; given as `extra`."""
+
+DESCRIPTORS_WITHOUT_LIMIT: Final = 1 << 20
+"""Where the hard limit is infinite: Linux' own ceiling, the default of `fs.nr_open`."""
+
+
+def raise_descriptor_limit() -> int:
+    """Raises the soft limit of open files to the hard one; the limit that holds then."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS_WITHOUT_LIMIT if hard == resource.RLIM_INFINITY else hard
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
+
+
+def log_to_stderr(level: str, style: str, node: str) -> None:
+    """Sends log records to stderr: `style` is `text` or `json`, one line each."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonFormatter(node) if style == "json" else _TextFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
+    logging.getLogger("aiohttp").setLevel(logging.ERROR)
+
+
+def _stamp(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+
+
+def _context(record: logging.LogRecord) -> dict[str, str]:
+    return {name: str(record.__dict__[name]) for name in CONTEXT if name in record.__dict__}
+
+
+class _TextFormatter(logging.Formatter):
+    """`2026-01-31T12:00:00.000+00:00 INFO node.broker stream created stream=x`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        name = record.name.removeprefix("headrace.")
+        context = "".join(f" {key}={value}" for key, value in _context(record).items())
+        line = f"{_stamp(record)} {record.levelname} {name} {record.getMessage()}{context}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class _JsonFormatter(logging.Formatter):
+    """One JSON object a line."""
+
+    def __init__(self, node: str) -> None:
+        super().__init__()
+        self._node = node
+
+    def format(self, record: logging.LogRecord) -> str:
+        value = {
+            "time": _stamp(record),
+            "level": record.levelname.lower(),
+            "node": self._node,
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_context(record),
+        }
+        if record.exc_info:
+            value["exception"] = self.formatException(record.exc_info)
+        return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,66 @@
+"""Samples in Prometheus' text format: prefix `headrace_`, counters end in `_total`."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from headrace.ports import Administration, Histogram, Sample
+
+PREFIX = "headrace_"
+
+
+class Exporter:
+    """Renders what a node counts, and what its process uses, on request."""
+
+    def __init__(self, node: Administration) -> None:
+        self._node = node
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        ProcessCollector(namespace="headrace", registry=self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """All metric families; called by the registry."""
+        yield from _families(self._node.samples())
+        for histogram in self._node.histograms():
+            yield _histogram(histogram)
+
+    def render(self) -> bytes:
+        """The exposition text."""
+        return generate_latest(self._registry)
+
+
+def _families(samples: Iterable[Sample]) -> Iterable[Metric]:
+    families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+    for sample in samples:
+        family = families.get(sample.name)
+        if family is None:
+            kind = CounterMetricFamily if sample.name.endswith("_total") else GaugeMetricFamily
+            family = kind(
+                PREFIX + sample.name, sample.help, labels=[name for name, _ in sample.labels]
+            )
+            families[sample.name] = family
+        family.add_metric([value for _, value in sample.labels], sample.value)
+    return families.values()
+
+
+def _histogram(histogram: Histogram) -> Metric:
+    bounds = [*(str(bound) for bound in histogram.bounds), "+Inf"]
+    counts = accumulate(histogram.counts)
+    return HistogramMetricFamily(
+        PREFIX + histogram.name,
+        histogram.help,
+        buckets=list(zip(bounds, map(float, counts), strict=True)),
+        sum_value=histogram.sum,
+    )

@@ -1,0 +1,32 @@
+"""Typed settings: defaults, then a TOML file, then the environment, then the command line.
+
+Every setting that is accepted takes effect. An unknown one is an error that names the nearest
+known one and where it was read.
+"""
+
+from headrace.config.load import explain, load
+from headrace.config.schema import (
+    Config,
+    HttpSettings,
+    KafkaSettings,
+    LimitSettings,
+    LoggingSettings,
+    LogSettings,
+    MqttSettings,
+    NodeSettings,
+    StreamSettings,
+)
+
+__all__ = [
+    "Config",
+    "HttpSettings",
+    "KafkaSettings",
+    "LimitSettings",
+    "LogSettings",
+    "LoggingSettings",
+    "MqttSettings",
+    "NodeSettings",
+    "StreamSettings",
+    "explain",
+    "load",
+]

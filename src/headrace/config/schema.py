@@ -1,0 +1,247 @@
+"""The settings: names, types, defaults, ranges. Each table is a frozen model.
+
+Values are read from TOML types and from strings alike, as the environment has only strings.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from headrace import limits
+from headrace.model import Address
+from headrace.text import parse_duration_ms, parse_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_STREAM_KEYS: Final = ("partitions", "filters", "key")
+
+
+def _within(parse: Callable[[object], int], low: int, high: int, show: str) -> Callable[[Any], int]:
+    def read(value: object) -> int:
+        number = parse(value)
+        if not low <= number <= high:
+            raise ValueError(
+                f"must be from {low} to {high} {show}; got {value!r}".replace("  ", " ")
+            )
+        return number
+
+    return read
+
+
+def _parse_count(value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        return int(value)
+    raise ValueError(f"must be a whole number; got {value!r}")
+
+
+def _parse_flag(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    if value in ("true", "false"):
+        return value == "true"
+    raise ValueError(f"must be true or false; got {value!r}")
+
+
+def _parse_text(value: object) -> str:
+    if isinstance(value, str) and value:
+        return value
+    raise ValueError(f"must be a text that is not empty; got {value!r}")
+
+
+def _parse_address(value: object) -> Address:
+    if isinstance(value, Address):
+        return value
+    return Address.parse(value if isinstance(value, str) else repr(value))
+
+
+def _parse_path(value: object) -> Path:
+    return value if isinstance(value, Path) else Path(_parse_text(value))
+
+
+def _size(low: int, high: int) -> BeforeValidator:
+    return BeforeValidator(_within(parse_size, low, high, "bytes"))
+
+
+def _duration(low_ms: int, high_ms: int) -> BeforeValidator:
+    return BeforeValidator(_within(parse_duration_ms, low_ms, high_ms, "milliseconds"))
+
+
+def _count(low: int, high: int) -> BeforeValidator:
+    return BeforeValidator(_within(_parse_count, low, high, ""))
+
+
+Flag = Annotated[bool, BeforeValidator(_parse_flag)]
+Text = Annotated[str, BeforeValidator(_parse_text)]
+Bind = Annotated[Address, BeforeValidator(_parse_address)]
+DataPath = Annotated[Path, BeforeValidator(_parse_path)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+
+class NodeSettings(_Table):
+    """`[node]`."""
+
+    name: Text = Field(default="headrace", description="Name in logs, metrics and answers.")
+    data: DataPath = Field(
+        default=Path("headrace-data"), description="Folder of everything durable."
+    )
+    default_stream: Flag = Field(
+        default=True, description="Whether a node without streams begins with `gpu-telemetry`."
+    )
+
+
+class MqttSettings(_Table):
+    """`[mqtt]`."""
+
+    bind: Bind = Field(
+        default=Address("127.0.0.1", 1883), description="HOST:PORT; port 0 picks one."
+    )
+    packet_bytes: Annotated[int, _size(limits.KIB, limits.PACKET_BYTES_CEILING)] = Field(
+        default=limits.PACKET_BYTES_MAX, description="Largest packet from a client."
+    )
+    receive_maximum: Annotated[int, _count(1, 65_535)] = Field(
+        default=limits.RECEIVE_MAXIMUM,
+        description="Unacknowledged publishes that a client may have.",
+    )
+    keep_alive_max: Annotated[int, _duration(1000, 65_535_000)] = Field(
+        default=limits.KEEP_ALIVE_SECONDS_MAX * 1000, description="Longest keep-alive of a client."
+    )
+    connect_timeout: Annotated[int, _duration(100, 600_000)] = Field(
+        default=limits.CONNECT_TIMEOUT_MS, description="Time from accept to a whole CONNECT."
+    )
+
+
+class KafkaSettings(_Table):
+    """`[kafka]`."""
+
+    bind: Bind = Field(
+        default=Address("127.0.0.1", 9092), description="HOST:PORT; port 0 picks one."
+    )
+    advertised: Bind | None = Field(
+        default=None,
+        description="HOST:PORT that clients are told to use; where it listens if not set.",
+    )
+    auto_create_streams: Flag = Field(
+        default=True, description="Whether a client that names an unknown stream creates it."
+    )
+
+
+class HttpSettings(_Table):
+    """`[http]`."""
+
+    bind: Bind = Field(
+        default=Address("127.0.0.1", 8080), description="HOST:PORT; port 0 picks one."
+    )
+    body_bytes: Annotated[int, _size(limits.KIB, limits.GIB)] = Field(
+        default=limits.HTTP_BODY_BYTES_MAX, description="Largest request body."
+    )
+
+
+class LogSettings(_Table):
+    """`[log]`."""
+
+    journal_bytes: Annotated[int, _size(limits.JOURNAL_BYTES_MIN, limits.JOURNAL_BYTES_CEILING)] = (
+        Field(default=limits.JOURNAL_BYTES, description="Size of the node's journal.")
+    )
+    segment_bytes: Annotated[int, _size(limits.SEGMENT_BYTES_MIN, limits.SEGMENT_BYTES_CEILING)] = (
+        Field(default=limits.SEGMENT_BYTES, description="Size at which a segment is rolled.")
+    )
+    index_interval_bytes: Annotated[int, _size(1, limits.GIB)] = Field(
+        default=limits.INDEX_INTERVAL_BYTES, description="Log bytes between two index entries."
+    )
+    direct_write_bytes: Annotated[int, _size(limits.KIB, limits.GIB)] = Field(
+        default=limits.DIRECT_WRITE_BYTES, description="Run of batches that bypasses the journal."
+    )
+
+
+class LoggingSettings(_Table):
+    """`[logging]`."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Least severe level that is written to stderr."
+    )
+    format: Literal["text", "json"] = Field(default="text", description="Form of a line.")
+
+
+class LimitSettings(_Table):
+    """`[limits]`."""
+
+    connections: Annotated[int, _count(1, 10_000_000)] = Field(
+        default=limits.CONNECTIONS_MAX,
+        description="MQTT and Kafka connections; descriptors may allow less.",
+    )
+    streams: Annotated[int, _count(1, 100_000)] = Field(
+        default=limits.STREAMS_MAX, description="Streams of the node."
+    )
+    partitions: Annotated[int, _count(1, 100_000)] = Field(
+        default=limits.PARTITIONS_MAX,
+        description="Partitions of the node; descriptors may allow less.",
+    )
+    outbound_bytes: Annotated[int, _size(64 * limits.KIB, limits.GIB)] = Field(
+        default=limits.OUTBOUND_BYTES_MAX,
+        description="Waiting for one connection before messages drop.",
+    )
+    stall: Annotated[int, _duration(0, 60_000)] = Field(
+        default=limits.STALL_MS_MAX,
+        description="How long a slow subscriber may hold publishers of QoS 0.",
+    )
+    undurable_bytes: Annotated[int, _size(limits.MIB, 64 * limits.GIB)] = Field(
+        default=limits.UNDURABLE_BYTES_MAX,
+        description="Accepted and not yet durable before publishers are read no further.",
+    )
+
+
+class StreamSettings(_Table):
+    """`[streams.NAME]`: created or altered at each start; other streams stay as they are.
+
+    Everything beside `partitions`, `filters` and `key` is a setting under Kafka's name, in
+    quotes: `"max.message.bytes" = "2MiB"`.
+    """
+
+    partitions: Annotated[int, _count(1, limits.STREAM_PARTITIONS_MAX)] | None = None
+    filters: tuple[Text, ...] | None = None
+    key: Text | None = None
+    settings: dict[str, int | str] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_settings(cls, table: object) -> object:
+        """Moves names with dots aside; unquoted ones have become tables of tables."""
+        if not isinstance(table, dict):
+            raise ValueError(f"must be a table; got {table!r}")  # noqa: TRY004 - pydantic's way
+        own = {name: value for name, value in table.items() if name in _STREAM_KEYS}
+        other = _flatten({name: value for name, value in table.items() if name not in own})
+        settings = {name: value for name, value in other.items() if "." in name}
+        unknown = {name: value for name, value in other.items() if "." not in name}
+        return {**own, **unknown, "settings": settings}
+
+
+class Config(_Table):
+    """All settings of a node."""
+
+    node: NodeSettings = NodeSettings()
+    mqtt: MqttSettings = MqttSettings()
+    kafka: KafkaSettings = KafkaSettings()
+    http: HttpSettings = HttpSettings()
+    log: LogSettings = LogSettings()
+    logging: LoggingSettings = LoggingSettings()
+    limits: LimitSettings = LimitSettings()
+    streams: dict[str, StreamSettings] = Field(default_factory=dict)
+
+
+def _flatten(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in table.items():
+        if isinstance(value, dict):
+            flat |= _flatten(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat
