@@ -1,0 +1,277 @@
+//! Names, filters and the tree, clause by clause and against a model.
+
+use std::collections::BTreeSet;
+
+use super::{
+    matches, validate_name, Filter, Subscription, TopicError, Tree, BYTES_MAX, LEVELS_MAX,
+};
+use crate::hash::Key;
+
+fn filter(text: &str) -> Filter<'_> {
+    Filter::parse(text).unwrap()
+}
+
+/// Both ways to ask: the function and a tree that holds this one filter.
+fn agree(pattern: &str, name: &str) -> bool {
+    let mut tree = Tree::new(Key(1, 2));
+    tree.insert(filter(pattern), 0, ());
+    let mut found = false;
+    tree.matches(name, &mut |_: &u8, ()| found = true);
+    assert_eq!(found, matches(pattern, name), "{pattern} {name}");
+    found
+}
+
+#[test]
+fn mqtt_4_7_0_1_a_name_must_not_hold_wildcards() {
+    assert_eq!(validate_name("a/+"), Err(TopicError::WildcardInName));
+    assert_eq!(validate_name("a#"), Err(TopicError::WildcardInName));
+}
+
+#[test]
+fn mqtt_4_7_1_1_number_sign_stands_alone_in_the_last_level() {
+    for valid in ["#", "sport/#", "sport/tennis/#", "/#"] {
+        assert!(Filter::parse(valid).is_ok(), "{valid}");
+    }
+    for invalid in ["sport/tennis#", "sport/#/ranking", "#/", "##", "#a", "a/#b"] {
+        assert_eq!(
+            Filter::parse(invalid),
+            Err(TopicError::MultiLevel),
+            "{invalid}"
+        );
+    }
+}
+
+#[test]
+fn mqtt_4_7_1_2_number_sign_matches_the_parent_and_any_number_of_child_levels() {
+    for name in [
+        "sport/tennis/player1",
+        "sport/tennis/player1/ranking",
+        "sport/tennis/player1/score/wimbledon",
+    ] {
+        assert!(agree("sport/tennis/player1/#", name));
+    }
+    assert!(agree("sport/#", "sport"));
+    assert!(agree("sport/#", "sport/"));
+    assert!(!agree("sport/#", "sports"));
+    assert!(agree("#", "a"));
+    assert!(agree("#", "/"));
+    assert!(agree("+/#", "a"));
+}
+
+#[test]
+fn mqtt_4_7_1_2_plus_stands_alone_in_its_level() {
+    for valid in ["+", "+/tennis/#", "sport/+/player1", "/+", "+/+"] {
+        assert!(Filter::parse(valid).is_ok(), "{valid}");
+    }
+    for invalid in ["sport+", "+sport", "a/b+/c", "++"] {
+        assert_eq!(
+            Filter::parse(invalid),
+            Err(TopicError::SingleLevel),
+            "{invalid}"
+        );
+    }
+}
+
+#[test]
+fn mqtt_4_7_1_3_plus_matches_exactly_one_level_empty_or_not() {
+    assert!(agree("sport/tennis/+", "sport/tennis/player1"));
+    assert!(!agree("sport/tennis/+", "sport/tennis/player1/ranking"));
+    assert!(!agree("sport/+", "sport"));
+    assert!(agree("sport/+", "sport/"));
+    assert!(agree("+/+", "/finance"));
+    assert!(agree("/+", "/finance"));
+    assert!(!agree("+", "/finance"));
+}
+
+#[test]
+fn mqtt_4_7_2_1_a_leading_wildcard_does_not_match_a_leading_dollar() {
+    assert!(!agree("#", "$SYS/monitor/Clients"));
+    assert!(!agree("+/monitor/Clients", "$SYS/monitor/Clients"));
+    assert!(!agree("+", "$SYS"));
+    assert!(!agree("+/#", "$SYS"));
+    assert!(agree("$SYS/#", "$SYS/monitor/Clients"));
+    assert!(agree("$SYS/#", "$SYS"));
+    assert!(agree("$SYS/monitor/+", "$SYS/monitor/Clients"));
+    assert!(agree("a/#", "a/$b"));
+    assert!(agree("a/+", "a/$b"));
+}
+
+#[test]
+fn mqtt_4_7_3_1_names_and_filters_are_not_empty() {
+    assert_eq!(validate_name(""), Err(TopicError::Empty));
+    assert_eq!(Filter::parse(""), Err(TopicError::Empty));
+    assert_eq!(validate_name("/"), Ok(()));
+    assert_eq!(validate_name(" "), Ok(()));
+}
+
+#[test]
+fn mqtt_4_7_3_2_names_and_filters_do_not_hold_u_0000() {
+    assert_eq!(validate_name("a\0"), Err(TopicError::Nul));
+    assert_eq!(Filter::parse("a/\0/#"), Err(TopicError::Nul));
+}
+
+#[test]
+fn mqtt_4_7_3_3_names_and_filters_end_at_65_535_bytes() {
+    assert_eq!(validate_name(&"a".repeat(BYTES_MAX)), Ok(()));
+    assert_eq!(
+        validate_name(&"a".repeat(BYTES_MAX + 1)),
+        Err(TopicError::TooLong)
+    );
+    assert_eq!(
+        Filter::parse(&"a".repeat(BYTES_MAX + 1)),
+        Err(TopicError::TooLong)
+    );
+}
+
+#[test]
+fn mqtt_4_7_3_4_matching_does_not_fold_case_or_normalise() {
+    assert!(!agree("ACCOUNTS", "Accounts"));
+    assert!(!agree("/finance", "finance"));
+    assert!(agree("Accounts payable", "Accounts payable"));
+    assert!(!agree("caf\u{e9}", "cafe\u{301}"));
+    assert!(!agree("a", "\u{feff}a"));
+}
+
+#[test]
+fn levels_are_bounded() {
+    let deepest = vec!["a"; LEVELS_MAX].join("/");
+    assert_eq!(validate_name(&deepest), Ok(()));
+    assert_eq!(
+        validate_name(&format!("{deepest}/")),
+        Err(TopicError::TooDeep)
+    );
+    assert_eq!(
+        Filter::parse(&format!("{deepest}/#")),
+        Err(TopicError::TooDeep)
+    );
+    let filter = format!("{}#", "+/".repeat(LEVELS_MAX - 1));
+    assert!(agree(&filter, &deepest));
+    assert!(agree(&filter, &"/".repeat(BYTES_MAX)));
+}
+
+#[test]
+fn mqtt_4_8_2_1_a_share_name_has_at_least_one_character() {
+    assert_eq!(
+        Subscription::parse("$share//a"),
+        Err(TopicError::ShareGroup)
+    );
+    assert_eq!(Subscription::parse("$share/"), Err(TopicError::ShareGroup));
+    let shared = Subscription::parse("$share/consumer1/sport/tennis/+").unwrap();
+    assert_eq!(shared.group, Some("consumer1"));
+    assert_eq!(shared.filter.as_str(), "sport/tennis/+");
+}
+
+#[test]
+fn mqtt_4_8_2_2_a_share_name_holds_no_wildcard_and_a_filter_follows_it() {
+    assert_eq!(
+        Subscription::parse("$share/a+/x"),
+        Err(TopicError::ShareGroup)
+    );
+    assert_eq!(
+        Subscription::parse("$share/a#/x"),
+        Err(TopicError::ShareGroup)
+    );
+    assert_eq!(
+        Subscription::parse("$share/a"),
+        Err(TopicError::ShareFilter)
+    );
+    assert_eq!(
+        Subscription::parse("$share/a/"),
+        Err(TopicError::ShareFilter)
+    );
+    assert_eq!(
+        Subscription::parse("$share/a/x#"),
+        Err(TopicError::MultiLevel)
+    );
+    assert_eq!(
+        Subscription::parse("$share/a//x").unwrap().filter.as_str(),
+        "/x"
+    );
+    assert_eq!(Subscription::parse("$shared/a").unwrap().group, None);
+}
+
+#[test]
+fn a_subscriber_has_one_value_for_each_filter() {
+    let mut tree = Tree::new(Key(1, 2));
+    for pattern in ["a/b", "a/+", "a/#"] {
+        assert_eq!(tree.insert(filter(pattern), 1, "old"), None);
+        assert_eq!(tree.insert(filter(pattern), 1, "new"), Some("old"));
+        assert_eq!(tree.insert(filter(pattern), 2, "other"), None);
+    }
+    assert_eq!(tree.len(), 6);
+    let mut seen = Vec::new();
+    tree.matches("a/b", &mut |subscriber, value: &&str| {
+        seen.push((*subscriber, *value));
+    });
+    assert_eq!(seen, [(1, "new"), (2, "other")].repeat(3));
+    assert_eq!(tree.remove(filter("a/+"), &1), Some("new"));
+    assert_eq!(tree.remove(filter("a/+"), &1), None);
+    assert_eq!(tree.remove(filter("a/c"), &1), None);
+    assert_eq!(tree.remove(filter("b/+"), &1), None);
+    assert_eq!(tree.len(), 5);
+}
+
+#[test]
+fn the_tree_agrees_with_the_plain_match_on_random_filters() {
+    let mut random = Random(3);
+    let mut tree = Tree::new(Key(5, 6));
+    let mut model: BTreeSet<(String, u64)> = BTreeSet::new();
+    for _ in 0..6_000 {
+        let pattern = random.topic(&["a", "b", "", "$x", "+", "#"]);
+        let subscriber = random.below(4);
+        if let Ok(filter) = Filter::parse(&pattern) {
+            let key = (pattern.clone(), subscriber);
+            if random.below(5) < 3 {
+                let fresh = model.insert(key);
+                assert_eq!(
+                    tree.insert(filter, subscriber, pattern.clone()).is_none(),
+                    fresh
+                );
+            } else {
+                assert_eq!(
+                    tree.remove(filter, &subscriber).is_some(),
+                    model.remove(&key)
+                );
+            }
+        }
+        assert_eq!(tree.len(), model.len());
+        let name = random.topic(&["a", "b", "", "$x", "c"]);
+        let mut found = Vec::new();
+        tree.matches(&name, &mut |subscriber, pattern: &String| {
+            found.push((pattern.clone(), *subscriber));
+        });
+        found.sort();
+        let expected: Vec<_> = model
+            .iter()
+            .filter(|(pattern, _)| matches(pattern, &name))
+            .cloned()
+            .collect();
+        assert_eq!(found, expected, "{name}");
+    }
+    for (pattern, subscriber) in model {
+        assert_eq!(
+            tree.remove(filter(&pattern), &subscriber),
+            Some(pattern.clone())
+        );
+    }
+    assert!(tree.is_empty());
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+
+    fn topic(&mut self, levels: &[&str]) -> String {
+        let count = 1 + self.below(4);
+        let topic: Vec<_> = (0..count)
+            .map(|_| levels[self.below(levels.len() as u64) as usize])
+            .collect();
+        topic.join("/")
+    }
+}
