@@ -3,4 +3,14 @@
 //! One packet model serves both versions; 3.1.1 is the case of empty properties. Knows the wire
 //! format and what a packet may contain; knows no session, no topic tree and no policy.
 
+pub mod decode;
+pub mod encode;
 pub mod packet;
+mod property;
+pub mod reason;
+
+pub use decode::{DecodeError, Frame};
+pub use encode::EncodedPublish;
+
+#[cfg(test)]
+mod tests;

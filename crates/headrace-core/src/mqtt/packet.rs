@@ -119,6 +119,30 @@ pub struct Connect<'a> {
     pub authentication_data: Option<&'a [u8]>,
 }
 
+impl Connect<'_> {
+    /// A CONNECT of `version` with every other field empty.
+    pub const fn new(version: Version) -> Self {
+        Self {
+            version,
+            clean_start: false,
+            keep_alive_s: 0,
+            client_id: "",
+            will: None,
+            username: None,
+            password: None,
+            session_expiry_s: None,
+            receive_maximum: None,
+            maximum_packet_size: None,
+            topic_alias_maximum: None,
+            request_response_information: None,
+            request_problem_information: None,
+            user: Vec::new(),
+            authentication_method: None,
+            authentication_data: None,
+        }
+    }
+}
+
 /// CONNACK (3.2). Fields of 5.0 are not written to a 3.1.1 connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Connack<'a> {
