@@ -12,6 +12,8 @@ HeadraceError
 │   ├── StreamExistsError      HTTP 409, Kafka 36
 │   └── StreamLimitError       HTTP 409, Kafka 44             the node's bound is reached
 ├── MessageTooLargeError       HTTP 413, Kafka 10             larger than max.message.bytes
+├── InputError                 an input file is missing or no CSV of readings; exit code 2
+├── PublishError               a broker refuses a collector for good
 ├── UnavailableError           HTTP 503, Kafka 56, retry      starting, draining, disk failed
 ├── MalformedError             bytes break their protocol; the connection closes
 ├── ClientError                see headrace.client.errors
@@ -47,12 +49,14 @@ __all__ = [
     "CorruptRecordError",
     "DefinitionError",
     "HeadraceError",
+    "InputError",
     "InvalidStreamError",
     "InvalidTopicError",
     "MalformedError",
     "MessageTooLargeError",
     "NativeError",
     "OutOfOrderSequenceError",
+    "PublishError",
     "RecordsTooLargeError",
     "StaleProducerEpochError",
     "StartError",
@@ -128,6 +132,14 @@ class MessageTooLargeError(HeadraceError):
 
     http_status = 413
     kafka_code = 10
+
+
+class InputError(HeadraceError):
+    """An input file cannot be read, or is no CSV of readings; at most three lines."""
+
+
+class PublishError(HeadraceError):
+    """A broker is not there at the start, or refuses what no repetition can mend."""
 
 
 class UnavailableError(HeadraceError):

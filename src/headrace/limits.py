@@ -171,6 +171,37 @@ DIRECT_WRITE_BYTES: Final = 256 * KIB
 """Batch run that goes straight to its segment: beyond it, writing twice costs more than a second
 fdatasync."""
 
+# --- collector -----------------------------------------------------------------------------------
+
+COLLECT_WINDOW: Final = 500
+"""Messages that the collector keeps unacknowledged, and no more than the broker's Receive
+Maximum (MQTT 5.0 3.3.4): ten commits of 2 ms at 25,000 a second."""
+
+COLLECT_START_SECONDS: Final = 10.0
+"""How long the collector looks for a broker that it has never reached, before it fails."""
+
+COLLECT_FLUSH_SECONDS: Final = 10.0
+"""How long a stopping collector waits for outstanding acknowledgements."""
+
+COLLECT_BACKOFF_SECONDS_MIN: Final = 0.05
+COLLECT_BACKOFF_SECONDS_MAX: Final = 5.0
+"""Pause before the collector connects again or repeats a refused publish: doubled from the one
+to the other, and shortened at random, so that a fleet does not return as one."""
+
+COLLECT_REFUSALS_MAX: Final = 20
+"""Refusals in a row, without one acknowledgement between them, after which a collector fails:
+more than a minute of pauses."""
+
+SOURCE_BYTES_MAX: Final = 200
+"""Name of an MQTT source in UTF-8: brokers keep each in memory, per partition."""
+
+TOPIC_LEVEL_BYTES_MAX: Final = 4096
+"""Longest level of a topic that the collector publishes on; three of them, and what stands
+before them, stay within the 65,535 bytes of a topic (MQTT 5.0 1.5.4)."""
+
+WIDE_MESSAGES_OPEN_MAX: Final = 100_000
+"""GPUs whose wide message is not complete yet, one for each: a fleet of the largest size."""
+
 # --- life ---------------------------------------------------------------------------------------
 
 DRAIN_SECONDS: Final = 10.0
@@ -185,3 +216,4 @@ assert PACKET_BYTES_MAX < OUTBOUND_BYTES_MAX
 assert HTTP_CONNECTIONS_MAX < DESCRIPTORS_RESERVED
 assert STREAM_PARTITIONS_MAX <= PARTITIONS_MAX
 assert LINGER_SECONDS < DRAIN_SECONDS
+assert 4 * TOPIC_LEVEL_BYTES_MAX < 65_535
