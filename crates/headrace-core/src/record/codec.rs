@@ -126,8 +126,9 @@ fn snappy_block(
 ) -> Result<(), Fault> {
     let malformed = |_| Fault::Compression(Codec::Snappy);
     let length = snap::raw::decompress_len(block).map_err(malformed)?;
-    // A copy of 64 bytes takes at least 2: more than 32 times the input is a lie.
-    if length > block.len().saturating_mul(64) {
+    // An element yields at most 64 bytes from 3 (a copy with a two-byte offset), so that a length
+    // of more than 22 times the input is a lie, found before memory is taken for it.
+    if length / 22 > block.len() {
         return Err(Fault::Compression(Codec::Snappy));
     }
     *left = left.checked_sub(length).ok_or(Fault::TooLarge {

@@ -21,12 +21,9 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The value of the first header called `name`: `Some(None)` where it is null.
-    pub fn header(&self, name: &[u8]) -> Option<Option<&'a [u8]>> {
-        self.headers
-            .clone()
-            .find(|(key, _)| *key == name)
-            .map(|(_, value)| value)
+    /// The value of the first header called `name`; None where it is missing or null.
+    pub fn header(&self, name: &[u8]) -> Option<&'a [u8]> {
+        self.headers.clone().find(|(key, _)| *key == name)?.1
     }
 
     /// Who published the record over MQTT, where its publisher said so.
