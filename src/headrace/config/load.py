@@ -49,7 +49,7 @@ def load(
     if file is not None:
         _merge(merged, places, _read(file), lambda path: f"{file}: {_in_file(path)}")
     _merge(merged, places, _from_environment(environment or {}), _variable)
-    _merge(merged, places, _from_options(options or {}), lambda path: f"--{path[-1]}")
+    _merge(merged, places, _from_options(options or {}), _option)
     _refuse_later_tables(merged, places)
     try:
         return Config.model_validate(merged)
@@ -130,6 +130,10 @@ def _in_file(path: Keys) -> str:
     if path[0] == "streams":
         return f"[{'.'.join(path)}]"
     return f"[{path[0]}] {path[1]}" if len(path) > 1 else f"[{path[0]}]"
+
+
+def _option(path: Keys) -> str:
+    return f"--{path[0] if path[-1] == 'bind' else path[-1]}"
 
 
 def _variable(path: Keys) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace import limits
-from headrace.errors import InvalidTopicError, UnavailableError
+from headrace.errors import InvalidTopicError, MessageTooLargeError, UnavailableError
 from headrace.kernel.catalog import Catalog
 from headrace.node import statistics
 from headrace.node.broker import Broker
@@ -54,6 +54,7 @@ class Parts:
         listen: opens a port for a door, admitting connections while the callable says so.
         budget: descriptors.
         streams_max: `limits.streams`.
+        packet_bytes_max: `mqtt.packet_bytes`; other doors publish no larger messages.
         declared: streams of the configuration.
         first: streams that a node without any begins with.
         doors: where each door listens; `mqtt` and those of `extra`.
@@ -69,6 +70,7 @@ class Parts:
     doors: Mapping[str, Address]
     extra: Mapping[str, Callable[[Broker, Address], Door]] = field(default_factory=dict)
     streams_max: int = limits.STREAMS_MAX
+    packet_bytes_max: int = limits.PACKET_BYTES_MAX
     declared: Mapping[str, Change] = field(default_factory=dict)
     first: Mapping[str, Change] = field(default_factory=dict)
 
@@ -217,8 +219,12 @@ class Node:
 
         Raises:
             InvalidTopicError: the topic is no topic name.
+            MessageTooLargeError: no MQTT client could send it either.
             UnavailableError: it could not be stored.
         """
+        size, size_max = len(topic) + len(payload), self._parts.packet_bytes_max
+        if size > size_max:
+            raise MessageTooLargeError(f"{size} bytes exceed mqtt.packet_bytes, {size_max}")
         try:
             future = self._writing().runner.publish(topic, payload, qos, properties)
         except ValueError as error:

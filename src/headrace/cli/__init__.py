@@ -1,0 +1,97 @@
+"""The one command, `headrace`: arguments in, wiring, and what a person or a script reads out.
+
+A command's module is imported when the command is called, so that `headrace --help` neither
+starts Spark nor loads a broker. Exit codes: 0 done, 1 failed, 2 wrong use or unreadable input;
+an error is at most three lines on stderr that name the remedy.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Final, NoReturn
+
+import click
+
+from headrace import __version__
+from headrace.errors import ConfigError, HeadraceError
+
+__all__ = ["main"]
+
+DONE, FAILED, WRONG_USE = 0, 1, 2
+ERROR_LINES_MAX: Final = 3
+
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "serve": ("headrace.cli.serve:serve", "Run a node."),
+    "streams": ("headrace.cli.streams:streams", "Create, list, describe, alter, delete streams."),
+}
+"""Name: where the command is, and the line that `headrace --help` shows for it."""
+
+
+class _Commands(click.Group):
+    """A group whose commands are imported when called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in sorted(COMMANDS)])
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="headrace", message="%(prog)s %(version)s")
+def headrace() -> None:
+    """A telemetry broker with a Spark pipeline.
+
+    \b
+    Run a node, then use it from another terminal:
+      headrace serve
+      headrace streams create readings --partitions 4 --filter 'sensors/#'
+      mosquitto_pub -q 1 -t sensors/a/temperature -m 21.5
+      kcat -b 127.0.0.1:9092 -C -e -t readings
+
+    \b
+    Exit codes: 0 done, 1 failed, 2 wrong use or unreadable input.
+    """
+
+
+def main() -> NoReturn:
+    """Runs the command line and exits."""
+    try:
+        headrace.main(prog_name="headrace", standalone_mode=False)
+    except click.exceptions.Exit as ended:
+        sys.exit(ended.exit_code)
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx is not None else "headrace"
+        _fail(f"{error.format_message()}\ntry: {command} --help", WRONG_USE)
+    except click.ClickException as error:
+        _fail(error.format_message(), error.exit_code)
+    except ConfigError as error:
+        _fail(str(error), WRONG_USE)
+    except HeadraceError as error:
+        _fail(str(error), FAILED)
+    except (click.Abort, KeyboardInterrupt):
+        _fail("interrupted", FAILED)
+    except BrokenPipeError:
+        # Who read us has left; keep the interpreter from complaining about the same pipe at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(FAILED)
+    sys.exit(DONE)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    lines = message.strip().splitlines()[:ERROR_LINES_MAX]
+    click.echo("\n".join([f"headrace: {lines[0]}", *lines[1:]]), err=True)
+    sys.exit(code)

@@ -1,0 +1,69 @@
+"""What commands share that manage a running node: `--url`, `--json`, one HTTP call."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TIMEOUT_SECONDS: Final = 60.0
+"""For one call: creating many partitions takes seconds on a slow disk."""
+
+url_option: Callable[[Callable[..., None]], Callable[..., None]] = click.option(
+    "--url",
+    envvar="HEADRACE_URL",
+    default="http://127.0.0.1:8080",
+    show_default=True,
+    help="HTTP door of the node; also HEADRACE_URL.",
+)
+json_option: Callable[[Callable[..., None]], Callable[..., None]] = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object instead of a table."
+)
+
+
+def call(url: str, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The node's answer to one request.
+
+    Raises:
+        UsageError: the request is wrong.
+        ClickException: the node refused it, or is not there.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise _wrong(f"--url must begin with http:// or https://; got {url!r}")
+    request = urllib.request.Request(  # noqa: S310 - the scheme was checked
+        url.rstrip("/") + path,
+        method=method,
+        data=None if body is None else json.dumps(body).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310
+            answer: dict[str, Any] = json.load(response)
+            return answer
+    except urllib.error.HTTPError as error:
+        detail = _detail(error)
+        raise (_wrong(detail) if error.code == 400 else click.ClickException(detail)) from None
+    except (urllib.error.URLError, OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise click.ClickException(
+            f"no node answers at {url}: {getattr(reason, 'strerror', None) or reason}\n"
+            f"start one with: headrace serve\n"
+            f"or name another with --url or HEADRACE_URL"
+        ) from None
+
+
+def _wrong(message: str) -> click.UsageError:
+    return click.UsageError(message, click.get_current_context())
+
+
+def _detail(error: urllib.error.HTTPError) -> str:
+    try:
+        return str(json.load(error)["detail"])
+    except (ValueError, KeyError, TypeError):
+        return f"the node answered {error.code} {error.reason}"

@@ -1,0 +1,216 @@
+"""`headrace serve`: reads settings, wires the machine into a node, says when it is ready."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import os
+import secrets
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import uvloop
+
+from headrace.adapters.clock import SystemClock
+from headrace.adapters.files import FileDefinitions
+from headrace.adapters.http import HttpDoor
+from headrace.adapters.machine import log_to_stderr, raise_descriptor_limit
+from headrace.adapters.tcp import TcpListener
+from headrace.config import load
+from headrace.errors import ConfigError, StartError
+from headrace.kernel import access
+from headrace.kernel.budget import DescriptorBudget
+from headrace.kernel.catalog import Change
+from headrace.native import Store, Switchboard
+from headrace.node.lifetime import Node, Parts
+
+if TYPE_CHECKING:
+    from headrace.config import Config
+    from headrace.model import Address
+
+log = logging.getLogger(__name__)
+
+TELEMETRY_STREAM = {
+    "gpu-telemetry": Change(partitions=12, filters=("dcgm/#",), key="level:3"),
+}
+"""What a node without streams begins with: the stream that the GPU collector publishes into."""
+
+
+@click.command(short_help="Run a node.")
+@click.option(
+    "--config", "file", type=click.Path(path_type=Path), metavar="FILE", help="Settings, as TOML."
+)
+@click.option("--data", metavar="DIR", help="Folder of everything durable.  [headrace-data]")
+@click.option("--mqtt", metavar="HOST:PORT", help="MQTT door.  [127.0.0.1:1883]")
+@click.option("--kafka", metavar="HOST:PORT", help="Kafka door.  [127.0.0.1:9092]")
+@click.option("--http", metavar="HOST:PORT", help="HTTP door.  [127.0.0.1:8080]")
+@click.option("--json", "as_json", is_flag=True, help="Print the ready line as one JSON object.")
+def serve(
+    *,
+    file: Path | None,
+    data: str | None,
+    mqtt: str | None,
+    kafka: str | None,
+    http: str | None,
+    as_json: bool,
+) -> None:
+    """Run a node until SIGTERM or Ctrl-C.
+
+    One line on stdout says that all doors are open; the log goes to stderr. A stop lets what was
+    accepted reach the disk, tells clients, and closes; a second signal ends the node at once, and
+    nothing acknowledged is lost by that either.
+
+    Settings come from defaults, then FILE, then variables HEADRACE_TABLE__KEY, then these options.
+    A node without streams begins with `gpu-telemetry` (filter dcgm/#, 12 partitions, key level:3),
+    unless node.default_stream is false.
+
+    \b
+    Examples:
+      headrace serve
+      headrace serve --data /var/lib/headrace --mqtt 127.0.0.1:2883
+      HEADRACE_LOGGING__FORMAT=json headrace serve --config headrace.toml
+      headrace serve --mqtt 127.0.0.1:0 --kafka 127.0.0.1:0 --http 127.0.0.1:0 --json
+
+    \b
+    headrace.toml:
+      [mqtt]
+      bind = "127.0.0.1:1883"
+      [log]
+      segment_bytes = "256MiB"
+      [streams.readings]
+      partitions = 4
+      filters = ["sensors/#"]
+      "max.message.bytes" = "2MiB"
+    """
+    options: dict[str, dict[str, object]] = {
+        "node": {"data": data},
+        "mqtt": {"bind": mqtt},
+        "kafka": {"bind": kafka},
+        "http": {"bind": http},
+    }
+    config = load(file, os.environ, options)
+    refusal = access.bind(_doors(config) | {"http": config.http.bind})
+    if refusal is not None:
+        raise ConfigError(refusal)
+    log_to_stderr(config.logging.level, config.logging.format, config.node.name)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(config, as_json=as_json))
+
+
+async def _serve(config: Config, *, as_json: bool) -> None:
+    node = Node(config.node.name, _parts(config))
+    stopping = _stop_on_signals()
+    door = HttpDoor(node, config.http.body_bytes)
+    http = await door.open(config.http.bind)
+    try:
+        await node.open()
+        # What start-up made lives as long as the process; no collection need walk it again.
+        gc.collect()
+        gc.freeze()
+        if not stopping.is_set():
+            click.echo(_ready_line(node, config, http, as_json=as_json))
+            sys.stdout.flush()
+        await stopping.wait()
+        log.info("stopping")
+    finally:
+        await node.close()
+        await door.close()
+    log.info("stopped")
+
+
+def _parts(config: Config) -> Parts:
+    switchboard = Switchboard(
+        (secrets.randbits(64), secrets.randbits(64)),
+        packet_bytes_max=config.mqtt.packet_bytes,
+        receive_max=config.mqtt.receive_maximum,
+        outbound_bytes_max=config.limits.outbound_bytes,
+        stall_ms_max=config.limits.stall,
+        undurable_bytes_max=config.limits.undurable_bytes,
+        keep_alive_s_max=config.mqtt.keep_alive_max // 1000,
+        connect_timeout_ms=config.mqtt.connect_timeout,
+    )
+    return Parts(
+        clock=SystemClock(),
+        definitions=FileDefinitions(config.node.data),
+        switchboard=switchboard,
+        open_store=lambda: _open_store(config),
+        listen=TcpListener.open,
+        budget=DescriptorBudget(
+            raise_descriptor_limit(), config.limits.connections, config.limits.partitions
+        ),
+        doors=_doors(config),
+        streams_max=config.limits.streams,
+        packet_bytes_max=config.mqtt.packet_bytes,
+        declared={
+            name: Change(stream.partitions, stream.filters, stream.key, stream.settings)
+            for name, stream in config.streams.items()
+        },
+        first=TELEMETRY_STREAM if config.node.default_stream else {},
+    )
+
+
+def _doors(config: Config) -> dict[str, Address]:
+    return {"mqtt": config.mqtt.bind, "kafka": config.kafka.bind}
+
+
+def _open_store(config: Config) -> Store:
+    data = config.node.data
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StartError(
+            f"cannot make the data folder {data}: {error.strerror}; name another with --data"
+        ) from None
+    store = Store.open(
+        str(data),
+        journal_bytes=config.log.journal_bytes,
+        segment_bytes=config.log.segment_bytes,
+        index_interval_bytes=config.log.index_interval_bytes,
+        direct_write_bytes=config.log.direct_write_bytes,
+    )
+    recovery = store.recovery
+    if not recovery.clean:
+        log.warning(
+            "the last stop was not orderly: %d logs checked, %d batches restored from the "
+            "journal, %d torn bytes cut",
+            recovery.logs, recovery.replayed_batches, recovery.truncated_bytes,
+        )  # fmt: skip
+    return store
+
+
+def _stop_on_signals() -> asyncio.Event:
+    """An event that SIGTERM or SIGINT sets; a second signal ends the process."""
+    stopping = asyncio.Event()
+
+    def stop() -> None:
+        if stopping.is_set():
+            os._exit(1)  # asked twice: what is acknowledged is durable already
+        stopping.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    return stopping
+
+
+def _ready_line(node: Node, config: Config, http: Address, *, as_json: bool) -> str:
+    doors = {name: listener.address for name, listener in node.listeners.items()} | {"http": http}
+    streams = len(node.streams())
+    if as_json:
+        value = {
+            "ready": True,
+            "node": node.name,
+            "pid": os.getpid(),
+            "data": str(config.node.data),
+            "streams": streams,
+            **{name: {"host": each.host, "port": each.port} for name, each in doors.items()},
+        }
+        return json.dumps(value)
+    opened = ", ".join(f"{name} {address}" for name, address in doors.items())
+    plural = "" if streams == 1 else "s"
+    return f"headrace ready: {opened}, data {config.node.data} ({streams} stream{plural})"

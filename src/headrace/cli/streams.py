@@ -1,0 +1,198 @@
+"""`headrace streams`: the streams of a running node."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from headrace.cli.client import call, json_option, url_option
+
+STREAMS = "/api/v1/streams"
+
+
+@click.group(short_help="Create, list, describe, alter, delete streams.")
+def streams() -> None:
+    """Streams: named, partitioned, durable logs; the Kafka door calls them topics.
+
+    \b
+    Examples:
+      headrace streams create readings --partitions 4 --filter 'sensors/#' --key level:2
+      headrace streams list
+      headrace streams describe readings --json
+      headrace streams alter readings --partitions 8 --set max.message.bytes=2MiB
+      headrace streams delete readings
+    """
+
+
+@streams.command()
+@click.argument("name")
+@click.option("--partitions", type=int, default=1, show_default=True, help="Parts of the log.")
+@click.option(
+    "--filter", "filters", multiple=True, help="Store MQTT publishes that match. [repeat]"
+)
+@click.option("--key", metavar="topic|level:N|property:NAME", help="Record key.  [topic]")
+@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Setting. [repeat]")
+@url_option
+@json_option
+def create(
+    *,
+    name: str,
+    partitions: int,
+    filters: tuple[str, ...],
+    key: str | None,
+    assignments: tuple[str, ...],
+    url: str,
+    as_json: bool,
+) -> None:
+    """Create a stream.
+
+    It is a Kafka topic at once and survives power loss. MQTT publishes that match a filter are
+    stored in it; their PUBACK comes after the disk has them. Records with one key keep their
+    order: the key is the whole topic, its N-th level (1-based), or an MQTT 5.0 user property.
+
+    \b
+    Examples:
+      headrace streams create orders --partitions 12
+      headrace streams create readings --partitions 4 --filter 'sensors/+/temperature'
+      headrace streams create big --set max.message.bytes=8MiB
+    """
+    body = {
+        "name": name,
+        "partitions": partitions,
+        "filters": list(filters),
+        "key": key,
+        "settings": _settings(assignments),
+    }
+    _show(call(url, "POST", STREAMS, body), as_json=as_json)
+
+
+@streams.command(name="list")
+@url_option
+@json_option
+def list_(*, url: str, as_json: bool) -> None:
+    """List all streams."""
+    answer = call(url, "GET", STREAMS)
+    if as_json:
+        click.echo(json.dumps(answer))
+        return
+    rows = [
+        [
+            stream["name"],
+            str(len(stream["partitions"])),
+            f"{sum(each['end'] - each['start'] for each in stream['partitions']):,}",
+            f"{sum(each['size_bytes'] for each in stream['partitions']):,}",
+            ", ".join(stream["filters"]) or "-",
+            stream["key"],
+        ]
+        for stream in answer["streams"]
+    ]
+    _table(["stream", "partitions", "records", "bytes", "filters", "key"], rows, right={1, 2, 3})
+
+
+@streams.command()
+@click.argument("name")
+@url_option
+@json_option
+def describe(*, name: str, url: str, as_json: bool) -> None:
+    """Show a stream, its settings, and where each partition stands."""
+    _show(call(url, "GET", _path(name)), as_json=as_json)
+
+
+@streams.command()
+@click.argument("name")
+@click.option("--partitions", type=int, help="New number; it may only grow.")
+@click.option("--filter", "filters", multiple=True, help="Replaces all filters. [repeat]")
+@click.option("--no-filters", is_flag=True, help="Store no more MQTT publishes.")
+@click.option("--key", metavar="topic|level:N|property:NAME", help="Record key from now on.")
+@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Setting. [repeat]")
+@click.option("--unset", "unset", multiple=True, metavar="KEY", help="Back to default. [repeat]")
+@url_option
+@json_option
+def alter(
+    *,
+    name: str,
+    partitions: int | None,
+    filters: tuple[str, ...],
+    no_filters: bool,
+    key: str | None,
+    assignments: tuple[str, ...],
+    unset: tuple[str, ...],
+    url: str,
+    as_json: bool,
+) -> None:
+    """Change a stream while it serves.
+
+    More partitions change where new records of a key go; those that are stored stay.
+
+    \b
+    Examples:
+      headrace streams alter readings --partitions 8
+      headrace streams alter readings --filter 'sensors/#' --filter 'meters/#'
+      headrace streams alter readings --unset max.message.bytes
+    """
+    body: dict[str, Any] = {"settings": _settings(assignments) | dict.fromkeys(unset)}
+    if partitions is not None:
+        body["partitions"] = partitions
+    if filters or no_filters:
+        body["filters"] = list(filters)
+    if key is not None:
+        body["key"] = key
+    _show(call(url, "PATCH", _path(name), body), as_json=as_json)
+
+
+@streams.command()
+@click.argument("name")
+@url_option
+@json_option
+def delete(*, name: str, url: str, as_json: bool) -> None:
+    """Delete a stream and all its records. There is no way back."""
+    answer = call(url, "DELETE", _path(name))
+    click.echo(json.dumps(answer) if as_json else f"deleted {name}")
+
+
+def _path(name: str) -> str:
+    return f"{STREAMS}/{quote(name, safe='')}"
+
+
+def _settings(assignments: tuple[str, ...]) -> dict[str, str | None]:
+    settings: dict[str, str | None] = {}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals or not key:
+            raise click.UsageError(f"--set takes KEY=VALUE; got {assignment!r}")
+        settings[key] = value
+    return settings
+
+
+def _show(stream: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(stream))
+        return
+    click.echo(f"stream {stream['name']}: key {stream['key']}")
+    for topic_filter in stream["filters"]:
+        click.echo(f"  filter {topic_filter}")
+    for name, value in stream["settings"].items():
+        click.echo(f"  {name} = {value}")
+    rows = [
+        [str(each["partition"]), str(each["start"]), str(each["end"]), f"{each['size_bytes']:,}"]
+        for each in stream["partitions"]
+    ]
+    _table(["partition", "start", "end", "bytes"], rows, right={0, 1, 2, 3})
+
+
+def _table(columns: list[str], rows: list[list[str]], *, right: set[int]) -> None:
+    from rich import box  # noqa: PLC0415 - only tables need it, and it is slow to import
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="right" if index in right else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    console = Console()
+    # A pipe has no width: never cut what a script reads.
+    console.print(table, width=None if console.is_terminal else 10_000)
