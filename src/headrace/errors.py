@@ -8,7 +8,7 @@ HeadraceError
 ├── InvalidTopicError          HTTP 400                       an MQTT topic name is none
 ├── CatalogError
 │   ├── InvalidStreamError     HTTP 400, Kafka 17, 37 or 40   name, partitions, filters, settings
-│   ├── UnknownStreamError     HTTP 404, Kafka 3
+│   ├── UnknownStreamError     HTTP 404, Kafka 3, retry
 │   ├── StreamExistsError      HTTP 409, Kafka 36
 │   └── StreamLimitError       HTTP 409, Kafka 44             the node's bound is reached
 ├── MessageTooLargeError       HTTP 413, Kafka 10             larger than max.message.bytes
@@ -23,8 +23,8 @@ HeadraceError
     ├── RecordsTooLargeError           Kafka 10
     ├── OutOfOrderSequenceError        Kafka 45
     ├── StaleProducerEpochError        Kafka 47
-    └── StorageError         HTTP 503, Kafka 56, retry
-        └── StorageCorruptError
+    └── StorageError             HTTP 503, Kafka 56, retry
+        └── StorageCorruptError  HTTP 503, Kafka 56, retry
 ```
 
 `HeadraceError` and what is under `NativeError` come from the compiled module, which raises them.
