@@ -1,0 +1,273 @@
+"""headrace beside a baseline, in one run on one machine.
+
+    make bench                    every row
+    make bench ARGS="commit"      one row: commit, stored, relay
+    make bench ARGS="--json"      the figures as one JSON object
+
+Each row alternates headrace and its baseline, round by round, and prints medians and their ratio:
+on shared machines only the ratio means much. Rows:
+
+- `commit`: append to durable in the store, one at a time, against pwrite + fdatasync of the same
+  bytes; then under load.
+- `stored`: QoS 1 publishes of 300 bytes into a stream, acknowledged after fdatasync, against
+  mosquitto acknowledging from memory.
+- `relay`: QoS 0, one publisher, one subscriber, 100 bytes, against mosquitto.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from headrace import native
+
+ROUNDS = 3
+Row = dict[str, float]
+
+
+# --- servers -----------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def headrace_node() -> Iterator[int]:
+    """A node on a fresh folder; yields its MQTT port."""
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
+        command = [sys.executable, "-m", "headrace", "serve", "--json", "--data", folder]
+        command += ["--mqtt", "127.0.0.1:0", "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            ready = json.loads(process.stdout.readline())
+            try:
+                yield int(ready["mqtt"].rpartition(":")[2])
+            finally:
+                process.send_signal(signal.SIGTERM)
+                process.wait()
+
+
+@contextlib.contextmanager
+def mosquitto() -> Iterator[int]:
+    """mosquitto without persistence; yields its port."""
+    binary = shutil.which("mosquitto", path=f"{os.environ['PATH']}:/usr/sbin")
+    if binary is None:
+        sys.exit("the baseline is missing: install mosquitto (apt-get install mosquitto)")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with tempfile.NamedTemporaryFile("w", suffix=".conf") as config:
+        config.write(f"listener {port} 127.0.0.1\nallow_anonymous true\nset_tcp_nodelay true\n")
+        config.write("max_inflight_messages 0\nmax_queued_messages 0\n")
+        config.flush()
+        with subprocess.Popen([binary, "-c", config.name], stderr=subprocess.DEVNULL) as process:
+            try:
+                yield port
+            finally:
+                process.send_signal(signal.SIGTERM)
+                process.wait()
+
+
+# --- a client that costs next to nothing -------------------------------------------------------
+
+
+def connect(port: int, client_id: str) -> socket.socket:
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            client = socket.create_connection(("127.0.0.1", port), timeout=30)
+            break
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    name = client_id.encode()
+    body = b"\x00\x04MQTT\x04\x02\x00\x00" + struct.pack(">H", len(name)) + name
+    client.sendall(bytes([0x10, len(body)]) + body)
+    assert client.recv(4) == b"\x20\x02\x00\x00"
+    return client
+
+
+def publish_bytes(topic: bytes, payload: bytes, packet_id: int) -> bytes:
+    body = struct.pack(">H", len(topic)) + topic
+    if packet_id:
+        body += struct.pack(">H", packet_id)
+    body += payload
+    length, remaining = b"", len(body)
+    while True:
+        remaining, digit = divmod(remaining, 128)
+        length += bytes([digit | (0x80 if remaining else 0)])
+        if not remaining:
+            break
+    return (b"\x32" if packet_id else b"\x30") + length + body
+
+
+def read_exactly(client: socket.socket, size: int) -> None:
+    while size:
+        size -= len(client.recv(min(size, 1 << 20)) or sys.exit("the server closed a connection"))
+
+
+def acknowledged_rate(port: int, messages: int, block: int = 500) -> float:
+    """QoS 1 publishes a second, two blocks in flight."""
+    payload, topic = b"x" * 300, b"dcgm/host/GPU-%d/DCGM_FI_DEV_GPU_UTIL"
+    client = connect(port, "bench-stored")
+    blocks = [
+        b"".join(
+            publish_bytes(topic % (i % 8), payload, 1 + half * block + i) for i in range(block)
+        )
+        for half in (0, 1)
+    ]
+    started = time.perf_counter()
+    client.sendall(blocks[0])
+    for number in range(1, messages // block):
+        client.sendall(blocks[number % 2])
+        read_exactly(client, 4 * block)
+    read_exactly(client, 4 * block)
+    rate = messages / (time.perf_counter() - started)
+    client.close()
+    return rate
+
+
+def relayed_rate(port: int, messages: int) -> float:
+    """QoS 0 messages a second from one publisher to one subscriber."""
+    subscriber, publisher = connect(port, "bench-sub"), connect(port, "bench-pub")
+    subscriber.sendall(b"\x82\x0a\x00\x01\x00\x05relay\x00")
+    read_exactly(subscriber, 5)
+    message = publish_bytes(b"relay", b"x" * 100, 0)
+    # Bounded ahead of the reader, so that no broker has a reason to drop.
+    ahead, chunk = threading.Semaphore(8), message * 1000
+    chunks = messages // 1000
+
+    def send() -> None:
+        for _ in range(chunks):
+            ahead.acquire()
+            publisher.sendall(chunk)
+
+    started = time.perf_counter()
+    sender = threading.Thread(target=send)
+    sender.start()
+    for _ in range(chunks):
+        read_exactly(subscriber, len(chunk))
+        ahead.release()
+    rate = messages / (time.perf_counter() - started)
+    sender.join()
+    subscriber.close()
+    publisher.close()
+    return rate
+
+
+# --- rows --------------------------------------------------------------------------------------
+
+
+def quantiles(seconds: list[float]) -> tuple[float, float]:
+    ordered = sorted(seconds)
+    return ordered[len(ordered) // 2] * 1e3, ordered[len(ordered) * 99 // 100] * 1e3
+
+
+def await_ticket(store: native.Store) -> None:
+    """Blocks until the store reports at least one completion."""
+    while not store.poll():
+        os.read(store.notify_fd(), 8)
+
+
+def commit_row() -> Row:
+    record = (b"key", b"x" * 4096, [], 1_700_000_000_000)
+    batch = native.build_batch([record])
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
+        store = native.Store.open(f"{folder}/node")
+        os.set_blocking(store.notify_fd(), True)
+        log = store.open_log("bench", 0, 1, 0)
+        bare = os.open(f"{folder}/bare", os.O_CREAT | os.O_RDWR)
+        os.posix_fallocate(bare, 0, 1 << 26)
+        os.pwrite(bare, bytes(1 << 26), 0)
+        os.fsync(bare)
+        ours, theirs, position = [], [], 0
+        for ticket in range(400):
+            started = time.perf_counter()
+            store.append(log, batch, ticket, 0)
+            store.submit()
+            await_ticket(store)
+            ours.append(time.perf_counter() - started)
+            started = time.perf_counter()
+            os.pwrite(bare, batch, position)
+            os.fdatasync(bare)
+            theirs.append(time.perf_counter() - started)
+            position = (position + len(batch)) % (1 << 25)
+        loaded = commit_under_load(store, log, batch)
+        store.close()
+        os.close(bare)
+    row = dict(zip(("p50_ms", "p99_ms"), quantiles(ours), strict=True))
+    row |= dict(zip(("baseline_p50_ms", "baseline_p99_ms"), quantiles(theirs), strict=True))
+    row |= dict(zip(("loaded_p50_ms", "loaded_p99_ms"), quantiles(loaded), strict=True))
+    return row | {"ratio": row["baseline_p50_ms"] / row["p50_ms"]}
+
+
+def commit_under_load(store: native.Store, log: int, batch: bytes) -> list[float]:
+    """Latencies with 64 appends of 4 KiB in flight."""
+    begun: dict[int, float] = {}
+    seconds: list[float] = []
+    ticket = 1000
+    while len(seconds) < 20_000:
+        while len(begun) < 64:
+            begun[ticket] = time.perf_counter()
+            store.append(log, batch, ticket, 0)
+            ticket += 1
+        store.submit()
+        os.read(store.notify_fd(), 8)
+        now = time.perf_counter()
+        seconds += [now - begun.pop(done.ticket) for done in store.poll()]
+    while begun:
+        os.read(store.notify_fd(), 8)
+        for done in store.poll():
+            begun.pop(done.ticket)
+    return seconds
+
+
+def versus_mosquitto(measure: Callable[[int, int], float], messages: int) -> Row:
+    ours, theirs = [], []
+    with headrace_node() as own_port, mosquitto() as peer_port:
+        for _ in range(ROUNDS):
+            ours.append(measure(own_port, messages))
+            theirs.append(measure(peer_port, messages))
+    own, peer = statistics.median(ours), statistics.median(theirs)
+    return {"per_second": own, "baseline_per_second": peer, "ratio": own / peer}
+
+
+ROWS: dict[str, Callable[[], Row]] = {
+    "commit": commit_row,
+    "stored": lambda: versus_mosquitto(acknowledged_rate, 200_000),
+    "relay": lambda: versus_mosquitto(relayed_rate, 500_000),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(ROWS))
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    for name in options.rows:
+        if name not in ROWS:
+            parser.error(f"no row {name!r}; there are {', '.join(ROWS)}")
+    results = {}
+    for name in options.rows or ROWS:
+        results[name] = ROWS[name]()
+        if not options.json:
+            figures = ", ".join(f"{k} {v:,.2f}" for k, v in results[name].items())
+            print(f"{name:8} {figures}", flush=True)
+    if options.json:
+        print(json.dumps(results, indent=2))
+
+
+if __name__ == "__main__":
+    main()
