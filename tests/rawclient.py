@@ -1,0 +1,87 @@
+"""Clients of a few lines for tests that must know each byte: MQTT 3.1.1 and a Kafka producer.
+
+They share nothing with headrace's own codecs, so a fault there cannot hide here.
+"""
+
+import socket
+import struct
+from typing import Self
+
+from headrace.native import build_batch
+
+
+class RawConnection:
+    """A blocking socket that reads exactly."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.local_port: int = self.socket.getsockname()[1]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def read(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            chunk = self.socket.recv(size - len(data))
+            if not chunk:
+                raise ConnectionError(f"closed after {len(data)} of {size} bytes")
+            data += chunk
+        return bytes(data)
+
+
+class RawMqtt(RawConnection):
+    """MQTT 3.1.1 with a clean session."""
+
+    def __init__(self, port: int, client_id: str) -> None:
+        super().__init__(port)
+        name = client_id.encode()
+        body = b"\x00\x04MQTT\x04\x02\x00\x00" + struct.pack(">H", len(name)) + name
+        self.socket.sendall(b"\x10" + _varint(len(body)) + body)
+        assert self.read(4) == b"\x20\x02\x00\x00"
+
+    def publish(self, topic: str, payload: bytes, packet_id: int) -> None:
+        """Sends a PUBLISH at QoS 1, or at QoS 0 with packet id 0."""
+        name = topic.encode()
+        body = struct.pack(">H", len(name)) + name
+        body += struct.pack(">H", packet_id) if packet_id else b""
+        body += payload
+        self.socket.sendall((b"\x32" if packet_id else b"\x30") + _varint(len(body)) + body)
+
+    def puback(self) -> int:
+        """Reads a PUBACK and gives its packet id."""
+        packet = self.read(4)
+        assert packet[:2] == b"\x40\x02", packet
+        return struct.unpack(">H", packet[2:])[0]
+
+
+class RawProducer(RawConnection):
+    """Kafka Produce version 3, acks all, one record a request."""
+
+    def send(self, topic: str, partition: int, value: bytes, correlation_id: int) -> int:
+        """Produces and gives the base offset."""
+        name = topic.encode()
+        batch = build_batch([(None, value, [], 1_700_000_000_000)])
+        header = struct.pack(">hhih", 0, 3, correlation_id, 3) + b"raw"
+        body = struct.pack(">hhii", -1, -1, 30_000, 1) + struct.pack(">h", len(name)) + name
+        body += struct.pack(">iii", 1, partition, len(batch)) + batch
+        self.socket.sendall(struct.pack(">i", len(header + body)) + header + body)
+        response = self.read(struct.unpack(">i", self.read(4))[0])
+        assert struct.unpack(">i", response[:4])[0] == correlation_id
+        after_name = 4 + 4 + 2 + len(name)
+        _, index, error, offset = struct.unpack(">iihq", response[after_name : after_name + 18])
+        assert (index, error) == (partition, 0), response
+        return offset
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while True:
+        number, digit = divmod(number, 128)
+        out.append(digit | (0x80 if number else 0))
+        if not number:
+            return bytes(out)
