@@ -29,7 +29,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from headrace import native
 

@@ -6,6 +6,7 @@ message? And would every acknowledged message be there had the power gone at tha
 every byte that was not synced is lost, kept or torn?
 """
 
+import itertools
 import json
 import os
 import random
@@ -17,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from rawclient import RawMqtt, RawProducer
-from syscalls import Call, Disk, read_trace, strace_command
 
 from headrace.client import FetchClient
 from headrace.native import decode_records
+from rawclient import RawMqtt, RawProducer
+from syscalls import Call, Disk, read_trace, strace_command
 
 STREAM = "gpu-telemetry"
 SINGLE, PIPELINED, PRODUCED = 25, 150, 15
@@ -173,7 +174,7 @@ def _stored_tokens(servers: str) -> list[bytes]:
                 columns = decode_records(data, offset, end, 1 << 20)
                 _, offsets, values = columns.values
                 bounds = struct.unpack(f"<{columns.records + 1}i", offsets)
-                rows = (values[a:b] for a, b in zip(bounds, bounds[1:], strict=False))
+                rows = (values[a:b] for a, b in itertools.pairwise(bounds))
                 found += [row.partition(b".")[0] + b"." for row in rows]
                 offset = columns.next_offset
     return found
