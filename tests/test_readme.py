@@ -53,10 +53,10 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "tests" / "data").symlink_to(ROOT / "tests" / "data")
     commands = tmp_path / "bin"
     commands.mkdir()
-    headrace = commands / "headrace"
-    headrace.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m headrace "$@"\n', encoding="utf-8")
-    headrace.chmod(0o755)
-    (commands / "python").symlink_to(sys.executable)
+    for name, arguments in (("headrace", " -m headrace"), ("python", "")):
+        command = commands / name
+        command.write_text(f'#!/bin/sh\nexec "{sys.executable}"{arguments} "$@"\n', encoding="utf-8")
+        command.chmod(0o755)
     return tmp_path
 
 
