@@ -25,7 +25,8 @@ soak: setup-test ## The long runs: crash loops, 10,000 connections, kill -9 of t
 bench: setup-test ## Speed, as ratios against a baseline in the same run
 	@$(ENV) python benchmarks/run.py $(ARGS)
 
-docs: setup-test ## Generated references (docs/tables.md); `make test` fails where they are stale
+docs: setup-test ## Generated references in docs/; `make test` fails where they are stale
+	@$(ENV) python tools/configuration.py docs/configuration.md
 	@$(ENV) python -m headrace.pipeline.schemas docs/tables.md
 
 clean: ## Everything that make made, .venv included

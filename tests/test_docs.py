@@ -1,0 +1,12 @@
+"""Generated references are what the code says now."""
+
+import runpy
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_the_configuration_reference_is_current() -> None:
+    render = runpy.run_path(str(ROOT / "tools" / "configuration.py"))["render"]
+    written = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    assert written == render(), "run `make docs`"
