@@ -116,8 +116,8 @@ def _merge(
     name: Callable[[Keys], str],
 ) -> None:
     for table, keys in layer.items():
-        if not isinstance(keys, dict):
-            merged[table] = keys
+        if not isinstance(keys, dict) or not keys:
+            merged.setdefault(table, keys)
             places[table,] = name((table,))
             continue
         held = merged.setdefault(table, {})

@@ -1,0 +1,198 @@
+"""Fixtures of all tests: a real node, started as a user starts it, on free loopback ports."""
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+READY_SECONDS = 60
+STOP_SECONDS = 60
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """The environment of a started command: this source tree, no settings of the developer."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
+    return kept | {"PYTHONPATH": str(ROOT / "src")} | extra
+
+
+def headrace(*args: str, timeout: float = 60, **extra: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "headrace", *args],
+        capture_output=True,
+        check=False,
+        env=environment(**extra),
+        text=True,
+        timeout=timeout,
+    )
+
+
+class RunningNode:
+    """A `headrace serve` process.
+
+    Attributes:
+        data: its folder.
+        ready: its ready line, as JSON.
+        process: to signal and to wait for.
+    """
+
+    def __init__(
+        self, data: Path, *args: str, ports: tuple[int, int, int] = (0, 0, 0), **extra: str
+    ):
+        self.data = data
+        self.log = data.with_name(f"{data.name}.log")
+        doors = zip(("--mqtt", "--kafka", "--http"), ports, strict=True)
+        addresses = [part for door, port in doors for part in (door, f"127.0.0.1:{port}")]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "headrace",
+                    "serve",
+                    "--json",
+                    "--data",
+                    str(data),
+                    *addresses,
+                    *args,
+                ],
+                env=environment(**extra),
+                stderr=log,
+                stdout=subprocess.PIPE,
+            )
+        self.ready: dict[str, Any] = json.loads(self._line())
+
+    def _line(self) -> bytes:
+        assert self.process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            if not selector.select(READY_SECONDS):
+                self.process.kill()
+                pytest.fail(f"no ready line within {READY_SECONDS} s:\n{self.log.read_text()}")
+        line = self.process.stdout.readline()
+        if not line:
+            code = self.process.wait(STOP_SECONDS)
+            pytest.fail(f"the node ended with {code} before it was ready:\n{self.log.read_text()}")
+        return line
+
+    @property
+    def host(self) -> str:
+        return "127.0.0.1"
+
+    @property
+    def mqtt(self) -> int:
+        """Port."""
+        return self.ready["mqtt"]["port"]
+
+    @property
+    def kafka(self) -> int:
+        """Port."""
+        return self.ready["kafka"]["port"]
+
+    @property
+    def http(self) -> int:
+        """Port."""
+        return self.ready["http"]["port"]
+
+    @property
+    def servers(self) -> str:
+        """The Kafka door, as clients take it."""
+        return f"127.0.0.1:{self.kafka}"
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.http}"
+
+    def call(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
+        """One HTTP request: status, and the answer's JSON or text."""
+        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data=data, method=method, headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as response:
+                status, content, kind = response.status, response.read(), response.headers
+        except urllib.error.HTTPError as error:
+            status, content, kind = error.code, error.read(), error.headers
+        text = content.decode()
+        return status, json.loads(text) if kind.get_content_type() == "application/json" else text
+
+    def create_stream(self, name: str, **body: object) -> None:
+        status, answer = self.call("POST", "/api/v1/streams", {"name": name, **body})
+        assert status == 201, answer
+
+    def ends(self, stream: str) -> list[int]:
+        """End offset of each partition."""
+        status, answer = self.call("GET", f"/api/v1/streams/{stream}")
+        assert status == 200, answer
+        return [each["end"] for each in answer["partitions"]]
+
+    def metrics(self) -> dict[str, float]:
+        """Samples by `name{label="value"}`."""
+        _, text = self.call("GET", "/metrics")
+        lines = [line for line in text.splitlines() if not line.startswith("#")]
+        return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+    def resident_bytes(self) -> int:
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0]) * 1024
+
+    def kill(self) -> None:
+        """SIGKILL: no flush, no goodbye."""
+        self.process.kill()
+        self.process.wait(STOP_SECONDS)
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(STOP_SECONDS)
+
+    def restarted(self, *args: str, **extra: str) -> "RunningNode":
+        """Starts it again on the same folder and the same ports."""
+        ports = (self.mqtt, self.kafka, self.http)
+        return RunningNode(self.data, *args, ports=ports, **extra)
+
+    def close(self) -> None:
+        """Ends it, shows its log, and fails where it had fallen or logged a fault."""
+        code = self.process.poll()
+        if code is None:
+            code = self.stop()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        log = self.log.read_text()
+        print(f"--- log of the node (exit code {code}) ---\n{log}")
+        assert code in (0, -signal.SIGKILL), f"the node ended with {code}"
+        assert "Traceback" not in log
+
+
+@pytest.fixture
+def start_node(tmp_path):
+    """Starts nodes; each ends with the test."""
+    with contextlib.ExitStack() as nodes:
+
+        def start(*args: str, data: Path | None = None, **extra: str) -> RunningNode:
+            node = RunningNode(data or tmp_path / "data", *args, **extra)
+            nodes.callback(node.close)
+            return node
+
+        def restart(node: RunningNode, *args: str, **extra: str) -> RunningNode:
+            again = node.restarted(*args, **extra)
+            nodes.callback(again.close)
+            return again
+
+        start.again = restart
+        yield start
+
+
+@pytest.fixture
+def broker(start_node) -> RunningNode:
+    """A node with an empty folder and every default."""
+    return start_node()

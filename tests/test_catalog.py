@@ -1,0 +1,218 @@
+"""The catalog and its files: what a stream may be, and that a definition survives."""
+
+import json
+
+import pytest
+
+from headrace.adapters.files import FileDefinitions
+from headrace.errors import (
+    DefinitionError,
+    InvalidStreamError,
+    StreamExistsError,
+    StreamLimitError,
+    UnknownStreamError,
+)
+from headrace.kernel.budget import DescriptorBudget
+from headrace.kernel.catalog import KAFKA_SETTINGS_NOT_SERVED, SETTINGS, Catalog, Change
+from headrace.model import StreamDefinition, StreamId
+
+WALL_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def catalog():
+    return Catalog()
+
+
+def created(catalog, name, **change):
+    definition = catalog.create(name, Change(**change), WALL_MS)
+    catalog.put(definition)
+    return definition
+
+
+def test_a_judged_stream_is_not_held_until_it_is_put(catalog):
+    definition = catalog.create("a", Change(), WALL_MS)
+    assert "a" not in catalog
+    catalog.put(definition)
+    assert catalog.get("a") == definition
+    assert (definition.partitions, definition.filters, definition.key) == (1, (), "topic")
+
+
+@pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 249, "...", "_one", "-"])
+def test_names(catalog, name):
+    assert catalog.create(name, Change(), WALL_MS).name == name
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "x" * 250, "a/b", "a b", "ä", "a\n", "__a", "a\0"])
+def test_what_is_no_name(catalog, name):
+    with pytest.raises(InvalidStreamError) as caught:
+        catalog.create(name, Change(), WALL_MS)
+    assert caught.value.kafka_code == 17
+
+
+def test_a_name_is_taken_once(catalog):
+    created(catalog, "a")
+    with pytest.raises(StreamExistsError):
+        catalog.create("a", Change(), WALL_MS)
+
+
+def test_ids_and_incarnations_never_recur(catalog):
+    first = created(catalog, "a")
+    catalog.remove("a")
+    second = created(catalog, "a")
+    assert second.id > first.id
+    assert second.incarnation > first.incarnation
+
+
+@pytest.mark.parametrize("partitions", [0, -1, 1025])
+def test_partitions_are_bounded(catalog, partitions):
+    with pytest.raises(InvalidStreamError, match="partitions must be from 1 to 1024") as caught:
+        catalog.create("a", Change(partitions=partitions), WALL_MS)
+    assert caught.value.kafka_code == 37
+
+
+def test_partitions_grow_and_never_shrink(catalog):
+    created(catalog, "a", partitions=2)
+    assert catalog.alter("a", Change(partitions=4)).partitions == 4
+    with pytest.raises(InvalidStreamError, match="never shrink"):
+        catalog.alter("a", Change(partitions=1))
+
+
+def test_the_nodes_limits_hold():
+    catalog = Catalog(streams_max=2, partitions_max=5)
+    created(catalog, "a", partitions=3)
+    with pytest.raises(StreamLimitError, match=r"limits\.partitions"):
+        catalog.create("b", Change(partitions=3), WALL_MS)
+    with pytest.raises(StreamLimitError, match=r"limits\.partitions"):
+        catalog.alter("a", Change(partitions=6))
+    created(catalog, "b", partitions=2)
+    with pytest.raises(StreamLimitError, match=r"limits\.streams"):
+        catalog.create("c", Change(), WALL_MS)
+
+
+def test_alter_changes_what_is_named_and_nothing_else(catalog):
+    created(catalog, "a", filters=["x/#"], key="level:2", settings={"max.message.bytes": 100})
+    altered = catalog.alter("a", Change(filters=["y", "y", "z"]))
+    assert altered.filters == ("y", "z")
+    assert (altered.key, altered.settings) == ("level:2", {"max.message.bytes": 100})
+    assert catalog.alter("a", Change(settings={"max.message.bytes": None})).settings == {}
+
+
+def test_what_is_not_there_is_not_altered(catalog):
+    with pytest.raises(UnknownStreamError):
+        catalog.alter("a", Change())
+
+
+@pytest.mark.parametrize("topic_filter", ["", "a/#/b", "a#", "a+/b", "a\0b", "x" * 65_536])
+def test_filters_are_mqtts(catalog, topic_filter):
+    with pytest.raises(InvalidStreamError, match="stream 'a'"):
+        catalog.create("a", Change(filters=[topic_filter]), WALL_MS)
+
+
+@pytest.mark.parametrize("key", ["level:0", "level:x", "level", "property:", "colour", "TOPIC"])
+def test_keys_are_topic_level_or_property(catalog, key):
+    with pytest.raises(InvalidStreamError, match="stream 'a'"):
+        catalog.create("a", Change(filters=["x"], key=key), WALL_MS)
+
+
+@pytest.mark.parametrize("key", ["topic", "level:1", "level:12", "property:host"])
+def test_key_rules(catalog, key):
+    assert catalog.create("a", Change(key=key), WALL_MS).key == key
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"max.mesage.bytes": 1}, "did you mean 'max.message.bytes'"),
+        ({"max.message.bytes": "huge"}, "setting 'max.message.bytes' must be a size"),
+        ({"max.message.bytes": 0}, "must be from 1 to"),
+        ({"retention.ms": 1}, "'retention.ms' is not served yet; served: max.message.bytes"),
+    ],
+)
+def test_a_setting_that_would_do_nothing_is_refused(catalog, settings, error):
+    with pytest.raises(InvalidStreamError, match=error) as caught:
+        catalog.create("a", Change(settings=settings), WALL_MS)
+    assert caught.value.kafka_code == 40
+
+
+def test_no_setting_is_both_served_and_not():
+    assert not SETTINGS.keys() & KAFKA_SETTINGS_NOT_SERVED
+
+
+def test_sizes_are_read_as_people_write_them(catalog):
+    definition = catalog.create("a", Change(settings={"max.message.bytes": "2MiB"}), WALL_MS)
+    assert definition.max_message_bytes == 2 * 1024 * 1024
+
+
+def definition(name, **parts):
+    return StreamDefinition(name, StreamId(1), 7, 3, **parts)
+
+
+def test_definitions_survive(tmp_path):
+    files = FileDefinitions(tmp_path)
+    assert files.load() == []
+    stored = definition("b", filters=("x/#", "y"), key="level:2", settings={"max.message.bytes": 9})
+    files.save(stored)
+    files.save(definition("a"))
+    a, b = FileDefinitions(tmp_path).load()
+    assert (a.name, a.id, b.id) == ("a", 1, 2)
+    assert (b.filters, b.key, b.settings, b.incarnation) == (
+        stored.filters,
+        "level:2",
+        stored.settings,
+        7,
+    )
+
+
+def test_what_a_crash_left_of_a_creation_is_removed(tmp_path):
+    files = FileDefinitions(tmp_path)
+    folder = tmp_path / "streams" / "a"
+    folder.mkdir(parents=True)
+    (folder / "stream.json.tmp").write_text('{"name')
+    assert files.load() == []
+    assert not folder.exists()
+
+
+def test_a_crash_while_altering_leaves_the_old_definition(tmp_path):
+    files = FileDefinitions(tmp_path)
+    files.save(definition("a"))
+    (tmp_path / "streams" / "a" / "stream.json.tmp").write_text('{"name')
+    assert [each.partitions for each in files.load()] == [3]
+
+
+def test_data_without_a_definition_is_never_touched(tmp_path):
+    partition = tmp_path / "streams" / "a" / "0"
+    partition.mkdir(parents=True)
+    with pytest.raises(DefinitionError, match=r"holds data but no stream\.json; restore"):
+        FileDefinitions(tmp_path).load()
+    assert partition.is_dir()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"name": "a"}'])
+def test_a_damaged_definition_is_named(tmp_path, text):
+    files = FileDefinitions(tmp_path)
+    files.save(definition("a"))
+    path = tmp_path / "streams" / "a" / "stream.json"
+    path.write_text(text)
+    with pytest.raises(DefinitionError) as caught:
+        files.load()
+    assert str(path) in str(caught.value)
+
+
+def test_a_folder_has_its_streams_name(tmp_path):
+    files = FileDefinitions(tmp_path)
+    files.save(definition("a"))
+    path = tmp_path / "streams" / "a" / "stream.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"name": "b"}))
+    with pytest.raises(DefinitionError, match="defines 'b'"):
+        files.load()
+
+
+def test_connections_and_partitions_share_the_descriptors():
+    budget = DescriptorBudget(descriptors=20_000)
+    assert budget.partitions_max == 2000
+    assert budget.connections_max(12) == 20_000 - 256 - 48
+    assert DescriptorBudget(1024).partitions_max == 96
+    assert DescriptorBudget(100).connections_max(0) == 0
+    assert DescriptorBudget(20_000, connections_setting=50).connections_max(1) == 50
+    assert "descriptors: 20000, of which 19696 for connections" in budget.describe(12)
