@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.collect import CsvFile, Span, fleet, looped
+from headrace.collect import CsvFile, Span, fleet, replayed
 from headrace.collect.instants import format_instant, parse_instant
 from headrace.collect.labels import parse_labels
 from headrace.errors import InputError
@@ -272,20 +272,26 @@ def test_faults_keep_their_text_in_a_fleet():
     assert sum(not reading.uuid for reading in replay) == 2
 
 
-def test_a_loop_never_repeats_a_time():
+@pytest.mark.parametrize("gpus", [None, 1, 3])
+def test_a_loop_never_repeats_a_time(gpus):
     trace = list(CsvFile(TRACE))
-    rounds = looped(trace, Span.of(trace).period_us)
-    played = [next(rounds) for _ in range(3 * len(trace))]
-    keys = {(reading.metric, reading.event_us) for reading in played}
-    assert len(keys) == 3 * len(trace)
+    length = len(trace) * (gpus or 1)
+    rounds = replayed(CsvFile(TRACE), gpus, loop=True)
+    played = [next(rounds) for _ in range(3 * length)]
+    assert len({(r.uuid, r.metric, r.event_us) for r in played}) == 3 * length
     times = [reading.event_us for reading in played]
     assert times == sorted(times)
-    second = played[len(trace)]
+    second = played[length]
     assert parse_instant(second.timestamp) == second.event_us > trace[-1].event_us
 
 
 def test_a_loop_over_one_instant_moves_on_and_an_empty_one_ends():
-    [reading] = [next(iter(CsvFile(TRACE)))]
-    rounds = looped([reading], Span.of([reading]).period_us)
+    reading = next(iter(CsvFile(TRACE)))
+    rounds = replayed([reading], None, loop=True)
     assert len({next(rounds).event_us for _ in range(5)}) == 5
-    assert list(looped([], 1)) == []
+    assert list(replayed([], None, loop=True)) == []
+    assert list(replayed([], 4, loop=True)) == []
+
+
+def test_without_a_loop_a_trace_is_played_once_as_it_is():
+    assert list(replayed(CsvFile(TRACE), None, loop=False)) == list(CsvFile(TRACE))

@@ -15,7 +15,7 @@ from typing import Final, NoReturn
 import click
 
 from headrace import __version__
-from headrace.errors import ConfigError, HeadraceError
+from headrace.errors import ConfigError, HeadraceError, InputError
 
 __all__ = ["main"]
 
@@ -23,6 +23,7 @@ DONE, FAILED, WRONG_USE = 0, 1, 2
 ERROR_LINES_MAX: Final = 3
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "collect": ("headrace.cli.collect:collect", "Publish GPU telemetry to a broker."),
     "serve": ("headrace.cli.serve:serve", "Run a node."),
     "streams": ("headrace.cli.streams:streams", "Create, list, describe, alter, delete streams."),
 }
@@ -78,7 +79,7 @@ def main() -> NoReturn:
         _fail(f"{error.format_message()}\ntry: {command} --help", WRONG_USE)
     except click.ClickException as error:
         _fail(error.format_message(), error.exit_code)
-    except ConfigError as error:
+    except (ConfigError, InputError) as error:
         _fail(str(error), WRONG_USE)
     except HeadraceError as error:
         _fail(str(error), FAILED)

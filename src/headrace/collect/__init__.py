@@ -10,7 +10,7 @@ from headrace.collect.link import Origin
 from headrace.collect.messages import Message, narrow, wide
 from headrace.collect.publish import Publisher
 from headrace.collect.readings import CsvFile, Reading
-from headrace.collect.replay import Span, fleet, looped
+from headrace.collect.replay import Span, fleet, replayed
 from headrace.collect.window import Counts
 
 __all__ = [
@@ -22,7 +22,7 @@ __all__ = [
     "Reading",
     "Span",
     "fleet",
-    "looped",
     "narrow",
+    "replayed",
     "wide",
 ]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from headrace.collect.instants import format_instant
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from headrace.collect.readings import Reading
 
@@ -66,14 +66,28 @@ def shifted(reading: Reading, shift_us: int) -> Reading:
     return replace(reading, timestamp=format_instant(event_us), event_us=event_us)
 
 
-def looped(rounds: Iterable[Reading], period_us: int) -> Iterator[Reading]:
-    """`rounds` over and over, each round one period later. Ends only with an empty trace."""
+def replayed(trace: Iterable[Reading], gpus: int | None, *, loop: bool) -> Iterator[Reading]:
+    """A trace as asked for: as it is, for `gpus` GPUs, once or without end.
+
+    A fleet holds the trace in memory; else `trace` is iterated anew in each round.
+    """
+    if gpus is not None:
+        rows = list(trace)
+        # Starts are spread over one period, so a round lasts two.
+        return _rounds(lambda: fleet(rows, gpus), 2 * Span.of(rows).period_us, loop=loop)
+    return _rounds(lambda: trace, Span.of(trace).period_us if loop else 0, loop=loop)
+
+
+def _rounds(
+    play: Callable[[], Iterable[Reading]], period_us: int, *, loop: bool
+) -> Iterator[Reading]:
+    """Plays once, or over and over, each round one period later, until a round is empty."""
     for turn in count():
         empty = True
-        for reading in rounds:
+        for reading in play():
             empty = False
             yield shifted(reading, turn * period_us)
-        if empty:
+        if empty or not loop:
             return
 
 
