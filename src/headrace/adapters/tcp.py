@@ -74,6 +74,11 @@ class TcpLink(asyncio.Protocol):
         name = self._transport.get_extra_info("peername")
         return str(Address(*name[:2])) if name else "?"
 
+    @property
+    def local(self) -> Address:
+        """The address that the other end reached."""
+        return Address(*self._transport.get_extra_info("sockname")[:2])
+
     def write(self, data: bytes) -> None:
         """Queues bytes."""
         if not self._transport.is_closing():

@@ -140,16 +140,19 @@ class Catalog:
         except KeyError:
             raise UnknownStreamError(f"no stream is named {name!r}") from None
 
-    def create(self, name: str, change: Change, wall_ms: int) -> StreamDefinition:
-        """Judges a new stream.
+    def create(
+        self, name: str, change: Change, wall_ms: int, *, internal: bool = False
+    ) -> StreamDefinition:
+        """Judges a new stream; an `internal` one is the node's own and may have a reserved name.
 
         Raises:
             InvalidStreamError, StreamExistsError, StreamLimitError: why it may not be.
         """
-        check_name(name)
+        if not internal:
+            check_name(name)
         if name in self._streams:
             raise StreamExistsError(f"a stream named {name!r} exists; alter it, or delete it first")
-        if len(self._streams) >= self._streams_max:
+        if len(self._streams) >= self._streams_max and not internal:
             raise StreamLimitError(
                 f"the node holds {len(self._streams)} streams, its limit; raise limits.streams"
             )
@@ -174,6 +177,7 @@ class Catalog:
             InvalidStreamError, UnknownStreamError, StreamLimitError: why it may not be.
         """
         old = self.get(name)
+        check_name(name)
         partitions = old.partitions if change.partitions is None else change.partitions
         if partitions < old.partitions:
             raise InvalidStreamError(
@@ -191,6 +195,16 @@ class Catalog:
         )
         self._check_binding(new)
         return new
+
+    def delete(self, name: str) -> StreamDefinition:
+        """Judges the end of a stream.
+
+        Raises:
+            InvalidStreamError, UnknownStreamError: why it may not be.
+        """
+        definition = self.get(name)
+        check_name(name)
+        return definition
 
     def put(self, definition: StreamDefinition) -> None:
         """Holds a definition that is durable."""

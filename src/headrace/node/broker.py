@@ -38,6 +38,7 @@ class Broker:
         catalog: the definitions; read it freely, change it only through this class.
         clock: the node's.
         runner: the node's.
+        deleted: called with the name of each stream that was deleted.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Broker:
         self._switchboard = switchboard
         self._streams: dict[str, Stream] = {}
         self._changing = asyncio.Lock()
+        self.deleted: list[Callable[[str], None]] = []
 
     async def open(self, declared: Mapping[str, Change], first: Mapping[str, Change]) -> None:
         """Opens every stream on disk, then makes `declared` ones what the configuration says.
@@ -122,14 +124,17 @@ class Broker:
             UnavailableError: the disk refused.
         """
         async with self._changing:
-            definition = self.catalog.create(name, change or Change(), self.clock.wall_ms())
-            await _on_disk(self._definitions.save, definition)
-            stream = Stream(definition)
-            await self._extend(stream)
-            self.catalog.put(definition)
-            self._streams[name] = stream
-        log.info("stream created, %d partitions", definition.partitions, extra={"stream": name})
-        return definition
+            return await self._create(name, change or Change())
+
+    async def ensure_internal(self, name: str, partitions: int) -> None:
+        """Creates a stream of the node's own, with a reserved name, unless it is there.
+
+        Raises:
+            CatalogError, UnavailableError: it cannot be.
+        """
+        async with self._changing:
+            if name not in self.catalog:
+                await self._create(name, Change(partitions=partitions), internal=True)
 
     async def alter_stream(self, name: str, change: Change) -> StreamDefinition:
         """Changes a stream; on return the change survives power loss and is in force.
@@ -154,12 +159,12 @@ class Broker:
         """Removes a stream and its records; on return neither comes back.
 
         Raises:
-            UnknownStreamError: there is none.
+            CatalogError: why it may not be.
             UnavailableError: the disk refused; the stream serves no more, and may come back
                 after a restart.
         """
         async with self._changing:
-            definition = self.catalog.get(name)
+            definition = self.catalog.delete(name)
             self._switchboard.unbind(definition.id)
             stream = self._streams.pop(name)
             for partition in stream.partitions:
@@ -168,6 +173,8 @@ class Broker:
             await _on_disk(self._store.delete_stream, name)
         for partition in stream.partitions:
             partition.advanced()
+        for tell in self.deleted:
+            tell(name)
         log.info("stream deleted", extra={"stream": name})
 
     def save_sources(self) -> None:
@@ -178,6 +185,19 @@ class Broker:
         """
         for (stream, index), partition in self.runner.partitions.items():
             self._store.save_sources(partition.log, self._switchboard.sources(stream, index))
+
+    async def _create(
+        self, name: str, change: Change, *, internal: bool = False
+    ) -> StreamDefinition:
+        wall_ms = self.clock.wall_ms()
+        definition = self.catalog.create(name, change, wall_ms, internal=internal)
+        await _on_disk(self._definitions.save, definition)
+        stream = Stream(definition)
+        await self._extend(stream)
+        self.catalog.put(definition)
+        self._streams[name] = stream
+        log.info("stream created, %d partitions", definition.partitions, extra={"stream": name})
+        return definition
 
     async def _extend(self, stream: Stream) -> None:
         """Opens the logs that the definition has and the stream has not; binds the filters."""

@@ -18,7 +18,7 @@ from headrace.node import statistics
 from headrace.node.broker import Broker
 from headrace.node.mqtt import MqttDoor
 from headrace.node.runner import Runner
-from headrace.ports import NodeState, Published
+from headrace.ports import Meter, NodeState, Published
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -58,7 +58,8 @@ class Parts:
         declared: streams of the configuration.
         first: streams that a node without any begins with.
         doors: where each door listens; `mqtt` and those of `extra`.
-        extra: makes further doors once the broker serves, by name.
+        extra: makes further doors once the broker serves, by name; those that count something
+            are `ports.Meter`s.
     """
 
     clock: Clock
@@ -68,7 +69,7 @@ class Parts:
     listen: Callable[[Address, Door, Callable[[], bool]], Awaitable[Listener]]
     budget: DescriptorBudget
     doors: Mapping[str, Address]
-    extra: Mapping[str, Callable[[Broker, Address], Door]] = field(default_factory=dict)
+    extra: Mapping[str, Callable[[Broker], Awaitable[Door]]] = field(default_factory=dict)
     streams_max: int = limits.STREAMS_MAX
     packet_bytes_max: int = limits.PACKET_BYTES_MAX
     declared: Mapping[str, Change] = field(default_factory=dict)
@@ -93,6 +94,7 @@ class Node:
         self._parts = parts
         self._store: Store | None = None
         self._broker: Broker | None = None
+        self._meters: list[Meter] = []
 
     async def open(self) -> None:
         """Recovers the log, opens every stream, then every door.
@@ -121,7 +123,9 @@ class Node:
         mqtt = MqttDoor(parts.clock, parts.switchboard, runner)
         self.listeners["mqtt"] = await parts.listen(parts.doors["mqtt"], mqtt, self._admits)
         for name, make in parts.extra.items():
-            door = make(self._broker, parts.doors[name])
+            door = await make(self._broker)
+            if isinstance(door, Meter):
+                self._meters.append(door)
             self.listeners[name] = await parts.listen(parts.doors[name], door, self._admits)
         if self.state is NodeState.STARTING:
             self.state, self.reason = NodeState.READY, ""
@@ -188,9 +192,10 @@ class Node:
     # What the HTTP door asks (`ports.Administration`).
 
     def streams(self) -> list[StreamReport]:
-        """Every stream, by name."""
+        """Every stream of users, by name."""
         broker = self._serving()
-        return [broker.report(each.name) for each in broker.catalog.streams()]
+        names = [each.name for each in broker.catalog.streams()]
+        return [broker.report(name) for name in names if not name.startswith("__")]
 
     def stream(self, name: str) -> StreamReport:
         """One stream.
@@ -238,6 +243,8 @@ class Node:
             yield from statistics.of_switchboard(self._parts.switchboard)
             yield from statistics.of_store(self._store)
             yield from statistics.of_streams(self._broker)
+        for meter in self._meters:
+            yield from meter.samples()
 
     def histograms(self) -> Iterable[Histogram]:
         """Distributions of durations."""

@@ -78,6 +78,7 @@ class Runner:
         self._queued = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0
+        self._wake_at: int | None = None
         self._fd = store.notify_fd()
         self._loop.add_reader(self._fd, self._completed)
 
@@ -146,6 +147,7 @@ class Runner:
             self._perform(effects, mono_ms, wall_ms)
         if self._publishes:
             self._end_publishes()
+        self._arm(mono_ms)
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
 
@@ -182,17 +184,16 @@ class Runner:
         for connection, reason in effects.closes:
             log.debug("connection closed: %s", reason, extra={"client": links[connection].peer})
             links[connection].close()
-        if effects.wake_at is not None:
-            self._arm(effects.wake_at, mono_ms)
+        self._wake_at = effects.wake_at
 
-    def _arm(self, wake_at: int, mono_ms: int) -> None:
-        """Sets the one timer; a later `wake_at` than the one it has waits for that one to fire."""
+    def _arm(self, mono_ms: int) -> None:
+        """Sets the one timer, unless it fires soon enough: most deadlines only ever move away."""
+        if self._wake_at is None or (self._timer is not None and self._timer_at <= self._wake_at):
+            return
         if self._timer is not None:
-            if self._timer_at <= wake_at:
-                return
             self._timer.cancel()
-        self._timer_at = wake_at
-        self._timer = self._loop.call_later(max(wake_at - mono_ms, 0) / 1000, self._tick)
+        self._timer_at = self._wake_at
+        self._timer = self._loop.call_later(max(self._wake_at - mono_ms, 0) / 1000, self._tick)
 
     def _tick(self) -> None:
         self._timer = None

@@ -38,9 +38,9 @@ def of_node(name: str, state: NodeState, listeners: Mapping[str, Listener]) -> I
 
 
 def of_switchboard(switchboard: Switchboard) -> Iterator[Sample]:
-    """The data plane of MQTT, under its own names with the prefix `mqtt_`."""
+    """The data plane of MQTT, under its own names."""
     for name, value in switchboard.statistics().items():
-        yield _sample("mqtt_", name, value)
+        yield _sample("", name, value)
 
 
 def of_store(store: Store) -> Iterator[Sample]:

@@ -12,7 +12,7 @@ from headrace.ports.administration import (
 )
 from headrace.ports.clock import Clock
 from headrace.ports.definitions import Definitions
-from headrace.ports.meter import Histogram, Sample
+from headrace.ports.meter import Histogram, Meter, Sample
 from headrace.ports.store import Store
 from headrace.ports.transport import Door, Link, Listener, Receiver
 
@@ -24,6 +24,7 @@ __all__ = [
     "Histogram",
     "Link",
     "Listener",
+    "Meter",
     "NodeState",
     "PartitionReport",
     "Published",

@@ -1,7 +1,8 @@
 """Measurements, as a port: what a node counts, before anything decides how it is exported."""
 
 from bisect import bisect_left
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 
 class Sample(NamedTuple):
@@ -18,6 +19,15 @@ class Sample(NamedTuple):
     value: float
     help: str = ""
     labels: tuple[tuple[str, str], ...] = ()
+
+
+@runtime_checkable
+class Meter(Protocol):
+    """What counts something."""
+
+    def samples(self) -> Iterable[Sample]:
+        """Its counters and gauges now."""
+        ...
 
 
 class Histogram:

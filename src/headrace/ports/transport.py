@@ -17,6 +17,11 @@ class Link(Protocol):
         """`HOST:PORT` of the other end, for logs."""
         ...
 
+    @property
+    def local(self) -> Address:
+        """The address that the other end reached."""
+        ...
+
     def write(self, data: bytes) -> None:
         """Queues bytes; never blocks. After `close` it does nothing."""
         ...
