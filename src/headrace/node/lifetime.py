@@ -18,7 +18,7 @@ from headrace.node import statistics
 from headrace.node.broker import Broker
 from headrace.node.mqtt import MqttDoor
 from headrace.node.runner import Runner
-from headrace.ports import Meter, NodeState, Published
+from headrace.ports import NodeState, Published
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         Door,
         Histogram,
         Listener,
+        MeteredDoor,
         Sample,
         Store,
         StreamReport,
@@ -58,8 +59,7 @@ class Parts:
         declared: streams of the configuration.
         first: streams that a node without any begins with.
         doors: where each door listens; `mqtt` and those of `extra`.
-        extra: makes further doors once the broker serves, by name; those that count something
-            are `ports.Meter`s.
+        extra: makes further doors once the broker serves, by name.
     """
 
     clock: Clock
@@ -69,7 +69,7 @@ class Parts:
     listen: Callable[[Address, Door, Callable[[], bool]], Awaitable[Listener]]
     budget: DescriptorBudget
     doors: Mapping[str, Address]
-    extra: Mapping[str, Callable[[Broker], Awaitable[Door]]] = field(default_factory=dict)
+    extra: Mapping[str, Callable[[Broker], Awaitable[MeteredDoor]]] = field(default_factory=dict)
     streams_max: int = limits.STREAMS_MAX
     packet_bytes_max: int = limits.PACKET_BYTES_MAX
     declared: Mapping[str, Change] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class Node:
         self._parts = parts
         self._store: Store | None = None
         self._broker: Broker | None = None
-        self._meters: list[Meter] = []
+        self._meters: list[MeteredDoor] = []
 
     async def open(self) -> None:
         """Recovers the log, opens every stream, then every door.
@@ -124,8 +124,7 @@ class Node:
         self.listeners["mqtt"] = await parts.listen(parts.doors["mqtt"], mqtt, self._admits)
         for name, make in parts.extra.items():
             door = await make(self._broker)
-            if isinstance(door, Meter):
-                self._meters.append(door)
+            self._meters.append(door)
             self.listeners[name] = await parts.listen(parts.doors[name], door, self._admits)
         if self.state is NodeState.STARTING:
             self.state, self.reason = NodeState.READY, ""

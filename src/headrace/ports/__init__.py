@@ -12,9 +12,9 @@ from headrace.ports.administration import (
 )
 from headrace.ports.clock import Clock
 from headrace.ports.definitions import Definitions
-from headrace.ports.meter import Histogram, Meter, Sample
+from headrace.ports.meter import Histogram, Sample
 from headrace.ports.store import Store
-from headrace.ports.transport import Door, Link, Listener, Receiver
+from headrace.ports.transport import Door, Link, Listener, MeteredDoor, Receiver
 
 __all__ = [
     "Administration",
@@ -24,7 +24,7 @@ __all__ = [
     "Histogram",
     "Link",
     "Listener",
-    "Meter",
+    "MeteredDoor",
     "NodeState",
     "PartitionReport",
     "Published",

@@ -1,8 +1,7 @@
 """Measurements, as a port: what a node counts, before anything decides how it is exported."""
 
 from bisect import bisect_left
-from collections.abc import Iterable
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 
 class Sample(NamedTuple):
@@ -19,15 +18,6 @@ class Sample(NamedTuple):
     value: float
     help: str = ""
     labels: tuple[tuple[str, str], ...] = ()
-
-
-@runtime_checkable
-class Meter(Protocol):
-    """What counts something."""
-
-    def samples(self) -> Iterable[Sample]:
-        """Its counters and gauges now."""
-        ...
 
 
 class Histogram:

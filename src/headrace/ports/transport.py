@@ -3,10 +3,11 @@
 A door decides nothing about sockets and an adapter nothing about protocols; they meet here.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from headrace.model import Address
+from headrace.ports.meter import Sample
 
 
 class Link(Protocol):
@@ -65,6 +66,18 @@ class Receiver(Protocol):
 
 Door = Callable[[Link], Receiver]
 """Takes a new connection in."""
+
+
+class MeteredDoor(Protocol):
+    """A door that counts."""
+
+    def __call__(self, link: Link) -> Receiver:
+        """Takes a new connection in."""
+        ...
+
+    def samples(self) -> Iterable[Sample]:
+        """Its counters and gauges now."""
+        ...
 
 
 class Listener(Protocol):
