@@ -27,19 +27,3 @@ pub const MAXIMUM_PACKET_SIZE: u32 = 0x27;
 pub const WILDCARD_AVAILABLE: u32 = 0x28;
 pub const SUBSCRIPTION_IDS_AVAILABLE: u32 = 0x29;
 pub const SHARED_AVAILABLE: u32 = 0x2A;
-
-/// Whether table 2-4 has the identifier at all.
-pub fn is_known(id: u32) -> bool {
-    matches!(
-        id,
-        0x01..=0x03
-            | 0x08
-            | 0x09
-            | 0x0B
-            | 0x11..=0x13
-            | 0x15..=0x1A
-            | 0x1C
-            | 0x1F
-            | 0x21..=0x2A
-    )
-}

@@ -29,7 +29,7 @@ pub fn ack(version: Version, mut reader: Reader<'_>, allowed: fn(u8) -> bool) ->
         match id {
             property::REASON_STRING => once(&mut ack.reason_string, section.text()?)?,
             property::USER_PROPERTY => ack.user.push(section.pair()?),
-            other => return Err(misplaced(other)),
+            other => return Err(misplaced(section, other)),
         }
     }
     reader.end().map(|()| ack)
@@ -52,7 +52,7 @@ pub fn disconnect(version: Version, mut reader: Reader<'_>) -> Decoded<Disconnec
             property::REASON_STRING => once(&mut disconnect.reason_string, section.text()?)?,
             property::USER_PROPERTY => disconnect.user.push(section.pair()?),
             property::SERVER_REFERENCE => once(&mut disconnect.server_reference, section.text()?)?,
-            other => return Err(misplaced(other)),
+            other => return Err(misplaced(section, other)),
         }
     }
     reader.end().map(|()| disconnect)
@@ -82,7 +82,7 @@ pub fn auth(version: Version, mut reader: Reader<'_>) -> Decoded<Auth<'_>> {
             property::AUTHENTICATION_DATA => once(&mut auth.data, section.binary()?)?,
             property::REASON_STRING => once(&mut auth.reason_string, section.text()?)?,
             property::USER_PROPERTY => auth.user.push(section.pair()?),
-            other => return Err(misplaced(other)),
+            other => return Err(misplaced(section, other)),
         }
     }
     if auth.method.is_none() {

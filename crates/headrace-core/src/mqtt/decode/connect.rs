@@ -10,7 +10,7 @@ use crate::mqtt::{property, reason};
 #[derive(Clone, Copy)]
 struct Protocol {
     version: Version,
-    /// 3.1, which differs in one rule: a client identifier must not be empty.
+    /// 3.1, where a client identifier must not be empty and the lowest flag means nothing.
     is_31: bool,
 }
 
@@ -71,8 +71,8 @@ mod flag {
     pub const USER_NAME: u8 = 0x80;
 }
 
-fn check_flags(version: Version, flags: u8) -> Decoded<()> {
-    if flags & flag::RESERVED != 0 {
+fn check_flags(protocol: Protocol, flags: u8) -> Decoded<()> {
+    if flags & flag::RESERVED != 0 && !protocol.is_31 {
         return Err(malformed(
             "3.1.2.3: the reserved connect flag [MQTT-3.1.2-3]",
         ));
@@ -83,7 +83,7 @@ fn check_flags(version: Version, flags: u8) -> Decoded<()> {
         ));
     }
     let password_only = flags & (flag::USER_NAME | flag::PASSWORD) == flag::PASSWORD;
-    if version == Version::V311 && password_only {
+    if protocol.version == Version::V311 && password_only {
         return Err(malformed(
             "3.1.1, 3.1.2.9: a password without a user name [MQTT-3.1.2-22]",
         ));
@@ -94,7 +94,7 @@ fn check_flags(version: Version, flags: u8) -> Decoded<()> {
 fn fields(protocol: Protocol, mut reader: Reader<'_>) -> Decoded<Connect<'_>> {
     let version = protocol.version;
     let flags = reader.byte()?;
-    check_flags(version, flags)?;
+    check_flags(protocol, flags)?;
     let mut connect = Connect {
         clean_start: flags & flag::CLEAN_START != 0,
         keep_alive_s: reader.short()?,
@@ -176,7 +176,7 @@ fn connect_properties<'a>(mut section: Reader<'a>, out: &mut Connect<'a>) -> Dec
             property::AUTHENTICATION_DATA => {
                 once(&mut out.authentication_data, section.binary()?)?;
             }
-            other => return Err(misplaced(other)),
+            other => return Err(misplaced(section, other)),
         }
     }
     if out.authentication_data.is_some() && out.authentication_method.is_none() {
@@ -246,7 +246,7 @@ fn connack_properties<'a>(mut section: Reader<'a>, out: &mut Connack<'a>) -> Dec
                 once(&mut out.authentication_method, value.text()?)?;
             }
             property::AUTHENTICATION_DATA => once(&mut out.authentication_data, value.binary()?)?,
-            other => return Err(misplaced(other)),
+            other => return Err(misplaced(section, other)),
         }
     }
     Ok(())

@@ -14,7 +14,7 @@ mod subscribe;
 
 use std::fmt;
 
-use super::packet::{Packet, Version};
+use super::packet::{Packet, Publish, Version};
 use super::reason;
 use reader::Reader;
 
@@ -79,6 +79,13 @@ impl<'a> Frame<'a> {
     /// The packet without its fixed header.
     pub const fn body(&self) -> &'a [u8] {
         self.body
+    }
+
+    /// Whether only a broker sends this type of packet: CONNACK, SUBACK, UNSUBACK, PINGRESP.
+    ///
+    /// A broker answers it with a protocol error whatever it holds, so it need not decode it.
+    pub const fn only_broker_sends(&self) -> bool {
+        matches!(self.header >> 4, 2 | 9 | 11 | 13)
     }
 
     /// Whether this is a PUBLISH, for callers that keep a path of their own for it.
@@ -160,6 +167,19 @@ fn remaining_length(buffer: &[u8]) -> Decoded<Option<(usize, usize)>> {
             }
         }
     }
+}
+
+/// Decodes a PUBLISH: [`packet`] without the others, for the hot path.
+///
+/// # Errors
+/// The rule that the packet breaks.
+///
+/// # Panics
+/// If the frame is no PUBLISH.
+#[inline]
+pub fn publish(version: Version, frame: Frame<'_>) -> Decoded<Publish<'_>> {
+    assert!(frame.is_publish(), "a frame that is no PUBLISH");
+    publish::publish(version, frame.header, Reader::new(frame.body))
 }
 
 /// Decodes one packet of a connection that speaks `version`; None before its CONNECT, which is

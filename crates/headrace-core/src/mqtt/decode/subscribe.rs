@@ -133,7 +133,7 @@ fn list_ack(
             match id {
                 property::REASON_STRING => once(&mut ack.reason_string, section.text()?)?,
                 property::USER_PROPERTY => ack.user.push(section.pair()?),
-                other => return Err(misplaced(other)),
+                other => return Err(misplaced(section, other)),
             }
         }
     }
