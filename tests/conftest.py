@@ -85,6 +85,9 @@ class RunningNode:
             pytest.fail(f"the node ended with {code} before it was ready:\n{self.log.read_text()}")
         return line
 
+    def _port(self, door: str) -> int:
+        return int(self.ready[door].rpartition(":")[2])
+
     @property
     def host(self) -> str:
         return "127.0.0.1"
@@ -92,17 +95,17 @@ class RunningNode:
     @property
     def mqtt(self) -> int:
         """Port."""
-        return self.ready["mqtt"]["port"]
+        return self._port("mqtt")
 
     @property
     def kafka(self) -> int:
         """Port."""
-        return self.ready["kafka"]["port"]
+        return self._port("kafka")
 
     @property
     def http(self) -> int:
         """Port."""
-        return self.ready["http"]["port"]
+        return self._port("http")
 
     @property
     def servers(self) -> str:

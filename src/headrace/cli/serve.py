@@ -208,7 +208,7 @@ def _ready_line(node: Node, config: Config, http: Address, *, as_json: bool) -> 
             "pid": os.getpid(),
             "data": str(config.node.data),
             "streams": streams,
-            **{name: {"host": each.host, "port": each.port} for name, each in doors.items()},
+            **{name: str(address) for name, address in doors.items()},
         }
         return json.dumps(value)
     opened = ", ".join(f"{name} {address}" for name, address in doors.items())

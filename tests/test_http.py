@@ -1,0 +1,242 @@
+"""The HTTP door on a real node: health, metrics, streams, publish, errors, bounds."""
+
+import base64
+import http.client
+import json
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from conftest import headrace
+from rawclient import RawMqtt
+
+STREAMS = "/api/v1/streams"
+PUBLISH = "/api/v1/publish"
+
+
+def test_health_and_ready(broker):
+    assert broker.call("GET", "/health") == (200, {"status": "ok", "node": "headrace"})
+    assert broker.call("GET", "/ready") == (200, {"status": "ready", "reason": ""})
+
+
+def test_a_stream_lives(broker):
+    body = {"name": "a", "partitions": 2, "filters": ["x/#"], "key": "level:2"}
+    status, created = broker.call("POST", STREAMS, body)
+    assert status == 201
+    assert created == {
+        "name": "a",
+        "filters": ["x/#"],
+        "key": "level:2",
+        "settings": {},
+        "partitions": [
+            {"partition": 0, "start": 0, "end": 0, "size_bytes": 0},
+            {"partition": 1, "start": 0, "end": 0, "size_bytes": 0},
+        ],
+    }
+    assert broker.call("GET", f"{STREAMS}/a") == (200, created)
+    _, listed = broker.call("GET", STREAMS)
+    assert [stream["name"] for stream in listed["streams"]] == ["a", "gpu-telemetry"]
+
+    change = {"partitions": 3, "settings": {"max.message.bytes": "2KiB"}}
+    status, altered = broker.call("PATCH", f"{STREAMS}/a", change)
+    assert status == 200
+    assert len(altered["partitions"]) == 3
+    assert altered["settings"] == {"max.message.bytes": 2048}
+    assert (altered["filters"], altered["key"]) == (["x/#"], "level:2")
+
+    assert broker.call("DELETE", f"{STREAMS}/a") == (200, {"deleted": "a"})
+    assert broker.call("GET", f"{STREAMS}/a")[0] == 404
+    assert not (broker.data / "streams" / "a").exists()
+
+
+def test_a_stream_of_an_old_name_begins_empty(start_node):
+    node = start_node()
+    node.create_stream("a", filters=["x"])
+    assert node.call("POST", PUBLISH, {"topic": "x", "payload": "1"})[1] == {"stored": 1}
+    node.call("DELETE", f"{STREAMS}/a")
+    node.create_stream("a", filters=["x"])
+    assert node.ends("a") == [0]
+    node.kill()
+    assert start_node.again(node).ends("a") == [0]
+
+
+def test_filters_change_live(broker):
+    broker.create_stream("a", filters=["x"])
+    with RawMqtt(broker.mqtt, "c") as client:
+        client.publish("y", b"before", 1)
+        assert client.puback() == 1
+        assert broker.ends("a") == [0]
+        broker.call("PATCH", f"{STREAMS}/a", {"filters": ["y"]})
+        client.publish("y", b"after", 2)
+        assert client.puback() == 2
+        assert broker.ends("a") == [1]
+
+
+def test_publish_is_durable_in_every_stream_that_matches_when_it_answers(start_node):
+    node = start_node()
+    node.create_stream("a", filters=["t/#"])
+    node.create_stream("b", filters=["+/1"])
+    publish = {"topic": "t/1", "payload": "hello", "qos": 1, "properties": {"source": "test"}}
+    assert node.call("POST", PUBLISH, publish) == (200, {"stored": 2})
+    node.kill()
+    again = start_node.again(node)
+    assert (again.ends("a"), again.ends("b")) == ([1], [1])
+
+
+def test_publish_reaches_subscribers(broker):
+    with RawMqtt(broker.mqtt, "c") as client:
+        client.socket.sendall(b"\x82\x06\x00\x01\x00\x01t\x01")
+        assert client.read(5) == b"\x90\x03\x00\x01\x01"
+        encoded = base64.b64encode(b"\x00\xff").decode()
+        body = {"topic": "t", "payload_base64": encoded, "qos": 0}
+        assert broker.call("POST", PUBLISH, body) == (200, {"stored": 0})
+        assert client.read(7) == b"\x30\x05\x00\x01t\x00\xff"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "error", "detail"),
+    [
+        ("GET", "/nope", None, 404, "not_found", ""),
+        ("POST", "/health", {}, 405, "method_not_allowed", ""),
+        ("GET", f"{STREAMS}/nope", None, 404, "unknown_stream", "no stream is named 'nope'"),
+        ("PATCH", f"{STREAMS}/nope", {}, 404, "unknown_stream", "no stream is named 'nope'"),
+        ("DELETE", f"{STREAMS}/nope", None, 404, "unknown_stream", "no stream is named 'nope'"),
+        ("POST", STREAMS, {"name": "gpu-telemetry"}, 409, "stream_exists", "exists"),
+        ("POST", STREAMS, {"name": "a/b"}, 400, "invalid_stream", "a stream's name is"),
+        ("POST", STREAMS, {"name": "__a"}, 400, "invalid_stream", "the node's own"),
+        ("POST", STREAMS, {"name": "a", "partitions": 0}, 400, "invalid_stream", "from 1 to 1024"),
+        ("POST", STREAMS, {"name": "a", "partitions": "1"}, 400, "bad_request", "partitions: "),
+        ("POST", STREAMS, {"name": "a", "filters": ["a/#/b"]}, 400, "invalid_stream", "a/#/b"),
+        ("POST", STREAMS, {"name": "a", "key": "colour"}, 400, "invalid_stream", "colour"),
+        ("POST", STREAMS, {"name": "a", "partition": 1}, 400, "bad_request", "mean 'partitions'"),
+        ("POST", STREAMS, {}, 400, "bad_request", "name: field required"),
+        ("POST", STREAMS, b"{", 400, "bad_request", "the body: invalid JSON"),
+        ("POST", STREAMS, b"\xff", 400, "bad_request", "the body: "),
+        ("PATCH", f"{STREAMS}/gpu-telemetry", {"partitions": 1}, 400, "invalid_stream", "shrink"),
+        ("POST", PUBLISH, {"topic": "a/#", "payload": ""}, 400, "invalid_topic", ""),
+        ("POST", PUBLISH, {"topic": "", "payload": ""}, 400, "invalid_topic", ""),
+        ("POST", PUBLISH, {"topic": "a"}, 400, "bad_request", "payload_base64"),
+        ("POST", PUBLISH, {"topic": "a", "payload": {}}, 400, "bad_request", "payload: "),
+        ("POST", PUBLISH, {"topic": "a", "payload": "", "qos": 2}, 400, "bad_request", "qos: "),
+        ("POST", PUBLISH, {"topic": "a", "payload_base64": "%"}, 400, "bad_request", "payload_base64"),
+        ("POST", PUBLISH, {"topic": "a", "payload": "x" * 1_200_000}, 413, "message_too_large", "mqtt.packet_bytes"),
+        ("POST", PUBLISH, b"x" * 3_000_000, 413, "request_entity_too_large", ""),
+    ],
+)  # fmt: skip
+def test_errors_say_what_is_wrong(broker, method, path, body, status, error, detail):
+    answered, problem = broker.call(method, path, body)
+    assert (answered, problem["error"]) == (status, error)
+    assert detail in problem["detail"]
+    assert "\n" not in problem["detail"]
+
+
+def test_pages_of_other_sites_may_not_call(broker):
+    publish = {"topic": "a", "payload": "x"}
+    status, problem = broker.call("POST", PUBLISH, publish, Origin="http://evil.example")
+    assert (status, problem["error"]) == (403, "forbidden")
+    status, problem = broker.call("GET", STREAMS, None, Host="evil.example")
+    assert (status, problem["error"]) == (403, "forbidden")
+    assert broker.call("GET", "/health", None, Host="evil.example")[0] == 200
+    assert broker.call("POST", PUBLISH, publish, Origin=broker.url)[0] == 200
+
+
+def test_metrics_are_prometheus(broker):
+    with RawMqtt(broker.mqtt, "c") as client:
+        client.publish("dcgm/h/u/m", b"1", 1)
+        assert client.puback() == 1
+        _, text = broker.call("GET", "/metrics")
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    assert all(name.startswith("headrace_") for name in families)
+    samples = {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in families.values()
+        for sample in family.samples
+    }
+    assert samples["headrace_connections", ("door", "mqtt")] == 1
+    assert samples["headrace_node_state", ("node", "headrace"), ("state", "ready")] == 1
+    assert samples[("headrace_mqtt_messages_stored_total",)] == 1
+    assert samples[("headrace_process_resident_memory_bytes",)] > 1e6
+    assert samples["headrace_commit_seconds_bucket", ("le", "+Inf")] >= 1
+    ends = [value for key, value in samples.items() if key[0] == "headrace_stream_end_offset"]
+    assert sum(ends) == 1
+
+
+def test_connections_are_bounded(broker):
+    connections = [http.client.HTTPConnection("127.0.0.1", broker.http) for _ in range(128)]
+    for connection in connections:
+        connection.request("GET", "/health")
+        assert connection.getresponse().read()
+    beyond = http.client.HTTPConnection("127.0.0.1", broker.http)
+    with pytest.raises((http.client.RemoteDisconnected, ConnectionResetError)):
+        beyond.request("GET", "/health")
+        beyond.getresponse()
+    beyond.close()
+    connections[0].request("GET", "/health")
+    assert connections[0].getresponse().status == 200
+    for connection in connections:
+        connection.close()
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def streams(node, *arguments):
+    return headrace("streams", *arguments, HEADRACE_URL=node.url)
+
+
+def test_the_command_manages_streams(broker):
+    created = streams(
+        broker, "create", "a", "--partitions", "2", "--filter", "x/#", "--filter", "y",
+        "--key", "level:2", "--set", "max.message.bytes=1MiB", "--json",
+    )  # fmt: skip
+    assert created.returncode == 0, created.stderr
+    stream = json.loads(created.stdout)
+    assert (stream["name"], len(stream["partitions"]), stream["filters"]) == ("a", 2, ["x/#", "y"])
+    assert stream["settings"] == {"max.message.bytes": 1_048_576}
+
+    listed = streams(broker, "list")
+    assert [
+        line.split()[:2] for line in listed.stdout.splitlines() if line.startswith(("a", "g"))
+    ] == [
+        ["a", "2"],
+        ["gpu-telemetry", "12"],
+    ]
+    assert [
+        each["name"] for each in json.loads(streams(broker, "list", "--json").stdout)["streams"]
+    ] == [
+        "a",
+        "gpu-telemetry",
+    ]
+
+    assert "max.message.bytes = 1048576" in streams(broker, "describe", "a").stdout
+    altered = streams(
+        broker, "alter", "a", "--partitions", "4", "--no-filters", "--key", "topic",
+        "--unset", "max.message.bytes", "--json",
+    )  # fmt: skip
+    stream = json.loads(altered.stdout)
+    assert (len(stream["partitions"]), stream["filters"], stream["key"]) == (4, [], "topic")
+    assert stream["settings"] == {}
+    assert json.loads(streams(broker, "delete", "a", "--json").stdout) == {"deleted": "a"}
+    missing = streams(broker, "describe", "a", "--json")
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert missing.stderr == "headrace: no stream is named 'a'\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "error"),
+    [
+        (["create"], 2, "Missing argument 'NAME'"),
+        (["create", "a", "--set", "x"], 2, "--set takes KEY=VALUE"),
+        (["create", "a", "--partitions", "0"], 2, "partitions must be from 1 to 1024"),
+        (["create", "a", "--set", "retention.ms=1"], 2, "is not served yet"),
+        (["create", "gpu-telemetry"], 1, "exists"),
+        (["list", "--url", "ftp://x"], 2, "--url must begin with http://"),
+        (["list", "--url", "http://127.0.0.1:1"], 1, "start one with: headrace serve"),
+    ],
+)
+def test_the_command_says_what_is_wrong(broker, arguments, code, error):
+    refused = streams(broker, *arguments)
+    assert refused.returncode == code
+    assert error in refused.stderr
+    assert 1 <= len(refused.stderr.splitlines()) <= 3
+    assert refused.stdout == ""

@@ -1,0 +1,372 @@
+"""`headrace serve` as a process: start, ready line, stop, restart, refusals, bounds."""
+
+import json
+import os
+import random
+import resource
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from conftest import ROOT, environment, headrace
+from rawclient import RawConnection, RawMqtt
+
+DOORS = ["mqtt", "kafka", "http"]
+PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
+
+
+def test_the_ready_line_names_every_door_the_folder_and_the_streams(tmp_path):
+    arguments = ["--mqtt", "127.0.0.1:0", "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "headrace", "serve", *arguments],
+        cwd=tmp_path,
+        env=environment(),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        line = process.stdout.readline()
+        process.terminate()
+        rest, log = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert line.startswith("headrace ready: mqtt 127.0.0.1:")
+    assert line.endswith(", data headrace-data (1 stream)\n")
+    assert rest == ""
+    assert "descriptors: " in log
+    assert (tmp_path / "headrace-data" / "streams" / "gpu-telemetry" / "stream.json").is_file()
+
+
+def test_ready_as_json_is_one_object(broker):
+    assert broker.ready["ready"] is True
+    assert broker.ready["pid"] == broker.process.pid
+    assert broker.ready["streams"] == 1
+    assert broker.ready["data"] == str(broker.data)
+    assert broker.stop() == 0
+    assert broker.process.stdout.read() == b""
+
+
+def test_a_node_without_streams_begins_with_the_telemetry_stream(broker):
+    status, stream = broker.call("GET", "/api/v1/streams/gpu-telemetry")
+    assert status == 200
+    assert (stream["filters"], stream["key"]) == (["dcgm/#"], "level:3")
+    assert len(stream["partitions"]) == 12
+
+
+def test_the_telemetry_stream_can_be_declined_and_does_not_return(start_node):
+    node = start_node(HEADRACE_NODE__DEFAULT_STREAM="false")
+    assert node.ready["streams"] == 0
+    node.create_stream("mine")
+    node.stop()
+    assert start_node.again(node).ready["streams"] == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_the_node_in_order(broker, number):
+    with RawMqtt(broker.mqtt, "c") as client:
+        broker.process.send_signal(number)
+        assert client.socket.recv(16) == b""
+    assert broker.process.wait(60) == 0
+    log = broker.log.read_text()
+    assert "stopping" in log
+    assert "stopped" in log
+
+
+def test_a_stop_tells_5_0_clients_why(broker):
+    with RawConnection(broker.mqtt) as client:
+        client.socket.sendall(b"\x10\x0e\x00\x04MQTT\x05\x02\x00\x00\x00\x00\x01c")
+        assert client.read(1) == b"\x20"
+        client.read(client.read(1)[0])
+        broker.process.terminate()
+        assert client.read(1) == b"\xe0", "DISCONNECT"
+        body = client.read(client.read(1)[0])
+        assert body[0] == 0x8B, "server shutting down"
+        assert client.socket.recv(1) == b""
+
+
+def test_what_was_published_before_the_stop_is_acknowledged_and_kept(start_node):
+    node = start_node()
+    node.create_stream("all", filters=["#"])
+    with RawMqtt(node.mqtt, "c") as client:
+        for packet_id in range(1, 501):
+            client.publish("t", b"x" * 100, packet_id)
+        client.socket.sendall(PINGREQ)
+        acknowledged = [client.puback() for _ in range(100)]
+        node.process.terminate()
+        received = b"".join(iter(lambda: client.socket.recv(65536), b""))
+    assert node.process.wait(60) == 0
+    acknowledged_bytes = received.replace(PINGRESP, b"", 1)
+    acknowledged += [acknowledged_bytes[at + 3] for at in range(0, len(acknowledged_bytes), 4)]
+    assert sum(start_node.again(node).ends("all")) >= len(acknowledged)
+
+
+def test_a_second_signal_ends_the_node_at_once(broker):
+    broker.process.send_signal(signal.SIGSTOP)
+    broker.process.send_signal(signal.SIGTERM)
+    broker.process.send_signal(signal.SIGINT)
+    broker.process.send_signal(signal.SIGCONT)
+    assert broker.process.wait(60) in (0, 1)
+
+
+def test_acknowledged_messages_survive_sigkill_and_the_ports_are_bound_again_at_once(start_node):
+    node = start_node()
+    node.create_stream("all", partitions=3, filters=["t/#"], settings={"max.message.bytes": 9999})
+    with RawMqtt(node.mqtt, "c") as client:
+        for packet_id in range(1, 301):
+            client.publish(f"t/{packet_id % 7}", b"payload", packet_id)
+        assert [client.puback() for _ in range(300)] == list(range(1, 301))
+        ends = node.ends("all")
+        node.kill()
+    again = start_node.again(node)
+    assert (again.mqtt, again.kafka, again.http) == (node.mqtt, node.kafka, node.http)
+    assert again.ends("all") == ends
+    assert sum(ends) == 300
+    _, stream = again.call("GET", "/api/v1/streams/all")
+    assert stream["settings"] == {"max.message.bytes": 9999}
+    assert "the last stop was not orderly" in again.log.read_text()
+
+
+def test_an_orderly_stop_needs_no_recovery(start_node):
+    node = start_node()
+    assert node.stop() == 0
+    again = start_node.again(node)
+    assert "not orderly" not in again.log.read_text()
+
+
+def test_two_nodes_on_one_folder_are_refused_with_the_pid(broker):
+    arguments = [part for door in DOORS for part in (f"--{door}", "127.0.0.1:0")]
+    second = headrace("serve", "--data", str(broker.data), *arguments)
+    assert second.returncode == 1
+    assert str(broker.process.pid) in second.stderr
+    assert "Traceback" not in second.stderr
+    assert broker.call("GET", "/ready")[0] == 200
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_port_in_use_is_one_line(broker, tmp_path, door):
+    arguments = [
+        part
+        for each in DOORS
+        for part in (f"--{each}", f"127.0.0.1:{getattr(broker, door) if each == door else 0}")
+    ]
+    second = headrace("serve", "--data", str(tmp_path / "other"), *arguments)
+    assert second.returncode == 1
+    line = second.stderr.splitlines()[-1]
+    assert f"cannot listen on 127.0.0.1:{getattr(broker, door)}: Address already in use" in line
+    assert "Traceback" not in second.stderr
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "192.0.2.1", "example.org"])
+def test_a_bind_wider_than_loopback_is_refused(tmp_path, door, host):
+    refused = headrace("serve", "--data", str(tmp_path), f"--{door}", f"{host}:1")
+    assert refused.returncode == 2
+    assert len(refused.stderr.splitlines()) <= 3
+    assert f"bind it to loopback: --{door} 127.0.0.1:1" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--mqtt", "1883"], ["--config", "/no/file.toml"], ["--nope"], ["extra"], ["--http", "a:b"]],
+)
+def test_wrong_use_is_exit_2_in_three_lines(arguments):
+    refused = headrace("serve", *arguments)
+    assert refused.returncode == 2
+    assert 1 <= len(refused.stderr.splitlines()) <= 3
+    assert refused.stdout == ""
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    arguments = [part for door in DOORS for part in (f"--{door}", "127.0.0.1:0")]
+    refused = headrace("serve", "--data", str(tmp_path / "file" / "data"), *arguments)
+    assert refused.returncode == 1
+    assert f"cannot make the data folder {tmp_path}/file/data" in refused.stderr
+
+
+def test_help_teaches():
+    for command in (
+        ["--help"],
+        ["serve", "--help"],
+        ["streams", "--help"],
+        ["streams", "create", "-h"],
+    ):
+        shown = headrace(*command)
+        assert shown.returncode == 0
+        assert "headrace " in shown.stdout
+
+
+def test_help_imports_neither_a_broker_nor_spark():
+    code = "import sys; sys.argv[1:] = ['--help']; import headrace.cli as c\ntry: c.main()\n"
+    code += "except SystemExit: print(sorted(m for m in sys.modules if m in "
+    code += "('asyncio', 'aiohttp', 'pydantic', 'pyspark', 'uvloop', 'rich', 'paho')))"
+    shown = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, env=environment(), text=True
+    )
+    assert shown.stdout.splitlines()[-1] == "[]"
+
+
+def test_version():
+    assert headrace("--version").stdout.startswith("headrace 0.")
+
+
+# --- every setting takes effect ---------------------------------------------------------------
+
+
+def test_a_file_sets_what_a_node_does(start_node, tmp_path):
+    file = tmp_path / "headrace.toml"
+    file.write_text(
+        """
+        [node]
+        name = "north"
+        [logging]
+        format = "json"
+        [streams.declared]
+        partitions = 3
+        filters = ["a/+"]
+        key = "level:2"
+        "max.message.bytes" = "2KiB"
+        """
+    )
+    node = start_node("--config", str(file))
+    assert node.call("GET", "/health") == (200, {"status": "ok", "node": "north"})
+    _, stream = node.call("GET", "/api/v1/streams/declared")
+    assert (len(stream["partitions"]), stream["filters"], stream["key"]) == (3, ["a/+"], "level:2")
+    assert stream["settings"] == {"max.message.bytes": 2048}
+    lines = [json.loads(line) for line in node.log.read_text().splitlines()]
+    assert {line["node"] for line in lines} == {"north"}
+    created = [line for line in lines if line["message"].startswith("stream created")]
+    assert {line["stream"] for line in created} == {"declared", "gpu-telemetry"}
+
+
+def test_declared_streams_are_altered_at_a_start_and_never_shrink(start_node, tmp_path):
+    file = tmp_path / "headrace.toml"
+    file.write_text("[streams.a]\npartitions = 2\nfilters = ['x']")
+    node = start_node("--config", str(file))
+    node.stop()
+    file.write_text("[streams.a]\npartitions = 4\nfilters = ['y']")
+    again = start_node.again(node, "--config", str(file))
+    _, stream = again.call("GET", "/api/v1/streams/a")
+    assert (len(stream["partitions"]), stream["filters"]) == (4, ["y"])
+    again.stop()
+    file.write_text("[streams.a]\npartitions = 1")
+    refused = headrace("serve", "--config", str(file), "--data", str(node.data))
+    assert refused.returncode != 0
+    assert "partitions never shrink" in refused.stderr
+
+
+def test_logging_level(start_node):
+    node = start_node(HEADRACE_LOGGING__LEVEL="error")
+    assert node.log.read_text() == ""
+
+
+def test_log_sizes(start_node):
+    node = start_node(
+        HEADRACE_LOG__JOURNAL_BYTES="1MiB",
+        HEADRACE_LOG__SEGMENT_BYTES="64KiB",
+        HEADRACE_LOG__INDEX_INTERVAL_BYTES="1KiB",
+        HEADRACE_LOG__DIRECT_WRITE_BYTES="16KiB",
+    )
+    node.create_stream("a", filters=["a"])
+    with RawMqtt(node.mqtt, "c") as client:
+        for packet_id in range(1, 41):
+            client.publish("a", os.urandom(8192), packet_id)
+            assert client.puback() == packet_id
+    journal = sum(file.stat().st_size for file in (node.data / "journal").iterdir())
+    assert journal <= 4 * 1024 * 1024
+    segments = list((node.data / "streams" / "a" / "0").glob("*.log"))
+    assert len(segments) >= 5
+    indexes = sum(
+        file.stat().st_size for file in (node.data / "streams" / "a" / "0").glob("*.index")
+    )
+    assert indexes >= 30 * 8
+
+
+def test_connections_beyond_the_limit_are_closed_and_counted(start_node):
+    node = start_node(HEADRACE_LIMITS__CONNECTIONS="3")
+    clients = [RawMqtt(node.mqtt, f"c{number}") for number in range(3)]
+    for port in (node.mqtt, node.kafka):
+        with RawConnection(port) as fourth, pytest.raises(OSError, match="closed after 0|reset"):
+            fourth.read(1)
+    metrics = node.metrics()
+    refused = 'headrace_connections_refused_total{door="%s",reason="connections_limit"}'
+    assert metrics[refused % "mqtt"] == 1
+    assert metrics[refused % "kafka"] == 1
+    assert metrics['headrace_connections{door="mqtt"}'] == 3
+    clients.pop().socket.close()
+    for client in clients:
+        client.socket.sendall(PINGREQ)
+        assert client.read(2) == PINGRESP
+        client.socket.close()
+
+
+def test_streams_and_partitions_are_bounded(start_node):
+    node = start_node(HEADRACE_LIMITS__STREAMS="2", HEADRACE_LIMITS__PARTITIONS="20")
+    status, answer = node.call("POST", "/api/v1/streams", {"name": "a", "partitions": 9})
+    assert (status, answer["error"]) == (409, "stream_limit")
+    node.create_stream("a", partitions=8)
+    status, answer = node.call("POST", "/api/v1/streams", {"name": "b"})
+    assert (status, answer["error"]) == (409, "stream_limit")
+
+
+# --- what nobody may do to a node ---------------------------------------------------------------
+
+
+def idle_connections(node, count):
+    """MQTT sessions that do nothing, and the resident bytes that each costs."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    sockets = []
+    try:
+        before = node.resident_bytes()
+        for number in range(count):
+            sock = socket.create_connection(("127.0.0.1", node.mqtt), timeout=30)
+            sockets.append(sock)
+            name = f"idle-{number:06}".encode()
+            sock.sendall(b"\x10\x17\x00\x04MQTT\x04\x02\x00\x00\x00\x0b" + name)
+        for sock in sockets:
+            assert sock.recv(4) == b"\x20\x02\x00\x00"
+        each = (node.resident_bytes() - before) / count
+        assert node.metrics()['headrace_connections{door="mqtt"}'] == count
+        for sock in random.Random(1).sample(sockets, 100):
+            sock.sendall(PINGREQ)
+            assert sock.recv(2) == PINGRESP
+        return each
+    finally:
+        for sock in sockets:
+            sock.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_2000_idle_connections(broker):
+    assert idle_connections(broker, 2000) < 16 * 1024
+
+
+@pytest.mark.soak
+def test_10000_idle_connections(broker):
+    assert idle_connections(broker, 10_000) < 16 * 1024
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_random_bytes_leave_the_node_up(broker, door):
+    seed = int(os.environ.get("HEADRACE_SEED", "1"))
+    rng = random.Random(seed)
+    for _ in range(200):
+        with socket.create_connection(("127.0.0.1", getattr(broker, door)), timeout=30) as sock:
+            try:
+                sock.sendall(rng.randbytes(rng.choice([1, 10, 100, 10_000])))
+                sock.shutdown(socket.SHUT_WR)
+                while sock.recv(65536):
+                    pass
+            except (ConnectionResetError, BrokenPipeError):
+                pass
+    with RawMqtt(broker.mqtt, "c") as client:
+        client.socket.sendall(PINGREQ)
+        assert client.read(2) == PINGRESP
+    assert broker.call("GET", "/ready")[0] == 200, f"seed {seed}"
+
+
+def test_a_data_folder_of_this_source_tree_is_never_made():
+    assert not (ROOT / "tests" / "headrace-data").exists()
