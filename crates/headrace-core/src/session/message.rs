@@ -1,0 +1,81 @@
+//! A publish that waits: for the disk, or for a client's window.
+
+use std::sync::Arc;
+
+/// Payloads from this size are shared by reference among those who are sent them; copying less
+/// costs nothing measurable.
+pub const SHARED_BYTES_MIN: usize = 16 * 1024;
+
+/// What subscribers will be sent, owned. Topic and properties are opaque here: the connection
+/// that sends them knows their form.
+#[derive(Debug)]
+pub struct Message {
+    /// Topic, then properties.
+    pub head: Box<[u8]>,
+    /// Bytes of the topic in `head`.
+    pub topic_bytes: usize,
+    /// Application message.
+    pub payload: Arc<[u8]>,
+    /// Message Expiry Interval as published.
+    pub expiry: Option<Expiry>,
+    /// When it came, on the monotonic clock.
+    pub arrived_ms: u64,
+}
+
+/// A Message Expiry Interval (MQTT 5.0 3.3.2.3.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expiry {
+    /// The interval, seconds.
+    pub seconds: u32,
+    /// Where its value stands in the properties.
+    pub at: usize,
+}
+
+impl Message {
+    /// True once the message must not be delivered any more (MQTT 5.0 3.3.2.3.3).
+    pub fn is_expired(&self, mono_ms: u64) -> bool {
+        self.expiry
+            .is_some_and(|expiry| self.waited_ms(mono_ms) > u64::from(expiry.seconds) * 1000)
+    }
+
+    /// The expiry interval to pass on: what was published less the time waited.
+    pub fn expiry_left(&self, mono_ms: u64) -> Option<Expiry> {
+        let waited_s = (self.waited_ms(mono_ms) / 1000) as u32;
+        self.expiry.map(|expiry| Expiry {
+            seconds: expiry.seconds.saturating_sub(waited_s),
+            ..expiry
+        })
+    }
+
+    fn waited_ms(&self, mono_ms: u64) -> u64 {
+        mono_ms.saturating_sub(self.arrived_ms)
+    }
+}
+
+/// A client's last word: a PUBLISH packet of 5.0, published when its session ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Will {
+    /// The packet.
+    pub packet: Box<[u8]>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mqtt_3_3_2_3_3_expiry_is_lowered_by_the_time_waited() {
+        let message = Message {
+            head: [].into(),
+            topic_bytes: 0,
+            payload: [].into(),
+            expiry: Some(Expiry { seconds: 10, at: 0 }),
+            arrived_ms: 1_000,
+        };
+        let left = |mono_ms| message.expiry_left(mono_ms).map(|expiry| expiry.seconds);
+        assert_eq!(left(1_999), Some(10));
+        assert_eq!(left(4_000), Some(7));
+        assert!(!message.is_expired(11_000));
+        assert!(message.is_expired(11_001));
+    }
+}
