@@ -1,0 +1,286 @@
+//! CONNECT, the decision on it, and the beginning and end of sessions (MQTT 5.0 3.1, 3.2, 4.1).
+
+use std::hash::BuildHasher;
+
+use super::connection::{Park, Phase};
+use super::packets::Flow;
+use super::{Counter, Error, Switchboard};
+use crate::mqtt::packet::{Connack, Connect, Packet, Publish, PublishProperties, QoS, Version};
+use crate::mqtt::{decode, encode, reason};
+use crate::session::{Session, Will};
+use crate::topic::Filter;
+use crate::Now;
+
+/// Most `QoS` 1 publishes in flight to one client, however large its Receive Maximum: at a round
+/// trip of a millisecond it still is a million messages a second.
+const WINDOW_MAX: u16 = 1024;
+
+/// A client asks to connect; its further input waits for [`Switchboard::decided`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectRequest {
+    /// Comes back with the decision.
+    pub request: u64,
+    /// The connection that asks.
+    pub connection: u64,
+    /// As sent, or assigned.
+    pub client_id: String,
+    /// As sent.
+    pub username: Option<String>,
+    /// As sent.
+    pub password: Option<Vec<u8>>,
+    /// 4 or 5.
+    pub protocol_level: u8,
+}
+
+/// What a CONNECT asked for, kept until policy has decided.
+#[derive(Debug)]
+pub(super) struct Pending {
+    connection: u64,
+    client_id: Box<str>,
+    is_assigned: bool,
+    keep_alive_s: u16,
+    window: u16,
+    packet_bytes_max: usize,
+    wants_reasons: bool,
+    will: Option<Will>,
+}
+
+impl Switchboard {
+    pub(super) fn connect(&mut self, slot: u32, connect: &Connect<'_>, now: Now) -> Flow {
+        let connection = &mut self.connections[slot as usize];
+        connection.version = connect.version;
+        if let Err(reason_code) = acceptable(connect) {
+            self.refuse_connect(slot, reason_code, now);
+            return Flow::Stop;
+        }
+        connection.phase = Phase::Deciding;
+        connection.parked = Some(Park::Decision);
+        let request = self.next_request;
+        self.next_request += 1;
+        connection.request = Some(request);
+        let connection = connection.id;
+        let client_id = if connect.client_id.is_empty() {
+            self.assign_client_id()
+        } else {
+            connect.client_id.into()
+        };
+        self.decisions.push(ConnectRequest {
+            request,
+            connection,
+            client_id: client_id.to_string(),
+            username: connect.username.map(str::to_owned),
+            password: connect.password.map(<[u8]>::to_vec),
+            protocol_level: match connect.version {
+                Version::V311 => 4,
+                Version::V5 => 5,
+            },
+        });
+        self.pending.insert(
+            request,
+            Pending {
+                connection,
+                client_id,
+                is_assigned: connect.client_id.is_empty(),
+                keep_alive_s: connect.keep_alive_s,
+                window: connect.receive_maximum.unwrap_or(u16::MAX).min(WINDOW_MAX),
+                packet_bytes_max: connect
+                    .maximum_packet_size
+                    .map_or(usize::MAX, |bytes| bytes as usize),
+                wants_reasons: connect.request_problem_information != Some(false),
+                will: will_of(connect),
+            },
+        );
+        // The first of the packets behind it parks.
+        Flow::Next
+    }
+
+    /// An identifier that no session has. It tells nothing of others (they hash under the
+    /// injected key), so no client can guess its way into another's session.
+    fn assign_client_id(&mut self) -> Box<str> {
+        loop {
+            self.assigned += 1;
+            let high = self.hash_key.hash_one((self.assigned, 0_u8));
+            let low = self.hash_key.hash_one((self.assigned, 1_u8));
+            let client_id = format!("auto-{high:016x}{low:016x}").into_boxed_str();
+            if !self.by_client.contains_key(&client_id) {
+                return client_id;
+            }
+        }
+    }
+
+    /// CONNACK with a reason against, and the end.
+    fn refuse_connect(&mut self, slot: u32, reason_code: u8, now: Now) {
+        self.counters.count(Counter::RefusedConnect);
+        let connack = Connack {
+            reason_code,
+            ..Connack::default()
+        };
+        self.answer(slot, &Packet::Connack(Box::new(connack)));
+        self.close(slot, "refused", None, now);
+    }
+
+    /// Policy decided: 0 accepts, any other reason code of CONNACK refuses. The request of a
+    /// connection that has gone is ignored.
+    ///
+    /// # Errors
+    /// No such request was made.
+    pub fn decided(&mut self, request: u64, reason_code: u8, now: Now) -> Result<(), Error> {
+        if request == 0 || request >= self.next_request {
+            return Err(Error::Request(request));
+        }
+        let Some(pending) = self.pending.remove(&request) else {
+            return Ok(());
+        };
+        let slot = self.slot(pending.connection)?;
+        self.connections[slot as usize].request = None;
+        if reason_code == reason::SUCCESS {
+            self.accept(slot, pending, now);
+            self.unpark(slot, now);
+        } else {
+            self.refuse_connect(slot, reason_code, now);
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, slot: u32, pending: Pending, now: Now) {
+        if let Some(session) = self.by_client.get(&pending.client_id) {
+            let older = self.sessions[*session as usize].connection;
+            let older = older.expect("a session with a client id has a connection");
+            self.counters.count(Counter::Takeovers);
+            self.close_with(older, reason::SESSION_TAKEN_OVER, now);
+        }
+        let mut session = Session::new(
+            self.hash_key,
+            pending.client_id.clone(),
+            slot,
+            pending.window,
+        );
+        session.will = pending.will;
+        let session = self.sessions.insert(session) as u32;
+        self.by_client.insert(pending.client_id.clone(), session);
+
+        let (keep_alive_s, told) = self.keep_alive(slot, pending.keep_alive_s);
+        let connection = &mut self.connections[slot as usize];
+        connection.phase = Phase::Open;
+        connection.session = Some(session);
+        connection.packet_bytes_max = pending.packet_bytes_max;
+        connection.wants_reasons = pending.wants_reasons;
+        connection.heard_ms = now.mono_ms;
+        // 3.1.2.10: one and a half times the interval.
+        connection.silence_ms_max = u64::from(keep_alive_s) * 1500;
+        match connection.silence_ms_max {
+            0 => self.cancel_silence(slot),
+            silence_ms => self.set_silence(slot, now.mono_ms + silence_ms),
+        }
+        let connack = Connack {
+            session_expiry_s: Some(0),
+            receive_maximum: Some(self.limits.receive_max),
+            maximum_qos: Some(1),
+            retain_available: Some(false),
+            maximum_packet_size: Some(self.limits.packet_bytes_max as u32),
+            assigned_client_id: pending.is_assigned.then_some(&*pending.client_id),
+            subscription_ids_available: Some(false),
+            shared_subscription_available: Some(false),
+            server_keep_alive_s: told,
+            ..Connack::default()
+        };
+        self.answer(slot, &Packet::Connack(Box::new(connack)));
+    }
+
+    /// The keep-alive that is enforced, and what the client must be told of it. A client of 3.1.1
+    /// cannot be told, so it keeps its own.
+    fn keep_alive(&self, slot: u32, asked_s: u16) -> (u16, Option<u16>) {
+        let max_s = self.limits.keep_alive_s_max;
+        let too_long = asked_s > max_s || (asked_s == 0 && max_s < u16::MAX);
+        if too_long && self.connections[slot as usize].version == Version::V5 {
+            (max_s, Some(max_s))
+        } else {
+            (asked_s, None)
+        }
+    }
+
+    /// A session ends with its connection: what it subscribed to, what waited for it; its will
+    /// is published if it still has one (3.1.2.5). It lingers while its publishes wait for the
+    /// disk.
+    pub(super) fn end_session(&mut self, session: u32, now: Now) {
+        let state = &mut self.sessions[session as usize];
+        state.connection = None;
+        state.outbound.clear();
+        for (filter, _) in state.subscriptions.drain() {
+            let filter = Filter::parse(&filter).expect("it was parsed when subscribed");
+            self.subscriptions.remove(filter, &session);
+        }
+        self.by_client.remove(&state.client_id);
+        if let Some(will) = state.will.take() {
+            self.counters.count(Counter::Wills);
+            self.publish_will(session, &will.packet, now);
+        }
+        self.forget_if_over(session);
+    }
+
+    pub(super) fn forget_if_over(&mut self, session: u32) {
+        if self
+            .sessions
+            .get(session as usize)
+            .is_some_and(Session::is_over)
+        {
+            self.sessions.remove(session as usize);
+        }
+    }
+}
+
+/// What is not served of a CONNECT.
+fn acceptable(connect: &Connect<'_>) -> Result<(), u8> {
+    if connect.authentication_method.is_some() {
+        return Err(reason::BAD_AUTHENTICATION_METHOD);
+    }
+    let Some(will) = &connect.will else {
+        return Ok(());
+    };
+    if will.qos == QoS::ExactlyOnce {
+        return Err(reason::QOS_NOT_SUPPORTED);
+    }
+    if will.retain {
+        return Err(reason::RETAIN_NOT_SUPPORTED);
+    }
+    if will.topic.starts_with('$') {
+        return Err(reason::NOT_AUTHORIZED);
+    }
+    let is_text = will.properties.payload_format == Some(1);
+    if is_text && std::str::from_utf8(will.payload).is_err() {
+        return Err(reason::PAYLOAD_FORMAT_INVALID);
+    }
+    Ok(())
+}
+
+/// The will as the packet that will be published. Its delay is dropped: the session ends with the
+/// connection, and the will is due no later than that (3.1.3.2.2).
+fn will_of(connect: &Connect<'_>) -> Option<Will> {
+    let will = connect.will.as_ref()?;
+    let publish = Publish {
+        qos: will.qos,
+        topic: will.topic,
+        packet_id: u16::from(will.qos != QoS::AtMostOnce),
+        properties: PublishProperties {
+            will_delay: None,
+            ..will.properties.clone()
+        },
+        payload: will.payload,
+        ..Publish::default()
+    };
+    let mut packet = Vec::new();
+    encode::publish(Version::V5, &publish, &mut packet);
+    Some(Will {
+        packet: packet.into(),
+    })
+}
+
+/// Decodes a PUBLISH packet that the switchboard itself encoded.
+pub(super) fn decode_own(packet: &[u8]) -> Publish<'_> {
+    let frame = decode::frame(packet, usize::MAX).expect("it was encoded whole");
+    let frame = frame.expect("it was encoded whole");
+    match decode::packet(Some(Version::V5), frame) {
+        Ok(Packet::Publish(publish)) => publish,
+        other => unreachable!("a PUBLISH was encoded, not {other:?}"),
+    }
+}

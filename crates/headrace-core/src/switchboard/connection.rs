@@ -1,0 +1,139 @@
+//! One network connection: what stands between a socket and a session.
+//!
+//! Owns the phase, the bytes not yet decoded, the bytes not yet written and the keep-alive. Must
+//! not know subscriptions, packet ids in flight or any other connection.
+
+use super::outbuffer::OutBuffer;
+use crate::mqtt::encode;
+use crate::mqtt::packet::{Packet, Version};
+
+/// Where a connection stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// CONNECT has not come.
+    Connecting,
+    /// Policy thinks about the CONNECT.
+    Deciding,
+    /// CONNACK 0 has been sent.
+    Open,
+    /// Nothing is read any more; the shell closes after the last writes.
+    Closing,
+}
+
+/// Why a connection's input rests at a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Park {
+    /// Policy thinks about its CONNECT.
+    Decision,
+    /// It sent more publishes than are acknowledged at a time (3.1.1; 5.0 is told the bound).
+    Window,
+    /// A subscriber of its publish is full.
+    Stall,
+    /// Too many bytes wait for the disk.
+    Disk,
+    /// It does not read what it is answered.
+    Answers,
+}
+
+/// What a connection does when its outbound bound is reached.
+#[derive(Debug)]
+pub enum Overflow {
+    /// It is not.
+    No,
+    /// Publishers of `QoS` 0 wait, until then at most.
+    Stalling {
+        /// When their patience ends.
+        until_ms: u64,
+        /// Their connections.
+        publishers: Vec<u32>,
+    },
+    /// Newest messages are dropped.
+    Dropping,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct Connection {
+    /// The shell's name for it.
+    pub id: u64,
+    /// Phase.
+    pub phase: Phase,
+    /// Why it closes; set in [`Phase::Closing`] until the shell is told.
+    pub closing: Option<&'static str>,
+    /// Of its CONNECT.
+    pub version: Version,
+    /// The decision that it waits for.
+    pub request: Option<u64>,
+    /// Slot of the session, when open.
+    pub session: Option<u32>,
+    /// Bytes of a packet that is not whole yet, or all that came while parked.
+    pub input: Vec<u8>,
+    /// Set while input rests.
+    pub parked: Option<Park>,
+    /// What the shell was told last.
+    pub reading: bool,
+    /// 1.5 times the keep-alive; 0 is none.
+    pub silence_ms_max: u64,
+    /// When the last packet came.
+    pub heard_ms: u64,
+    /// When its silence timer is set for.
+    pub timer_ms: Option<u64>,
+    /// Bytes that may be written per collect.
+    pub credit_bytes: usize,
+    /// On the way out.
+    pub out: OutBuffer,
+    /// The client's Maximum Packet Size.
+    pub packet_bytes_max: usize,
+    /// False where the client wants no reason strings (3.1.2.11.7).
+    pub wants_reasons: bool,
+    /// Publishes that found it full.
+    pub overflow: Overflow,
+    /// In the list of connections that the next collect visits.
+    pub touched: bool,
+}
+
+impl Connection {
+    /// A connection whose CONNECT has not come.
+    pub fn new(id: u64, mono_ms: u64) -> Self {
+        Self {
+            id,
+            phase: Phase::Connecting,
+            closing: None,
+            version: Version::V5,
+            request: None,
+            session: None,
+            input: Vec::new(),
+            parked: None,
+            reading: true,
+            silence_ms_max: 0,
+            heard_ms: mono_ms,
+            timer_ms: None,
+            credit_bytes: 0,
+            out: OutBuffer::default(),
+            packet_bytes_max: usize::MAX,
+            wants_reasons: true,
+            overflow: Overflow::No,
+            touched: false,
+        }
+    }
+
+    /// Writes an answer; false where the client's Maximum Packet Size forbids it, which then is
+    /// as if it had been sent (3.1.2.11.4).
+    pub fn answer(&mut self, packet: &Packet<'_>) -> bool {
+        let (version, bytes_max) = (self.version, self.packet_bytes_max);
+        let mut written = false;
+        self.out
+            .write(|out| written = encode::packet_within(version, packet, bytes_max, out));
+        written
+    }
+
+    /// Whether the shell should read on. A decision comes soon, so little input may wait for it
+    /// without the cost of pausing the socket.
+    pub fn wants_input(&self, decision_bytes_max: usize) -> bool {
+        match self.parked {
+            None => true,
+            Some(Park::Decision) => self.input.len() < decision_bytes_max,
+            Some(_) => false,
+        }
+    }
+}

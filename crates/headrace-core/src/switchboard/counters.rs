@@ -1,0 +1,100 @@
+//! What the switchboard counts. A name is a Prometheus name without prefix, label included.
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// A counter.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Counter { $($(#[$doc])* $variant,)* }
+
+        /// By [`Counter`].
+        const NAMES: &[&str] = &[$($name,)*];
+    };
+}
+
+counters! {
+    /// Bytes read from clients.
+    BytesReceived = "mqtt_bytes_received_total",
+    /// Bytes handed to the sockets of clients.
+    BytesSent = "mqtt_bytes_sent_total",
+    /// Connections since the start.
+    Connections = "mqtt_connections_opened_total",
+    /// Publishes taken from clients, wills and other doors.
+    Received = "mqtt_messages_received_total",
+    /// Publishes sent to subscribers.
+    Delivered = "mqtt_messages_delivered_total",
+    /// Records appended to streams.
+    Stored = "mqtt_messages_stored_total",
+    /// Publishes that a stream had stored before.
+    Repeats = "mqtt_repeats_total",
+    /// Wills published.
+    Wills = "mqtt_wills_total",
+    /// Sessions taken over by a newer connection.
+    Takeovers = "mqtt_takeovers_total",
+    /// Times that publishers were read no further because a subscriber was full.
+    Stalls = "mqtt_stalls_total",
+    /// PUBACKs of clients for nothing that was in flight.
+    UnknownAcks = "mqtt_unknown_acks_total",
+    /// For one subscriber: its outbound bound was reached.
+    DroppedFull = "mqtt_messages_dropped_total{reason=\"outbound_full\"}",
+    /// For one subscriber: longer than its Maximum Packet Size.
+    DroppedTooLarge = "mqtt_messages_dropped_total{reason=\"packet_too_large\"}",
+    /// For one subscriber: its expiry passed while it waited.
+    DroppedExpired = "mqtt_messages_dropped_total{reason=\"expired\"}",
+    /// A topic of the broker's own.
+    DroppedTopic = "mqtt_messages_dropped_total{reason=\"reserved_topic\"}",
+    /// A newer epoch of the source has published.
+    DroppedStale = "mqtt_messages_dropped_total{reason=\"stale_epoch\"}",
+    /// A stream could not store it.
+    DroppedNotStored = "mqtt_messages_dropped_total{reason=\"not_stored\"}",
+    /// Answers that a client's Maximum Packet Size forbids.
+    AnswersTooLarge = "mqtt_answers_dropped_total{reason=\"packet_too_large\"}",
+    /// CONNECT: policy said no.
+    RefusedConnect = "mqtt_packets_refused_total{reason=\"connect\"}",
+    /// A packet that is not what its type says.
+    RefusedMalformed = "mqtt_packets_refused_total{reason=\"malformed\"}",
+    /// A packet that the state of the connection forbids.
+    RefusedProtocol = "mqtt_packets_refused_total{reason=\"protocol_error\"}",
+    /// A packet longer than the bound.
+    RefusedTooLarge = "mqtt_packets_refused_total{reason=\"packet_too_large\"}",
+    /// PUBLISH: no topic name.
+    RefusedTopic = "mqtt_packets_refused_total{reason=\"topic_name_invalid\"}",
+    /// PUBLISH or will: `QoS` 2.
+    RefusedQos = "mqtt_packets_refused_total{reason=\"qos_not_supported\"}",
+    /// PUBLISH or will: RETAIN.
+    RefusedRetain = "mqtt_packets_refused_total{reason=\"retain_not_supported\"}",
+    /// PUBLISH: topic alias.
+    RefusedAlias = "mqtt_packets_refused_total{reason=\"topic_alias_invalid\"}",
+    /// PUBLISH: payload format 1, but no UTF-8.
+    RefusedFormat = "mqtt_packets_refused_total{reason=\"payload_format_invalid\"}",
+    /// PUBLISH: more unacknowledged than the Receive Maximum.
+    RefusedWindow = "mqtt_packets_refused_total{reason=\"receive_maximum_exceeded\"}",
+    /// One filter of a SUBSCRIBE.
+    RefusedFilter = "mqtt_subscriptions_refused_total",
+}
+
+/// All counters, from 0.
+#[derive(Debug)]
+pub struct Counters([u64; NAMES.len()]);
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self([0; NAMES.len()])
+    }
+}
+
+impl Counters {
+    /// Counts one.
+    pub fn count(&mut self, counter: Counter) {
+        self.0[counter as usize] += 1;
+    }
+
+    /// Counts many.
+    pub fn add(&mut self, counter: Counter, amount: usize) {
+        self.0[counter as usize] += amount as u64;
+    }
+
+    /// Name and value of each.
+    pub fn list(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        NAMES.iter().copied().zip(self.0)
+    }
+}

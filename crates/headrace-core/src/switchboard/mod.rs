@@ -1,0 +1,557 @@
+//! The MQTT data plane of one event loop: connections, sessions, subscriptions and streams.
+//!
+//! Owns every decision that is made per message. An event goes in, effects wait for
+//! [`Switchboard::collect`]: nothing here performs, blocks or reads a clock. Single-threaded by
+//! design. Must not know sockets, files or policy: who may connect is asked of the shell.
+//!
+//! Invariants ([`Switchboard::validate`] asserts them):
+//! - a PUBACK leaves after the tickets of its publish, and in the order of the publishes;
+//! - what one publisher sends to one topic reaches a subscriber in that order;
+//! - bytes on the way to a client, and bytes on the way to the disk, are bounded; who overruns a
+//!   bound waits at most a named time or is counted as dropped, with a reason;
+//! - a connection's own acknowledgements are read on but for waits that end by themselves: those
+//!   for the disk, those of [`Limits::stall_ms_max`], and that for the client to read.
+//!
+//! ```text
+//! receive ─ packets ─┬─ connect      CONNECT, sessions, takeover, wills
+//!                    ├─ subscribe
+//!                    └─ publish ─┬─ streams     keys, batches, tickets, repeats
+//!                                └─ deliver     windows, queues, overflow
+//! ```
+
+mod connect;
+mod connection;
+mod counters;
+mod deliver;
+mod outbuffer;
+mod outgoing;
+mod packets;
+mod publish;
+mod sources;
+mod streams;
+mod subscribe;
+mod timers;
+mod validate;
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use slab::Slab;
+
+use crate::hash::{Key, Map};
+use crate::session::{Inbound, Session, Subscription};
+use crate::topic::{Filter, Tree};
+use crate::Now;
+use connect::Pending;
+use connection::{Connection, Overflow, Park, Phase};
+use counters::{Counter, Counters};
+use publish::Route;
+use streams::Streams;
+use timers::{Timer, Timers};
+
+pub use connect::ConnectRequest;
+pub use publish::Published;
+pub use sources::SOURCES_MAX;
+pub use streams::{Append, KeyRule, BATCH_BYTES_MAX};
+pub use subscribe::SUBSCRIPTIONS_MAX;
+
+/// Input that may wait for a decision on its CONNECT before the socket is paused. Clients that do
+/// not wait for CONNACK send a few hundred bytes; pausing costs two system calls.
+pub const DECISION_BYTES_MAX: usize = 16 * 1024;
+
+/// Answers that a client may leave unread beyond [`Limits::outbound_bytes_max`] before it is read
+/// no further.
+pub const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+
+/// The origin of publishes from other doors.
+const DOOR: u32 = u32::MAX;
+
+/// The bounds of a switchboard.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Longest packet that is read, bytes.
+    pub packet_bytes_max: usize,
+    /// `QoS` 1 publishes of one client that may wait to be acknowledged.
+    pub receive_max: u16,
+    /// Bytes that may wait for one client to read them.
+    pub outbound_bytes_max: usize,
+    /// Longest time for which a full subscriber holds up publishers of `QoS` 0, milliseconds.
+    pub stall_ms_max: u64,
+    /// Bytes of records that may wait for the disk.
+    pub undurable_bytes_max: usize,
+    /// Longest keep-alive, seconds; 5.0 clients are told, 3.1.1 clients cannot be.
+    pub keep_alive_s_max: u16,
+    /// Longest time from the connection to the answer on its CONNECT, milliseconds.
+    pub connect_timeout_ms: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            packet_bytes_max: 1024 * 1024 + 64 * 1024,
+            receive_max: 1024,
+            outbound_bytes_max: 16 * 1024 * 1024,
+            stall_ms_max: 100,
+            undurable_bytes_max: 64 * 1024 * 1024,
+            keep_alive_s_max: u16::MAX,
+            connect_timeout_ms: 10_000,
+        }
+    }
+}
+
+/// A call that names what the switchboard does not know, or cannot use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// No such connection.
+    Connection(u64),
+    /// No such stream, or no such partition of it.
+    Stream(u64, u32),
+    /// No request of this number was ever made.
+    Request(u64),
+    /// No append of this ticket is in flight.
+    Ticket(u64),
+    /// An argument is malformed.
+    Invalid(String),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connection(id) => write!(f, "no connection {id}"),
+            Self::Stream(id, partition) => write!(f, "no partition {partition} of a stream {id}"),
+            Self::Request(request) => write!(f, "no request {request} was made"),
+            Self::Ticket(ticket) => write!(f, "no append with ticket {ticket} is in flight"),
+            Self::Invalid(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// What the shell must do, in this order.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// To perform; the end of each comes back in [`Switchboard::durable`].
+    pub appends: Vec<Append>,
+    /// `(connection, bytes)`, one per connection.
+    pub writes: Vec<(u64, Vec<u8>)>,
+    /// `(connection, true to read on | false to pause)`.
+    pub reads: Vec<(u64, bool)>,
+    /// For policy to decide.
+    pub decisions: Vec<ConnectRequest>,
+    /// `(connection, reason)`, after that connection's writes.
+    pub closes: Vec<(u64, &'static str)>,
+    /// When [`Switchboard::tick`] is due.
+    pub wake_at: Option<u64>,
+}
+
+impl Effects {
+    fn is_empty(&self) -> bool {
+        self.appends.is_empty()
+            && self.writes.is_empty()
+            && self.reads.is_empty()
+            && self.decisions.is_empty()
+            && self.closes.is_empty()
+    }
+}
+
+/// The data plane machine.
+#[derive(Debug)]
+pub struct Switchboard {
+    hash_key: Key,
+    limits: Limits,
+    counters: Counters,
+    timers: Timers,
+
+    connections: Slab<Connection>,
+    by_id: Map<u64, u32>,
+    /// Connections that the next collect visits.
+    touched: Vec<u64>,
+    /// Connections whose reason to rest may have gone.
+    runnable: VecDeque<u32>,
+    /// Connections that rest for the disk.
+    disk_waiters: Vec<u32>,
+
+    sessions: Slab<Session>,
+    by_client: Map<Box<str>, u32>,
+    subscriptions: Tree<u32, Subscription>,
+    /// Client ids assigned so far.
+    assigned: u64,
+
+    pending: Map<u64, Pending>,
+    next_request: u64,
+    decisions: Vec<ConnectRequest>,
+
+    streams: Streams,
+    bound: Tree<u32, ()>,
+    filters: Map<u64, Vec<Box<str>>>,
+
+    door: Inbound,
+    published: Vec<Published>,
+    /// Scratch of the publish at hand.
+    route: Route,
+    scratch: Vec<u8>,
+    wake_at: Option<u64>,
+}
+
+impl Switchboard {
+    /// A switchboard without connections or streams.
+    pub fn new(hash_key: Key, limits: Limits) -> Self {
+        Self {
+            hash_key,
+            limits,
+            counters: Counters::default(),
+            timers: Timers::default(),
+            connections: Slab::new(),
+            by_id: Map::with_hasher(hash_key),
+            touched: Vec::new(),
+            runnable: VecDeque::new(),
+            disk_waiters: Vec::new(),
+            sessions: Slab::new(),
+            by_client: Map::with_hasher(hash_key),
+            subscriptions: Tree::new(hash_key),
+            assigned: 0,
+            pending: Map::with_hasher(hash_key),
+            next_request: 1,
+            decisions: Vec::new(),
+            streams: Streams::new(hash_key),
+            bound: Tree::new(hash_key),
+            filters: Map::with_hasher(hash_key),
+            door: Inbound::default(),
+            published: Vec::new(),
+            route: Route::default(),
+            scratch: Vec::new(),
+            wake_at: None,
+        }
+    }
+
+    /// Stores publishes that match a filter in `stream`; replaces an earlier binding of it.
+    ///
+    /// # Errors
+    /// A filter or the key is malformed, or there is no partition.
+    pub fn bind(
+        &mut self,
+        stream: u64,
+        partitions: u32,
+        filters: &[&str],
+        key: &str,
+    ) -> Result<(), Error> {
+        if partitions == 0 {
+            let text = format!("stream {stream} needs at least one partition");
+            return Err(Error::Invalid(text));
+        }
+        let key = KeyRule::parse(key).map_err(Error::Invalid)?;
+        let parsed: Vec<Filter> = filters
+            .iter()
+            .map(|filter| parse_filter(filter))
+            .collect::<Result<_, _>>()?;
+        let slot = self.streams.bind(stream, partitions, key);
+        self.remove_filters(stream, slot);
+        for filter in parsed {
+            self.bound.insert(filter, slot, ());
+        }
+        let filters = filters.iter().map(|filter| (*filter).into()).collect();
+        self.filters.insert(stream, filters);
+        Ok(())
+    }
+
+    /// Stores nothing more in `stream`; what it was given is still appended.
+    ///
+    /// # Errors
+    /// The stream is not bound.
+    pub fn unbind(&mut self, stream: u64) -> Result<(), Error> {
+        let slot = self
+            .streams
+            .unbind(stream)
+            .ok_or(Error::Stream(stream, 0))?;
+        self.remove_filters(stream, slot);
+        Ok(())
+    }
+
+    fn remove_filters(&mut self, stream: u64, slot: u32) {
+        for filter in self.filters.remove(&stream).unwrap_or_default() {
+            if let Ok(filter) = Filter::parse(&filter) {
+                self.bound.remove(filter, &slot);
+            }
+        }
+    }
+
+    /// Notes the sources that a partition's log holds.
+    ///
+    /// # Errors
+    /// The stream is not bound, or has no such partition.
+    pub fn load_sources<'a>(
+        &mut self,
+        stream: u64,
+        partition: u32,
+        sources: impl IntoIterator<Item = (&'a str, u64, u64)>,
+    ) -> Result<(), Error> {
+        let window = self.streams.sources(stream, partition);
+        let window = window.ok_or(Error::Stream(stream, partition))?;
+        for (name, epoch, sequence) in sources {
+            window.load(name, epoch, sequence);
+        }
+        Ok(())
+    }
+
+    /// `(source, epoch, sequence)` of a partition's sources.
+    ///
+    /// # Errors
+    /// The stream is not bound, or has no such partition.
+    pub fn sources(
+        &mut self,
+        stream: u64,
+        partition: u32,
+    ) -> Result<Vec<(String, u64, u64)>, Error> {
+        let window = self.streams.sources(stream, partition);
+        let window = window.ok_or(Error::Stream(stream, partition))?;
+        Ok(window
+            .list()
+            .map(|(name, epoch, sequence)| (name.to_owned(), epoch, sequence))
+            .collect())
+    }
+
+    /// A socket was accepted.
+    ///
+    /// # Errors
+    /// The connection is open already.
+    pub fn opened(&mut self, connection: u64, now: Now) -> Result<(), Error> {
+        if self.by_id.contains_key(&connection) {
+            let text = format!("connection {connection} is open already");
+            return Err(Error::Invalid(text));
+        }
+        let slot = self
+            .connections
+            .insert(Connection::new(connection, now.mono_ms)) as u32;
+        self.by_id.insert(connection, slot);
+        self.counters.count(Counter::Connections);
+        self.set_silence(slot, now.mono_ms + self.limits.connect_timeout_ms);
+        Ok(())
+    }
+
+    /// The socket is gone; a will is due unless DISCONNECT came first. Called once for each
+    /// connection opened, whoever closed it.
+    ///
+    /// # Errors
+    /// No such connection.
+    pub fn closed(&mut self, connection: u64, now: Now) -> Result<(), Error> {
+        let slot = self.slot(connection)?;
+        self.close(slot, "gone", None, now);
+        self.by_id.remove(&connection);
+        self.connections.remove(slot as usize);
+        Ok(())
+    }
+
+    /// Bytes came.
+    ///
+    /// # Errors
+    /// No such connection.
+    pub fn receive(&mut self, connection: u64, data: &[u8], now: Now) -> Result<(), Error> {
+        let slot = self.slot(connection)?;
+        self.counters.add(Counter::BytesReceived, data.len());
+        self.read(slot, data, now);
+        Ok(())
+    }
+
+    /// At most `credit_bytes` may be written to the connection per collect.
+    ///
+    /// # Errors
+    /// No such connection.
+    pub fn writable(&mut self, connection: u64, credit_bytes: usize) -> Result<(), Error> {
+        let slot = self.slot(connection)?;
+        self.connections[slot as usize].credit_bytes = credit_bytes;
+        self.touch(slot);
+        Ok(())
+    }
+
+    /// The append of `ticket` ended: acknowledges and delivers what waited for it.
+    ///
+    /// # Errors
+    /// No such append is in flight.
+    pub fn durable(&mut self, ticket: u64, stored: bool, now: Now) -> Result<(), Error> {
+        let waiters = self
+            .streams
+            .durable(ticket, stored)
+            .ok_or(Error::Ticket(ticket))?;
+        self.settle(&waiters, stored, now);
+        if self.streams.undurable_bytes() < self.limits.undurable_bytes_max {
+            self.runnable.extend(self.disk_waiters.drain(..));
+        }
+        Ok(())
+    }
+
+    /// DISCONNECT (5.0) to every client, and the end of every connection.
+    pub fn disconnect_all(&mut self, reason_code: u8, now: Now) {
+        let slots: Vec<u32> = self
+            .connections
+            .iter()
+            .map(|(slot, _)| slot as u32)
+            .collect();
+        for slot in slots {
+            self.close(slot, "shutdown", Some(reason_code), now);
+        }
+    }
+
+    /// Time passed.
+    pub fn tick(&mut self, now: Now) {
+        while let Some(timer) = self.timers.pop(now.mono_ms) {
+            match timer {
+                Timer::Silence(slot) => self.silent(slot, now),
+                Timer::Stall(slot) => self.stalled_out(slot),
+            }
+        }
+    }
+
+    /// Publishes of other doors that ended since the last call.
+    pub fn published(&mut self) -> Vec<Published> {
+        std::mem::take(&mut self.published)
+    }
+
+    /// Everything due since the last call; None where nothing is.
+    pub fn collect(&mut self, now: Now) -> Option<Effects> {
+        for _ in 0..self.runnable.len() {
+            if let Some(slot) = self.runnable.pop_front() {
+                self.resume(slot, now);
+            }
+        }
+        let mut effects = Effects {
+            appends: self.streams.collect(),
+            decisions: std::mem::take(&mut self.decisions),
+            ..Effects::default()
+        };
+        let mut touched = std::mem::take(&mut self.touched);
+        for connection in touched.drain(..) {
+            if let Ok(slot) = self.slot(connection) {
+                self.visit(slot, &mut effects);
+            }
+        }
+        // What is touched from here on was kept back for credit, and keeps its place.
+        touched.append(&mut self.touched);
+        self.touched = touched;
+        let busy = !self.runnable.is_empty() || !self.touched.is_empty();
+        effects.wake_at = if busy {
+            Some(now.mono_ms)
+        } else {
+            self.timers.next()
+        };
+        let woken = std::mem::replace(&mut self.wake_at, effects.wake_at);
+        (!effects.is_empty() || woken != effects.wake_at).then_some(effects)
+    }
+
+    /// Takes what is due from one connection.
+    fn visit(&mut self, slot: u32, effects: &mut Effects) {
+        let connection = &mut self.connections[slot as usize];
+        connection.touched = false;
+        let id = connection.id;
+        let bytes = connection.out.take(connection.credit_bytes);
+        if !bytes.is_empty() {
+            self.counters.add(Counter::BytesSent, bytes.len());
+            effects.writes.push((id, bytes));
+        }
+        if connection.phase == Phase::Closing {
+            if let Some(reason) = connection.closing.take() {
+                connection.out.clear();
+                effects.closes.push((id, reason));
+            }
+            return;
+        }
+        let reading = connection.wants_input(DECISION_BYTES_MAX);
+        if connection.reading != reading {
+            connection.reading = reading;
+            effects.reads.push((id, reading));
+        }
+        if !connection.out.is_empty() && connection.credit_bytes > 0 {
+            self.touch(slot);
+        }
+        self.drained(slot);
+    }
+
+    fn slot(&self, connection: u64) -> Result<u32, Error> {
+        let slot = self.by_id.get(&connection).copied();
+        slot.ok_or(Error::Connection(connection))
+    }
+
+    fn touch(&mut self, slot: u32) {
+        let connection = &mut self.connections[slot as usize];
+        if !connection.touched {
+            connection.touched = true;
+            self.touched.push(connection.id);
+        }
+    }
+
+    /// Sets the only silence timer of a connection.
+    fn set_silence(&mut self, slot: u32, due_ms: u64) {
+        self.cancel_silence(slot);
+        self.connections[slot as usize].timer_ms = Some(due_ms);
+        self.timers.set(due_ms, Timer::Silence(slot));
+    }
+
+    fn cancel_silence(&mut self, slot: u32) {
+        if let Some(due_ms) = self.connections[slot as usize].timer_ms.take() {
+            self.timers.cancel(due_ms, Timer::Silence(slot));
+        }
+    }
+
+    /// A silence timer came due; packets since then have not moved it.
+    fn silent(&mut self, slot: u32, now: Now) {
+        let connection = &mut self.connections[slot as usize];
+        connection.timer_ms = None;
+        if connection.phase != Phase::Open {
+            return self.close(slot, "connect_timeout", None, now);
+        }
+        if matches!(
+            connection.parked,
+            Some(Park::Window | Park::Stall | Park::Disk)
+        ) {
+            // Its packets may be here, unread by our own choice.
+            connection.heard_ms = now.mono_ms;
+        }
+        let due_ms = connection.heard_ms + connection.silence_ms_max;
+        if due_ms <= now.mono_ms {
+            self.close_with(slot, crate::mqtt::reason::KEEP_ALIVE_TIMEOUT, now);
+        } else {
+            self.set_silence(slot, due_ms);
+        }
+    }
+
+    /// Counters and gauges; a name may carry one label as `name{reason="x"}`.
+    pub fn statistics(&self) -> Vec<(&'static str, u64)> {
+        let full = |connection: &&Connection| !matches!(connection.overflow, Overflow::No);
+        let connections = || self.connections.iter().map(|(_, connection)| connection);
+        let sessions = || self.sessions.iter().map(|(_, session)| session);
+        let gauges = [
+            ("mqtt_connections", self.connections.len()),
+            ("mqtt_connections_full", connections().filter(full).count()),
+            ("mqtt_sessions", self.by_client.len()),
+            ("mqtt_subscriptions", self.subscriptions.len()),
+            ("mqtt_streams", self.streams.len()),
+            (
+                "mqtt_outbound_bytes",
+                connections().map(|c| c.out.len()).sum(),
+            ),
+            (
+                "mqtt_outbound_queued_bytes",
+                sessions().map(|s| s.outbound.queued_bytes()).sum(),
+            ),
+            (
+                "mqtt_outbound_in_flight",
+                sessions().map(|s| s.outbound.in_flight()).sum(),
+            ),
+            ("mqtt_undurable_bytes", self.streams.undurable_bytes()),
+            ("mqtt_tickets", self.streams.tickets()),
+        ];
+        gauges
+            .into_iter()
+            .map(|(name, value)| (name, value as u64))
+            .chain(self.counters.list())
+            .collect()
+    }
+}
+
+fn parse_filter(filter: &str) -> Result<Filter<'_>, Error> {
+    if filter.starts_with("$share/") {
+        let text = format!("filter \"{filter}\": a stream stores a filter, not a share of it");
+        return Err(Error::Invalid(text));
+    }
+    Filter::parse(filter).map_err(|error| Error::Invalid(format!("filter \"{filter}\": {error}")))
+}

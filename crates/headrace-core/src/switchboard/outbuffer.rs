@@ -1,0 +1,132 @@
+//! Bytes on their way to one client.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// A chunk is closed at this size, so that a partial take never moves more.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+#[derive(Debug)]
+enum Chunk {
+    Own(Vec<u8>),
+    Shared(Arc<[u8]>),
+}
+
+impl Chunk {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Own(bytes) => bytes,
+            Self::Shared(bytes) => bytes,
+        }
+    }
+}
+
+/// A queue of bytes: small packets are copied together, large payloads are shared.
+#[derive(Debug, Default)]
+pub struct OutBuffer {
+    /// Before `tail`.
+    chunks: VecDeque<Chunk>,
+    /// Bytes of the first chunk that were taken before.
+    taken: usize,
+    tail: Vec<u8>,
+    /// Bytes not taken.
+    len: usize,
+}
+
+impl OutBuffer {
+    /// Bytes not taken.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True where nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Lets `write` append.
+    pub fn write(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let before = self.tail.len();
+        write(&mut self.tail);
+        self.len += self.tail.len() - before;
+        if self.tail.len() >= CHUNK_BYTES {
+            self.close_tail();
+        }
+    }
+
+    /// Appends shared bytes.
+    pub fn push_shared(&mut self, bytes: Arc<[u8]>) {
+        self.close_tail();
+        self.len += bytes.len();
+        self.chunks.push_back(Chunk::Shared(bytes));
+    }
+
+    /// Takes at most `credit` bytes off the front.
+    pub fn take(&mut self, credit: usize) -> Vec<u8> {
+        if self.chunks.is_empty() && self.len <= credit {
+            self.len = 0;
+            return std::mem::take(&mut self.tail);
+        }
+        let mut room = credit.min(self.len);
+        let mut out = Vec::with_capacity(room);
+        self.len -= room;
+        while room > 0 {
+            if self.chunks.is_empty() {
+                self.close_tail();
+            }
+            let rest = &self.chunks[0].bytes()[self.taken..];
+            let part = rest.len().min(room);
+            out.extend_from_slice(&rest[..part]);
+            room -= part;
+            if part == rest.len() {
+                self.chunks.pop_front();
+                self.taken = 0;
+            } else {
+                self.taken += part;
+            }
+        }
+        out
+    }
+
+    /// Drops what was not taken.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    fn close_tail(&mut self) {
+        if !self.tail.is_empty() {
+            let tail = std::mem::take(&mut self.tail);
+            self.chunks.push_back(Chunk::Own(tail));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_the_credit_the_bytes_come_in_order() {
+        let large: Arc<[u8]> = (0..200_000_u32).map(|i| i as u8).collect();
+        for credit in [1_000, 65_535, 65_536, 1 << 20] {
+            let (mut out, mut expected, mut taken) = (OutBuffer::default(), vec![], vec![]);
+            for round in 0..100_u8 {
+                let small = vec![round; 1_500];
+                out.write(|tail| tail.extend_from_slice(&small));
+                expected.extend_from_slice(&small);
+                if round % 10 == 0 {
+                    out.push_shared(large.clone());
+                    expected.extend_from_slice(&large);
+                }
+                let part = out.take(credit);
+                assert!(part.len() <= credit);
+                taken.extend_from_slice(&part);
+                assert_eq!(out.len(), expected.len() - taken.len());
+            }
+            while !out.is_empty() {
+                taken.extend_from_slice(&out.take(credit));
+            }
+            assert!(taken == expected);
+        }
+    }
+}

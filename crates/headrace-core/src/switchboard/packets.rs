@@ -1,0 +1,363 @@
+//! From bytes to packets, and what a packet may do in the phase of its connection.
+
+use super::connection::{Park, Phase};
+use super::{Counter, Switchboard, ANSWER_BYTES_MAX};
+use crate::mqtt::decode::{self, DecodeError, Frame};
+use crate::mqtt::packet::{Ack, Connack, Disconnect, Packet, Version};
+use crate::mqtt::reason;
+use crate::Now;
+
+/// How input goes on after a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flow {
+    /// With the next packet.
+    Next,
+    /// With this packet, later.
+    Park(Park),
+    /// Not at all.
+    Stop,
+}
+
+/// What a packet means to a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Serve it.
+    Serve,
+    /// Keep it until policy has decided.
+    Keep,
+    /// The client breaks the protocol: DISCONNECT 0x82 (5.0), and close.
+    Refuse,
+    /// This is no MQTT client: close without a word.
+    Close,
+    /// The connection is closing.
+    Ignore,
+}
+
+/// By phase, by packet type (2.1.2). Types: 1 CONNECT, 2 CONNACK, 3 PUBLISH, 4 PUBACK, 5 PUBREC,
+/// 6 PUBREL, 7 PUBCOMP, 8 SUBSCRIBE, 9 SUBACK, 10 UNSUBSCRIBE, 11 UNSUBACK, 12 PINGREQ,
+/// 13 PINGRESP, 14 DISCONNECT, 15 AUTH. No authentication method is served, so AUTH never fits
+/// (4.12).
+pub(super) const fn step(phase: Phase, packet_type: u8) -> Step {
+    match (phase, packet_type) {
+        (Phase::Connecting, 1) | (Phase::Open, 3..=8 | 10 | 12 | 14) => Step::Serve,
+        (Phase::Connecting, _) => Step::Close,
+        (Phase::Deciding, _) => Step::Keep,
+        (Phase::Open, _) => Step::Refuse,
+        (Phase::Closing, _) => Step::Ignore,
+    }
+}
+
+/// The label under which the end of a connection is counted, by the reason code that says it.
+pub(super) const fn label(reason_code: u8) -> &'static str {
+    match reason_code {
+        reason::PROTOCOL_ERROR => "protocol_error",
+        reason::KEEP_ALIVE_TIMEOUT => "keep_alive_timeout",
+        reason::SESSION_TAKEN_OVER => "taken_over",
+        reason::PACKET_TOO_LARGE => "packet_too_large",
+        reason::TOPIC_NAME_INVALID => "topic_name_invalid",
+        reason::QOS_NOT_SUPPORTED => "qos_not_supported",
+        reason::RETAIN_NOT_SUPPORTED => "retain_not_supported",
+        reason::TOPIC_ALIAS_INVALID => "topic_alias_invalid",
+        reason::PAYLOAD_FORMAT_INVALID => "payload_format_invalid",
+        reason::RECEIVE_MAXIMUM_EXCEEDED => "receive_maximum_exceeded",
+        reason::SUBSCRIPTION_IDS_NOT_SUPPORTED => "subscription_ids_not_supported",
+        reason::NOT_AUTHORIZED => "not_authorized",
+        _ => "malformed_packet",
+    }
+}
+
+const fn counter(reason_code: u8) -> Counter {
+    match reason_code {
+        reason::PACKET_TOO_LARGE => Counter::RefusedTooLarge,
+        reason::TOPIC_NAME_INVALID | reason::NOT_AUTHORIZED => Counter::RefusedTopic,
+        reason::QOS_NOT_SUPPORTED => Counter::RefusedQos,
+        reason::RETAIN_NOT_SUPPORTED => Counter::RefusedRetain,
+        reason::TOPIC_ALIAS_INVALID => Counter::RefusedAlias,
+        reason::PAYLOAD_FORMAT_INVALID => Counter::RefusedFormat,
+        reason::RECEIVE_MAXIMUM_EXCEEDED => Counter::RefusedWindow,
+        reason::PROTOCOL_ERROR | reason::SUBSCRIPTION_IDS_NOT_SUPPORTED => Counter::RefusedProtocol,
+        _ => Counter::RefusedMalformed,
+    }
+}
+
+impl Switchboard {
+    /// Bytes came. Whole packets are served straight from them; a packet that was cut off is
+    /// completed first.
+    pub(super) fn read(&mut self, slot: u32, mut data: &[u8], now: Now) {
+        let connection = &mut self.connections[slot as usize];
+        if connection.phase == Phase::Closing {
+            return;
+        }
+        if connection.parked.is_some() {
+            connection.input.extend_from_slice(data);
+            return self.touch(slot);
+        }
+        if !connection.input.is_empty() {
+            let mut packet = std::mem::take(&mut connection.input);
+            complete(&mut packet, &mut data);
+            if self.run(slot, &packet, now) == 0 {
+                self.keep(slot, packet, data);
+                return;
+            }
+        }
+        let used = self.run(slot, data, now);
+        self.keep(slot, Vec::new(), &data[used..]);
+    }
+
+    /// Lets a connection whose input rests go on.
+    pub(super) fn resume(&mut self, slot: u32, now: Now) {
+        let Some(connection) = self.connections.get_mut(slot as usize) else {
+            return;
+        };
+        if matches!(connection.parked, None | Some(Park::Decision)) {
+            return;
+        }
+        self.unpark(slot, now);
+    }
+
+    /// Serves what came while input rested.
+    pub(super) fn unpark(&mut self, slot: u32, now: Now) {
+        let connection = &mut self.connections[slot as usize];
+        connection.parked = None;
+        let mut input = std::mem::take(&mut connection.input);
+        self.touch(slot);
+        let used = self.run(slot, &input, now);
+        input.drain(..used);
+        self.keep(slot, input, &[]);
+    }
+
+    /// Keeps input for later, unless there is no later.
+    fn keep(&mut self, slot: u32, mut input: Vec<u8>, more: &[u8]) {
+        let connection = &mut self.connections[slot as usize];
+        if connection.phase == Phase::Closing {
+            return;
+        }
+        input.extend_from_slice(more);
+        if input.is_empty() {
+            input = Vec::new();
+        }
+        connection.input = input;
+    }
+
+    /// Serves whole packets; how many bytes they had.
+    fn run(&mut self, slot: u32, data: &[u8], now: Now) -> usize {
+        let mut at = 0;
+        loop {
+            let connection = &self.connections[slot as usize];
+            if connection.out.len() > self.limits.outbound_bytes_max + ANSWER_BYTES_MAX {
+                self.park(slot, Park::Answers);
+                break;
+            }
+            let rest = &data[at..];
+            match decode::frame(rest, self.limits.packet_bytes_max) {
+                Ok(None) => break,
+                Ok(Some(frame)) => {
+                    let bytes = frame.bytes();
+                    match self.packet(slot, frame, &rest[..bytes], now) {
+                        Flow::Next => at += bytes,
+                        Flow::Park(park) => {
+                            self.park(slot, park);
+                            break;
+                        }
+                        Flow::Stop => return data.len(),
+                    }
+                }
+                Err(error) => {
+                    self.fail(slot, error, now);
+                    return data.len();
+                }
+            }
+        }
+        if at > 0 {
+            self.connections[slot as usize].heard_ms = now.mono_ms;
+        }
+        at
+    }
+
+    fn park(&mut self, slot: u32, park: Park) {
+        self.connections[slot as usize].parked = Some(park);
+        self.touch(slot);
+    }
+
+    fn packet(&mut self, slot: u32, frame: Frame<'_>, bytes: &[u8], now: Now) -> Flow {
+        let connection = &self.connections[slot as usize];
+        match step(connection.phase, bytes[0] >> 4) {
+            Step::Serve => {}
+            Step::Keep => return Flow::Park(Park::Decision),
+            Step::Ignore => return Flow::Stop,
+            Step::Refuse => return self.refuse(slot, reason::PROTOCOL_ERROR, now),
+            Step::Close => {
+                self.counters.count(Counter::RefusedProtocol);
+                self.close(slot, "not_connected", None, now);
+                return Flow::Stop;
+            }
+        }
+        let version = (connection.phase == Phase::Open).then_some(connection.version);
+        match decode::packet(version, frame) {
+            Ok(Packet::Publish(publish)) => self.publish_packet(slot, bytes, &publish, now),
+            Ok(packet) => self.serve(slot, packet, now),
+            Err(error) => {
+                self.fail(slot, error, now);
+                Flow::Stop
+            }
+        }
+    }
+
+    fn serve(&mut self, slot: u32, packet: Packet<'_>, now: Now) -> Flow {
+        match packet {
+            Packet::Connect(connect) => return self.connect(slot, &connect, now),
+            Packet::Puback(ack) => self.puback(slot, ack.packet_id, now),
+            Packet::Subscribe(subscribe) => return self.subscribe(slot, &subscribe, now),
+            Packet::Unsubscribe(unsubscribe) => self.unsubscribe(slot, &unsubscribe),
+            Packet::Pingreq => self.answer(slot, &Packet::Pingresp),
+            Packet::Disconnect(disconnect) => return self.disconnect(slot, &disconnect, now),
+            // Nothing is sent or taken at QoS 2, so these name a packet that is not there (4.3.3).
+            Packet::Pubrec(ack) => self.answer(slot, &Packet::Pubrel(not_found(&ack))),
+            Packet::Pubrel(ack) => self.answer(slot, &Packet::Pubcomp(not_found(&ack))),
+            Packet::Pubcomp(_) => self.counters.count(Counter::UnknownAcks),
+            _ => unreachable!("the table of steps refuses it"),
+        }
+        Flow::Next
+    }
+
+    /// Writes an answer.
+    pub(super) fn answer(&mut self, slot: u32, packet: &Packet<'_>) {
+        if !self.connections[slot as usize].answer(packet) {
+            self.counters.count(Counter::AnswersTooLarge);
+        }
+        self.touch(slot);
+    }
+
+    /// Bytes that are no packet.
+    fn fail(&mut self, slot: u32, error: DecodeError, now: Now) {
+        let connection = &mut self.connections[slot as usize];
+        if connection.phase == Phase::Open {
+            self.refuse(slot, error.reason_code, now);
+            return;
+        }
+        self.counters.count(counter(error.reason_code));
+        if let Some(version) = error.connack {
+            connection.version = version;
+            let connack = Connack {
+                reason_code: error.reason_code,
+                reason_string: Some(error.text),
+                ..Connack::default()
+            };
+            self.answer(slot, &Packet::Connack(Box::new(connack)));
+        }
+        self.close(slot, label(error.reason_code), None, now);
+    }
+
+    /// Counts a packet that must not be, and ends its connection.
+    pub(super) fn refuse(&mut self, slot: u32, reason_code: u8, now: Now) -> Flow {
+        self.counters.count(counter(reason_code));
+        self.close_with(slot, reason_code, now);
+        Flow::Stop
+    }
+
+    /// Ends a connection with a reason that 5.0 clients are told.
+    pub(super) fn close_with(&mut self, slot: u32, reason_code: u8, now: Now) {
+        self.close(slot, label(reason_code), Some(reason_code), now);
+    }
+
+    /// Ends a connection and its session. Does nothing where it has ended before.
+    pub(super) fn close(&mut self, slot: u32, reason: &'static str, code: Option<u8>, now: Now) {
+        let connection = &mut self.connections[slot as usize];
+        if connection.phase == Phase::Closing {
+            return;
+        }
+        if let (Phase::Open, Version::V5, Some(reason_code)) =
+            (connection.phase, connection.version, code)
+        {
+            connection.answer(&Packet::Disconnect(Disconnect {
+                reason_code,
+                ..Disconnect::default()
+            }));
+        }
+        connection.phase = Phase::Closing;
+        connection.closing = Some(reason);
+        connection.parked = None;
+        connection.input = Vec::new();
+        let session = connection.session.take();
+        if let Some(request) = connection.request.take() {
+            self.pending.remove(&request);
+        }
+        self.touch(slot);
+        self.cancel_silence(slot);
+        self.release_publishers(slot);
+        if let Some(session) = session {
+            self.end_session(session, now);
+        }
+    }
+
+    /// DISCONNECT (3.14): 0x00 deletes the will, anything else leaves it to be published.
+    fn disconnect(&mut self, slot: u32, disconnect: &Disconnect<'_>, now: Now) -> Flow {
+        if disconnect.reason_code == reason::SUCCESS {
+            let session = self.connections[slot as usize].session;
+            let session = session.expect("an open connection has a session");
+            self.sessions[session as usize].will = None;
+        }
+        self.close(slot, "client_disconnect", None, now);
+        Flow::Stop
+    }
+}
+
+fn not_found<'a>(ack: &Ack<'_>) -> Ack<'a> {
+    Ack {
+        packet_id: ack.packet_id,
+        reason_code: reason::PACKET_ID_NOT_FOUND,
+        ..Ack::default()
+    }
+}
+
+/// Moves bytes from `data` to `packet` until it is one whole packet.
+fn complete(packet: &mut Vec<u8>, data: &mut &[u8]) {
+    while let Some((&byte, rest)) = data.split_first() {
+        if let Some(missing) = missing_bytes(packet) {
+            let (bytes, rest) = data.split_at(missing.min(data.len()));
+            packet.extend_from_slice(bytes);
+            *data = rest;
+            return;
+        }
+        packet.push(byte);
+        *data = rest;
+    }
+}
+
+/// Bytes that a packet needs yet; None while its length is unknown. A length that is malformed
+/// needs none.
+fn missing_bytes(packet: &[u8]) -> Option<usize> {
+    let mut length = 0;
+    for (index, byte) in packet.iter().skip(1).enumerate().take(4) {
+        length |= usize::from(byte & 0x7F) << (7 * index);
+        if *byte < 0x80 {
+            return Some((2 + index + length).saturating_sub(packet.len()));
+        }
+    }
+    (packet.len() > 4).then_some(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cut_off_packet_is_completed_and_nothing_more() {
+        let mut stream = vec![0x30, 0x85, 0x01];
+        stream.extend_from_slice(&[7; 133]);
+        stream.extend_from_slice(&[0xC0, 0]);
+        for cut in 1..136 {
+            let mut packet = stream[..cut].to_vec();
+            let mut data = &stream[cut..];
+            complete(&mut packet, &mut data);
+            assert_eq!(packet, stream[..136]);
+            assert_eq!(data, [0xC0, 0]);
+        }
+    }
+
+    #[test]
+    fn a_malformed_length_needs_no_more_bytes() {
+        assert_eq!(missing_bytes(&[0x30, 0xFF, 0xFF, 0xFF, 0xFF]), Some(0));
+        assert_eq!(missing_bytes(&[0x30, 0xFF, 0xFF, 0xFF]), None);
+    }
+}

@@ -1,0 +1,405 @@
+//! PUBLISH in: what is refused, who gets it, what waits for the disk, and the answer
+//! (MQTT 5.0 3.3, 3.4, 4.3, 4.4, 4.9).
+
+use super::connect::decode_own;
+use super::connection::Park;
+use super::outgoing::{topic_of, Outgoing};
+use super::packets::Flow;
+use super::streams::{Stored, Waiter};
+use super::{Counter, Error, Switchboard, DOOR};
+use crate::mqtt::packet::{Ack, Packet, Publish, PublishProperties, QoS, Version};
+use crate::mqtt::{encode, reason};
+use crate::session::{Answer, Inbound, Message, Outcome};
+use crate::topic;
+use crate::Now;
+
+/// The end of a publish from another door.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// As given.
+    pub request: u64,
+    /// False where a stream could not store it.
+    pub durable: bool,
+    /// Streams that matched it.
+    pub streams: u32,
+}
+
+/// Who gets the publish at hand.
+#[derive(Debug, Default)]
+pub(super) struct Route {
+    /// Sessions, once each, at the highest quality of service of their matching subscriptions.
+    pub targets: Vec<(u32, QoS)>,
+    /// Slots of streams.
+    pub streams: Vec<u32>,
+}
+
+/// A publish on its way through.
+#[derive(Clone, Copy)]
+struct Incoming<'a> {
+    /// Session slot, or [`DOOR`].
+    origin: u32,
+    /// To answer: packet id, request, or 0 where no one asks.
+    token: u64,
+    /// Whether an answer waits in the origin's [`Inbound`].
+    is_answered: bool,
+    version: Version,
+    packet: &'a [u8],
+    publish: &'a Publish<'a>,
+}
+
+impl Switchboard {
+    /// A client's PUBLISH. Nothing has happened yet where it parks.
+    pub(super) fn publish_packet(
+        &mut self,
+        slot: u32,
+        packet: &[u8],
+        publish: &Publish<'_>,
+        now: Now,
+    ) -> Flow {
+        let session = self.session_of(slot);
+        let version = self.connections[slot as usize].version;
+        if let Err(reason_code) = acceptable(publish) {
+            return self.refuse(slot, reason_code, now);
+        }
+        let is_answered = publish.qos == QoS::AtLeastOnce;
+        let unanswered = self.sessions[session as usize].inbound.len();
+        if is_answered && unanswered >= usize::from(self.limits.receive_max) {
+            return match version {
+                Version::V5 => self.refuse(slot, reason::RECEIVE_MAXIMUM_EXCEEDED, now),
+                Version::V311 => Flow::Park(Park::Window),
+            };
+        }
+        if publish.topic.starts_with('$') {
+            return self.reserved_topic(slot, session, publish, now);
+        }
+        self.match_topic(publish.topic, session);
+        let undurable = self.streams.undurable_bytes();
+        if !self.route.streams.is_empty() && undurable >= self.limits.undurable_bytes_max {
+            self.disk_waiters.push(slot);
+            return Flow::Park(Park::Disk);
+        }
+        if publish.qos == QoS::AtMostOnce && self.stalls(slot, packet.len(), now) {
+            return Flow::Park(Park::Stall);
+        }
+        self.take(
+            Incoming {
+                origin: session,
+                token: u64::from(publish.packet_id),
+                is_answered,
+                version,
+                packet,
+                publish,
+            },
+            now,
+        );
+        Flow::Next
+    }
+
+    /// Topics that begin with `$` are the broker's own (4.7.2).
+    fn reserved_topic(&mut self, slot: u32, session: u32, publish: &Publish<'_>, now: Now) -> Flow {
+        if self.connections[slot as usize].version == Version::V311 {
+            return self.refuse(slot, reason::NOT_AUTHORIZED, now);
+        }
+        self.counters.count(Counter::DroppedTopic);
+        if publish.qos == QoS::AtLeastOnce {
+            let answer = Answer {
+                token: u64::from(publish.packet_id),
+                outcome: Outcome::NotAuthorized,
+                streams: 0,
+                deferred: None,
+            };
+            self.sessions[session as usize].inbound.push(answer, 0);
+            self.answer_origin(session, now);
+        }
+        Flow::Next
+    }
+
+    /// A publish from another door. `request` comes back from [`Switchboard::published`] once it
+    /// is as durable as its streams ask.
+    ///
+    /// # Errors
+    /// The topic is no topic name, or the broker's own, or a text is longer than 65,535 bytes.
+    pub fn publish(
+        &mut self,
+        topic: &str,
+        payload: &[u8],
+        qos: QoS,
+        user: &[(&str, &str)],
+        request: u64,
+        now: Now,
+    ) -> Result<(), Error> {
+        let invalid = |text: String| Err(Error::Invalid(text));
+        if let Err(error) = topic::validate_name(topic) {
+            return invalid(format!("topic \"{topic}\": {error}"));
+        }
+        if topic.starts_with('$') {
+            return invalid(format!(
+                "topic \"{topic}\": names that begin with $ are the broker's"
+            ));
+        }
+        let texts = user.iter().flat_map(|(name, value)| [name, value]);
+        if texts
+            .clone()
+            .any(|text| text.len() > usize::from(u16::MAX) || text.contains('\0'))
+        {
+            return invalid("a property is longer than 65,535 bytes or holds U+0000".into());
+        }
+        let qos = qos.min(QoS::AtLeastOnce);
+        let publish = Publish {
+            qos,
+            topic,
+            packet_id: u16::from(qos != QoS::AtMostOnce),
+            properties: PublishProperties {
+                user: user.to_vec(),
+                ..PublishProperties::default()
+            },
+            payload,
+            ..Publish::default()
+        };
+        let mut packet = Vec::new();
+        encode::publish(Version::V5, &publish, &mut packet);
+        if packet.len() > self.limits.packet_bytes_max {
+            let max = self.limits.packet_bytes_max;
+            return invalid(format!(
+                "the message makes a packet of more than {max} bytes"
+            ));
+        }
+        self.publish_own(DOOR, request, true, &packet, now);
+        Ok(())
+    }
+
+    pub(super) fn publish_will(&mut self, session: u32, packet: &[u8], now: Now) {
+        let is_answered = decode_own(packet).qos == QoS::AtLeastOnce;
+        self.publish_own(session, 0, is_answered, packet, now);
+    }
+
+    /// Publishes a packet of 5.0 that no client is held up for.
+    fn publish_own(&mut self, origin: u32, token: u64, is_answered: bool, packet: &[u8], now: Now) {
+        let publish = decode_own(packet);
+        self.match_topic(publish.topic, origin);
+        self.take(
+            Incoming {
+                origin,
+                token,
+                is_answered,
+                version: Version::V5,
+                packet,
+                publish: &publish,
+            },
+            now,
+        );
+    }
+
+    /// Fills the route: streams and sessions whose filters match, each once.
+    fn match_topic(&mut self, topic: &str, origin: u32) {
+        let Self {
+            route,
+            subscriptions,
+            bound,
+            sessions,
+            ..
+        } = self;
+        route.streams.clear();
+        bound.matches(topic, &mut |stream, ()| {
+            if !route.streams.contains(stream) {
+                route.streams.push(*stream);
+            }
+        });
+        let targets = &mut route.targets;
+        targets.clear();
+        subscriptions.matches(topic, &mut |session, subscription| {
+            if subscription.no_local && *session == origin {
+                return;
+            }
+            // Overlapping subscriptions: one copy, at the highest quality of service (3.3.4).
+            let mark = &mut sessions[*session as usize].mark;
+            match targets.get_mut(*mark) {
+                Some((marked, qos)) if marked == session => *qos = (*qos).max(subscription.qos),
+                _ => {
+                    *mark = targets.len();
+                    targets.push((*session, subscription.qos));
+                }
+            }
+        });
+    }
+
+    /// Stores and delivers a publish that nothing holds up any more.
+    fn take(&mut self, incoming: Incoming<'_>, now: Now) {
+        self.counters.count(Counter::Received);
+        let route = std::mem::take(&mut self.route);
+        let stored = self.store(&incoming, &route.streams, now);
+        let mut deferred = None;
+        if matches!(stored.outcome, Outcome::Accepted | Outcome::NoSubscribers) {
+            let mut scratch = std::mem::take(&mut self.scratch);
+            let Incoming {
+                version,
+                packet,
+                publish,
+                ..
+            } = incoming;
+            let mut outgoing = Outgoing::of(version, packet, publish, now.mono_ms, &mut scratch);
+            for (session, qos) in &route.targets {
+                let qos = (*qos).min(publish.qos);
+                if qos == QoS::AtLeastOnce && stored.tickets > 0 {
+                    deferred = Some(outgoing.message());
+                } else {
+                    self.deliver(*session, qos, &mut outgoing);
+                }
+            }
+            self.scratch = scratch;
+        }
+        let outcome = match stored.outcome {
+            Outcome::NoSubscribers if !route.targets.is_empty() => Outcome::Accepted,
+            outcome => outcome,
+        };
+        if incoming.is_answered {
+            let answer = Answer {
+                token: incoming.token,
+                outcome,
+                streams: route.streams.len() as u32,
+                deferred,
+            };
+            self.inbound(incoming.origin).push(answer, stored.tickets);
+            if stored.tickets == 0 {
+                self.answer_origin(incoming.origin, now);
+            }
+        }
+        self.route = route;
+    }
+
+    fn store(&mut self, incoming: &Incoming<'_>, streams: &[u32], now: Now) -> Stored {
+        if streams.is_empty() {
+            return Stored {
+                outcome: Outcome::NoSubscribers,
+                records: 0,
+                tickets: 0,
+            };
+        }
+        let origin = incoming.origin;
+        let waiter = incoming.is_answered.then(|| Waiter {
+            origin,
+            ordinal: self.inbound(origin).next_ordinal(),
+        });
+        let stored = self
+            .streams
+            .store(streams, incoming.publish, now.wall_ms, waiter);
+        self.counters.add(Counter::Stored, stored.records);
+        match stored.outcome {
+            Outcome::AlreadyStored => self.counters.count(Counter::Repeats),
+            Outcome::StaleEpoch => self.counters.count(Counter::DroppedStale),
+            _ => {}
+        }
+        stored
+    }
+
+    pub(super) fn inbound(&mut self, origin: u32) -> &mut Inbound {
+        if origin == DOOR {
+            &mut self.door
+        } else {
+            &mut self.sessions[origin as usize].inbound
+        }
+    }
+
+    /// A ticket ended.
+    pub(super) fn settle(&mut self, waiters: &[Waiter], stored: bool, now: Now) {
+        for same in waiters.chunk_by(|a, b| a.origin == b.origin) {
+            let origin = same[0].origin;
+            let inbound = self.inbound(origin);
+            for waiter in same {
+                inbound.settle(waiter.ordinal, stored);
+            }
+            self.answer_origin(origin, now);
+        }
+    }
+
+    /// Answers every publish of an origin whose turn has come.
+    fn answer_origin(&mut self, origin: u32, now: Now) {
+        while let Some(answer) = self.inbound(origin).next_answer() {
+            if answer.outcome == Outcome::NotStored {
+                self.counters.count(Counter::DroppedNotStored);
+            }
+            if let Some(message) = &answer.deferred {
+                self.deliver_deferred(origin, message, now);
+            }
+            if origin == DOOR {
+                self.published.push(Published {
+                    request: answer.token,
+                    durable: answer.outcome != Outcome::NotStored,
+                    streams: answer.streams,
+                });
+            } else if answer.token != 0 {
+                self.puback_out(origin, &answer, now);
+            }
+        }
+        if origin != DOOR {
+            self.forget_if_over(origin);
+        }
+    }
+
+    fn puback_out(&mut self, session: u32, answer: &Answer, now: Now) {
+        let Some(slot) = self.sessions[session as usize].connection else {
+            return;
+        };
+        let connection = &mut self.connections[slot as usize];
+        if connection.parked == Some(Park::Window) {
+            self.runnable.push_back(slot);
+        }
+        let packet_id = answer.token as u16;
+        match (connection.version, answer.outcome) {
+            // 3.1.1 has no PUBACK that says no, so the connection ends without one.
+            (Version::V311, Outcome::NotStored) => self.close(slot, "not_stored", None, now),
+            (Version::V311, _) | (_, Outcome::Accepted) => {
+                connection.out.write(|out| encode::puback(packet_id, out));
+                self.touch(slot);
+            }
+            (Version::V5, outcome) => {
+                let reason_string = outcome.reason_string();
+                let ack = Ack {
+                    packet_id,
+                    reason_code: outcome.reason_code(),
+                    reason_string: reason_string.filter(|_| connection.wants_reasons),
+                    ..Ack::default()
+                };
+                self.answer(slot, &Packet::Puback(ack));
+            }
+        }
+    }
+
+    /// Delivers at `QoS` 1 what has become durable; `QoS` 0 was served when it came.
+    fn deliver_deferred(&mut self, origin: u32, message: &std::sync::Arc<Message>, now: Now) {
+        self.match_topic(topic_of(message), origin);
+        let route = std::mem::take(&mut self.route);
+        let mut outgoing = Outgoing::of_message(message, now.mono_ms);
+        let expired = message.is_expired(now.mono_ms);
+        for (session, qos) in &route.targets {
+            match qos {
+                QoS::AtMostOnce => {}
+                _ if expired => self.counters.count(Counter::DroppedExpired),
+                _ => self.deliver(*session, QoS::AtLeastOnce, &mut outgoing),
+            }
+        }
+        self.route = route;
+    }
+}
+
+/// What is not served of a PUBLISH.
+fn acceptable(publish: &Publish<'_>) -> Result<(), u8> {
+    if publish.qos == QoS::ExactlyOnce {
+        return Err(reason::QOS_NOT_SUPPORTED);
+    }
+    if publish.retain {
+        return Err(reason::RETAIN_NOT_SUPPORTED);
+    }
+    let properties = &publish.properties;
+    if properties.topic_alias.is_some() {
+        return Err(reason::TOPIC_ALIAS_INVALID);
+    }
+    if !properties.subscription_ids.is_empty() {
+        // 3.3.4: a client does not send them.
+        return Err(reason::PROTOCOL_ERROR);
+    }
+    if properties.payload_format == Some(1) && std::str::from_utf8(publish.payload).is_err() {
+        return Err(reason::PAYLOAD_FORMAT_INVALID);
+    }
+    Ok(())
+}

@@ -1,0 +1,446 @@
+//! What streams store of the publishes that pass: keys, partitions, batches, tickets, repeats.
+//!
+//! Owns the way from a matched publish to an append and from the append's end to those who wait
+//! for it. Must not know connections or sessions: a waiter is a number and an ordinal.
+//!
+//! Invariants: a waiter is settled once for each ticket that it waits for; a repeat waits for
+//! every append in flight of its partition, so it is never acknowledged before the first copy is
+//! durable; bytes in `undurable_bytes` are those of records whose ticket has not ended.
+
+use std::collections::VecDeque;
+
+use slab::Slab;
+
+use super::sources::{Sources, Undo, Verdict};
+use crate::hash::{Key, Map};
+use crate::mqtt::packet::Publish;
+use crate::record::{partition_of, BatchBuilder, Source};
+use crate::session::Outcome;
+
+/// A batch is closed at this size and the next begins: what a Kafka consumer fetches from one
+/// partition in a request unless told otherwise (`max.partition.fetch.bytes`).
+pub const BATCH_BYTES_MAX: usize = 1024 * 1024;
+
+/// How a stream derives the key of a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyRule {
+    /// The whole topic.
+    Topic,
+    /// The level of the topic at this index, from 0; the whole topic where it has fewer.
+    Level(usize),
+    /// The first user property of this name; no key, and the next partition in turn, without it.
+    Property(Box<str>),
+}
+
+impl KeyRule {
+    /// Reads `topic`, `level:N` (N from 1) or `property:NAME`.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if text == "topic" {
+            return Ok(Self::Topic);
+        }
+        if let Some(level) = text.strip_prefix("level:") {
+            return match level.parse::<usize>() {
+                Ok(level) if level > 0 => Ok(Self::Level(level - 1)),
+                _ => Err(format!(
+                    "key \"{text}\": a level is a number from 1, as in level:3"
+                )),
+            };
+        }
+        match text.strip_prefix("property:") {
+            Some(name) if !name.is_empty() => Ok(Self::Property(name.into())),
+            _ => Err(format!(
+                "key \"{text}\" is none of topic, level:N, property:NAME"
+            )),
+        }
+    }
+
+    fn key<'a>(&self, publish: &Publish<'a>) -> Option<&'a str> {
+        let topic = publish.topic;
+        match self {
+            Self::Topic => Some(topic),
+            Self::Level(index) => Some(topic.split('/').nth(*index).unwrap_or(topic)),
+            Self::Property(name) => publish
+                .properties
+                .user
+                .iter()
+                .find(|(property, _)| *property == &**name)
+                .map(|(_, value)| *value),
+        }
+    }
+}
+
+/// Who waits for a ticket: the publish with this ordinal of this origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiter {
+    /// Session slot, or a door.
+    pub origin: u32,
+    /// Ordinal in the origin's [`Inbound`](crate::session::Inbound).
+    pub ordinal: u64,
+}
+
+/// An append for the shell to perform.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Append {
+    /// The stream's id.
+    pub stream: u64,
+    /// Partition.
+    pub partition: u32,
+    /// Record batch v2, base offset 0.
+    pub batch: Vec<u8>,
+    /// Comes back in [`durable`](super::Switchboard::durable).
+    pub ticket: u64,
+}
+
+/// What became of a publish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// Accepted, already stored or stale.
+    pub outcome: Outcome,
+    /// Records appended.
+    pub records: usize,
+    /// Tickets for which the waiter waits.
+    pub tickets: u32,
+}
+
+#[derive(Debug)]
+struct Stream {
+    id: u64,
+    key: KeyRule,
+    partitions: Vec<Partition>,
+    /// Where the next record without a key goes.
+    turn: u32,
+}
+
+#[derive(Debug)]
+struct Partition {
+    builder: BatchBuilder,
+    /// The ticket of what is in the builder.
+    open: Option<Ticket>,
+    in_flight: VecDeque<u64>,
+    sources: Sources,
+}
+
+#[derive(Debug)]
+struct Ticket {
+    number: u64,
+    stream: u64,
+    partition: u32,
+    bytes: usize,
+    waiters: Vec<Waiter>,
+    undos: Vec<Undo>,
+}
+
+/// The streams that store publishes.
+#[derive(Debug)]
+pub struct Streams {
+    hash_key: Key,
+    slots: Slab<Stream>,
+    by_id: Map<u64, u32>,
+    /// Partitions with an open ticket.
+    touched: Vec<(u32, u32)>,
+    finished: Vec<Append>,
+    in_flight: Map<u64, Ticket>,
+    next_ticket: u64,
+    undurable_bytes: usize,
+    round: Vec<Placed>,
+}
+
+/// Where one stream puts the publish at hand.
+#[derive(Clone, Copy, Debug)]
+struct Placed {
+    slot: u32,
+    partition: u32,
+    verdict: Verdict,
+}
+
+impl Streams {
+    /// No streams.
+    pub fn new(hash_key: Key) -> Self {
+        Self {
+            hash_key,
+            slots: Slab::new(),
+            by_id: Map::with_hasher(hash_key),
+            touched: Vec::new(),
+            finished: Vec::new(),
+            in_flight: Map::with_hasher(hash_key),
+            // Odd ones only: even tickets are the shell's own.
+            next_ticket: 1,
+            undurable_bytes: 0,
+            round: Vec::new(),
+        }
+    }
+
+    /// Adds a stream, or gives one another rule and number of partitions. Its slot.
+    pub fn bind(&mut self, id: u64, partitions: u32, key: KeyRule) -> u32 {
+        let slot = self.by_id.get(&id).copied().unwrap_or_else(|| {
+            let slot = self.slots.insert(Stream {
+                id,
+                key: KeyRule::Topic,
+                partitions: Vec::new(),
+                turn: 0,
+            }) as u32;
+            self.by_id.insert(id, slot);
+            slot
+        });
+        self.finish_all();
+        let hash_key = self.hash_key;
+        let stream = &mut self.slots[slot as usize];
+        stream.key = key;
+        stream.turn = 0;
+        stream
+            .partitions
+            .resize_with(partitions as usize, || Partition {
+                builder: BatchBuilder::new(),
+                open: None,
+                in_flight: VecDeque::new(),
+                sources: Sources::new(hash_key),
+            });
+        slot
+    }
+
+    /// Removes a stream; its slot. What it was given before is still appended.
+    pub fn unbind(&mut self, id: u64) -> Option<u32> {
+        self.finish_all();
+        let slot = self.by_id.remove(&id)?;
+        self.slots.remove(slot as usize);
+        Some(slot)
+    }
+
+    /// The sources of a partition.
+    pub fn sources(&mut self, id: u64, partition: u32) -> Option<&mut Sources> {
+        let slot = *self.by_id.get(&id)?;
+        let stream = &mut self.slots[slot as usize];
+        stream
+            .partitions
+            .get_mut(partition as usize)
+            .map(|partition| &mut partition.sources)
+    }
+
+    /// Bytes of records whose tickets have not ended.
+    pub fn undurable_bytes(&self) -> usize {
+        self.undurable_bytes
+    }
+
+    /// Tickets that have not ended.
+    pub fn tickets(&self) -> usize {
+        self.in_flight.len() + self.touched.len()
+    }
+
+    /// Streams bound.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Gives a publish to the streams at `slots`. A stale epoch at one of them refuses it whole.
+    pub fn store(
+        &mut self,
+        slots: &[u32],
+        publish: &Publish,
+        wall_ms: i64,
+        waiter: Option<Waiter>,
+    ) -> Stored {
+        let user = &publish.properties.user;
+        let source = Source::find(
+            user.iter()
+                .map(|(name, value)| (name.as_bytes(), value.as_bytes())),
+        );
+        let mut round = std::mem::take(&mut self.round);
+        round.clear();
+        round.extend(
+            slots
+                .iter()
+                .map(|slot| self.place(*slot, publish, source.as_ref())),
+        );
+        let mut stored = Stored {
+            outcome: Outcome::AlreadyStored,
+            records: 0,
+            tickets: 0,
+        };
+        if round.iter().any(|placed| placed.verdict == Verdict::Stale) {
+            stored.outcome = Outcome::StaleEpoch;
+        } else {
+            for placed in &round {
+                match placed.verdict {
+                    Verdict::New => {
+                        stored.outcome = Outcome::Accepted;
+                        stored.records += 1;
+                        stored.tickets += 1;
+                        self.append(*placed, publish, source.as_ref(), wall_ms, waiter);
+                    }
+                    _ => stored.tickets += self.wait(*placed, waiter),
+                }
+            }
+        }
+        self.round = round;
+        stored
+    }
+
+    fn place(&mut self, slot: u32, publish: &Publish, source: Option<&Source>) -> Placed {
+        let stream = &mut self.slots[slot as usize];
+        let partitions = stream.partitions.len() as u32;
+        let partition = if let Some(key) = stream.key.key(publish) {
+            partition_of(key.as_bytes(), partitions)
+        } else {
+            stream.turn = (stream.turn + 1) % partitions;
+            stream.turn
+        };
+        let sources = &stream.partitions[partition as usize].sources;
+        let verdict = source.map_or(Verdict::New, |source| sources.verdict(source));
+        Placed {
+            slot,
+            partition,
+            verdict,
+        }
+    }
+
+    fn append(
+        &mut self,
+        placed: Placed,
+        publish: &Publish,
+        source: Option<&Source>,
+        wall_ms: i64,
+        waiter: Option<Waiter>,
+    ) {
+        let stream = &mut self.slots[placed.slot as usize];
+        let partition = &mut stream.partitions[placed.partition as usize];
+        let ticket = partition.open.get_or_insert_with(|| {
+            self.touched.push((placed.slot, placed.partition));
+            self.next_ticket += 2;
+            Ticket {
+                number: self.next_ticket - 2,
+                stream: stream.id,
+                partition: placed.partition,
+                bytes: 0,
+                waiters: Vec::new(),
+                undos: Vec::new(),
+            }
+        });
+        let before = partition.builder.bytes();
+        partition.builder.push(
+            wall_ms,
+            stream.key.key(publish).map(str::as_bytes),
+            Some(publish.payload),
+            headers(publish),
+        );
+        let bytes = partition.builder.bytes() - before;
+        ticket.bytes += bytes;
+        self.undurable_bytes += bytes;
+        ticket.waiters.extend(waiter);
+        if let Some(source) = source {
+            ticket
+                .undos
+                .extend(partition.sources.note(source, ticket.number));
+        }
+        if partition.builder.bytes() >= BATCH_BYTES_MAX {
+            self.touched
+                .retain(|touched| *touched != (placed.slot, placed.partition));
+            self.finish(placed.slot, placed.partition);
+        }
+    }
+
+    /// Makes the waiter wait for all that is in flight to a partition; how many tickets it is.
+    fn wait(&mut self, placed: Placed, waiter: Option<Waiter>) -> u32 {
+        let Some(waiter) = waiter else { return 0 };
+        let stream = &mut self.slots[placed.slot as usize];
+        let partition = &mut stream.partitions[placed.partition as usize];
+        for ticket in &partition.in_flight {
+            let ticket = self.in_flight.get_mut(ticket);
+            ticket.expect("it is in flight").waiters.push(waiter);
+        }
+        if let Some(ticket) = &mut partition.open {
+            ticket.waiters.push(waiter);
+        }
+        partition.in_flight.len() as u32 + u32::from(partition.open.is_some())
+    }
+
+    fn finish(&mut self, slot: u32, partition: u32) {
+        let stream = &mut self.slots[slot as usize];
+        let Partition {
+            builder,
+            open,
+            in_flight,
+            ..
+        } = &mut stream.partitions[partition as usize];
+        let ticket = open.take().expect("a touched partition has a ticket");
+        self.finished.push(Append {
+            stream: stream.id,
+            partition,
+            batch: builder.finish(),
+            ticket: ticket.number,
+        });
+        in_flight.push_back(ticket.number);
+        self.in_flight.insert(ticket.number, ticket);
+    }
+
+    fn finish_all(&mut self) {
+        for (slot, partition) in std::mem::take(&mut self.touched) {
+            self.finish(slot, partition);
+        }
+    }
+
+    /// The appends that are due, in the order of their tickets within a partition.
+    pub fn collect(&mut self) -> Vec<Append> {
+        self.finish_all();
+        std::mem::take(&mut self.finished)
+    }
+
+    /// The append of `ticket` ended; who waits for it, or None where no such ticket is in flight.
+    pub fn durable(&mut self, ticket: u64, stored: bool) -> Option<Vec<Waiter>> {
+        let ticket = self.in_flight.remove(&ticket)?;
+        self.undurable_bytes -= ticket.bytes;
+        if let Some(slot) = self.by_id.get(&ticket.stream) {
+            let partitions = &mut self.slots[*slot as usize].partitions;
+            if let Some(partition) = partitions.get_mut(ticket.partition as usize) {
+                partition
+                    .in_flight
+                    .retain(|number| *number != ticket.number);
+                if !stored {
+                    let undos = ticket.undos.into_iter().rev();
+                    undos.for_each(|undo| partition.sources.take_back(undo));
+                }
+            }
+        }
+        Some(ticket.waiters)
+    }
+
+    /// Asserts what must always hold.
+    ///
+    /// # Panics
+    /// Where it does not.
+    pub fn validate(&self) {
+        let open = self.slots.iter().flat_map(|(_, stream)| {
+            let partitions = stream.partitions.iter();
+            partitions.filter_map(|partition| partition.open.as_ref())
+        });
+        let bytes: usize = open
+            .chain(self.in_flight.values())
+            .map(|ticket| ticket.bytes)
+            .sum();
+        assert_eq!(bytes, self.undurable_bytes);
+        assert!(
+            self.in_flight.keys().all(|ticket| ticket % 2 == 1),
+            "tickets are odd"
+        );
+    }
+}
+
+/// The headers of a publish's record: what MQTT says of it under names of ours, then the user
+/// properties under their own.
+fn headers<'p, 'a: 'p>(
+    publish: &'p Publish<'a>,
+) -> impl Iterator<Item = (&'p [u8], Option<&'p [u8]>)> {
+    let properties = &publish.properties;
+    let text = |value: Option<&'a str>| value.map(str::as_bytes);
+    let known = [
+        ("mqtt.topic", Some(publish.topic.as_bytes())),
+        ("mqtt.content-type", text(properties.content_type)),
+        ("mqtt.response-topic", text(properties.response_topic)),
+        ("mqtt.correlation-data", properties.correlation_data),
+    ];
+    let user = properties.user.iter();
+    known
+        .into_iter()
+        .filter(|(_, value)| value.is_some())
+        .map(|(name, value)| (name.as_bytes(), value))
+        .chain(user.map(|(name, value)| (name.as_bytes(), Some(value.as_bytes()))))
+}

@@ -1,0 +1,96 @@
+//! SUBSCRIBE and UNSUBSCRIBE (MQTT 5.0 3.8 to 3.11).
+
+use super::packets::Flow;
+use super::{Counter, Switchboard};
+use crate::mqtt::packet::{ListAck, Packet, QoS, Subscribe, SubscriptionRequest, Unsubscribe};
+use crate::mqtt::reason;
+use crate::session::Subscription;
+use crate::topic::{self, Filter};
+use crate::Now;
+
+/// Subscriptions of one session: more than a dashboard for a whole fleet needs, and about 10 MB.
+pub const SUBSCRIPTIONS_MAX: usize = 65_536;
+
+impl Switchboard {
+    pub(super) fn subscribe(&mut self, slot: u32, subscribe: &Subscribe<'_>, now: Now) -> Flow {
+        if subscribe.subscription_id.is_some() {
+            return self.refuse(slot, reason::SUBSCRIPTION_IDS_NOT_SUPPORTED, now);
+        }
+        let session = self.session_of(slot);
+        let filters = subscribe.filters.iter();
+        let reason_codes = filters
+            .map(|request| match self.subscribe_one(session, request) {
+                Ok(granted) => granted as u8,
+                Err(reason_code) => {
+                    self.counters.count(Counter::RefusedFilter);
+                    reason_code
+                }
+            })
+            .collect();
+        let ack = ListAck {
+            packet_id: subscribe.packet_id,
+            reason_codes,
+            ..ListAck::default()
+        };
+        self.answer(slot, &Packet::Suback(ack));
+        Flow::Next
+    }
+
+    fn subscribe_one(
+        &mut self,
+        session: u32,
+        request: &SubscriptionRequest<'_>,
+    ) -> Result<QoS, u8> {
+        let parsed = topic::Subscription::parse(request.filter);
+        let parsed = parsed.map_err(|_| reason::TOPIC_FILTER_INVALID)?;
+        if parsed.group.is_some() {
+            return Err(reason::SHARED_SUBSCRIPTIONS_NOT_SUPPORTED);
+        }
+        let subscriptions = &mut self.sessions[session as usize].subscriptions;
+        let is_new = !subscriptions.contains_key(request.filter);
+        if is_new && subscriptions.len() >= SUBSCRIPTIONS_MAX {
+            return Err(reason::QUOTA_EXCEEDED);
+        }
+        let subscription = Subscription {
+            qos: request.qos.min(QoS::AtLeastOnce),
+            no_local: request.no_local,
+        };
+        subscriptions.insert(request.filter.into(), subscription);
+        self.subscriptions
+            .insert(parsed.filter, session, subscription);
+        Ok(subscription.qos)
+    }
+
+    pub(super) fn unsubscribe(&mut self, slot: u32, unsubscribe: &Unsubscribe<'_>) {
+        let session = self.session_of(slot);
+        let filters = unsubscribe.filters.iter();
+        let reason_codes = filters
+            .map(|filter| self.unsubscribe_one(session, filter))
+            .collect();
+        let ack = ListAck {
+            packet_id: unsubscribe.packet_id,
+            reason_codes,
+            ..ListAck::default()
+        };
+        self.answer(slot, &Packet::Unsuback(ack));
+    }
+
+    fn unsubscribe_one(&mut self, session: u32, filter: &str) -> u8 {
+        if topic::Subscription::parse(filter).is_err() {
+            return reason::TOPIC_FILTER_INVALID;
+        }
+        let subscriptions = &mut self.sessions[session as usize].subscriptions;
+        if subscriptions.remove(filter).is_none() {
+            return reason::NO_SUBSCRIPTION_EXISTED;
+        }
+        let filter = Filter::parse(filter).expect("it was parsed when subscribed");
+        self.subscriptions.remove(filter, &session);
+        reason::SUCCESS
+    }
+
+    /// The session of an open connection.
+    pub(super) fn session_of(&self, slot: u32) -> u32 {
+        let session = self.connections[slot as usize].session;
+        session.expect("an open connection has a session")
+    }
+}
