@@ -1,6 +1,264 @@
-//! Placeholder.
-use pyo3::prelude::*;
+//! `Switchboard`, `Effects` and `ConnectRequest`: conversions alone.
 
-pub fn register(_module: &Bound<'_, PyModule>) -> PyResult<()> {
-    Ok(())
+use headrace_core::hash::Key;
+use headrace_core::mqtt::packet::QoS;
+use headrace_core::switchboard as core;
+use headrace_core::Now;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+
+/// A client asks to connect; its further input waits until `Switchboard.decided`.
+#[pyclass(frozen, get_all, module = "headrace._native")]
+struct ConnectRequest {
+    request: u64,
+    connection: u64,
+    client_id: String,
+    username: Option<String>,
+    password: Option<Py<PyBytes>>,
+    protocol_level: u8,
+}
+
+/// What the shell must do, in this order: appends, writes, reads, decisions, closes.
+#[pyclass(frozen, get_all, module = "headrace._native")]
+struct Effects {
+    appends: Py<PyList>,
+    writes: Py<PyList>,
+    reads: Py<PyList>,
+    decisions: Py<PyList>,
+    closes: Py<PyList>,
+    wake_at: Option<u64>,
+}
+
+/// The MQTT data plane of one event loop; not thread-safe by design.
+#[pyclass(module = "headrace._native")]
+struct Switchboard(core::Switchboard);
+
+#[pymethods]
+impl Switchboard {
+    #[new]
+    #[pyo3(signature = (
+        hash_key,
+        *,
+        packet_bytes_max = 1_114_112,
+        receive_max = 1024,
+        outbound_bytes_max = 16_777_216,
+        stall_ms_max = 100,
+        undurable_bytes_max = 67_108_864,
+        keep_alive_s_max = 65535,
+        connect_timeout_ms = 10000,
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "each is a setting of its own")]
+    fn new(
+        hash_key: (u64, u64),
+        packet_bytes_max: usize,
+        receive_max: u16,
+        outbound_bytes_max: usize,
+        stall_ms_max: u64,
+        undurable_bytes_max: usize,
+        keep_alive_s_max: u16,
+        connect_timeout_ms: u64,
+    ) -> Self {
+        let limits = core::Limits {
+            packet_bytes_max,
+            receive_max,
+            outbound_bytes_max,
+            stall_ms_max,
+            undurable_bytes_max,
+            keep_alive_s_max,
+            connect_timeout_ms,
+        };
+        Self(core::Switchboard::new(Key(hash_key.0, hash_key.1), limits))
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "PyO3 extracts owned lists")]
+    fn bind(
+        &mut self,
+        stream: u64,
+        partitions: u32,
+        filters: Vec<String>,
+        key: &str,
+    ) -> PyResult<()> {
+        let filters: Vec<&str> = filters.iter().map(String::as_str).collect();
+        self.0
+            .bind(stream, partitions, &filters, key)
+            .map_err(error)
+    }
+
+    fn unbind(&mut self, stream: u64) -> PyResult<()> {
+        self.0.unbind(stream).map_err(error)
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "PyO3 extracts owned lists")]
+    fn load_sources(
+        &mut self,
+        stream: u64,
+        partition: u32,
+        sources: Vec<(String, u64, u64)>,
+    ) -> PyResult<()> {
+        let sources = sources
+            .iter()
+            .map(|(name, epoch, sequence)| (name.as_str(), *epoch, *sequence));
+        self.0
+            .load_sources(stream, partition, sources)
+            .map_err(error)
+    }
+
+    fn sources(&mut self, stream: u64, partition: u32) -> PyResult<Vec<(String, u64, u64)>> {
+        self.0.sources(stream, partition).map_err(error)
+    }
+
+    fn opened(&mut self, connection: u64, mono_ms: u64, wall_ms: i64) -> PyResult<()> {
+        self.0
+            .opened(connection, now(mono_ms, wall_ms))
+            .map_err(error)
+    }
+
+    /// The socket is gone; a will is due unless DISCONNECT came first.
+    fn closed(&mut self, connection: u64, mono_ms: u64, wall_ms: i64) -> PyResult<()> {
+        self.0
+            .closed(connection, now(mono_ms, wall_ms))
+            .map_err(error)
+    }
+
+    fn receive(
+        &mut self,
+        connection: u64,
+        data: &[u8],
+        mono_ms: u64,
+        wall_ms: i64,
+    ) -> PyResult<()> {
+        let now = now(mono_ms, wall_ms);
+        self.0.receive(connection, data, now).map_err(error)
+    }
+
+    fn writable(&mut self, connection: u64, credit_bytes: usize) -> PyResult<()> {
+        self.0.writable(connection, credit_bytes).map_err(error)
+    }
+
+    fn decided(
+        &mut self,
+        request: u64,
+        reason_code: u8,
+        mono_ms: u64,
+        wall_ms: i64,
+    ) -> PyResult<()> {
+        let now = now(mono_ms, wall_ms);
+        self.0.decided(request, reason_code, now).map_err(error)
+    }
+
+    #[pyo3(signature = (ticket, error, mono_ms, wall_ms))]
+    fn durable(&mut self, ticket: u64, error: bool, mono_ms: u64, wall_ms: i64) -> PyResult<()> {
+        let now = now(mono_ms, wall_ms);
+        self.0.durable(ticket, !error, now).map_err(self::error)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the parts of a publish")]
+    #[expect(clippy::needless_pass_by_value, reason = "PyO3 extracts owned lists")]
+    fn publish(
+        &mut self,
+        topic: &str,
+        payload: &[u8],
+        qos: u8,
+        properties: Vec<(String, String)>,
+        request: u64,
+        mono_ms: u64,
+        wall_ms: i64,
+    ) -> PyResult<()> {
+        let qos = match qos {
+            0 => QoS::AtMostOnce,
+            1 => QoS::AtLeastOnce,
+            _ => return Err(PyValueError::new_err(format!("qos is 0 or 1, not {qos}"))),
+        };
+        let user: Vec<(&str, &str)> = properties
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect();
+        let now = now(mono_ms, wall_ms);
+        self.0
+            .publish(topic, payload, qos, &user, request, now)
+            .map_err(error)
+    }
+
+    fn published(&mut self) -> Vec<(u64, bool, u32)> {
+        self.0
+            .published()
+            .into_iter()
+            .map(|published| (published.request, published.durable, published.streams))
+            .collect()
+    }
+
+    fn disconnect_all(&mut self, reason_code: u8, mono_ms: u64, wall_ms: i64) {
+        self.0.disconnect_all(reason_code, now(mono_ms, wall_ms));
+    }
+
+    fn tick(&mut self, mono_ms: u64, wall_ms: i64) {
+        self.0.tick(now(mono_ms, wall_ms));
+    }
+
+    fn collect(&mut self, py: Python<'_>, mono_ms: u64, wall_ms: i64) -> PyResult<Option<Effects>> {
+        let effects = self.0.collect(now(mono_ms, wall_ms));
+        effects.map(|effects| convert(py, effects)).transpose()
+    }
+
+    fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let statistics = PyDict::new(py);
+        for (name, value) in self.0.statistics() {
+            statistics.set_item(name, value)?;
+        }
+        Ok(statistics)
+    }
+}
+
+fn convert(py: Python<'_>, effects: core::Effects) -> PyResult<Effects> {
+    let appends = effects.appends.into_iter().map(|append| {
+        let batch = PyBytes::new(py, &append.batch);
+        (append.stream, append.partition, batch, append.ticket).into_pyobject(py)
+    });
+    let writes = effects
+        .writes
+        .into_iter()
+        .map(|(connection, bytes)| (connection, PyBytes::new(py, &bytes)).into_pyobject(py));
+    let decisions = effects.decisions.into_iter().map(|asked| {
+        let password = asked.password;
+        ConnectRequest {
+            request: asked.request,
+            connection: asked.connection,
+            client_id: asked.client_id,
+            username: asked.username,
+            password: password.map(|password| PyBytes::new(py, &password).unbind()),
+            protocol_level: asked.protocol_level,
+        }
+    });
+    Ok(Effects {
+        appends: tuples(py, appends)?,
+        writes: tuples(py, writes)?,
+        reads: PyList::new(py, effects.reads)?.unbind(),
+        decisions: PyList::new(py, decisions.collect::<Vec<_>>())?.unbind(),
+        closes: PyList::new(py, effects.closes)?.unbind(),
+        wake_at: effects.wake_at,
+    })
+}
+
+fn tuples<'py>(
+    py: Python<'py>,
+    tuples: impl Iterator<Item = PyResult<Bound<'py, PyTuple>>>,
+) -> PyResult<Py<PyList>> {
+    let tuples = tuples.collect::<PyResult<Vec<_>>>()?;
+    Ok(PyList::new(py, tuples)?.unbind())
+}
+
+const fn now(mono_ms: u64, wall_ms: i64) -> Now {
+    Now { mono_ms, wall_ms }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it ends a map_err")]
+fn error(error: core::Error) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<ConnectRequest>()?;
+    module.add_class::<Effects>()?;
+    module.add_class::<Switchboard>()
 }
