@@ -559,11 +559,15 @@ class DeleteTopicsResponse:
 # --- what the internal stream of committed offsets holds -----------------------------------------
 
 
+OFFSET_KEY_VERSION = 1
+"""Tells keys of committed offsets (1) from those of groups' members (2)."""
+
+
 @message
 class OffsetKey:
-    """Key of a committed offset's record, in Kafka's own layout (version 1)."""
+    """Key of a committed offset's record, in Kafka's own layout."""
 
-    version: Int16 = 1
+    version: Int16 = OFFSET_KEY_VERSION
     group: String
     topic: String
     partition: Int32
