@@ -27,6 +27,7 @@ from headrace.kernel import access
 from headrace.kernel.budget import DescriptorBudget
 from headrace.kernel.catalog import Change
 from headrace.native import Store, Switchboard
+from headrace.node.kafka import KafkaDoor, KafkaSettings
 from headrace.node.lifetime import Node, Parts
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ def _parts(config: Config) -> Parts:
             raise_descriptor_limit(), config.limits.connections, config.limits.partitions
         ),
         doors=_doors(config),
+        extra={"kafka": lambda broker: KafkaDoor.open(broker, _kafka(config))},
         streams_max=config.limits.streams,
         packet_bytes_max=config.mqtt.packet_bytes,
         declared={
@@ -151,6 +153,12 @@ def _parts(config: Config) -> Parts:
             for name, stream in config.streams.items()
         },
         first=TELEMETRY_STREAM if config.node.default_stream else {},
+    )
+
+
+def _kafka(config: Config) -> KafkaSettings:
+    return KafkaSettings(
+        advertised=config.kafka.advertised, auto_create_streams=config.kafka.auto_create_streams
     )
 
 

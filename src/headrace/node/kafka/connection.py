@@ -1,0 +1,156 @@
+"""One Kafka connection: frames in, responses out in the order of their requests.
+
+Owns the order and the bounds of one connection; what a request does is the door's. Must not know
+any request but for one fact: produce requests may overlap, since an append takes its place in the
+log at once and only its durability is waited for. Any other request begins when all before it
+have ended. Invariants: at most `KAFKA_PIPELINE_MAX` requests are in work; a connection that reads
+its responses too slowly begins nothing new; closing it cancels what waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+from headrace import limits
+from headrace.errors import MalformedError
+from headrace.wire.kafka.apis import PRODUCE
+from headrace.wire.kafka.frames import LENGTH, Framer, Request, decode_request, encode_response
+
+if TYPE_CHECKING:
+    from headrace.model import Address
+    from headrace.node.kafka.door import KafkaDoor
+    from headrace.ports import Link
+
+log = logging.getLogger(__name__)
+
+
+class HangUp(Exception):  # noqa: N818 - an instruction, not an error
+    """A handler ends the connection; `reason` becomes a metric label."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class KafkaConnection:
+    """The receiver of one link.
+
+    Attributes:
+        local: the address that the client reached, which metadata names.
+    """
+
+    __slots__ = (
+        "_barrier", "_door", "_framer", "_held_bytes", "_last", "_link", "_open", "_room",
+        "_tasks", "local",
+    )  # fmt: skip
+
+    def __init__(self, door: KafkaDoor, link: Link) -> None:
+        self.local: Address = link.local
+        self._door = door
+        self._link = link
+        self._framer = Framer(limits.KAFKA_REQUEST_BYTES_MAX)
+        self._held_bytes = 0
+        self._open = True
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._last: asyncio.Task[None] | None = None
+        self._barrier: asyncio.Task[None] | None = None
+        self._room = asyncio.Event()
+        self._room.set()
+
+    def received(self, data: bytes) -> None:
+        """Bytes came in."""
+        self._framer.feed(data)
+        self._hold(len(data))
+        self._advance()
+
+    def writable(self, ready: bool) -> None:
+        """The transport is full, or has room again."""
+        if ready:
+            self._room.set()
+            self._advance()
+        else:
+            self._room.clear()
+
+    def closed(self) -> None:
+        """The link is gone: nobody waits for an answer any more."""
+        self._open = False
+        self._hold(-self._held_bytes)
+        for task in self._tasks:
+            task.cancel()
+
+    def _hold(self, held_bytes: int) -> None:
+        self._held_bytes += held_bytes
+        self._door.held_bytes += held_bytes
+
+    def _advance(self) -> None:
+        """Begins the requests that are whole, as far as the bounds allow."""
+        try:
+            while self._open and self._may_begin() and (frame := self._framer.take()) is not None:
+                self._begin(decode_request(frame), LENGTH.size + len(frame))
+        except MalformedError as error:
+            self._hang_up("malformed", f"malformed request: {error}")
+        if not self._open:
+            return
+        crowded = self._door.held_bytes > limits.KAFKA_BUFFERED_BYTES_MAX
+        if crowded and self._held_bytes and not self._tasks:
+            self._hang_up("memory", "unfinished requests of all connections exceed their bound")
+        elif crowded or not self._may_begin():
+            self._link.pause()
+        else:
+            self._link.resume()
+
+    def _may_begin(self) -> bool:
+        return len(self._tasks) < limits.KAFKA_PIPELINE_MAX and self._room.is_set()
+
+    def _begin(self, request: Request, held_bytes: int) -> None:
+        overlaps = request.api is PRODUCE
+        before = self._barrier if overlaps else self._last
+        task = asyncio.get_running_loop().create_task(self._serve(request, before, self._last))
+        task.add_done_callback(partial(self._ended, held_bytes))
+        self._tasks.add(task)
+        self._last = task
+        if not overlaps:
+            self._barrier = task
+
+    async def _serve(
+        self,
+        request: Request,
+        before: asyncio.Task[None] | None,
+        last: asyncio.Task[None] | None,
+    ) -> None:
+        """Answers `request` once `before` has ended; writes the response after that of `last`."""
+        try:
+            if before is not None:
+                await before
+            if request.api is not PRODUCE:
+                await self._room.wait()
+            body = await self._door.answer(self, request)
+            if last is not None:
+                await last
+            if body is not None:
+                self._link.write(encode_response(request, body))
+        except HangUp as order:
+            self._hang_up(order.reason, str(order))
+        except Exception:  # a bug must cost one connection, not the node
+            log.exception("%s failed", request.api.name, extra={"client": self._link.peer})
+            self._hang_up("bug", f"{request.api.name} failed")
+
+    def _ended(self, held_bytes: int, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if self._last is task:
+            self._last = None
+        if self._barrier is task:
+            self._barrier = None
+        if self._open:
+            self._hold(-held_bytes)
+            self._advance()
+
+    def _hang_up(self, reason: str, message: str) -> None:
+        if self._open:
+            self._open = False
+            self._door.hung_up[reason] += 1
+            log.info("connection closed: %s", message, extra={"client": self._link.peer})
+            self._link.close()

@@ -1,0 +1,126 @@
+"""What all Kafka connections share, and which module answers which request.
+
+Owns the table of requests, the counters, and the memory that unfinished requests hold. Must not
+know how anything is answered.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.node.kafka import fetch, groups, offsets, produce, producers, topics
+from headrace.node.kafka.connection import KafkaConnection
+from headrace.ports import Sample
+from headrace.wire.kafka import apis
+from headrace.wire.kafka.errors import ErrorCode
+from headrace.wire.kafka.messages import ApiVersionRange, ApiVersionsResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from headrace.model import Address
+    from headrace.node.broker import Broker
+    from headrace.ports import Link
+    from headrace.wire.kafka.frames import Request
+
+    Handler = Callable[["KafkaDoor", KafkaConnection, Request], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSettings:
+    """The table `[kafka]` of the configuration, as far as the door needs it.
+
+    Attributes:
+        advertised: the address that metadata names; None names the one that the client reached.
+        auto_create_streams: whether metadata requests may create a stream (of one partition).
+    """
+
+    advertised: Address | None = None
+    auto_create_streams: bool = True
+
+
+class KafkaDoor:
+    """Takes Kafka connections in (`ports.Door`).
+
+    Attributes:
+        broker: the node's streams.
+        settings: the node's settings.
+        offsets: what groups have committed.
+        producers: draws producer ids.
+        held_bytes: requests of all connections, unfinished or in work.
+        hung_up: connections that the door ended, by reason.
+        requests: answered or in work, by name.
+    """
+
+    def __init__(self, broker: Broker, settings: KafkaSettings) -> None:
+        self.broker = broker
+        self.settings = settings
+        self.offsets = groups.OffsetStore(broker)
+        self.producers = producers.ProducerIds(broker)
+        self.held_bytes = 0
+        self.hung_up: Counter[str] = Counter()
+        self.requests: Counter[str] = Counter()
+
+    @classmethod
+    async def open(cls, broker: Broker, settings: KafkaSettings) -> KafkaDoor:
+        """A door that knows what groups had committed before the node stopped."""
+        door = cls(broker, settings)
+        await door.offsets.replay()
+        return door
+
+    def __call__(self, link: Link) -> KafkaConnection:
+        """Takes a new connection in."""
+        return KafkaConnection(self, link)
+
+    def address(self, connection: KafkaConnection) -> Address:
+        """Where the client of `connection` is told to find this node."""
+        return self.settings.advertised or connection.local
+
+    async def answer(self, connection: KafkaConnection, request: Request) -> object:
+        """The body of the response; None where the client expects none.
+
+        Raises:
+            HangUp: the connection must end.
+        """
+        self.requests[request.api.name] += 1
+        return await HANDLERS[request.api.key](self, connection, request)
+
+    def samples(self) -> Iterator[Sample]:
+        """Counters and gauges of the door."""
+        for name, count in self.requests.items():
+            yield Sample("kafka_requests_total", count, "Kafka requests.", (("request", name),))
+        for reason, count in self.hung_up.items():
+            label = (("reason", reason),)
+            yield Sample("kafka_closed_total", count, "Connections ended by the node.", label)
+        yield Sample("kafka_held_bytes", self.held_bytes, "Requests unfinished or in work.")
+        yield Sample("kafka_committed_offsets", self.offsets.count, "Offsets of all groups.")
+
+
+async def _api_versions(_: KafkaDoor, __: KafkaConnection, request: Request) -> ApiVersionsResponse:
+    known = request.body is not None
+    return ApiVersionsResponse(
+        error_code=ErrorCode.NONE if known else ErrorCode.UNSUPPORTED_VERSION,
+        api_keys=[
+            ApiVersionRange(api_key=api.key, min_version=api.first, max_version=api.last)
+            for api in apis.APIS.values()
+        ],
+    )
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    apis.PRODUCE.key: produce.produce,
+    apis.FETCH.key: fetch.fetch,
+    apis.LIST_OFFSETS.key: offsets.list_offsets,
+    apis.METADATA.key: topics.metadata,
+    apis.OFFSET_COMMIT.key: groups.commit,
+    apis.OFFSET_FETCH.key: groups.fetch,
+    apis.FIND_COORDINATOR.key: groups.find_coordinator,
+    apis.API_VERSIONS.key: _api_versions,
+    apis.CREATE_TOPICS.key: topics.create,
+    apis.DELETE_TOPICS.key: topics.delete,
+    apis.INIT_PRODUCER_ID.key: producers.init_producer_id,
+}
+
+assert HANDLERS.keys() == apis.APIS.keys(), "every request that is advertised is answered"

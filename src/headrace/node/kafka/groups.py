@@ -1,0 +1,259 @@
+"""FindCoordinator, OffsetCommit, OffsetFetch: what groups have read, kept in `__offsets`.
+
+`OffsetStore` performs what the machine `kernel.groups` says: it appends records to the group's
+partition of the internal stream, hands their outcome back, and replays them when a node starts.
+The partition follows from the group's name, so the order of its commits is the order of the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from headrace import limits, native
+from headrace.errors import HeadraceError, UnknownStreamError
+from headrace.kernel.groups import (
+    Answer,
+    Append,
+    Commit,
+    Committed,
+    Groups,
+    Place,
+    Record,
+    Refused,
+    Replayed,
+    Stored,
+    StreamDeleted,
+)
+from headrace.node.kafka.topics import NODE_ID
+from headrace.wire.kafka.errors import ErrorCode
+from headrace.wire.kafka.messages import (
+    FindCoordinatorResponse,
+    OffsetCommitPartitionResponse,
+    OffsetCommitResponse,
+    OffsetCommitTopicResponse,
+    OffsetFetchPartitionResponse,
+    OffsetFetchResponse,
+    OffsetFetchTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from headrace.kernel.groups import Effect, Event
+    from headrace.node.broker import Broker
+    from headrace.node.kafka.connection import KafkaConnection
+    from headrace.node.kafka.door import KafkaDoor
+    from headrace.node.partition import Partition
+    from headrace.wire.kafka.frames import Request
+    from headrace.wire.kafka.messages import OffsetCommitRequest, OffsetFetchRequest
+
+STREAM: Final = "__offsets"
+
+GROUP: Final = 0
+"""FindCoordinator: the key is a group, not a transactional id."""
+
+REPLAY_BYTES: Final = 1 << 20
+"""Read at a time while a node starts."""
+
+
+class OffsetStore:
+    """The machine of committed offsets, and the internal stream that makes it last."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._groups = Groups()
+        self._ticket = 0
+        self._answers: dict[int, asyncio.Future[Mapping[Place, ErrorCode]]] = {}
+        broker.deleted.append(self._stream_deleted)
+
+    @property
+    def count(self) -> int:
+        """Committed offsets of all groups together."""
+        return self._groups.count
+
+    def offsets(self, group: str) -> Mapping[Place, Committed]:
+        """What a group has committed."""
+        return self._groups.offsets(group)
+
+    async def replay(self) -> None:
+        """Reads the internal stream back, and forgets what streams that are gone have left.
+
+        Raises:
+            HeadraceError: it cannot be read.
+        """
+        if STREAM not in self._broker.catalog:
+            return
+        for partition in self._broker.partitions(STREAM):
+            for record in _records(partition):
+                self._groups.handle(Replayed(record))
+            await asyncio.sleep(0)  # the HTTP door is open already, and answers meanwhile
+        for stream in self._groups.streams:
+            if stream not in self._broker.catalog:
+                self._stream_deleted(stream)
+
+    async def commit(
+        self, group: str, generation: int, offsets: Mapping[Place, Committed]
+    ) -> Mapping[Place, ErrorCode]:
+        """Keeps offsets; the codes come once what is accepted is durable.
+
+        Raises:
+            HeadraceError: the internal stream cannot be created.
+        """
+        await self._broker.ensure_internal(STREAM, limits.OFFSETS_PARTITIONS)
+        self._ticket += 1
+        answer: asyncio.Future[Mapping[Place, ErrorCode]] = (
+            asyncio.get_running_loop().create_future()
+        )
+        self._answers[self._ticket] = answer
+        self._handle(Commit(self._ticket, group, generation, offsets))
+        return await answer
+
+    def _stream_deleted(self, stream: str) -> None:
+        self._handle(StreamDeleted(stream))
+
+    def _handle(self, event: Event) -> None:
+        for effect in self._groups.handle(event):
+            self._perform(effect)
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Append(ticket, group, records):
+                self._append(ticket, group, records)
+            case Answer(ticket, codes):
+                answer = self._answers.pop(ticket)
+                if not answer.done():  # its client went away
+                    answer.set_result(codes)
+
+    def _append(self, ticket: int | None, group: str, records: list[Record]) -> None:
+        wall_ms = self._broker.clock.wall_ms()
+        batch = native.build_batch([(key, value, [], wall_ms) for key, value in records])
+        index = native.murmur2(group.encode()) % limits.OFFSETS_PARTITIONS
+        try:
+            future = self._broker.partition(STREAM, index).append(batch, wall_ms)
+        except HeadraceError as error:
+            if ticket is not None:
+                self._handle(Refused(ticket, ErrorCode.of(error.kafka_code)))
+        else:
+            future.add_done_callback(partial(self._appended, ticket))
+
+    def _appended(self, ticket: int | None, future: asyncio.Future[int]) -> None:
+        error = future.exception()
+        if ticket is None:
+            return
+        if error is None:
+            self._handle(Stored(ticket))
+        else:
+            assert isinstance(error, HeadraceError)
+            self._handle(Refused(ticket, ErrorCode.of(error.kafka_code)))
+
+
+def _records(partition: Partition) -> Iterator[Record]:
+    """Every record of a partition, oldest first.
+
+    Raises:
+        HeadraceError: it cannot be read.
+    """
+    offset, end = partition.start_offset, partition.high_watermark
+    while offset < end:
+        batches = partition.read(offset, REPLAY_BYTES)
+        columns = native.decode_records(batches, offset, end, len(batches))
+        keys, values = _binary(columns.keys), _binary(columns.values)
+        for key, value in zip(keys, values, strict=True):
+            if key is not None:
+                yield Record(key, value)
+        offset = columns.next_offset
+
+
+def _binary(column: tuple[bytes | None, bytes, bytes]) -> Iterator[bytes | None]:
+    """The values of an Arrow binary column."""
+    validity, offsets, data = column
+    bounds = memoryview(offsets).cast("i")
+    for index in range(len(bounds) - 1):
+        if validity is not None and not validity[index // 8] >> index % 8 & 1:
+            yield None
+        else:
+            yield data[bounds[index] : bounds[index + 1]]
+
+
+async def find_coordinator(
+    door: KafkaDoor, connection: KafkaConnection, request: Request
+) -> FindCoordinatorResponse:
+    """This node keeps every group; transactional ids are not served."""
+    if request.body.key_type != GROUP:
+        return FindCoordinatorResponse(
+            error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            error_message="transactions are not served",
+        )
+    host, port = door.address(connection)
+    return FindCoordinatorResponse(node_id=NODE_ID, host=host, port=port)
+
+
+async def commit(door: KafkaDoor, _: KafkaConnection, request: Request) -> OffsetCommitResponse:
+    """Answers once the offsets are durable."""
+    body: OffsetCommitRequest = request.body
+    wall_ms = door.broker.clock.wall_ms()
+    codes: dict[Place, ErrorCode] = {}
+    offsets: dict[Place, Committed] = {}
+    for topic in body.topics:
+        for each in topic.partitions:
+            place = Place(topic.name, each.partition_index)
+            if _exists(door.broker, place):
+                offsets[place] = Committed(
+                    each.committed_offset,
+                    each.committed_leader_epoch,
+                    each.committed_metadata or "",
+                    wall_ms,
+                )
+            else:
+                codes[place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    try:
+        codes |= await door.offsets.commit(body.group_id, body.generation_id, offsets)
+    except HeadraceError as error:
+        codes |= dict.fromkeys(offsets, ErrorCode.of(error.kafka_code))
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitTopicResponse(
+                name=topic.name,
+                partitions=[
+                    OffsetCommitPartitionResponse(
+                        partition_index=each.partition_index,
+                        error_code=codes[Place(topic.name, each.partition_index)],
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in body.topics
+        ]
+    )
+
+
+async def fetch(door: KafkaDoor, _: KafkaConnection, request: Request) -> OffsetFetchResponse:
+    """What a group has committed, for the partitions named or for all."""
+    body: OffsetFetchRequest = request.body
+    known = door.offsets.offsets(body.group_id)
+    if body.topics is None:
+        wanted = sorted(known)
+    else:
+        wanted = [Place(topic.name, i) for topic in body.topics for i in topic.partition_indexes]
+    topics: dict[str, list[OffsetFetchPartitionResponse]] = {}
+    for place in wanted:
+        answer = OffsetFetchPartitionResponse(partition_index=place.partition)
+        committed = known.get(place)
+        if committed is not None:
+            answer.committed_offset = committed.offset
+            answer.committed_leader_epoch = committed.leader_epoch
+            answer.metadata = committed.metadata
+        topics.setdefault(place.stream, []).append(answer)
+    return OffsetFetchResponse(
+        topics=[OffsetFetchTopicResponse(name=name, partitions=p) for name, p in topics.items()]
+    )
+
+
+def _exists(broker: Broker, place: Place) -> bool:
+    try:
+        broker.partition(*place)
+    except UnknownStreamError:
+        return False
+    return True

@@ -1,0 +1,135 @@
+"""Produce: batches are checked, appended as they came, and answered once they are durable.
+
+`acks` 1 and all mean the same on one node: on disk. With `acks` 0 nothing is answered, and an
+error ends the connection, which is the only way in which such a client can hear of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from headrace import native
+from headrace.errors import HeadraceError
+from headrace.node.kafka.connection import HangUp
+from headrace.node.kafka.topics import is_internal
+from headrace.wire.kafka.errors import ErrorCode
+from headrace.wire.kafka.messages import (
+    ProducePartitionResponse,
+    ProduceResponse,
+    ProduceTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from headrace.node.kafka.connection import KafkaConnection
+    from headrace.node.kafka.door import KafkaDoor
+    from headrace.wire.kafka.frames import Request
+    from headrace.wire.kafka.messages import ProducePartition, ProduceRequest
+
+VERSION_MIN: Final = 3
+"""Batches of older requests have formats that are not stored (KIP-98 brought version 3)."""
+
+ACKS: Final = frozenset({-1, 0, 1})
+
+_MAGIC_AT: Final = 16
+"""Where a batch, and a message set of the formats before it, says its format."""
+
+_MAGIC: Final = 2
+
+
+async def produce(door: KafkaDoor, _: KafkaConnection, request: Request) -> ProduceResponse | None:
+    """Appends in the order of the request before it first waits."""
+    body: ProduceRequest = request.body
+    refusal = _refusal(request.version, body)
+    begun = [
+        (topic.name, each.index, refusal or _begin(door, topic.name, each))
+        for topic in body.topics
+        for each in topic.partitions
+    ]
+    waiting = [begin for _, _, begin in begun if isinstance(begin, asyncio.Future)]
+    if waiting:
+        await asyncio.wait(waiting, timeout=max(body.timeout_ms, 0) / 1000)
+    topics: dict[str, list[ProducePartitionResponse]] = {}
+    for name, index, begin in begun:
+        topics.setdefault(name, []).append(_answer(door, name, index, begin))
+    if body.acks == 0:
+        _hang_up_on_error(topics)
+        return None
+    return ProduceResponse(
+        topics=[ProduceTopicResponse(name=name, partitions=each) for name, each in topics.items()]
+    )
+
+
+def _refusal(version: int, body: ProduceRequest) -> ErrorCode:
+    """Why nothing of a request is appended."""
+    if version < VERSION_MIN:
+        return ErrorCode.UNSUPPORTED_VERSION
+    if body.acks not in ACKS:
+        return ErrorCode.INVALID_REQUIRED_ACKS
+    if body.transactional_id is not None:
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return ErrorCode.NONE
+
+
+def _begin(
+    door: KafkaDoor, stream: str, asked: ProducePartition
+) -> ErrorCode | asyncio.Future[int]:
+    """Queues the batch for one partition: its base offset once durable, or why not."""
+    try:
+        partition = door.broker.partition(stream, asked.index)
+        if is_internal(stream):
+            return ErrorCode.INVALID_TOPIC_EXCEPTION
+        code = _verdict(asked.records or b"")
+        if code is not ErrorCode.NONE:
+            return code
+        future = partition.append(asked.records or b"", door.broker.clock.wall_ms())
+    except HeadraceError as error:
+        return ErrorCode.of(error.kafka_code)
+    future.add_done_callback(_heard)
+    return future
+
+
+def _verdict(records: bytes) -> ErrorCode:
+    """Whether `records` are what a Produce request may hold: one batch of a plain producer.
+
+    Raises:
+        CorruptRecordError, UnsupportedRecordError, RecordsTooLargeError: they are damaged, or of
+            an unknown codec, or decompress to too much.
+    """
+    if len(records) > _MAGIC_AT and records[_MAGIC_AT] != _MAGIC:
+        return ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    summary = native.validate_batches(records)
+    if summary.batches != 1 or summary.records == 0 or summary.control or summary.transactional:
+        return ErrorCode.INVALID_RECORD
+    return ErrorCode.NONE
+
+
+def _heard(future: asyncio.Future[int]) -> None:
+    """Takes note of an outcome that nobody waits for any more: the connection may be gone."""
+    if not future.cancelled():
+        future.exception()
+
+
+def _answer(
+    door: KafkaDoor, stream: str, index: int, begin: ErrorCode | asyncio.Future[int]
+) -> ProducePartitionResponse:
+    response = ProducePartitionResponse(index=index)
+    if isinstance(begin, ErrorCode):
+        response.error_code = begin
+    elif not begin.done():
+        response.error_code = ErrorCode.REQUEST_TIMED_OUT
+    else:
+        try:
+            response.base_offset = begin.result()
+            response.log_start_offset = door.broker.partition(stream, index).start_offset
+        except HeadraceError as error:
+            response.error_code = ErrorCode.of(error.kafka_code)
+    return response
+
+
+def _hang_up_on_error(topics: dict[str, list[ProducePartitionResponse]]) -> None:
+    for name, partitions in topics.items():
+        for each in partitions:
+            if each.error_code != ErrorCode.NONE:
+                code = ErrorCode(each.error_code).name
+                raise HangUp("produce", f"produce to {name}/{each.index} without acks: {code}")

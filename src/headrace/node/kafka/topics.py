@@ -1,0 +1,155 @@
+"""Metadata, CreateTopics and DeleteTopics: streams as Kafka's clients see and manage them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from headrace.errors import HeadraceError, StreamExistsError
+from headrace.kernel.catalog import Change, check_name
+from headrace.node.kafka.fetch import LEADER_EPOCH
+from headrace.wire.kafka.errors import ErrorCode
+from headrace.wire.kafka.messages import (
+    CreateTopicResult,
+    CreateTopicsResponse,
+    DeleteTopicResult,
+    DeleteTopicsResponse,
+    MetadataBroker,
+    MetadataPartition,
+    MetadataResponse,
+    MetadataTopic,
+)
+
+if TYPE_CHECKING:
+    from headrace.model import StreamDefinition
+    from headrace.node.kafka.connection import KafkaConnection
+    from headrace.node.kafka.door import KafkaDoor
+    from headrace.wire.kafka.frames import Request
+    from headrace.wire.kafka.messages import CreateTopic, CreateTopicsRequest, MetadataRequest
+
+NODE_ID: Final = 1
+"""The broker id of a node that stands alone."""
+
+DEFAULT: Final = -1
+"""CreateTopics: the broker chooses."""
+
+
+def is_internal(stream: str) -> bool:
+    """Whether a stream is the node's own: clients may read it and see it, not write it."""
+    return stream.startswith("__")
+
+
+async def metadata(
+    door: KafkaDoor, connection: KafkaConnection, request: Request
+) -> MetadataResponse:
+    """This node, and the streams asked for; may create those that are missing."""
+    body: MetadataRequest = request.body
+    everything = body.topics is None or (request.version == 0 and not body.topics)
+    if everything:
+        topics = [_topic(definition) for definition in door.broker.catalog.streams()]
+    else:
+        create = body.allow_auto_topic_creation and door.settings.auto_create_streams
+        names = dict.fromkeys(topic.name for topic in body.topics or ())
+        topics = [await _named(door, name, create=create) for name in names]
+    host, port = door.address(connection)
+    return MetadataResponse(
+        brokers=[MetadataBroker(node_id=NODE_ID, host=host, port=port)],
+        controller_id=NODE_ID,
+        topics=topics,
+    )
+
+
+async def _named(door: KafkaDoor, name: str, *, create: bool) -> MetadataTopic:
+    catalog = door.broker.catalog
+    try:
+        if name not in catalog:
+            check_name(name)
+            if create:
+                with suppress(StreamExistsError):  # another connection asked for it, too
+                    await door.broker.create_stream(name)
+        return _topic(catalog.get(name))
+    except HeadraceError as error:
+        return MetadataTopic(error_code=ErrorCode.of(error.kafka_code), name=name, partitions=[])
+
+
+def _topic(definition: StreamDefinition) -> MetadataTopic:
+    return MetadataTopic(
+        name=definition.name,
+        is_internal=is_internal(definition.name),
+        partitions=[
+            MetadataPartition(
+                partition_index=index,
+                leader_id=NODE_ID,
+                leader_epoch=LEADER_EPOCH,
+                replica_nodes=[NODE_ID],
+                isr_nodes=[NODE_ID],
+            )
+            for index in range(definition.partitions)
+        ],
+    )
+
+
+async def create(door: KafkaDoor, _: KafkaConnection, request: Request) -> CreateTopicsResponse:
+    """Creates each topic on its own; one that fails does not hinder the others."""
+    body: CreateTopicsRequest = request.body
+    times = Counter(topic.name for topic in body.topics)
+    topics = []
+    for topic in body.topics:
+        result = CreateTopicResult(name=topic.name)
+        if times[topic.name] > 1:
+            result.error_code = ErrorCode.INVALID_REQUEST
+            result.error_message = "the request names this topic more than once"
+        else:
+            await _create(door, topic, result, validate_only=body.validate_only)
+        topics.append(result)
+    return CreateTopicsResponse(topics=topics)
+
+
+async def _create(
+    door: KafkaDoor, topic: CreateTopic, result: CreateTopicResult, *, validate_only: bool
+) -> None:
+    if topic.replication_factor not in {1, DEFAULT}:
+        result.error_code = ErrorCode.INVALID_REPLICATION_FACTOR
+        result.error_message = (
+            f"replication factor {topic.replication_factor} needs a cluster; one node keeps 1"
+        )
+        return
+    if topic.assignments and not _is_local(topic):
+        result.error_code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        result.error_message = f"every partition from 0 on must be assigned to [{NODE_ID}]"
+        return
+    partitions = len(topic.assignments) or topic.num_partitions
+    change = Change(
+        partitions=None if partitions == DEFAULT else partitions,
+        settings={config.name: config.value for config in topic.configs},
+    )
+    try:
+        if validate_only:
+            door.broker.catalog.create(topic.name, change, door.broker.clock.wall_ms())
+        else:
+            await door.broker.create_stream(topic.name, change)
+    except HeadraceError as error:
+        result.error_code, result.error_message = ErrorCode.of(error.kafka_code), str(error)
+
+
+def _is_local(topic: CreateTopic) -> bool:
+    """Whether partitions placed by hand are all here, and none is left out."""
+    placed = {each.partition_index: each.broker_ids for each in topic.assignments}
+    return placed == {index: [NODE_ID] for index in range(len(topic.assignments))}
+
+
+async def delete(door: KafkaDoor, _: KafkaConnection, request: Request) -> DeleteTopicsResponse:
+    """Deletes each topic on its own, with all that it holds."""
+    responses = []
+    for name in dict.fromkeys(request.body.topic_names):
+        result = DeleteTopicResult(name=name)
+        try:
+            if is_internal(name):
+                result.error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
+            else:
+                await door.broker.delete_stream(name)
+        except HeadraceError as error:
+            result.error_code = ErrorCode.of(error.kafka_code)
+        responses.append(result)
+    return DeleteTopicsResponse(responses=responses)
