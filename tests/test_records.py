@@ -56,7 +56,11 @@ def foreign_batch(module, codec, records):
 def foreign_records(module, batch):
     reader = module.DefaultRecordBatch(bytearray(batch))
     assert reader.validate_crc()
-    return [(r.offset, r.key, r.value, list(r.headers), r.timestamp) for r in reader]
+    return [(r.offset, r.timestamp, r.key, r.value, list(r.headers)) for r in reader]
+
+
+def rows(records):
+    return [(n, t, k, v, h) for n, (k, v, h, t) in enumerate(records)]
 
 
 def arrow_table(columns):
@@ -131,8 +135,7 @@ class TestForeign:
 
     def test_our_batches_decode_there(self, module, codec):
         batch = native.build_batch(EVERY_KIND, codec)
-        expected = [(n, k, v, h, t) for n, (k, v, h, t) in enumerate(EVERY_KIND)]
-        assert foreign_records(module, batch) == expected
+        assert foreign_records(module, batch) == rows(EVERY_KIND)
 
     @settings(max_examples=50, deadline=None)
     @given(records=records_lists)
@@ -140,7 +143,8 @@ class TestForeign:
         theirs = foreign_batch(module, codec, records)
         ours = native.build_batch(records, codec)
         assert decode(theirs) == decode(ours) == expected_table(records)
-        assert foreign_records(module, ours) == foreign_records(module, theirs)
+        assert foreign_records(module, ours) == foreign_records(module, theirs) == rows(records)
+        assert native.decode_records(ours, 0, 100, 100).rows() == rows(records)
 
 
 @pytest.mark.parametrize("module", [aiokafka_records, kafka_records])
@@ -170,23 +174,35 @@ def test_reading_on_from_next_offset_meets_each_record_once(
 ):
     log, records = [], []
     for batch, codec in batches:
-        log.append(at_offset(native.build_batch(batch, codec), len(records)))
+        data = at_offset(native.build_batch(batch, codec), len(records))
         records += batch
+        log.append((len(records), data))
+
+    def fetch(position):
+        """From the batch that holds the offset, into the middle of a later one."""
+        rest = [data for batch_end, data in log if batch_end > position]
+        return b"".join(rest)[: len(rest[0]) + cut]
+
     end = min(start + length, len(records))
-    data = b"".join(log)
     read, position = [], start
     while position < end:
-        columns = native.decode_records(data, position, end, max_records)
+        columns = native.decode_records(fetch(position), position, end, max_records)
         assert position < columns.next_offset
         read.append(arrow_table(columns))
         position = columns.next_offset
-        # A fetch answer begins with the batch that holds the offset and may end within one.
-        while log and struct.unpack_from(">q", data)[0] + len(batches[-len(log)][0]) <= position:
-            data = data[len(log.pop(0)) :]
-        if data:
-            data = b"".join(log)[: len(log[0]) + cut]
     expected = expected_table(records[start:end], start)
     assert pa.concat_tables([expected[:0], *read]) == expected
+
+
+def test_columns_are_read_in_place_and_outlive_their_owner():
+    columns = native.decode_records(native.build_batch(EVERY_KIND), 0, 9, 9)
+    _, bounds, data = columns.values
+    view = memoryview(data)
+    assert view.readonly
+    assert pa.py_buffer(data).address == pa.py_buffer(columns.values[2]).address
+    assert len(bounds) == 4 * (len(EVERY_KIND) + 1)
+    del columns, data
+    assert bytes(view) == b"value" + b"v" * 9_000
 
 
 def test_no_data_holds_no_record():

@@ -6,9 +6,12 @@ Times are `mono_ms` (milliseconds on a monotonic clock) and `wall_ms` (milliseco
 
 from typing import ClassVar, Final, final
 
+import typing_extensions
+
 __all__ = [
     "Appended",
     "BatchSummary",
+    "Buffer",
     "Completion",
     "ConnectRequest",
     "CorruptRecordError",
@@ -118,12 +121,18 @@ def build_batch(
     """
 
 @final
+class Buffer(typing_extensions.Buffer):
+    """Bytes that the compiled module owns; `memoryview` and `pyarrow.py_buffer` read in place."""
+
+    def __len__(self) -> int: ...
+
+@final
 class RecordColumns:
     """Decoded records as Arrow buffers, ready for `pyarrow.Array.from_buffers`.
 
     Binary columns are `(validity bitmap | None, int32 offsets, data)`; a null value has a clear
     bit. `headers` is a list column: `header_lists` are its int32 offsets into the flattened
-    `header_keys` (utf8) and `header_values` (binary).
+    `header_keys` (utf8) and `header_values` (binary). Nothing is copied on the way to Arrow.
     """
 
     @property
@@ -133,21 +142,25 @@ class RecordColumns:
         """Where to read on: after the last whole batch read, control and filtered records
         included; `end` where a batch beyond it was seen; `start` where no whole batch was."""
     @property
-    def offsets(self) -> bytes:
+    def offsets(self) -> Buffer:
         """int64 little-endian, one per record."""
     @property
-    def timestamps_us(self) -> bytes:
+    def timestamps_us(self) -> Buffer:
         """int64 little-endian microseconds since the epoch, one per record."""
     @property
-    def keys(self) -> tuple[bytes | None, bytes, bytes]: ...
+    def keys(self) -> tuple[Buffer | None, Buffer, Buffer]: ...
     @property
-    def values(self) -> tuple[bytes | None, bytes, bytes]: ...
+    def values(self) -> tuple[Buffer | None, Buffer, Buffer]: ...
     @property
-    def header_lists(self) -> bytes: ...
+    def header_lists(self) -> Buffer: ...
     @property
-    def header_keys(self) -> tuple[bytes | None, bytes, bytes]: ...
+    def header_keys(self) -> tuple[Buffer | None, Buffer, Buffer]: ...
     @property
-    def header_values(self) -> tuple[bytes | None, bytes, bytes]: ...
+    def header_values(self) -> tuple[Buffer | None, Buffer, Buffer]: ...
+    def rows(
+        self,
+    ) -> list[tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]]:
+        """`(offset, timestamp ms, key, value, headers)` of each record, as Python objects."""
 
 def decode_records(data: bytes, start: int, end: int, max_records: int) -> RecordColumns:
     """Decodes whole batches of `data`; keeps offsets in `[start, end)`. Stops before the batch

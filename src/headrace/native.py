@@ -10,6 +10,7 @@ from headrace._native import __version__
 __all__ = [  # noqa: F405
     "Appended",
     "BatchSummary",
+    "Buffer",
     "Completion",
     "ConnectRequest",
     "CorruptRecordError",

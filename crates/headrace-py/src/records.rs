@@ -1,9 +1,13 @@
 //! Record batches for Python: validation, building, decoding to Arrow buffers.
 
+use std::ffi::c_int;
+use std::ops::Range;
+
 use headrace_core::record::{
     self, BatchBuilder, BinaryColumn, Codec, Columns, Compressed, Summary, DECOMPRESSED_BYTES_MAX,
 };
 use pyo3::exceptions::PyValueError;
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::PyBytes;
@@ -89,70 +93,124 @@ fn build_batch<'py>(
     Ok(PyBytes::new(py, &builder.finish_with(codec)))
 }
 
-/// Decoded records as Arrow buffers, ready for `pyarrow.Array.from_buffers`.
+/// Bytes that Python reads in place, through the buffer protocol.
 #[pyclass(frozen, module = "headrace._native")]
-struct RecordColumns(Columns);
+struct Buffer(Vec<u8>);
 
-type PyColumn<'py> = (
-    Option<Bound<'py, PyBytes>>,
-    Bound<'py, PyBytes>,
-    Bound<'py, PyBytes>,
-);
+#[pymethods]
+impl Buffer {
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
 
-fn column<'py>(py: Python<'py>, column: &BinaryColumn) -> PyColumn<'py> {
-    (
-        column.validity.as_ref().map(|bits| PyBytes::new(py, bits)),
-        PyBytes::new(py, &column.offsets),
-        PyBytes::new(py, &column.data),
-    )
+    /// # Safety
+    /// Python calls this with a view to fill.
+    unsafe fn __getbuffer__(
+        slf: &Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let bytes = &slf.get().0;
+        let start = bytes.as_ptr().cast_mut().cast();
+        // SAFETY: the view is read-only and keeps this object, whose bytes never move or change.
+        let filled = unsafe {
+            ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, bytes.len() as isize, 1, flags)
+        };
+        if filled == 0 {
+            Ok(())
+        } else {
+            Err(PyErr::fetch(slf.py()))
+        }
+    }
 }
+
+/// Validity bitmap, offsets, data.
+type Column = (Option<Py<Buffer>>, Py<Buffer>, Py<Buffer>);
+
+/// Decoded records as Arrow buffers, ready for `pyarrow.Array.from_buffers`.
+#[pyclass(frozen, get_all, module = "headrace._native")]
+struct RecordColumns {
+    records: usize,
+    next_offset: i64,
+    offsets: Py<Buffer>,
+    timestamps_us: Py<Buffer>,
+    keys: Column,
+    values: Column,
+    header_lists: Py<Buffer>,
+    header_keys: Column,
+    header_values: Column,
+}
+
+impl RecordColumns {
+    fn new(py: Python<'_>, columns: Columns) -> PyResult<Self> {
+        let buffer = |bytes| Py::new(py, Buffer(bytes));
+        let column = |column: BinaryColumn| -> PyResult<Column> {
+            let validity = column.validity.map(buffer).transpose()?;
+            Ok((validity, buffer(column.offsets)?, buffer(column.data)?))
+        };
+        Ok(Self {
+            records: columns.records,
+            next_offset: columns.next_offset,
+            offsets: buffer(columns.offsets)?,
+            timestamps_us: buffer(columns.timestamps_us)?,
+            keys: column(columns.keys)?,
+            values: column(columns.values)?,
+            header_lists: buffer(columns.header_lists)?,
+            header_keys: column(columns.header_keys)?,
+            header_values: column(columns.header_values)?,
+        })
+    }
+}
+
+/// Offset, timestamp in milliseconds, key, value, headers.
+type Row<'a, 'py> = (i64, i64, Field<'py>, Field<'py>, Vec<(&'a str, Field<'py>)>);
+type Field<'py> = Option<Bound<'py, PyBytes>>;
 
 #[pymethods]
 impl RecordColumns {
-    #[getter]
-    fn records(&self) -> usize {
-        self.0.records
+    fn rows<'a, 'py>(&'a self, py: Python<'py>) -> Vec<Row<'a, 'py>> {
+        let field = |column, row| cell(column, row).map(|bytes| PyBytes::new(py, bytes));
+        let header = |index| {
+            let name = cell(&self.header_keys, index).expect("a header has a name");
+            let name = std::str::from_utf8(name).expect("the decoder made it UTF-8");
+            (name, field(&self.header_values, index))
+        };
+        let (offsets, times) = (&self.offsets.get().0, &self.timestamps_us.get().0);
+        let lists = &self.header_lists.get().0;
+        (0..self.records)
+            .map(|row| {
+                (
+                    i64::from_le_bytes(element(offsets, row)),
+                    i64::from_le_bytes(element(times, row)) / 1000,
+                    field(&self.keys, row),
+                    field(&self.values, row),
+                    bounds(lists, row).map(header).collect(),
+                )
+            })
+            .collect()
     }
+}
 
-    #[getter]
-    fn next_offset(&self) -> i64 {
-        self.0.next_offset
+/// The bytes of one row of a binary column, or null.
+fn cell((validity, offsets, data): &Column, row: usize) -> Option<&[u8]> {
+    let is_null = |bits: &Py<Buffer>| bits.get().0[row / 8] >> (row % 8) & 1 == 0;
+    if validity.as_ref().is_some_and(is_null) {
+        return None;
     }
+    Some(&data.get().0[bounds(&offsets.get().0, row)])
+}
 
-    #[getter]
-    fn offsets<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.0.offsets)
-    }
+/// Where `row` begins and ends, by a buffer of int32 offsets.
+fn bounds(offsets: &[u8], row: usize) -> Range<usize> {
+    let at = |index| i32::from_le_bytes(element(offsets, index)) as usize;
+    at(row)..at(row + 1)
+}
 
-    #[getter]
-    fn timestamps_us<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.0.timestamps_us)
-    }
-
-    #[getter]
-    fn keys<'py>(&self, py: Python<'py>) -> PyColumn<'py> {
-        column(py, &self.0.keys)
-    }
-
-    #[getter]
-    fn values<'py>(&self, py: Python<'py>) -> PyColumn<'py> {
-        column(py, &self.0.values)
-    }
-
-    #[getter]
-    fn header_lists<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.0.header_lists)
-    }
-
-    #[getter]
-    fn header_keys<'py>(&self, py: Python<'py>) -> PyColumn<'py> {
-        column(py, &self.0.header_keys)
-    }
-
-    #[getter]
-    fn header_values<'py>(&self, py: Python<'py>) -> PyColumn<'py> {
-        column(py, &self.0.header_values)
-    }
+/// The element `index` of a buffer of `N`-byte elements.
+fn element<const N: usize>(buffer: &[u8], index: usize) -> [u8; N] {
+    *buffer[N * index..]
+        .first_chunk()
+        .expect("an Arrow buffer is whole")
 }
 
 #[pyfunction]
@@ -164,8 +222,8 @@ fn decode_records(
     max_records: usize,
 ) -> PyResult<RecordColumns> {
     py.detach(|| record::decode_columns(data, start, end, max_records))
-        .map(RecordColumns)
         .map_err(|error| record_error(py, &error))
+        .and_then(|columns| RecordColumns::new(py, columns))
 }
 
 #[pyfunction]
@@ -175,6 +233,7 @@ fn murmur2(key: &[u8]) -> u32 {
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<BatchSummary>()?;
+    module.add_class::<Buffer>()?;
     module.add_class::<RecordColumns>()?;
     module.add_function(wrap_pyfunction!(validate_batches, module)?)?;
     module.add_function(wrap_pyfunction!(build_batch, module)?)?;
