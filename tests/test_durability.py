@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import environment
 from headrace.client import FetchClient
 from headrace.native import decode_records
 from rawclient import RawMqtt, RawProducer
@@ -54,11 +55,11 @@ def run(tmp_path_factory) -> Run:
     command = [sys.executable, "-m", "headrace", "serve", "--json", "--data", str(data)]
     command += ["--mqtt", "127.0.0.1:0", "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0"]
     # Small, so that the trace is: a preallocated journal is written in full when it is made.
-    environment = os.environ | {"HEADRACE_LOG__JOURNAL_BYTES": "4MiB"}
+    small = environment(HEADRACE_LOG__JOURNAL_BYTES="4MiB")
     with (
         (folder / "stderr").open("wb") as stderr,
         subprocess.Popen(
-            strace_command(trace, command), stdout=subprocess.PIPE, stderr=stderr, env=environment
+            strace_command(trace, command), stdout=subprocess.PIPE, stderr=stderr, env=small
         ) as process,
     ):
         assert process.stdout is not None
@@ -144,7 +145,7 @@ def test_one_fdatasync_covers_many_pipelined_messages(run: Run) -> None:
 
 @pytest.mark.parametrize("unsynced", ["lost", "lost, kept or torn"])
 def test_a_power_cut_at_any_moment_leaves_every_acknowledged_message(
-    run: Run, unsynced: str, tmp_path: Path, start_broker
+    run: Run, unsynced: str, tmp_path: Path, start_node
 ) -> None:
     rng = random.Random(SEED)
     cuts = sorted({0, len(run.acknowledged) - 1, *rng.sample(range(len(run.acknowledged)), CUTS)})
@@ -157,8 +158,9 @@ def test_a_power_cut_at_any_moment_leaves_every_acknowledged_message(
             position += 1
         image = tmp_path / f"cut-{cut}"
         disk.power_cut(image, None if unsynced == "lost" else rng)
-        with start_broker(image) as broker:
-            found = _stored_tokens(broker.kafka)
+        node = start_node(data=image)
+        found = _stored_tokens(node.servers)
+        node.kill()
         assert len(found) == len(set(found)), f"cut {cut} (seed {SEED}): a message twice"
         missing = {each.token for each in in_order[: cut + 1]} - set(found)
         assert not missing, f"cut {cut} (seed {SEED}): acknowledged and lost: {sorted(missing)}"
