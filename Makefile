@@ -30,7 +30,7 @@ docs: setup-test ## Generated references in docs/; `make test` fails where they 
 	@$(ENV) python -m headrace.pipeline.schemas docs/tables.md
 
 clean: ## Everything that make made, .venv included
-	rm -rf .venv target dist src/headrace/_native*.so
+	rm -rf .venv target dist tests/clients/node_modules src/headrace/_native*.so
 
 setup-run:
 	@tools/setup run
