@@ -6,7 +6,6 @@ message? And would every acknowledged message be there had the power gone at tha
 every byte that was not synced is lost, kept or torn?
 """
 
-import itertools
 import json
 import os
 import random
@@ -174,9 +173,7 @@ def _stored_tokens(servers: str) -> list[bytes]:
             while offset < end:
                 data = client.fetch(STREAM, partition, offset, 1 << 20, 0)
                 columns = decode_records(data, offset, end, 1 << 20)
-                _, offsets, values = columns.values
-                bounds = struct.unpack(f"<{columns.records + 1}i", offsets)
-                rows = (values[a:b] for a, b in itertools.pairwise(bounds))
-                found += [row.partition(b".")[0] + b"." for row in rows]
+                values = [value or b"" for _, _, _, value, _ in columns.rows()]
+                found += [value.partition(b".")[0] + b"." for value in values]
                 offset = columns.next_offset
     return found

@@ -159,22 +159,10 @@ def _records(partition: Partition) -> Iterator[Record]:
     while offset < end:
         batches = partition.read(offset, REPLAY_BYTES)
         columns = native.decode_records(batches, offset, end, len(batches))
-        keys, values = _binary(columns.keys), _binary(columns.values)
-        for key, value in zip(keys, values, strict=True):
+        for _, _, key, value, _ in columns.rows():
             if key is not None:
                 yield Record(key, value)
         offset = columns.next_offset
-
-
-def _binary(column: tuple[bytes | None, bytes, bytes]) -> Iterator[bytes | None]:
-    """The values of an Arrow binary column."""
-    validity, offsets, data = column
-    bounds = memoryview(offsets).cast("i")
-    for index in range(len(bounds) - 1):
-        if validity is not None and not validity[index // 8] >> index % 8 & 1:
-            yield None
-        else:
-            yield data[bounds[index] : bounds[index + 1]]
 
 
 async def find_coordinator(
