@@ -4,7 +4,7 @@ Times are `mono_ms` (milliseconds on a monotonic clock) and `wall_ms` (milliseco
 1970-01-01T00:00:00Z), always passed in: nothing native reads a clock.
 """
 
-from typing import ClassVar, Final, final
+from typing import ClassVar, Final, Self, final
 
 import typing_extensions
 
@@ -339,8 +339,8 @@ class Switchboard:
     Raises ValueError for a connection, stream or request that it does not know.
     """
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         hash_key: tuple[int, int],
         *,
         packet_bytes_max: int = 1114112,
@@ -350,7 +350,7 @@ class Switchboard:
         undurable_bytes_max: int = 67108864,
         keep_alive_s_max: int = 65535,
         connect_timeout_ms: int = 10000,
-    ) -> None: ...
+    ) -> Self: ...
     def bind(self, stream: int, partitions: int, filters: list[str], key: str) -> None:
         """Stores publishes that match a filter in `stream`. `key`: topic, level:N (1-based) or
         property:NAME. Replaces an earlier binding of the stream.
