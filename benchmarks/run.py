@@ -1,7 +1,7 @@
 """headrace beside a baseline, in one run on one machine.
 
     make bench                    every row
-    make bench ARGS="commit"      one row: commit, stored, relay
+    make bench ARGS="commit"      one row: commit, stored, relay, decode
     make bench ARGS="--json"      the figures as one JSON object
 
 Each row alternates headrace and its baseline, round by round, and prints medians and their ratio:
@@ -12,6 +12,8 @@ on shared machines only the ratio means much. Rows:
 - `stored`: QoS 1 publishes of 300 bytes into a stream, acknowledged after fdatasync, against
   mosquitto acknowledging from memory.
 - `relay`: QoS 0, one publisher, one subscriber, 100 bytes, against mosquitto.
+- `decode`: stored readings (300 bytes, four headers) into Arrow buffers, against the compiled
+  reader of aiokafka.
 """
 
 import argparse
@@ -29,6 +31,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+
+from aiokafka.record.default_records import DefaultRecordBatch
 
 from headrace import native
 
@@ -241,10 +245,31 @@ def versus_mosquitto(measure: Callable[[int, int], float], messages: int) -> Row
     return {"per_second": own, "baseline_per_second": peer, "ratio": own / peer}
 
 
+def decode_row() -> Row:
+    headers = [("mqtt.topic", b"dcgm/node-17/GPU-5c1f0d8e-2a8b-4c55-9a57-5f1d6f0a7b11/POWER_USAGE")]
+    headers += [("source", b"collector-17"), ("epoch", b"1764284400"), ("sequence", b"123456")]
+    record = (b"GPU-5c1f0d8e-2a8b-4c55-9a57-5f1d6f0a7b11", b"x" * 300, headers, 1_764_284_400_000)
+    count = 20_000
+    batch = native.build_batch([record] * count)
+
+    def rate(decode: Callable[[], object]) -> float:
+        started = time.perf_counter()
+        decode()
+        return count / (time.perf_counter() - started)
+
+    ours, theirs = [], []
+    for _ in range(5 * ROUNDS):
+        ours.append(rate(lambda: native.decode_records(batch, 0, count, count)))
+        theirs.append(rate(lambda: list(DefaultRecordBatch(batch))))
+    own, peer = statistics.median(ours), statistics.median(theirs)
+    return {"per_second": own, "baseline_per_second": peer, "ratio": own / peer}
+
+
 ROWS: dict[str, Callable[[], Row]] = {
     "commit": commit_row,
     "stored": lambda: versus_mosquitto(acknowledged_rate, 200_000),
     "relay": lambda: versus_mosquitto(relayed_rate, 500_000),
+    "decode": decode_row,
 }
 
 
