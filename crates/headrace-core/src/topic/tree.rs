@@ -220,3 +220,37 @@ fn shrink<V>(map: &mut hash::Map<Box<str>, V>) {
         map.shrink_to(map.len() * 2);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Filter, Tree, SHRINK_CAPACITY_MIN};
+    use crate::hash::Key;
+
+    #[test]
+    fn filters_that_come_and_go_leave_no_memory_behind() {
+        let mut tree = Tree::new(Key(1, 2));
+        let filters: Vec<String> = (0..20_000)
+            .flat_map(|index| {
+                [
+                    format!("a/{index}"),
+                    format!("a/{index}/+"),
+                    format!("b/+/{index}"),
+                ]
+            })
+            .collect();
+        for filter in &filters {
+            tree.insert(Filter::parse(filter).unwrap(), 0, ());
+        }
+        assert!(tree.exact.capacity() >= 20_000);
+        assert!(tree.root.levels["a"].levels.capacity() >= 20_000);
+        for filter in &filters[30..] {
+            tree.remove(Filter::parse(filter).unwrap(), &0);
+        }
+        assert!(tree.exact.capacity() <= SHRINK_CAPACITY_MIN);
+        assert!(tree.root.levels["a"].levels.capacity() <= SHRINK_CAPACITY_MIN);
+        for filter in &filters[..30] {
+            tree.remove(Filter::parse(filter).unwrap(), &0);
+        }
+        assert!(tree.is_empty() && tree.root.is_empty() && tree.exact.is_empty());
+    }
+}

@@ -1,8 +1,12 @@
 //! Tests of the codec: clause by clause, round trips, hostile bytes, foreign bytes.
 
+mod clauses_3_1_1;
 mod clauses_5;
+mod clauses_5_connect;
+mod foreign;
 mod generator;
 mod hostile;
+mod properties;
 mod round_trip;
 
 use super::decode::{frame, packet, DecodeError};
