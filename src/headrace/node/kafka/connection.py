@@ -62,6 +62,8 @@ class KafkaConnection:
 
     def received(self, data: bytes) -> None:
         """Bytes came in."""
+        if not self._open:
+            return
         self._framer.feed(data)
         self._hold(len(data))
         self._advance()

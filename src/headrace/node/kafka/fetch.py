@@ -48,7 +48,7 @@ async def fetch(door: KafkaDoor, _: KafkaConnection, request: Request) -> FetchR
 class _Reading:
     """One fetch at work."""
 
-    __slots__ = ("_broker", "_bytes_left", "_found", "_request", "_sizes", "_wake", "_wanted")
+    __slots__ = ("_broker", "_bytes_left", "_found", "_request", "_size", "_wake", "_wanted")
 
     def __init__(self, broker: Broker, request: FetchRequest) -> None:
         self._broker = broker
@@ -58,13 +58,13 @@ class _Reading:
         ]
         self._wake = asyncio.Event()
         self._found: list[FetchPartitionResponse] = []
-        self._sizes: dict[Partition, int] = {}
+        self._size = 0
         self._bytes_left = 0
 
     def read(self) -> None:
         """Reads every partition, within the budget of bytes."""
         self._bytes_left = min(max(self._request.max_bytes, 0), limits.KAFKA_FETCH_BYTES_MAX)
-        self._sizes = {}
+        self._size = 0
         self._found = [self._read(stream, asked) for stream, asked in self._wanted]
 
     @property
@@ -75,7 +75,7 @@ class _Reading:
 
     async def wait(self, timeout_s: float) -> None:
         """Sleeps until there is enough, at most `timeout_s`; then holds what there is."""
-        watched = list(self._sizes)
+        watched = self._partitions()
         for partition in watched:
             partition.watch(self._wake.set)
         try:
@@ -102,11 +102,14 @@ class _Reading:
     def _found_bytes(self) -> int:
         return sum(len(each.records or b"") for each in self._found)
 
+    def _partitions(self) -> list[Partition]:
+        return [self._broker.partition(stream, asked.partition) for stream, asked in self._wanted]
+
     def _may_be_enough(self) -> bool:
         """Whether partitions have grown by what is missing, as far as their sizes tell."""
         try:
-            grown = sum(partition.size_bytes - size for partition, size in self._sizes.items())
-        except (ValueError, HeadraceError):  # one was deleted; reading again finds out which
+            grown = sum(partition.size_bytes for partition in self._partitions()) - self._size
+        except HeadraceError:  # one was deleted; reading again tells which
             return True
         return self._found_bytes + grown >= self._request.min_bytes
 
@@ -114,7 +117,7 @@ class _Reading:
         answer = FetchPartitionResponse(partition_index=asked.partition, records=b"")
         try:
             partition = self._broker.partition(stream, asked.partition)
-            self._sizes[partition] = partition.size_bytes
+            self._size += partition.size_bytes
             answer.log_start_offset = partition.start_offset
             answer.high_watermark = answer.last_stable_offset = partition.high_watermark
             if asked.current_leader_epoch > LEADER_EPOCH:
