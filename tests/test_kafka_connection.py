@@ -1,0 +1,208 @@
+"""One Kafka connection between a link that records and a door that answers when it is told to."""
+
+import asyncio
+from collections import Counter
+from struct import pack, unpack_from
+
+import pytest
+
+from headrace import limits
+from headrace.model import Address
+from headrace.node.kafka.connection import HangUp, KafkaConnection
+from headrace.wire.kafka import apis
+from headrace.wire.kafka import messages as m
+from headrace.wire.kafka.frames import encode_request
+
+METADATA = m.MetadataRequest(topics=[])
+PRODUCE = m.ProduceRequest(acks=1, timeout_ms=1, topics=[])
+ANSWERS = {
+    apis.METADATA: m.MetadataResponse(brokers=[], topics=[]),
+    apis.PRODUCE: m.ProduceResponse(topics=[]),
+}
+
+
+class Link:
+    peer = "192.0.2.1:1"
+    local = Address("192.0.2.2", 9092)
+
+    def __init__(self):
+        self.answered = []  # correlation ids
+        self.reading = True
+        self.open = True
+
+    def write(self, data):
+        self.answered.append(unpack_from(">i", data, 4)[0])
+
+    def pause(self):
+        self.reading = False
+
+    def resume(self):
+        self.reading = True
+
+    def close(self):
+        self.open = False
+
+
+class Door:
+    """Answers a request when its future in `work` is done."""
+
+    def __init__(self):
+        self.held_bytes = 0
+        self.hung_up = Counter()
+        self.work = {}
+
+    async def answer(self, _, request):
+        self.work[request.correlation_id] = asyncio.get_running_loop().create_future()
+        await self.work[request.correlation_id]
+        return ANSWERS[request.api]
+
+
+@pytest.fixture
+def link():
+    return Link()
+
+
+@pytest.fixture
+def door():
+    return Door()
+
+
+@pytest.fixture
+async def connection(door, link):
+    connection = KafkaConnection(door, link)
+    yield connection
+    connection.closed()
+    await settle()
+    assert door.held_bytes == 0
+
+
+async def settle():
+    """Lets everything run that can."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def request(number, api=apis.PRODUCE, body=PRODUCE):
+    return encode_request(api, api.last, number, "c", body)
+
+
+def metadata(number):
+    return request(number, apis.METADATA, METADATA)
+
+
+async def finish(door, *numbers):
+    for number in numbers:
+        door.work[number].set_result(None)
+    await settle()
+
+
+async def test_produce_requests_overlap_and_are_answered_in_order(door, link, connection):
+    connection.received(request(1) + request(2) + request(3))
+    await settle()
+    assert list(door.work) == [1, 2, 3]
+    await finish(door, 3, 2)
+    assert link.answered == []
+    await finish(door, 1)
+    assert link.answered == [1, 2, 3]
+
+
+async def test_other_requests_begin_when_all_before_them_have_ended(door, link, connection):
+    connection.received(request(1) + metadata(2) + metadata(3) + request(4) + request(5))
+    await settle()
+    assert list(door.work) == [1]
+    await finish(door, 1)
+    assert list(door.work) == [1, 2]
+    await finish(door, 2)
+    await finish(door, 3)
+    assert list(door.work) == [1, 2, 3, 4, 5]
+    await finish(door, 5, 4)
+    assert link.answered == [1, 2, 3, 4, 5]
+
+
+async def test_the_pipeline_is_bounded_and_goes_on(door, link, connection):
+    count = limits.KAFKA_PIPELINE_MAX
+    connection.received(b"".join(request(n) for n in range(count + 5)))
+    await settle()
+    assert len(door.work) == count
+    assert not link.reading
+    await finish(door, *range(count))
+    assert link.reading
+    assert link.answered == list(range(count))
+    assert len(door.work) == count + 5
+
+
+async def test_a_full_transport_stops_new_requests(door, link, connection):
+    connection.received(metadata(1))
+    await settle()
+    connection.writable(ready=False)
+    await finish(door, 1)
+    connection.received(metadata(2))
+    await settle()
+    assert list(door.work) == [1]
+    assert not link.reading
+    connection.writable(ready=True)
+    await settle()
+    assert link.reading
+    await finish(door, 2)
+    assert link.answered == [1, 2]
+
+
+async def test_closing_cancels_what_waits(door, link, connection):
+    connection.received(metadata(1) + metadata(2))
+    await settle()
+    connection.closed()
+    await settle()
+    assert door.work[1].cancelled()
+    assert link.answered == []
+    assert door.held_bytes == 0
+
+
+async def test_a_malformed_request_ends_it_and_later_ones_are_not_read(door, link, connection):
+    connection.received(pack(">i", -1) + request(1))
+    connection.received(request(2))
+    await settle()
+    assert not link.open
+    assert door.hung_up == {"malformed": 1}
+    assert door.work == {}
+
+
+async def test_a_handler_may_hang_up(door, link, connection):
+    connection.received(request(1))
+    await settle()
+    door.work[1].set_exception(HangUp("produce", "why"))
+    await settle()
+    assert not link.open
+    assert door.hung_up == {"produce": 1}
+
+
+async def test_a_bug_costs_one_connection(door, link, connection, caplog):
+    connection.received(request(1))
+    await settle()
+    door.work[1].set_exception(RuntimeError("planted"))
+    await settle()
+    assert not link.open
+    assert door.hung_up == {"bug": 1}
+    assert "planted" in caplog.text
+
+
+async def test_memory_of_unfinished_requests_is_bounded(door, link, connection, monkeypatch):
+    monkeypatch.setattr(limits, "KAFKA_BUFFERED_BYTES_MAX", 1000)
+    busy_link = Link()
+    busy = KafkaConnection(door, busy_link)
+    busy.received(request(1))
+    await settle()
+    connection.received(pack(">i", 5000) + bytes(900))
+    assert link.open
+    busy.received(request(2) + pack(">i", 5000) + bytes(200))
+    assert busy_link.open
+    assert not busy_link.reading, "its own work will make room"
+    connection.received(bytes(100))
+    assert not link.open, "only another's work could"
+    assert door.hung_up == {"memory": 1}
+    connection.closed()
+    await settle()
+    await finish(door, 1, 2)
+    assert busy_link.open
+    assert busy_link.reading
+    busy.closed()
+    await settle()

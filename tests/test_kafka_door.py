@@ -1,0 +1,541 @@
+"""The Kafka door, request by request, on real sockets to a real node."""
+
+import socket
+import uuid
+from struct import pack
+
+import pytest
+
+from conftest import RunningNode
+from headrace.wire.kafka import apis
+from headrace.wire.kafka import messages as m
+from headrace.wire.kafka.errors import ErrorCode
+from kafkaraw import RawConnection, batch, restamped, values
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory):
+    node = RunningNode(tmp_path_factory.mktemp("kafka") / "data")
+    yield node
+    node.close()
+
+
+@pytest.fixture
+def stream(node):
+    """A fresh stream of three partitions."""
+    name = f"s-{uuid.uuid4().hex[:12]}"
+    node.create_stream(name, partitions=3)
+    return name
+
+
+@pytest.fixture
+def raw(node):
+    with RawConnection(node) as connection:
+        yield connection
+
+
+# --- ApiVersions, framing ------------------------------------------------------------------------
+
+
+def test_api_versions_names_every_request_that_is_served(raw):
+    for version in range(4):
+        answer = raw.call(apis.API_VERSIONS, m.ApiVersionsRequest(), version)
+        ranges = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+        assert answer.error_code == 0
+        assert ranges == {
+            0: (0, 7), 1: (4, 11), 2: (1, 4), 3: (0, 8), 8: (1, 7), 9: (1, 5), 10: (0, 2),
+            18: (0, 3), 19: (0, 4), 20: (0, 3), 22: (0, 1),
+        }  # fmt: skip
+
+
+def test_a_newer_api_versions_is_answered_with_error_35_in_version_0(raw):
+    raw.socket.sendall(pack(">ihhi", 12, 18, 4, 77) + b"\xff\xff\x00\x00")
+    frame = raw.read_frame()
+    assert frame[:6] == pack(">ih", 77, ErrorCode.UNSUPPORTED_VERSION)
+    assert len(frame) == 6 + 4 + 6 * 11, "the ranges follow, so that the client can choose"
+
+
+def test_pipelined_requests_are_answered_in_order(raw, stream):
+    sent = []
+    for n in range(200):
+        asked = m.ProducePartition(index=n % 3, records=batch(b"%d" % n))
+        topic = m.ProduceTopic(name=stream, partitions=[asked])
+        body = m.ProduceRequest(acks=-1, timeout_ms=30_000, topics=[topic])
+        sent.append(raw.send(apis.PRODUCE, body))
+        if n % 10 == 0:
+            sent.append(raw.send(apis.METADATA, m.MetadataRequest(topics=None)))
+            sent.append(raw.send_fetch(stream, {0: 0}))
+    offsets = []
+    for request in sent:
+        answer = raw.receive(request)
+        if request.api is apis.PRODUCE:
+            offsets.append(answer.topics[0].partitions[0].base_offset)
+        elif request.api is apis.FETCH:  # everything before it has ended, nothing after it
+            seen = values(answer.topics[0].partitions[0].records)
+            assert len(seen) == len([n for n in range(len(offsets)) if n % 3 == 0])
+    assert offsets == [n // 3 for n in range(200)]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pack(">i", 100_000_000),
+        pack(">i", 2**31 - 1),
+        pack(">i", -1),
+        pack(">ihhi", 8, 99, 0, 1),
+        pack(">ihhi", 8, 1, 99, 1),
+        pack(">ihhi", 8, 3, 1, 1),
+        pack(">ihhihi", 14, 3, 1, 1, -1, 2**31 - 1),
+        pack(">i", 3) + b"abc",
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\x10\x10\x00\x04MQTT\x04\x02\x00\x3c\x00\x04abcd",
+        bytes(range(255, -1, -1)) * 40,
+    ],
+    ids=[
+        "100 MB", "2 GB", "negative", "unknown request", "unknown version", "cut off",
+        "hostile count", "no header", "HTTP", "MQTT", "bytes",
+    ],
+)  # fmt: skip
+def test_malformed_requests_end_their_connection_and_nothing_else(node, raw, data):
+    with RawConnection(node) as other:
+        before = node.log.read_text().count("malformed request")
+        raw.socket.sendall(data)
+        assert raw.is_closed()
+        other.call(apis.METADATA, m.MetadataRequest(topics=[]))
+    assert node.log.read_text().count("malformed request") == before + 1, "one line says why"
+
+
+def test_a_request_before_a_malformed_one_is_answered(raw):
+    raw.call(apis.METADATA, m.MetadataRequest(topics=[]))
+    raw.socket.sendall(pack(">i", -5))
+    assert raw.is_closed()
+
+
+def test_a_request_may_come_byte_by_byte(raw):
+    raw.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for byte in pack(">ihhih", 10, 18, 0, 5, -1):
+        raw.socket.sendall(bytes([byte]))
+    assert raw.read_frame()[:6] == pack(">ih", 5, 0)
+
+
+# --- Metadata, topics ----------------------------------------------------------------------------
+
+
+def metadata(raw, *names, version=8, **more):
+    topics = [m.MetadataRequestTopic(name=name) for name in names]
+    answer = raw.call(apis.METADATA, m.MetadataRequest(topics=topics, **more), version)
+    return {topic.name: topic for topic in answer.topics}
+
+
+def test_metadata_names_the_node_where_the_client_reached_it(node, raw, stream):
+    for version in range(9):
+        answer = raw.call(
+            apis.METADATA, m.MetadataRequest(topics=[m.MetadataRequestTopic(name=stream)]), version
+        )
+        (broker,) = answer.brokers
+        assert (broker.node_id, broker.host, broker.port) == (1, "127.0.0.1", node.kafka)
+        (topic,) = answer.topics
+        assert [p.partition_index for p in topic.partitions] == [0, 1, 2]
+        assert {p.leader_id for p in topic.partitions} == {1}
+
+
+def test_metadata_of_all_streams(raw, stream):
+    every = raw.call(apis.METADATA, m.MetadataRequest(topics=[]), 0)
+    assert stream in {topic.name for topic in every.topics}
+    every = raw.call(apis.METADATA, m.MetadataRequest(topics=None), 1)
+    assert stream in {topic.name for topic in every.topics}
+    assert raw.call(apis.METADATA, m.MetadataRequest(topics=[]), 1).topics == []
+
+
+def test_metadata_creates_a_stream_only_where_the_client_allows_it(raw):
+    name = f"auto-{uuid.uuid4().hex[:8]}"
+    refused = metadata(raw, name, allow_auto_topic_creation=False)[name]
+    assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert len(metadata(raw, name)[name].partitions) == 1
+    assert raw.produce(name, batch(b"x")).error_code == 0
+
+
+@pytest.mark.parametrize("name", ["", "a b", "ä", "x" * 250, "..", "__x"])
+def test_metadata_of_what_is_no_name(raw, name):
+    assert metadata(raw, name)[name].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_settings_of_the_door(start_node):
+    node = start_node(
+        HEADRACE_KAFKA__AUTO_CREATE_STREAMS="false", HEADRACE_KAFKA__ADVERTISED="localhost:19999"
+    )
+    with RawConnection(node) as raw:
+        assert metadata(raw, "new")["new"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        answer = raw.call(apis.METADATA, m.MetadataRequest(topics=[]))
+        assert (answer.brokers[0].host, answer.brokers[0].port) == ("localhost", 19999)
+        found = raw.call(apis.FIND_COORDINATOR, m.FindCoordinatorRequest(key="g"))
+        assert (found.host, found.port) == ("localhost", 19999)
+
+
+def created(raw, *topics, version=4, **more):
+    body = m.CreateTopicsRequest(topics=list(topics), timeout_ms=1000, **more)
+    return [each.error_code for each in raw.call(apis.CREATE_TOPICS, body, version).topics]
+
+
+def test_create_topics_judges_each_on_its_own(raw, stream):
+    name = f"c-{uuid.uuid4().hex[:8]}"
+    codes = created(
+        raw, m.CreateTopic(name=stream), m.CreateTopic(name=name), m.CreateTopic(name="a/b")
+    )
+    assert codes == [
+        ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION
+    ]  # fmt: skip
+    assert len(metadata(raw, name)[name].partitions) == 1
+    assert (
+        created(raw, m.CreateTopic(name="twice"), m.CreateTopic(name="twice"))
+        == [ErrorCode.INVALID_REQUEST] * 2
+    )
+
+
+def test_create_topics_places_partitions_by_hand_only_here(raw):
+    def placed(*assignments):
+        places = [m.CreateTopicAssignment(partition_index=i, broker_ids=b) for i, b in assignments]
+        return m.CreateTopic(name=f"p-{uuid.uuid4().hex[:8]}", assignments=places)
+
+    assert created(raw, placed((0, [1]), (1, [1]))) == [ErrorCode.NONE]
+    for wrong in ([(0, [2])], [(1, [1])], [(0, [1, 2])], [(0, [1]), (0, [1])]):
+        assert created(raw, placed(*wrong)) == [ErrorCode.INVALID_REPLICA_ASSIGNMENT]
+
+
+def test_an_invalid_setting_is_named(raw):
+    config = m.CreateTopicConfig(name="max.mesage.bytes", value="1")
+    body = m.CreateTopicsRequest(
+        topics=[m.CreateTopic(name="odd", configs=[config])], timeout_ms=1000
+    )
+    (answer,) = raw.call(apis.CREATE_TOPICS, body).topics
+    assert answer.error_code == ErrorCode.INVALID_CONFIG
+    assert "max.mesage.bytes" in answer.error_message
+    assert "max.message.bytes" in answer.error_message
+
+
+# --- Produce -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(3, 8))
+@pytest.mark.parametrize("acks", [1, -1])
+def test_produce_answers_with_the_base_offset(raw, stream, version, acks):
+    assert raw.produce(stream, batch(b"a", b"b"), acks=acks, version=version).base_offset == 0
+    assert raw.produce(stream, batch(b"c"), acks=acks, version=version).base_offset == 2
+    assert values(raw.fetch(stream, {0: 0})[0].records) == [b"a", b"b", b"c"]
+
+
+GOOD = batch(b"x")
+SPOILT = GOOD[:-1] + bytes([GOOD[-1] ^ 1])
+
+
+@pytest.mark.parametrize(
+    ("records", "code"),
+    [
+        (None, ErrorCode.INVALID_RECORD),
+        (b"", ErrorCode.INVALID_RECORD),
+        (SPOILT, ErrorCode.CORRUPT_MESSAGE),
+        (GOOD[:-1], ErrorCode.CORRUPT_MESSAGE),
+        (GOOD[:40], ErrorCode.CORRUPT_MESSAGE),
+        (GOOD + b"\x00", ErrorCode.CORRUPT_MESSAGE),
+        (GOOD + GOOD, ErrorCode.INVALID_RECORD),
+        (GOOD[:16] + b"\x01" + GOOD[17:], ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+        (GOOD[:16] + b"\x03" + GOOD[17:], ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+        (restamped(GOOD, 21, pack(">h", 0x20)), ErrorCode.INVALID_RECORD),
+        (restamped(GOOD, 21, pack(">h", 0x10)), ErrorCode.INVALID_RECORD),
+        (restamped(GOOD, 21, pack(">h", 7)), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+        (batch(b"x" * 1_100_000), ErrorCode.MESSAGE_TOO_LARGE),
+    ],
+    ids=[
+        "null", "empty", "checksum", "cut off", "cut off in its header", "a byte more",
+        "two batches", "format 1", "format 3", "control", "transactional", "codec 7", "too large",
+    ],
+)  # fmt: skip
+def test_a_bad_batch_is_refused_and_the_connection_lives(raw, stream, records, code):
+    assert raw.produce(stream, records).error_code == code
+    assert raw.produce(stream, GOOD).base_offset == 0
+
+
+def test_produce_elsewhere(raw, stream):
+    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert raw.produce(stream, GOOD, partition=3).error_code == missing
+    assert raw.produce(stream, GOOD, partition=-1).error_code == missing
+    assert raw.produce("nowhere", GOOD).error_code == missing
+    raw.call(apis.INIT_PRODUCER_ID, m.InitProducerIdRequest())
+    assert raw.produce("__producers", GOOD).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_produce_of_old_formats_is_answered_with_unsupported_version(raw, stream, version):
+    answer = raw.produce(stream, GOOD, version=version)
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_other_acks_and_transactions_are_refused(raw, stream):
+    assert raw.produce(stream, GOOD, acks=2).error_code == ErrorCode.INVALID_REQUIRED_ACKS
+    answer = raw.produce(stream, GOOD, transactional_id="t")
+    assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def send_without_acks(raw, stream, records):
+    asked = m.ProducePartition(index=0, records=records)
+    topic = m.ProduceTopic(name=stream, partitions=[asked])
+    raw.send(apis.PRODUCE, m.ProduceRequest(acks=0, timeout_ms=1000, topics=[topic]))
+
+
+def test_produce_without_acks_is_stored_and_not_answered(raw, stream):
+    send_without_acks(raw, stream, GOOD)
+    raw.call(apis.METADATA, m.MetadataRequest(topics=[]))
+    assert values(raw.fetch(stream, {0: 0})[0].records) == [b"x"]
+
+
+def test_produce_without_acks_ends_the_connection_on_an_error(raw, stream):
+    send_without_acks(raw, stream, SPOILT)
+    assert raw.is_closed()
+
+
+# --- idempotent producers ------------------------------------------------------------------------
+
+
+def producer_id(raw, version=1):
+    answer = raw.call(apis.INIT_PRODUCER_ID, m.InitProducerIdRequest(), version)
+    assert (answer.error_code, answer.producer_epoch) == (0, 0)
+    return answer.producer_id
+
+
+def test_producer_ids_are_never_given_twice(node, raw):
+    with RawConnection(node) as other:
+        ids = [producer_id(each, version) for each in (raw, other) for version in (0, 1, 1)]
+    assert len(set(ids)) == 6
+    assert min(ids) >= 0
+    refused = raw.call(apis.INIT_PRODUCER_ID, m.InitProducerIdRequest(transactional_id="t"))
+    assert refused.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def test_a_repeated_batch_is_stored_once_and_answered_with_its_offset(raw, stream):
+    producer = producer_id(raw)
+
+    def send(sequence, *wanted, epoch=0):
+        built = batch(*wanted, producer_id=producer, epoch=epoch, sequence=sequence)
+        answer = raw.produce(stream, built)
+        return answer.error_code or answer.base_offset
+
+    assert [send(0, b"a", b"b"), send(2, b"c"), send(0, b"a", b"b"), send(2, b"c")] == [0, 2, 0, 2]
+    assert send(9, b"z") == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(0, b"d", epoch=1) == 3
+    assert send(3, b"z", epoch=0) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert values(raw.fetch(stream, {0: 0})[0].records) == [b"a", b"b", b"c", b"d"]
+
+
+# --- Fetch ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(4, 12))
+def test_fetch_gives_batches_and_where_the_log_stands(raw, stream, version):
+    raw.produce(stream, batch(b"a", b"b"))
+    raw.produce(stream, batch(b"c"))
+    found = raw.fetch(stream, {0: 1, 1: 0}, version)
+    assert values(found[0].records) == [b"a", b"b", b"c"], "whole batches, from the one asked for"
+    assert (found[0].high_watermark, found[0].last_stable_offset) == (3, 3)
+    assert (found[1].high_watermark, found[1].records) == (0, b"")
+    if version >= 5:
+        assert found[0].log_start_offset == 0
+
+
+def test_fetch_out_of_range(raw, stream):
+    raw.produce(stream, batch(b"a"))
+    for offset in (2, -1, 2**62):
+        found = raw.fetch(stream, {0: offset})[0]
+        assert found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert raw.fetch(stream, {0: 1})[0].error_code == 0, "the end is in range"
+
+
+def test_fetch_elsewhere_and_of_another_epoch(raw, stream):
+    code = raw.fetch(stream, {7: 0})[7].error_code
+    assert code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    asked = m.FetchPartition(
+        partition=0, current_leader_epoch=5, fetch_offset=0, partition_max_bytes=100
+    )
+    topics = [m.FetchTopic(topic=stream, partitions=[asked])]
+    body = m.FetchRequest(max_wait_ms=0, min_bytes=1, topics=topics)
+    answer = raw.call(apis.FETCH, body)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+def test_fetch_makes_no_session(raw, stream):
+    topics = [m.FetchTopic(topic=stream, partitions=[])]
+    body = m.FetchRequest(max_wait_ms=0, min_bytes=1, topics=topics, session_id=0, session_epoch=0)
+    assert raw.call(apis.FETCH, body).session_id == 0
+    body.session_id, body.session_epoch = 5, 1
+    assert raw.call(apis.FETCH, body).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_fetch_spends_its_bytes_in_order_and_always_gives_a_first_batch(raw, stream):
+    for partition in range(3):
+        for _ in range(2):
+            raw.produce(stream, batch(b"x" * 1000), partition)
+    size = len(raw.fetch(stream, {0: 0}, partition_max_bytes=1)[0].records)
+    assert 1000 < size < 1200, "one batch, though it is larger than asked for"
+
+    def sizes(offsets, **bounds):
+        found = raw.fetch(stream, offsets, **bounds)
+        return [len(found[partition].records) // size for partition in range(3)]
+
+    everywhere = dict.fromkeys(range(3), 0)
+    assert sizes(everywhere) == [2, 2, 2]
+    assert sizes(everywhere, max_bytes=1) == [1, 0, 0]
+    assert sizes({0: 2, 1: 0, 2: 0}, max_bytes=1) == [0, 1, 0]
+    assert sizes(everywhere, max_bytes=2 * size) == [2, 0, 0]
+    assert sizes(everywhere, max_bytes=3 * size) == [2, 1, 0]
+    assert sizes(everywhere, partition_max_bytes=size) == [1, 1, 1]
+    assert sizes(everywhere, max_bytes=0) == [0, 0, 0]
+
+
+def test_a_waiting_fetch_wakes_for_a_message(node, raw, stream):
+    request = raw.send_fetch(stream, {0: 0, 1: 0, 2: 0}, max_wait_ms=300_000)
+    with RawConnection(node) as other:
+        other.produce(stream, batch(b"late"), 1)
+    assert values(raw.receive_fetch(request)[1].records) == [b"late"]
+
+
+def test_a_waiting_fetch_waits_for_enough(node, raw, stream):
+    request = raw.send_fetch(stream, {0: 0, 1: 0}, max_wait_ms=300_000, min_bytes=5000)
+    with RawConnection(node) as other:
+        for n in range(6):
+            other.produce(stream, batch(b"x" * 1000), n % 2)
+    found = raw.receive_fetch(request)
+    assert sum(len(each.records) for each in found.values()) >= 5000
+
+
+def test_a_waiting_fetch_gives_what_there_is_when_its_time_is_up(raw, stream):
+    raw.produce(stream, batch(b"few"))
+    found = raw.fetch(stream, {0: 0, 1: 0}, max_wait_ms=50, min_bytes=5000)
+    assert values(found[0].records) == [b"few"]
+    assert found[1].records == b""
+
+
+def test_a_waiting_fetch_hears_that_its_stream_is_deleted(node, raw, stream):
+    request = raw.send_fetch(stream, {0: 0}, max_wait_ms=300_000)
+    with RawConnection(node) as other:
+        body = m.DeleteTopicsRequest(topic_names=[stream], timeout_ms=1000)
+        assert other.call(apis.DELETE_TOPICS, body).responses[0].error_code == 0
+    assert raw.receive_fetch(request)[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+# --- ListOffsets ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+def test_list_offsets(raw, stream, version):
+    for second in range(5):
+        raw.produce(stream, batch(b"x", timestamp=1_700_000_000_000 + second * 1000))
+
+    def ask(timestamp, partition=0):
+        asked = m.ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
+        topics = [m.ListOffsetsTopic(name=stream, partitions=[asked])]
+        body = m.ListOffsetsRequest(topics=topics)
+        answer = raw.call(apis.LIST_OFFSETS, body, version).topics[0].partitions[0]
+        return answer.error_code, answer.offset, answer.timestamp
+
+    assert ask(m.EARLIEST_TIMESTAMP) == (0, 0, -1)
+    assert ask(m.LATEST_TIMESTAMP) == (0, 5, -1)
+    assert ask(0) == (0, 0, 1_700_000_000_000)
+    assert ask(1_700_000_002_500) == (0, 3, 1_700_000_003_000)
+    assert ask(1_700_000_004_001) == (0, -1, -1)
+    assert ask(-9)[0] == ErrorCode.INVALID_REQUEST
+    assert ask(0, partition=9)[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+# --- committed offsets ---------------------------------------------------------------------------
+
+
+def commit(raw, group, places, version=7, **more):
+    """Commits `{(stream, partition): (offset, metadata)}`: the error codes in that order."""
+    topics = [
+        m.OffsetCommitTopic(
+            name=stream,
+            partitions=[
+                m.OffsetCommitPartition(
+                    partition_index=partition, committed_offset=offset, committed_metadata=text
+                )
+            ],
+        )
+        for (stream, partition), (offset, text) in places.items()
+    ]
+    body = m.OffsetCommitRequest(group_id=group, topics=topics, **more)
+    answer = raw.call(apis.OFFSET_COMMIT, body, version)
+    return [topic.partitions[0].error_code for topic in answer.topics]
+
+
+def committed(raw, group, version=5):
+    body = m.OffsetFetchRequest(group_id=group, topics=None)
+    answer = raw.call(apis.OFFSET_FETCH, body, version)
+    return {
+        (topic.name, each.partition_index): (each.committed_offset, each.metadata)
+        for topic in answer.topics
+        for each in topic.partitions
+    }
+
+
+@pytest.mark.parametrize("version", range(1, 8))
+def test_a_commit_is_found_again(raw, stream, version):
+    group = f"g-{stream}"
+    places = {(stream, 0): (5, "text"), (stream, 2): (6, None)}
+    assert commit(raw, group, places, version) == [0, 0]
+    assert committed(raw, group) == {(stream, 0): (5, "text"), (stream, 2): (6, "")}
+    assert commit(raw, group, {(stream, 0): (4, "")}, version) == [0], "back is allowed"
+    assert committed(raw, group)[stream, 0] == (4, "")
+    assert committed(raw, f"other-{group}") == {}
+
+
+@pytest.mark.parametrize("version", range(1, 6))
+def test_partitions_without_a_commit_are_minus_1(raw, stream, version):
+    commit(raw, "g1", {(stream, 1): (8, "")})
+    asked = m.OffsetFetchTopic(name=stream, partition_indexes=[0, 1, 77])
+    body = m.OffsetFetchRequest(group_id="g1", topics=[asked])
+    (topic,) = raw.call(apis.OFFSET_FETCH, body, version).topics
+    found = [(each.committed_offset, each.error_code) for each in topic.partitions]
+    assert found == [(-1, 0), (8, 0), (-1, 0)]
+
+
+def test_commits_that_are_refused(raw, stream):
+    place, elsewhere = (stream, 0), (stream, 3)
+    assert commit(raw, "g2", {place: (1, "")}, generation_id=3) == [ErrorCode.ILLEGAL_GENERATION]
+    assert commit(raw, "", {place: (1, "")}) == [ErrorCode.INVALID_GROUP_ID]
+    assert commit(raw, "g" * 256, {place: (1, "")}) == [ErrorCode.INVALID_GROUP_ID]
+    assert commit(raw, "g2", {place: (1, "x" * 4097), elsewhere: (1, "")}) == [
+        ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    ]  # fmt: skip
+    assert committed(raw, "g2") == {}
+
+
+def test_a_deleted_stream_takes_its_offsets_with_it(node, raw, stream):
+    assert commit(raw, "g3", {(stream, 0): (5, "")}) == [0]
+    body = m.DeleteTopicsRequest(topic_names=[stream, "nowhere", "__offsets"], timeout_ms=1000)
+    codes = [each.error_code for each in raw.call(apis.DELETE_TOPICS, body).responses]
+    assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION]
+    node.create_stream(stream)
+    assert committed(raw, "g3") == {}
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_this_node_coordinates_every_group(node, raw, version):
+    found = raw.call(apis.FIND_COORDINATOR, m.FindCoordinatorRequest(key="any"), version)
+    assert (found.error_code, found.node_id) == (0, 1)
+    assert (found.host, found.port) == ("127.0.0.1", node.kafka)
+    if version >= 1:
+        body = m.FindCoordinatorRequest(key="t", key_type=1)
+        refused = raw.call(apis.FIND_COORDINATOR, body, version)
+        assert refused.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+# --- figures -------------------------------------------------------------------------------------
+
+
+def test_requests_and_closed_connections_are_counted(node, raw):
+    raw.call(apis.METADATA, m.MetadataRequest(topics=[]))
+    with RawConnection(node) as bad:
+        bad.socket.sendall(pack(">i", -1))
+        assert bad.is_closed()
+    metrics = node.metrics()
+    assert metrics['headrace_kafka_requests_total{request="Metadata"}'] >= 1
+    assert metrics['headrace_kafka_closed_total{reason="malformed"}'] >= 1
