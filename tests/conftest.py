@@ -44,11 +44,13 @@ class RunningNode:
         data: its folder.
         ready: its ready line, as JSON.
         process: to signal and to wait for.
+        exit_codes: with which it may end.
     """
 
     def __init__(
         self, data: Path, *args: str, ports: tuple[int, int, int] = (0, 0, 0), **extra: str
     ):
+        self.exit_codes = {0, -signal.SIGKILL}
         self.data = data
         self.log = data.with_name(f"{data.name}.log")
         doors = zip(("--mqtt", "--kafka", "--http"), ports, strict=True)
@@ -172,7 +174,7 @@ class RunningNode:
             self.process.stdout.close()
         log = self.log.read_text()
         print(f"--- log of the node (exit code {code}) ---\n{log}")
-        assert code in (0, -signal.SIGKILL), f"the node ended with {code}"
+        assert code in self.exit_codes, f"the node ended with {code}"
         assert "Traceback" not in log
 
 

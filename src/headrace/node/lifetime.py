@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace import limits
-from headrace.errors import InvalidTopicError, MessageTooLargeError, UnavailableError
+from headrace.errors import InvalidTopicError, MessageTooLargeError, StartError, UnavailableError
 from headrace.kernel.catalog import Catalog
 from headrace.node import statistics
 from headrace.node.broker import Broker
@@ -118,7 +118,13 @@ class Node:
         )
         self.reason = "streams are opening"
         await self._broker.open(parts.declared, parts.first)
-        log.info(parts.budget.describe(self._broker.catalog.partitions))
+        partitions = self._broker.catalog.partitions
+        log.info(parts.budget.describe(partitions))
+        if parts.budget.connections_max(partitions) < 1:
+            raise StartError(
+                f"{parts.budget.descriptors} descriptors leave none for connections; raise the "
+                f"limit, for instance: ulimit -n 20000"
+            )
         self.reason = "doors are opening"
         mqtt = MqttDoor(parts.clock, parts.switchboard, runner)
         self.listeners["mqtt"] = await parts.listen(parts.doors["mqtt"], mqtt, self._admits)

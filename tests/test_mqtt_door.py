@@ -1,0 +1,454 @@
+"""The MQTT door on a real node, with the clients that people use."""
+
+import asyncio
+import queue
+import socket
+import struct
+import subprocess
+
+import aiomqtt
+import paho.mqtt.client as paho
+import pytest
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from headrace.client import FetchClient
+from headrace.native import decode_records
+from rawclient import RawConnection, RawMqtt
+
+WAIT = 30
+V311, V5 = paho.MQTTv311, paho.MQTTv5
+PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
+
+
+class Client:
+    """paho-mqtt with blocking calls: each waits for the broker's answer."""
+
+    def __init__(self, node, protocol=V5, client_id="", **options):
+        self.events: queue.Queue = queue.Queue()
+        self.messages: queue.Queue = queue.Queue()
+        version = paho.CallbackAPIVersion.VERSION2
+        clean = {} if protocol == V5 else {"clean_session": True}
+        self.paho = paho.Client(version, client_id, protocol=protocol, **clean)
+        self.paho.on_connect = lambda *event: self.events.put(("connect", event))
+        self.paho.on_disconnect = lambda *event: self.events.put(("disconnect", event))
+        self.paho.on_subscribe = lambda *event: self.events.put(("subscribe", event))
+        self.paho.on_unsubscribe = lambda *event: self.events.put(("unsubscribe", event))
+        self.paho.on_publish = lambda *event: self.events.put(("publish", event))
+        self.paho.on_message = lambda _client, _data, message: self.messages.put(message)
+        if "will" in options:
+            self.paho.will_set(*options.pop("will"))
+        self.paho.connect("127.0.0.1", node.mqtt, **options)
+        self.paho.loop_start()
+        _, _, flags, reason, self.properties = self.event("connect")
+        assert not reason.is_failure, reason
+        assert not flags.session_present
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.paho.disconnect()
+        self.paho.loop_stop()
+
+    def event(self, kind):
+        got, event = self.events.get(timeout=WAIT)
+        assert got == kind, event
+        return event
+
+    def subscribe(self, topic_filter, qos=1):
+        """The reason code of the one filter."""
+        self.paho.subscribe(topic_filter, qos)
+        return self.event("subscribe")[3][0].value
+
+    def unsubscribe(self, topic_filter):
+        self.paho.unsubscribe(topic_filter)
+        self.event("unsubscribe")
+
+    def publish(self, topic, payload=b"x", qos=1, **options):
+        """The reason code of PUBACK."""
+        self.paho.publish(topic, payload, qos, **options)
+        return self.event("publish")[3].value
+
+    def receive(self):
+        return self.messages.get(timeout=WAIT)
+
+
+def publish_properties(*user, **named):
+    properties = Properties(PacketTypes.PUBLISH)
+    if user:
+        properties.UserProperty = list(user)
+    for name, value in named.items():
+        setattr(properties, name, value)
+    return properties
+
+
+def records(node, stream, partition=0):
+    """`(key, value, headers)` of every record of a partition."""
+    with FetchClient(node.servers) as client:
+        end = node.ends(stream)[partition]
+        found = []
+        offset = 0
+        while offset < end:
+            data = client.fetch(stream, partition, offset)
+            columns = decode_records(data, offset, end, 1_000_000)
+            found += _rows(columns)
+            offset = columns.next_offset
+        return found
+
+
+def _rows(columns):
+    keys, values = _binary(columns.keys), _binary(columns.values)
+    names, contents = _binary(columns.header_keys), _binary(columns.header_values)
+    lists = struct.unpack(f"<{columns.records + 1}i", columns.header_lists)
+    headers = [
+        [(names[at].decode(), contents[at]) for at in range(lists[row], lists[row + 1])]
+        for row in range(columns.records)
+    ]
+    return list(zip(keys, values, headers, strict=True))
+
+
+def _binary(column):
+    validity, offsets, data = column
+    bounds = struct.unpack(f"<{len(offsets) // 4}i", offsets)
+    return [
+        None
+        if validity is not None and not validity[row // 8] >> row % 8 & 1
+        else data[bounds[row] : bounds[row + 1]]
+        for row in range(len(bounds) - 1)
+    ]
+
+
+# --- round trips --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("publisher_version", [V311, V5])
+@pytest.mark.parametrize("subscriber_version", [V311, V5])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_versions_and_qos_mix(broker, publisher_version, subscriber_version, qos):
+    with (
+        Client(broker, subscriber_version) as subscriber,
+        Client(broker, publisher_version) as client,
+    ):
+        assert subscriber.subscribe("a/+/c/#", qos) == qos
+        client.publish("a/b/c", b"one", qos)
+        client.publish("a/b", b"no", qos)
+        client.publish("a/b/c/d/e", b"two", qos)
+        assert [
+            (m.topic, m.payload, m.qos) for m in (subscriber.receive(), subscriber.receive())
+        ] == [
+            ("a/b/c", b"one", qos),
+            ("a/b/c/d/e", b"two", qos),
+        ]
+        subscriber.unsubscribe("a/+/c/#")
+        client.publish("a/b/c", b"three", qos)
+        assert subscriber.subscribe("last") == 1
+        client.publish("last", b"last", qos)
+        assert subscriber.receive().payload == b"last"
+
+
+@pytest.mark.parametrize(("published", "granted", "delivered"), [(0, 1, 0), (1, 0, 0), (1, 1, 1)])
+def test_delivery_is_at_the_lower_qos(broker, published, granted, delivered):
+    with Client(broker) as client:
+        client.subscribe("t", granted)
+        client.publish("t", b"x", published)
+        assert client.receive().qos == delivered
+
+
+@pytest.mark.parametrize("version", ["311", "5"])
+def test_mosquitto_clients(broker, version):
+    to_node = ["-V", version, "-h", broker.host, "-p", str(broker.mqtt)]
+    with subprocess.Popen(
+        ["mosquitto_sub", *to_node, "-d", "-q", "1", "-t", "a/#", "-C", "2", "-W", str(WAIT), "-v"],
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+    ) as subscriber:
+        for line in subscriber.stdout:
+            if "Subscribed" in line:
+                break
+        for qos in ("0", "1"):
+            subprocess.run(
+                ["mosquitto_pub", *to_node, "-q", qos, "-t", "a/b", "-m", f"hello {qos}"],
+                check=True,
+                timeout=WAIT,
+            )
+        received = [line for line in subscriber.stdout if line.startswith("a/b ")]
+    assert received == ["a/b hello 0\n", "a/b hello 1\n"]
+
+
+@pytest.mark.parametrize("protocol", [aiomqtt.ProtocolVersion.V311, aiomqtt.ProtocolVersion.V5])
+async def test_aiomqtt(broker, protocol):
+    async with (
+        asyncio.timeout(WAIT),
+        aiomqtt.Client(broker.host, broker.mqtt, protocol=protocol) as client,
+    ):
+        await client.subscribe("a/#", qos=1)
+        await client.publish("a/b", b"hello", qos=1)
+        message = await anext(aiter(client.messages))
+        assert (str(message.topic), message.payload) == ("a/b", b"hello")
+
+
+def test_properties_pass_unchanged(broker):
+    with Client(broker) as client:
+        client.subscribe("t")
+        sent = publish_properties(
+            ("a", "1"), ("a", "2"), ContentType="text/plain", ResponseTopic="r",
+            CorrelationData=b"\0c", PayloadFormatIndicator=1,
+        )  # fmt: skip
+        client.publish("t", b"x", properties=sent)
+        got = client.receive().properties
+    assert got.UserProperty == [("a", "1"), ("a", "2")]
+    assert (got.ContentType, got.ResponseTopic, got.CorrelationData) == ("text/plain", "r", b"\0c")
+    assert got.PayloadFormatIndicator == 1
+
+
+@pytest.mark.parametrize("size", [0, 1, 127, 128, 16_383, 16_384, 300_000, 1_048_576])
+def test_payload_sizes(broker, size):
+    payload = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
+    with Client(broker) as client:
+        client.subscribe("t")
+        client.publish("t", payload)
+        assert client.receive().payload == payload
+
+
+# --- what connect says --------------------------------------------------------------------------
+
+
+def test_connack_names_what_is_not_served_yet(broker):
+    with Client(broker) as client:
+        properties = client.properties
+    assert properties.MaximumQoS == 1
+    assert properties.RetainAvailable == 0
+    assert properties.SharedSubscriptionAvailable == 0
+    assert properties.SubscriptionIdentifierAvailable == 0
+    assert properties.AssignedClientIdentifier
+
+
+def test_settings_of_the_door_are_announced(start_node):
+    node = start_node(
+        HEADRACE_MQTT__PACKET_BYTES="64KiB",
+        HEADRACE_MQTT__RECEIVE_MAXIMUM="7",
+        HEADRACE_MQTT__KEEP_ALIVE_MAX="9s",
+    )
+    with Client(node, keepalive=60) as client:
+        assert client.properties.MaximumPacketSize == 65_536
+        assert client.properties.ReceiveMaximum == 7
+        assert client.properties.ServerKeepAlive == 9
+        client.paho.publish("t", b"x" * 70_000, 1)
+        assert client.event("disconnect")[3].value == 0x95, "packet too large"
+
+
+def test_a_client_that_never_connects_is_closed(start_node):
+    node = start_node(HEADRACE_MQTT__CONNECT_TIMEOUT="200ms")
+    with RawConnection(node.mqtt) as silent:
+        assert silent.socket.recv(1) == b""
+
+
+def test_keep_alive_3_1_2_10(broker):
+    with RawConnection(broker.mqtt) as client:
+        client.socket.sendall(b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x01\x00\x01c")
+        assert client.read(4) == b"\x20\x02\x00\x00"
+        assert client.socket.recv(1) == b"", "closed after one and a half of 1 s"
+
+
+def test_a_newer_connection_takes_the_client_id_over(broker):
+    first = Client(broker, client_id="same")
+    first.paho.reconnect_on_failure = False
+    with Client(broker, client_id="same") as second:
+        assert first.event("disconnect")[3].value == 0x8E, "session taken over"
+        first.paho.loop_stop()
+        assert second.publish("t") == 0
+
+
+# --- what is not served yet ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("qos", "retain", "reason"), [(2, False, 0x9B), (1, True, 0x9A), (0, True, 0x9A)]
+)
+def test_publishes_not_served_end_a_5_0_connection_with_the_reason(broker, qos, retain, reason):
+    flags = 0x30 | qos << 1 | retain
+    packet_id = b"\x00\x01" if qos else b""
+    body = b"\x00\x01t" + packet_id + b"\x00x"
+    with RawConnection(broker.mqtt) as client:
+        client.socket.sendall(b"\x10\x0e\x00\x04MQTT\x05\x02\x00\x00\x00\x00\x01c")
+        client.read(client.read(2)[1])
+        client.socket.sendall(bytes([flags, len(body)]) + body)
+        assert client.read(1) == b"\xe0"
+        assert client.read(client.read(1)[0])[0] == reason
+
+
+@pytest.mark.parametrize("reason", [0x9E])
+def test_shared_subscriptions_are_refused(broker, reason):
+    with Client(broker) as client:
+        assert client.subscribe("$share/g/t") == reason
+
+
+def test_subscription_options_are_taken(broker):
+    with Client(broker) as client:
+        options = SubscribeOptions(qos=1, noLocal=True)
+        client.paho.subscribe("t", options=options)
+        assert client.event("subscribe")[3][0].value == 1
+        with Client(broker) as other:
+            client.publish("t", b"mine")
+            other.publish("t", b"theirs")
+            assert client.receive().payload == b"theirs"
+
+
+# --- streams ------------------------------------------------------------------------------------
+
+
+def test_a_stored_message_is_a_record(broker):
+    broker.create_stream("s", filters=["t/#"])
+    properties = publish_properties(
+        ("colour", "red"), ContentType="text/plain", ResponseTopic="r", CorrelationData=b"c"
+    )
+    with Client(broker) as client:
+        assert client.publish("t/1", b"payload", properties=properties) == 0
+        assert client.publish("t/2", b"", qos=1) == 0
+    first, second = records(broker, "s")
+    assert first == (
+        b"t/1",
+        b"payload",
+        [
+            ("mqtt.topic", b"t/1"),
+            ("mqtt.content-type", b"text/plain"),
+            ("mqtt.response-topic", b"r"),
+            ("mqtt.correlation-data", b"c"),
+            ("colour", b"red"),
+        ],
+    )
+    assert second == (b"t/2", b"", [("mqtt.topic", b"t/2")])
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [("topic", b"a/b/c"), ("level:2", b"b"), ("level:9", b"a/b/c"), ("property:host", b"h1")],
+)
+def test_the_key_rule_names_the_key(broker, key, expected):
+    broker.create_stream("s", filters=["#"], key=key)
+    with Client(broker) as client:
+        client.publish("a/b/c", b"x", properties=publish_properties(("host", "h1")))
+    assert records(broker, "s")[0][0] == expected
+
+
+def test_one_key_is_one_partition_in_order(broker):
+    broker.create_stream("s", partitions=8, filters=["t/#"])
+    with Client(broker, V311) as client:
+        for number in range(400):
+            client.paho.publish(f"t/{number % 20}", str(number), 1)
+        for _ in range(400):
+            client.event("publish")
+    found: dict[bytes, list[int]] = {}
+    homes: dict[bytes, set[int]] = {}
+    for partition in range(8):
+        for key, value, _ in records(broker, "s", partition):
+            found.setdefault(key, []).append(int(value))
+            homes.setdefault(key, set()).add(partition)
+    assert {len(home) for home in homes.values()} == {1}
+    assert found == {f"t/{k}".encode(): list(range(k, 400, 20)) for k in range(20)}
+
+
+def sequenced(epoch, sequence):
+    return publish_properties(("source", "s1"), ("epoch", str(epoch)), ("sequence", str(sequence)))
+
+
+def test_a_repeat_is_acknowledged_and_not_stored_also_after_a_kill(start_node):
+    node = start_node()
+    node.create_stream("s", filters=["t"])
+    with Client(node) as client:
+        for sequence in (1, 2, 2, 1, 3):
+            assert client.publish("t", properties=sequenced(1, sequence)) == 0
+    assert node.ends("s") == [3]
+    node.kill()
+    node = start_node.again(node)
+    with Client(node) as client:
+        assert client.publish("t", properties=sequenced(1, 3)) == 0
+        assert node.ends("s") == [3]
+        assert client.publish("t", properties=sequenced(2, 1)) == 0
+        assert client.publish("t", properties=sequenced(1, 4)) == 0x83, "stale epoch"
+    assert node.ends("s") == [4]
+    assert node.stop() == 0
+    node = start_node.again(node)
+    with Client(node) as client:
+        assert client.publish("t", properties=sequenced(2, 1)) == 0
+    assert node.ends("s") == [4]
+
+
+def test_a_deleted_streams_publishers_go_on(broker):
+    broker.create_stream("s", filters=["t"])
+    with Client(broker) as client:
+        assert client.publish("t") == 0
+        broker.call("DELETE", "/api/v1/streams/s")
+        assert client.publish("t") in (0, 0x10)
+
+
+# --- wills --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [V311, V5])
+def test_a_will_is_published_when_the_connection_breaks(broker, version):
+    with Client(broker) as watcher:
+        watcher.subscribe("will")
+        client = Client(broker, version, will=("will", b"gone", 1))
+        client.paho.loop_stop()
+        client.paho.socket().shutdown(socket.SHUT_RDWR)
+        assert watcher.receive().payload == b"gone"
+
+
+def test_a_will_is_not_published_after_disconnect_3_14_4(broker):
+    with Client(broker) as watcher:
+        watcher.subscribe("#")
+        with Client(broker, will=("will", b"gone", 1)):
+            pass
+        watcher.publish("last", b"last")
+        assert watcher.receive().topic == "last"
+
+
+# --- bounds -------------------------------------------------------------------------------------
+
+
+def test_a_slow_subscriber_costs_a_bounded_memory_and_is_counted(start_node):
+    node = start_node(HEADRACE_LIMITS__OUTBOUND_BYTES="256KiB", HEADRACE_LIMITS__STALL="10ms")
+    with RawMqtt(node.mqtt, "slow") as slow, RawMqtt(node.mqtt, "fast") as fast:
+        slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.socket.sendall(b"\x82\x06\x00\x01\x00\x01t\x00")
+        assert slow.read(5) == b"\x90\x03\x00\x01\x00"
+        before = node.resident_bytes()
+        for _ in range(1500):
+            fast.publish("t", b"x" * 16_384, 0)
+        fast.socket.sendall(PINGREQ)
+        assert fast.read(2) == PINGRESP
+        assert node.resident_bytes() - before < 16 * 1024 * 1024
+        metrics = node.metrics()
+        dropped = metrics['headrace_mqtt_messages_dropped_total{reason="outbound_full"}']
+        assert dropped > 0
+        assert dropped + metrics["headrace_mqtt_messages_delivered_total"] == 1500
+
+
+def test_connect_twice_is_refused_3_1_0_2(broker):
+    with RawMqtt(broker.mqtt, "c") as client:
+        client.socket.sendall(b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01c")
+        assert client.socket.recv(1) == b""
+
+
+def test_truncated_packets_leave_the_node_up(broker):
+    packets = [
+        b"\x10\x0e\x00\x04MQTT\x05\x02\x00\x00\x00\x00\x01c",
+        b"\x32\x09\x00\x01t\x00\x01\x00abc",
+        b"\x82\x07\x00\x02\x00\x00\x01t\x01",
+        b"\xe0\x02\x00\x00",
+    ]
+    stream = b"".join(packets)
+    for cut in range(1, len(stream)):
+        with RawConnection(broker.mqtt) as client:
+            client.socket.sendall(stream[:cut])
+            client.socket.shutdown(socket.SHUT_WR)
+            while client.socket.recv(4096):
+                pass
+    with RawMqtt(broker.mqtt, "c") as client:
+        client.socket.sendall(PINGREQ)
+        assert client.read(2) == PINGRESP
+    assert broker.metrics()['headrace_connections{door="mqtt"}'] == 0
