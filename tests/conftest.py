@@ -9,6 +9,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ STOP_SECONDS = 60
 
 def environment(**extra: str) -> dict[str, str]:
     """The environment of a started command: this source tree, no settings of the developer."""
+    path = [str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
-    return kept | {"PYTHONPATH": str(ROOT / "src")} | extra
+    return kept | {"PYTHONPATH": os.pathsep.join(path)} | extra
 
 
 def headrace(*args: str, timeout: float = 60, **extra: str) -> subprocess.CompletedProcess[str]:
@@ -78,13 +80,11 @@ class RunningNode:
         assert self.process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
-            if not selector.select(READY_SECONDS):
-                self.process.kill()
-                pytest.fail(f"no ready line within {READY_SECONDS} s:\n{self.log.read_text()}")
-        line = self.process.stdout.readline()
+            line = self.process.stdout.readline() if selector.select(READY_SECONDS) else b""
         if not line:
-            code = self.process.wait(STOP_SECONDS)
-            pytest.fail(f"the node ended with {code} before it was ready:\n{self.log.read_text()}")
+            self.process.kill()
+            self.process.communicate(timeout=STOP_SECONDS)
+            pytest.fail(f"no ready line from the node:\n{self.log.read_text()}")
         return line
 
     def _port(self, door: str) -> int:
@@ -195,6 +195,14 @@ def start_node(tmp_path):
 
         start.again = restart
         yield start
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory) -> Iterator[RunningNode]:
+    """A node of a whole file, for tests that leave it as they found it."""
+    node = RunningNode(tmp_path_factory.mktemp("shared") / "data")
+    yield node
+    node.close()
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ LARGE = "x" * 1_200_000
 PUBLISH = "/api/v1/publish"
 
 
-def test_health_and_ready(broker):
-    assert broker.call("GET", "/health") == (200, {"status": "ok", "node": "headrace"})
-    assert broker.call("GET", "/ready") == (200, {"status": "ready", "reason": ""})
+def test_health_and_ready(shared):
+    assert shared.call("GET", "/health") == (200, {"status": "ok", "node": "headrace"})
+    assert shared.call("GET", "/ready") == (200, {"status": "ready", "reason": ""})
 
 
 def test_a_stream_lives(broker):
@@ -84,13 +84,13 @@ def test_publish_is_durable_in_every_stream_that_matches_when_it_answers(start_n
     assert (again.ends("a"), again.ends("b")) == ([1], [1])
 
 
-def test_publish_reaches_subscribers(broker):
-    with RawMqtt(broker.mqtt, "c") as client:
+def test_publish_reaches_subscribers(shared):
+    with RawMqtt(shared.mqtt, "c") as client:
         client.socket.sendall(b"\x82\x06\x00\x01\x00\x01t\x01")
         assert client.read(5) == b"\x90\x03\x00\x01\x01"
         encoded = base64.b64encode(b"\x00\xff").decode()
         body = {"topic": "t", "payload_base64": encoded, "qos": 0}
-        assert broker.call("POST", PUBLISH, body) == (200, {"stored": 0})
+        assert shared.call("POST", PUBLISH, body) == (200, {"stored": 0})
         assert client.read(7) == b"\x30\x05\x00\x01t\x00\xff"
 
 
@@ -124,21 +124,21 @@ def test_publish_reaches_subscribers(broker):
         ("POST", PUBLISH, b"x" * 3_000_000, 413, "request_entity_too_large", ""),
     ],
 )  # fmt: skip
-def test_errors_say_what_is_wrong(broker, method, path, body, status, error, detail):
-    answered, problem = broker.call(method, path, body)
+def test_errors_say_what_is_wrong(shared, method, path, body, status, error, detail):
+    answered, problem = shared.call(method, path, body)
     assert (answered, problem["error"]) == (status, error)
     assert detail in problem["detail"]
     assert "\n" not in problem["detail"]
 
 
-def test_pages_of_other_sites_may_not_call(broker):
+def test_pages_of_other_sites_may_not_call(shared):
     publish = {"topic": "a", "payload": "x"}
-    status, problem = broker.call("POST", PUBLISH, publish, Origin="http://evil.example")
+    status, problem = shared.call("POST", PUBLISH, publish, Origin="http://evil.example")
     assert (status, problem["error"]) == (403, "forbidden")
-    status, problem = broker.call("GET", STREAMS, None, Host="evil.example")
+    status, problem = shared.call("GET", STREAMS, None, Host="evil.example")
     assert (status, problem["error"]) == (403, "forbidden")
-    assert broker.call("GET", "/health", None, Host="evil.example")[0] == 200
-    assert broker.call("POST", PUBLISH, publish, Origin=broker.url)[0] == 200
+    assert shared.call("GET", "/health", None, Host="evil.example")[0] == 200
+    assert shared.call("POST", PUBLISH, publish, Origin=shared.url)[0] == 200
 
 
 def test_metrics_are_prometheus(broker):
@@ -162,12 +162,12 @@ def test_metrics_are_prometheus(broker):
     assert sum(ends) == 1
 
 
-def test_connections_are_bounded(broker):
-    connections = [http.client.HTTPConnection("127.0.0.1", broker.http) for _ in range(128)]
+def test_connections_are_bounded(shared):
+    connections = [http.client.HTTPConnection("127.0.0.1", shared.http) for _ in range(128)]
     for connection in connections:
         connection.request("GET", "/health")
         assert connection.getresponse().read()
-    beyond = http.client.HTTPConnection("127.0.0.1", broker.http)
+    beyond = http.client.HTTPConnection("127.0.0.1", shared.http)
     with pytest.raises((http.client.RemoteDisconnected, ConnectionResetError)):
         _answer(beyond)
     beyond.close()
@@ -201,7 +201,7 @@ def test_the_command_manages_streams(broker):
 
     listed = streams(broker, "list")
     assert [
-        line.split()[:2] for line in listed.stdout.splitlines() if line.startswith(("a", "g"))
+        line.split()[:2] for line in listed.stdout.splitlines() if line.strip()[:1] in {"a", "g"}
     ] == [
         ["a", "2"],
         ["gpu-telemetry", "12"],
@@ -239,8 +239,8 @@ def test_the_command_manages_streams(broker):
         (["list", "--url", "http://127.0.0.1:1"], 1, "start one with: headrace serve"),
     ],
 )
-def test_the_command_says_what_is_wrong(broker, arguments, code, error):
-    refused = streams(broker, *arguments)
+def test_the_command_says_what_is_wrong(shared, arguments, code, error):
+    refused = streams(shared, *arguments)
     assert refused.returncode == code
     assert error in refused.stderr
     assert 1 <= len(refused.stderr.splitlines()) <= 3

@@ -84,6 +84,7 @@ def test_a_stop_tells_5_0_clients_why(broker):
         body = client.read(client.read(1)[0])
         assert body[0] == 0x8B, "server shutting down"
         assert client.socket.recv(1) == b""
+    assert broker.process.wait(60) == 0
 
 
 def test_what_was_published_before_the_stop_is_acknowledged_and_kept(start_node):
