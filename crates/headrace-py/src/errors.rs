@@ -5,8 +5,8 @@
 
 use std::ffi::CStr;
 
-use headrace_core::record;
-use pyo3::exceptions::PyException;
+use headrace_core::{log, record};
+use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
@@ -197,6 +197,19 @@ pub fn record_error(py: Python<'_>, error: &record::Error) -> PyErr {
         | Fault::Compression(_) => Class::CorruptRecord,
         Fault::Magic(_) | Fault::Codec(_) => Class::UnsupportedRecord,
         Fault::TooLarge { .. } => Class::RecordsTooLarge,
+    };
+    class.error(py, &error.to_string())
+}
+
+/// The exception of what the log engine refuses.
+pub fn log_error(py: Python<'_>, error: &log::Error) -> PyErr {
+    let class = match error {
+        log::Error::Storage(_) => Class::Storage,
+        log::Error::Corrupt(_) => Class::StorageCorrupt,
+        log::Error::Record(error) => return record_error(py, error),
+        log::Error::OutOfOrderSequence { .. } => Class::OutOfOrderSequence,
+        log::Error::StaleProducerEpoch { .. } => Class::StaleProducerEpoch,
+        log::Error::Argument(text) => return PyValueError::new_err(text.clone()),
     };
     class.error(py, &error.to_string())
 }

@@ -1,6 +1,265 @@
-//! Placeholder.
-use pyo3::prelude::*;
+//! The log engine for Python. Calls that touch the disk release the GIL; `append` and `poll`,
+//! which run per batch on the event loop, take a lock for moments only and keep it.
 
-pub fn register(_module: &Bound<'_, PyModule>) -> PyResult<()> {
-    Ok(())
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::os::fd::RawFd;
+use std::path::Path;
+
+use headrace_core::log::{self, LogId, Options, SourceState, COMMIT_BUCKETS_NS};
+use headrace_io as io;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::errors::log_error;
+
+/// Where a queued append will stand.
+#[pyclass(frozen, module = "headrace._native")]
+struct Appended(log::Appended);
+
+#[pymethods]
+impl Appended {
+    #[getter]
+    fn base_offset(&self) -> i64 {
+        self.0.base_offset
+    }
+
+    #[getter]
+    fn duplicate(&self) -> bool {
+        self.0.duplicate
+    }
+}
+
+/// The end of one append.
+#[pyclass(frozen, module = "headrace._native")]
+struct Completion(log::Completion);
+
+#[pymethods]
+impl Completion {
+    #[getter]
+    fn ticket(&self) -> u64 {
+        self.0.ticket
+    }
+
+    #[getter]
+    fn log(&self) -> u32 {
+        self.0.log.0
+    }
+
+    #[getter]
+    fn error(&self) -> Option<&str> {
+        self.0.error.as_deref()
+    }
+}
+
+/// What opening a data folder found and mended.
+#[pyclass(frozen, module = "headrace._native")]
+struct Recovery(log::Recovery);
+
+#[pymethods]
+impl Recovery {
+    #[getter]
+    fn clean(&self) -> bool {
+        self.0.clean
+    }
+
+    #[getter]
+    fn logs(&self) -> u64 {
+        self.0.logs
+    }
+
+    #[getter]
+    fn replayed_batches(&self) -> u64 {
+        self.0.replayed_batches
+    }
+
+    #[getter]
+    fn truncated_bytes(&self) -> u64 {
+        self.0.truncated_bytes
+    }
+}
+
+/// The node's journal and segments, and the native threads that write them.
+#[pyclass(frozen, module = "headrace._native")]
+struct Store(io::Store);
+
+/// Runs without the GIL; errors cross once.
+fn detached<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce() -> Result<T, log::Error> + Send,
+) -> PyResult<T> {
+    py.detach(work).map_err(|error| log_error(py, &error))
+}
+
+#[pymethods]
+impl Store {
+    #[staticmethod]
+    #[pyo3(signature = (
+        path, *, journal_bytes = 64 << 20, segment_bytes = 1 << 30, index_interval_bytes = 4 << 10,
+        direct_write_bytes = 256 << 10,
+    ))]
+    fn open(
+        py: Python<'_>,
+        path: &str,
+        journal_bytes: u64,
+        segment_bytes: u64,
+        index_interval_bytes: u64,
+        direct_write_bytes: u64,
+    ) -> PyResult<Self> {
+        let options = Options {
+            journal_bytes,
+            segment_bytes,
+            index_interval_bytes,
+            direct_write_bytes,
+            // std draws its hash keys from the system's randomness: a number no client knows.
+            seed: RandomState::new().hash_one(std::process::id()) as u32,
+        };
+        detached(py, || io::Store::open(Path::new(path), options)).map(Self)
+    }
+
+    #[getter]
+    fn recovery(&self) -> Recovery {
+        Recovery(self.0.recovery())
+    }
+
+    fn notify_fd(&self) -> RawFd {
+        self.0.notify_fd()
+    }
+
+    #[pyo3(signature = (stream, partition, incarnation, wall_ms))]
+    fn open_log(
+        &self,
+        py: Python<'_>,
+        stream: &str,
+        partition: u32,
+        incarnation: u64,
+        wall_ms: i64,
+    ) -> PyResult<u32> {
+        let _ = wall_ms;
+        detached(py, || self.0.open_log(stream, partition, incarnation)).map(|log| log.0)
+    }
+
+    fn delete_stream(&self, py: Python<'_>, stream: &str) -> PyResult<()> {
+        detached(py, || self.0.delete_stream(stream))
+    }
+
+    #[pyo3(signature = (log, batches, ticket, wall_ms))]
+    fn append(
+        &self,
+        py: Python<'_>,
+        log: u32,
+        batches: &[u8],
+        ticket: u64,
+        wall_ms: i64,
+    ) -> PyResult<Appended> {
+        let _ = wall_ms;
+        self.0
+            .append(LogId(log), batches.to_vec(), ticket)
+            .map(Appended)
+            .map_err(|error| log_error(py, &error))
+    }
+
+    fn submit(&self) {
+        self.0.submit();
+    }
+
+    fn poll(&self) -> Vec<Completion> {
+        self.0.poll().into_iter().map(Completion).collect()
+    }
+
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        log: u32,
+        offset: i64,
+        max_bytes: usize,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let bytes = detached(py, || self.0.read(LogId(log), offset, max_bytes))?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+
+    fn bounds(&self, py: Python<'_>, log: u32) -> PyResult<(i64, i64)> {
+        self.0
+            .bounds(LogId(log))
+            .map_err(|error| log_error(py, &error))
+    }
+
+    fn size_bytes(&self, py: Python<'_>, log: u32) -> PyResult<u64> {
+        self.0
+            .size_bytes(LogId(log))
+            .map_err(|error| log_error(py, &error))
+    }
+
+    fn offset_for_time(
+        &self,
+        py: Python<'_>,
+        log: u32,
+        timestamp_ms: i64,
+    ) -> PyResult<Option<(i64, i64)>> {
+        detached(py, || self.0.offset_for_time(LogId(log), timestamp_ms))
+    }
+
+    fn last_sources(&self, py: Python<'_>, log: u32) -> PyResult<Vec<SourceState>> {
+        detached(py, || self.0.last_sources(LogId(log)))
+    }
+
+    fn save_sources(&self, py: Python<'_>, log: u32, sources: Vec<SourceState>) -> PyResult<()> {
+        detached(py, move || self.0.save_sources(LogId(log), &sources))
+    }
+
+    fn failed(&self) -> Option<String> {
+        self.0.failed()
+    }
+
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "exact to 2^53, beyond any counter here"
+    )]
+    fn statistics(&self) -> BTreeMap<String, f64> {
+        let (counted, open_files) = self.0.statistics();
+        let seconds = |ns: u64| ns as f64 / 1e9;
+        let mut all: BTreeMap<String, f64> = [
+            ("rounds_total", counted.rounds as f64),
+            ("round_seconds_total", seconds(counted.round_ns)),
+            ("journal_bytes_total", counted.journal_bytes as f64),
+            ("journal_rotations_total", counted.journal_rotations as f64),
+            ("syncs_total", counted.syncs as f64),
+            ("appended_batches_total", counted.appended_batches as f64),
+            ("appended_bytes_total", counted.appended_bytes as f64),
+            ("direct_writes_total", counted.direct_writes as f64),
+            ("duplicates_total", counted.duplicates as f64),
+            ("segment_rolls_total", counted.segment_rolls as f64),
+            ("append_seconds_sum", seconds(counted.commit_ns)),
+            ("queued_bytes", counted.queued_bytes as f64),
+            ("logs", counted.logs as f64),
+            ("open_files", open_files as f64),
+        ]
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect();
+        let bounds = COMMIT_BUCKETS_NS
+            .iter()
+            .map(|bound| seconds(*bound).to_string());
+        let mut below = 0;
+        for (bound, count) in bounds.chain(["+Inf".to_owned()]).zip(counted.commits) {
+            below += count;
+            all.insert(
+                format!("append_seconds_bucket{{le=\"{bound}\"}}"),
+                below as f64,
+            );
+        }
+        all.insert("append_seconds_count".into(), below as f64);
+        all
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        detached(py, || self.0.close())
+    }
+}
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Appended>()?;
+    module.add_class::<Completion>()?;
+    module.add_class::<Recovery>()?;
+    module.add_class::<Store>()
 }

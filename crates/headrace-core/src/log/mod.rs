@@ -1,1 +1,42 @@
-//! Placeholder.
+//! The log engine: one journal for the node, segments of record batches for every partition.
+//!
+//! Owns: what is written where and in which order, when it is durable, what a start finds and
+//! mends, where a reader finds an offset. Must not know: descriptors, threads, clocks; what is in
+//! a record, beyond its batch's header.
+//!
+//! A shell (`headrace-io`, or a simulated disk) performs [`DiskOp`]s and reports back:
+//! [`Machine`] says how they follow on each other, [`open`] how a start proceeds.
+//!
+//! ```text
+//! machine     rounds, chores, completions          journal     the bytes of the journal
+//! partition   one log: offsets, rolls              recovery    journal -> what each log should be
+//! round       queued runs -> ordered effects       mend        one log: redo, verify, load
+//! read        offset or time -> bytes              index, producers, sources   side files
+//! ```
+
+mod codec;
+mod disk;
+mod error;
+mod index;
+mod journal;
+mod layout;
+mod machine;
+mod mend;
+mod partition;
+mod producers;
+mod read;
+mod recovery;
+mod round;
+mod scan;
+mod sources;
+mod statistics;
+
+pub use disk::{Disk, DiskError, DiskOp, Path, Slice};
+pub use error::{Damage, Error};
+pub use machine::{Appended, Chore, Completion, Machine, Options, JOURNAL_BYTES_MIN};
+pub use partition::LogId;
+pub use read::{IndexFiles, LoadedIndex, Plan, Walk};
+pub use recovery::{open, Recovery};
+pub use round::{Draft, Round};
+pub use sources::{SourceState, SourcesPlan};
+pub use statistics::{Statistics, COMMIT_BUCKETS_NS};

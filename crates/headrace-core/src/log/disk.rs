@@ -1,0 +1,149 @@
+//! The port to the disk: effects that a shell performs exactly, and what recovery reads.
+//!
+//! Paths are relative to the data folder and use `/`. The running machine only emits
+//! [`DiskOp`]s; recovery and readers also read. `headrace-io` implements [`Disk`] over real
+//! files, the tests over memory with faults.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// A path below the data folder.
+pub type Path = Arc<str>;
+
+/// Part of a shared buffer: one journal buffer serves the journal write and, in slices, the
+/// segment writes of the same round.
+#[derive(Clone)]
+pub struct Slice {
+    buffer: Arc<Vec<u8>>,
+    start: usize,
+    end: usize,
+}
+
+impl Slice {
+    /// `buffer[start..end]`.
+    ///
+    /// # Panics
+    /// Where the range is not inside the buffer.
+    pub fn new(buffer: Arc<Vec<u8>>, start: usize, end: usize) -> Self {
+        assert!(start <= end && end <= buffer.len(), "a slice of its buffer");
+        Self { buffer, start, end }
+    }
+}
+
+impl From<Vec<u8>> for Slice {
+    fn from(bytes: Vec<u8>) -> Self {
+        let end = bytes.len();
+        Self::new(Arc::new(bytes), 0, end)
+    }
+}
+
+impl Deref for Slice {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+}
+
+impl fmt::Debug for Slice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.len())
+    }
+}
+
+/// One effect on the disk. A list of them is performed in order, each one whole before the next
+/// begins; the first that fails ends the list.
+#[derive(Clone, Debug)]
+pub enum DiskOp {
+    /// Makes a folder; no fault where it is there.
+    CreateFolder {
+        /// The folder; its parent exists.
+        path: Path,
+    },
+    /// Makes an empty file; no fault where it is there.
+    Create {
+        /// The file.
+        path: Path,
+    },
+    /// Writes all of `data` (page cache only).
+    Write {
+        /// An existing file.
+        path: Path,
+        /// First byte to write.
+        position: u64,
+        /// What to write there.
+        data: Slice,
+    },
+    /// Makes the file `bytes` long and writes zeros to all of it, so that overwriting it later
+    /// changes no metadata and `fdatasync` waits for data alone.
+    Zero {
+        /// The file; made where it is not there.
+        path: Path,
+        /// Its length from now on.
+        bytes: u64,
+    },
+    /// Cuts or extends the file.
+    SetLength {
+        /// An existing file.
+        path: Path,
+        /// Its length from now on.
+        bytes: u64,
+    },
+    /// Makes the file's bytes and length durable. A failure is final: the pages may be gone
+    /// from memory, so another call could succeed without them.
+    Sync {
+        /// An existing file.
+        path: Path,
+    },
+    /// Makes the folder's entries durable.
+    SyncFolder {
+        /// An existing folder.
+        path: Path,
+    },
+    /// Renames a file or folder, replacing a file of the new name.
+    Rename {
+        /// The old name.
+        from: Path,
+        /// The new name.
+        to: Path,
+    },
+    /// Removes a file; no fault where it is not there.
+    Remove {
+        /// The file.
+        path: Path,
+    },
+    /// Removes a folder and all in it; no fault where it is not there.
+    RemoveFolder {
+        /// The folder.
+        path: Path,
+    },
+    /// No more is written to the file: its descriptor may go.
+    Close {
+        /// The file.
+        path: Path,
+    },
+}
+
+impl DiskOp {
+    /// It waits for the disk.
+    pub fn is_sync(&self) -> bool {
+        matches!(self, Self::Sync { .. } | Self::SyncFolder { .. })
+    }
+}
+
+/// Why the disk refused: one line that names the file, the cause and the remedy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskError(pub String);
+
+/// Files as the machine knows them.
+pub trait Disk {
+    /// Names in a folder, sorted; none where there is no such folder.
+    fn list(&self, folder: &str) -> Result<Vec<String>, DiskError>;
+    /// Length of a file, or None where there is none.
+    fn size(&self, path: &str) -> Result<Option<u64>, DiskError>;
+    /// Reads `bytes` from `position`; fewer where the file ends.
+    fn read(&self, path: &str, position: u64, bytes: usize) -> Result<Vec<u8>, DiskError>;
+    /// Performs one effect.
+    fn perform(&self, op: &DiskOp) -> Result<(), DiskError>;
+}

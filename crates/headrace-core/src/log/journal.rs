@@ -1,0 +1,558 @@
+//! The journal's bytes: files of rounds, each round one commit.
+//!
+//! ```text
+//! file    page 0: magic "HRJOURNL", version u32, sequence u64, first round u64, seed u32, CRC u32
+//! round   magic u32, CRC u32 of what follows, previous CRC u32, length u32, round u64, entries
+//! entry   kind u8, length u32, body
+//! ```
+//!
+//! A round begins at a page boundary, so that no write touches a page that holds anything
+//! acknowledged. Its CRC covers the previous round's CRC (a file's seed is the last CRC of the
+//! file before) and starts from the file's seed, so rounds verify only in the order in which they
+//! were written, and neither the remains of an earlier use of a recycled file nor bytes that a
+//! client stored can pass for one.
+//!
+//! A round is written after the round before it was synced. Hence a round that does not verify
+//! was never acknowledged, unless a later round verifies: then it is damage, and is said so.
+
+use super::codec::{Put, Take};
+use super::disk::Path;
+use super::error::Damage;
+
+/// Unit of the page cache and of every journal write. A power cut may leave any page of an
+/// unsynced write as it was, as it should be, or as neither.
+pub(super) const PAGE: usize = 4096;
+/// Bytes of a round before its entries.
+pub(super) const ROUND_HEADER_BYTES: usize = 24;
+/// Bytes of an entry before its body.
+const ENTRY_HEADER_BYTES: usize = 5;
+
+const FILE_MAGIC: &[u8; 8] = b"HRJOURNL";
+const ROUND_MAGIC: u32 = 0x4852_4E44;
+const VERSION: u32 = 1;
+
+/// Where a file stands in the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FileHeader {
+    pub(super) sequence: u64,
+    pub(super) first_round: u64,
+    pub(super) seed: u32,
+}
+
+impl FileHeader {
+    /// Appends the header page.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(FILE_MAGIC);
+        out.put_u32(VERSION);
+        out.put_u64(self.sequence);
+        out.put_u64(self.first_round);
+        out.put_u32(self.seed);
+        let crc = crc32c::crc32c(&out[start..]);
+        out.put_u32(crc);
+        out.resize(start + PAGE, 0);
+    }
+
+    pub(super) fn decode(file: &[u8]) -> Option<Self> {
+        let mut take = Take(file);
+        if take.array()? != *FILE_MAGIC || take.u32()? != VERSION {
+            return None;
+        }
+        let header = Self {
+            sequence: take.u64()?,
+            first_round: take.u64()?,
+            seed: take.u32()?,
+        };
+        (take.u32()? == crc32c::crc32c(&file[..32])).then_some(header)
+    }
+}
+
+/// A log as a checkpoint tells it: all of it stands in its segments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LogState {
+    pub(super) id: u32,
+    pub(super) stream: String,
+    pub(super) partition: u32,
+    pub(super) incarnation: u64,
+    pub(super) next_offset: i64,
+    /// Base offset and bytes of each segment; the last is the active one.
+    pub(super) segments: Vec<(i64, u64)>,
+}
+
+/// The state of every log between two rounds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Checkpoint {
+    /// Every byte and every index was synced and the store was closed.
+    pub(super) clean: bool,
+    pub(super) next_id: u32,
+    pub(super) logs: Vec<LogState>,
+}
+
+/// One entry, as recovery reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Entry<'a> {
+    Checkpoint(Checkpoint),
+    /// A log exists from here on.
+    Register {
+        id: u32,
+        partition: u32,
+        incarnation: u64,
+        stream: &'a str,
+    },
+    /// These bytes stand at `position` of the segment `base`.
+    Write {
+        id: u32,
+        base: i64,
+        position: u32,
+        bytes: &'a [u8],
+    },
+    /// Bytes of this length and CRC-32C were synced there before this round was written.
+    Direct {
+        id: u32,
+        base: i64,
+        position: u32,
+        length: u32,
+        crc: u32,
+    },
+    /// The logs of this stream are gone.
+    Delete {
+        stream: &'a str,
+    },
+}
+
+mod kind {
+    pub(super) const CHECKPOINT: u8 = 1;
+    pub(super) const REGISTER: u8 = 2;
+    pub(super) const WRITE: u8 = 3;
+    pub(super) const DIRECT: u8 = 4;
+    pub(super) const DELETE: u8 = 5;
+}
+
+/// Builds one round in place at the end of a buffer.
+pub(super) struct RoundWriter<'a> {
+    out: &'a mut Vec<u8>,
+    start: usize,
+    seed: u32,
+}
+
+impl<'a> RoundWriter<'a> {
+    /// Begins the round that `chain` expects, in the file of that seed.
+    pub(super) fn begin(out: &'a mut Vec<u8>, chain: Chain, seed: u32) -> Self {
+        let start = out.len();
+        out.put_u32(ROUND_MAGIC);
+        out.put_u32(0); // the CRC, once all is there
+        out.put_u32(chain.crc);
+        out.put_u32(0); // the length likewise
+        out.put_u64(chain.round);
+        Self { out, start, seed }
+    }
+
+    pub(super) fn checkpoint(&mut self, body: &[u8]) {
+        let at = self.open(kind::CHECKPOINT);
+        self.out.extend_from_slice(body);
+        self.close(at);
+    }
+
+    pub(super) fn register(&mut self, id: u32, partition: u32, incarnation: u64, stream: &str) {
+        let at = self.open(kind::REGISTER);
+        self.out.put_u32(id);
+        self.out.put_u32(partition);
+        self.out.put_u64(incarnation);
+        self.out.put_text(stream);
+        self.close(at);
+    }
+
+    pub(super) fn delete(&mut self, stream: &str) {
+        let at = self.open(kind::DELETE);
+        self.out.put_text(stream);
+        self.close(at);
+    }
+
+    pub(super) fn direct(&mut self, id: u32, base: i64, position: u64, length: usize, crc: u32) {
+        let at = self.open(kind::DIRECT);
+        self.out.put_u32(id);
+        self.out.put_i64(base);
+        self.out.put_u32(position as u32);
+        self.out.put_u32(length as u32);
+        self.out.put_u32(crc);
+        self.close(at);
+    }
+
+    /// A write of all `parts`, one after the other; returns where in the buffer they stand.
+    pub(super) fn write<'p>(
+        &mut self,
+        id: u32,
+        base: i64,
+        position: u64,
+        parts: impl IntoIterator<Item = &'p [u8]>,
+    ) -> std::ops::Range<usize> {
+        let at = self.open(kind::WRITE);
+        self.out.put_u32(id);
+        self.out.put_i64(base);
+        self.out.put_u32(position as u32);
+        let start = self.out.len();
+        for part in parts {
+            self.out.extend_from_slice(part);
+        }
+        self.close(at);
+        start..self.out.len()
+    }
+
+    /// Ends the round at a page boundary; returns its CRC.
+    pub(super) fn finish(self) -> u32 {
+        let round = &mut self.out[self.start..];
+        let length = (round.len() - ROUND_HEADER_BYTES) as u32;
+        round[12..16].copy_from_slice(&length.to_be_bytes());
+        let crc = crc32c::crc32c_append(self.seed, &round[8..]);
+        round[4..8].copy_from_slice(&crc.to_be_bytes());
+        let bytes = round.len().next_multiple_of(PAGE);
+        self.out.resize(self.start + bytes, 0);
+        crc
+    }
+
+    fn open(&mut self, kind: u8) -> usize {
+        self.out.put_u8(kind);
+        self.out.put_u32(0);
+        self.out.len()
+    }
+
+    fn close(&mut self, at: usize) {
+        let length = (self.out.len() - at) as u32;
+        self.out[at - 4..at].copy_from_slice(&length.to_be_bytes());
+    }
+}
+
+/// Upper bound of an entry's bytes whose body holds `bytes` beside its fixed fields.
+pub(super) const fn entry_bytes_max(bytes: usize) -> usize {
+    ENTRY_HEADER_BYTES + 32 + bytes
+}
+
+impl Checkpoint {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut body = Vec::with_capacity(64 * self.logs.len() + 16);
+        body.put_u8(u8::from(self.clean));
+        body.put_u32(self.next_id);
+        body.put_u32(self.logs.len() as u32);
+        for log in &self.logs {
+            body.put_u32(log.id);
+            body.put_text(&log.stream);
+            body.put_u32(log.partition);
+            body.put_u64(log.incarnation);
+            body.put_i64(log.next_offset);
+            body.put_u32(log.segments.len() as u32);
+            for (base, bytes) in &log.segments {
+                body.put_i64(*base);
+                body.put_u64(*bytes);
+            }
+        }
+        body
+    }
+
+    fn decode(mut take: Take) -> Option<Self> {
+        let clean = take.u8()? != 0;
+        let next_id = take.u32()?;
+        let mut logs = Vec::new();
+        for _ in 0..take.u32()? {
+            let mut log = LogState {
+                id: take.u32()?,
+                stream: take.text()?.to_owned(),
+                partition: take.u32()?,
+                incarnation: take.u64()?,
+                next_offset: take.i64()?,
+                segments: Vec::new(),
+            };
+            for _ in 0..take.u32()? {
+                log.segments.push((take.i64()?, take.u64()?));
+            }
+            logs.push(log);
+        }
+        Some(Self {
+            clean,
+            next_id,
+            logs,
+        })
+    }
+}
+
+/// The entries of a round that verified. None from an entry of an unknown kind or shape.
+pub(super) fn entries(mut payload: &[u8]) -> Option<Vec<Entry<'_>>> {
+    let mut entries = Vec::new();
+    while !payload.is_empty() {
+        let mut take = Take(payload);
+        let kind = take.u8()?;
+        let length = take.u32()?;
+        let body = Take(take.bytes(length as usize)?);
+        entries.push(entry(kind, body)?);
+        payload = take.0;
+    }
+    Some(entries)
+}
+
+fn entry(kind: u8, mut body: Take<'_>) -> Option<Entry<'_>> {
+    Some(match kind {
+        kind::CHECKPOINT => Entry::Checkpoint(Checkpoint::decode(body)?),
+        kind::REGISTER => Entry::Register {
+            id: body.u32()?,
+            partition: body.u32()?,
+            incarnation: body.u64()?,
+            stream: body.text()?,
+        },
+        kind::WRITE => Entry::Write {
+            id: body.u32()?,
+            base: body.i64()?,
+            position: body.u32()?,
+            bytes: body.0,
+        },
+        kind::DIRECT => Entry::Direct {
+            id: body.u32()?,
+            base: body.i64()?,
+            position: body.u32()?,
+            length: body.u32()?,
+            crc: body.u32()?,
+        },
+        kind::DELETE => Entry::Delete {
+            stream: body.text()?,
+        },
+        _ => return None,
+    })
+}
+
+/// A round found in a file.
+struct Round<'a> {
+    number: u64,
+    previous: u32,
+    crc: u32,
+    payload: &'a [u8],
+}
+
+impl<'a> Round<'a> {
+    /// The round at `position` whose own CRC is right, whatever came before it.
+    fn at(file: &'a [u8], position: usize, seed: u32) -> Option<Self> {
+        let mut take = Take(file.get(position..)?);
+        let whole = take.0;
+        if take.u32()? != ROUND_MAGIC {
+            return None;
+        }
+        let crc = take.u32()?;
+        let previous = take.u32()?;
+        let length = take.u32()? as usize;
+        let number = take.u64()?;
+        let payload = take.bytes(length)?;
+        let sound = crc == crc32c::crc32c_append(seed, &whole[8..ROUND_HEADER_BYTES + length]);
+        sound.then_some(Self {
+            number,
+            previous,
+            crc,
+            payload,
+        })
+    }
+}
+
+/// The state of a walk over the journal's files, oldest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Chain {
+    /// The number that the next round must have.
+    pub(super) round: u64,
+    /// CRC of the last round.
+    pub(super) crc: u32,
+}
+
+impl Chain {
+    /// The chain after a round of this CRC.
+    pub(super) fn after(self, crc: u32) -> Self {
+        Self {
+            round: self.round + 1,
+            crc,
+        }
+    }
+}
+
+/// Walks one file: returns the payloads of its rounds and the chain after the last one.
+///
+/// `chain` is None at the oldest file. The walk ends at the first round that does not verify;
+/// that is damage where a later round does.
+pub(super) fn walk<'a>(
+    path: &Path,
+    sequence: u64,
+    file: &'a [u8],
+    chain: Option<Chain>,
+) -> Result<(Vec<&'a [u8]>, Chain), Damage> {
+    let damage = |position: usize, what: &str| Damage {
+        path: path.to_string(),
+        position: position as u64,
+        offset: None,
+        what: what.to_owned(),
+    };
+    let header = FileHeader::decode(file)
+        .filter(|header| header.sequence == sequence)
+        .ok_or_else(|| damage(0, "the journal file's header does not verify"))?;
+    let began = Chain {
+        round: header.first_round,
+        crc: header.seed,
+    };
+    if chain.is_some_and(|chain| chain != began) {
+        return Err(damage(
+            0,
+            "the journal file does not continue the one before it, of which a part is lost",
+        ));
+    }
+    let mut chain = began;
+    let mut payloads = Vec::new();
+    let mut position = PAGE;
+    while let Some(round) = Round::at(file, position, header.seed)
+        .filter(|round| round.number == chain.round && round.previous == chain.crc)
+    {
+        payloads.push(round.payload);
+        chain = chain.after(round.crc);
+        position += (ROUND_HEADER_BYTES + round.payload.len()).next_multiple_of(PAGE);
+    }
+    let later = (position..file.len())
+        .step_by(PAGE)
+        .filter_map(|at| Round::at(file, at, header.seed))
+        .any(|round| round.number > chain.round);
+    if later {
+        return Err(damage(
+            position,
+            "a round of the journal does not verify, though a later one does",
+        ));
+    }
+    Ok((payloads, chain))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(rounds: &[&[u8]]) -> (Vec<u8>, Vec<usize>) {
+        let mut file = Vec::new();
+        let mut crc = 9;
+        FileHeader {
+            sequence: 3,
+            first_round: 40,
+            seed: crc,
+        }
+        .encode(&mut file);
+        let mut starts = Vec::new();
+        for (at, bytes) in rounds.iter().enumerate() {
+            starts.push(file.len());
+            let mut round = RoundWriter::begin(
+                &mut file,
+                Chain {
+                    round: 40 + at as u64,
+                    crc,
+                },
+                9,
+            );
+            round.write(1, 5, 6, [*bytes]);
+            crc = round.finish();
+        }
+        file.resize(file.len() + 3 * PAGE, 0);
+        (file, starts)
+    }
+
+    fn rounds(file: &[u8]) -> Result<usize, Damage> {
+        walk(&"journal/3".into(), 3, file, None).map(|(payloads, _)| payloads.len())
+    }
+
+    #[test]
+    fn entries_read_back() {
+        let state = Checkpoint {
+            clean: true,
+            next_id: 8,
+            logs: vec![LogState {
+                id: 7,
+                stream: "gpu".into(),
+                partition: 2,
+                incarnation: 11,
+                next_offset: 30,
+                segments: vec![(0, 900), (20, 300)],
+            }],
+        };
+        let mut out = Vec::new();
+        let mut round = RoundWriter::begin(&mut out, Chain { round: 1, crc: 2 }, 2);
+        round.checkpoint(&state.encode());
+        round.register(7, 2, 11, "gpu");
+        round.write(7, 20, 300, [&b"ab"[..], &b"c"[..]]);
+        round.direct(7, 20, 4096, 70, 5);
+        round.delete("gpu");
+        round.finish();
+        assert_eq!(out.len(), PAGE);
+        let found = Round::at(&out, 0, 2).unwrap();
+        assert_eq!(
+            entries(found.payload).unwrap(),
+            [
+                Entry::Checkpoint(state),
+                Entry::Register {
+                    id: 7,
+                    partition: 2,
+                    incarnation: 11,
+                    stream: "gpu"
+                },
+                Entry::Write {
+                    id: 7,
+                    base: 20,
+                    position: 300,
+                    bytes: b"abc"
+                },
+                Entry::Direct {
+                    id: 7,
+                    base: 20,
+                    position: 4096,
+                    length: 70,
+                    crc: 5
+                },
+                Entry::Delete { stream: "gpu" },
+            ]
+        );
+    }
+
+    #[test]
+    fn a_torn_last_round_is_the_end_at_whatever_byte_it_tears() {
+        let (file, starts) = file(&[b"one", &[7; 5000], &[8; 9000]]);
+        assert_eq!(rounds(&file), Ok(3));
+        let last = starts[2];
+        for cut in last..last + 9000 + ROUND_HEADER_BYTES {
+            let mut torn = file.clone();
+            torn[cut..].fill(0);
+            assert_eq!(rounds(&torn), Ok(2), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_before_a_later_round_is_damage() {
+        let (file, starts) = file(&[b"one", &[7; 5000], b"three"]);
+        let used = starts[1]..starts[1] + 5000;
+        for at in used {
+            let mut flipped = file.clone();
+            flipped[at] ^= 4;
+            let damage = rounds(&flipped).unwrap_err();
+            assert_eq!(damage.position, starts[1] as u64, "flipped at {at}");
+        }
+    }
+
+    #[test]
+    fn the_remains_of_an_earlier_use_are_not_rounds() {
+        let (mut file, starts) = file(&[b"one", b"two", b"three"]);
+        // The file was recycled: its first round is a later one than all that remains of it.
+        let mut fresh = Vec::new();
+        FileHeader {
+            sequence: 3,
+            first_round: 90,
+            seed: 1,
+        }
+        .encode(&mut fresh);
+        RoundWriter::begin(&mut fresh, Chain { round: 90, crc: 1 }, 1).finish();
+        file[..starts[1]].copy_from_slice(&fresh);
+        assert_eq!(rounds(&file), Ok(1));
+    }
+
+    #[test]
+    fn a_header_that_does_not_verify_is_damage() {
+        let (file, _) = file(&[b"one"]);
+        for at in 0..36 {
+            let mut flipped = file.clone();
+            flipped[at] ^= 1;
+            assert_eq!(rounds(&flipped).unwrap_err().position, 0, "flipped at {at}");
+        }
+    }
+}

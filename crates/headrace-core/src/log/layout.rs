@@ -1,0 +1,64 @@
+//! Names on disk: the only place that spells them.
+
+use super::disk::Path;
+
+/// Holds a folder per stream.
+pub(super) const STREAMS: &str = "streams";
+/// Holds the journal's files.
+pub(super) const JOURNAL: &str = "journal";
+/// Holds stream folders on their way out.
+pub(super) const TRASH: &str = "trash";
+/// A preallocated journal file that is not in use.
+pub(super) const SPARE: &str = "journal/spare";
+/// The epochs of a log, as Kafka writes them: version 0, one entry, epoch 0 from offset 0.
+pub(super) const EPOCHS_AT_FIRST: &[u8] = b"0\n1\n0 0\n";
+
+/// Kinds of files that carry an offset in their name.
+pub(super) const SEGMENT: &str = "log";
+pub(super) const INDEX: &str = "index";
+pub(super) const TIME_INDEX: &str = "timeindex";
+pub(super) const PRODUCERS: &str = "producers";
+pub(super) const SOURCES: &str = "sources";
+
+pub(super) fn stream_folder(stream: &str) -> Path {
+    format!("{STREAMS}/{stream}").into()
+}
+
+pub(super) fn trash_folder(stream: &str) -> Path {
+    format!("{TRASH}/{stream}").into()
+}
+
+pub(super) fn log_folder(stream: &str, partition: u32) -> Path {
+    format!("{STREAMS}/{stream}/{partition}").into()
+}
+
+pub(super) fn file(folder: &str, offset: i64, kind: &str) -> Path {
+    format!("{folder}/{offset:020}.{kind}").into()
+}
+
+pub(super) fn epochs(folder: &str) -> Path {
+    format!("{folder}/leader-epoch-checkpoint").into()
+}
+
+pub(super) fn journal_file(sequence: u64) -> Path {
+    format!("{JOURNAL}/{sequence:020}.journal").into()
+}
+
+/// The number in a name like `00000000000000000042.log`, where it is of that kind.
+pub(super) fn number(name: &str, kind: &str) -> Option<u64> {
+    let (number, found) = name.split_once('.')?;
+    if found != kind || number.len() != 20 || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    number.parse().ok()
+}
+
+/// Offsets of the files of one kind, ascending.
+pub(super) fn offsets(names: &[String], kind: &str) -> Vec<i64> {
+    let mut offsets: Vec<i64> = names
+        .iter()
+        .filter_map(|name| i64::try_from(number(name, kind)?).ok())
+        .collect();
+    offsets.sort_unstable();
+    offsets
+}

@@ -1,0 +1,355 @@
+//! Making the segments of one log what the journal tells (steps 2 to 4 of recovery).
+
+use super::disk::{Disk, DiskOp, Path};
+use super::error::Error;
+use super::index::Index;
+use super::journal::PAGE;
+use super::layout;
+use super::machine::{Dirt, Options};
+use super::partition::{Log, LogId, Segment};
+use super::producers::Producers;
+use super::read::newest;
+use super::recovery::{damage, Recovery, Redo, Told};
+use super::scan::{self, scan, Depth, Range};
+use crate::record::{BatchHeader, Batches, HEADER_BYTES};
+
+/// Mends log after log; remembers what is to be synced.
+pub(super) struct Mender<'a, D> {
+    disk: &'a D,
+    options: Options,
+    report: Recovery,
+    dirt: Dirt,
+}
+
+impl<'a, D: Disk> Mender<'a, D> {
+    pub(super) fn new(disk: &'a D, options: Options, clean: bool) -> Self {
+        let report = Recovery {
+            clean,
+            ..Recovery::default()
+        };
+        Self {
+            disk,
+            options,
+            report,
+            dirt: Dirt::default(),
+        }
+    }
+
+    /// Syncs all that was mended.
+    pub(super) fn finish(self) -> Result<Recovery, Error> {
+        for op in self.dirt.syncs() {
+            self.disk.perform(&op)?;
+        }
+        Ok(self.report)
+    }
+
+    /// The log as it was last acknowledged.
+    pub(super) fn mend(&mut self, told: &Told) -> Result<Log, Error> {
+        let state = &told.state;
+        let stream = state.stream.as_str().into();
+        let mut log = Log::new(LogId(state.id), &stream, state.partition, state.incarnation);
+        log.registered = true;
+        if state.segments == [(0, 0)] && self.disk.size(&log.active().path)?.is_none() {
+            self.perform(log.creation())?;
+        }
+        log.segments = state
+            .segments
+            .iter()
+            .map(|(base, bytes)| held(&log.folder, *base, *bytes))
+            .collect();
+        self.hold_lengths(&log)?;
+        let touched = log.segments.len() - 1;
+        for (base, position, redo) in &told.redo {
+            self.redo(&mut log, *base, *position, *redo)?;
+        }
+        self.cut(&log, touched)?;
+        self.load(&mut log, touched, state.next_offset)?;
+        self.drop_later_snapshots(&mut log)?;
+        let end = log.active().bytes;
+        let page = end - end % PAGE as u64;
+        log.tail = self
+            .disk
+            .read(&log.active().path, page, (end - page) as usize)?;
+        Ok(log)
+    }
+
+    fn perform(&mut self, ops: impl IntoIterator<Item = DiskOp>) -> Result<(), Error> {
+        for op in ops {
+            self.disk.perform(&op)?;
+            self.dirt.note([&op]);
+        }
+        Ok(())
+    }
+
+    /// Each segment of the checkpoint is there, as long as it was.
+    fn hold_lengths(&mut self, log: &Log) -> Result<(), Error> {
+        for (at, segment) in log.segments.iter().enumerate() {
+            let path = &segment.path;
+            let closed = at + 1 < log.segments.len();
+            let told = segment.bytes;
+            match self.disk.size(path)? {
+                None if told == 0 => self.perform([DiskOp::Create { path: path.clone() }])?,
+                None => {
+                    return Err(damage(
+                        path,
+                        0,
+                        Some(segment.base),
+                        "the segment is missing",
+                    ))
+                }
+                Some(bytes) if bytes < told => {
+                    let what = format!("the segment ends there, {told} bytes were durable");
+                    return Err(damage(path, bytes, None, &what));
+                }
+                Some(bytes) if bytes > told && closed => {
+                    return Err(damage(
+                        path,
+                        told,
+                        None,
+                        "the segment goes on after its end",
+                    ));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts one entry's bytes where they belong.
+    fn redo(&mut self, log: &mut Log, base: i64, position: u64, redo: Redo) -> Result<(), Error> {
+        if base > log.active().base {
+            let segment = held(&log.folder, base, 0);
+            self.perform([DiskOp::Create {
+                path: segment.path.clone(),
+            }])?;
+            log.segments.push(segment);
+        }
+        let path = layout::file(&log.folder, base, layout::SEGMENT);
+        let segment = log
+            .segment_mut(base)
+            .filter(|segment| position <= segment.bytes)
+            .ok_or_else(|| damage(&path, position, None, "the journal leaves a gap before it"))?;
+        let found = self.disk.read(&path, position, redo.len() as usize)?;
+        match redo {
+            Redo::Write(bytes) if found != bytes => {
+                // What comes before the segment's end repeats the rest of its last page.
+                let fresh = &bytes[(segment.bytes - position) as usize..];
+                self.report.replayed_batches += Batches::new(fresh).flatten().count() as u64;
+                let data = bytes.to_vec().into();
+                self.perform([DiskOp::Write {
+                    path,
+                    position,
+                    data,
+                }])?;
+            }
+            Redo::Direct { crc, .. } if crc32c::crc32c(&found) != crc => {
+                return Err(damage(
+                    &path,
+                    position,
+                    None,
+                    "a direct write does not match its CRC",
+                ));
+            }
+            _ => {}
+        }
+        segment.bytes = segment.bytes.max(position + redo.len());
+        Ok(())
+    }
+
+    /// Cuts what was never acknowledged. The file is synced in any case: what it holds may
+    /// still be in memory alone.
+    fn cut(&mut self, log: &Log, touched: usize) -> Result<(), Error> {
+        for segment in &log.segments[touched..] {
+            let path = segment.path.clone();
+            let bytes = segment.bytes;
+            let found = self.disk.size(&path)?.unwrap_or(0);
+            self.report.truncated_bytes += found - bytes;
+            if found > bytes {
+                self.perform([DiskOp::SetLength { path, bytes }])?;
+            } else if bytes > 0 && !self.report.clean {
+                self.dirt.files.insert(path);
+            }
+        }
+        let names = self.disk.list(&log.folder)?;
+        for kind in [layout::SEGMENT, layout::INDEX, layout::TIME_INDEX] {
+            for base in layout::offsets(&names, kind) {
+                if base > log.active().base {
+                    let path = layout::file(&log.folder, base, kind);
+                    if kind == layout::SEGMENT {
+                        self.report.truncated_bytes += self.disk.size(&path)?.unwrap_or(0);
+                    }
+                    self.perform([DiskOp::Remove { path }])?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what the segments hold: indexes, next offset, producers.
+    fn load(&mut self, log: &mut Log, touched: usize, durable: i64) -> Result<(), Error> {
+        let decode = Producers::decode;
+        let snapshot = newest(self.disk, &log.folder, layout::PRODUCERS, durable, decode)?;
+        let (from, mut producers) = snapshot.unwrap_or((log.start_offset(), Producers::default()));
+        let count = log.segments.len();
+        let mut next = log.start_offset();
+        log.sealed = self.report.clean;
+        for at in 0..count {
+            let base = log.segments[at].base;
+            log.segments[at].committed = log.segments[at].bytes;
+            if at > 0 && base != next {
+                let path = &log.segments[at].path;
+                return Err(damage(
+                    path,
+                    0,
+                    Some(next),
+                    "the offsets before it are missing",
+                ));
+            }
+            let after = log
+                .segments
+                .get(at + 1)
+                .map_or(durable, |segment| segment.base);
+            let mut note = |header: &BatchHeader| {
+                if header.base_offset >= from {
+                    producers.note(header);
+                }
+            };
+            let scanned = at >= touched && !self.report.clean;
+            next = if scanned {
+                let next = self.scan_whole(&mut log.segments[at], &mut note)?;
+                if at + 1 < count {
+                    let ops = log.segments[at].close(&log.folder);
+                    self.perform(ops)?;
+                }
+                next
+            } else {
+                if at + 1 == count || !self.report.clean {
+                    log.sealed &= self.hold_last(log, at, after)?;
+                }
+                if from < after {
+                    self.scan_headers(&log.segments[at], &mut note)?;
+                }
+                after
+            };
+        }
+        log.sealed &= from == next;
+        log.next_offset = next;
+        log.high_watermark = next;
+        log.producers = producers;
+        Ok(())
+    }
+
+    fn scan_whole(
+        &self,
+        segment: &mut Segment,
+        note: &mut impl FnMut(&BatchHeader),
+    ) -> Result<i64, Error> {
+        let mut index = Index::default();
+        let interval = self.options.index_interval_bytes;
+        let next = scan(
+            self.disk,
+            whole(segment),
+            Depth::Bodies,
+            |header, position| {
+                index.add(segment.base, header, position as u32, interval);
+                note(header);
+            },
+        )?;
+        segment.index = Some(index);
+        Ok(next)
+    }
+
+    fn scan_headers(
+        &self,
+        segment: &Segment,
+        note: &mut impl FnMut(&BatchHeader),
+    ) -> Result<i64, Error> {
+        scan(self.disk, whole(segment), Depth::Headers, |header, _| {
+            note(header);
+        })
+    }
+
+    /// Loads a segment's index and walks from its last entry to the end: the last batch must
+    /// end the file and `after` must follow it. False where the index had to be rebuilt.
+    fn hold_last(&self, log: &mut Log, at: usize, after: i64) -> Result<bool, Error> {
+        let interval = self.options.index_interval_bytes;
+        let folder = log.folder.clone();
+        let segment = &mut log.segments[at];
+        let (base, bytes) = (segment.base, segment.bytes);
+        let mut index = scan::index_files(self.disk, &folder, base, bytes)?;
+        let last = match &index {
+            Some(index) => self.last_offset(segment, index)?,
+            None => None,
+        };
+        let sound = last == Some(after);
+        if !sound {
+            // The index is not this segment's: a walk over all of it tells, and names the place.
+            index = Some(scan::rebuild(self.disk, &folder, base, bytes, interval)?);
+            let next = scan(self.disk, whole(segment), Depth::Headers, |_, _| {})?;
+            if next != after {
+                let what = "records that were durable are missing at the end of the segment";
+                return Err(damage(&segment.path, bytes, Some(next), what));
+            }
+        }
+        segment.index = index;
+        Ok(sound)
+    }
+
+    /// The offset after the last batch, walked to from the index; None where it leads astray.
+    fn last_offset(&self, segment: &Segment, index: &Index) -> Result<Option<i64>, Error> {
+        let mut range = whole(segment);
+        if let Some((last, position)) = index.last() {
+            let bytes = self
+                .disk
+                .read(&segment.path, u64::from(position), HEADER_BYTES)?;
+            let Ok(header) = BatchHeader::parse(&bytes) else {
+                return Ok(None);
+            };
+            if header.last_offset() != segment.base + i64::from(last) {
+                return Ok(None);
+            }
+            range.position = u64::from(position);
+            range.offset = header.base_offset;
+        }
+        match scan(self.disk, range, Depth::Headers, |_, _| {}) {
+            Ok(next) => Ok(Some(next)),
+            Err(Error::Corrupt(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Snapshots of offsets that were never acknowledged would come true of other records.
+    fn drop_later_snapshots(&mut self, log: &mut Log) -> Result<(), Error> {
+        let names = self.disk.list(&log.folder)?;
+        for kind in [layout::PRODUCERS, layout::SOURCES] {
+            for offset in layout::offsets(&names, kind) {
+                if offset > log.next_offset {
+                    let path = layout::file(&log.folder, offset, kind);
+                    self.perform([DiskOp::Remove { path }])?;
+                } else if kind == layout::PRODUCERS {
+                    log.snapshots.push(offset);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn whole(segment: &Segment) -> Range<'_> {
+    Range {
+        path: &segment.path,
+        position: 0,
+        end: segment.bytes,
+        offset: segment.base,
+    }
+}
+
+/// A segment of which `bytes` are durable and the index is not in memory.
+fn held(folder: &Path, base: i64, bytes: u64) -> Segment {
+    Segment {
+        bytes,
+        committed: bytes,
+        index: None,
+        ..Segment::new(folder, base)
+    }
+}

@@ -1,0 +1,409 @@
+//! One log: its segments, its next offset, its producers. Decides where a batch will stand.
+//!
+//! Invariants. Offsets are dense. Positions and relative offsets stay below 2^31, as Kafka's
+//! indexes need. What is queued is ahead of what is committed; readers see the committed part
+//! alone. A refused append leaves no trace.
+
+use std::sync::Arc;
+
+use super::disk::{DiskOp, Path, Slice};
+use super::error::Error;
+use super::index::Index;
+use super::journal::LogState;
+use super::layout;
+use super::producers::{Producers, Verdict};
+use super::round::Frontier;
+use crate::record::{set_base_offset, set_leader_epoch, BatchHeader, Batches};
+
+/// Kafka's indexes hold positions and relative offsets as `int`.
+const SEGMENT_BYTES_MAX: u64 = i32::MAX as u64;
+/// Snapshots of producers kept per log: the newest may be of a tail that a crash tears off.
+const SNAPSHOTS: usize = 2;
+/// Until there are replicas, every batch belongs to the first epoch.
+const LEADER_EPOCH: i32 = 0;
+
+/// Handle of a log within its store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LogId(pub u32);
+
+/// One segment file and what is known of it.
+#[derive(Clone, Debug)]
+pub(super) struct Segment {
+    /// Offset of its first record.
+    pub(super) base: i64,
+    /// Its `.log` file.
+    pub(super) path: Path,
+    /// Bytes, with what is queued.
+    pub(super) bytes: u64,
+    /// Bytes that are durable and written: what readers see.
+    pub(super) committed: u64,
+    /// None: on disk, not read yet. The active segment always has it.
+    pub(super) index: Option<Index>,
+}
+
+/// How logs cut their segments.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) segment_bytes: u64,
+    pub(super) index_interval_bytes: u64,
+}
+
+/// One partition of one stream.
+#[derive(Clone, Debug)]
+pub(super) struct Log {
+    pub(super) id: LogId,
+    pub(super) stream: Arc<str>,
+    pub(super) partition: u32,
+    pub(super) incarnation: u64,
+    pub(super) folder: Path,
+    /// Ascending, never empty; the last is the active one.
+    pub(super) segments: Vec<Segment>,
+    /// Offset of the next batch, after all that is queued.
+    pub(super) next_offset: i64,
+    /// Offset after the last committed record.
+    pub(super) high_watermark: i64,
+    pub(super) producers: Producers,
+    /// Offsets of the producer snapshots on disk.
+    pub(super) snapshots: Vec<i64>,
+    /// Side files that newer ones replace.
+    pub(super) obsolete: Vec<Path>,
+    /// The journal knows the log.
+    pub(super) registered: bool,
+    /// The side files on disk are those of the present state.
+    pub(super) sealed: bool,
+    /// Committed bytes of the last, partial page of the active segment.
+    pub(super) tail: Vec<u8>,
+    /// The journal's active file can rebuild that page.
+    pub(super) page_logged: bool,
+}
+
+/// Where an accepted run of batches will stand.
+#[derive(Debug)]
+pub(super) struct Placed {
+    pub(super) base_offset: i64,
+    /// None: the run repeats what is stored at `base_offset`.
+    pub(super) run: Option<Run>,
+}
+
+/// A stamped run of batches, to be written at `position` of the segment `segment`.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    pub(super) segment: i64,
+    pub(super) position: u64,
+    pub(super) bytes: Arc<Vec<u8>>,
+    pub(super) batches: u32,
+    /// Offset after the run.
+    pub(super) next_offset: i64,
+    /// What rolling to this segment takes, before the run is written.
+    pub(super) roll: Vec<DiskOp>,
+}
+
+impl Log {
+    /// A log without records.
+    pub(super) fn new(id: LogId, stream: &Arc<str>, partition: u32, incarnation: u64) -> Self {
+        let folder = layout::log_folder(stream, partition);
+        Self {
+            id,
+            stream: stream.clone(),
+            partition,
+            incarnation,
+            segments: vec![Segment::new(&folder, 0)],
+            folder,
+            next_offset: 0,
+            high_watermark: 0,
+            producers: Producers::default(),
+            snapshots: Vec::new(),
+            obsolete: Vec::new(),
+            registered: false,
+            sealed: true,
+            tail: Vec::new(),
+            page_logged: false,
+        }
+    }
+
+    pub(super) fn active(&self) -> &Segment {
+        self.segments.last().expect("a log has an active segment")
+    }
+
+    pub(super) fn start_offset(&self) -> i64 {
+        self.segments[0].base
+    }
+
+    /// The segment that begins at `base`.
+    pub(super) fn segment_mut(&mut self, base: i64) -> Option<&mut Segment> {
+        let at = self
+            .segments
+            .binary_search_by_key(&base, |segment| segment.base)
+            .ok()?;
+        Some(&mut self.segments[at])
+    }
+
+    /// The effects that make a new log's folder and first segment.
+    pub(super) fn creation(&self) -> Vec<DiskOp> {
+        let epochs = layout::epochs(&self.folder);
+        vec![
+            DiskOp::CreateFolder {
+                path: layout::stream_folder(&self.stream),
+            },
+            DiskOp::CreateFolder {
+                path: self.folder.clone(),
+            },
+            DiskOp::Create {
+                path: epochs.clone(),
+            },
+            DiskOp::Write {
+                path: epochs,
+                position: 0,
+                data: layout::EPOCHS_AT_FIRST.to_vec().into(),
+            },
+            DiskOp::Create {
+                path: self.active().path.clone(),
+            },
+        ]
+    }
+
+    /// The committed state, for a checkpoint.
+    pub(super) fn state(&self) -> LogState {
+        LogState {
+            id: self.id.0,
+            stream: self.stream.to_string(),
+            partition: self.partition,
+            incarnation: self.incarnation,
+            next_offset: self.high_watermark,
+            segments: self
+                .segments
+                .iter()
+                // A segment that only queued batches have is not there yet.
+                .filter(|segment| segment.base == self.start_offset() || segment.committed > 0)
+                .map(|segment| (segment.base, segment.committed))
+                .collect(),
+        }
+    }
+
+    /// Stamps offsets and epoch into `bytes` and gives the run its place.
+    pub(super) fn append(&mut self, mut bytes: Vec<u8>, shape: Shape) -> Result<Placed, Error> {
+        let mut headers = self.parse(&bytes)?;
+        if let Some(first_copy) = self.judge(&headers)? {
+            return Ok(Placed {
+                base_offset: first_copy,
+                run: None,
+            });
+        }
+        let base_offset = self.next_offset;
+        let roll = self.roll_for(&headers, bytes.len() as u64, shape);
+        self.stamp(&mut headers, &mut bytes);
+        self.sealed = false;
+
+        let segment = self
+            .segments
+            .last_mut()
+            .expect("a log has an active segment");
+        let position = segment.bytes;
+        let index = segment
+            .index
+            .as_mut()
+            .expect("the active segment has its index");
+        for header in &headers {
+            index.add(
+                segment.base,
+                header,
+                segment.bytes as u32,
+                shape.index_interval_bytes,
+            );
+            segment.bytes += header.batch_bytes() as u64;
+            self.producers.note(header);
+        }
+        Ok(Placed {
+            base_offset,
+            run: Some(Run {
+                segment: segment.base,
+                position,
+                bytes: Arc::new(bytes),
+                batches: headers.len() as u32,
+                next_offset: self.next_offset,
+                roll,
+            }),
+        })
+    }
+
+    /// A round was committed. Returns the `.log` file that it left full.
+    pub(super) fn advance(&mut self, frontier: Frontier) -> Option<Path> {
+        let segment = self
+            .segment_mut(frontier.segment)
+            .expect("a round writes to known segments");
+        let begins = segment.committed == 0;
+        segment.committed = frontier.bytes;
+        self.high_watermark = frontier.next_offset;
+        self.tail = frontier.tail;
+        self.page_logged = frontier.page_logged;
+        let at = self
+            .segments
+            .partition_point(|segment| segment.base < frontier.segment);
+        (begins && at > 0).then(|| self.segments[at - 1].path.clone())
+    }
+
+    /// The headers of a run; an empty or malformed one is refused.
+    fn parse(&self, bytes: &[u8]) -> Result<Vec<BatchHeader>, Error> {
+        if bytes.is_empty() || bytes.len() as u64 > SEGMENT_BYTES_MAX {
+            return Err(Error::Argument(format!(
+                "an append holds 1 byte to 2 GiB of record batches, not {}",
+                bytes.len()
+            )));
+        }
+        let mut headers = Vec::with_capacity(1);
+        let mut records = 0_i64;
+        for batch in Batches::new(bytes) {
+            let header = batch.map_err(Error::Record)?.header;
+            if header.last_offset_delta < 0 {
+                return Err(Error::Argument("a record batch has no offsets".into()));
+            }
+            records += i64::from(header.last_offset_delta) + 1;
+            headers.push(header);
+        }
+        if records > i64::from(i32::MAX) || self.next_offset.checked_add(records).is_none() {
+            return Err(Error::Argument(format!(
+                "{records} offsets are too many at once"
+            )));
+        }
+        Ok(headers)
+    }
+
+    /// Holds the run against its producers; the first copy's offset where it is a repeat.
+    fn judge(&self, headers: &[BatchHeader]) -> Result<Option<i64>, Error> {
+        if let [header] = headers {
+            return Ok(match self.producers.check(header)? {
+                Verdict::New => None,
+                Verdict::Duplicate(offset) => Some(offset),
+            });
+        }
+        if !headers.iter().any(BatchHeader::has_producer) {
+            return Ok(None);
+        }
+        // Each batch is judged after the one before it, on a copy: a refusal leaves no trace.
+        let mut producers = self.producers.clone();
+        let mut first_copy = None;
+        for (at, header) in headers.iter().enumerate() {
+            match producers.check(header)? {
+                Verdict::New if first_copy.is_none() => producers.note(header),
+                Verdict::Duplicate(offset) if at == 0 => first_copy = Some(offset),
+                Verdict::Duplicate(_) if first_copy.is_some() => {}
+                _ => {
+                    return Err(Error::Argument(
+                        "a run of record batches is in part a repeat: send it batch by batch"
+                            .into(),
+                    ))
+                }
+            }
+        }
+        Ok(first_copy)
+    }
+
+    fn stamp(&mut self, headers: &mut [BatchHeader], bytes: &mut [u8]) {
+        let mut at = 0;
+        for header in headers {
+            header.base_offset = self.next_offset;
+            set_base_offset(&mut bytes[at..], header.base_offset);
+            set_leader_epoch(&mut bytes[at..], LEADER_EPOCH);
+            at += header.batch_bytes();
+            self.next_offset = header.next_offset();
+        }
+    }
+
+    /// Begins a new segment where the run does not fit the active one.
+    fn roll_for(&mut self, headers: &[BatchHeader], bytes: u64, shape: Shape) -> Vec<DiskOp> {
+        let active = self.active();
+        let records: i64 = headers
+            .iter()
+            .map(|h| i64::from(h.last_offset_delta) + 1)
+            .sum();
+        let relative = self.next_offset + records - 1 - active.base;
+        let end = active.bytes + bytes;
+        let fits =
+            end <= shape.segment_bytes.min(SEGMENT_BYTES_MAX) && relative <= i64::from(i32::MAX);
+        if active.bytes == 0 || fits {
+            return Vec::new();
+        }
+        self.roll()
+    }
+
+    /// The effects that close the active segment and begin the next at the next offset.
+    fn roll(&mut self) -> Vec<DiskOp> {
+        let mut ops = self.side_files();
+        let segment = Segment::new(&self.folder, self.next_offset);
+        ops.push(DiskOp::Create {
+            path: segment.path.clone(),
+        });
+        self.segments.push(segment);
+        ops
+    }
+
+    /// The effects that write the active segment's indexes and a snapshot of the producers.
+    /// Only what a scan can rebuild stands in them.
+    pub(super) fn side_files(&mut self) -> Vec<DiskOp> {
+        let segment = self
+            .segments
+            .last_mut()
+            .expect("a log has an active segment");
+        let mut ops = segment.close(&self.folder);
+        self.snapshot(&mut ops);
+        ops
+    }
+
+    fn snapshot(&mut self, ops: &mut Vec<DiskOp>) {
+        let path = |offset| layout::file(&self.folder, offset, layout::PRODUCERS);
+        if self.snapshots.last() != Some(&self.next_offset) {
+            self.snapshots.push(self.next_offset);
+        }
+        replace(ops, path(self.next_offset), self.producers.encode());
+        let old = self.snapshots.len().saturating_sub(SNAPSHOTS);
+        let old = self.snapshots.drain(..old).map(path);
+        self.obsolete.extend(old);
+    }
+}
+
+impl Segment {
+    pub(super) fn new(folder: &str, base: i64) -> Self {
+        Self {
+            base,
+            path: layout::file(folder, base, layout::SEGMENT),
+            bytes: 0,
+            committed: 0,
+            index: Some(Index::default()),
+        }
+    }
+
+    /// The effects that write its indexes, which must be in memory.
+    pub(super) fn close(&mut self, folder: &str) -> Vec<DiskOp> {
+        let index = self.index.as_mut().expect("the segment has its index");
+        index.finish();
+        let (offsets, times) = index.encode();
+        let mut ops = Vec::new();
+        replace(
+            &mut ops,
+            layout::file(folder, self.base, layout::INDEX),
+            offsets,
+        );
+        replace(
+            &mut ops,
+            layout::file(folder, self.base, layout::TIME_INDEX),
+            times,
+        );
+        ops
+    }
+}
+
+/// Makes `path` hold exactly `bytes`. Not atomic: for files that carry their own proof or that
+/// a scan can rebuild.
+pub(super) fn replace(ops: &mut Vec<DiskOp>, path: Path, bytes: Vec<u8>) {
+    let data = Slice::from(bytes);
+    ops.push(DiskOp::Create { path: path.clone() });
+    ops.push(DiskOp::SetLength {
+        path: path.clone(),
+        bytes: 0,
+    });
+    ops.push(DiskOp::Write {
+        path,
+        position: 0,
+        data,
+    });
+}

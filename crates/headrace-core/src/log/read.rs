@@ -1,0 +1,334 @@
+//! Reading committed batches: pure plans, and the walk over bytes that a [`Disk`] reads.
+//!
+//! A plan is made under the machine's lock and carried out without it. Indexes are hints: the
+//! batch found must be the one that the entry names, else the segment is walked from its start.
+
+use super::disk::{Disk, Path};
+use super::error::{Damage, Error};
+use super::index::Index;
+use super::layout;
+use super::machine::Machine;
+use super::partition::{LogId, Segment};
+use super::scan;
+use crate::record::{Batch, BatchHeader, Batches, Records, DECOMPRESSED_BYTES_MAX, HEADER_BYTES};
+
+/// Bytes read beyond those asked for, to cover the way from an index entry to the batch.
+pub(super) const SLACK_BYTES: usize = 8 << 10;
+
+/// What to read next.
+#[derive(Debug)]
+pub enum Plan {
+    /// There is nothing at or after what was asked for.
+    Nothing,
+    /// The segment's index is not in memory: load it, give it to [`Machine::indexed`], ask again.
+    Load(IndexFiles),
+    /// The walk starts here.
+    Walk(Walk),
+}
+
+/// The files of one segment's index.
+#[derive(Debug)]
+pub struct IndexFiles {
+    log: LogId,
+    folder: Path,
+    base: i64,
+    bytes: u64,
+    interval: u64,
+}
+
+/// An index read from disk or rebuilt.
+#[derive(Debug)]
+pub struct LoadedIndex {
+    log: LogId,
+    base: i64,
+    index: Index,
+}
+
+/// A way through the committed bytes of one segment.
+#[derive(Clone, Debug)]
+pub struct Walk {
+    path: Path,
+    base: i64,
+    /// Committed bytes.
+    end: u64,
+    /// Where an index entry says that a batch with this last offset begins.
+    hint: Option<(i64, u64)>,
+}
+
+impl Machine {
+    /// The way to the committed batch that holds `offset`.
+    pub fn plan_read(&self, log: LogId, offset: i64) -> Result<Plan, Error> {
+        let log = self.log(log)?;
+        let (start, end) = (log.start_offset(), log.high_watermark);
+        if offset < start || offset > end {
+            return Err(Error::Argument(format!(
+                "offset {offset} is outside [{start}, {end}]"
+            )));
+        }
+        let at = log
+            .segments
+            .partition_point(|segment| segment.base <= offset)
+            - 1;
+        if offset == end || log.segments[at].committed == 0 {
+            return Ok(Plan::Nothing);
+        }
+        self.plan(log.id, at, |index, base| {
+            index.floor((offset - base) as u32)
+        })
+    }
+
+    /// The way to the first committed batch, from the segment after `after` on, that may hold a
+    /// timestamp of at least `timestamp`.
+    pub fn plan_time(
+        &self,
+        log: LogId,
+        timestamp: i64,
+        after: Option<&Walk>,
+    ) -> Result<Plan, Error> {
+        let log = self.log(log)?;
+        let from = after.map_or(0, |walk| {
+            log.segments
+                .partition_point(|segment| segment.base <= walk.base)
+        });
+        for (at, segment) in log.segments.iter().enumerate().skip(from) {
+            let newest = segment.index.as_ref().map(Index::max_timestamp);
+            if segment.committed > 0 && newest.is_none_or(|newest| newest >= Some(timestamp)) {
+                return self.plan(log.id, at, |index, _| {
+                    index.floor(index.floor_of_time(timestamp))
+                });
+            }
+        }
+        Ok(Plan::Nothing)
+    }
+
+    fn plan(
+        &self,
+        id: LogId,
+        at: usize,
+        floor: impl FnOnce(&Index, i64) -> Option<(u32, u32)>,
+    ) -> Result<Plan, Error> {
+        let log = self.log(id)?;
+        let segment = &log.segments[at];
+        let Some(index) = &segment.index else {
+            return Ok(Plan::Load(IndexFiles {
+                log: id,
+                folder: log.folder.clone(),
+                base: segment.base,
+                bytes: segment.committed,
+                interval: self.options.index_interval_bytes,
+            }));
+        };
+        let hint = floor(index, segment.base)
+            .map(|(last, position)| (segment.base + i64::from(last), u64::from(position)))
+            .filter(|(_, position)| *position < segment.committed);
+        Ok(Plan::Walk(Walk::of(segment, hint)))
+    }
+
+    /// Keeps an index that [`Plan::Load`] asked for.
+    pub fn indexed(&mut self, loaded: LoadedIndex) {
+        let log = self.logs.get_mut(&loaded.log);
+        if let Some(segment) = log.and_then(|log| log.segment_mut(loaded.base)) {
+            segment.index.get_or_insert(loaded.index);
+        }
+    }
+
+    /// Ways through all committed segments from the one that holds `offset`, and the folder.
+    pub fn plan_all(&self, log: LogId, offset: i64) -> Result<(Path, Vec<Walk>), Error> {
+        let log = self.log(log)?;
+        let from = log
+            .segments
+            .partition_point(|segment| segment.base <= offset);
+        let walks = log.segments[from.saturating_sub(1)..].iter();
+        let walks = walks.filter(|segment| segment.committed > 0);
+        Ok((
+            log.folder.clone(),
+            walks.map(|segment| Walk::of(segment, None)).collect(),
+        ))
+    }
+}
+
+impl IndexFiles {
+    /// Reads the index, or rebuilds it from the segment where the files do not fit it.
+    pub fn load(&self, disk: &impl Disk) -> Result<LoadedIndex, Error> {
+        let index = match scan::index_files(disk, &self.folder, self.base, self.bytes)? {
+            Some(index) => index,
+            None => scan::rebuild(disk, &self.folder, self.base, self.bytes, self.interval)?,
+        };
+        Ok(LoadedIndex {
+            log: self.log,
+            base: self.base,
+            index,
+        })
+    }
+}
+
+impl Walk {
+    fn of(segment: &Segment, hint: Option<(i64, u64)>) -> Self {
+        Self {
+            path: segment.path.clone(),
+            base: segment.base,
+            end: segment.committed,
+            hint,
+        }
+    }
+
+    /// Offset of the segment's first record.
+    pub(super) fn base(&self) -> i64 {
+        self.base
+    }
+
+    /// Whole batches from the one that holds `offset`: at least one, else at most `bytes_max`.
+    pub fn read(&self, disk: &impl Disk, offset: i64, bytes_max: usize) -> Result<Vec<u8>, Error> {
+        let reach = bytes_max.saturating_add(SLACK_BYTES);
+        let mut found = None;
+        self.each(disk, reach, |position, header, rest| {
+            if header.last_offset() < offset {
+                return true;
+            }
+            found = Some((position, header.batch_bytes(), rest.to_vec()));
+            false
+        })?;
+        let Some((position, first, mut bytes)) = found else {
+            return Ok(Vec::new());
+        };
+        let wanted = bytes_max.max(first).min((self.end - position) as usize);
+        if bytes.len() < wanted {
+            let more = disk.read(
+                &self.path,
+                position + bytes.len() as u64,
+                wanted - bytes.len(),
+            )?;
+            bytes.extend_from_slice(&more);
+        }
+        bytes.truncate(wanted);
+        let whole = whole_bytes(&bytes);
+        if whole == 0 {
+            return Err(self.damage(position, None, "the segment ends inside a batch"));
+        }
+        bytes.truncate(whole);
+        Ok(bytes)
+    }
+
+    /// `(offset, timestamp)` of the first record below `end` at or after `timestamp`.
+    pub fn find_time(
+        &self,
+        disk: &impl Disk,
+        timestamp: i64,
+        end: i64,
+    ) -> Result<Option<(i64, i64)>, Error> {
+        let mut batches = Vec::new();
+        self.each(disk, SLACK_BYTES, |position, header, _| {
+            if header.max_timestamp >= timestamp {
+                batches.push((position, *header));
+            }
+            batches.is_empty()
+        })?;
+        let Some((position, header)) = batches.pop() else {
+            return Ok(None);
+        };
+        let bytes = disk.read(&self.path, position, header.batch_bytes())?;
+        let batch = Batches::new(&bytes)
+            .next()
+            .and_then(Result::ok)
+            .ok_or_else(|| {
+                self.damage(
+                    position,
+                    Some(header.base_offset),
+                    "the segment ends inside a batch",
+                )
+            })?;
+        let found =
+            first_at(&batch, timestamp).unwrap_or((header.base_offset, header.max_timestamp));
+        Ok((found.0 < end).then_some(found))
+    }
+
+    /// Walks batch headers from the hint, else from the start: `(position, header, bytes from
+    /// there on, as far as they were read)`; false ends the walk.
+    pub(super) fn each(
+        &self,
+        disk: &impl Disk,
+        reach: usize,
+        mut visit: impl FnMut(u64, &BatchHeader, &[u8]) -> bool,
+    ) -> Result<(), Error> {
+        let mut position = self.hint.map_or(0, |(_, position)| position);
+        let mut hinted = self.hint.map(|(last, _)| last);
+        while position < self.end {
+            let wanted = reach.max(HEADER_BYTES).min((self.end - position) as usize);
+            let bytes = disk.read(&self.path, position, wanted)?;
+            let mut at = 0;
+            while at < bytes.len() {
+                let parsed = BatchHeader::parse(&bytes[at..]).ok().filter(|header| {
+                    position + at as u64 + header.batch_bytes() as u64 <= self.end
+                        && hinted.is_none_or(|last| header.last_offset() == last)
+                });
+                let Some(header) = parsed else { break };
+                hinted = None;
+                if !visit(position + at as u64, &header, &bytes[at..]) {
+                    return Ok(());
+                }
+                at += header.batch_bytes();
+            }
+            if at > 0 {
+                position += at as u64;
+            } else if hinted.take().is_some() {
+                position = 0; // the index names a batch that does not stand there
+            } else {
+                return Err(self.damage(position, None, "no record batch stands there"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of the segment that are committed, read from `position`.
+    pub(super) fn bytes(
+        &self,
+        disk: &impl Disk,
+        position: u64,
+        bytes: usize,
+    ) -> Result<Vec<u8>, Error> {
+        Ok(disk.read(&self.path, position, bytes)?)
+    }
+
+    fn damage(&self, position: u64, offset: Option<i64>, what: &str) -> Error {
+        Error::Corrupt(Damage {
+            path: self.path.to_string(),
+            position,
+            offset,
+            what: what.to_owned(),
+        })
+    }
+}
+
+/// Length of the whole batches at the front of `bytes`.
+fn whole_bytes(bytes: &[u8]) -> usize {
+    let mut batches = Batches::new(bytes);
+    while let Some(Ok(_)) = batches.next() {}
+    batches.position()
+}
+
+fn first_at(batch: &Batch, timestamp: i64) -> Option<(i64, i64)> {
+    let mut scratch = Vec::new();
+    let body = batch.open(&mut scratch, DECOMPRESSED_BYTES_MAX).ok()?;
+    Records::new(&batch.header, body)
+        .map_while(Result::ok)
+        .find(|record| record.timestamp >= timestamp)
+        .map(|record| (record.offset, record.timestamp))
+}
+
+/// The newest side file of `kind` in `folder` whose offset is at most `end`, if it reads whole.
+pub(super) fn newest<T>(
+    disk: &impl Disk,
+    folder: &str,
+    kind: &str,
+    end: i64,
+    decode: impl Fn(&[u8]) -> Option<T>,
+) -> Result<Option<(i64, T)>, Error> {
+    let offsets = layout::offsets(&disk.list(folder)?, kind);
+    for offset in offsets.into_iter().rev().filter(|offset| *offset <= end) {
+        let file = scan::whole_file(disk, &layout::file(folder, offset, kind))?;
+        if let Some(found) = decode(&file) {
+            return Ok(Some((offset, found)));
+        }
+    }
+    Ok(None)
+}

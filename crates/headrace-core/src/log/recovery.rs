@@ -1,0 +1,360 @@
+//! Opening a data folder: from what is on disk to a running machine.
+//!
+//! 1. Every journal file is read and verified before anything is changed.
+//! 2. A clean mark at the end: the state is its checkpoint, segments are held against it by
+//!    length, indexes are loaded, nothing is scanned.
+//! 3. Else the state is the oldest file's first checkpoint plus all entries after it. Bytes that
+//!    the checkpoint tells of were synced into their segments: they must be there. Bytes after it
+//!    are compared with the journal and rewritten where they differ; direct writes are held
+//!    against their CRC. What lies beyond was never acknowledged and is cut.
+//! 4. Segments that were written since that checkpoint are scanned, CRCs included; the older ones
+//!    are held against it by length and by their last batches.
+//! 5. All is synced, and a new journal file begins with a checkpoint. Only then do the old ones
+//!    go, so a crash on the way starts over.
+//!
+//! Below the durable point nothing is ever cut: what is missing or wrong there is a [`Damage`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::disk::{Disk, DiskOp, Path};
+use super::error::{Damage, Error};
+use super::journal::{entries, walk, Chain, Entry, FileHeader, LogState, RoundWriter};
+use super::layout;
+use super::machine::{Journal, Machine, Options};
+use super::mend::Mender;
+use super::partition::Log;
+use super::scan;
+
+/// What opening found and mended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// The store was closed in order: nothing was replayed.
+    pub clean: bool,
+    /// Logs that were found.
+    pub logs: u64,
+    /// Batches that were rewritten into segments.
+    pub replayed_batches: u64,
+    /// Bytes of never acknowledged tails that were cut.
+    pub truncated_bytes: u64,
+}
+
+/// Bytes that belong at a place of a segment.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Redo<'a> {
+    Write(&'a [u8]),
+    Direct { length: u32, crc: u32 },
+}
+
+/// A log as the journal tells it.
+#[derive(Debug)]
+pub(super) struct Told<'a> {
+    pub(super) state: LogState,
+    pub(super) redo: Vec<(i64, u64, Redo<'a>)>,
+}
+
+/// Everything the journal tells.
+#[derive(Debug, Default)]
+struct Story<'a> {
+    clean: bool,
+    next_id: u32,
+    logs: BTreeMap<u32, Told<'a>>,
+    chain: Option<Chain>,
+}
+
+/// Opens the folder behind `disk`.
+pub fn open(disk: &impl Disk, options: Options) -> Result<(Machine, Recovery), Error> {
+    options.check()?;
+    for folder in [layout::STREAMS, layout::JOURNAL, layout::TRASH] {
+        disk.perform(&DiskOp::CreateFolder {
+            path: folder.into(),
+        })?;
+    }
+    disk.perform(&DiskOp::SyncFolder { path: "".into() })?;
+
+    let sequences: Vec<u64> = disk
+        .list(layout::JOURNAL)?
+        .iter()
+        .filter_map(|name| layout::number(name, "journal"))
+        .collect();
+    let files = sequences
+        .iter()
+        .map(|sequence| scan::whole_file(disk, &layout::journal_file(*sequence)))
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut story = read_journal(&sequences, &files)?;
+    finish_deletions(disk, &mut story)?;
+
+    let mut mender = Mender::new(disk, options, story.clean);
+    let logs = story
+        .logs
+        .values()
+        .map(|told| mender.mend(told))
+        .collect::<Result<Vec<_>, _>>()?;
+    let report = Recovery {
+        logs: logs.len() as u64,
+        ..mender.finish()?
+    };
+    let chain = story.chain.unwrap_or(Chain {
+        round: 0,
+        crc: options.seed,
+    });
+    let next_id = story.next_id;
+    let machine = begin(disk, options, logs, next_id, chain, &sequences)?;
+    Ok((machine, report))
+}
+
+/// Verifies the whole journal and collects what it tells.
+fn read_journal<'a>(sequences: &[u64], files: &'a [Vec<u8>]) -> Result<Story<'a>, Error> {
+    let mut story = Story {
+        clean: sequences.is_empty(),
+        ..Story::default()
+    };
+    for (at, (sequence, file)) in sequences.iter().zip(files).enumerate() {
+        let path = layout::journal_file(*sequence);
+        if at > 0 && sequences[at - 1] + 1 != *sequence {
+            return Err(damage(
+                &path,
+                0,
+                None,
+                "the journal file before it is missing",
+            ));
+        }
+        let (payloads, chain) = walk(&path, *sequence, file, story.chain)?;
+        story.chain = Some(chain);
+        for (round, payload) in payloads.into_iter().enumerate() {
+            let entries = entries(payload).ok_or_else(|| {
+                damage(&path, 0, None, "the journal was written by a newer version")
+            })?;
+            story.clean = false;
+            for entry in entries {
+                story.tell(entry, at == 0 && round == 0);
+            }
+        }
+    }
+    Ok(story)
+}
+
+impl<'a> Story<'a> {
+    fn tell(&mut self, entry: Entry<'a>, first: bool) {
+        match entry {
+            Entry::Checkpoint(checkpoint) if first || checkpoint.clean => {
+                self.clean = checkpoint.clean;
+                self.next_id = self.next_id.max(checkpoint.next_id);
+                let told = |state: LogState| {
+                    (
+                        state.id,
+                        Told {
+                            state,
+                            redo: Vec::new(),
+                        },
+                    )
+                };
+                self.logs = checkpoint.logs.into_iter().map(told).collect();
+            }
+            // It repeats what the entries before it told.
+            Entry::Checkpoint(_) => {}
+            Entry::Register {
+                id,
+                partition,
+                incarnation,
+                stream,
+            } => {
+                self.next_id = self.next_id.max(id + 1);
+                let state = LogState {
+                    id,
+                    stream: stream.to_owned(),
+                    partition,
+                    incarnation,
+                    next_offset: 0,
+                    segments: vec![(0, 0)],
+                };
+                self.logs.insert(
+                    id,
+                    Told {
+                        state,
+                        redo: Vec::new(),
+                    },
+                );
+            }
+            Entry::Delete { stream } => self.logs.retain(|_, log| log.state.stream != stream),
+            Entry::Write {
+                id,
+                base,
+                position,
+                bytes,
+            } => {
+                self.redo(id, base, position, Redo::Write(bytes));
+            }
+            Entry::Direct {
+                id,
+                base,
+                position,
+                length,
+                crc,
+            } => {
+                self.redo(id, base, position, Redo::Direct { length, crc });
+            }
+        }
+    }
+
+    fn redo(&mut self, id: u32, base: i64, position: u32, redo: Redo<'a>) {
+        // A round may carry batches of a log whose deletion the next one tells.
+        if let Some(log) = self.logs.get_mut(&id) {
+            log.redo.push((base, u64::from(position), redo));
+        }
+    }
+}
+
+impl Redo<'_> {
+    pub(super) fn len(&self) -> u64 {
+        match self {
+            Self::Write(bytes) => bytes.len() as u64,
+            Self::Direct { length, .. } => u64::from(*length),
+        }
+    }
+}
+
+/// A stream whose folder was moved to the trash was being deleted: that is what deletes.
+fn finish_deletions(disk: &impl Disk, story: &mut Story) -> Result<(), Error> {
+    let live = disk.list(layout::STREAMS)?;
+    for stream in disk.list(layout::TRASH)? {
+        if !live.contains(&stream) {
+            story.logs.retain(|_, log| log.state.stream != stream);
+        }
+        disk.perform(&DiskOp::RemoveFolder {
+            path: layout::trash_folder(&stream),
+        })?;
+    }
+    disk.perform(&DiskOp::SyncFolder {
+        path: layout::STREAMS.into(),
+    })?;
+    Ok(disk.perform(&DiskOp::SyncFolder {
+        path: layout::TRASH.into(),
+    })?)
+}
+
+/// Begins a new journal file and lets the old ones go.
+fn begin(
+    disk: &impl Disk,
+    options: Options,
+    logs: Vec<Log>,
+    next_id: u32,
+    chain: Chain,
+    old: &[u64],
+) -> Result<Machine, Error> {
+    let spare = Path::from(layout::SPARE);
+    if disk.size(&spare)? != Some(options.journal_bytes) {
+        // It does not count before it is synced whole; it may be the rest of an earlier try.
+        disk.perform(&DiskOp::Zero {
+            path: spare.clone(),
+            bytes: options.journal_bytes,
+        })?;
+    }
+    let sequence = old.last().map_or(0, |last| last + 1);
+    let path = layout::journal_file(sequence);
+    let journal = Journal {
+        path: path.clone(),
+        sequence,
+        seed: chain.crc,
+        chain,
+        position: 0,
+        previous: None,
+        spare: false,
+    };
+    let mut machine = Machine::new(options, journal);
+    machine.next_id = next_id;
+    for log in logs {
+        machine.adopt(log);
+    }
+    machine.strangers = strangers(disk, &machine)?;
+    let mut buffer = Vec::new();
+    FileHeader {
+        sequence,
+        first_round: chain.round,
+        seed: chain.crc,
+    }
+    .encode(&mut buffer);
+    let mut round = RoundWriter::begin(&mut buffer, chain, chain.crc);
+    round.checkpoint(&machine.checkpoint(false).encode());
+    let journal = &mut machine.journal;
+    journal.chain = chain.after(round.finish());
+    journal.position = buffer.len() as u64;
+    if 2 * journal.position > options.journal_bytes {
+        return Err(Error::Argument(format!(
+            "journal_bytes is too small for the {} logs of this folder",
+            machine.names.len()
+        )));
+    }
+    let folder = || DiskOp::SyncFolder {
+        path: layout::JOURNAL.into(),
+    };
+    for op in [
+        DiskOp::Write {
+            path: spare.clone(),
+            position: 0,
+            data: buffer.into(),
+        },
+        DiskOp::Sync {
+            path: spare.clone(),
+        },
+        DiskOp::Rename {
+            from: spare.clone(),
+            to: path,
+        },
+        folder(),
+    ] {
+        disk.perform(&op)?;
+    }
+    // Oldest first, each gone for good before the next: what remains is always a whole chain.
+    for sequence in old {
+        let path = layout::journal_file(*sequence);
+        let fits = disk.size(&path)? == Some(options.journal_bytes);
+        if fits && !machine.journal.spare {
+            disk.perform(&DiskOp::Rename {
+                from: path,
+                to: spare.clone(),
+            })?;
+            machine.journal.spare = true;
+        } else {
+            disk.perform(&DiskOp::Remove { path })?;
+        }
+        disk.perform(&folder())?;
+    }
+    Ok(machine)
+}
+
+/// Partitions that hold records of which the journal knows nothing. Never touched: they are
+/// somebody's data, put there by hand, or the journal was taken away.
+fn strangers(disk: &impl Disk, machine: &Machine) -> Result<BTreeSet<(String, u32)>, Error> {
+    let mut strangers = BTreeSet::new();
+    for stream in disk.list(layout::STREAMS)? {
+        for name in disk.list(&layout::stream_folder(&stream))? {
+            let Ok(partition) = name.parse() else {
+                continue;
+            };
+            if machine
+                .names
+                .contains_key(&(Arc::from(stream.as_str()), partition))
+            {
+                continue;
+            }
+            let folder = layout::log_folder(&stream, partition);
+            for base in layout::offsets(&disk.list(&folder)?, layout::SEGMENT) {
+                let path = layout::file(&folder, base, layout::SEGMENT);
+                if disk.size(&path)?.is_some_and(|bytes| bytes > 0) {
+                    strangers.insert((stream.clone(), partition));
+                }
+            }
+        }
+    }
+    Ok(strangers)
+}
+
+pub(super) fn damage(path: &str, position: u64, offset: Option<i64>, what: &str) -> Error {
+    Error::Corrupt(Damage {
+        path: path.to_owned(),
+        position,
+        offset,
+        what: what.to_owned(),
+    })
+}

@@ -1,0 +1,438 @@
+//! One commit round: from queued runs to the effects that make them durable.
+//!
+//! A [`Draft`] is taken from the machine under its lock and built outside of it. The order of
+//! the effects is the proof of durability: all of `before` ends with the `fdatasync` that covers
+//! the whole round, `after` is page cache only and may be lost, for the journal can rebuild it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::disk::{DiskOp, Path, Slice};
+use super::journal::{entry_bytes_max, Chain, FileHeader, RoundWriter, PAGE, ROUND_HEADER_BYTES};
+use super::layout;
+use super::partition::{LogId, Run};
+
+/// An append that waits or is being committed.
+#[derive(Debug)]
+pub(super) struct Queued {
+    pub(super) ticket: u64,
+    pub(super) log: LogId,
+    /// None: a repeat, which is durable once all before it is.
+    pub(super) run: Option<Run>,
+    /// When it was queued, for the latency histogram.
+    pub(super) since_ns: u64,
+}
+
+/// All runs of one log and one segment in a round, one after the other.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) log: LogId,
+    pub(super) segment: i64,
+    pub(super) path: Path,
+    /// Folders whose entries are to be synced before a direct write is noted.
+    pub(super) folders: Vec<Path>,
+    pub(super) position: u64,
+    pub(super) parts: Vec<Arc<Vec<u8>>>,
+    pub(super) bytes: u64,
+    pub(super) next_offset: i64,
+    pub(super) roll: Vec<DiskOp>,
+    /// Committed bytes of the page in which the group begins.
+    pub(super) page: Vec<u8>,
+    /// They stand in the journal's active file already.
+    pub(super) page_logged: bool,
+    /// Its pages go straight to the segment.
+    pub(super) direct: bool,
+}
+
+/// What a round journals.
+#[derive(Debug)]
+pub(super) enum Piece {
+    Register {
+        log: LogId,
+        partition: u32,
+        incarnation: u64,
+        stream: Arc<str>,
+    },
+    Delete {
+        stream: Arc<str>,
+    },
+    Checkpoint(Vec<u8>),
+    Group(Group),
+}
+
+/// The journal file that a round goes on to, in place of one that is full.
+#[derive(Debug)]
+pub(super) struct Rotation {
+    pub(super) header: FileHeader,
+    pub(super) path: Path,
+    pub(super) checkpoint: Vec<u8>,
+}
+
+/// Where a round stands in the journal.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) path: Path,
+    pub(super) position: u64,
+    pub(super) chain: Chain,
+    pub(super) seed: u32,
+    pub(super) rotation: Option<Rotation>,
+}
+
+/// How a log stands once the round is committed.
+#[derive(Debug)]
+pub(super) struct Frontier {
+    pub(super) log: LogId,
+    pub(super) segment: i64,
+    pub(super) bytes: u64,
+    pub(super) next_offset: i64,
+    pub(super) tail: Vec<u8>,
+    pub(super) page_logged: bool,
+}
+
+/// A round as the machine decided it; pure work remains.
+#[derive(Debug)]
+pub struct Draft {
+    /// Effects before the journal's.
+    pub(super) first: Vec<DiskOp>,
+    pub(super) pieces: Vec<Piece>,
+    /// Effects after the journal's.
+    pub(super) last: Vec<DiskOp>,
+    pub(super) place: Place,
+    pub(super) items: Vec<Queued>,
+    pub(super) deleted: Option<Arc<str>>,
+    pub(super) closes: bool,
+}
+
+/// A round as effects.
+#[derive(Debug)]
+pub struct Round {
+    /// In order, ending with the sync that makes the round durable. Where one fails, nothing of
+    /// the round is acknowledged and nothing more is written.
+    pub before: Vec<DiskOp>,
+    /// In order, without a sync; then readers may see the round and it is acknowledged.
+    pub after: Vec<DiskOp>,
+    pub(super) items: Vec<Queued>,
+    pub(super) frontiers: Vec<Frontier>,
+    pub(super) registered: Vec<LogId>,
+    pub(super) deleted: Option<Arc<str>>,
+    pub(super) closes: bool,
+    /// The journal after the round; None where it wrote nothing.
+    pub(super) journal: Option<Journalled>,
+}
+
+/// Where the journal stands after a round.
+#[derive(Debug)]
+pub(super) struct Journalled {
+    pub(super) chain: Chain,
+    pub(super) position: u64,
+    pub(super) bytes: u64,
+    pub(super) rotated: Option<(FileHeader, Path)>,
+}
+
+impl Group {
+    /// Bytes of the group that go through the journal: all of it, or up to the next page.
+    fn journalled(&self) -> u64 {
+        if self.direct {
+            (self.position.next_multiple_of(PAGE as u64) - self.position).min(self.bytes)
+        } else {
+            self.bytes
+        }
+    }
+}
+
+/// Upper bound of the journal bytes of a group of `bytes`.
+pub(super) fn group_bytes_max(bytes: u64, direct: bool) -> u64 {
+    let run = if direct { PAGE as u64 } else { bytes };
+    run + (PAGE + 2 * entry_bytes_max(0)) as u64
+}
+
+/// Bytes of a round whose entries take `bytes`.
+pub(super) fn round_bytes(bytes: u64) -> u64 {
+    (bytes + ROUND_HEADER_BYTES as u64).next_multiple_of(PAGE as u64)
+}
+
+/// What building collects beside the journal's buffer.
+#[derive(Default)]
+struct Build {
+    before: Vec<DiskOp>,
+    after: Vec<DiskOp>,
+    /// Segment writes out of the journal's buffer: place in `after`, path, position, range.
+    shared: Vec<(Path, u64, Range<usize>)>,
+    rolls: Vec<DiskOp>,
+    frontiers: Vec<Frontier>,
+    registered: Vec<LogId>,
+}
+
+impl Draft {
+    /// Encodes the round.
+    pub fn build(self) -> Round {
+        let mut build = Build {
+            before: self.first,
+            ..Build::default()
+        };
+        let journal =
+            (!self.pieces.is_empty()).then(|| journal(&mut build, self.pieces, self.place));
+        build.after.extend(self.last);
+        Round {
+            before: build.before,
+            after: build.after,
+            items: self.items,
+            frontiers: build.frontiers,
+            registered: build.registered,
+            deleted: self.deleted,
+            closes: self.closes,
+            journal,
+        }
+    }
+}
+
+/// Encodes the journal's part and the segment writes that follow from it.
+fn journal(build: &mut Build, pieces: Vec<Piece>, place: Place) -> Journalled {
+    let mut buffer = Vec::with_capacity(PAGE);
+    let mut chain = place.chain;
+    let mut seed = place.seed;
+    if let Some(rotation) = &place.rotation {
+        rotation.header.encode(&mut buffer);
+        seed = rotation.header.seed;
+        let mut round = RoundWriter::begin(&mut buffer, chain, seed);
+        round.checkpoint(&rotation.checkpoint);
+        chain = chain.after(round.finish());
+    }
+    let mut round = RoundWriter::begin(&mut buffer, chain, seed);
+    for piece in pieces {
+        write_piece(build, &mut round, piece);
+    }
+    chain = chain.after(round.finish());
+
+    let bytes = buffer.len() as u64;
+    let buffer = Arc::new(buffer);
+    build.after.append(&mut build.rolls);
+    for (path, position, range) in build.shared.drain(..) {
+        let data = Slice::new(buffer.clone(), range.start, range.end);
+        build.after.push(DiskOp::Write {
+            path,
+            position,
+            data,
+        });
+    }
+    let data = Slice::new(buffer, 0, bytes as usize);
+    let position = place.position;
+    let Some(rotation) = place.rotation else {
+        build.before.push(DiskOp::Write {
+            path: place.path.clone(),
+            position,
+            data,
+        });
+        build.before.push(DiskOp::Sync { path: place.path });
+        return Journalled {
+            chain,
+            position: position + bytes,
+            bytes,
+            rotated: None,
+        };
+    };
+    // The file gets its name only when it is whole: a name in the journal is a promise.
+    let spare = Path::from(layout::SPARE);
+    build.before.push(DiskOp::Write {
+        path: spare.clone(),
+        position: 0,
+        data,
+    });
+    build.before.push(DiskOp::Sync {
+        path: spare.clone(),
+    });
+    build.before.push(DiskOp::Rename {
+        from: spare,
+        to: rotation.path.clone(),
+    });
+    build.before.push(DiskOp::SyncFolder {
+        path: layout::JOURNAL.into(),
+    });
+    Journalled {
+        chain,
+        position: bytes,
+        bytes,
+        rotated: Some((rotation.header, rotation.path)),
+    }
+}
+
+fn write_piece(build: &mut Build, round: &mut RoundWriter, piece: Piece) {
+    match piece {
+        Piece::Register {
+            log,
+            partition,
+            incarnation,
+            stream,
+        } => {
+            round.register(log.0, partition, incarnation, &stream);
+            build.registered.push(log);
+        }
+        Piece::Delete { stream } => round.delete(&stream),
+        Piece::Checkpoint(body) => round.checkpoint(&body),
+        Piece::Group(group) => write_group(build, round, &group),
+    }
+}
+
+fn write_group(build: &mut Build, round: &mut RoundWriter, group: &Group) {
+    let head = group.journalled();
+    if head > 0 {
+        // The first write to a page since the journal's file began carries all of the page: a
+        // power cut that spoils it takes durable bytes along, and these bring them back.
+        let page: &[u8] = if group.page_logged { &[] } else { &group.page };
+        let parts = std::iter::once(page).chain(prefix(&group.parts, head));
+        let written = round.write(
+            group.log.0,
+            group.segment,
+            group.position - page.len() as u64,
+            parts,
+        );
+        let run = written.start + page.len()..written.end;
+        build.shared.push((group.path.clone(), group.position, run));
+    }
+    if group.direct && head < group.bytes {
+        write_direct(build, round, group, head);
+    } else {
+        build.rolls.extend(group.roll.iter().cloned());
+    }
+    let end = group.position + group.bytes;
+    build.frontiers.push(Frontier {
+        log: group.log,
+        segment: group.segment,
+        bytes: end,
+        next_offset: group.next_offset,
+        tail: tail(group, end),
+        page_logged: !group.direct || end % PAGE as u64 == 0,
+    });
+}
+
+/// The part from the first page boundary on: written and synced before the round that notes it.
+fn write_direct(build: &mut Build, round: &mut RoundWriter, group: &Group, head: u64) {
+    let data = suffix(&group.parts, head);
+    let position = group.position + head;
+    round.direct(
+        group.log.0,
+        group.segment,
+        position,
+        data.len(),
+        crc32c::crc32c(&data),
+    );
+    let folders = group
+        .folders
+        .iter()
+        .cloned()
+        .map(|path| DiskOp::SyncFolder { path });
+    build.before.extend(group.roll.iter().cloned());
+    build.before.push(DiskOp::Write {
+        path: group.path.clone(),
+        position,
+        data,
+    });
+    build.before.push(DiskOp::Sync {
+        path: group.path.clone(),
+    });
+    build.before.extend(folders);
+}
+
+/// The first `bytes` of all parts.
+fn prefix(parts: &[Arc<Vec<u8>>], bytes: u64) -> impl Iterator<Item = &[u8]> {
+    let mut left = bytes as usize;
+    parts.iter().map_while(move |part| {
+        let taken = &part[..left.min(part.len())];
+        left -= taken.len();
+        (!taken.is_empty()).then_some(taken)
+    })
+}
+
+/// All parts without their first `bytes`; copied only where there are several.
+fn suffix(parts: &[Arc<Vec<u8>>], bytes: u64) -> Slice {
+    let mut skip = bytes as usize;
+    if let [part] = parts {
+        return Slice::new(part.clone(), skip, part.len());
+    }
+    let mut data = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
+    for part in parts {
+        let skipped = skip.min(part.len());
+        data.extend_from_slice(&part[skipped..]);
+        skip -= skipped;
+    }
+    data.into()
+}
+
+/// The bytes of the last, partial page that ends at `end`.
+fn tail(group: &Group, end: u64) -> Vec<u8> {
+    let wanted = (end % PAGE as u64) as usize;
+    let mut tail = Vec::with_capacity(PAGE);
+    let mut parts = group.parts.len();
+    let mut found = 0;
+    while parts > 0 && found < wanted {
+        parts -= 1;
+        found += group.parts[parts].len();
+    }
+    if found < wanted {
+        tail.extend_from_slice(&group.page);
+    }
+    for part in &group.parts[parts..] {
+        tail.extend_from_slice(&part[part.len().saturating_sub(wanted)..]);
+    }
+    tail.drain(..tail.len() - wanted);
+    tail
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(page: &[u8], parts: &[&[u8]]) -> Group {
+        Group {
+            log: LogId(1),
+            segment: 0,
+            path: "s".into(),
+            folders: Vec::new(),
+            position: page.len() as u64,
+            parts: parts.iter().map(|part| Arc::new(part.to_vec())).collect(),
+            bytes: parts.iter().map(|part| part.len() as u64).sum(),
+            next_offset: 9,
+            roll: Vec::new(),
+            page: page.to_vec(),
+            page_logged: false,
+            direct: false,
+        }
+    }
+
+    #[test]
+    fn the_tail_is_the_end_of_all_bytes_so_far() {
+        for (page, lengths) in [
+            (0, vec![10]),
+            (10, vec![10, 20]),
+            (4000, vec![50, 50]),
+            (100, vec![4096]),
+            (1, vec![5000, 3]),
+            (4095, vec![1]),
+            (7, vec![1, 1, 8190, 1]),
+        ] {
+            let all: Vec<u8> = (0..page + lengths.iter().sum::<usize>())
+                .map(|at| at as u8)
+                .collect();
+            let mut parts = Vec::new();
+            let mut at = page;
+            for length in &lengths {
+                parts.push(&all[at..at + length]);
+                at += length;
+            }
+            let group = group(&all[..page], &parts);
+            let wanted = &all[all.len() / PAGE * PAGE..];
+            assert_eq!(tail(&group, all.len() as u64), wanted, "{page} {lengths:?}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_and_a_suffix_make_the_whole() {
+        let group = group(&[], &[b"abc", b"d", b"efgh"]);
+        for cut in 0..=8 {
+            let mut all: Vec<u8> = prefix(&group.parts, cut).flatten().copied().collect();
+            assert_eq!(all.len() as u64, cut);
+            all.extend_from_slice(&suffix(&group.parts, cut));
+            assert_eq!(all, b"abcdefgh");
+        }
+    }
+}

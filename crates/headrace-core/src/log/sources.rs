@@ -1,0 +1,147 @@
+//! The last `(source, epoch, sequence)` of each MQTT publisher in one log.
+//!
+//! Kept beside the log as `<offset>.sources`: what is true of all records below that offset.
+//! After a crash the records from there on are read for the rest.
+
+use std::collections::BTreeMap;
+
+use super::codec::{seal, unseal, Put, Take};
+use super::disk::{Disk, DiskOp, Path};
+use super::error::Error;
+use super::layout;
+use super::machine::Machine;
+use super::partition::{replace, LogId};
+use super::read::{newest, Walk};
+use crate::record::{Batch, Batches, Records};
+
+const MAGIC: [u8; 8] = *b"HRSRCS\0\x01";
+
+/// Name, epoch, sequence.
+pub type SourceState = (String, u64, u64);
+
+/// How to find the sources of a log.
+#[derive(Debug)]
+pub struct SourcesPlan {
+    folder: Path,
+    walks: Vec<Walk>,
+    end: i64,
+}
+
+impl Machine {
+    /// The way to the sources of the committed records of `log`.
+    pub fn plan_sources(&self, log: LogId) -> Result<SourcesPlan, Error> {
+        let (start, end) = self.bounds(log)?;
+        let (folder, walks) = self.plan_all(log, start)?;
+        Ok(SourcesPlan { folder, walks, end })
+    }
+
+    /// The effects that keep `sources`, which hold for all committed records of `log`; to be
+    /// performed at once, by the caller.
+    pub fn save_sources(&self, log: LogId, sources: &[SourceState]) -> Result<Vec<DiskOp>, Error> {
+        let (_, end) = self.bounds(log)?;
+        if end == 0 {
+            return Ok(Vec::new()); // no record, no source; maybe no folder yet
+        }
+        let folder = &self.log(log)?.folder;
+        let mut body = Vec::new();
+        body.put_u32(sources.len() as u32);
+        for (name, epoch, sequence) in sources {
+            body.put_text(name);
+            body.put_u64(*epoch);
+            body.put_u64(*sequence);
+        }
+        let path = layout::file(folder, end, layout::SOURCES);
+        let fresh: Path = format!("{path}.new").into();
+        let mut ops = Vec::new();
+        replace(&mut ops, fresh.clone(), seal(MAGIC, &body));
+        ops.push(DiskOp::Sync {
+            path: fresh.clone(),
+        });
+        ops.push(DiskOp::Close {
+            path: fresh.clone(),
+        });
+        ops.push(DiskOp::Rename {
+            from: fresh,
+            to: path,
+        });
+        ops.push(DiskOp::SyncFolder {
+            path: folder.clone(),
+        });
+        Ok(ops)
+    }
+}
+
+impl SourcesPlan {
+    /// Loads the newest snapshot and reads on from there. Batches that other doors made carry
+    /// no sources; the first record of a batch tells.
+    pub fn read(&self, disk: &impl Disk) -> Result<Vec<SourceState>, Error> {
+        let mut sources = BTreeMap::new();
+        let mut from = 0;
+        if let Some((offset, saved)) =
+            newest(disk, &self.folder, layout::SOURCES, self.end, decode)?
+        {
+            from = offset;
+            sources.extend(
+                saved
+                    .into_iter()
+                    .map(|(name, epoch, last)| (name, (epoch, last))),
+            );
+        }
+        let first = self
+            .walks
+            .iter()
+            .rposition(|walk| walk.base() <= from)
+            .unwrap_or(0);
+        for walk in &self.walks[first..] {
+            let mut wanted = Vec::new();
+            walk.each(disk, super::read::SLACK_BYTES, |position, header, _| {
+                if header.last_offset() >= from {
+                    wanted.push((position, header.batch_bytes()));
+                }
+                true
+            })?;
+            for (position, bytes) in wanted {
+                let bytes = walk.bytes(disk, position, bytes)?;
+                for batch in Batches::new(&bytes).map_while(Result::ok) {
+                    note(&batch, &mut sources);
+                }
+            }
+        }
+        Ok(sources
+            .into_iter()
+            .map(|(name, (epoch, last))| (name, epoch, last))
+            .collect())
+    }
+}
+
+fn note(batch: &Batch, sources: &mut BTreeMap<String, (u64, u64)>) {
+    if batch.is_compressed() || batch.header.is_control() {
+        return;
+    }
+    let records = Records::new(&batch.header, batch.body()).map_while(Result::ok);
+    for record in records {
+        if record
+            .headers
+            .clone()
+            .next()
+            .is_none_or(|(name, _)| name != b"mqtt.topic")
+        {
+            return; // another door's batch
+        }
+        let Some(source) = record.source() else {
+            continue;
+        };
+        let found = (source.epoch, source.sequence);
+        match sources.get_mut(source.name) {
+            Some(last) => *last = found.max(*last),
+            None => drop(sources.insert(source.name.to_owned(), found)),
+        }
+    }
+}
+
+fn decode(file: &[u8]) -> Option<Vec<SourceState>> {
+    let mut take = Take(unseal(MAGIC, file)?);
+    (0..take.u32()?)
+        .map(|_| Some((take.text()?.to_owned(), take.u64()?, take.u64()?)))
+        .collect()
+}

@@ -1,0 +1,246 @@
+//! Real files behind [`Disk`]: one system call for each effect, errors as one line.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path as FsPath, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use headrace_core::hash::Map;
+use headrace_core::log::{Disk, DiskError, DiskOp, Path};
+
+/// Zeros are written in pieces of this size.
+const ZERO_BYTES: usize = 1 << 20;
+
+/// The files of one data folder. Those that are written stay open until an effect closes them,
+/// so that the kernel tells this process, and no other, of a failed write-back.
+#[derive(Debug)]
+pub struct Files {
+    root: PathBuf,
+    open: Mutex<Map<Path, Arc<File>>>,
+}
+
+impl Files {
+    /// The files below `root`, which exists.
+    pub fn new(root: PathBuf) -> Self {
+        Self {
+            root,
+            open: Mutex::default(),
+        }
+    }
+
+    /// Files that are open for writing.
+    pub fn open_count(&self) -> usize {
+        self.cache().len()
+    }
+
+    fn cache(&self) -> std::sync::MutexGuard<'_, Map<Path, Arc<File>>> {
+        // A map of descriptors is sound whatever a thread that died was doing.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn full(&self, path: &str) -> PathBuf {
+        self.root.join(path)
+    }
+
+    /// The open file, opened where it is not.
+    fn file(&self, path: &Path, create: bool) -> io::Result<Arc<File>> {
+        if let Some(file) = self.cache().get(path) {
+            return Ok(file.clone());
+        }
+        let mut options = OpenOptions::new();
+        let options = options
+            .read(true)
+            .write(true)
+            .create(create)
+            .truncate(false);
+        let file = Arc::new(options.open(self.full(path))?);
+        self.cache().insert(path.clone(), file.clone());
+        Ok(file)
+    }
+
+    /// Forgets the descriptors of `path` and of what is below it.
+    fn forget(&self, path: &str) {
+        self.cache().retain(|open, _| {
+            open.strip_prefix(path)
+                .is_none_or(|rest| !rest.is_empty() && !rest.starts_with('/'))
+        });
+    }
+
+    fn try_perform(&self, op: &DiskOp) -> io::Result<()> {
+        match op {
+            DiskOp::CreateFolder { path } => match fs::create_dir(self.full(path)) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+                outcome => outcome,
+            },
+            DiskOp::Create { path } => self.file(path, true).map(drop),
+            DiskOp::Write {
+                path,
+                position,
+                data,
+            } => self.file(path, false)?.write_all_at(data, *position),
+            DiskOp::Zero { path, bytes } => zero(&*self.file(path, true)?, *bytes),
+            DiskOp::SetLength { path, bytes } => self.file(path, false)?.set_len(*bytes),
+            DiskOp::Sync { path } => self.file(path, false)?.sync_data(),
+            DiskOp::SyncFolder { path } => File::open(self.full(path))?.sync_all(),
+            DiskOp::Rename { from, to } => {
+                self.forget(from);
+                self.forget(to);
+                fs::rename(self.full(from), self.full(to))
+            }
+            DiskOp::Remove { path } => {
+                self.forget(path);
+                present(fs::remove_file(self.full(path)))
+            }
+            DiskOp::RemoveFolder { path } => {
+                self.forget(path);
+                present(fs::remove_dir_all(self.full(path)))
+            }
+            DiskOp::Close { path } => {
+                self.forget(path);
+                Ok(())
+            }
+        }
+    }
+
+    fn error(&self, path: &str, verb: &str, error: &io::Error) -> DiskError {
+        let file = self.full(path);
+        let remedy = if error.raw_os_error() == Some(libc::ENOSPC) {
+            let free = free_bytes(&self.root).map_or_else(String::new, |free| {
+                format!("{} has {free} bytes free; ", self.root.display())
+            });
+            format!("{free}free space there and restart")
+        } else {
+            "check the disk and its mount, then restart".to_owned()
+        };
+        DiskError(format!(
+            "{verb} {} failed: {error}: {remedy}",
+            file.display()
+        ))
+    }
+}
+
+impl Disk for Files {
+    fn list(&self, folder: &str) -> Result<Vec<String>, DiskError> {
+        let names = || -> io::Result<Vec<String>> {
+            let mut names = Vec::new();
+            for entry in fs::read_dir(self.full(folder))? {
+                // A name that is no text is none of ours.
+                names.extend(entry?.file_name().into_string());
+            }
+            names.sort_unstable();
+            Ok(names)
+        };
+        match names() {
+            Err(error) if is_absent(&error) => Ok(Vec::new()),
+            outcome => outcome.map_err(|error| self.error(folder, "listing", &error)),
+        }
+    }
+
+    fn size(&self, path: &str) -> Result<Option<u64>, DiskError> {
+        match fs::metadata(self.full(path)) {
+            Err(error) if is_absent(&error) => Ok(None),
+            outcome => outcome
+                .map(|found| Some(found.len()))
+                .map_err(|error| self.error(path, "looking at", &error)),
+        }
+    }
+
+    fn read(&self, path: &str, position: u64, bytes: usize) -> Result<Vec<u8>, DiskError> {
+        let open = self.cache().get(path).cloned();
+        let file = match open {
+            Some(file) => Ok(file),
+            None => File::open(self.full(path)).map(Arc::new),
+        };
+        file.and_then(|file| read_at(&file, position, bytes))
+            .map_err(|error| self.error(path, "reading", &error))
+    }
+
+    fn perform(&self, op: &DiskOp) -> Result<(), DiskError> {
+        self.try_perform(op).map_err(|error| {
+            let (verb, path) = describe(op);
+            self.error(path, verb, &error)
+        })
+    }
+}
+
+/// What an effect does, as the subject of a sentence.
+fn describe(op: &DiskOp) -> (&'static str, &Path) {
+    match op {
+        DiskOp::CreateFolder { path } | DiskOp::Create { path } => ("creating", path),
+        DiskOp::Write { path, .. } => ("writing", path),
+        DiskOp::Zero { path, .. } => ("preallocating", path),
+        DiskOp::SetLength { path, .. } => ("resizing", path),
+        DiskOp::Sync { path } | DiskOp::SyncFolder { path } => ("syncing", path),
+        DiskOp::Rename { from, .. } => ("renaming", from),
+        DiskOp::Remove { path } | DiskOp::RemoveFolder { path } => ("removing", path),
+        DiskOp::Close { path } => ("closing", path),
+    }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
+}
+
+fn present(outcome: io::Result<()>) -> io::Result<()> {
+    match outcome {
+        Err(error) if is_absent(&error) => Ok(()),
+        outcome => outcome,
+    }
+}
+
+/// Reads until `bytes` or the end of the file, which may have been cut meanwhile.
+fn read_at(file: &File, position: u64, bytes: usize) -> io::Result<Vec<u8>> {
+    let mut buffer = vec![0; bytes];
+    let mut filled = 0;
+    while filled < bytes {
+        match file.read_at(&mut buffer[filled..], position + filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    buffer.truncate(filled);
+    Ok(buffer)
+}
+
+/// Reserves the blocks in one piece where the file system can, then writes them: blocks that are
+/// merely reserved would be converted, in metadata, by every first write.
+fn zero(file: &File, bytes: u64) -> io::Result<()> {
+    file.set_len(0)?;
+    // SAFETY: the descriptor is open for the length of the call.
+    let reserved = unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, bytes as libc::off_t) };
+    if reserved != 0 {
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EOPNOTSUPP) {
+            return Err(error);
+        }
+    }
+    let zeros = vec![0; ZERO_BYTES];
+    let mut position = 0;
+    while position < bytes {
+        let piece = (bytes - position).min(ZERO_BYTES as u64);
+        file.write_all_at(&zeros[..piece as usize], position)?;
+        position += piece;
+    }
+    Ok(())
+}
+
+/// Bytes that this process may still write to the file system of `path`.
+fn free_bytes(path: &FsPath) -> Option<u64> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).ok()?;
+    let mut found = std::mem::MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: the path is NUL-terminated; the kernel fills the struct where it returns 0.
+    unsafe {
+        (libc::statvfs(path.as_ptr(), found.as_mut_ptr()) == 0).then(|| {
+            let found = found.assume_init();
+            found.f_bavail * found.f_frsize
+        })
+    }
+}

@@ -1,0 +1,378 @@
+//! The machine of `headrace-core::log`, driven by two threads.
+//!
+//! The flusher performs round after round; whatever queued while one ran is the next, so commits
+//! group by themselves and an idle store answers after one sync. The keeper performs chores
+//! (syncing segments, readying the next journal file) beside it, so that rounds do not wait for
+//! them. The machine is locked only to take work and to report it.
+
+use std::fs;
+use std::os::fd::RawFd;
+use std::path::Path as FsPath;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::Instant;
+
+use headrace_core::log::{
+    open, Appended, Completion, Disk, DiskOp, Error, LogId, Machine, Options, Plan, Recovery,
+    SourceState, Statistics,
+};
+
+use crate::files::Files;
+use crate::lock::Lock;
+use crate::wake::Wake;
+
+/// An open data folder.
+#[derive(Debug)]
+pub struct Store {
+    shared: Arc<Shared>,
+    recovery: Recovery,
+    threads: Mutex<Threads>,
+}
+
+#[derive(Debug)]
+struct Threads {
+    running: Vec<JoinHandle<()>>,
+    lock: Option<Lock>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// The flusher may have a round.
+    round_due: Condvar,
+    /// The keeper may have a chore.
+    chore_due: Condvar,
+    /// A round or a chore has ended.
+    ended: Condvar,
+    files: Files,
+    outbox: Mutex<Vec<Completion>>,
+    wake: Wake,
+    began: Instant,
+}
+
+#[derive(Debug)]
+struct State {
+    machine: Machine,
+    stopping: bool,
+}
+
+impl Store {
+    /// Locks the folder, recovers, starts the threads.
+    pub fn open(path: &FsPath, options: Options) -> Result<Self, Error> {
+        let unusable = |error| Error::Storage(format!("data folder {}: {error}", path.display()));
+        fs::create_dir_all(path).map_err(unusable)?;
+        let root = path.canonicalize().map_err(unusable)?;
+        let lock = Lock::take(&root).map_err(Error::Storage)?;
+        let files = Files::new(root);
+        let (machine, recovery) = open(&files, options)?;
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State {
+                machine,
+                stopping: false,
+            }),
+            round_due: Condvar::new(),
+            chore_due: Condvar::new(),
+            ended: Condvar::new(),
+            files,
+            outbox: Mutex::default(),
+            wake: Wake::new().map_err(unusable)?,
+            began: Instant::now(),
+        });
+        let start = |name: &str, run: fn(&Shared)| {
+            let shared = shared.clone();
+            Builder::new()
+                .name(name.into())
+                .spawn(move || run(&shared))
+                .map_err(unusable)
+        };
+        let running = vec![
+            start("flusher", Shared::flush)?,
+            start("keeper", Shared::keep)?,
+        ];
+        let threads = Mutex::new(Threads {
+            running,
+            lock: Some(lock),
+        });
+        Ok(Self {
+            shared,
+            recovery,
+            threads,
+        })
+    }
+
+    /// What opening found and mended.
+    pub fn recovery(&self) -> Recovery {
+        self.recovery
+    }
+
+    /// Readable while [`Store::poll`] has something.
+    pub fn notify_fd(&self) -> RawFd {
+        self.shared.wake.fd()
+    }
+
+    /// See [`Machine::open_log`].
+    pub fn open_log(&self, stream: &str, partition: u32, incarnation: u64) -> Result<LogId, Error> {
+        let id = self
+            .shared
+            .lock()
+            .machine
+            .open_log(stream, partition, incarnation)?;
+        self.shared.round_due.notify_one();
+        Ok(id)
+    }
+
+    /// Removes a stream; returns when that is durable.
+    pub fn delete_stream(&self, stream: &str) -> Result<(), Error> {
+        let mut state = self.shared.lock();
+        state.machine.delete_stream(stream)?;
+        self.shared.deliver(state.machine.ended());
+        self.shared.round_due.notify_one();
+        state = self
+            .shared
+            .wait_while(state, |machine| machine.is_deleting(stream));
+        refuse_failed(&state.machine)
+    }
+
+    /// See [`Machine::append`].
+    pub fn append(&self, log: LogId, batches: Vec<u8>, ticket: u64) -> Result<Appended, Error> {
+        let now_ns = self.shared.now_ns();
+        self.shared
+            .lock()
+            .machine
+            .append(log, batches, ticket, now_ns)
+    }
+
+    /// Starts a round with what is queued, or lets it follow the round under way.
+    pub fn submit(&self) {
+        self.shared.round_due.notify_one();
+    }
+
+    /// Appends that ended since the last call.
+    pub fn poll(&self) -> Vec<Completion> {
+        let mut outbox = self.shared.outbox();
+        if outbox.is_empty() {
+            return Vec::new();
+        }
+        self.shared.wake.clear();
+        std::mem::take(&mut outbox)
+    }
+
+    /// Whole committed batches from the one that holds `offset`: at least one where there is
+    /// one, else at most `bytes_max`.
+    pub fn read(&self, log: LogId, offset: i64, bytes_max: usize) -> Result<Vec<u8>, Error> {
+        loop {
+            let plan = self.shared.lock().machine.plan_read(log, offset)?;
+            match plan {
+                Plan::Nothing => return Ok(Vec::new()),
+                Plan::Load(files) => {
+                    let index = files.load(&self.shared.files)?;
+                    self.shared.lock().machine.indexed(index);
+                }
+                Plan::Walk(walk) => return walk.read(&self.shared.files, offset, bytes_max),
+            }
+        }
+    }
+
+    /// `(offset, timestamp)` of the first committed record at or after `timestamp`.
+    pub fn offset_for_time(&self, log: LogId, timestamp: i64) -> Result<Option<(i64, i64)>, Error> {
+        let (_, end) = self.bounds(log)?;
+        let mut walked = None;
+        loop {
+            let plan = self
+                .shared
+                .lock()
+                .machine
+                .plan_time(log, timestamp, walked.as_ref())?;
+            match plan {
+                Plan::Nothing => return Ok(None),
+                Plan::Load(files) => {
+                    let index = files.load(&self.shared.files)?;
+                    self.shared.lock().machine.indexed(index);
+                }
+                Plan::Walk(walk) => {
+                    let found = walk.find_time(&self.shared.files, timestamp, end)?;
+                    if found.is_some() {
+                        return Ok(found);
+                    }
+                    walked = Some(walk);
+                }
+            }
+        }
+    }
+
+    /// See [`Machine::bounds`].
+    pub fn bounds(&self, log: LogId) -> Result<(i64, i64), Error> {
+        self.shared.lock().machine.bounds(log)
+    }
+
+    /// See [`Machine::size_bytes`].
+    pub fn size_bytes(&self, log: LogId) -> Result<u64, Error> {
+        self.shared.lock().machine.size_bytes(log)
+    }
+
+    /// The last of each MQTT source among the committed records of `log`.
+    pub fn last_sources(&self, log: LogId) -> Result<Vec<SourceState>, Error> {
+        let plan = self.shared.lock().machine.plan_sources(log)?;
+        plan.read(&self.shared.files)
+    }
+
+    /// Keeps the sources, which hold for all committed records of `log`.
+    pub fn save_sources(&self, log: LogId, sources: &[SourceState]) -> Result<(), Error> {
+        let ops = self.shared.lock().machine.save_sources(log, sources)?;
+        ops.iter()
+            .try_for_each(|op| Ok(self.shared.files.perform(op)?))
+    }
+
+    /// Why nothing more is written, or None.
+    pub fn failed(&self) -> Option<String> {
+        self.shared.lock().machine.failed().map(ToString::to_string)
+    }
+
+    /// Counters, and files open for writing.
+    pub fn statistics(&self) -> (Statistics, usize) {
+        (
+            self.shared.lock().machine.statistics(),
+            self.shared.files.open_count(),
+        )
+    }
+
+    /// Commits what is queued, syncs everything, marks the folder clean, ends the threads, lets
+    /// go of the lock. A second call does nothing.
+    pub fn close(&self) -> Result<(), Error> {
+        let mut state = self.shared.lock();
+        state.machine.close();
+        self.shared.round_due.notify_one();
+        state = self
+            .shared
+            .wait_while(state, |machine| !machine.is_closed());
+        let outcome = refuse_failed(&state.machine);
+        drop(state);
+        self.stop();
+        outcome
+    }
+
+    /// Ends the threads after the round and the chore under way, as a crash would.
+    fn stop(&self) {
+        // Also after a panic: dropping must not panic again.
+        self.shared
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .stopping = true;
+        self.shared.round_due.notify_all();
+        self.shared.chore_due.notify_all();
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        for thread in threads.running.drain(..) {
+            // It has reported by panicking already, and the machine's lock tells everyone.
+            let _ = thread.join();
+        }
+        threads.lock = None;
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic inside the machine is a bug; going on with half a decision could lose data.
+        self.state.lock().expect("the store's machine panicked")
+    }
+
+    fn outbox(&self) -> MutexGuard<'_, Vec<Completion>> {
+        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.began.elapsed().as_nanos() as u64
+    }
+
+    fn wait_while<'a>(
+        &self,
+        state: MutexGuard<'a, State>,
+        mut waiting: impl FnMut(&Machine) -> bool,
+    ) -> MutexGuard<'a, State> {
+        self.ended
+            .wait_while(state, |state| {
+                state.machine.failed().is_none() && waiting(&state.machine)
+            })
+            .expect("the store's machine panicked")
+    }
+
+    fn perform(&self, ops: &[DiskOp]) -> Result<(), String> {
+        ops.iter()
+            .try_for_each(|op| self.files.perform(op))
+            .map_err(|error| error.0)
+    }
+
+    fn deliver(&self, ended: Vec<Completion>) {
+        if ended.is_empty() {
+            return;
+        }
+        let mut outbox = self.outbox();
+        let was_empty = outbox.is_empty();
+        outbox.extend(ended);
+        if was_empty {
+            self.wake.set();
+        }
+    }
+
+    /// The flusher thread.
+    fn flush(&self) {
+        let mut state = self.lock();
+        while !state.stopping {
+            let Some(draft) = state.machine.next_round() else {
+                self.deliver(state.machine.ended());
+                self.ended.notify_all();
+                state = self
+                    .round_due
+                    .wait(state)
+                    .expect("the store's machine panicked");
+                continue;
+            };
+            drop(state);
+            let began_ns = self.now_ns();
+            let round = draft.build();
+            let outcome = self
+                .perform(&round.before)
+                .and_then(|()| self.perform(&round.after));
+            state = self.lock();
+            let ended = state
+                .machine
+                .round_done(round, outcome, began_ns, self.now_ns());
+            self.deliver(ended);
+            self.chore_due.notify_one();
+            self.ended.notify_all();
+        }
+    }
+
+    /// The keeper thread.
+    fn keep(&self) {
+        let mut state = self.lock();
+        while !state.stopping {
+            let Some(chore) = state.machine.next_chore() else {
+                state = self
+                    .chore_due
+                    .wait(state)
+                    .expect("the store's machine panicked");
+                continue;
+            };
+            drop(state);
+            let outcome = self.perform(&chore.ops);
+            state = self.lock();
+            let ended = state.machine.chore_done(&chore, outcome);
+            self.deliver(ended);
+            self.round_due.notify_one();
+            self.ended.notify_all();
+        }
+    }
+}
+
+fn refuse_failed(machine: &Machine) -> Result<(), Error> {
+    machine
+        .failed()
+        .map_or(Ok(()), |why| Err(Error::Storage(why.to_string())))
+}
