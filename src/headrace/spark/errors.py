@@ -1,0 +1,60 @@
+"""What goes wrong on the Spark side, and how it reaches a person in one line.
+
+```
+SparkSideError
+├── JavaMissingError     no Java, or one too old
+├── OptionError          an option of format("headrace") is unknown or unusable
+├── OffsetError          offsets that cannot be: shrunk, of another shape, out of the log
+├── DataLossError        records that the query should have read are gone
+└── PipelineError        tables, checkpoint and query do not fit together
+```
+
+An exception of a reader crosses two process borders as text: worker or planner to JVM, JVM to
+driver. `explain` finds our line in it again.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from headrace.errors import HeadraceError
+
+
+class SparkSideError(HeadraceError):
+    """Base of what the Spark source and the pipeline raise."""
+
+
+class JavaMissingError(SparkSideError):
+    """No Java that Spark can use; the message says how to get one."""
+
+
+class OptionError(SparkSideError):
+    """An option is unknown, of the wrong form, or not for this kind of read."""
+
+
+class OffsetError(SparkSideError):
+    """Offsets that no log can have given: they shrank, or name what does not exist."""
+
+
+class DataLossError(SparkSideError):
+    """Records between the offsets of a query are gone, and `failOnDataLoss` is on."""
+
+
+class PipelineError(SparkSideError):
+    """Tables, checkpoint and query do not belong together, or a query ended with an error."""
+
+
+_OURS: Final = re.compile(r"^(?:\w+\.)*headrace\.[\w.]*Error: (.+)$", re.MULTILINE)
+
+
+def explain(error: BaseException) -> str:
+    """The one line of `error` that a person can act on.
+
+    Our own errors come out as they were raised, wherever Spark wrapped them; of any other the
+    first line is kept.
+    """
+    text = str(error)
+    if found := _OURS.search(text):
+        return found[1].strip()
+    return text.strip().partition("\n")[0] or type(error).__name__

@@ -1,0 +1,215 @@
+"""Options of `format("headrace")`: what each means, and that none is accepted in vain.
+
+Owns names, forms and which belong to which kind of read. Knows no broker.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from headrace.model import Address
+from headrace.spark.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+"""Offsets with a meaning of their own, as Kafka and Spark's Kafka source write them."""
+
+Kind = Literal["batch", "streaming"]
+Named = Literal["earliest", "latest"]
+PartitionOffsets = dict[str, dict[int, int]]
+
+_NAMES: Final = (
+    "servers", "stream", "streams", "streamPattern", "startingOffsets", "endingOffsets",
+    "startingTimestamp", "endingTimestamp", "maxOffsetsPerTrigger", "minPartitions", "maxTasks",
+    "failOnDataLoss", "groupId", "payload",
+)  # fmt: skip
+_ONLY: Final[Mapping[str, Kind]] = {
+    "endingOffsets": "batch",
+    "endingTimestamp": "batch",
+    "maxOffsetsPerTrigger": "streaming",
+    "groupId": "streaming",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of one read, checked.
+
+    Attributes:
+        servers: Kafka doors, `HOST:PORT` separated by commas.
+        streams: names; empty where `pattern` is given.
+        pattern: regular expression that whole names must match, or None.
+        starting: `earliest`, `latest`, or offsets by stream and partition.
+        starting_ms: start at the first record of this time or later, instead of `starting`.
+        ending: as `starting`, for the first offset that is not read.
+        ending_ms: end before the first record of this time or later, instead of `ending`.
+        max_offsets: records of one micro-batch at most; None is no bound.
+        min_partitions: tasks to split into at least, where there are as many records.
+        max_tasks: tasks at most; None is one for each core.
+        fail_on_data_loss: whether records that are gone end the query.
+        group: group that the progress is published to, or None.
+    """
+
+    servers: str
+    streams: tuple[str, ...]
+    pattern: str | None
+    starting: Named | PartitionOffsets
+    starting_ms: int | None
+    ending: Named | PartitionOffsets
+    ending_ms: int | None
+    max_offsets: int | None
+    min_partitions: int | None
+    max_tasks: int | None
+    fail_on_data_loss: bool
+    group: str | None
+
+
+def parse(given: Mapping[str, str], kind: Kind) -> Options:
+    """Checks the options of a batch or streaming read.
+
+    Defaults are those of Spark's Kafka source: a streaming read starts at the latest offsets, a
+    batch read at the earliest.
+
+    Raises:
+        OptionError: an option is unknown, malformed, or not for this kind of read.
+    """
+    options = _canonical(given)
+    for name, only in _ONLY.items():
+        if name in options and only != kind:
+            raise OptionError(f"option {name} is for {only} reads; remove it from this one")
+    _exclusive(options, "startingOffsets", "startingTimestamp")
+    _exclusive(options, "endingOffsets", "endingTimestamp")
+    streams, pattern = _streams(options)
+    least, most = _positive(options, "minPartitions"), _positive(options, "maxTasks")
+    if least is not None and most is not None and least > most:
+        raise OptionError(f"minPartitions {least} is more than maxTasks {most}; lower one of them")
+    return Options(
+        servers=_servers(options),
+        streams=streams,
+        pattern=pattern,
+        starting=_offsets(options, "startingOffsets", "earliest" if kind == "batch" else "latest"),
+        starting_ms=_milliseconds(options, "startingTimestamp"),
+        ending=_offsets(options, "endingOffsets", "latest"),
+        ending_ms=_milliseconds(options, "endingTimestamp"),
+        max_offsets=_positive(options, "maxOffsetsPerTrigger"),
+        min_partitions=least,
+        max_tasks=most,
+        fail_on_data_loss=_flag(options, "failOnDataLoss", default=True),
+        group=_group(options),
+    )
+
+
+def _canonical(given: Mapping[str, str]) -> dict[str, str]:
+    """Spark compares options without case and hands them on in lower case."""
+    by_lower = {name.lower(): name for name in _NAMES}
+    options = {}
+    for name, value in given.items():
+        known = by_lower.get(name.lower())
+        if known is None:
+            near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.0)
+            raise OptionError(f"no option {name!r}; did you mean {by_lower[near[0]]!r}?")
+        options[known] = value
+    if "payload" in options:
+        raise OptionError("option payload is not served yet; decode `value` in the query")
+    return options
+
+
+def _exclusive(options: Mapping[str, str], one: str, other: str) -> None:
+    if one in options and other in options:
+        raise OptionError(f"options {one} and {other} contradict; give one of them")
+
+
+def _servers(options: Mapping[str, str]) -> str:
+    servers = options.get("servers", "")
+    try:
+        for server in servers.split(","):
+            Address.parse(server.strip())
+    except ValueError as error:
+        raise OptionError(f"option servers, the broker's Kafka door: {error}") from None
+    return servers
+
+
+def _streams(options: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
+    ways = ("stream", "streams", "streamPattern")
+    given = [name for name in ways if name in options]
+    if len(given) != 1:
+        raise OptionError(f"give one of the options {', '.join(ways)}; given: {given or 'none'}")
+    value = options[given[0]]
+    if given == ["streamPattern"]:
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise OptionError(f"option streamPattern is no regular expression: {error}") from None
+        return (), value
+    names = tuple(name.strip() for name in value.split(",")) if given == ["streams"] else (value,)
+    if not all(names) or len(set(names)) != len(names):
+        raise OptionError(f"option {given[0]} must name streams, each once; got {value!r}")
+    return tuple(sorted(names)), None
+
+
+def _positive(options: Mapping[str, str], name: str) -> int | None:
+    value = options.get(name)
+    if value is None:
+        return None
+    if not (value.isascii() and value.isdigit() and int(value) > 0):
+        raise OptionError(f"option {name} must be a whole number above 0; got {value!r}")
+    return int(value)
+
+
+def _milliseconds(options: Mapping[str, str], name: str) -> int | None:
+    value = options.get(name)
+    if value is None:
+        return None
+    if not (value.isascii() and value.isdigit()):
+        raise OptionError(f"option {name} must be milliseconds since 1970 (UTC); got {value!r}")
+    return int(value)
+
+
+def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    value = options.get(name)
+    if value is None:
+        return default
+    if value.lower() not in {"true", "false"}:
+        raise OptionError(f"option {name} must be true or false; got {value!r}")
+    return value.lower() == "true"
+
+
+def _group(options: Mapping[str, str]) -> str | None:
+    group = options.get("groupId")
+    if group is not None and not group.strip():
+        raise OptionError("option groupId must not be empty")
+    return group
+
+
+def _offsets(options: Mapping[str, str], name: str, default: Named) -> Named | PartitionOffsets:
+    value = options.get(name, default).strip()
+    if value.lower() == "latest":
+        return "latest"
+    if value.lower() == "earliest" and name == "startingOffsets":
+        return "earliest"
+    words = "earliest, latest" if name == "startingOffsets" else "latest"
+    least = EARLIEST if name == "startingOffsets" else LATEST
+    try:
+        offsets = {
+            stream: {int(partition): _offset(offset, least) for partition, offset in by.items()}
+            for stream, by in json.loads(value).items()
+        }
+    except (ValueError, AttributeError, TypeError):
+        raise OptionError(
+            f'option {name} must be {words} or JSON such as {{"stream": {{"0": 42, "1": -1}}}} '
+            f"(-1 latest{', -2 earliest' if least == EARLIEST else ''}); got {value!r}"
+        ) from None
+    return offsets
+
+
+def _offset(offset: object, least: int) -> int:
+    if isinstance(offset, bool) or not isinstance(offset, int) or offset < least:
+        raise ValueError(offset)
+    return offset

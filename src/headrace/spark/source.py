@@ -1,0 +1,263 @@
+"""`format("headrace")`: the Spark side of reading a stream, batch and streaming.
+
+Thin: options are parsed in `options`, offsets decided in `offsets`, records read in `read`. Owns
+what Spark's contract asks for and does not say: offsets have one spelling; Spark checks no
+direction; `initialOffset` is asked twice; after a crash `partitions` is called with no
+`latestOffset` before it; the reader that plans and the one that reads are different copies.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from headrace.client import ClientError
+from headrace.spark import offsets as off
+from headrace.spark.arrow import SCHEMA
+from headrace.spark.errors import DataLossError, OptionError
+from headrace.spark.options import EARLIEST, LATEST, Options, parse
+from headrace.spark.read import client, lost, read
+from headrace.spark.session import core_count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from headrace.client import FetchClient
+    from headrace.spark.offsets import Offsets, Range
+    from headrace.spark.options import Named, PartitionOffsets
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class HeadraceDataSource(DataSource):
+    """Streams of a headrace broker, or topics of Apache Kafka, as rows."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name in `format(...)`."""
+        return "headrace"
+
+    def schema(self) -> StructType:
+        """Key, value, topic, partition, offset, timestamp, headers."""
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch read."""
+        _check_schema(schema)
+        return BatchReader(parse(self.options, "batch"))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """A streaming read."""
+        _check_schema(schema)
+        return StreamReader(parse(self.options, "streaming"))
+
+
+def _check_schema(schema: StructType) -> None:
+    if schema != SCHEMA:
+        raise OptionError("a schema cannot be given: the columns are fixed; remove .schema(...)")
+
+
+@dataclass
+class Task(InputPartition):
+    """What one Spark task reads."""
+
+    ranges: tuple[Range, ...]
+
+    def __init__(self, ranges: tuple[Range, ...]) -> None:
+        super().__init__(None)
+        self.ranges = ranges
+
+
+class BatchReader(DataSourceReader):
+    """Everything between two sets of offsets, fixed when the query is planned."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The tasks."""
+        reader = client(self._options.servers)
+        names = _names(reader, self._options)
+        start = _resolve(reader, names, self._options.starting, self._options.starting_ms)
+        end = _resolve(reader, names, self._options.ending, self._options.ending_ms)
+        # A start after the end holds nothing: so it is for `latest` against an earlier end.
+        end = {
+            stream: {p: max(offset, start[stream][p]) for p, offset in by.items()}
+            for stream, by in end.items()
+        }
+        return _tasks(reader, start, end, self._options)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Runs on an executor."""
+        return _read(self._options, partition)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A streaming read from offsets that Spark keeps in its checkpoint."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._initial: Offsets | None = None
+        self._target: Offsets | None = None
+        self._latest: Offsets | None = None
+        self._published: Offsets | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Where a new query starts. Spark asks twice and must hear the same."""
+        if self._initial is None:
+            reader = client(self._options.servers)
+            names = _names(reader, self._options)
+            self._initial = _resolve(
+                reader, names, self._options.starting, self._options.starting_ms
+            )
+        return off.dump(self._initial)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """`maxOffsetsPerTrigger`."""
+        most = self._options.max_offsets
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Fixes where an `availableNow` run ends."""
+        self._target = self._ends()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Where the next micro-batch ends.
+
+        Raises:
+            OffsetError: a log is shorter than what was read of it.
+        """
+        begin = off.load(start)
+        # Spark plans a batch only when the one before is done: all before `start` is processed.
+        self._publish(begin)
+        end = off.advance(begin, self._ends())
+        if self._target is not None:
+            end = off.clip(begin, end, self._target)
+        if isinstance(limit, ReadMaxRows):
+            end = off.admit(begin, end, limit.max_rows)
+        return off.dump(end)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """The ends of the logs as last seen: progress shows the lag by them."""
+        return None if self._latest is None else off.dump(self._latest)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of one micro-batch, from the offsets alone."""
+        return _tasks(client(self._options.servers), off.load(start), off.load(end), self._options)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Runs on an executor, in a copy of this reader."""
+        return _read(self._options, partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: the checkpoint holds the offsets, and `latestOffset` publishes them."""
+
+    def _ends(self) -> Offsets:
+        reader = client(self._options.servers)
+        names = _names(reader, self._options)
+        self._latest = {name: reader.latest_offsets(name) for name in names}
+        return self._latest
+
+    def _publish(self, done: Offsets) -> None:
+        """Tells the group how far the query is.
+
+        The checkpoint is the truth, the group only shows it: that it cannot be told must not stop
+        the query.
+        """
+        group = self._options.group
+        if group is None or done == self._published:
+            return
+        flat = {(s, p): offset for s, by in done.items() for p, offset in by.items()}
+        try:
+            client(self._options.servers).commit_offsets(group, flat)
+            self._published = done
+        except ClientError as error:
+            _LOG.warning("group %s does not show the progress: %s", group, error)
+
+
+def _names(reader: FetchClient, options: Options) -> tuple[str, ...]:
+    if options.pattern is None:
+        return options.streams
+    return tuple(reader.streams(options.pattern))
+
+
+def _resolve(
+    reader: FetchClient,
+    names: tuple[str, ...],
+    wanted: Named | PartitionOffsets,
+    timestamp_ms: int | None,
+) -> Offsets:
+    """Offsets of each partition of `names`.
+
+    Raises:
+        OptionError: explicit offsets leave out a partition, or name one that does not exist.
+    """
+    resolved: Offsets = {}
+    for name in names:
+        if timestamp_ms is not None:
+            latest = reader.latest_offsets(name)
+            found = reader.offsets_for_time(name, timestamp_ms)
+            # Where all records are older, there is nothing from that time on.
+            resolved[name] = {p: latest[p] if at is None else at for p, at in found.items()}
+        elif wanted == "earliest":
+            resolved[name] = reader.earliest_offsets(name)
+        elif wanted == "latest":
+            resolved[name] = reader.latest_offsets(name)
+        else:
+            resolved[name] = _explicit(reader, name, wanted.get(name, {}))
+    if not isinstance(wanted, str) and (extra := set(wanted) - set(names)):
+        raise OptionError(f"offsets are given for {sorted(extra)}, which are not read")
+    return resolved
+
+
+def _explicit(reader: FetchClient, name: str, given: dict[int, int]) -> dict[int, int]:
+    earliest, latest = reader.earliest_offsets(name), reader.latest_offsets(name)
+    if given.keys() != latest.keys():
+        raise OptionError(
+            f"offsets of {name} must be given for its partitions {sorted(latest)}; "
+            f"given: {sorted(given)}"
+        )
+    special = {EARLIEST: earliest, LATEST: latest}
+    return {p: special[offset][p] if offset in special else offset for p, offset in given.items()}
+
+
+def _tasks(reader: FetchClient, start: Offsets, end: Offsets, options: Options) -> list[Task]:
+    """Divides what lies between `start` and `end`; what retention took is left out or refused.
+
+    Raises:
+        DataLossError: records are gone and `failOnDataLoss` is set.
+    """
+    wanted = off.ranges(start, end)
+    kept = {stream: reader.earliest_offsets(stream) for stream in {part.stream for part in wanted}}
+    present = []
+    for part in wanted:
+        first = kept[part.stream].get(part.partition, part.start)
+        if first > part.start and options.fail_on_data_loss:
+            raise DataLossError(lost(part, part.start, first))
+        begin = min(max(first, part.start), part.end)
+        if begin < part.end:
+            present.append(off.Range(part.stream, part.partition, begin, part.end))
+    most = options.max_tasks or max(core_count(), options.min_partitions or 1)
+    return [Task(ranges) for ranges in off.plan(present, most, options.min_partitions)]
+
+
+def _read(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    assert isinstance(partition, Task)
+    return read(options.servers, partition.ranges, fail_on_data_loss=options.fail_on_data_loss)
