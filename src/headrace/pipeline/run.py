@@ -1,0 +1,189 @@
+"""Starts the pipeline as a Structured Streaming query.
+
+Owns how stream, checkpoint and tables are tied together. A tables folder belongs to one
+checkpoint: the checkpoint says what was read, the manifest what was written, and Spark asks again
+for a batch that is in the one and not in the other.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark.errors import StreamingQueryException
+
+from headrace.pipeline import tables
+from headrace.pipeline.batch import Settings, write
+from headrace.spark.errors import PipelineError, explain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from headrace.pipeline.clean import Now
+    from headrace.pipeline.manifest import Manifest, Totals
+
+MESSAGES_PER_BATCH: Final = 200_000
+"""Bound of one micro-batch: about 60 MB of messages of 300 bytes."""
+
+INTERVAL_SECONDS: Final = 10.0
+WATERMARK_SECONDS: Final = 90.0
+"""Three scrapes of dcgm-exporter, which collects every 30 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What `on_progress` is told after each committed micro-batch.
+
+    Attributes:
+        batch: number of the micro-batch.
+        totals: what became of all readings so far.
+        offsets: per stream and partition the offset after the last message in the tables.
+    """
+
+    batch: int
+    totals: Totals
+    offsets: Mapping[str, Mapping[str, int]]
+
+
+def run(  # noqa: PLR0913 - the settings of one run, most with a default
+    spark: SparkSession,
+    servers: str,
+    stream: str,
+    tables_dir: str | Path,
+    checkpoint_dir: str | Path,
+    *,
+    trigger: str = "availableNow",
+    interval_s: float = INTERVAL_SECONDS,
+    watermark_s: float = WATERMARK_SECONDS,
+    now: Now = "ingest_time",
+    messages_per_batch: int = MESSAGES_PER_BATCH,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Totals:
+    """Runs the pipeline until it ends.
+
+    With `availableNow` that is when all that was stored at its start is in the tables; else when
+    its query is stopped.
+
+    Args:
+        spark: a session, such as `headrace.spark.session` builds.
+        servers: Kafka door of the broker, `HOST:PORT`.
+        stream: stream with telemetry.
+        tables_dir: folder of the tables; belongs to one checkpoint.
+        checkpoint_dir: Spark's checkpoint of the query.
+        trigger: `availableNow`, or a processing time such as `5 seconds`.
+        interval_s: length of an interval of `gpu_intervals`, in seconds.
+        watermark_s: how far behind the newest event time a reading is still in time, in seconds.
+        now: what a `future` event time is measured against: `ingest_time`, or `event_time` for a
+            replayed file.
+        messages_per_batch: messages in one micro-batch at most.
+        on_progress: called after each committed micro-batch, on a thread of Spark.
+
+    Returns:
+        What became of all readings, those of earlier runs on the same tables included.
+
+    Raises:
+        PipelineError: tables and checkpoint do not belong together, or the query failed; the
+            message is one line.
+    """
+    query = start(
+        spark, servers, stream, tables_dir, checkpoint_dir,
+        trigger=trigger, interval_s=interval_s, watermark_s=watermark_s, now=now,
+        messages_per_batch=messages_per_batch, on_progress=on_progress,
+    )  # fmt: skip
+    try:
+        query.awaitTermination()
+    except StreamingQueryException as error:
+        raise PipelineError(explain(error)) from error
+    return tables.manifest(tables_dir).totals
+
+
+def start(  # noqa: PLR0913
+    spark: SparkSession,
+    servers: str,
+    stream: str,
+    tables_dir: str | Path,
+    checkpoint_dir: str | Path,
+    *,
+    trigger: str = "availableNow",
+    interval_s: float = INTERVAL_SECONDS,
+    watermark_s: float = WATERMARK_SECONDS,
+    now: Now = "ingest_time",
+    messages_per_batch: int = MESSAGES_PER_BATCH,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> StreamingQuery:
+    """As `run`, but returns the running query."""
+    messages = (
+        spark.readStream.format("headrace")
+        .option("servers", servers)
+        .option("stream", stream)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", messages_per_batch)
+        .load()
+    )
+    return start_on(
+        messages, tables_dir, checkpoint_dir,
+        trigger=trigger, interval_s=interval_s, watermark_s=watermark_s, now=now,
+        on_progress=on_progress,
+    )  # fmt: skip
+
+
+def start_on(
+    messages: DataFrame,
+    tables_dir: str | Path,
+    checkpoint_dir: str | Path,
+    *,
+    trigger: str = "availableNow",
+    interval_s: float = INTERVAL_SECONDS,
+    watermark_s: float = WATERMARK_SECONDS,
+    now: Now = "ingest_time",
+    on_progress: Callable[[Progress], None] | None = None,
+) -> StreamingQuery:
+    """As `start`, on a streaming DataFrame with the columns of `format("headrace")`."""
+    root, checkpoint = Path(tables_dir), Path(checkpoint_dir)
+    _check_pair(tables.manifest(root), checkpoint, root)
+    # Only these carry statistics in the footer, from which the manifest takes its time ranges.
+    messages.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+
+    def on_batch(frame: DataFrame, batch: int) -> None:
+        settings = Settings(root, query_id(checkpoint), round(interval_s * 1e6), watermark_s, now)
+        committed = write(frame, batch, settings)
+        if committed is not None and on_progress is not None:
+            on_progress(Progress(batch, committed.totals, committed.offsets))
+
+    writer = messages.writeStream.option("checkpointLocation", str(checkpoint))
+    if trigger == "availableNow":
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=trigger)
+    return writer.foreachBatch(on_batch).start()
+
+
+def query_id(checkpoint: Path) -> str:
+    """Id of the query that a checkpoint belongs to; empty where it has not started.
+
+    Raises:
+        PipelineError: the checkpoint cannot be read.
+    """
+    path = checkpoint / "metadata"
+    if not path.exists():
+        return ""
+    try:
+        return str(json.loads(path.read_text())["id"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise PipelineError(
+            f"{path} is not readable ({error}); restore the checkpoint, or begin with empty "
+            "folders for checkpoint and tables"
+        ) from error
+
+
+def _check_pair(manifest: Manifest, checkpoint: Path, root: Path) -> None:
+    if manifest.version >= 0 and manifest.query != query_id(checkpoint):
+        raise PipelineError(
+            f"the tables in {root} were not written with the checkpoint in {checkpoint}: use the "
+            "one they were written with, or an empty folder for the tables"
+        )

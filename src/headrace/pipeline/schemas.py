@@ -1,0 +1,216 @@
+"""The tables: their columns, types and meaning. `docs/tables.md` is generated from here.
+
+Owns what a reader of the tables may rely on. Columns are only ever added: a file of an older
+schema version reads as null in newer columns.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from headrace.pipeline.fields import IN_INTERVALS, Keep
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.pipeline.fields import Field
+
+SCHEMA_VERSION: Final = 1
+"""Grows with each added column; the manifest records it for each file."""
+
+READINGS: Final = "readings"
+QUARANTINE: Final = "quarantine"
+DUPLICATES: Final = "duplicates"
+GPU_INTERVALS: Final = "gpu_intervals"
+
+_TEXT: Final = StringType()
+_INSTANT: Final = TimestampType()
+_LONG: Final = LongType()
+_INT: Final = IntegerType()
+_DOUBLE: Final = DoubleType()
+_FLAG: Final = BooleanType()
+
+
+def _column(name: str, kind: DataType, meaning: str) -> StructField:
+    return StructField(name, kind, nullable=True, metadata={"comment": meaning})
+
+
+_ORIGIN: Final = (
+    _column("topic", _TEXT, "stream that the message was read from"),
+    _column("partition", _INT, "partition of that stream"),
+    _column("offset", _LONG, "offset of the message in that partition"),
+    _column("item", _INT, "position of the reading in its message; 0 in a narrow message"),
+)
+_SUBJECT: Final = (
+    _column("event_time", _INSTANT, "when it was measured (UTC, microseconds)"),
+    _column("ingest_time", _INSTANT, "when the collector read it, else when the broker stored it"),
+    _column("host", _TEXT, "host of the GPU"),
+    _column("device", _TEXT, "device name on that host, such as `nvidia0`"),
+    _column("gpu_index", _INT, "index of the GPU on that host"),
+    _column("uuid", _TEXT, "UUID of the GPU; of the parent for a MIG slice"),
+    _column("gpu_i_id", _TEXT, "GPU instance id of a MIG slice; empty for a whole GPU"),
+    _column("gpu_i_profile", _TEXT, "MIG profile, such as `1g.10gb`; empty for a whole GPU"),
+    _column("metric", _TEXT, "canonical name of the field"),
+    _column("field_id", _INT, "DCGM's id of the field; null for a field that is not known"),
+)
+_CONTEXT: Final = (
+    _column("model", _TEXT, "model of the GPU"),
+    _column("driver", _TEXT, "driver version"),
+    _column("namespace", _TEXT, "Kubernetes namespace; context only"),
+    _column("pod", _TEXT, "Kubernetes pod; context only"),
+    _column("container", _TEXT, "Kubernetes container; context only"),
+    _column("labels", MapType(_TEXT, _TEXT), "all labels as they came"),
+    _column("source", _TEXT, "collector that sent the message"),
+    _column("source_epoch", _LONG, "run of that collector"),
+    _column("source_sequence", _LONG, "number of the message in that run"),
+)
+_RAW: Final = _column("raw", _TEXT, "the value's text as it was read")
+_REASON: Final = "why there is no usable value: {}"
+
+REASONS: Final[Mapping[str, str]] = {
+    "blank": "DCGM's mark for no value (INT32, INT64 or FP64 blank, or `<<<NULL>>>`)",
+    "not_found": "DCGM's mark for a field or entity that is not found",
+    "not_supported": "DCGM's mark for a field that the device does not support",
+    "no_permission": "DCGM's mark for a field that may not be read",
+    "unparseable": "text that is no number",
+    "missing": "no value at all; absent is not 0",
+    "not_a_number": "NaN or an infinity",
+    "out_of_range": "outside the field's range; never clamped",
+    "no_identity": "no UUID",
+    "ambiguous_time": "a time that names no single instant: no zone, or a zone's name",
+    "future": "measured after it was read",
+    "undecodable": "a message that is no JSON object with a reading in it",
+}
+
+_STATUS: Final = _column(
+    "status", _TEXT, "`ok`, or `unknown_field` where no unit or range is known for the metric"
+)
+_VALUE: Final = (
+    _column("value", _DOUBLE, "the value, in `unit`"),
+    _column("value_long", _LONG, "the exact value of a counter; a double is exact to 2^53 only"),
+    _column("unit", _TEXT, "unit of `value`; empty for counts, flags and codes"),
+)
+_LATE: Final = _column(
+    "late", _FLAG, "older than the newest event time before it in its partition, by the watermark"
+)
+
+_INTERVAL_HEAD: Final = (
+    _column("uuid", _TEXT, "UUID of the GPU; of the parent for a MIG slice"),
+    _column("gpu_i_id", _TEXT, "GPU instance id of a MIG slice; empty for a whole GPU"),
+    _column("interval_start", _INSTANT, "first instant of the interval (UTC)"),
+    _column("interval_end", _INSTANT, "first instant after it"),
+    _column("host", _TEXT, "host of the GPU"),
+    _column("device", _TEXT, "device name on that host"),
+    _column("gpu_index", _INT, "index of the GPU on that host"),
+    _column("gpu_i_profile", _TEXT, "MIG profile; empty for a whole GPU"),
+    _column("model", _TEXT, "model of the GPU"),
+    _column("namespace", _TEXT, "namespace of most scrapes; context only"),
+    _column("pod", _TEXT, "pod of most scrapes, the latest where two have as many; context only"),
+    _column("container", _TEXT, "container of most scrapes; context only"),
+    _column("samples", _LONG, "scrapes: distinct event times"),
+    _column("readings", _LONG, "readings in them, the superseded ones of a conflict left out"),
+    _column("late_readings", _LONG, "of those, late ones"),
+    _column(
+        "profiling_gaps",
+        _LONG,
+        "scrapes without a valid profiling sample: a PROF field is NaN. Their other PROF values "
+        "are in no column of this row",
+    ),
+    _column("seconds", _DOUBLE, "time since the scrape before, summed over the scrapes"),
+)
+_INTERVAL_ENERGY: Final = (
+    _column(
+        "energy_source",
+        _TEXT,
+        "`counter`: from deltas of the energy counter; `power`: power integrated over time; null: "
+        "no energy in this row. All slices of a MIG device repeat its counters: the first slice "
+        "has them, the others null",
+    ),
+    _column("energy_seconds", _DOUBLE, "time that `energy_joules` covers"),
+    _column("counter_restarts", _LONG, "counters that fell: a driver reload or a swapped board"),
+)
+
+_KEPT: Final[Mapping[Keep, str]] = {
+    Keep.MEAN: "mean of {name} ({unit})",
+    Keep.MAX: "greatest {name} ({unit})",
+    Keep.LAST: "last {name} ({unit})",
+    Keep.ANY_BITS: "bits of {name} that were set at any time",
+    Keep.DELTA: "growth of {name}, restarts handled; null without a scrape before",
+}
+
+
+def _interval_columns(field: Field) -> list[StructField]:
+    unit = field.unit or "no unit"
+    return [
+        _column(
+            column,
+            _LONG if keep is Keep.ANY_BITS else _DOUBLE,
+            _KEPT[keep].format(name=field.name, unit=unit),
+        )
+        for keep, column in field.columns.items()
+    ]
+
+
+SCHEMAS: Final[Mapping[str, StructType]] = {
+    READINGS: StructType(
+        [
+            *_ORIGIN,
+            *_SUBJECT,
+            _RAW,
+            *_VALUE,
+            _STATUS,
+            _column("conflict", _FLAG, "an earlier reading of this metric and time differs"),
+            _LATE,
+            *_CONTEXT,
+        ]
+    ),
+    QUARANTINE: StructType(
+        [
+            *_ORIGIN,
+            *_SUBJECT,
+            _RAW,
+            _column("reason", _TEXT, _REASON.format(", ".join(f"`{name}`" for name in REASONS))),
+            *_CONTEXT,
+            _column("event_time_text", _TEXT, "the event time as it came"),
+            _column("payload", BinaryType(), "the whole message; only where it is `undecodable`"),
+        ]
+    ),
+    DUPLICATES: StructType(
+        [*_ORIGIN, *_SUBJECT, _RAW, *_CONTEXT],
+    ),
+    GPU_INTERVALS: StructType(
+        [
+            *_INTERVAL_HEAD,
+            *(column for field in IN_INTERVALS for column in _interval_columns(field)),
+            *_INTERVAL_ENERGY,
+        ]
+    ),
+}
+
+DESCRIPTIONS: Final[Mapping[str, str]] = {
+    READINGS: "One row for each reading with a usable value.",
+    QUARANTINE: "One row for each reading without a usable value, and why.",
+    DUPLICATES: (
+        "Readings that repeat one already stored: same UUID, MIG slice, metric, event time and "
+        "raw text. The first by partition and offset stays where it is."
+    ),
+    GPU_INTERVALS: (
+        "One row for each GPU, or MIG slice, and interval of event time. A pure function of "
+        "`readings` and of the NaN profiling values in `quarantine`: late readings change the "
+        "rows of their intervals."
+    ),
+}
