@@ -4,6 +4,7 @@ import pickle
 import socket
 import threading
 
+import confluent_kafka
 import pytest
 
 from conftest import RunningNode
@@ -179,6 +180,33 @@ def test_a_broker_that_talks_nonsense_is_an_error():
 def test_malformed_servers_are_refused(servers):
     with pytest.raises(ValueError, match=r"HOST:PORT|port from 0"):
         FetchClient(servers)
+
+
+def test_leaders_are_followed_in_a_cluster_of_another_make():
+    """librdkafka's own mock of Kafka: three brokers that share the partitions out."""
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": "replaced by the mock", "test.mock.num.brokers": 3, "log_level": 0}
+    )
+    names = [f"t{n}" for n in range(8)]
+    places, leaders = [], set()
+    for name in names:
+        known = producer.list_topics(name, timeout=30)
+        for partition, state in known.topics[name].partitions.items():
+            places.append((name, partition))
+            leaders.add(state.leader)
+            producer.produce(name, name.encode(), partition=partition)
+    assert len(leaders) > 1, "one broker alone would prove nothing"
+    assert producer.flush(30) == 0
+    first = known.brokers[min(known.brokers)]
+    with FetchClient(f"{first.host}:{first.port}", timeout_s=30) as client:
+        assert list(client.streams()) == names
+        for name, partition in places:
+            assert client.latest_offsets(name)[partition] == 1
+            assert client.earliest_offsets(name)[partition] == 0
+            assert values(client.fetch(name, partition, 0, 1 << 20, 1000)) == [name.encode()]
+        with pytest.raises(OffsetOutOfRangeError):
+            client.fetch("t0", 0, 99, 1 << 20, 0)
+        client.commit_offsets("g", {("t0", 0): 1})
 
 
 def test_reading_goes_on_through_restarts_of_the_broker(start_node):
