@@ -15,7 +15,6 @@ import kafka.admin
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
-from conftest import RunningNode
 from headrace import native
 from headrace.client import FetchClient
 
@@ -29,11 +28,9 @@ VALUED_HEADERS = [(key, value) for key, value in HEADERS if value is not None]
 RECORDS = [(f"key-{n}".encode(), f"value-{n} ".encode() * (n % 50 + 1)) for n in range(300)]
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory):
-    node = RunningNode(tmp_path_factory.mktemp("kafka") / "data")
-    yield node
-    node.close()
+@pytest.fixture
+def node(shared):
+    return shared
 
 
 @pytest.fixture

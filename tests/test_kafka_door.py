@@ -6,18 +6,15 @@ from struct import pack
 
 import pytest
 
-from conftest import RunningNode
 from headrace.wire.kafka import apis
 from headrace.wire.kafka import messages as m
 from headrace.wire.kafka.errors import ErrorCode
 from kafkaraw import RawConnection, batch, restamped, values
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory):
-    node = RunningNode(tmp_path_factory.mktemp("kafka") / "data")
-    yield node
-    node.close()
+@pytest.fixture
+def node(shared):
+    return shared
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import threading
 import confluent_kafka
 import pytest
 
-from conftest import RunningNode
 from headrace import native
 from headrace.client import (
     ConnectionLostError,
@@ -22,15 +21,14 @@ from kafkaraw import RawConnection, batch, values
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory):
-    node = RunningNode(tmp_path_factory.mktemp("kafka") / "data")
-    node.create_stream("numbers", partitions=3)
-    with RawConnection(node) as raw:
+def node(shared):
+    """Thirty numbers in three partitions, a second apart."""
+    shared.create_stream("numbers", partitions=3)
+    with RawConnection(shared) as raw:
         for n in range(30):
             stamp = 1_700_000_000_000 + n * 1000
             assert raw.produce("numbers", batch(b"%d" % n, timestamp=stamp), n % 3).error_code == 0
-    yield node
-    node.close()
+    return shared
 
 
 @pytest.fixture
