@@ -1,9 +1,13 @@
 """What the Kafka door has acknowledged survives kill -9."""
 
+import resource
+
+import confluent_kafka
 import pytest
 
 from headrace.wire.kafka import apis
 from headrace.wire.kafka import messages as m
+from headrace.wire.kafka.errors import ErrorCode
 from kafkaraw import RawConnection, batch, values
 
 
@@ -89,3 +93,56 @@ def test_streams_that_metadata_created_survive(node, start_node):
     node = start_node.again(node)
     with RawConnection(node) as raw:
         assert values(raw.fetch("auto", {0: 0})[0].records) == [b"x"]
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_an_idempotent_producer_goes_on_through_restarts(node, start_node, how):
+    node.create_stream("s")
+    wanted, offsets = [b"%d" % n for n in range(3000)], {}
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": node.servers,
+            "enable.idempotence": True,
+            "linger.ms": 1,
+            "batch.num.messages": 20,
+            "reconnect.backoff.max.ms": 200,
+            "log_level": 0,
+        }
+    )
+
+    def delivered(error, message):
+        assert error is None, error
+        offsets[message.value()] = message.offset()
+
+    for n, value in enumerate(wanted):
+        producer.produce("s", value, partition=0, on_delivery=delivered)
+        producer.poll(0)
+        if n % 1000 == 500:
+            getattr(node, how)()
+            node = start_node.again(node)
+    assert producer.flush(60) == 0
+    with RawConnection(node) as raw:
+        stored = values(raw.fetch("s", {0: 0})[0].records)
+    assert stored == wanted, "each once, in order"
+    assert offsets == {value: n for n, value in enumerate(wanted)}
+
+
+def test_a_disk_that_refuses_is_told_to_every_writer_and_readers_go_on(node):
+    node.create_stream("s")
+    with RawConnection(node) as raw:
+        assert raw.produce("s", batch(b"kept")).base_offset == 0
+        commit(raw, "g", "s", 1)
+        resource.prlimit(node.process.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+        storage = ErrorCode.KAFKA_STORAGE_ERROR
+        assert [raw.produce("s", batch(b"lost")).error_code for _ in range(3)] == [storage] * 3
+        answer = raw.call(apis.INIT_PRODUCER_ID, m.InitProducerIdRequest())
+        assert answer.error_code == storage
+        each = m.OffsetCommitPartition(partition_index=0, committed_offset=2)
+        topic = m.OffsetCommitTopic(name="s", partitions=[each])
+        body = m.OffsetCommitRequest(group_id="g", topics=[topic])
+        answer = raw.call(apis.OFFSET_COMMIT, body)
+        assert answer.topics[0].partitions[0].error_code == storage
+        assert committed(raw, "g") == {"s": (1, "at 1")}
+        found = raw.fetch("s", {0: 0})[0]
+        assert (values(found.records), found.high_watermark) == ([b"kept"], 1)
+    node.kill()
