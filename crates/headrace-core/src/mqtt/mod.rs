@@ -10,7 +10,6 @@ mod property;
 pub mod reason;
 
 pub use decode::{DecodeError, Frame};
-pub use encode::EncodedPublish;
 
 #[cfg(test)]
 mod tests;

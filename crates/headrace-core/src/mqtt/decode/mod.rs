@@ -14,7 +14,7 @@ mod subscribe;
 
 use std::fmt;
 
-use super::packet::{Packet, Publish, Version};
+use super::packet::{Packet, Version};
 use super::reason;
 use reader::Reader;
 
@@ -70,27 +70,10 @@ pub struct Frame<'a> {
     bytes: usize,
 }
 
-impl<'a> Frame<'a> {
+impl Frame<'_> {
     /// Length of the whole packet: where the next one begins.
     pub const fn bytes(&self) -> usize {
         self.bytes
-    }
-
-    /// The packet without its fixed header.
-    pub const fn body(&self) -> &'a [u8] {
-        self.body
-    }
-
-    /// Whether only a broker sends this type of packet: CONNACK, SUBACK, UNSUBACK, PINGRESP.
-    ///
-    /// A broker answers it with a protocol error whatever it holds, so it need not decode it.
-    pub const fn only_broker_sends(&self) -> bool {
-        matches!(self.header >> 4, 2 | 9 | 11 | 13)
-    }
-
-    /// Whether this is a PUBLISH, for callers that keep a path of their own for it.
-    pub const fn is_publish(&self) -> bool {
-        self.header >> 4 == 3
     }
 }
 
@@ -167,19 +150,6 @@ fn remaining_length(buffer: &[u8]) -> Decoded<Option<(usize, usize)>> {
             }
         }
     }
-}
-
-/// Decodes a PUBLISH: [`packet`] without the others, for the hot path.
-///
-/// # Errors
-/// The rule that the packet breaks.
-///
-/// # Panics
-/// If the frame is no PUBLISH.
-#[inline]
-pub fn publish(version: Version, frame: Frame<'_>) -> Decoded<Publish<'_>> {
-    assert!(frame.is_publish(), "a frame that is no PUBLISH");
-    publish::publish(version, frame.header, Reader::new(frame.body))
 }
 
 /// Decodes one packet of a connection that speaks `version`; None before its CONNECT, which is

@@ -58,7 +58,7 @@ pub fn qos(bits: u8) -> Decoded<QoS> {
 #[inline]
 pub fn topic_name(bytes: &[u8]) -> Decoded<&str> {
     let name = utf8(bytes)?;
-    let forbidden = holds(bytes, |byte| matches!(byte, 0 | b'+' | b'#'));
+    let forbidden = holds(bytes, [0, b'+', b'#']);
     if forbidden || bytes.is_empty() {
         return Err(malformed(
             "4.7: a topic name is empty or has +, # or U+0000 [MQTT-3.3.2-2]",

@@ -101,7 +101,7 @@ impl<'a> Reader<'a> {
     #[inline]
     pub fn text(&mut self) -> Decoded<&'a str> {
         let text = utf8(self.binary()?)?;
-        if holds(text.as_bytes(), |byte| byte == 0) {
+        if holds(text.as_bytes(), [0]) {
             return Err(malformed("1.5.4: U+0000 in a string [MQTT-1.5.4-2]"));
         }
         Ok(text)
@@ -181,14 +181,17 @@ pub fn utf8(bytes: &[u8]) -> Decoded<&str> {
         .map_err(|_| malformed("1.5.4: a string that is not UTF-8 [MQTT-1.5.4-1]"))
 }
 
-/// Whether a byte is one of the `wanted`; looks at all of them, for without an early exit the
+/// Whether one of `N` byte values occurs. Looks at every byte and takes no branch, so that the
 /// compiler vectorises the loop.
 #[inline]
-pub fn holds(bytes: &[u8], wanted: impl Fn(u8) -> bool) -> bool {
-    bytes
-        .iter()
-        .fold(0, |found, byte| found | u8::from(wanted(*byte)))
-        != 0
+pub fn holds<const N: usize>(bytes: &[u8], wanted: [u8; N]) -> bool {
+    let mut found = 0;
+    for byte in bytes {
+        for value in wanted {
+            found |= u8::from(*byte == value);
+        }
+    }
+    found != 0
 }
 
 /// Keeps a property that may come once.

@@ -11,7 +11,7 @@ mod writer;
 
 use super::packet::{Ack, Auth, Disconnect, ListAck, Packet, Subscribe, Unsubscribe, Version};
 use super::{property, reason};
-pub use publish::{publish, EncodedPublish};
+pub use publish::publish;
 use writer::{Properties, Writer};
 
 /// What a packet may carry besides what it must: dropped step by step where the receiver's

@@ -168,7 +168,7 @@ fn measured(least: usize, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -
 
 /// The digits of a variable byte integer (1.5.5) and how many there are.
 #[inline]
-pub fn variable(mut value: usize) -> ([u8; 4], usize) {
+fn variable(mut value: usize) -> ([u8; 4], usize) {
     let mut digits = [0; 4];
     for (index, digit) in digits.iter_mut().enumerate() {
         *digit = (value & 0x7F) as u8;

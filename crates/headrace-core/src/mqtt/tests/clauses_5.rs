@@ -182,6 +182,20 @@ fn mqtt_3_3_2_2_a_topic_name_holds_no_wildcard() {
 }
 
 #[test]
+fn mqtt_3_3_2_2_a_forbidden_character_is_found_anywhere_in_a_topic() {
+    for length in 1..100 {
+        for at in 0..length {
+            for forbidden in ['+', '#', '\0'] {
+                let mut topic = "t".repeat(length);
+                topic.replace_range(at..=at, &forbidden.to_string());
+                let body = format!("{length:04x} '{topic}' 00");
+                assert_eq!(refusal(V5, 0x30, &body), MALFORMED, "{at} of {length}");
+            }
+        }
+    }
+}
+
+#[test]
 fn mqtt_3_3_2_8_topic_alias_0_is_invalid() {
     assert_eq!(
         refusal(V5, 0x30, "0001 'a' 03 23 0000"),

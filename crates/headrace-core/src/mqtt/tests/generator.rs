@@ -129,7 +129,7 @@ fn publish_properties(random: &mut Random, will: bool) -> PublishProperties<'sta
     }
 }
 
-pub fn publish(random: &mut Random, version: Version) -> Publish<'static> {
+fn publish(random: &mut Random, version: Version) -> Publish<'static> {
     let v5 = version == Version::V5;
     let qos = qos(random);
     let properties = if v5 {

@@ -1,8 +1,8 @@
 //! What is encoded decodes to itself.
 
-use super::super::encode::{self, EncodedPublish};
+use super::super::encode;
 use super::super::packet::*;
-use super::generator::{any, publish, Random, KINDS};
+use super::generator::{any, Random, KINDS};
 use super::{decode, encoded};
 
 #[test]
@@ -37,30 +37,6 @@ fn packets_in_a_row_are_framed_one_by_one() {
         rest = &rest[frame.bytes()..];
     }
     assert!(rest.is_empty());
-}
-
-#[test]
-fn a_message_encoded_once_reads_as_each_subscriber_should_read_it() {
-    for version in [Version::V311, Version::V5] {
-        for seed in 1..400 {
-            let message = publish(&mut Random(seed), version);
-            let shared =
-                EncodedPublish::new(version, message.topic, &message.properties, message.payload);
-            let mut out = b"before".to_vec();
-            shared.write(
-                message.qos,
-                message.dup,
-                message.retain,
-                message.packet_id,
-                &mut out,
-            );
-            assert_eq!(
-                &out[6..],
-                encoded(version, &Packet::Publish(message.clone()))
-            );
-            assert_eq!(shared.bytes(message.qos), out.len() - 6, "seed {seed}");
-        }
-    }
 }
 
 #[test]
