@@ -3,11 +3,34 @@
 Everything else imports the compiled code from here, so that one place says what crosses.
 """
 
-# Until the store and the switchboard are bound, takes what the module has.
-from headrace._native import *  # noqa: F403
-from headrace._native import __version__
+from headrace._native import (
+    Appended,
+    BatchSummary,
+    Buffer,
+    Completion,
+    ConnectRequest,
+    CorruptRecordError,
+    Effects,
+    HeadraceError,
+    NativeError,
+    OutOfOrderSequenceError,
+    RecordColumns,
+    RecordsTooLargeError,
+    Recovery,
+    StaleProducerEpochError,
+    StorageCorruptError,
+    StorageError,
+    Store,
+    Switchboard,
+    UnsupportedRecordError,
+    __version__,
+    build_batch,
+    decode_records,
+    murmur2,
+    validate_batches,
+)
 
-__all__ = [  # noqa: F405
+__all__ = [
     "Appended",
     "BatchSummary",
     "Buffer",

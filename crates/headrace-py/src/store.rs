@@ -95,8 +95,8 @@ fn detached<T: Send>(
 impl Store {
     #[staticmethod]
     #[pyo3(signature = (
-        path, *, journal_bytes = 64 << 20, segment_bytes = 1 << 30, index_interval_bytes = 4 << 10,
-        direct_write_bytes = 256 << 10,
+        path, *, journal_bytes = 67_108_864, segment_bytes = 1_073_741_824,
+        index_interval_bytes = 4096, direct_write_bytes = 262_144,
     ))]
     fn open(
         py: Python<'_>,
