@@ -27,7 +27,7 @@ _RESUMED = re.compile(rb"^<\.\.\. (?P<name>\w+) resumed>(?P<rest>.*)$", re.DOTAL
 _ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
 _STRING = re.compile(rb'"((?:\\x[0-9a-f]{2})*)"(\.\.\.)?')
 _RETURNED = re.compile(rb"^<((?:\\x[0-9a-f]{2})*)>")
-_FD = re.compile(rb"^(\d+)<((?:\\x[0-9a-f]{2})*|[^>]*(?:->[^>]*)?)>")
+_FD = re.compile(rb"^(\d+)<((?:\\x[0-9a-f]{2})*|[^\[>]*\[[^\]]*\]|[^>]*)>")
 
 
 def strace_command(output: Path, command: list[str]) -> list[str]:
