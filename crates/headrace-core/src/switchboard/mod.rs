@@ -19,6 +19,7 @@
 //!                                └─ deliver     windows, queues, overflow
 //! ```
 
+mod bind;
 mod connect;
 mod connection;
 mod counters;
@@ -40,7 +41,7 @@ use slab::Slab;
 
 use crate::hash::{Key, Map};
 use crate::session::{Inbound, Session, Subscription};
-use crate::topic::{Filter, Tree};
+use crate::topic::Tree;
 use crate::Now;
 use connect::Pending;
 use connection::{Connection, Overflow, Park, Phase};
@@ -223,92 +224,6 @@ impl Switchboard {
             scratch: Vec::new(),
             wake_at: None,
         }
-    }
-
-    /// Stores publishes that match a filter in `stream`; replaces an earlier binding of it.
-    ///
-    /// # Errors
-    /// A filter or the key is malformed, or there is no partition.
-    pub fn bind(
-        &mut self,
-        stream: u64,
-        partitions: u32,
-        filters: &[&str],
-        key: &str,
-    ) -> Result<(), Error> {
-        if partitions == 0 {
-            let text = format!("stream {stream} needs at least one partition");
-            return Err(Error::Invalid(text));
-        }
-        let key = KeyRule::parse(key).map_err(Error::Invalid)?;
-        let parsed: Vec<Filter> = filters
-            .iter()
-            .map(|filter| parse_filter(filter))
-            .collect::<Result<_, _>>()?;
-        let slot = self.streams.bind(stream, partitions, key);
-        self.remove_filters(stream, slot);
-        for filter in parsed {
-            self.bound.insert(filter, slot, ());
-        }
-        let filters = filters.iter().map(|filter| (*filter).into()).collect();
-        self.filters.insert(stream, filters);
-        Ok(())
-    }
-
-    /// Stores nothing more in `stream`; what it was given is still appended.
-    ///
-    /// # Errors
-    /// The stream is not bound.
-    pub fn unbind(&mut self, stream: u64) -> Result<(), Error> {
-        let slot = self
-            .streams
-            .unbind(stream)
-            .ok_or(Error::Stream(stream, 0))?;
-        self.remove_filters(stream, slot);
-        Ok(())
-    }
-
-    fn remove_filters(&mut self, stream: u64, slot: u32) {
-        for filter in self.filters.remove(&stream).unwrap_or_default() {
-            if let Ok(filter) = Filter::parse(&filter) {
-                self.bound.remove(filter, &slot);
-            }
-        }
-    }
-
-    /// Notes the sources that a partition's log holds.
-    ///
-    /// # Errors
-    /// The stream is not bound, or has no such partition.
-    pub fn load_sources<'a>(
-        &mut self,
-        stream: u64,
-        partition: u32,
-        sources: impl IntoIterator<Item = (&'a str, u64, u64)>,
-    ) -> Result<(), Error> {
-        let window = self.streams.sources(stream, partition);
-        let window = window.ok_or(Error::Stream(stream, partition))?;
-        for (name, epoch, sequence) in sources {
-            window.load(name, epoch, sequence);
-        }
-        Ok(())
-    }
-
-    /// `(source, epoch, sequence)` of a partition's sources.
-    ///
-    /// # Errors
-    /// The stream is not bound, or has no such partition.
-    pub fn sources(
-        &mut self,
-        stream: u64,
-        partition: u32,
-    ) -> Result<Vec<(String, u64, u64)>, Error> {
-        let window = self.streams.sources(stream, partition);
-        let window = window.ok_or(Error::Stream(stream, partition))?;
-        Ok(window
-            .list()
-            .map(|(name, epoch, sequence)| (name.to_owned(), epoch, sequence))
-            .collect())
     }
 
     /// A socket was accepted.
@@ -546,12 +461,4 @@ impl Switchboard {
             .chain(self.counters.list())
             .collect()
     }
-}
-
-fn parse_filter(filter: &str) -> Result<Filter<'_>, Error> {
-    if filter.starts_with("$share/") {
-        let text = format!("filter \"{filter}\": a stream stores a filter, not a share of it");
-        return Err(Error::Invalid(text));
-    }
-    Filter::parse(filter).map_err(|error| Error::Invalid(format!("filter \"{filter}\": {error}")))
 }
