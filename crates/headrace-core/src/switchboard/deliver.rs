@@ -63,23 +63,29 @@ impl Switchboard {
         self.touch(slot);
     }
 
-    /// Whether the `QoS` 0 publish that was just matched must wait for a full subscriber.
+    /// Whether the `QoS` 0 publish that was just matched must wait for a full subscriber. It
+    /// waits for all of them at once, so that their times end together.
     pub(super) fn stalls(&mut self, publisher: u32, bytes: usize, now: Now) -> bool {
-        let max = self.limits.outbound_bytes_max;
-        let full = self.route.targets.iter().find_map(|(session, _)| {
+        let route = std::mem::take(&mut self.route);
+        let mut stalls = false;
+        for (session, _) in &route.targets {
             let state = &self.sessions[*session as usize];
-            let slot = state.connection?;
+            let Some(slot) = state.connection else {
+                continue;
+            };
             let connection = &self.connections[slot as usize];
             let waiting = connection.out.len() + state.outbound.queued_bytes();
-            let holds_up = !matches!(connection.overflow, Overflow::Dropping)
-                && waiting + bytes > max
-                && bytes <= max.min(connection.packet_bytes_max);
-            holds_up.then_some(slot)
-        });
-        full.is_some_and(|slot| {
-            self.wait_for(slot, publisher, now);
-            true
-        })
+            let max = self.limits.outbound_bytes_max;
+            if waiting + bytes > max
+                && bytes <= max.min(connection.packet_bytes_max)
+                && !matches!(connection.overflow, Overflow::Dropping)
+            {
+                self.wait_for(slot, publisher, now);
+                stalls = true;
+            }
+        }
+        self.route = route;
+        stalls
     }
 
     fn wait_for(&mut self, full: u32, publisher: u32, now: Now) {

@@ -51,6 +51,8 @@ pub(super) const fn step(phase: Phase, packet_type: u8) -> Step {
 pub(super) const fn label(reason_code: u8) -> &'static str {
     match reason_code {
         reason::PROTOCOL_ERROR => "protocol_error",
+        reason::UNSUPPORTED_PROTOCOL_VERSION => "unsupported_protocol_version",
+        reason::CLIENT_ID_NOT_VALID => "client_id_not_valid",
         reason::KEEP_ALIVE_TIMEOUT => "keep_alive_timeout",
         reason::SESSION_TAKEN_OVER => "taken_over",
         reason::PACKET_TOO_LARGE => "packet_too_large",

@@ -314,7 +314,7 @@ impl Switchboard {
 
     /// Answers every publish of an origin whose turn has come.
     fn answer_origin(&mut self, origin: u32, now: Now) {
-        while let Some(answer) = self.inbound(origin).next_answer() {
+        while let Some(answer) = self.next_answer(origin) {
             if answer.outcome == Outcome::NotStored {
                 self.counters.count(Counter::DroppedNotStored);
             }
@@ -334,6 +334,15 @@ impl Switchboard {
         if origin != DOOR {
             self.forget_if_over(origin);
         }
+    }
+
+    /// None too where an answer has just ended the origin.
+    fn next_answer(&mut self, origin: u32) -> Option<Answer> {
+        if origin == DOOR {
+            return self.door.next_answer();
+        }
+        let session = self.sessions.get_mut(origin as usize)?;
+        session.inbound.next_answer()
     }
 
     fn puback_out(&mut self, session: u32, answer: &Answer, now: Now) {
