@@ -1,0 +1,539 @@
+//! Random clients, random credit, tickets that end in any order and either way; what must hold
+//! is checked after each event. A failure names its seed and replays from it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use headrace_core::hash::Key;
+use headrace_core::mqtt::packet::*;
+use headrace_core::mqtt::{decode, encode};
+use headrace_core::record::{Batches, Records};
+use headrace_core::switchboard::{Effects, Limits, Switchboard};
+use headrace_core::Now;
+
+use super::stage::{plain, request};
+use Version::{V311, V5};
+
+const SEEDS: u64 = 60;
+const EVENTS: usize = 1_500;
+
+#[test]
+fn whatever_happens_the_promises_hold() {
+    let mut total: BTreeMap<&str, u64> = BTreeMap::new();
+    for seed in 0..SEEDS {
+        let run = std::panic::catch_unwind(|| {
+            let mut world = World::new(seed);
+            world.run();
+            world.board.statistics()
+        });
+        let Ok(statistics) = run else {
+            panic!("seed {seed}");
+        };
+        for (name, value) in statistics {
+            *total.entry(name).or_default() += value;
+        }
+    }
+    for name in REACHED {
+        assert!(total[name] > 0, "no seed reaches {name}");
+    }
+}
+
+/// What the seeds must bring about between them, or they prove little.
+const REACHED: [&str; 8] = [
+    "mqtt_messages_stored_total",
+    "mqtt_messages_delivered_total",
+    "mqtt_wills_total",
+    "mqtt_takeovers_total",
+    "mqtt_stalls_total",
+    "mqtt_messages_dropped_total{reason=\"outbound_full\"}",
+    "mqtt_messages_dropped_total{reason=\"not_stored\"}",
+    "mqtt_packets_refused_total{reason=\"malformed\"}",
+];
+
+#[test]
+fn the_same_seed_gives_the_same_bytes() {
+    let transcript = |seed| {
+        let mut world = World::new(seed);
+        world.run();
+        world.transcript
+    };
+    assert_eq!(transcript(3), transcript(3));
+    assert_ne!(transcript(3), transcript(4));
+}
+
+/// `SplitMix64`.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ z >> 31) % bound
+    }
+
+    fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    fn pick<T: Copy>(&mut self, items: &[T]) -> T {
+        items[self.below(items.len() as u64) as usize]
+    }
+}
+
+#[derive(Default)]
+struct Client {
+    version: Option<Version>,
+    /// Behaves, so far.
+    is_sane: bool,
+    is_connected: bool,
+    is_closed: bool,
+    credit: usize,
+    bytes: Vec<u8>,
+    /// `(packet id, payload)` of `QoS` 1 publishes whose PUBACK has not come.
+    unanswered: VecDeque<(u16, String)>,
+    next_id: u16,
+    /// Packet ids received and not acknowledged.
+    in_flight: BTreeSet<u16>,
+    /// The last number seen by publisher, topic and levels.
+    last: BTreeMap<String, u64>,
+}
+
+struct World {
+    random: Random,
+    now: Now,
+    board: Switchboard,
+    clients: BTreeMap<u64, Client>,
+    next_connection: u64,
+    next_number: u64,
+    /// Payloads by ticket, until it ends.
+    tickets: BTreeMap<u64, Vec<String>>,
+    /// Payloads whose every append so far ended well, or had one that did not.
+    waiting: BTreeMap<String, usize>,
+    failed: BTreeSet<String>,
+    stored: BTreeSet<String>,
+    asked: Vec<u64>,
+    transcript: Vec<u8>,
+}
+
+const TOPICS: [&str; 5] = ["s/a", "s/b", "r/a", "r/b", "r"];
+const FILTERS: [&str; 7] = ["#", "s/#", "+/a", "r/a", "r/#", "s/+", "s/b"];
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let limits = Limits {
+            packet_bytes_max: 2_000,
+            receive_max: 8,
+            outbound_bytes_max: 4_000,
+            stall_ms_max: 100,
+            undurable_bytes_max: 3_000,
+            ..Limits::default()
+        };
+        let mut board = Switchboard::new(Key(seed, 1), limits);
+        board.bind(1, 3, &["s/#"], "property:key").unwrap();
+        board.bind(2, 1, &["s/a"], "topic").unwrap();
+        Self {
+            random: Random(seed),
+            now: Now {
+                mono_ms: 5,
+                wall_ms: 1_700_000_000_000,
+            },
+            board,
+            clients: BTreeMap::new(),
+            next_connection: 1,
+            next_number: 1,
+            tickets: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            failed: BTreeSet::new(),
+            stored: BTreeSet::new(),
+            asked: Vec::new(),
+            transcript: Vec::new(),
+        }
+    }
+
+    fn run(&mut self) {
+        for _ in 0..EVENTS {
+            self.event();
+            self.board.validate();
+            if self.random.chance(70) {
+                self.collect();
+            }
+        }
+        self.settle();
+    }
+
+    fn event(&mut self) {
+        match self.random.below(100) {
+            0..=4 => self.open(),
+            5..=6 => self.hang_up(),
+            7..=14 => self.decide(),
+            15..=22 => self.credit(),
+            23..=34 => self.end_ticket(),
+            35..=38 => {
+                self.now.mono_ms += self.random.below(80);
+                self.board.tick(self.now);
+            }
+            39..=40 => self.junk(),
+            41..=43 => {
+                let payload = self.payload("door");
+                let topic = self.random.pick(&TOPICS);
+                let published = self.board.publish(
+                    topic,
+                    payload.as_bytes(),
+                    QoS::AtLeastOnce,
+                    &[],
+                    1,
+                    self.now,
+                );
+                published.unwrap();
+            }
+            44..=52 => self.acknowledge(),
+            53..=60 => self.subscribe(),
+            _ => self.publish(),
+        }
+    }
+
+    fn pick_client(&mut self) -> Option<u64> {
+        let open = self.clients.iter().filter(|(_, client)| !client.is_closed);
+        let open: Vec<u64> = open.map(|(id, _)| *id).collect();
+        (!open.is_empty()).then(|| self.random.pick(&open))
+    }
+
+    fn open(&mut self) {
+        let id = self.next_connection;
+        self.next_connection += 1;
+        let version = self.random.pick(&[V5, V311]);
+        let client = Client {
+            version: Some(version),
+            is_sane: true,
+            ..Client::default()
+        };
+        self.clients.insert(id, client);
+        self.board.opened(id, self.now).unwrap();
+        // A few names, so that clients take each other over.
+        let client_id = format!("client-{}", self.random.below(12));
+        let will = Will {
+            topic: "s/b",
+            payload: b"0 will",
+            qos: self.random.pick(&[QoS::AtMostOnce, QoS::AtLeastOnce]),
+            ..Will::default()
+        };
+        let connect = Connect {
+            client_id: &client_id,
+            receive_maximum: (version == V5).then_some(3),
+            will: self.random.chance(50).then_some(will),
+            ..plain(version)
+        };
+        self.send(id, &Packet::Connect(Box::new(connect)));
+    }
+
+    fn hang_up(&mut self) {
+        let Some(id) = self.pick_client() else { return };
+        if self.random.chance(30) {
+            self.send(id, &Packet::Disconnect(Disconnect::default()));
+        }
+        self.board.closed(id, self.now).unwrap();
+        self.clients.remove(&id);
+    }
+
+    fn decide(&mut self) {
+        for request in std::mem::take(&mut self.asked) {
+            let code = if self.random.chance(90) { 0 } else { 0x87 };
+            self.board.decided(request, code, self.now).unwrap();
+        }
+    }
+
+    fn credit(&mut self) {
+        let Some(id) = self.pick_client() else { return };
+        let credit = self.random.pick(&[0, 1, 50, 1_000, usize::MAX]);
+        self.clients.get_mut(&id).unwrap().credit = credit;
+        self.board.writable(id, credit).unwrap();
+    }
+
+    fn end_ticket(&mut self) {
+        let tickets: Vec<u64> = self.tickets.keys().copied().collect();
+        if tickets.is_empty() {
+            return;
+        }
+        let ticket = self.random.pick(&tickets);
+        let stored = self.random.chance(95);
+        self.end(ticket, stored);
+    }
+
+    fn end(&mut self, ticket: u64, stored: bool) {
+        for payload in self.tickets.remove(&ticket).unwrap() {
+            *self.waiting.get_mut(&payload).unwrap() -= 1;
+            if !stored {
+                self.failed.insert(payload);
+            }
+        }
+        self.board.durable(ticket, stored, self.now).unwrap();
+    }
+
+    fn junk(&mut self) {
+        let Some(id) = self.pick_client() else { return };
+        if !self.random.chance(40) {
+            return;
+        }
+        let bytes: Vec<u8> = (0..self.random.below(60))
+            .map(|_| self.random.below(256) as u8)
+            .collect();
+        self.clients.get_mut(&id).unwrap().is_sane = false;
+        self.board.receive(id, &bytes, self.now).unwrap();
+    }
+
+    fn acknowledge(&mut self) {
+        if let Some(id) = self.pick_client() {
+            self.acknowledge_all(id);
+        }
+    }
+
+    fn acknowledge_all(&mut self, id: u64) {
+        let client = self.clients.get_mut(&id).unwrap();
+        for packet_id in std::mem::take(&mut client.in_flight) {
+            let ack = Ack {
+                packet_id,
+                ..Ack::default()
+            };
+            self.send(id, &Packet::Puback(ack));
+        }
+    }
+
+    fn subscribe(&mut self) {
+        let Some(id) = self.pick_client() else { return };
+        let filter = self.random.pick(&FILTERS);
+        if self.random.chance(20) {
+            let unsubscribe = Unsubscribe {
+                packet_id: 1,
+                filters: vec![filter],
+                ..Unsubscribe::default()
+            };
+            return self.send(id, &Packet::Unsubscribe(unsubscribe));
+        }
+        let qos = self.random.pick(&[QoS::AtMostOnce, QoS::AtLeastOnce]);
+        let subscribe = Subscribe {
+            packet_id: 1,
+            filters: vec![request(filter, qos)],
+            ..Subscribe::default()
+        };
+        self.send(id, &Packet::Subscribe(subscribe));
+    }
+
+    /// Unique, in the order of its publisher.
+    fn payload(&mut self, publisher: &str) -> String {
+        self.next_number += 1;
+        let padding = "x".repeat(self.random.pick(&[0, 10, 200, 900]));
+        format!("{} {publisher} {padding}", self.next_number)
+    }
+
+    fn publish(&mut self) {
+        let Some(id) = self.pick_client() else { return };
+        for _ in 0..=self.random.below(4) {
+            let payload = self.payload(&id.to_string());
+            let client = self.clients.get_mut(&id).unwrap();
+            let mut qos = self.random.pick(&[QoS::AtMostOnce, QoS::AtLeastOnce]);
+            if client.version == Some(V5) && client.unanswered.len() >= 8 {
+                // A sane client of 5.0 keeps to the Receive Maximum.
+                qos = QoS::AtMostOnce;
+            }
+            let topic = self.random.pick(&TOPICS);
+            let key = self.random.pick(&["1", "2", "3"]);
+            let mut packet_id = 0;
+            if qos == QoS::AtLeastOnce {
+                client.next_id = client.next_id % 60_000 + 1;
+                packet_id = client.next_id;
+                client.unanswered.push_back((packet_id, payload.clone()));
+            }
+            let publish = Publish {
+                topic,
+                qos,
+                packet_id,
+                payload: payload.as_bytes(),
+                properties: PublishProperties {
+                    user: vec![("key", key)],
+                    ..PublishProperties::default()
+                },
+                ..Publish::default()
+            };
+            self.send(id, &Packet::Publish(publish));
+        }
+    }
+
+    /// Sends a packet in one piece or in two.
+    fn send(&mut self, id: u64, packet: &Packet<'_>) {
+        let mut bytes = Vec::new();
+        let version = self.clients[&id].version.unwrap();
+        encode::packet(version, packet, &mut bytes);
+        let cut = if self.random.chance(30) {
+            self.random.below(bytes.len() as u64) as usize
+        } else {
+            0
+        };
+        for part in [&bytes[..cut], &bytes[cut..]] {
+            self.board.receive(id, part, self.now).unwrap();
+        }
+    }
+
+    fn collect(&mut self) {
+        if let Some(effects) = self.board.collect(self.now) {
+            self.perform(effects);
+            self.board.validate();
+        }
+        self.board.published();
+    }
+
+    fn perform(&mut self, effects: Effects) {
+        for append in effects.appends {
+            let batch = Batches::new(&append.batch).next().unwrap().unwrap();
+            let payloads: Vec<String> = Records::new(&batch.header, batch.body())
+                .map(|record| {
+                    let value = record.unwrap().value.unwrap();
+                    String::from_utf8(value.to_vec()).unwrap()
+                })
+                .collect();
+            for payload in &payloads {
+                *self.waiting.entry(payload.clone()).or_default() += 1;
+                self.stored.insert(payload.clone());
+            }
+            self.tickets.insert(append.ticket, payloads);
+        }
+        for (id, bytes) in effects.writes {
+            self.transcript.extend_from_slice(&bytes);
+            let client = self.clients.get_mut(&id).unwrap();
+            assert!(bytes.len() <= client.credit, "within the credit");
+            client.bytes.extend(bytes);
+            self.hear(id);
+        }
+        self.asked
+            .extend(effects.decisions.iter().map(|asked| asked.request));
+        for (id, reason) in effects.closes {
+            let client = self.clients.get_mut(&id).unwrap();
+            client.is_closed = true;
+            let expected = [
+                "refused",
+                "taken_over",
+                "not_stored",
+                "connect_timeout",
+                "client_disconnect",
+            ];
+            assert!(!client.is_sane || expected.contains(&reason), "{reason}");
+        }
+    }
+
+    /// Looks at the whole packets that a client was sent.
+    fn hear(&mut self, id: u64) {
+        let bytes = std::mem::take(&mut self.clients.get_mut(&id).unwrap().bytes);
+        let version = self.clients[&id].version;
+        let mut at = 0;
+        while let Some(frame) = decode::frame(&bytes[at..], usize::MAX).unwrap() {
+            at += frame.bytes();
+            match decode::packet(version, frame).unwrap() {
+                Packet::Puback(ack) => self.hear_puback(id, &ack),
+                Packet::Publish(publish) => self.hear_publish(id, &publish),
+                Packet::Connack(connack) => {
+                    self.clients.get_mut(&id).unwrap().is_connected = connack.reason_code == 0;
+                }
+                _ => {}
+            }
+        }
+        self.clients.get_mut(&id).unwrap().bytes = bytes[at..].to_vec();
+    }
+
+    fn hear_puback(&mut self, id: u64, ack: &Ack<'_>) {
+        let client = self.clients.get_mut(&id).unwrap();
+        if !client.is_sane {
+            return;
+        }
+        let (packet_id, payload) = client.unanswered.pop_front().expect("asked for");
+        assert_eq!(packet_id, ack.packet_id, "in the order of the publishes");
+        assert_eq!(
+            self.waiting.get(&payload).copied().unwrap_or(0),
+            0,
+            "after its tickets"
+        );
+        let failed = self.failed.contains(&payload);
+        assert_eq!(
+            ack.reason_code == 0x80,
+            failed,
+            "{payload}: what became of it"
+        );
+        assert!(
+            client.version == Some(V5) || !failed,
+            "3.1.1 has no such PUBACK"
+        );
+    }
+
+    fn hear_publish(&mut self, id: u64, publish: &Publish<'_>) {
+        let payload = std::str::from_utf8(publish.payload).unwrap();
+        let mut words = payload.split(' ');
+        let number: u64 = words.next().unwrap().parse().unwrap();
+        let publisher = words.next().unwrap();
+        let client = self.clients.get_mut(&id).unwrap();
+        if publish.qos == QoS::AtLeastOnce {
+            assert!(
+                client.in_flight.insert(publish.packet_id),
+                "an id in flight is unique"
+            );
+            if publisher != "will" {
+                assert_eq!(
+                    self.waiting.get(payload).copied().unwrap_or(0),
+                    0,
+                    "durable first"
+                );
+                assert!(!self.failed.contains(payload), "not without being stored");
+            }
+            let is_bounded = client.version == Some(V5);
+            assert!(
+                !is_bounded || client.in_flight.len() <= 3,
+                "its Receive Maximum"
+            );
+        }
+        if publisher != "will" {
+            let key = format!("{publisher} {} {:?}", publish.topic, publish.qos);
+            let last = client.last.insert(key, number);
+            assert!(
+                last.is_none_or(|last| last < number),
+                "in the order of the publisher"
+            );
+        }
+    }
+
+    /// Everything ends well, and then everyone who is left is served.
+    fn settle(&mut self) {
+        // Whoever sent junk may be in the middle of a long packet for ever.
+        let insane = self.clients.iter().filter(|(_, client)| !client.is_sane);
+        for id in insane.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.board.closed(id, self.now).unwrap();
+            self.clients.remove(&id);
+        }
+        for _ in 0..100 {
+            self.decide();
+            let ids: Vec<u64> = self.clients.keys().copied().collect();
+            for id in ids {
+                self.clients.get_mut(&id).unwrap().credit = usize::MAX;
+                self.board.writable(id, usize::MAX).unwrap();
+                self.acknowledge_all(id);
+            }
+            for ticket in self.tickets.keys().copied().collect::<Vec<_>>() {
+                self.end(ticket, true);
+            }
+            self.now.mono_ms += 20;
+            self.board.tick(self.now);
+            self.collect();
+        }
+        let statistics: BTreeMap<_, _> = self.board.statistics().into_iter().collect();
+        for gauge in [
+            "mqtt_undurable_bytes",
+            "mqtt_tickets",
+            "mqtt_outbound_bytes",
+            "mqtt_connections_full",
+        ] {
+            assert_eq!(statistics[gauge], 0, "{gauge}");
+        }
+        for (id, client) in &self.clients {
+            if client.is_connected && !client.is_closed {
+                assert!(client.unanswered.is_empty(), "client {id} is answered");
+            }
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The switchboard, told as stories: what clients send, and the transcript of what they get.
+//!
+//! Each test is named by the clause that it holds (`mqtt_` and the section of MQTT 5.0, or of
+//! 3.1.1 where the name says so), or by the rule of ours. [`stage::Stage`] asserts the machine's
+//! invariants after each event.
+
+mod connect;
+mod deliver;
+mod fuzz;
+mod keep_alive;
+mod overflow;
+mod publish;
+mod stage;
+mod store;
+mod subscribe;
+mod table;
+mod will;

@@ -1,0 +1,262 @@
+//! PUBLISH in: what is refused, and PUBACK (MQTT 5.0 3.3, 3.4, 4.3).
+
+use headrace_core::mqtt::packet::{Packet, Publish};
+use headrace_core::switchboard::Limits;
+
+use super::stage::*;
+
+/// What a client hears after one PUBLISH.
+fn refused(version: Version, publish: Publish<'_>) -> Vec<String> {
+    let mut stage = Stage::default();
+    stage.switchboard.bind(1, 1, &["#"], "topic").unwrap();
+    let watcher = stage.client(V5, "watcher");
+    stage.subscribe(watcher, "#", QOS_0);
+    let client = stage.client(version, "client");
+    stage.send(client, &Packet::Publish(publish));
+    assert_eq!(stage.hears(watcher), [""; 0], "nothing is delivered");
+    assert_eq!(stage.appends.len(), 0, "nothing is stored");
+    stage.hears(client)
+}
+
+#[test]
+fn what_is_not_served_of_a_publish_is_refused_with_its_reason() {
+    let text = PublishProperties {
+        payload_format: Some(1),
+        ..PublishProperties::default()
+    };
+    let alias = PublishProperties {
+        topic_alias: Some(1),
+        ..PublishProperties::default()
+    };
+    let id = PublishProperties {
+        subscription_ids: vec![1],
+        ..PublishProperties::default()
+    };
+    let plain = || Publish {
+        topic: "a",
+        ..Publish::default()
+    };
+    let qos_2 = || Publish {
+        qos: QOS_2,
+        packet_id: 1,
+        ..plain()
+    };
+    let retained = || Publish {
+        retain: true,
+        ..plain()
+    };
+    for (code, label, publish) in [
+        (0x9B, "qos_not_supported", qos_2()),
+        (0x9A, "retain_not_supported", retained()),
+        (
+            0x94,
+            "topic_alias_invalid",
+            Publish {
+                properties: alias,
+                ..plain()
+            },
+        ),
+        (
+            0x82,
+            "protocol_error",
+            Publish {
+                properties: id,
+                ..plain()
+            },
+        ),
+        (
+            0x99,
+            "payload_format_invalid",
+            Publish {
+                properties: text,
+                payload: b"\xFF",
+                ..plain()
+            },
+        ),
+    ] {
+        let answer = [
+            format!("DISCONNECT {code:#04x}"),
+            format!("closed: {label}"),
+        ];
+        assert_eq!(refused(V5, publish), answer);
+    }
+    assert_eq!(refused(V311, qos_2()), ["closed: qos_not_supported"]);
+    assert_eq!(refused(V311, retained()), ["closed: retain_not_supported"]);
+}
+
+#[test]
+fn mqtt_4_7_topics_that_are_none_are_refused() {
+    for topic in ["a/+", "#", "a\u{0}b"] {
+        let heard = refused(
+            V5,
+            Publish {
+                topic,
+                ..Publish::default()
+            },
+        );
+        assert!(heard[0].starts_with("DISCONNECT 0x"), "{topic}: {heard:?}");
+        let heard = refused(
+            V311,
+            Publish {
+                topic,
+                ..Publish::default()
+            },
+        );
+        assert_eq!(heard.len(), 1, "{topic}: {heard:?}");
+    }
+}
+
+#[test]
+fn topics_that_begin_with_a_dollar_are_the_brokers() {
+    let publish = |qos, packet_id| Publish {
+        topic: "$SYS/a",
+        qos,
+        packet_id,
+        ..Publish::default()
+    };
+    assert_eq!(
+        refused(V5, publish(QOS_1, 7)),
+        ["PUBACK 7 0x87 topics that begin with $ are the broker's"]
+    );
+    assert_eq!(refused(V5, publish(QOS_0, 0)), [""; 0]);
+    assert_eq!(refused(V311, publish(QOS_1, 7)), ["closed: not_authorized"]);
+}
+
+#[test]
+fn mqtt_3_1_2_11_7_no_reason_string_for_who_wants_none() {
+    let mut stage = Stage::default();
+    let client = stage.client_with(headrace_core::mqtt::packet::Connect {
+        client_id: "terse",
+        request_problem_information: Some(false),
+        ..plain(V5)
+    });
+    stage.publish(client, "$SYS/a", QOS_1, 7, "");
+    assert_eq!(stage.hears(client), ["PUBACK 7 0x87"]);
+}
+
+#[test]
+fn mqtt_3_2_2_3_6_a_packet_above_the_maximum_is_refused_before_its_body() {
+    for (version, answer) in [
+        (V5, &["DISCONNECT 0x95", "closed: packet_too_large"][..]),
+        (V311, &["closed: packet_too_large"]),
+    ] {
+        let mut stage = Stage::default();
+        let client = stage.client(version, "a");
+        stage.send_bytes(client, &[0x30, 0x80, 0x80, 0x80, 0x01]);
+        assert_eq!(stage.hears(client), answer);
+    }
+}
+
+#[test]
+fn mqtt_3_4_2_1_puback_says_when_nobody_wanted_it() {
+    let mut stage = Stage::default();
+    let five = stage.client(V5, "five");
+    let three = stage.client(V311, "three");
+    stage.publish(five, "a", QOS_1, 1, "x");
+    stage.publish(three, "a", QOS_1, 2, "x");
+    assert_eq!(stage.hears(five), ["PUBACK 1 0x10"]);
+    assert_eq!(stage.raw(three), [0x40, 2, 0, 2]);
+    stage.subscribe(three, "a", QOS_0);
+    stage.publish(five, "a", QOS_1, 3, "x");
+    assert_eq!(stage.hears(five), ["PUBACK 3"]);
+}
+
+#[test]
+fn mqtt_3_3_4_9_more_than_the_receive_maximum_ends_a_connection_of_5_0() {
+    let mut stage = Stage::new(Limits {
+        receive_max: 3,
+        ..Limits::default()
+    });
+    stage.switchboard.bind(1, 1, &["a"], "topic").unwrap();
+    let client = stage.client(V5, "a");
+    for packet_id in 1..=3 {
+        stage.publish(client, "a", QOS_1, packet_id, "x");
+    }
+    assert_eq!(stage.hears(client), [""; 0]);
+    stage.publish(client, "a", QOS_1, 4, "x");
+    assert_eq!(
+        stage.hears(client),
+        ["DISCONNECT 0x93", "closed: receive_maximum_exceeded"]
+    );
+    // What was taken is stored all the same.
+    assert_eq!(stage.appends.len(), 3);
+    for _ in 0..3 {
+        stage.durable(true);
+    }
+    assert_eq!(stage.statistic("mqtt_undurable_bytes"), 0);
+}
+
+#[test]
+fn a_client_of_3_1_1_is_read_no_further_instead() {
+    let mut stage = Stage::new(Limits {
+        receive_max: 3,
+        ..Limits::default()
+    });
+    stage.switchboard.bind(1, 1, &["a"], "topic").unwrap();
+    let client = stage.client(V311, "a");
+    let publish = |packet_id| {
+        Packet::Publish(Publish {
+            topic: "a",
+            qos: QOS_1,
+            packet_id,
+            ..Publish::default()
+        })
+    };
+    let bytes: Vec<u8> = (1..=9)
+        .flat_map(|packet_id| stage.bytes(client, &publish(packet_id)))
+        .collect();
+    stage.send_bytes(client, &bytes);
+    stage.send(client, &Packet::Pingreq);
+    assert_eq!(stage.reads.get(&client), Some(&false));
+    assert_eq!(stage.hears(client), [""; 0]);
+    stage.durable(true);
+    assert_eq!(stage.hears(client), ["PUBACK 1", "PUBACK 2", "PUBACK 3"]);
+    assert_eq!(stage.reads.get(&client), Some(&false), "three more wait");
+    stage.durable(true);
+    stage.durable(true);
+    let expected: Vec<String> = (4..=9).map(|id| format!("PUBACK {id}")).collect();
+    let mut heard = stage.hears(client);
+    let ping = heard.iter().position(|line| line == "PINGRESP").unwrap();
+    heard.remove(ping);
+    assert_eq!(heard, expected);
+    assert_eq!(stage.reads.get(&client), Some(&true));
+}
+
+#[test]
+fn however_the_bytes_are_cut_the_packets_are_the_same() {
+    let transcript = |cuts: &[usize]| {
+        let mut stage = Stage::default();
+        let client = stage.client(V5, "a");
+        stage.subscribe(client, "#", QOS_1);
+        let mut bytes = Vec::new();
+        for (packet_id, payload) in [
+            (1, "one".to_owned()),
+            (2, "2".repeat(300)),
+            (3, String::new()),
+        ] {
+            let publish = Publish {
+                topic: "a/b",
+                qos: QOS_1,
+                packet_id,
+                payload: payload.as_bytes(),
+                ..Publish::default()
+            };
+            bytes.extend(stage.bytes(client, &Packet::Publish(publish)));
+            bytes.extend(stage.bytes(client, &Packet::Pingreq));
+        }
+        let mut from = 0;
+        for cut in cuts.iter().copied().chain([bytes.len()]) {
+            stage.send_bytes(client, &bytes[from..cut.min(bytes.len())]);
+            from = cut.min(bytes.len());
+        }
+        stage.hears(client)
+    };
+    let expected = transcript(&[]);
+    assert_eq!(expected.len(), 9);
+    for first in 1..340 {
+        assert_eq!(transcript(&[first]), expected, "cut at {first}");
+        assert_eq!(transcript(&[first, first + 1, first + 3]), expected);
+    }
+    let every: Vec<usize> = (1..340).collect();
+    assert_eq!(transcript(&every), expected, "byte by byte");
+}

@@ -1,0 +1,387 @@
+//! A switchboard with clients around it, and a transcript of what they receive.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use headrace_core::hash::Key;
+use headrace_core::mqtt::packet::{
+    Connect, Packet, Publish, Subscribe, SubscriptionRequest, Unsubscribe,
+};
+use headrace_core::mqtt::{decode, encode};
+use headrace_core::switchboard::{Append, ConnectRequest, Effects, Limits, Switchboard};
+use headrace_core::Now;
+
+pub use headrace_core::mqtt::packet::{PublishProperties, QoS, Version, Will};
+pub use Version::{V311, V5};
+
+pub const QOS_0: QoS = QoS::AtMostOnce;
+pub const QOS_1: QoS = QoS::AtLeastOnce;
+pub const QOS_2: QoS = QoS::ExactlyOnce;
+
+/// What a client was sent and has not looked at.
+#[derive(Default)]
+struct Inbox {
+    version: Option<Version>,
+    bytes: Vec<u8>,
+    closed: Option<&'static str>,
+}
+
+pub struct Stage {
+    pub switchboard: Switchboard,
+    pub now: Now,
+    inboxes: BTreeMap<u64, Inbox>,
+    /// Not yet performed.
+    pub appends: Vec<Append>,
+    /// Not yet decided.
+    pub decisions: Vec<ConnectRequest>,
+    /// What the shell was told last.
+    pub reads: BTreeMap<u64, bool>,
+    pub wake_at: Option<u64>,
+    next_connection: u64,
+}
+
+impl Default for Stage {
+    fn default() -> Self {
+        Self::new(Limits::default())
+    }
+}
+
+impl Stage {
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            switchboard: Switchboard::new(Key(7, 11), limits),
+            now: Now {
+                mono_ms: 1_000,
+                wall_ms: 1_700_000_000_000,
+            },
+            inboxes: BTreeMap::new(),
+            appends: Vec::new(),
+            decisions: Vec::new(),
+            reads: BTreeMap::new(),
+            wake_at: None,
+            next_connection: 1,
+        }
+    }
+
+    /// A socket with all the credit in the world.
+    pub fn open(&mut self) -> u64 {
+        let connection = self.next_connection;
+        self.next_connection += 1;
+        self.inboxes.insert(connection, Inbox::default());
+        self.switchboard.opened(connection, self.now).unwrap();
+        self.credit(connection, usize::MAX);
+        connection
+    }
+
+    /// An open connection of a client of its own name.
+    pub fn client(&mut self, version: Version, client_id: &str) -> u64 {
+        self.client_with(Connect {
+            client_id,
+            ..plain(version)
+        })
+    }
+
+    pub fn client_with(&mut self, connect: Connect<'_>) -> u64 {
+        let connection = self.asks(connect);
+        self.decide(0);
+        let answer = self.hears(connection);
+        assert!(answer[0].starts_with("CONNACK 0x00"), "{answer:?}");
+        connection
+    }
+
+    /// A connection whose CONNECT awaits a decision.
+    pub fn asks(&mut self, connect: Connect<'_>) -> u64 {
+        let connection = self.open();
+        let version = connect.version;
+        self.inboxes.get_mut(&connection).unwrap().version = Some(version);
+        self.send(connection, &Packet::Connect(Box::new(connect)));
+        connection
+    }
+
+    /// Decides all that policy was asked.
+    pub fn decide(&mut self, reason_code: u8) {
+        for asked in std::mem::take(&mut self.decisions) {
+            self.switchboard
+                .decided(asked.request, reason_code, self.now)
+                .unwrap();
+        }
+        self.run();
+    }
+
+    pub fn send(&mut self, connection: u64, packet: &Packet<'_>) {
+        let bytes = self.bytes(connection, packet);
+        self.send_bytes(connection, &bytes);
+    }
+
+    /// A packet as this client's version writes it.
+    pub fn bytes(&self, connection: u64, packet: &Packet<'_>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        encode::packet(self.version(connection), packet, &mut bytes);
+        bytes
+    }
+
+    fn version(&self, connection: u64) -> Version {
+        self.inboxes[&connection].version.unwrap_or(V5)
+    }
+
+    pub fn send_bytes(&mut self, connection: u64, bytes: &[u8]) {
+        self.switchboard
+            .receive(connection, bytes, self.now)
+            .unwrap();
+        self.run();
+    }
+
+    pub fn publish(
+        &mut self,
+        connection: u64,
+        topic: &str,
+        qos: QoS,
+        packet_id: u16,
+        payload: &str,
+    ) {
+        self.publish_with(
+            connection,
+            topic,
+            qos,
+            packet_id,
+            payload,
+            PublishProperties::default(),
+        );
+    }
+
+    pub fn publish_with(
+        &mut self,
+        connection: u64,
+        topic: &str,
+        qos: QoS,
+        packet_id: u16,
+        payload: &str,
+        properties: PublishProperties<'_>,
+    ) {
+        let publish = Publish {
+            topic,
+            qos,
+            packet_id,
+            properties,
+            payload: payload.as_bytes(),
+            ..Publish::default()
+        };
+        self.send(connection, &Packet::Publish(publish));
+    }
+
+    /// Subscribes and looks at the SUBACK.
+    pub fn subscribe(&mut self, connection: u64, filter: &str, qos: QoS) {
+        self.subscribe_with(connection, request(filter, qos));
+        let answer = self.hears(connection);
+        assert_eq!(answer, [format!("SUBACK 1 [{:#04x}]", qos as u8)]);
+    }
+
+    pub fn subscribe_with(&mut self, connection: u64, request: SubscriptionRequest<'_>) {
+        let subscribe = Subscribe {
+            packet_id: 1,
+            filters: vec![request],
+            ..Subscribe::default()
+        };
+        self.send(connection, &Packet::Subscribe(subscribe));
+    }
+
+    pub fn unsubscribe(&mut self, connection: u64, filters: &[&str]) {
+        let unsubscribe = Unsubscribe {
+            packet_id: 2,
+            filters: filters.to_vec(),
+            ..Unsubscribe::default()
+        };
+        self.send(connection, &Packet::Unsubscribe(unsubscribe));
+    }
+
+    /// The socket is gone.
+    pub fn hang_up(&mut self, connection: u64) {
+        self.switchboard.closed(connection, self.now).unwrap();
+        self.run();
+    }
+
+    pub fn credit(&mut self, connection: u64, bytes: usize) {
+        self.switchboard.writable(connection, bytes).unwrap();
+        self.run();
+    }
+
+    pub fn wait(&mut self, ms: u64) {
+        self.now.mono_ms += ms;
+        self.now.wall_ms += ms as i64;
+        self.switchboard.tick(self.now);
+        self.run();
+    }
+
+    /// Ends the oldest append.
+    pub fn durable(&mut self, stored: bool) {
+        let append = self.appends.remove(0);
+        self.ends(append.ticket, stored);
+    }
+
+    pub fn ends(&mut self, ticket: u64, stored: bool) {
+        self.switchboard.durable(ticket, stored, self.now).unwrap();
+        self.run();
+    }
+
+    /// Collects until nothing is due at once.
+    pub fn run(&mut self) {
+        self.switchboard.validate();
+        while let Some(effects) = self.switchboard.collect(self.now) {
+            self.perform(effects);
+            self.switchboard.validate();
+        }
+    }
+
+    pub fn perform(&mut self, effects: Effects) {
+        self.appends.extend(effects.appends);
+        self.decisions.extend(effects.decisions);
+        self.reads.extend(effects.reads);
+        self.wake_at = effects.wake_at;
+        for (connection, bytes) in effects.writes {
+            self.inboxes
+                .get_mut(&connection)
+                .unwrap()
+                .bytes
+                .extend(bytes);
+        }
+        for (connection, reason) in effects.closes {
+            let inbox = self.inboxes.get_mut(&connection).unwrap();
+            assert_eq!(inbox.closed.replace(reason), None, "closed once");
+        }
+    }
+
+    /// What a client was sent since it last looked, a line a packet.
+    pub fn hears(&mut self, connection: u64) -> Vec<String> {
+        let version = self.version(connection);
+        let inbox = self.inboxes.get_mut(&connection).unwrap();
+        let bytes = std::mem::take(&mut inbox.bytes);
+        let mut lines: Vec<String> = packets(version, &bytes);
+        lines.extend(
+            inbox
+                .closed
+                .take()
+                .map(|reason| format!("closed: {reason}")),
+        );
+        lines
+    }
+
+    /// The bytes that a client was sent since it last looked.
+    pub fn raw(&mut self, connection: u64) -> Vec<u8> {
+        std::mem::take(&mut self.inboxes.get_mut(&connection).unwrap().bytes)
+    }
+
+    pub fn statistic(&self, name: &str) -> u64 {
+        let statistics = self.switchboard.statistics();
+        let found = statistics.iter().find(|(known, _)| *known == name);
+        found.unwrap_or_else(|| panic!("no statistic {name}")).1
+    }
+}
+
+pub fn plain(version: Version) -> Connect<'static> {
+    Connect {
+        clean_start: true,
+        ..Connect::new(version)
+    }
+}
+
+pub fn request(filter: &str, qos: QoS) -> SubscriptionRequest<'_> {
+    SubscriptionRequest {
+        filter,
+        qos,
+        no_local: false,
+        retain_as_published: false,
+        retain_handling: 0,
+    }
+}
+
+/// User properties of a publish.
+pub fn user<'a>(user: &[(&'a str, &'a str)]) -> PublishProperties<'a> {
+    PublishProperties {
+        user: user.to_vec(),
+        ..PublishProperties::default()
+    }
+}
+
+/// All packets of `bytes`, which end with a whole one.
+fn packets(version: Version, bytes: &[u8]) -> Vec<String> {
+    let (mut lines, mut at) = (Vec::new(), 0);
+    while at < bytes.len() {
+        let frame = decode::frame(&bytes[at..], usize::MAX).unwrap();
+        let frame = frame.expect("a whole packet was written");
+        lines.push(line(&decode::packet(Some(version), frame).unwrap()));
+        at += frame.bytes();
+    }
+    lines
+}
+
+fn line(packet: &Packet<'_>) -> String {
+    let mut line = String::new();
+    let reason = |code: u8, text: Option<&str>| match (code, text) {
+        (0, None) => String::new(),
+        (code, None) => format!(" {code:#04x}"),
+        (code, Some(text)) => format!(" {code:#04x} {text}"),
+    };
+    match packet {
+        Packet::Connack(connack) => {
+            write!(line, "CONNACK {:#04x}", connack.reason_code).unwrap();
+            if let Some(client_id) = connack.assigned_client_id {
+                write!(line, " assigned {client_id}").unwrap();
+            }
+            if let Some(seconds) = connack.server_keep_alive_s {
+                write!(line, " keep-alive {seconds}").unwrap();
+            }
+        }
+        Packet::Publish(publish) => line = publish_line(publish),
+        Packet::Puback(ack) => {
+            line =
+                format!("PUBACK {}", ack.packet_id) + &reason(ack.reason_code, ack.reason_string);
+        }
+        Packet::Pubrel(ack) => {
+            line = format!("PUBREL {}", ack.packet_id) + &reason(ack.reason_code, None);
+        }
+        Packet::Pubcomp(ack) => {
+            line = format!("PUBCOMP {}", ack.packet_id) + &reason(ack.reason_code, None);
+        }
+        Packet::Suback(ack) => {
+            line = format!("SUBACK {} {}", ack.packet_id, hex(&ack.reason_codes));
+        }
+        Packet::Unsuback(ack) => {
+            line = format!("UNSUBACK {} {}", ack.packet_id, hex(&ack.reason_codes));
+        }
+        Packet::Pingresp => line.push_str("PINGRESP"),
+        Packet::Disconnect(disconnect) => {
+            line = format!("DISCONNECT {:#04x}", disconnect.reason_code);
+        }
+        other => panic!("a broker does not send {other:?}"),
+    }
+    line
+}
+
+fn hex(codes: &[u8]) -> String {
+    let codes: Vec<String> = codes.iter().map(|code| format!("{code:#04x}")).collect();
+    format!("[{}]", codes.join(" "))
+}
+
+fn publish_line(publish: &Publish<'_>) -> String {
+    let id = match publish.packet_id {
+        0 => String::new(),
+        id => format!(" id {id}"),
+    };
+    let payload = match publish.payload.len() {
+        0..=40 => String::from_utf8_lossy(publish.payload).into_owned(),
+        bytes => format!("({bytes} bytes)"),
+    };
+    assert!(!publish.dup && !publish.retain);
+    let mut line = format!(
+        "PUBLISH {} qos {}{id}: {payload}",
+        publish.topic, publish.qos as u8
+    );
+    let properties = &publish.properties;
+    if let Some(seconds) = properties.message_expiry {
+        write!(line, " expiry {seconds}").unwrap();
+    }
+    if *properties != PublishProperties::default() && properties.message_expiry.is_none() {
+        write!(line, " {properties:?}").unwrap();
+    }
+    line
+}

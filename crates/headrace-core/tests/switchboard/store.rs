@@ -1,0 +1,521 @@
+//! Streams: keys, partitions, records, tickets, repeats, other doors.
+
+use headrace_core::record::{partition_of, Batches, Records};
+use headrace_core::switchboard::{Append, Error, Limits, Published, BATCH_BYTES_MAX};
+
+use super::stage::*;
+
+type Record = (Option<String>, String, Vec<(String, String)>);
+
+/// Key, value and headers of each record of an append.
+fn records(append: &Append) -> Vec<Record> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let batch = Batches::new(&append.batch).next().unwrap().unwrap();
+    batch.check_crc().unwrap();
+    Records::new(&batch.header, batch.body())
+        .map(|record| {
+            let record = record.unwrap();
+            let headers = record
+                .headers
+                .map(|(name, value)| (text(name), text(value.unwrap())))
+                .collect();
+            (record.key.map(text), text(record.value.unwrap()), headers)
+        })
+        .collect()
+}
+
+fn values(append: &Append) -> Vec<String> {
+    records(append).into_iter().map(|record| record.1).collect()
+}
+
+fn source<'a>(epoch: &'a str, sequence: &'a str) -> PublishProperties<'a> {
+    user(&[("source", "s"), ("epoch", epoch), ("sequence", sequence)])
+}
+
+/// A stream of one partition that stores everything, and a publisher.
+fn stage_with_stream() -> (Stage, u64) {
+    let mut stage = Stage::default();
+    stage.switchboard.bind(9, 1, &["#"], "topic").unwrap();
+    let client = stage.client(V5, "publisher");
+    (stage, client)
+}
+
+#[test]
+fn a_record_holds_topic_payload_time_and_all_properties_in_order() {
+    let (mut stage, client) = stage_with_stream();
+    let properties = PublishProperties {
+        payload_format: Some(1),
+        message_expiry: Some(60),
+        content_type: Some("application/json"),
+        response_topic: Some("reply"),
+        correlation_data: Some(b"7"),
+        user: vec![("z", "1"), ("source", "x"), ("z", "2")],
+        ..PublishProperties::default()
+    };
+    stage.publish_with(client, "a/b", QOS_1, 1, "value", properties);
+    let headers = [
+        ("mqtt.topic", "a/b"),
+        ("mqtt.content-type", "application/json"),
+        ("mqtt.response-topic", "reply"),
+        ("mqtt.correlation-data", "7"),
+        ("z", "1"),
+        ("source", "x"),
+        ("z", "2"),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let expected = (Some("a/b".to_owned()), "value".to_owned(), headers.to_vec());
+    assert_eq!(records(&stage.appends[0]), [expected]);
+    let batch = Batches::new(&stage.appends[0].batch)
+        .next()
+        .unwrap()
+        .unwrap();
+    assert_eq!(batch.header.base_timestamp, stage.now.wall_ms);
+    assert_eq!(batch.header.base_offset, 0);
+}
+
+#[test]
+fn the_key_rule_decides_key_and_partition() {
+    let topic = "dcgm/host/uuid/power";
+    let property = user(&[("rack", "r7"), ("rack", "r8")]);
+    for (rule, key) in [
+        ("topic", Some(topic)),
+        ("level:1", Some("dcgm")),
+        ("level:3", Some("uuid")),
+        ("level:9", Some(topic)),
+        ("property:rack", Some("r7")),
+        ("property:none", None),
+    ] {
+        let mut stage = Stage::default();
+        stage.switchboard.bind(1, 12, &["dcgm/#"], rule).unwrap();
+        let client = stage.client(V5, "a");
+        stage.publish_with(client, topic, QOS_0, 0, "x", property.clone());
+        let append = &stage.appends[0];
+        assert_eq!(records(append)[0].0.as_deref(), key, "{rule}");
+        if let Some(key) = key {
+            assert_eq!(append.partition, partition_of(key.as_bytes(), 12), "{rule}");
+        }
+    }
+}
+
+#[test]
+fn records_without_a_key_go_to_the_partitions_in_turn() {
+    let mut stage = Stage::default();
+    stage
+        .switchboard
+        .bind(1, 3, &["a"], "property:none")
+        .unwrap();
+    let client = stage.client(V5, "a");
+    for _ in 0..9 {
+        stage.publish(client, "a", QOS_0, 0, "x");
+    }
+    let mut counts = [0; 3];
+    for append in &stage.appends {
+        counts[append.partition as usize] += 1;
+    }
+    assert_eq!(counts, [3, 3, 3]);
+}
+
+#[test]
+fn a_binding_that_is_malformed_says_how() {
+    let mut stage = Stage::default();
+    for (partitions, filter, key, text) in [
+        (0, "a", "topic", "stream 1 needs at least one partition"),
+        (1, "a/#/b", "topic", "filter \"a/#/b\": # must stand alone"),
+        (
+            1,
+            "$share/g/a",
+            "topic",
+            "filter \"$share/g/a\": a stream stores a filter",
+        ),
+        (
+            1,
+            "a",
+            "level:0",
+            "key \"level:0\": a level is a number from 1",
+        ),
+        (
+            1,
+            "a",
+            "level:x",
+            "key \"level:x\": a level is a number from 1",
+        ),
+        (
+            1,
+            "a",
+            "property:",
+            "key \"property:\" is none of topic, level:N, property:NAME",
+        ),
+        (
+            1,
+            "a",
+            "topics",
+            "key \"topics\" is none of topic, level:N, property:NAME",
+        ),
+    ] {
+        let bound = stage.switchboard.bind(1, partitions, &[filter], key);
+        let Err(Error::Invalid(error)) = bound else {
+            panic!("{filter} {key} was bound");
+        };
+        assert!(error.starts_with(text), "{error}");
+    }
+    assert_eq!(stage.statistic("mqtt_streams"), 0);
+}
+
+#[test]
+fn what_came_in_one_round_is_one_batch_a_partition_with_an_odd_ticket() {
+    let mut stage = Stage::default();
+    stage.switchboard.bind(1, 2, &["#"], "topic").unwrap();
+    stage.switchboard.bind(2, 1, &["b"], "topic").unwrap();
+    let client = stage.client(V5, "publisher");
+    let mut bytes = Vec::new();
+    for topic in ["a", "b", "c", "d", "a", "b"] {
+        let publish = headrace_core::mqtt::packet::Publish {
+            topic,
+            payload: topic.as_bytes(),
+            ..Default::default()
+        };
+        let packet = headrace_core::mqtt::packet::Packet::Publish(publish);
+        bytes.extend(stage.bytes(client, &packet));
+    }
+    stage.send_bytes(client, &bytes);
+    let mut places: Vec<_> = stage
+        .appends
+        .iter()
+        .map(|append| (append.stream, append.partition))
+        .collect();
+    places.sort_unstable();
+    assert_eq!(places, [(1, 0), (1, 1), (2, 0)]);
+    assert!(stage.appends.iter().all(|append| append.ticket % 2 == 1));
+    let of_b = stage.appends.iter().find(|append| append.stream == 2);
+    assert_eq!(values(of_b.unwrap()), ["b", "b"]);
+    let stored: usize = stage
+        .appends
+        .iter()
+        .map(|append| values(append).len())
+        .sum();
+    assert_eq!(stored, 8);
+}
+
+#[test]
+fn a_batch_ends_near_the_size_that_a_consumer_fetches() {
+    let (mut stage, client) = stage_with_stream();
+    let payload = "x".repeat(200_000);
+    let publish = headrace_core::mqtt::packet::Publish {
+        topic: "a",
+        payload: payload.as_bytes(),
+        ..Default::default()
+    };
+    let packet = headrace_core::mqtt::packet::Packet::Publish(publish);
+    let bytes = stage.bytes(client, &packet).repeat(13);
+    stage.send_bytes(client, &bytes);
+    let counts: Vec<usize> = stage.appends.iter().map(|a| values(a).len()).collect();
+    assert_eq!(counts, [6, 6, 1]);
+    assert!(stage
+        .appends
+        .iter()
+        .all(|append| append.batch.len() < BATCH_BYTES_MAX + payload.len() + 1_000));
+}
+
+#[test]
+fn puback_waits_for_the_ticket_and_subscribers_at_qos_1_wait_with_it() {
+    let (mut stage, client) = stage_with_stream();
+    let zero = stage.client(V5, "zero");
+    let one = stage.client(V5, "one");
+    stage.subscribe(zero, "a", QOS_0);
+    stage.subscribe(one, "a", QOS_1);
+    stage.publish(client, "a", QOS_1, 3, "x");
+    stage.publish(client, "a", QOS_0, 0, "y");
+    assert_eq!(stage.hears(client), [""; 0]);
+    assert_eq!(
+        stage.hears(zero),
+        ["PUBLISH a qos 0: x", "PUBLISH a qos 0: y"],
+        "QoS 0 never waits"
+    );
+    assert_eq!(stage.hears(one), ["PUBLISH a qos 0: y"]);
+    stage.durable(true);
+    assert_eq!(stage.hears(client), ["PUBACK 3"]);
+    assert_eq!(stage.hears(one), ["PUBLISH a qos 1 id 1: x"]);
+    assert_eq!(stage.hears(zero), [""; 0]);
+}
+
+#[test]
+fn mqtt_4_6_pubacks_and_deliveries_keep_their_order_though_tickets_do_not() {
+    let mut stage = Stage::default();
+    stage
+        .switchboard
+        .bind(1, 8, &["s/#"], "property:key")
+        .unwrap();
+    let client = stage.client(V5, "publisher");
+    let watcher = stage.client(V5, "watcher");
+    stage.subscribe(watcher, "s/#", QOS_1);
+    for (packet_id, key) in [(1, "a"), (2, "b"), (3, "c")] {
+        let key = [("key", key)];
+        stage.publish_with(client, "s/t", QOS_1, packet_id, "", user(&key));
+    }
+    stage.publish(client, "unstored", QOS_1, 4, "");
+    let tickets: Vec<u64> = stage.appends.iter().map(|append| append.ticket).collect();
+    stage.ends(tickets[2], true);
+    stage.ends(tickets[1], true);
+    assert_eq!(stage.hears(client), [""; 0]);
+    assert_eq!(stage.hears(watcher), [""; 0]);
+    stage.ends(tickets[0], true);
+    assert_eq!(
+        stage.hears(client),
+        ["PUBACK 1", "PUBACK 2", "PUBACK 3", "PUBACK 4 0x10"]
+    );
+    let keys: Vec<String> = stage
+        .hears(watcher)
+        .iter()
+        .map(|line| line.split("(\"key\", \"").nth(1).unwrap()[..1].to_owned())
+        .collect();
+    assert_eq!(keys, ["a", "b", "c"]);
+}
+
+#[test]
+fn all_streams_that_match_must_have_stored_it() {
+    let (mut stage, client) = stage_with_stream();
+    stage.switchboard.bind(10, 1, &["a"], "topic").unwrap();
+    stage.publish(client, "a", QOS_1, 1, "x");
+    stage.durable(true);
+    assert_eq!(stage.hears(client), [""; 0]);
+    stage.durable(true);
+    assert_eq!(stage.hears(client), ["PUBACK 1"]);
+}
+
+#[test]
+fn what_was_not_stored_is_not_acknowledged_and_not_delivered_at_qos_1() {
+    let (mut stage, client) = stage_with_stream();
+    stage.switchboard.bind(10, 1, &["a"], "topic").unwrap();
+    let watcher = stage.client(V5, "watcher");
+    stage.subscribe(watcher, "a", QOS_1);
+    let old = stage.client(V311, "old");
+    stage.publish(client, "a", QOS_1, 1, "x");
+    stage.durable(false);
+    stage.durable(true);
+    assert_eq!(
+        stage.hears(client),
+        ["PUBACK 1 0x80 not stored: the broker's disk refused"]
+    );
+    stage.publish(old, "a", QOS_1, 1, "x");
+    stage.publish(old, "a", QOS_1, 2, "x");
+    while !stage.appends.is_empty() {
+        stage.durable(false);
+    }
+    assert_eq!(stage.hears(old), ["closed: not_stored"]);
+    assert_eq!(stage.hears(watcher), [""; 0]);
+    assert_eq!(
+        stage.statistic("mqtt_messages_dropped_total{reason=\"not_stored\"}"),
+        3
+    );
+}
+
+#[test]
+fn a_repeat_is_acknowledged_without_being_stored_or_delivered() {
+    let (mut stage, client) = stage_with_stream();
+    let watcher = stage.client(V5, "watcher");
+    stage.subscribe(watcher, "a", QOS_1);
+    stage.publish_with(client, "a", QOS_1, 1, "x", source("1", "5"));
+    stage.durable(true);
+    assert_eq!(stage.hears(watcher).len(), 1);
+    stage.hears(client);
+    for (packet_id, sequence) in [(2, "5"), (3, "4")] {
+        stage.publish_with(client, "a", QOS_1, packet_id, "x", source("1", sequence));
+        assert_eq!(
+            stage.hears(client),
+            [format!("PUBACK {packet_id} 0x00 already stored")]
+        );
+    }
+    stage.publish_with(client, "a", QOS_0, 0, "x", source("1", "5"));
+    assert_eq!(stage.appends.len(), 0);
+    assert_eq!(stage.hears(watcher), [""; 0]);
+    assert_eq!(stage.statistic("mqtt_repeats_total"), 3);
+    assert_eq!(
+        stage.switchboard.sources(9, 0).unwrap(),
+        [("s".to_owned(), 1, 5)]
+    );
+}
+
+#[test]
+fn a_repeat_is_acknowledged_no_sooner_than_the_first_copy_is_durable() {
+    for stored in [true, false] {
+        let (mut stage, client) = stage_with_stream();
+        stage.publish_with(client, "a", QOS_1, 1, "x", source("1", "5"));
+        stage.publish_with(client, "a", QOS_1, 2, "y", source("1", "6"));
+        let again = stage.client(V5, "again");
+        stage.publish_with(again, "a", QOS_1, 1, "x", source("1", "5"));
+        assert_eq!(stage.hears(again), [""; 0]);
+        stage.durable(stored);
+        assert_eq!(stage.hears(again), [""; 0], "the other append may hold it");
+        stage.durable(true);
+        let answer = if stored {
+            "PUBACK 1 0x00 already stored"
+        } else {
+            "PUBACK 1 0x80 not stored: the broker's disk refused"
+        };
+        assert_eq!(stage.hears(again), [answer]);
+    }
+}
+
+#[test]
+fn a_failed_append_takes_its_sources_back_so_that_a_retry_is_stored() {
+    let (mut stage, client) = stage_with_stream();
+    stage.switchboard.load_sources(9, 0, [("s", 1, 4)]).unwrap();
+    stage.publish_with(client, "a", QOS_1, 1, "x", source("1", "5"));
+    stage.durable(false);
+    assert!(stage.hears(client)[0].starts_with("PUBACK 1 0x80"));
+    stage.publish_with(client, "a", QOS_1, 2, "x", source("1", "4"));
+    assert_eq!(stage.hears(client), ["PUBACK 2 0x00 already stored"]);
+    stage.publish_with(client, "a", QOS_1, 3, "x", source("1", "5"));
+    assert_eq!(stage.appends.len(), 1);
+    stage.durable(true);
+    assert_eq!(stage.hears(client), ["PUBACK 3"]);
+}
+
+#[test]
+fn a_lower_epoch_is_stale_and_a_higher_one_begins_anew() {
+    let (mut stage, client) = stage_with_stream();
+    stage.publish_with(client, "a", QOS_1, 1, "x", source("2", "5"));
+    stage.publish_with(client, "a", QOS_1, 2, "x", source("1", "9"));
+    stage.publish_with(client, "a", QOS_1, 3, "x", source("3", "0"));
+    stage.publish_with(client, "a", QOS_0, 0, "x", source("2", "6"));
+    let stored: usize = stage
+        .appends
+        .iter()
+        .map(|append| values(append).len())
+        .sum();
+    assert_eq!(stored, 2);
+    while !stage.appends.is_empty() {
+        stage.durable(true);
+    }
+    assert_eq!(
+        stage.hears(client),
+        ["PUBACK 1", "PUBACK 2 0x83 stale epoch", "PUBACK 3"]
+    );
+    assert_eq!(
+        stage.statistic("mqtt_messages_dropped_total{reason=\"stale_epoch\"}"),
+        2
+    );
+}
+
+#[test]
+fn a_stream_keeps_its_sources_when_it_is_bound_anew() {
+    let (mut stage, client) = stage_with_stream();
+    stage.publish_with(client, "a", QOS_1, 1, "x", source("1", "5"));
+    stage
+        .switchboard
+        .bind(9, 2, &["a"], "property:none")
+        .unwrap();
+    stage.run();
+    stage.durable(true);
+    assert_eq!(stage.hears(client), ["PUBACK 1"]);
+    stage.publish(client, "b", QOS_1, 2, "x");
+    assert_eq!(
+        stage.hears(client),
+        ["PUBACK 2 0x10"],
+        "the filter has gone"
+    );
+    assert_eq!(stage.switchboard.sources(9, 0).unwrap().len(), 1);
+    assert!(stage.switchboard.sources(9, 1).unwrap().is_empty());
+}
+
+#[test]
+fn what_a_stream_was_given_before_it_was_unbound_is_still_appended() {
+    let (mut stage, client) = stage_with_stream();
+    stage
+        .switchboard
+        .receive(client, b"\x32\x06\0\x01a\0\x01\0", stage.now)
+        .unwrap();
+    stage.switchboard.unbind(9).unwrap();
+    stage.run();
+    assert_eq!(stage.appends.len(), 1);
+    stage.publish(client, "a", QOS_1, 2, "x");
+    assert_eq!(stage.hears(client), [""; 0], "in its turn");
+    stage.durable(true);
+    assert_eq!(stage.hears(client), ["PUBACK 1", "PUBACK 2 0x10"]);
+}
+
+#[test]
+fn publishers_of_stored_messages_wait_while_too_much_waits_for_the_disk() {
+    let mut stage = Stage::new(Limits {
+        undurable_bytes_max: 1_000,
+        ..Limits::default()
+    });
+    stage.switchboard.bind(1, 1, &["s"], "topic").unwrap();
+    let storing = stage.client(V5, "storing");
+    let relaying = stage.client(V5, "relaying");
+    stage.subscribe(relaying, "r", QOS_0);
+    stage.publish(storing, "s", QOS_0, 0, &"x".repeat(1_000));
+    stage.publish(storing, "s", QOS_1, 1, "y");
+    stage.publish(storing, "s", QOS_1, 2, "z");
+    assert_eq!(stage.reads.get(&storing), Some(&false));
+    assert_eq!(stage.appends.len(), 1);
+    stage.publish(relaying, "r", QOS_0, 0, "not held up");
+    assert_eq!(stage.hears(relaying), ["PUBLISH r qos 0: not held up"]);
+    stage.durable(true);
+    assert_eq!(stage.reads.get(&storing), Some(&true));
+    assert_eq!(values(&stage.appends[0]), ["y", "z"]);
+    stage.durable(true);
+    assert_eq!(stage.hears(storing), ["PUBACK 1", "PUBACK 2"]);
+    assert_eq!(stage.statistic("mqtt_undurable_bytes"), 0);
+}
+
+#[test]
+fn another_door_hears_when_its_publish_is_durable() {
+    let (mut stage, _) = stage_with_stream();
+    let watcher = stage.client(V5, "watcher");
+    stage.subscribe(watcher, "#", QOS_1);
+    let now = stage.now;
+    let board = &mut stage.switchboard;
+    board
+        .publish("a", b"one", QOS_1, &[("k", "v")], 71, now)
+        .unwrap();
+    board.publish("a", b"two", QOS_0, &[], 72, now).unwrap();
+    assert_eq!(board.published(), []);
+    stage.run();
+    assert_eq!(stage.hears(watcher), ["PUBLISH a qos 0: two"]);
+    stage.durable(true);
+    let ended = |request, durable, streams| Published {
+        request,
+        durable,
+        streams,
+    };
+    let published = stage.switchboard.published();
+    assert_eq!(published, [ended(71, true, 1), ended(72, true, 1)]);
+    assert!(stage.hears(watcher)[0].starts_with("PUBLISH a qos 1 id 1: one"));
+
+    stage
+        .switchboard
+        .publish("a", b"", QOS_1, &[], 73, now)
+        .unwrap();
+    stage.run();
+    stage.durable(false);
+    assert_eq!(stage.switchboard.published(), [ended(73, false, 1)]);
+    stage.switchboard.unbind(9).unwrap();
+    stage
+        .switchboard
+        .publish("a", b"", QOS_1, &[], 74, now)
+        .unwrap();
+    assert_eq!(stage.switchboard.published(), [ended(74, true, 0)]);
+}
+
+#[test]
+fn another_door_may_publish_only_what_a_client_could() {
+    let mut stage = Stage::default();
+    let now = stage.now;
+    let long = "x".repeat(65_536);
+    let large = vec![0; 1_114_112];
+    let cases: [(&str, &[u8], (&str, &str)); 6] = [
+        ("", b"", ("k", "v")),
+        ("a/+", b"", ("k", "v")),
+        ("$SYS/a", b"", ("k", "v")),
+        ("a", b"", ("k", &long)),
+        ("a", b"", ("k\0", "v")),
+        ("a", &large, ("k", "v")),
+    ];
+    for (topic, payload, property) in cases {
+        let published = stage
+            .switchboard
+            .publish(topic, payload, QOS_1, &[property], 1, now);
+        assert!(matches!(published, Err(Error::Invalid(_))), "{topic}");
+    }
+}

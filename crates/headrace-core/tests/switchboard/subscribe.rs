@@ -1,0 +1,165 @@
+//! SUBSCRIBE, UNSUBSCRIBE and which publishes they bring (MQTT 5.0 3.8 to 3.11, 4.7).
+
+use headrace_core::mqtt::packet::{Packet, Subscribe, SubscriptionRequest};
+use headrace_core::switchboard::SUBSCRIPTIONS_MAX;
+
+use super::stage::*;
+
+#[test]
+fn mqtt_3_9_3_each_filter_has_its_own_reason_code() {
+    for (version, answer) in [
+        (V5, "SUBACK 1 [0x00 0x01 0x01 0x8f 0x8f 0x9e 0x8f]"),
+        (V311, "SUBACK 1 [0x00 0x01 0x01 0x80 0x80 0x80 0x80]"),
+    ] {
+        let mut stage = Stage::default();
+        let client = stage.client(version, "a");
+        let filters = vec![
+            request("a", QOS_0),
+            request("b/+/#", QOS_1),
+            request("c", QOS_2),
+            request("d/#/e", QOS_0),
+            request("f+", QOS_0),
+            request("$share/group/a", QOS_0),
+            request("$share//a", QOS_0),
+        ];
+        let subscribe = Subscribe {
+            packet_id: 1,
+            filters,
+            ..Subscribe::default()
+        };
+        stage.send(client, &Packet::Subscribe(subscribe));
+        assert_eq!(stage.hears(client), [answer]);
+        assert_eq!(stage.statistic("mqtt_subscriptions"), 3);
+        assert_eq!(stage.statistic("mqtt_subscriptions_refused_total"), 4);
+    }
+}
+
+#[test]
+fn mqtt_3_8_2_1_2_a_subscription_identifier_is_refused_with_0xa1() {
+    let mut stage = Stage::default();
+    let client = stage.client(V5, "a");
+    let subscribe = Subscribe {
+        packet_id: 1,
+        subscription_id: Some(3),
+        filters: vec![request("a", QOS_0)],
+        ..Subscribe::default()
+    };
+    stage.send(client, &Packet::Subscribe(subscribe));
+    assert_eq!(
+        stage.hears(client),
+        ["DISCONNECT 0xa1", "closed: subscription_ids_not_supported"]
+    );
+}
+
+#[test]
+fn subscriptions_of_a_session_are_bounded() {
+    let mut stage = Stage::default();
+    let client = stage.client(V5, "a");
+    let names: Vec<String> = (0..=SUBSCRIPTIONS_MAX).map(|i| format!("t/{i}")).collect();
+    for names in names.chunks(8_192) {
+        let filters = names.iter().map(|name| request(name, QOS_0)).collect();
+        let subscribe = Subscribe {
+            packet_id: 1,
+            filters,
+            ..Subscribe::default()
+        };
+        stage.send(client, &Packet::Subscribe(subscribe));
+    }
+    assert!(stage.hears(client).last().unwrap().ends_with("[0x97]"));
+    // One that is there already may still be changed.
+    stage.subscribe(client, "t/0", QOS_1);
+    stage.hang_up(client);
+    assert_eq!(stage.statistic("mqtt_subscriptions"), 0);
+}
+
+#[test]
+fn mqtt_3_8_4_3_a_repeated_filter_replaces_the_subscription() {
+    let mut stage = Stage::default();
+    let client = stage.client(V5, "a");
+    stage.subscribe(client, "t", QOS_1);
+    stage.subscribe(client, "t", QOS_0);
+    stage.publish(client, "t", QOS_1, 1, "x");
+    assert_eq!(stage.hears(client), ["PUBLISH t qos 0: x", "PUBACK 1"]);
+    assert_eq!(stage.statistic("mqtt_subscriptions"), 1);
+}
+
+#[test]
+fn mqtt_3_11_3_unsubscribe_says_what_was_there() {
+    let mut stage = Stage::default();
+    let client = stage.client(V5, "a");
+    stage.subscribe(client, "t", QOS_0);
+    stage.unsubscribe(client, &["t", "t", "u", "bad/#/filter"]);
+    assert_eq!(stage.hears(client), ["UNSUBACK 2 [0x00 0x11 0x11 0x8f]"]);
+    stage.publish(client, "t", QOS_0, 0, "x");
+    assert_eq!(stage.hears(client), [""; 0]);
+}
+
+#[test]
+fn mqtt_4_7_2_wildcards_do_not_match_names_that_begin_with_a_dollar() {
+    let mut stage = Stage::default();
+    stage.switchboard.bind(1, 1, &["#"], "topic").unwrap();
+    let client = stage.client(V5, "a");
+    stage.subscribe(client, "#", QOS_0);
+    stage.subscribe(client, "+/x", QOS_0);
+    stage.publish(client, "$SYS/x", QOS_0, 0, "x");
+    assert_eq!(stage.hears(client), [""; 0]);
+    assert_eq!(stage.appends.len(), 0);
+    assert_eq!(
+        stage.statistic("mqtt_messages_dropped_total{reason=\"reserved_topic\"}"),
+        1
+    );
+}
+
+#[test]
+fn mqtt_3_3_4_2_overlapping_subscriptions_bring_one_copy_at_the_highest_qos() {
+    let mut stage = Stage::default();
+    let subscriber = stage.client(V5, "subscriber");
+    let other = stage.client(V5, "other");
+    let publisher = stage.client(V5, "publisher");
+    stage.subscribe(subscriber, "t/#", QOS_0);
+    stage.subscribe(subscriber, "t/a", QOS_1);
+    stage.subscribe(subscriber, "+/a", QOS_0);
+    stage.subscribe(other, "+/a", QOS_0);
+    stage.subscribe(other, "#", QOS_0);
+    stage.publish(publisher, "t/a", QOS_1, 1, "x");
+    assert_eq!(stage.hears(subscriber), ["PUBLISH t/a qos 1 id 1: x"]);
+    assert_eq!(stage.hears(other), ["PUBLISH t/a qos 0: x"]);
+}
+
+#[test]
+fn mqtt_3_8_3_1_no_local_keeps_a_clients_own_publishes_from_it() {
+    let mut stage = Stage::default();
+    let client = stage.client(V5, "a");
+    let other = stage.client(V5, "b");
+    let no_local = |filter| SubscriptionRequest {
+        no_local: true,
+        ..request(filter, QOS_1)
+    };
+    stage.subscribe_with(client, no_local("t"));
+    stage.subscribe_with(other, no_local("t"));
+    stage.hears(client);
+    stage.hears(other);
+    stage.publish(client, "t", QOS_1, 1, "mine");
+    assert_eq!(stage.hears(client), ["PUBACK 1"]);
+    assert_eq!(stage.hears(other), ["PUBLISH t qos 1 id 1: mine"]);
+    // Another subscription of its own without it still brings them.
+    stage.subscribe(client, "+", QOS_0);
+    stage.publish(client, "t", QOS_0, 0, "mine");
+    assert_eq!(stage.hears(client), ["PUBLISH t qos 0: mine"]);
+}
+
+#[test]
+fn no_local_holds_for_what_waited_for_the_disk() {
+    let mut stage = Stage::default();
+    stage.switchboard.bind(1, 1, &["t"], "topic").unwrap();
+    let client = stage.client(V5, "a");
+    let no_local = SubscriptionRequest {
+        no_local: true,
+        ..request("t", QOS_1)
+    };
+    stage.subscribe_with(client, no_local);
+    stage.hears(client);
+    stage.publish(client, "t", QOS_1, 1, "mine");
+    stage.durable(true);
+    assert_eq!(stage.hears(client), ["PUBACK 1"]);
+}

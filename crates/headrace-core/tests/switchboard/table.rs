@@ -1,0 +1,167 @@
+//! The whole product of phases and packet types.
+
+use headrace_core::mqtt::packet::*;
+
+use super::stage::{plain, request, Stage, QOS_0};
+use Version::{V311, V5};
+
+/// One packet of each type that exists in a version.
+fn packets(version: Version) -> Vec<(&'static str, Packet<'static>)> {
+    let ack = || Ack {
+        packet_id: 5,
+        ..Ack::default()
+    };
+    let list = || ListAck {
+        packet_id: 5,
+        reason_codes: vec![0],
+        ..ListAck::default()
+    };
+    let mut packets = vec![
+        ("CONNECT", Packet::Connect(Box::new(plain(version)))),
+        ("CONNACK", Packet::Connack(Box::default())),
+        (
+            "PUBLISH",
+            Packet::Publish(Publish {
+                topic: "a",
+                ..Publish::default()
+            }),
+        ),
+        ("PUBACK", Packet::Puback(ack())),
+        ("PUBREC", Packet::Pubrec(ack())),
+        ("PUBREL", Packet::Pubrel(ack())),
+        ("PUBCOMP", Packet::Pubcomp(ack())),
+        (
+            "SUBSCRIBE",
+            Packet::Subscribe(Subscribe {
+                packet_id: 5,
+                filters: vec![request("a", QOS_0)],
+                ..Subscribe::default()
+            }),
+        ),
+        ("SUBACK", Packet::Suback(list())),
+        (
+            "UNSUBSCRIBE",
+            Packet::Unsubscribe(Unsubscribe {
+                packet_id: 5,
+                filters: vec!["a"],
+                ..Unsubscribe::default()
+            }),
+        ),
+        ("UNSUBACK", Packet::Unsuback(list())),
+        ("PINGREQ", Packet::Pingreq),
+        ("PINGRESP", Packet::Pingresp),
+        ("DISCONNECT", Packet::Disconnect(Disconnect::default())),
+    ];
+    if version == V5 {
+        packets.push((
+            "AUTH",
+            Packet::Auth(Auth {
+                method: Some("SCRAM-SHA-256"),
+                ..Auth::default()
+            }),
+        ));
+    }
+    packets
+}
+
+/// A connection in a phase.
+fn connection(stage: &mut Stage, phase: &str, version: Version) -> u64 {
+    match phase {
+        "connecting" => stage.open(),
+        "deciding" => stage.asks(Connect {
+            client_id: "a",
+            ..plain(version)
+        }),
+        "open" => stage.client(version, "a"),
+        "closing" => {
+            let connection = stage.client(version, "a");
+            stage.switchboard.disconnect_all(0x8B, stage.now);
+            stage.run();
+            stage.hears(connection);
+            connection
+        }
+        other => unreachable!("no phase {other}"),
+    }
+}
+
+/// What a client hears after one packet.
+fn after(phase: &str, version: Version, packet: &Packet<'_>) -> (Vec<String>, usize) {
+    let mut stage = Stage::default();
+    let connection = connection(&mut stage, phase, version);
+    let asked = stage.decisions.len();
+    let mut bytes = Vec::new();
+    headrace_core::mqtt::encode::packet(version, packet, &mut bytes);
+    stage.send_bytes(connection, &bytes);
+    (stage.hears(connection), stage.decisions.len() - asked)
+}
+
+#[test]
+fn before_connect_nothing_else_is_served() {
+    for version in [V5, V311] {
+        for (name, packet) in packets(version) {
+            let (heard, asked) = after("connecting", version, &packet);
+            if name == "CONNECT" {
+                assert_eq!((heard.len(), asked), (0, 1), "{name}");
+            } else {
+                assert_eq!(heard, ["closed: not_connected"], "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn while_policy_decides_everything_is_kept() {
+    for version in [V5, V311] {
+        for (name, packet) in packets(version) {
+            assert_eq!(after("deciding", version, &packet), (vec![], 0), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_closing_connection_hears_nothing_more() {
+    for version in [V5, V311] {
+        for (name, packet) in packets(version) {
+            assert_eq!(after("closing", version, &packet), (vec![], 0), "{name}");
+        }
+    }
+}
+
+#[test]
+fn an_open_connection_serves_what_a_client_may_send() {
+    for version in [V5, V311] {
+        for (name, packet) in packets(version) {
+            let (heard, asked) = after("open", version, &packet);
+            let served = match (name, version) {
+                ("PUBLISH" | "PUBACK" | "PUBCOMP", _) => Some(vec![]),
+                ("PUBREC", V5) => Some(vec!["PUBREL 5 0x92"]),
+                ("PUBREC", V311) => Some(vec!["PUBREL 5"]),
+                ("PUBREL", V5) => Some(vec!["PUBCOMP 5 0x92"]),
+                ("PUBREL", V311) => Some(vec!["PUBCOMP 5"]),
+                ("SUBSCRIBE", _) => Some(vec!["SUBACK 5 [0x00]"]),
+                ("UNSUBSCRIBE", V5) => Some(vec!["UNSUBACK 5 [0x11]"]),
+                ("UNSUBSCRIBE", V311) => Some(vec!["UNSUBACK 5 []"]),
+                ("PINGREQ", _) => Some(vec!["PINGRESP"]),
+                ("DISCONNECT", _) => Some(vec!["closed: client_disconnect"]),
+                _ => None,
+            };
+            let expected = served.unwrap_or(match version {
+                V5 => vec!["DISCONNECT 0x82", "closed: protocol_error"],
+                V311 => vec!["closed: protocol_error"],
+            });
+            assert_eq!((heard, asked), (to_lines(&expected), 0), "{name}");
+        }
+    }
+}
+
+#[test]
+fn mqtt_311_2_2_1_packet_type_15_does_not_exist() {
+    let mut stage = Stage::default();
+    let client = stage.client(V311, "a");
+    stage.send_bytes(client, &[0xF0, 0]);
+    assert_eq!(stage.hears(client), ["closed: protocol_error"]);
+}
+
+fn to_lines(lines: &[&str]) -> Vec<String> {
+    lines.iter().map(ToString::to_string).collect()
+}
