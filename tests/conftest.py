@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import resource
 import selectors
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,10 @@ def headrace(*args: str, timeout: float = 60, **extra: str) -> subprocess.Comple
     )
 
 
+def _limit_descriptors(descriptors: int) -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
+
+
 class RunningNode:
     """A `headrace serve` process.
 
@@ -50,7 +56,12 @@ class RunningNode:
     """
 
     def __init__(
-        self, data: Path, *args: str, ports: tuple[int, int, int] = (0, 0, 0), **extra: str
+        self,
+        data: Path,
+        *args: str,
+        ports: tuple[int, int, int] = (0, 0, 0),
+        descriptors: int | None = None,
+        **extra: str,
     ):
         self.exit_codes = {0, -signal.SIGKILL}
         self.data = data
@@ -73,6 +84,7 @@ class RunningNode:
                 env=environment(**extra),
                 stderr=log,
                 stdout=subprocess.PIPE,
+                preexec_fn=descriptors and partial(_limit_descriptors, descriptors),
             )
         self.ready: dict[str, Any] = json.loads(self._line())
 
@@ -183,7 +195,7 @@ def start_node(tmp_path):
     """Starts nodes; each ends with the test."""
     with contextlib.ExitStack() as nodes:
 
-        def start(*args: str, data: Path | None = None, **extra: str) -> RunningNode:
+        def start(*args: str, data: Path | None = None, **extra: Any) -> RunningNode:
             node = RunningNode(data or tmp_path / "data", *args, **extra)
             nodes.callback(node.close)
             return node

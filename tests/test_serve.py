@@ -9,9 +9,18 @@ import socket
 import subprocess
 import sys
 
+import aiohttp
 import pytest
 
 from conftest import ROOT, environment, headrace
+from headrace.adapters.clock import SystemClock
+from headrace.adapters.files import FileDefinitions
+from headrace.adapters.http import HttpDoor
+from headrace.adapters.tcp import TcpListener
+from headrace.kernel.budget import DescriptorBudget
+from headrace.model import Address
+from headrace.native import Switchboard
+from headrace.node.lifetime import Node, Parts
 from rawclient import RawConnection, RawMqtt
 
 DOORS = ["mqtt", "kafka", "http"]
@@ -372,3 +381,118 @@ def test_random_bytes_leave_the_node_up(broker, door):
 
 def test_a_data_folder_of_this_source_tree_is_never_made():
     assert not (ROOT / "tests" / "headrace-data").exists()
+
+
+def test_few_descriptors_are_shared_out_and_never_run_out(start_node):
+    node = start_node(descriptors=400)
+    assert "descriptors: 400, of which 96 for connections" in node.log.read_text()
+    clients = [RawMqtt(node.mqtt, f"c{number}") for number in range(96)]
+    for _ in range(20):
+        with RawConnection(node.mqtt) as beyond, pytest.raises(OSError, match=r"closed|reset"):
+            beyond.read(1)
+    assert node.call("GET", "/ready")[0] == 200
+    for client in clients:
+        client.socket.sendall(PINGREQ)
+        assert client.read(2) == PINGRESP
+        client.socket.close()
+
+
+def test_no_descriptors_for_connections_is_no_start(tmp_path):
+    arguments = [part for door in DOORS for part in (f"--{door}", "127.0.0.1:0")]
+    command = [sys.executable, "-m", "headrace", "serve", "--data", str(tmp_path / "data")]
+    refused = subprocess.run(
+        ["prlimit", "--nofile=300:300", *command, *arguments],
+        capture_output=True, check=False, env=environment(), text=True, timeout=60,
+    )  # fmt: skip
+    assert refused.returncode == 1
+    assert "ulimit -n" in refused.stderr.splitlines()[-1]
+
+
+def test_who_never_reads_does_not_hold_up_a_stop(broker):
+    with RawMqtt(broker.mqtt, "slow") as slow, RawMqtt(broker.mqtt, "fast") as fast:
+        slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.socket.sendall(b"\x82\x06\x00\x01\x00\x01t\x00")
+        assert slow.read(5) == b"\x90\x03\x00\x01\x00"
+        for _ in range(400):
+            fast.publish("t", b"x" * 16_384, 0)
+        fast.socket.sendall(PINGREQ)
+        assert fast.read(2) == PINGRESP
+        assert broker.stop() == 0
+
+
+# --- a disk that fails ----------------------------------------------------------------------------
+
+
+def fail_disk(node):
+    """From now on no file of the node may be written beyond what its log needs."""
+    with RawMqtt(node.mqtt, "filler") as client:
+        client.publish("dcgm/fill", b"x" * 1_000_000, 1)
+        client.puback()
+    resource.prlimit(node.process.pid, resource.RLIMIT_FSIZE, (500_000, 500_000))
+
+
+def test_after_a_failed_write_nothing_is_accepted_and_everyone_is_told(broker):
+    fail_disk(broker)
+    with RawConnection(broker.mqtt) as client:
+        client.socket.sendall(b"\x10\x0e\x00\x04MQTT\x05\x02\x00\x00\x00\x00\x01c")
+        client.read(client.read(2)[1])
+        for packet_id in (1, 2):
+            client.socket.sendall(b"\x32\x0a\x00\x04dcgm" + bytes([0, packet_id, 0]) + b"x")
+            puback = client.read(client.read(2)[1])
+            assert puback[:2] == bytes([0, packet_id])
+            assert puback[2] >= 0x80, "never acknowledged as stored"
+    status, ready = broker.call("GET", "/ready")
+    assert (status, ready["status"]) == (503, "failed")
+    assert ready["reason"]
+    assert broker.call("GET", "/health")[0] == 200
+    publish = {"topic": "dcgm/x", "payload": "x"}
+    assert broker.call("POST", "/api/v1/publish", publish)[0] == 503
+    assert broker.call("POST", "/api/v1/streams", {"name": "a"})[0] == 503
+    assert broker.log.read_text().count("storage failed, nothing more is accepted") == 1
+    assert broker.ends("gpu-telemetry").count(0) == 11, "what was stored is still read"
+
+
+def test_live_subscribers_are_served_after_a_failed_write(broker):
+    fail_disk(broker)
+    with RawMqtt(broker.mqtt, "c") as client:
+        client.socket.sendall(b"\x82\x06\x00\x01\x00\x01t\x00")
+        assert client.read(5) == b"\x90\x03\x00\x01\x00"
+        client.publish("dcgm/x", b"x", 0)
+        client.publish("t", b"x", 0)
+        assert client.read(6) == b"\x30\x04\x00\x01tx"
+
+
+# --- before it is ready ---------------------------------------------------------------------------
+
+
+async def test_the_http_door_answers_before_the_log_is_open(tmp_path):
+    node = Node("early", parts(tmp_path))
+    door = HttpDoor(node, 1024)
+    address = await door.open(Address("127.0.0.1", 0))
+    async with aiohttp.ClientSession(f"http://{address}") as client:
+        assert (await client.get("/health")).status == 200
+        ready = await client.get("/ready")
+        assert (ready.status, await ready.json()) == (
+            503,
+            {"status": "starting", "reason": "the log is opening"},
+        )
+        assert (await client.get("/api/v1/streams")).status == 503
+        assert (await client.get("/metrics")).status == 200
+        body = {"topic": "a", "payload": "x" * 2048}
+        assert (await client.post("/api/v1/publish", json=body)).status == 413
+    await door.close()
+
+
+def parts(data):
+    def never():
+        raise AssertionError("not opened in this test")
+
+    return Parts(
+        clock=SystemClock(),
+        definitions=FileDefinitions(data),
+        switchboard=Switchboard((0, 0)),
+        open_store=never,
+        listen=TcpListener.open,
+        budget=DescriptorBudget(1000),
+        doors={},
+    )

@@ -227,7 +227,8 @@ class Catalog:
         if self.partitions - held + partitions > self._partitions_max:
             raise StreamLimitError(
                 f"{partitions - held} more partitions would exceed the node's limit of "
-                f"{self._partitions_max}; raise limits.partitions"
+                f"{self._partitions_max}; raise limits.partitions, or the limit of open files "
+                f"(ulimit -n)"
             )
 
     def _check_binding(self, definition: StreamDefinition) -> None:
