@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import resource
 import selectors
 import signal
 import subprocess
@@ -11,7 +10,6 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +39,6 @@ def headrace(*args: str, timeout: float = 60, **extra: str) -> subprocess.Comple
     )
 
 
-def _limit_descriptors(descriptors: int) -> None:
-    resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
-
-
 class RunningNode:
     """A `headrace serve` process.
 
@@ -68,23 +62,14 @@ class RunningNode:
         self.log = data.with_name(f"{data.name}.log")
         doors = zip(("--mqtt", "--kafka", "--http"), ports, strict=True)
         addresses = [part for door, port in doors for part in (door, f"127.0.0.1:{port}")]
+        wrap = [] if descriptors is None else ["prlimit", f"--nofile={descriptors}:{descriptors}"]
+        command = [sys.executable, "-m", "headrace", "serve", "--json"]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "headrace",
-                    "serve",
-                    "--json",
-                    "--data",
-                    str(data),
-                    *addresses,
-                    *args,
-                ],
+                [*wrap, *command, "--data", str(data), *addresses, *args],
                 env=environment(**extra),
                 stderr=log,
                 stdout=subprocess.PIPE,
-                preexec_fn=descriptors and partial(_limit_descriptors, descriptors),
             )
         self.ready: dict[str, Any] = json.loads(self._line())
 

@@ -157,7 +157,7 @@ def test_metrics_are_prometheus(broker):
     assert samples["headrace_node_state", ("node", "headrace"), ("state", "ready")] == 1
     assert samples[("headrace_mqtt_messages_stored_total",)] == 1
     assert samples[("headrace_process_resident_memory_bytes",)] > 1e6
-    assert samples["headrace_commit_seconds_bucket", ("le", "+Inf")] >= 1
+    assert samples["headrace_log_append_seconds_bucket", ("le", "+Inf")] >= 1
     ends = [value for key, value in samples.items() if key[0] == "headrace_stream_end_offset"]
     assert sum(ends) == 1
 

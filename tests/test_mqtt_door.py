@@ -101,7 +101,7 @@ def records(node, stream, partition=0):
 def _rows(columns):
     keys, values = _binary(columns.keys), _binary(columns.values)
     names, contents = _binary(columns.header_keys), _binary(columns.header_values)
-    lists = struct.unpack(f"<{columns.records + 1}i", columns.header_lists)
+    lists = struct.unpack(f"<{columns.records + 1}i", bytes(columns.header_lists))
     headers = [
         [(names[at].decode(), contents[at]) for at in range(lists[row], lists[row + 1])]
         for row in range(columns.records)
@@ -110,7 +110,7 @@ def _rows(columns):
 
 
 def _binary(column):
-    validity, offsets, data = column
+    validity, offsets, data = (None if part is None else bytes(part) for part in column)
     bounds = struct.unpack(f"<{len(offsets) // 4}i", offsets)
     return [
         None

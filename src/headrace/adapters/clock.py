@@ -8,10 +8,6 @@ class SystemClock:
 
     __slots__ = ()
 
-    def mono_us(self) -> int:
-        """Microseconds on the monotonic clock."""
-        return time.monotonic_ns() // 1000
-
     def mono_ms(self) -> int:
         """Milliseconds on the monotonic clock."""
         return time.monotonic_ns() // 1_000_000

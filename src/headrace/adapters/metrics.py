@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -56,11 +55,9 @@ def _families(samples: Iterable[Sample]) -> Iterable[Metric]:
 
 
 def _histogram(histogram: Histogram) -> Metric:
-    bounds = [*(str(bound) for bound in histogram.bounds), "+Inf"]
-    counts = accumulate(histogram.counts)
     return HistogramMetricFamily(
         PREFIX + histogram.name,
         histogram.help,
-        buckets=list(zip(bounds, map(float, counts), strict=True)),
+        buckets=histogram.buckets,
         sum_value=histogram.sum,
     )

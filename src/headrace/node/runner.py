@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.errors import StorageError, UnavailableError
 from headrace.kernel import access
-from headrace.ports import Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,17 +26,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-COMMIT_SECONDS: Final = (
-    0.00025, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0, 4.0
-)  # fmt: skip
-"""Buckets from a fast disk's fdatasync (0.3 ms) to a stall that a person notices."""
-
 
 class _Inflight(NamedTuple):
     """One append that the disk has not answered."""
 
     partition: Partition
-    since_us: int
     base_offset: int
     future: asyncio.Future[int] | None
 
@@ -48,7 +41,6 @@ class Runner:
     Attributes:
         links: open MQTT connections by number; the gateway keeps it.
         partitions: by `(stream id, index)`; the broker keeps it.
-        commits: time from queueing an append to its durability.
         on_failure: called with the reason when the disk has refused a write.
     """
 
@@ -66,9 +58,6 @@ class Runner:
         self.on_failure = on_failure
         self.links: dict[int, Link] = {}
         self.partitions: dict[tuple[int, int], Partition] = {}
-        self.commits = Histogram(
-            "commit_seconds", COMMIT_SECONDS, "Time from queueing an append until it is durable."
-        )
         self._inflight: dict[int, _Inflight] = {}
         self._publishes: dict[int, asyncio.Future[int]] = {}
         self._idle: asyncio.Future[None] | None = None
@@ -97,9 +86,7 @@ class Runner:
         self._ticket += 2
         appended = self._store.append(partition.log, batches, self._ticket, wall_ms)
         future: asyncio.Future[int] = self._loop.create_future()
-        self._inflight[self._ticket] = _Inflight(
-            partition, self._clock.mono_us(), appended.base_offset, future
-        )
+        self._inflight[self._ticket] = _Inflight(partition, appended.base_offset, future)
         self._queued = True
         self.wake()
         return future
@@ -152,7 +139,6 @@ class Runner:
             self._idle.set_result(None)
 
     def _append_all(self, effects: Effects, mono_ms: int, wall_ms: int) -> None:
-        since_us = self._clock.mono_us()
         for stream, index, batch, ticket in effects.appends:
             partition = self.partitions.get((stream, index))
             if partition is None:  # deleted while the message was on its way
@@ -164,7 +150,7 @@ class Runner:
                 self.on_failure(str(error))
                 self._refuse(ticket, mono_ms, wall_ms)
                 continue
-            self._inflight[ticket] = _Inflight(partition, since_us, appended.base_offset, None)
+            self._inflight[ticket] = _Inflight(partition, appended.base_offset, None)
             self._queued = True
 
     def _refuse(self, ticket: int, mono_ms: int, wall_ms: int) -> None:
@@ -201,15 +187,12 @@ class Runner:
         self.wake()
 
     def _completed(self) -> None:
-        mono_ms, wall_ms, mono_us = (
-            self._clock.mono_ms(), self._clock.wall_ms(), self._clock.mono_us()
-        )  # fmt: skip
+        mono_ms, wall_ms = self._clock.mono_ms(), self._clock.wall_ms()
         advanced: dict[Partition, None] = {}
         error: str | None = None
         for completion in self._store.poll():
             inflight = self._inflight.pop(completion.ticket)
             if completion.error is None:
-                self.commits.observe((mono_us - inflight.since_us) / 1e6)
                 advanced[inflight.partition] = None
             else:
                 error = completion.error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from headrace.ports import NodeState, Sample
+from headrace.ports import Histogram, NodeState, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from headrace.native import Switchboard
     from headrace.node.broker import Broker
     from headrace.ports import Listener, Store
+
+APPEND_SECONDS: Final = "append_seconds"
+"""The store's histogram, told flat like everything else: buckets, count and sum."""
 
 _LABELLED: Final = re.compile(r'(\w+)\{(\w+)="([^"]*)"\}')
 
@@ -46,7 +49,24 @@ def of_switchboard(switchboard: Switchboard) -> Iterator[Sample]:
 def of_store(store: Store) -> Iterator[Sample]:
     """The journal and the segments, with the prefix `log_`."""
     for name, value in store.statistics().items():
-        yield _sample("log_", name, value)
+        if not name.startswith(APPEND_SECONDS):
+            yield _sample("log_", name, value)
+
+
+def histograms(store: Store) -> Iterator[Histogram]:
+    """How long appends took."""
+    values = store.statistics()
+    buckets = [
+        (match[3], value)
+        for name, value in values.items()
+        if (match := _LABELLED.fullmatch(name)) and match[1] == f"{APPEND_SECONDS}_bucket"
+    ]
+    yield Histogram(
+        f"log_{APPEND_SECONDS}",
+        "Time from queueing an append until it is durable.",
+        tuple(sorted(buckets, key=lambda bucket: float(bucket[0]))),
+        values[f"{APPEND_SECONDS}_sum"],
+    )
 
 
 def of_streams(broker: Broker) -> Iterator[Sample]:

@@ -6,10 +6,6 @@ from typing import Protocol
 class Clock(Protocol):
     """A monotonic and a wall clock."""
 
-    def mono_us(self) -> int:
-        """Microseconds; for measuring only."""
-        ...
-
     def mono_ms(self) -> int:
         """Milliseconds, never backwards; its zero means nothing."""
         ...

@@ -1,6 +1,5 @@
 """Measurements, as a port: what a node counts, before anything decides how it is exported."""
 
-from bisect import bisect_left
 from typing import NamedTuple
 
 
@@ -20,20 +19,17 @@ class Sample(NamedTuple):
     labels: tuple[tuple[str, str], ...] = ()
 
 
-class Histogram:
-    """Durations counted into fixed buckets; `observe` costs one bisection."""
+class Histogram(NamedTuple):
+    """A distribution.
 
-    __slots__ = ("bounds", "counts", "help", "name", "sum")
+    Attributes:
+        name: without the `headrace_` prefix.
+        help: one sentence.
+        buckets: `(upper bound, values up to it)`, ascending, the last bound `+Inf`.
+        sum: of all values, in base units.
+    """
 
-    def __init__(self, name: str, bounds: tuple[float, ...], text: str) -> None:
-        """Starts empty; `bounds` ascend, in seconds, and an unbounded last bucket is added."""
-        self.name = name
-        self.help = text
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.sum = 0.0
-
-    def observe(self, seconds: float) -> None:
-        """Counts one duration."""
-        self.counts[bisect_left(self.bounds, seconds)] += 1
-        self.sum += seconds
+    name: str
+    help: str
+    buckets: tuple[tuple[str, float], ...]
+    sum: float
