@@ -55,7 +55,8 @@ def folder(tmp_path: Path) -> Path:
     commands.mkdir()
     for name, arguments in (("headrace", " -m headrace"), ("python", "")):
         command = commands / name
-        command.write_text(f'#!/bin/sh\nexec "{sys.executable}"{arguments} "$@"\n', encoding="utf-8")
+        run = f'exec "{sys.executable}"{arguments} "$@"'
+        command.write_text(f"#!/bin/sh\n{run}\n", encoding="utf-8")
         command.chmod(0o755)
     return tmp_path
 
