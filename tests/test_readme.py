@@ -23,7 +23,7 @@ EXPECTED = [
     ("rooms[", "7: 21.5"),
     ("rooms", "headrace_mqtt_messages"),
     ("300",),
-    ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_SM_ACTIVE"),
+    ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_USAGE"),
 ]
 """What a reader must see, block by block."""
 
