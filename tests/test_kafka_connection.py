@@ -198,6 +198,14 @@ async def test_memory_of_unfinished_requests_is_bounded(door, link, connection, 
     assert not busy_link.reading, "its own work will make room"
     connection.received(bytes(100))
     assert not link.open, "only another's work could"
+    third_link = Link()
+    third = KafkaConnection(door, third_link)
+    third.received(request(3))
+    await settle()
+    assert not third_link.reading
+    await finish(door, 3)
+    assert third_link.reading, "it holds nothing"
+    third.closed()
     assert door.hung_up == {"memory": 1}
     connection.closed()
     await settle()

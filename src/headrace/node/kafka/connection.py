@@ -57,8 +57,7 @@ class KafkaConnection:
         self._tasks: set[asyncio.Task[None]] = set()
         self._last: asyncio.Task[None] | None = None
         self._barrier: asyncio.Task[None] | None = None
-        self._room = asyncio.Event()
-        self._room.set()
+        self._room: asyncio.Event | None = None  # while the transport is full
 
     def received(self, data: bytes) -> None:
         """Bytes came in."""
@@ -70,11 +69,12 @@ class KafkaConnection:
 
     def writable(self, ready: bool) -> None:
         """The transport is full, or has room again."""
-        if ready:
+        if not ready:
+            self._room = asyncio.Event()
+        elif self._room is not None:
             self._room.set()
+            self._room = None
             self._advance()
-        else:
-            self._room.clear()
 
     def closed(self) -> None:
         """The link is gone: nobody waits for an answer any more."""
@@ -97,15 +97,15 @@ class KafkaConnection:
         if not self._open:
             return
         crowded = self._door.held_bytes > limits.KAFKA_BUFFERED_BYTES_MAX
-        if crowded and self._held_bytes and not self._tasks:
+        if crowded and self._held_bytes and not self._tasks:  # only others could make room
             self._hang_up("memory", "unfinished requests of all connections exceed their bound")
-        elif crowded or not self._may_begin():
+        elif (crowded and self._tasks) or not self._may_begin():
             self._link.pause()
         else:
             self._link.resume()
 
     def _may_begin(self) -> bool:
-        return len(self._tasks) < limits.KAFKA_PIPELINE_MAX and self._room.is_set()
+        return len(self._tasks) < limits.KAFKA_PIPELINE_MAX and self._room is None
 
     def _begin(self, request: Request, held_bytes: int) -> None:
         overlaps = request.api is PRODUCE
@@ -127,7 +127,7 @@ class KafkaConnection:
         try:
             if before is not None:
                 await before
-            if request.api is not PRODUCE:
+            while self._room is not None and request.api is not PRODUCE:
                 await self._room.wait()
             body = await self._door.answer(self, request)
             if last is not None:

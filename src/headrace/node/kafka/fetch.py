@@ -48,7 +48,7 @@ async def fetch(door: KafkaDoor, _: KafkaConnection, request: Request) -> FetchR
 class _Reading:
     """One fetch at work."""
 
-    __slots__ = ("_broker", "_bytes_left", "_found", "_request", "_size", "_wake", "_wanted")
+    __slots__ = ("_broker", "_bytes_left", "_found", "_request", "_size", "_wanted")
 
     def __init__(self, broker: Broker, request: FetchRequest) -> None:
         self._broker = broker
@@ -56,7 +56,6 @@ class _Reading:
         self._wanted = [
             (topic.topic, asked) for topic in request.topics for asked in topic.partitions
         ]
-        self._wake = asyncio.Event()
         self._found: list[FetchPartitionResponse] = []
         self._size = 0
         self._bytes_left = 0
@@ -75,21 +74,22 @@ class _Reading:
 
     async def wait(self, timeout_s: float) -> None:
         """Sleeps until there is enough, at most `timeout_s`; then holds what there is."""
+        wake = asyncio.Event()
         watched = self._partitions()
         for partition in watched:
-            partition.watch(self._wake.set)
+            partition.watch(wake.set)
         try:
             async with asyncio.timeout(timeout_s):
                 while not self.enough:
-                    await self._wake.wait()
-                    self._wake.clear()
+                    await wake.wait()
+                    wake.clear()
                     if self._may_be_enough():
                         self.read()
         except TimeoutError:
             self.read()
         finally:
             for partition in watched:
-                partition.unwatch(self._wake.set)
+                partition.unwatch(wake.set)
 
     def answers(self) -> list[FetchTopicResponse]:
         """What was read, by topic."""
