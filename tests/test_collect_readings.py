@@ -10,6 +10,7 @@ import pytest
 from headrace.collect import CsvFile, Span, fleet, replayed
 from headrace.collect.instants import format_instant, parse_instant
 from headrace.collect.labels import parse_labels
+from headrace.collect.replay import readings_of
 from headrace.errors import InputError
 
 PACKAGE_DATA = Path(__file__).parent.parent / "src/headrace/data"
@@ -261,6 +262,14 @@ def test_a_fleet_of_several_gpus_takes_the_first_then_copies():
     assert len({reading.uuid for reading in doubled}) == 2 * len(uuids)
     slots = {(reading.host, reading.device): reading.uuid for reading in doubled}
     assert len(slots) == 2 * len(uuids)
+
+
+@pytest.mark.parametrize("gpus", [None, 1, 3, 15, 40])
+def test_the_readings_of_a_replay_are_known_before(gpus):
+    for path in (TRACE, DATA / "dcgm_snapshot.csv", DATA / "dcgm_bad.csv"):
+        trace = CsvFile(path)
+        assert readings_of(trace, gpus) == sum(1 for _ in replayed(trace, gpus, loop=False))
+    assert readings_of([], gpus) == 0
 
 
 def test_faults_keep_their_text_in_a_fleet():

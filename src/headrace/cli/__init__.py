@@ -24,6 +24,7 @@ ERROR_LINES_MAX: Final = 3
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "collect": ("headrace.cli.collect:collect", "Publish GPU telemetry to a broker."),
+    "demo": ("headrace.cli.demo:demo", "Real GPU telemetry from MQTT to Spark tables."),
     "serve": ("headrace.cli.serve:serve", "Run a node."),
     "streams": ("headrace.cli.streams:streams", "Create, list, describe, alter, delete streams."),
 }
@@ -71,9 +72,8 @@ def headrace() -> None:
 def main() -> NoReturn:
     """Runs the command line and exits."""
     try:
-        headrace.main(prog_name="headrace", standalone_mode=False)
-    except click.exceptions.Exit as ended:
-        sys.exit(ended.exit_code)
+        code = headrace.main(prog_name="headrace", standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else DONE)
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx is not None else "headrace"
         _fail(f"{error.format_message()}\ntry: {command} --help", WRONG_USE)
@@ -89,7 +89,6 @@ def main() -> NoReturn:
         # Who read us has left; keep the interpreter from complaining about the same pipe at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAILED)
-    sys.exit(DONE)
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import uuid
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import count
@@ -76,6 +77,15 @@ def replayed(trace: Iterable[Reading], gpus: int | None, *, loop: bool) -> Itera
         # Starts are spread over one period, so a round lasts two.
         return _rounds(lambda: fleet(rows, gpus), 2 * Span.of(rows).period_us, loop=loop)
     return _rounds(lambda: trace, Span.of(trace).period_us if loop else 0, loop=loop)
+
+
+def readings_of(trace: Iterable[Reading], gpus: int | None) -> int:
+    """How many readings one round of `replayed` has."""
+    counts = Counter(map(_identity, trace))
+    if gpus is None or not counts:
+        return counts.total()
+    whole, rest = divmod(gpus, len(counts))
+    return whole * counts.total() + sum(list(counts.values())[:rest])
 
 
 def _rounds(
