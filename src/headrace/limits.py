@@ -131,8 +131,9 @@ WRITE_HIGH_BYTES: Final = 256 * KIB
 WRITE_LOW_BYTES: Final = 64 * KIB
 """Transport buffer at which credit returns."""
 
-LINGER_SECONDS: Final = 5.0
-"""How long a closed connection may take to read its last bytes before it is reset."""
+LINGER_SECONDS: Final = 2.0
+"""How long a closed connection may take to read its last bytes before it is reset; also what a
+client that ignores them may add to an orderly stop."""
 
 DESCRIPTORS_RESERVED: Final = 256
 """Files that are neither connections nor partitions: journal, lock, listeners, HTTP, libraries."""

@@ -1,7 +1,9 @@
 """TCP: an asyncio protocol per connection, shaped as `ports.Link`, and the listener above it.
 
 Performs; knows no protocol. Invariants: a refused connection is closed before its door hears of
-it; a closed one ends by itself, read to the end or not.
+it; a closed one ends by itself within `limits.LINGER_SECONDS`, and its last bytes arrive: closing
+a socket that holds unread input resets it, and a reset overtakes what was written, so a link first
+ends its own half and drops input until the other end has done the same.
 """
 
 from __future__ import annotations
@@ -24,13 +26,14 @@ if TYPE_CHECKING:
 class TcpLink(asyncio.Protocol):
     """One accepted connection."""
 
-    __slots__ = ("_listener", "_receiver", "_transport")
+    __slots__ = ("_closing", "_listener", "_receiver", "_transport")
 
     _transport: asyncio.Transport
 
     def __init__(self, listener: TcpListener) -> None:
         self._listener = listener
         self._receiver: Receiver | None = None
+        self._closing = False
 
     # What the loop calls.
 
@@ -45,7 +48,7 @@ class TcpLink(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes came in."""
-        if self._receiver is not None and not self._transport.is_closing():
+        if self._receiver is not None and not self._closing:
             self._receiver.received(data)
 
     def pause_writing(self) -> None:
@@ -81,27 +84,28 @@ class TcpLink(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Queues bytes."""
-        if not self._transport.is_closing():
+        if not self._closing:
             self._transport.write(data)
 
     def pause(self) -> None:
         """Reads no further."""
-        if not self._transport.is_closing() and self._transport.is_reading():
+        if not self._closing and self._transport.is_reading():
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        """Reads on."""
-        if not self._transport.is_closing() and not self._transport.is_reading():
+        """Reads on, unless the listener has stopped."""
+        if self._listener.serving and not self._closing and not self._transport.is_reading():
             self._transport.resume_reading()
 
     def close(self) -> None:
-        """Ends it once what was written has left, or when the other end reads too slowly."""
-        if self._transport.is_closing():
+        """Ends it once what was written has left and the other end has ended its half."""
+        if self._closing or self._transport.is_closing():
             return
-        if self._transport.get_write_buffer_size():
-            loop = asyncio.get_running_loop()
-            loop.call_later(limits.LINGER_SECONDS, self._transport.abort)
-        self._transport.close()
+        self._closing = True
+        self._transport.write_eof()
+        if not self._transport.is_reading():
+            self._transport.resume_reading()
+        asyncio.get_running_loop().call_later(limits.LINGER_SECONDS, self._transport.abort)
 
     def abort(self) -> None:
         """Ends it now."""
@@ -115,12 +119,14 @@ class TcpListener:
         door: takes connections in.
         links: open connections.
         refused: closed on arrival.
+        serving: until `stop`.
     """
 
     def __init__(self, door: Door, admits: Callable[[], bool]) -> None:
         self.door = door
         self.links: set[TcpLink] = set()
         self.refused = 0
+        self.serving = True
         self._admits = admits
         self._server: asyncio.Server | None = None
         self._address: Address | None = None
@@ -157,7 +163,7 @@ class TcpListener:
 
     def admitted(self, link: TcpLink) -> bool:
         """Counts a new connection in, or out."""
-        if not self._admits():
+        if not self.serving or not self._admits():
             self.refused += 1
             return False
         self.links.add(link)
@@ -170,9 +176,12 @@ class TcpListener:
             self._empty.set()
 
     def stop(self) -> None:
-        """Accepts no more."""
+        """Accepts no more and reads no further."""
+        self.serving = False
         if self._server is not None:
             self._server.close()
+        for link in self.links:
+            link.pause()
 
     async def close(self, timeout_s: float) -> None:
         """Closes every connection; resets those that have not ended in time."""

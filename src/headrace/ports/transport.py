@@ -36,7 +36,7 @@ class Link(Protocol):
         ...
 
     def close(self) -> None:
-        """Ends it once what was written has left, at the latest after `limits.LINGER_SECONDS`."""
+        """Ends it once what was written has arrived, or after `limits.LINGER_SECONDS`."""
         ...
 
     def abort(self) -> None:
@@ -99,7 +99,7 @@ class Listener(Protocol):
         ...
 
     def stop(self) -> None:
-        """Accepts no more; open connections stay."""
+        """Accepts no more and reads no further; open connections may still be written to."""
         ...
 
     async def close(self, timeout_s: float) -> None:
