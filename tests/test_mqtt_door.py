@@ -5,6 +5,7 @@ import queue
 import socket
 import struct
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import aiomqtt
 import paho.mqtt.client as paho
@@ -441,6 +442,46 @@ def test_a_slow_subscriber_costs_a_bounded_memory_and_is_counted(start_node):
         dropped = metrics['headrace_mqtt_messages_dropped_total{reason="outbound_full"}']
         assert dropped > 0
         assert dropped + metrics["headrace_mqtt_messages_delivered_total"] == 1500
+        assert metrics["headrace_mqtt_stalls_total"] > 0
+
+
+def test_a_long_stall_holds_publishers_instead_of_dropping(start_node):
+    node = start_node(HEADRACE_LIMITS__OUTBOUND_BYTES="256KiB", HEADRACE_LIMITS__STALL="60s")
+    with RawMqtt(node.mqtt, "slow") as slow, RawMqtt(node.mqtt, "fast") as fast:
+        slow.socket.sendall(b"\x82\x06\x00\x01\x00\x01t\x00")
+        assert slow.read(5) == b"\x90\x03\x00\x01\x00"
+
+        def flood():
+            for _ in range(1500):
+                fast.publish("t", b"x" * 16_384, 0)
+
+        with ThreadPoolExecutor(1) as pool:
+            flooding = pool.submit(flood)
+            while not node.metrics()["headrace_mqtt_stalls_total"]:
+                pass
+            assert len(slow.read(1500 * (16_384 + 7))) == 1500 * (16_384 + 7)
+            flooding.result(WAIT)
+
+
+def test_what_waits_for_the_disk_is_bounded(start_node):
+    node = start_node(HEADRACE_LIMITS__UNDURABLE_BYTES="1MiB")
+    node.create_stream("s", filters=["t"])
+    with RawMqtt(node.mqtt, "c") as client:
+
+        def flood():
+            for number in range(2000):
+                client.publish("t", b"x" * 8192, number + 1)
+
+        with ThreadPoolExecutor(1) as pool:
+            flooding = pool.submit(flood)
+            waiting = []
+            for packet_id in range(1, 2001):
+                assert client.puback() == packet_id
+                if packet_id % 100 == 0:
+                    waiting.append(node.metrics()["headrace_mqtt_undurable_bytes"])
+            flooding.result(WAIT)
+    assert max(waiting) < 2 * 1024 * 1024
+    assert node.ends("s") == [2000]
 
 
 def test_connect_twice_is_refused_3_1_0_2(shared):
