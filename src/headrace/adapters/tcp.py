@@ -133,16 +133,12 @@ class TcpListener:
         self._empty: asyncio.Event | None = None
 
     @classmethod
-    async def open(cls, address: Address, door: Door, admits: Callable[[], bool]) -> TcpListener:
-        """Binds and accepts.
+    async def open(cls, sock: socket.socket, door: Door, admits: Callable[[], bool]) -> TcpListener:
+        """Accepts on a bound socket.
 
         `admits` is asked for each connection; False closes it at once.
-
-        Raises:
-            StartError: the address cannot be bound.
         """
         listener = cls(door, admits)
-        sock = bind(address)
         loop = asyncio.get_running_loop()
         listener._address = Address(*sock.getsockname()[:2])
         listener._server = await loop.create_server(

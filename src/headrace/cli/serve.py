@@ -20,7 +20,7 @@ from headrace.adapters.clock import SystemClock
 from headrace.adapters.files import FileDefinitions
 from headrace.adapters.http import HttpDoor
 from headrace.adapters.machine import log_to_stderr, raise_descriptor_limit
-from headrace.adapters.tcp import TcpListener
+from headrace.adapters.tcp import TcpListener, bind
 from headrace.config import load
 from headrace.errors import ConfigError, StartError
 from headrace.kernel import access
@@ -31,6 +31,9 @@ from headrace.node.kafka import KafkaDoor, KafkaSettings
 from headrace.node.lifetime import Node, Parts
 
 if TYPE_CHECKING:
+    import socket
+    from collections.abc import Mapping
+
     from headrace.config import Config
     from headrace.model import Address
 
@@ -104,7 +107,9 @@ def serve(
 
 
 async def _serve(config: Config, *, as_json: bool) -> None:
-    node = Node(config.node.name, _parts(config))
+    # Ports come before the folder: who cannot have them leaves nothing behind.
+    sockets = {name: bind(address) for name, address in _doors(config).items()}
+    node = Node(config.node.name, _parts(config, sockets))
     stopping = _stop_on_signals()
     door = HttpDoor(node, config.http.body_bytes)
     http = await door.open(config.http.bind)
@@ -121,10 +126,12 @@ async def _serve(config: Config, *, as_json: bool) -> None:
     finally:
         await node.close()
         await door.close()
+        for each in sockets.values():
+            each.close()
     log.info("stopped")
 
 
-def _parts(config: Config) -> Parts:
+def _parts(config: Config, sockets: Mapping[str, socket.socket]) -> Parts:
     switchboard = Switchboard(
         (secrets.randbits(64), secrets.randbits(64)),
         packet_bytes_max=config.mqtt.packet_bytes,
@@ -140,11 +147,10 @@ def _parts(config: Config) -> Parts:
         definitions=FileDefinitions(config.node.data),
         switchboard=switchboard,
         open_store=lambda: _open_store(config),
-        listen=TcpListener.open,
+        listen=lambda name, door, admits: TcpListener.open(sockets[name], door, admits),
         budget=DescriptorBudget(
             raise_descriptor_limit(), config.limits.connections, config.limits.partitions
         ),
-        doors=_doors(config),
         extra={"kafka": lambda broker: KafkaDoor.open(broker, _kafka(config))},
         streams_max=config.limits.streams,
         packet_bytes_max=config.mqtt.packet_bytes,

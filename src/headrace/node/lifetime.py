@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from headrace.kernel.budget import DescriptorBudget
     from headrace.kernel.catalog import Change
-    from headrace.model import Address, StreamDefinition
+    from headrace.model import StreamDefinition
     from headrace.native import Switchboard
     from headrace.ports import (
         Clock,
@@ -52,13 +52,13 @@ class Parts:
     Attributes:
         clock, definitions, switchboard: as their ports say.
         open_store: blocks while the log recovers; raises `StorageError`.
-        listen: opens a port for a door, admitting connections while the callable says so.
+        listen: opens the port of a door by its name, admitting connections while the callable
+            says so.
         budget: descriptors.
         streams_max: `limits.streams`.
         packet_bytes_max: `mqtt.packet_bytes`; other doors publish no larger messages.
         declared: streams of the configuration.
         first: streams that a node without any begins with.
-        doors: where each door listens; `mqtt` and those of `extra`.
         extra: makes further doors once the broker serves, by name.
     """
 
@@ -66,9 +66,8 @@ class Parts:
     definitions: Definitions
     switchboard: Switchboard
     open_store: Callable[[], Store]
-    listen: Callable[[Address, Door, Callable[[], bool]], Awaitable[Listener]]
+    listen: Callable[[str, Door, Callable[[], bool]], Awaitable[Listener]]
     budget: DescriptorBudget
-    doors: Mapping[str, Address]
     extra: Mapping[str, Callable[[Broker], Awaitable[MeteredDoor]]] = field(default_factory=dict)
     streams_max: int = limits.STREAMS_MAX
     packet_bytes_max: int = limits.PACKET_BYTES_MAX
@@ -127,11 +126,11 @@ class Node:
             )
         self.reason = "doors are opening"
         mqtt = MqttDoor(parts.clock, parts.switchboard, runner)
-        self.listeners["mqtt"] = await parts.listen(parts.doors["mqtt"], mqtt, self._admits)
+        self.listeners["mqtt"] = await parts.listen("mqtt", mqtt, self._admits)
         for name, make in parts.extra.items():
             door = await make(self._broker)
             self._meters.append(door)
-            self.listeners[name] = await parts.listen(parts.doors[name], door, self._admits)
+            self.listeners[name] = await parts.listen(name, door, self._admits)
         if self.state is NodeState.STARTING:
             self.state, self.reason = NodeState.READY, ""
 
