@@ -46,9 +46,8 @@ def _families(samples: Iterable[Sample]) -> Iterable[Metric]:
         family = families.get(sample.name)
         if family is None:
             kind = CounterMetricFamily if sample.name.endswith("_total") else GaugeMetricFamily
-            family = kind(
-                PREFIX + sample.name, sample.help, labels=[name for name, _ in sample.labels]
-            )
+            text = sample.help or f"{sample.name.replace('_', ' ').capitalize()}."
+            family = kind(PREFIX + sample.name, text, labels=[name for name, _ in sample.labels])
             families[sample.name] = family
         family.add_metric([value for _, value in sample.labels], sample.value)
     return families.values()

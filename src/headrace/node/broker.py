@@ -196,7 +196,7 @@ class Broker:
         await self._extend(stream)
         self.catalog.put(definition)
         self._streams[name] = stream
-        log.info("stream created, %d partitions", definition.partitions, extra={"stream": name})
+        log.info("stream created, partitions: %d", definition.partitions, extra={"stream": name})
         return definition
 
     async def _extend(self, stream: Stream) -> None:

@@ -9,7 +9,7 @@ class Sample(NamedTuple):
     Attributes:
         name: without the `headrace_` prefix; a counter ends in `_total`.
         value: in base units.
-        help: one sentence.
+        help: one sentence; empty where the name says it all.
         labels: names and values.
     """
 
