@@ -155,10 +155,10 @@ fn connect_properties<'a>(mut section: Reader<'a>, out: &mut Connect<'a>) -> Dec
         match id {
             property::SESSION_EXPIRY => once(&mut out.session_expiry_s, section.long()?)?,
             property::RECEIVE_MAXIMUM => {
-                once(&mut out.receive_maximum, section.positive_short()?)?;
+                once(&mut out.receive_maximum, section.receive_maximum()?)?;
             }
             property::MAXIMUM_PACKET_SIZE => {
-                once(&mut out.maximum_packet_size, section.positive_long()?)?;
+                once(&mut out.maximum_packet_size, section.maximum_packet_size()?)?;
             }
             property::TOPIC_ALIAS_MAXIMUM => {
                 once(&mut out.topic_alias_maximum, section.short()?)?;
@@ -220,11 +220,11 @@ fn connack_properties<'a>(mut section: Reader<'a>, out: &mut Connack<'a>) -> Dec
         let value = &mut section;
         match id {
             property::SESSION_EXPIRY => once(&mut out.session_expiry_s, value.long()?)?,
-            property::RECEIVE_MAXIMUM => once(&mut out.receive_maximum, value.positive_short()?)?,
+            property::RECEIVE_MAXIMUM => once(&mut out.receive_maximum, value.receive_maximum()?)?,
             property::MAXIMUM_QOS => once(&mut out.maximum_qos, maximum_qos(value)?)?,
             property::RETAIN_AVAILABLE => once(&mut out.retain_available, value.flag()?)?,
             property::MAXIMUM_PACKET_SIZE => {
-                once(&mut out.maximum_packet_size, value.positive_long()?)?;
+                once(&mut out.maximum_packet_size, value.maximum_packet_size()?)?;
             }
             property::ASSIGNED_CLIENT_ID => once(&mut out.assigned_client_id, value.text()?)?,
             property::TOPIC_ALIAS_MAXIMUM => once(&mut out.topic_alias_maximum, value.short()?)?,

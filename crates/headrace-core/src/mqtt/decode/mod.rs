@@ -133,23 +133,13 @@ fn check_header(header: u8) -> Decoded<()> {
 /// Remaining Length (2.1.4) and how many bytes it took; None where it is incomplete.
 #[inline]
 fn remaining_length(buffer: &[u8]) -> Decoded<Option<(usize, usize)>> {
-    match buffer.get(1) {
-        None => Ok(None),
-        Some(&length) if length < 0x80 => Ok(Some((length as usize, 1))),
-        Some(_) => {
-            let mut reader = Reader::new(&buffer[1..buffer.len().min(5)]);
-            match reader.variable() {
-                Ok(length) => Ok(Some((
-                    length as usize,
-                    buffer.len().min(5) - 1 - reader.len(),
-                ))),
-                Err(_) if buffer.len() < 5 && buffer[1..].iter().all(|byte| *byte >= 0x80) => {
-                    Ok(None)
-                }
-                Err(error) => Err(error),
-            }
-        }
+    let digits = &buffer[1..];
+    if digits.len() < 4 && digits.iter().all(|digit| *digit >= 0x80) {
+        return Ok(None);
     }
+    let mut reader = Reader::new(digits);
+    let length = reader.variable()?;
+    Ok(Some((length as usize, digits.len() - reader.len())))
 }
 
 /// Decodes one packet of a connection that speaks `version`; None before its CONNECT, which is

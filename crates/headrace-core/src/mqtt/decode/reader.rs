@@ -145,23 +145,23 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A two byte property that must not be 0.
-    pub fn positive_short(&mut self) -> Decoded<u16> {
+    /// Receive Maximum (3.1.2.11.3).
+    pub fn receive_maximum(&mut self) -> Decoded<u16> {
         match self.short()? {
             0 => Err(protocol("3.1.2.11.3: Receive Maximum 0")),
             value => Ok(value),
         }
     }
 
-    /// A four byte property that must not be 0.
-    pub fn positive_long(&mut self) -> Decoded<u32> {
+    /// Maximum Packet Size (3.1.2.11.4).
+    pub fn maximum_packet_size(&mut self) -> Decoded<u32> {
         match self.long()? {
             0 => Err(protocol("3.1.2.11.4: Maximum Packet Size 0")),
             value => Ok(value),
         }
     }
 
-    /// A subscription identifier (3.8.2.1.2).
+    /// Subscription Identifier (3.8.2.1.2).
     pub fn subscription_id(&mut self) -> Decoded<u32> {
         match self.variable()? {
             0 => Err(protocol("3.8.2.1.2: subscription identifier 0")),
