@@ -211,13 +211,13 @@ fn a_subscriber_has_one_value_for_each_filter() {
     assert_eq!(tree.len(), 5);
 }
 
-#[test]
-fn the_tree_agrees_with_the_plain_match_on_random_filters() {
-    let mut random = Random(3);
+/// Inserts and removes random filters, and asks for random names, of up to `depth` levels.
+fn compare_with_plain_match(seed: u64, depth: u64, levels: &[&str]) {
+    let mut random = Random(seed);
     let mut tree = Tree::new(Key(5, 6));
     let mut model: BTreeSet<(String, u64)> = BTreeSet::new();
-    for _ in 0..6_000 {
-        let pattern = random.topic(&["a", "b", "", "$x", "+", "#"]);
+    for _ in 0..1_500 {
+        let pattern = random.topic(depth, levels);
         let subscriber = random.below(4);
         if let Ok(filter) = Filter::parse(&pattern) {
             let key = (pattern.clone(), subscriber);
@@ -235,26 +235,32 @@ fn the_tree_agrees_with_the_plain_match_on_random_filters() {
             }
         }
         assert_eq!(tree.len(), model.len());
-        let name = random.topic(&["a", "b", "", "$x", "c"]);
+        let name = random.topic(depth, levels).replace(['+', '#'], "c");
         let mut found = Vec::new();
         tree.matches(&name, &mut |subscriber, pattern: &String| {
             found.push((pattern.clone(), *subscriber));
         });
         found.sort();
-        let expected: Vec<_> = model
-            .iter()
-            .filter(|(pattern, _)| matches(pattern, &name))
-            .cloned()
-            .collect();
-        assert_eq!(found, expected, "{name}");
+        let matching = model.iter().filter(|(pattern, _)| matches(pattern, &name));
+        assert_eq!(found, matching.cloned().collect::<Vec<_>>(), "{name}");
     }
+    tree.validate();
     for (pattern, subscriber) in model {
         assert_eq!(
             tree.remove(filter(&pattern), &subscriber),
             Some(pattern.clone())
         );
     }
-    assert!(tree.is_empty());
+    assert_eq!((tree.len(), tree.validate()), (0, 0));
+}
+
+#[test]
+fn the_tree_agrees_with_the_plain_match_on_random_filters() {
+    for seed in 1..4 {
+        compare_with_plain_match(seed, 3, &["a", "b", "", "$x", "+", "#"]);
+        compare_with_plain_match(seed, 7, &["a", "a", "a", "+", "#"]);
+        compare_with_plain_match(seed, 5, &["a", "ab", "+"]);
+    }
 }
 
 struct Random(u64);
@@ -267,8 +273,8 @@ impl Random {
         self.0 % bound
     }
 
-    fn topic(&mut self, levels: &[&str]) -> String {
-        let count = 1 + self.below(4);
+    fn topic(&mut self, depth: u64, levels: &[&str]) -> String {
+        let count = 1 + self.below(depth);
         let topic: Vec<_> = (0..count)
             .map(|_| levels[self.below(levels.len() as u64) as usize])
             .collect();
