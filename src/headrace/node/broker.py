@@ -11,7 +11,13 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from headrace.errors import StorageError, UnavailableError, UnknownStreamError
+from headrace.errors import (
+    CatalogError,
+    ConfigError,
+    StorageError,
+    UnavailableError,
+    UnknownStreamError,
+)
 from headrace.kernel.catalog import Change
 from headrace.node.partition import Partition, Stream
 from headrace.ports import PartitionReport, StreamReport
@@ -67,7 +73,8 @@ class Broker:
         `first` are created on a node that has no stream at all.
 
         Raises:
-            DefinitionError, StorageError, CatalogError, UnavailableError: the node cannot serve.
+            ConfigError: a declared stream may not be.
+            DefinitionError, StorageError, UnavailableError: the node cannot serve.
         """
         for definition in await asyncio.to_thread(self._definitions.load):
             self.catalog.put(definition)
@@ -75,10 +82,13 @@ class Broker:
             await self._extend(stream)
         wanted = dict(declared) if len(self.catalog) else {**first, **declared}
         for name, change in wanted.items():
-            if name in self.catalog:
-                await self.alter_stream(name, change)
-            else:
-                await self.create_stream(name, change)
+            try:
+                if name in self.catalog:
+                    await self.alter_stream(name, change)
+                else:
+                    await self.create_stream(name, change)
+            except CatalogError as error:
+                raise ConfigError(f"[streams.{name}]: {error}") from None
 
     def partition(self, stream: str, index: int) -> Partition:
         """The partition `index` (0-based) of `stream`.

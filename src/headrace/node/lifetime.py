@@ -99,7 +99,7 @@ class Node:
         """Recovers the log, opens every stream, then every door.
 
         Raises:
-            StorageError, DefinitionError, CatalogError, UnavailableError, OSError: it cannot
+            ConfigError, StorageError, DefinitionError, UnavailableError, StartError: it cannot
                 serve; call `close` before leaving.
         """
         parts = self._parts
