@@ -110,13 +110,10 @@ impl Outbound {
         self.ids.len()
     }
 
-    /// A packet id for a message to send at once; None where it must queue.
+    /// A packet id for a message to send at once; None where it must queue. Nothing is overtaken:
+    /// while something waits, the window is full.
     pub fn take_id(&mut self) -> Option<u16> {
-        if self.queue.is_empty() {
-            self.ids.take()
-        } else {
-            None
-        }
+        self.ids.take()
     }
 
     /// Queues a message that will be a packet of `bytes`.

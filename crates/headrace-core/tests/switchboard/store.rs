@@ -1,5 +1,6 @@
 //! Streams: keys, partitions, records, tickets, repeats, other doors.
 
+use headrace_core::mqtt::packet::{Packet, Publish};
 use headrace_core::record::{partition_of, Batches, Records};
 use headrace_core::switchboard::{Append, Error, Limits, Published, BATCH_BYTES_MAX};
 
@@ -169,12 +170,12 @@ fn what_came_in_one_round_is_one_batch_a_partition_with_an_odd_ticket() {
     let client = stage.client(V5, "publisher");
     let mut bytes = Vec::new();
     for topic in ["a", "b", "c", "d", "a", "b"] {
-        let publish = headrace_core::mqtt::packet::Publish {
+        let publish = Publish {
             topic,
             payload: topic.as_bytes(),
-            ..Default::default()
+            ..Publish::default()
         };
-        let packet = headrace_core::mqtt::packet::Packet::Publish(publish);
+        let packet = Packet::Publish(publish);
         bytes.extend(stage.bytes(client, &packet));
     }
     stage.send_bytes(client, &bytes);
@@ -200,12 +201,12 @@ fn what_came_in_one_round_is_one_batch_a_partition_with_an_odd_ticket() {
 fn a_batch_ends_near_the_size_that_a_consumer_fetches() {
     let (mut stage, client) = stage_with_stream();
     let payload = "x".repeat(200_000);
-    let publish = headrace_core::mqtt::packet::Publish {
+    let publish = Publish {
         topic: "a",
         payload: payload.as_bytes(),
-        ..Default::default()
+        ..Publish::default()
     };
-    let packet = headrace_core::mqtt::packet::Packet::Publish(publish);
+    let packet = Packet::Publish(publish);
     let bytes = stage.bytes(client, &packet).repeat(13);
     stage.send_bytes(client, &bytes);
     let counts: Vec<usize> = stage.appends.iter().map(|a| values(a).len()).collect();
@@ -354,6 +355,29 @@ fn a_repeat_is_acknowledged_no_sooner_than_the_first_copy_is_durable() {
         };
         assert_eq!(stage.hears(again), [answer]);
     }
+}
+
+#[test]
+fn a_repeat_in_the_same_round_waits_for_the_append_of_that_round() {
+    let (mut stage, client) = stage_with_stream();
+    let again = stage.client(V5, "again");
+    let packet = Packet::Publish(Publish {
+        topic: "a",
+        qos: QOS_1,
+        packet_id: 1,
+        properties: source("1", "5"),
+        ..Publish::default()
+    });
+    let bytes = stage.bytes(client, &packet);
+    for connection in [client, again] {
+        let now = stage.now;
+        stage.switchboard.receive(connection, &bytes, now).unwrap();
+    }
+    stage.run();
+    assert_eq!(stage.hears(again), [""; 0]);
+    stage.durable(true);
+    assert_eq!(stage.hears(client), ["PUBACK 1"]);
+    assert_eq!(stage.hears(again), ["PUBACK 1 0x00 already stored"]);
 }
 
 #[test]
