@@ -31,6 +31,8 @@ pub struct OutBuffer {
     tail: Vec<u8>,
     /// Bytes not taken.
     len: usize,
+    /// Bytes of the last tail: the next one begins with that room.
+    last_bytes: usize,
 }
 
 impl OutBuffer {
@@ -47,6 +49,9 @@ impl OutBuffer {
     /// Lets `write` append.
     pub fn write(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let before = self.tail.len();
+        if self.tail.capacity() == 0 {
+            self.tail.reserve(self.last_bytes);
+        }
         write(&mut self.tail);
         self.len += self.tail.len() - before;
         if self.tail.len() >= CHUNK_BYTES {
@@ -65,6 +70,7 @@ impl OutBuffer {
     pub fn take(&mut self, credit: usize) -> Vec<u8> {
         if self.chunks.is_empty() && self.len <= credit {
             self.len = 0;
+            self.last_bytes = self.tail.len();
             return std::mem::take(&mut self.tail);
         }
         let mut room = credit.min(self.len);
