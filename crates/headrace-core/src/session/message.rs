@@ -6,6 +6,10 @@ use std::sync::Arc;
 /// costs nothing measurable.
 pub const SHARED_BYTES_MIN: usize = 16 * 1024;
 
+/// What a message costs beside its bytes: its fields, the heads of its allocations, its place in
+/// a queue. Counted where messages wait, or a queue of tiny ones would cost many times its bound.
+pub const OVERHEAD_BYTES: usize = 160;
+
 /// What subscribers will be sent, owned. Topic and properties are opaque here: the connection
 /// that sends them knows their form.
 #[derive(Debug)]

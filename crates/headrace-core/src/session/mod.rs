@@ -13,7 +13,7 @@ mod message;
 mod outbound;
 
 pub use inbound::{Answer, Inbound, Outcome};
-pub use message::{Expiry, Message, Will, SHARED_BYTES_MIN};
+pub use message::{Expiry, Message, Will, OVERHEAD_BYTES, SHARED_BYTES_MIN};
 pub use outbound::{Outbound, PacketIds};
 
 use crate::hash::{Key, Map};

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::Message;
+use super::{Message, OVERHEAD_BYTES};
 
 /// Packet ids 1 to `limit`. Taking and giving back cost the same however many are in flight, and
 /// an id rests as long as possible before it is used again.
@@ -95,7 +95,7 @@ impl Outbound {
         }
     }
 
-    /// Bytes that wait for the window.
+    /// Bytes that wait for the window, [`OVERHEAD_BYTES`] of each message included.
     pub fn queued_bytes(&self) -> usize {
         self.queued_bytes
     }
@@ -118,6 +118,7 @@ impl Outbound {
 
     /// Queues a message that will be a packet of `bytes`.
     pub fn enqueue(&mut self, message: Arc<Message>, bytes: usize) {
+        let bytes = bytes + OVERHEAD_BYTES;
         self.queued_bytes += bytes;
         self.queue.push_back(Queued { message, bytes });
     }

@@ -49,6 +49,7 @@ impl Switchboard {
     pub(super) fn connect(&mut self, slot: u32, connect: &Connect<'_>, now: Now) -> Flow {
         let connection = &mut self.connections[slot as usize];
         connection.version = connect.version;
+        connection.session_expiry_s = connect.session_expiry_s.unwrap_or(0);
         if let Err(reason_code) = acceptable(connect) {
             self.refuse_connect(slot, reason_code, now);
             return Flow::Stop;

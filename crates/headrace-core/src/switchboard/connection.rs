@@ -84,6 +84,8 @@ pub struct Connection {
     pub out: OutBuffer,
     /// The client's Maximum Packet Size.
     pub packet_bytes_max: usize,
+    /// The Session Expiry Interval of its CONNECT, seconds.
+    pub session_expiry_s: u32,
     /// False where the client wants no reason strings (3.1.2.11.7).
     pub wants_reasons: bool,
     /// Publishes that found it full.
@@ -111,6 +113,7 @@ impl Connection {
             credit_bytes: 0,
             out: OutBuffer::default(),
             packet_bytes_max: usize::MAX,
+            session_expiry_s: 0,
             wants_reasons: true,
             overflow: Overflow::No,
             touched: false,

@@ -22,6 +22,7 @@ impl Switchboard {
         if bytes > connection.packet_bytes_max {
             return self.counters.count(Counter::DroppedTooLarge);
         }
+        // What queues may pass the bound by the overhead of one message.
         let waiting = connection.out.len() + state.outbound.queued_bytes();
         let is_dropping = matches!(connection.overflow, Overflow::Dropping);
         if is_dropping || waiting + bytes > self.limits.outbound_bytes_max {

@@ -7,6 +7,10 @@ use crate::mqtt::packet::{Ack, Connack, Disconnect, Packet, Version};
 use crate::mqtt::reason;
 use crate::Now;
 
+/// Longest CONNECT. Names, a password and a will of a few hundred bytes are usual; who has not
+/// been let in yet must not fill memory with the beginning of a long packet.
+const CONNECT_BYTES_MAX: usize = 128 * 1024;
+
 /// How input goes on after a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
@@ -150,8 +154,12 @@ impl Switchboard {
                 self.park(slot, Park::Answers);
                 break;
             }
+            let bytes_max = match connection.phase {
+                Phase::Connecting => CONNECT_BYTES_MAX.min(self.limits.packet_bytes_max),
+                _ => self.limits.packet_bytes_max,
+            };
             let rest = &data[at..];
-            match decode::frame(rest, self.limits.packet_bytes_max) {
+            match decode::frame(rest, bytes_max) {
                 Ok(None) => break,
                 Ok(Some(frame)) => {
                     let bytes = frame.bytes();
@@ -294,9 +302,15 @@ impl Switchboard {
 
     /// DISCONNECT (3.14): 0x00 deletes the will, anything else leaves it to be published.
     fn disconnect(&mut self, slot: u32, disconnect: &Disconnect<'_>, now: Now) -> Flow {
+        let asks_expiry = disconnect
+            .session_expiry_s
+            .is_some_and(|seconds| seconds > 0);
+        if asks_expiry && !self.connections[slot as usize].asked_expiry {
+            // 3.14.2.2.2: what CONNECT set to 0 stays 0.
+            return self.refuse(slot, reason::PROTOCOL_ERROR, now);
+        }
         if disconnect.reason_code == reason::SUCCESS {
-            let session = self.connections[slot as usize].session;
-            let session = session.expect("an open connection has a session");
+            let session = self.session_of(slot);
             self.sessions[session as usize].will = None;
         }
         self.close(slot, "client_disconnect", None, now);

@@ -332,7 +332,18 @@ impl Switchboard {
             }
         }
         if origin != DOOR {
+            self.window_opened(origin);
             self.forget_if_over(origin);
+        }
+    }
+
+    /// A client of 3.1.1 that had sent too much may be read on.
+    fn window_opened(&mut self, session: u32) {
+        let session = self.sessions.get(session as usize);
+        if let Some(slot) = session.and_then(|session| session.connection) {
+            if self.connections[slot as usize].parked == Some(Park::Window) {
+                self.runnable.push_back(slot);
+            }
         }
     }
 
@@ -350,9 +361,6 @@ impl Switchboard {
             return;
         };
         let connection = &mut self.connections[slot as usize];
-        if connection.parked == Some(Park::Window) {
-            self.runnable.push_back(slot);
-        }
         let packet_id = answer.token as u16;
         match (connection.version, answer.outcome) {
             // 3.1.1 has no PUBACK that says no, so the connection ends without one.

@@ -2,6 +2,7 @@
 
 use super::connection::{Overflow, Phase};
 use super::{Switchboard, ANSWER_BYTES_MAX};
+use crate::session::OVERHEAD_BYTES;
 
 impl Switchboard {
     /// Asserts the invariants of the whole machine. Linear in everything; for tests.
@@ -27,7 +28,7 @@ impl Switchboard {
             let queued = self.queued_bytes(connection);
             // The last answer may be a packet that passes the bound where the others end.
             let answers = ANSWER_BYTES_MAX + self.limits.packet_bytes_max;
-            let bytes_max = self.limits.outbound_bytes_max + answers;
+            let bytes_max = self.limits.outbound_bytes_max + answers + OVERHEAD_BYTES;
             assert!(
                 connection.out.len() + queued <= bytes_max,
                 "outbound is bounded"

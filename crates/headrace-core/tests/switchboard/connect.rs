@@ -295,6 +295,30 @@ fn mqtt_3_1_2_2_an_unknown_version_is_told_so() {
 }
 
 #[test]
+fn who_has_not_been_let_in_may_not_send_much() {
+    let mut stage = Stage::default();
+    let stranger = stage.open();
+    stage.send_bytes(stranger, &[0x10, 0x81, 0x80, 0x08]);
+    assert_eq!(stage.hears(stranger), ["closed: packet_too_large"]);
+}
+
+#[test]
+fn mqtt_3_14_2_2_2_a_session_that_was_asked_for_may_be_changed_at_the_end() {
+    let mut stage = Stage::default();
+    let client = stage.client_with(Connect {
+        client_id: "a",
+        session_expiry_s: Some(300),
+        ..plain(V5)
+    });
+    let disconnect = Disconnect {
+        session_expiry_s: Some(10),
+        ..Disconnect::default()
+    };
+    stage.send(client, &Packet::Disconnect(disconnect));
+    assert_eq!(stage.hears(client), ["closed: client_disconnect"]);
+}
+
+#[test]
 fn mqtt_4_12_no_authentication_method_is_served() {
     let mut stage = Stage::default();
     let client = stage.asks(Connect {

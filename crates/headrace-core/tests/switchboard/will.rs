@@ -41,7 +41,7 @@ fn mqtt_3_14_4_3_a_normal_disconnect_deletes_the_will() {
 #[test]
 fn mqtt_3_1_2_8_every_other_end_publishes_the_will_once() {
     type End = fn(&mut Stage, u64);
-    let ends: [(&str, End); 5] = [
+    let ends: [(&str, End); 6] = [
         ("the socket is lost", |stage, mortal| stage.hang_up(mortal)),
         ("DISCONNECT with will", |stage, mortal| {
             let disconnect = Disconnect {
@@ -49,6 +49,15 @@ fn mqtt_3_1_2_8_every_other_end_publishes_the_will_once() {
                 ..Disconnect::default()
             };
             stage.send(mortal, &Packet::Disconnect(disconnect));
+        }),
+        ("a session made longer (3.14.2.2.2)", |stage, mortal| {
+            let disconnect = Disconnect {
+                session_expiry_s: Some(3_600),
+                ..Disconnect::default()
+            };
+            stage.send(mortal, &Packet::Disconnect(disconnect));
+            let answer = ["DISCONNECT 0x82", "closed: protocol_error"];
+            assert_eq!(stage.hears(mortal), answer);
         }),
         ("keep-alive", |stage, _| stage.wait(15_000)),
         ("a protocol error", |stage, mortal| {
