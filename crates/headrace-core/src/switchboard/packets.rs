@@ -302,10 +302,8 @@ impl Switchboard {
 
     /// DISCONNECT (3.14): 0x00 deletes the will, anything else leaves it to be published.
     fn disconnect(&mut self, slot: u32, disconnect: &Disconnect<'_>, now: Now) -> Flow {
-        let asks_expiry = disconnect
-            .session_expiry_s
-            .is_some_and(|seconds| seconds > 0);
-        if asks_expiry && !self.connections[slot as usize].asked_expiry {
+        let expiry_s = disconnect.session_expiry_s.unwrap_or(0);
+        if expiry_s > 0 && self.connections[slot as usize].session_expiry_s == 0 {
             // 3.14.2.2.2: what CONNECT set to 0 stays 0.
             return self.refuse(slot, reason::PROTOCOL_ERROR, now);
         }
