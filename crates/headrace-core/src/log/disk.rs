@@ -90,6 +90,12 @@ pub enum DiskOp {
         /// Its length from now on.
         bytes: u64,
     },
+    /// Begins to write the file's pages to the disk and does not wait: a hint that shortens the
+    /// syncs which follow, and promises nothing.
+    WriteOut {
+        /// The file.
+        path: Path,
+    },
     /// Makes the file's bytes and length durable. A failure is final: the pages may be gone
     /// from memory, so another call could succeed without them.
     Sync {

@@ -1,7 +1,8 @@
 //! The journal's bytes: files of rounds, each round one commit.
 //!
 //! ```text
-//! file    page 0: magic "HRJOURNL", version u32, sequence u64, first round u64, seed u32, CRC u32
+//! file    page 0: magic "HRJOURNL", version u32, sequence u64, bytes u64,
+//!         first round u64, seed u32, CRC u32
 //! round   magic u32, CRC u32 of what follows, previous CRC u32, length u32, round u64, entries
 //! entry   kind u8, length u32, body
 //! ```
@@ -35,6 +36,8 @@ const VERSION: u32 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileHeader {
     pub(super) sequence: u64,
+    /// Length of the file.
+    pub(super) bytes: u64,
     pub(super) first_round: u64,
     pub(super) seed: u32,
 }
@@ -46,6 +49,7 @@ impl FileHeader {
         out.extend_from_slice(FILE_MAGIC);
         out.put_u32(VERSION);
         out.put_u64(self.sequence);
+        out.put_u64(self.bytes);
         out.put_u64(self.first_round);
         out.put_u32(self.seed);
         let crc = crc32c::crc32c(&out[start..]);
@@ -60,10 +64,11 @@ impl FileHeader {
         }
         let header = Self {
             sequence: take.u64()?,
+            bytes: take.u64()?,
             first_round: take.u64()?,
             seed: take.u32()?,
         };
-        (take.u32()? == crc32c::crc32c(&file[..32])).then_some(header)
+        (take.u32()? == crc32c::crc32c(&file[..40])).then_some(header)
     }
 }
 
@@ -386,6 +391,10 @@ pub(super) fn walk<'a>(
     let header = FileHeader::decode(file)
         .filter(|header| header.sequence == sequence)
         .ok_or_else(|| damage(0, "the journal file's header does not verify"))?;
+    if file.len() as u64 != header.bytes {
+        let what = format!("the journal file had {} bytes", header.bytes);
+        return Err(damage(file.len(), &what));
+    }
     let began = Chain {
         round: header.first_round,
         crc: header.seed,
@@ -423,15 +432,22 @@ pub(super) fn walk<'a>(
 mod tests {
     use super::*;
 
+    fn header(file: &mut [u8], first_round: u64, seed: u32) {
+        let mut page = Vec::new();
+        FileHeader {
+            sequence: 3,
+            bytes: file.len() as u64,
+            first_round,
+            seed,
+        }
+        .encode(&mut page);
+        file[..PAGE].copy_from_slice(&page);
+    }
+
     fn file(rounds: &[&[u8]]) -> (Vec<u8>, Vec<usize>) {
         let mut file = Vec::new();
         let mut crc = 9;
-        FileHeader {
-            sequence: 3,
-            first_round: 40,
-            seed: crc,
-        }
-        .encode(&mut file);
+        file.resize(PAGE, 0);
         let mut starts = Vec::new();
         for (at, bytes) in rounds.iter().enumerate() {
             starts.push(file.len());
@@ -447,6 +463,7 @@ mod tests {
             crc = round.finish();
         }
         file.resize(file.len() + 3 * PAGE, 0);
+        header(&mut file, 40, 9);
         (file, starts)
     }
 
@@ -534,22 +551,25 @@ mod tests {
     fn the_remains_of_an_earlier_use_are_not_rounds() {
         let (mut file, starts) = file(&[b"one", b"two", b"three"]);
         // The file was recycled: its first round is a later one than all that remains of it.
+        header(&mut file, 90, 1);
         let mut fresh = Vec::new();
-        FileHeader {
-            sequence: 3,
-            first_round: 90,
-            seed: 1,
-        }
-        .encode(&mut fresh);
         RoundWriter::begin(&mut fresh, Chain { round: 90, crc: 1 }, 1).finish();
-        file[..starts[1]].copy_from_slice(&fresh);
+        file[starts[0]..starts[1]].copy_from_slice(&fresh);
         assert_eq!(rounds(&file), Ok(1));
+    }
+
+    #[test]
+    fn a_file_that_was_cut_is_damage_wherever_it_ends() {
+        let (file, _) = file(&[b"one"]);
+        for end in 0..file.len() {
+            assert!(rounds(&file[..end]).is_err(), "cut at {end}");
+        }
     }
 
     #[test]
     fn a_header_that_does_not_verify_is_damage() {
         let (file, _) = file(&[b"one"]);
-        for at in 0..36 {
+        for at in 0..44 {
             let mut flipped = file.clone();
             flipped[at] ^= 1;
             assert_eq!(rounds(&flipped).unwrap_err().position, 0, "flipped at {at}");

@@ -1,11 +1,12 @@
 //! Making the segments of one log what the journal tells (steps 2 to 4 of recovery).
 
+use super::chore::Dirt;
 use super::disk::{Disk, DiskOp, Path};
 use super::error::Error;
 use super::index::Index;
 use super::journal::PAGE;
 use super::layout;
-use super::machine::{Dirt, Options};
+use super::options::Options;
 use super::partition::{Log, LogId, Segment};
 use super::producers::Producers;
 use super::read::newest;
@@ -57,10 +58,19 @@ impl<'a, D: Disk> Mender<'a, D> {
             .iter()
             .map(|(base, bytes)| held(&log.folder, *base, *bytes))
             .collect();
+        if !self.report.clean {
+            // A process that died may have left entries that only the page cache knows.
+            let above = [layout::STREAMS.into(), layout::stream_folder(&stream)];
+            self.dirt.folders.extend(above);
+            self.dirt.folders.insert(log.folder.clone());
+        }
         self.hold_lengths(&log)?;
         let touched = log.segments.len() - 1;
         for (base, position, redo) in &told.redo {
             self.redo(&mut log, *base, *position, *redo)?;
+        }
+        for (base, position, redo) in &told.redo {
+            self.hold_direct(&log, *base, *position, *redo)?;
         }
         self.cut(&log, touched)?;
         self.load(&mut log, touched, state.next_offset)?;
@@ -129,9 +139,8 @@ impl<'a, D: Disk> Mender<'a, D> {
             .segment_mut(base)
             .filter(|segment| position <= segment.bytes)
             .ok_or_else(|| damage(&path, position, None, "the journal leaves a gap before it"))?;
-        let found = self.disk.read(&path, position, redo.len() as usize)?;
-        match redo {
-            Redo::Write(bytes) if found != bytes => {
+        if let Redo::Write(bytes) = redo {
+            if self.disk.read(&path, position, bytes.len())? != bytes {
                 // What comes before the segment's end repeats the rest of its last page.
                 let fresh = &bytes[(segment.bytes - position) as usize..];
                 self.report.replayed_batches += Batches::new(fresh).flatten().count() as u64;
@@ -142,18 +151,28 @@ impl<'a, D: Disk> Mender<'a, D> {
                     data,
                 }])?;
             }
-            Redo::Direct { crc, .. } if crc32c::crc32c(&found) != crc => {
-                return Err(damage(
-                    &path,
-                    position,
-                    None,
-                    "a direct write does not match its CRC",
-                ));
-            }
-            _ => {}
         }
         segment.bytes = segment.bytes.max(position + redo.len());
         Ok(())
+    }
+
+    /// A direct write was synced before the journal told of it. Its last page may have been
+    /// spoilt by the write that followed it there, and is mended by now.
+    fn hold_direct(&self, log: &Log, base: i64, position: u64, redo: Redo) -> Result<(), Error> {
+        let Redo::Direct { length, crc } = redo else {
+            return Ok(());
+        };
+        let path = layout::file(&log.folder, base, layout::SEGMENT);
+        let found = self.disk.read(&path, position, length as usize)?;
+        if crc32c::crc32c(&found) == crc {
+            return Ok(());
+        }
+        Err(damage(
+            &path,
+            position,
+            None,
+            "a direct write does not match its CRC",
+        ))
     }
 
     /// Cuts what was never acknowledged. The file is synced in any case: what it holds may

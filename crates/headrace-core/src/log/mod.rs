@@ -8,32 +8,42 @@
 //! [`Machine`] says how they follow on each other, [`open`] how a start proceeds.
 //!
 //! ```text
-//! machine     rounds, chores, completions          journal     the bytes of the journal
-//! partition   one log: offsets, rolls              recovery    journal -> what each log should be
+//! machine     what callers ask, what has ended     journal     the bytes of the journal
+//! draft       what the next round commits          recovery    journal -> what each log should be
 //! round       queued runs -> ordered effects       mend        one log: redo, verify, load
-//! read        offset or time -> bytes              index, producers, sources   side files
+//! chore       syncing and journal files beside it  index, producers, sources   side files
+//! partition   one log: offsets, rolls              read, scan  offset or time -> batches
 //! ```
 
+mod chore;
 mod codec;
 mod disk;
+mod draft;
 mod error;
 mod index;
 mod journal;
 mod layout;
 mod machine;
 mod mend;
+mod options;
 mod partition;
 mod producers;
 mod read;
 mod recovery;
 mod round;
 mod scan;
+#[cfg(test)]
+mod sim;
 mod sources;
 mod statistics;
+#[cfg(test)]
+mod tests;
 
+pub use chore::Chore;
 pub use disk::{Disk, DiskError, DiskOp, Path, Slice};
 pub use error::{Damage, Error};
-pub use machine::{Appended, Chore, Completion, Machine, Options, JOURNAL_BYTES_MIN};
+pub use machine::{Appended, Completion, Machine};
+pub use options::{Options, JOURNAL_BYTES_MIN};
 pub use partition::LogId;
 pub use read::{IndexFiles, LoadedIndex, Plan, Walk};
 pub use recovery::{open, Recovery};

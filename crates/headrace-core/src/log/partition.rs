@@ -138,7 +138,8 @@ impl Log {
         Some(&mut self.segments[at])
     }
 
-    /// The effects that make a new log's folder and first segment.
+    /// The effects that make a new log's folder and first segment; what is queued may have rolled
+    /// on from there.
     pub(super) fn creation(&self) -> Vec<DiskOp> {
         let epochs = layout::epochs(&self.folder);
         vec![
@@ -157,7 +158,7 @@ impl Log {
                 data: layout::EPOCHS_AT_FIRST.to_vec().into(),
             },
             DiskOp::Create {
-                path: self.active().path.clone(),
+                path: self.segments[0].path.clone(),
             },
         ]
     }
@@ -239,7 +240,23 @@ impl Log {
         let at = self
             .segments
             .partition_point(|segment| segment.base < frontier.segment);
-        (begins && at > 0).then(|| self.segments[at - 1].path.clone())
+        let rolled = begins && at > 0;
+        rolled.then(|| {
+            self.snapshot_taken(frontier.segment);
+            self.segments[at - 1].path.clone()
+        })
+    }
+
+    /// The snapshot of `offset` is on its way to the disk: old ones may go.
+    pub(super) fn snapshot_taken(&mut self, offset: i64) {
+        if self.snapshots.last() != Some(&offset) {
+            self.snapshots.push(offset);
+        }
+        let old = self.snapshots.len().saturating_sub(SNAPSHOTS);
+        for offset in self.snapshots.drain(..old) {
+            self.obsolete
+                .push(layout::file(&self.folder, offset, layout::PRODUCERS));
+        }
     }
 
     /// The headers of a run; an empty or malformed one is refused.
@@ -345,19 +362,9 @@ impl Log {
             .last_mut()
             .expect("a log has an active segment");
         let mut ops = segment.close(&self.folder);
-        self.snapshot(&mut ops);
+        let path = layout::file(&self.folder, self.next_offset, layout::PRODUCERS);
+        replace(&mut ops, path, self.producers.encode());
         ops
-    }
-
-    fn snapshot(&mut self, ops: &mut Vec<DiskOp>) {
-        let path = |offset| layout::file(&self.folder, offset, layout::PRODUCERS);
-        if self.snapshots.last() != Some(&self.next_offset) {
-            self.snapshots.push(self.next_offset);
-        }
-        replace(ops, path(self.next_offset), self.producers.encode());
-        let old = self.snapshots.len().saturating_sub(SNAPSHOTS);
-        let old = self.snapshots.drain(..old).map(path);
-        self.obsolete.extend(old);
     }
 }
 

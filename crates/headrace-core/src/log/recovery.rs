@@ -21,8 +21,9 @@ use super::disk::{Disk, DiskOp, Path};
 use super::error::{Damage, Error};
 use super::journal::{entries, walk, Chain, Entry, FileHeader, LogState, RoundWriter};
 use super::layout;
-use super::machine::{Journal, Machine, Options};
+use super::machine::{Journal, Machine};
 use super::mend::Mender;
+use super::options::Options;
 use super::partition::Log;
 use super::scan;
 
@@ -82,7 +83,7 @@ pub fn open(disk: &impl Disk, options: Options) -> Result<(Machine, Recovery), E
         .map(|sequence| scan::whole_file(disk, &layout::journal_file(*sequence)))
         .collect::<Result<Vec<_>, _>>()?;
     let mut story = read_journal(&sequences, &files)?;
-    finish_deletions(disk, &mut story)?;
+    forget_deleted(disk, &mut story)?;
 
     let mut mender = Mender::new(disk, options, story.clean);
     let logs = story
@@ -100,6 +101,7 @@ pub fn open(disk: &impl Disk, options: Options) -> Result<(Machine, Recovery), E
     });
     let next_id = story.next_id;
     let machine = begin(disk, options, logs, next_id, chain, &sequences)?;
+    empty_trash(disk)?;
     Ok((machine, report))
 }
 
@@ -214,20 +216,30 @@ impl Redo<'_> {
     }
 }
 
-/// A stream whose folder was moved to the trash was being deleted: that is what deletes.
-fn finish_deletions(disk: &impl Disk, story: &mut Story) -> Result<(), Error> {
+/// Forgets the logs of streams whose folder was moved to the trash: that is what deletes. The
+/// folder stays there until the journal has forgotten them too.
+fn forget_deleted(disk: &impl Disk, story: &mut Story) -> Result<(), Error> {
     let live = disk.list(layout::STREAMS)?;
     for stream in disk.list(layout::TRASH)? {
+        // A stream of that name which lives is a later one.
         if !live.contains(&stream) {
             story.logs.retain(|_, log| log.state.stream != stream);
         }
-        disk.perform(&DiskOp::RemoveFolder {
-            path: layout::trash_folder(&stream),
-        })?;
     }
     disk.perform(&DiskOp::SyncFolder {
         path: layout::STREAMS.into(),
     })?;
+    Ok(disk.perform(&DiskOp::SyncFolder {
+        path: layout::TRASH.into(),
+    })?)
+}
+
+fn empty_trash(disk: &impl Disk) -> Result<(), Error> {
+    for stream in disk.list(layout::TRASH)? {
+        disk.perform(&DiskOp::RemoveFolder {
+            path: layout::trash_folder(&stream),
+        })?;
+    }
     Ok(disk.perform(&DiskOp::SyncFolder {
         path: layout::TRASH.into(),
     })?)
@@ -270,6 +282,7 @@ fn begin(
     let mut buffer = Vec::new();
     FileHeader {
         sequence,
+        bytes: options.journal_bytes,
         first_round: chain.round,
         seed: chain.crc,
     }

@@ -1,0 +1,150 @@
+//! Work beside the rounds: what is unsynced, and how journal files come and go.
+//!
+//! A journal file is released once everything that was written up to its end is synced; then it
+//! is the next spare. A round that finds its file full waits for a spare.
+
+use std::collections::BTreeSet;
+
+use super::disk::{DiskOp, Path};
+use super::layout;
+use super::machine::{Completion, Life, Machine};
+
+/// Work beside the rounds: syncing segments, readying the next journal file.
+#[derive(Debug)]
+pub struct Chore {
+    /// In order.
+    pub ops: Vec<DiskOp>,
+    released: Option<u64>,
+}
+
+/// Files and folders with unsynced changes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Dirt {
+    pub(super) files: BTreeSet<Path>,
+    pub(super) folders: BTreeSet<Path>,
+    /// Files that are complete: their descriptors may go once they are synced.
+    pub(super) finished: BTreeSet<Path>,
+}
+
+impl Machine {
+    /// Background work that is due; None where there is none or one is under way.
+    pub fn next_chore(&mut self) -> Option<Chore> {
+        let idle = !self.chore_under_way && self.deletions.is_empty();
+        if self.failed.is_some() || !idle || self.life == Life::Closed || self.journal.spare {
+            return None;
+        }
+        self.chore_under_way = true;
+        let mut ops = Vec::new();
+        let released = self.journal.previous;
+        if let Some(previous) = released {
+            self.syncing = std::mem::take(&mut self.dirt);
+            let obsolete = self.obsolete();
+            self.syncing.files.retain(|path| !obsolete.contains(path));
+            ops.extend(self.syncing.clone().syncs());
+            ops.extend(obsolete.into_iter().map(|path| DiskOp::Remove { path }));
+            let from = layout::journal_file(previous);
+            ops.push(DiskOp::Rename {
+                from,
+                to: layout::SPARE.into(),
+            });
+        } else {
+            let bytes = self.options.journal_bytes;
+            ops.push(DiskOp::Zero {
+                path: layout::SPARE.into(),
+                bytes,
+            });
+            ops.push(DiskOp::Sync {
+                path: layout::SPARE.into(),
+            });
+        }
+        ops.push(DiskOp::SyncFolder {
+            path: layout::JOURNAL.into(),
+        });
+        Some(Chore { ops, released })
+    }
+
+    /// Side files that newer ones replace. They go here and not in a round, for a chore may be
+    /// syncing them then.
+    pub(super) fn obsolete(&mut self) -> BTreeSet<Path> {
+        self.logs
+            .values_mut()
+            .flat_map(|log| std::mem::take(&mut log.obsolete))
+            .collect()
+    }
+
+    /// The chore was performed, or failed. Returns the appends that ended by its failure.
+    pub fn chore_done(&mut self, chore: &Chore, outcome: Result<(), String>) -> Vec<Completion> {
+        self.chore_under_way = false;
+        self.syncing = Dirt::default();
+        if let Err(why) = outcome {
+            self.fail(&why);
+            return std::mem::take(&mut self.ended);
+        }
+        self.statistics.syncs += chore.ops.iter().filter(|op| op.is_sync()).count() as u64;
+        if chore.released.is_some() {
+            self.journal.previous = None;
+        }
+        self.journal.spare = true;
+        Vec::new()
+    }
+}
+
+impl Dirt {
+    /// Takes note of what `ops` left unsynced in the streams' folders.
+    pub(super) fn note<'a>(&mut self, ops: impl IntoIterator<Item = &'a DiskOp>) {
+        for op in ops {
+            match op {
+                DiskOp::Write { path, .. } | DiskOp::SetLength { path, .. } => self.file(path),
+                DiskOp::Create { path } => {
+                    self.file(path);
+                    self.entry(path);
+                }
+                DiskOp::CreateFolder { path } | DiskOp::Remove { path } => self.entry(path),
+                DiskOp::SyncFolder { path } => drop(self.folders.remove(path)),
+                _ => {}
+            }
+        }
+    }
+
+    fn file(&mut self, path: &Path) {
+        if !path.starts_with(layout::STREAMS) || self.files.contains(path) {
+            return;
+        }
+        self.files.insert(path.clone());
+        if !path.ends_with(layout::SEGMENT) {
+            self.finished.insert(path.clone()); // side files are written in one go
+        }
+    }
+
+    fn entry(&mut self, path: &Path) {
+        let Some((folder, _)) = path.rsplit_once('/') else {
+            return;
+        };
+        if folder.starts_with(layout::STREAMS) {
+            self.folders.insert(folder.into());
+        }
+    }
+
+    /// The effects that make all of it durable.
+    pub(super) fn syncs(self) -> Vec<DiskOp> {
+        // All of them are under way before the first is waited for: they share the disk's commits.
+        let begun: Vec<DiskOp> = self
+            .files
+            .iter()
+            .cloned()
+            .map(|path| DiskOp::WriteOut { path })
+            .collect();
+        let files = self.files.into_iter().map(|path| DiskOp::Sync { path });
+        let folders = self
+            .folders
+            .into_iter()
+            .map(|path| DiskOp::SyncFolder { path });
+        let finished = self.finished.into_iter().map(|path| DiskOp::Close { path });
+        begun
+            .into_iter()
+            .chain(files)
+            .chain(folders)
+            .chain(finished)
+            .collect()
+    }
+}

@@ -1,0 +1,296 @@
+//! What the next round commits: the part of the machine that drafts rounds.
+//!
+//! Deletions come before registrations, those before appends, and the last of all is the mark of
+//! a clean close. A round takes what is queued in order, as far as its bounds allow.
+
+use std::collections::BTreeMap;
+
+use super::disk::{DiskOp, Path};
+use super::journal::{Checkpoint, FileHeader, PAGE};
+use super::layout;
+use super::machine::{Life, Machine};
+use super::options::{LOG_STATE_BYTES_MAX, ROUND_BYTES_MAX, STREAM_NAME_BYTES_MAX};
+use super::partition::{Log, LogId, Run};
+use super::round::{group_bytes_max, round_bytes, Draft, Group, Piece, Place, Queued, Rotation};
+
+impl Machine {
+    /// What to commit next; None where nothing waits, a round is under way, or the journal waits
+    /// for a chore.
+    pub fn next_round(&mut self) -> Option<Draft> {
+        if self.failed.is_some() || self.round_under_way || self.life == Life::Closed {
+            return None;
+        }
+        let draft = if !self.deletions.is_empty() {
+            self.draft_deletion()
+        } else if !self.registrations.is_empty() {
+            self.draft_registrations()
+        } else if !self.queue.is_empty() {
+            self.draft_appends()
+        } else if self.life == Life::Closing {
+            self.draft_close()
+        } else {
+            None
+        }?;
+        self.round_under_way = true;
+        Some(draft)
+    }
+
+    fn draft_appends(&mut self) -> Option<Draft> {
+        let (count, bytes) = self.select();
+        let mut place = self.place(bytes)?;
+        let items: Vec<Queued> = self.queue.drain(..count).collect();
+        let pieces: Vec<Piece> = self.groups(&items).into_iter().map(Piece::Group).collect();
+        if pieces.is_empty() {
+            place.rotation = None;
+        }
+        Some(Draft {
+            pieces,
+            items,
+            ..Draft::at(place)
+        })
+    }
+
+    /// How many queued appends the next round takes, and the journal bytes they need at most.
+    fn select(&self) -> (usize, u64) {
+        let limit = self.options.round_need_max();
+        let direct = self.options.direct_write_bytes;
+        let need = |bytes: u64| group_bytes_max(bytes, bytes >= direct);
+        let mut groups = BTreeMap::new();
+        let (mut journal, mut total) = (0, 0);
+        for (count, item) in self.queue.iter().enumerate() {
+            let Some(run) = &item.run else { continue };
+            let bytes = run.bytes.len() as u64;
+            let group: &mut u64 = groups.entry((item.log, run.segment)).or_default();
+            let before = if *group == 0 { 0 } else { need(*group) };
+            let with = journal - before + need(*group + bytes);
+            if total > 0 && (with > limit || total + bytes > ROUND_BYTES_MAX) {
+                return (count, journal);
+            }
+            *group += bytes;
+            total += bytes;
+            journal = with;
+        }
+        (self.queue.len(), journal)
+    }
+
+    fn groups(&self, items: &[Queued]) -> Vec<Group> {
+        let mut groups: Vec<Group> = Vec::new();
+        let mut at = BTreeMap::new();
+        for item in items {
+            let Some(run) = &item.run else { continue };
+            let place = *at.entry((item.log, run.segment)).or_insert_with(|| {
+                groups.push(self.group(item.log, run));
+                groups.len() - 1
+            });
+            let group = &mut groups[place];
+            group.parts.push(run.bytes.clone());
+            group.bytes += run.bytes.len() as u64;
+            group.next_offset = run.next_offset;
+        }
+        for group in &mut groups {
+            group.direct = group.bytes >= self.options.direct_write_bytes;
+        }
+        groups
+    }
+
+    fn group(&self, id: LogId, run: &Run) -> Group {
+        let log = &self.logs[&id];
+        let unsynced =
+            |path: &Path| self.dirt.folders.contains(path) || self.syncing.folders.contains(path);
+        let mut folders: Vec<Path> = [
+            log.folder.clone(),
+            layout::stream_folder(&log.stream),
+            layout::STREAMS.into(),
+        ]
+        .into_iter()
+        .filter(unsynced)
+        .collect();
+        if !run.roll.is_empty() && !folders.contains(&log.folder) {
+            folders.push(log.folder.clone());
+        }
+        let begins = run.position % PAGE as u64 == 0;
+        Group {
+            log: id,
+            segment: run.segment,
+            path: layout::file(&log.folder, run.segment, layout::SEGMENT),
+            folders,
+            position: run.position,
+            parts: Vec::new(),
+            bytes: 0,
+            next_offset: run.next_offset,
+            roll: run.roll.clone(),
+            page: if begins { Vec::new() } else { log.tail.clone() },
+            page_logged: begins || log.page_logged,
+            direct: false,
+        }
+    }
+
+    fn draft_registrations(&mut self) -> Option<Draft> {
+        let most = (self.options.round_need_max() / LOG_STATE_BYTES_MAX) as usize;
+        let count = self.registrations.len().min(most);
+        let place = self.place(count as u64 * LOG_STATE_BYTES_MAX)?;
+        let ids: Vec<LogId> = self.registrations.drain(..count).collect();
+        let logs = ids.iter().map(|id| &self.logs[id]);
+        let pieces = logs
+            .clone()
+            .map(|log| Piece::Register {
+                log: log.id,
+                partition: log.partition,
+                incarnation: log.incarnation,
+                stream: log.stream.clone(),
+            })
+            .collect();
+        let last = logs.flat_map(Log::creation).collect();
+        Some(Draft {
+            pieces,
+            last,
+            ..Draft::at(place)
+        })
+    }
+
+    /// Renaming the folder is what deletes; the journal's entry keeps what it holds from coming
+    /// back; the rest is removed at leisure, by the next start if need be.
+    fn draft_deletion(&mut self) -> Option<Draft> {
+        if self.chore_under_way {
+            return None; // it may be syncing files of this stream
+        }
+        let stream = self.deletions.front()?.clone();
+        let place = self.place(STREAM_NAME_BYTES_MAX as u64)?;
+        let folder = layout::stream_folder(&stream);
+        let trash = layout::trash_folder(&stream);
+        let inside = |path: &Path| path.starts_with(&format!("{folder}/"));
+        self.dirt.files.retain(|path| !inside(path));
+        self.dirt.finished.retain(|path| !inside(path));
+        self.dirt
+            .folders
+            .retain(|path| !inside(path) && *path != folder);
+        let first = vec![
+            // A stream without records may have no folder yet.
+            DiskOp::CreateFolder {
+                path: folder.clone(),
+            },
+            DiskOp::Rename {
+                from: folder,
+                to: trash.clone(),
+            },
+            DiskOp::SyncFolder {
+                path: layout::STREAMS.into(),
+            },
+            DiskOp::SyncFolder {
+                path: layout::TRASH.into(),
+            },
+        ];
+        let last = vec![
+            DiskOp::RemoveFolder { path: trash },
+            DiskOp::SyncFolder {
+                path: layout::TRASH.into(),
+            },
+        ];
+        Some(Draft {
+            first,
+            pieces: vec![Piece::Delete {
+                stream: stream.clone(),
+            }],
+            last,
+            deleted: Some(stream),
+            ..Draft::at(place)
+        })
+    }
+
+    fn draft_close(&mut self) -> Option<Draft> {
+        if self.chore_under_way {
+            return None;
+        }
+        let checkpoint = self.checkpoint(true).encode();
+        let place = self.place(checkpoint.len() as u64)?;
+        let mut first = Vec::new();
+        for log in self.logs.values_mut().filter(|log| !log.sealed) {
+            first.extend(log.side_files());
+            log.snapshot_taken(log.next_offset);
+        }
+        let mut dirt = std::mem::take(&mut self.dirt);
+        dirt.note(&first);
+        let obsolete = self.obsolete();
+        dirt.files.retain(|path| !obsolete.contains(path));
+        first.extend(dirt.syncs());
+        first.extend(obsolete.into_iter().map(|path| DiskOp::Remove { path }));
+        Some(Draft {
+            first,
+            pieces: vec![Piece::Checkpoint(checkpoint)],
+            closes: true,
+            ..Draft::at(place)
+        })
+    }
+
+    /// A place in the journal for entries of `bytes`; None while a full journal has no other file.
+    fn place(&mut self, bytes: u64) -> Option<Place> {
+        let journal = &self.journal;
+        let mut place = Place {
+            path: journal.path.clone(),
+            position: journal.position,
+            chain: journal.chain,
+            seed: journal.seed,
+            rotation: None,
+        };
+        if journal.position + round_bytes(bytes) <= self.options.journal_bytes {
+            return Some(place);
+        }
+        if !journal.spare {
+            return None;
+        }
+        let sequence = journal.sequence + 1;
+        let rotation = Rotation {
+            header: FileHeader {
+                sequence,
+                bytes: self.options.journal_bytes,
+                first_round: journal.chain.round,
+                seed: journal.chain.crc,
+            },
+            path: layout::journal_file(sequence),
+            checkpoint: self.checkpoint(false).encode(),
+        };
+        let fresh = PAGE as u64 + round_bytes(rotation.checkpoint.len() as u64);
+        if fresh + round_bytes(bytes) > self.options.journal_bytes {
+            let segments: usize = self.logs.values().map(|log| log.segments.len()).sum();
+            self.fail(&format!(
+                "a checkpoint of {} logs with {segments} segments does not fit the journal: \
+                 raise journal_bytes",
+                self.logs.len()
+            ));
+            return None;
+        }
+        place.rotation = Some(rotation);
+        // The new file must be able to rebuild every page that is written from now on.
+        for log in self.logs.values_mut() {
+            log.page_logged = false;
+        }
+        Some(place)
+    }
+
+    pub(super) fn checkpoint(&self, clean: bool) -> Checkpoint {
+        Checkpoint {
+            clean,
+            next_id: self.next_id,
+            logs: self
+                .logs
+                .values()
+                .filter(|log| log.registered)
+                .map(Log::state)
+                .collect(),
+        }
+    }
+}
+
+impl Draft {
+    fn at(place: Place) -> Self {
+        Self {
+            first: Vec::new(),
+            pieces: Vec::new(),
+            last: Vec::new(),
+            place,
+            items: Vec::new(),
+            deleted: None,
+            closes: false,
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! How a store lays out its files, and the bounds between the sizes.
+
+use super::error::Error;
+use super::journal::PAGE;
+use super::partition::Shape;
+
+/// Bytes of batches that one round takes at most: what an ordinary disk writes in some 10 ms, so
+/// that a deep queue costs latency only to those who made it.
+pub(super) const ROUND_BYTES_MAX: u64 = 4 << 20;
+/// Smallest journal file: rounds must stay small beside it.
+pub const JOURNAL_BYTES_MIN: u64 = 128 << 10;
+/// Bytes of a log in a checkpoint, or of its registration, without its older segments: fixed
+/// fields and a name of at most 249 bytes.
+pub(super) const LOG_STATE_BYTES_MAX: u64 = 320;
+/// A stream's name is a folder's name (CONTRACT: at most 249 characters).
+pub(super) const STREAM_NAME_BYTES_MAX: usize = 249;
+
+/// How a store lays out its files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Bytes of one journal file; there are two, three for a moment.
+    pub journal_bytes: u64,
+    /// Bytes at which a segment is closed.
+    pub segment_bytes: u64,
+    /// Bytes between two entries of an offset index.
+    pub index_interval_bytes: u64,
+    /// Bytes of one log in one round from which they go straight to the segment.
+    pub direct_write_bytes: u64,
+    /// A number that no client knows: it starts the journal's first CRC.
+    pub seed: u32,
+}
+
+impl Options {
+    /// Refuses what cannot work.
+    pub fn check(&self) -> Result<(), Error> {
+        let wrong = |text: String| Err(Error::Argument(text));
+        if self.journal_bytes < JOURNAL_BYTES_MIN || self.journal_bytes % PAGE as u64 != 0 {
+            return wrong(format!(
+                "journal_bytes is at least {JOURNAL_BYTES_MIN} and a multiple of {PAGE}"
+            ));
+        }
+        if self.direct_write_bytes < PAGE as u64 || self.direct_write_bytes > self.journal_bytes / 4
+        {
+            return wrong(format!(
+                "direct_write_bytes is {PAGE} to a quarter of journal_bytes"
+            ));
+        }
+        if self.segment_bytes == 0 || self.index_interval_bytes == 0 {
+            return wrong("segment_bytes and index_interval_bytes are positive".into());
+        }
+        Ok(())
+    }
+
+    /// Journal bytes that a round may need at most, so that any round fits a fresh file.
+    pub(super) fn round_need_max(&self) -> u64 {
+        self.journal_bytes / 4
+    }
+
+    pub(super) fn shape(&self) -> Shape {
+        Shape {
+            segment_bytes: self.segment_bytes,
+            index_interval_bytes: self.index_interval_bytes,
+        }
+    }
+}

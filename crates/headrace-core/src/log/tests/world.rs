@@ -1,0 +1,382 @@
+//! A store on a simulated disk, a model of what it promised, and random steps between them.
+
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+
+use super::{batch, produced, read, stamped, SMALL};
+use crate::log::chore::Chore;
+use crate::log::disk::{Disk, DiskOp};
+use crate::log::machine::{Completion, Machine};
+use crate::log::partition::LogId;
+use crate::log::round::Round;
+use crate::log::sim::{Random, SimDisk};
+use crate::log::{open, Error};
+use crate::record::Batches;
+
+const PRODUCER: i64 = 7;
+
+/// What was promised about one log.
+#[derive(Clone, Debug)]
+struct Promise {
+    id: LogId,
+    incarnation: u64,
+    /// As sent, and where it must stand.
+    batches: Vec<(Vec<u8>, i64)>,
+    acknowledged: usize,
+    next_offset: i64,
+    sequence: i32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Name(&'static str, u32);
+
+const STREAMS: [&str; 3] = ["gpu", "gpu.dlq", "all"];
+
+/// Work under way: its effects, and how many were performed.
+struct UnderWay<T> {
+    work: T,
+    ops: VecDeque<DiskOp>,
+}
+
+pub(super) struct World {
+    pub(super) disk: SimDisk,
+    pub(super) random: Random,
+    pub(super) machine: Machine,
+    promises: BTreeMap<Name, Promise>,
+    deleting: Vec<&'static str>,
+    tickets: BTreeMap<u64, (Name, usize)>,
+    ticket: u64,
+    incarnation: u64,
+    round: Option<UnderWay<Round>>,
+    chore: Option<UnderWay<Chore>>,
+}
+
+impl World {
+    pub(super) fn new(seed: u64, disk: SimDisk) -> Self {
+        let (machine, recovery) = open(&disk, SMALL).expect("an empty disk opens");
+        assert!(recovery.clean);
+        Self {
+            disk,
+            random: Random(seed),
+            machine,
+            promises: BTreeMap::new(),
+            deleting: Vec::new(),
+            tickets: BTreeMap::new(),
+            ticket: 0,
+            incarnation: 0,
+            round: None,
+            chore: None,
+        }
+    }
+
+    /// One random thing happens. An error is a promise broken.
+    pub(super) fn step(&mut self) -> Result<(), String> {
+        match self.random.below(1000) {
+            0..250 => self.append(),
+            250..280 => self.open_log(),
+            280..284 => self.delete_stream(),
+            284..700 => self.advance_round(),
+            _ => self.advance_chore(),
+        }
+    }
+
+    fn append(&mut self) -> Result<(), String> {
+        let count = self.promises.len();
+        if count == 0 {
+            return self.open_log();
+        }
+        let name = *self
+            .promises
+            .keys()
+            .nth(self.random.below(count))
+            .expect("in range");
+        let bytes = match self.random.below(10) {
+            0..6 => self.random.below(300),
+            6..9 => self.random.below(5000),
+            _ => 4000 + self.random.below(14_000),
+        };
+        let records = 1 + self.random.below(3);
+        self.ticket += 1;
+        let sent = batch(
+            records,
+            bytes / records,
+            self.ticket as u8,
+            self.ticket as i64,
+        );
+        let promise = self.promises.get_mut(&name).expect("it was listed");
+        let sent = if self.random.chance(50) {
+            let sequence = promise.sequence;
+            promise.sequence += records as i32;
+            produced(sent, PRODUCER, 0, sequence)
+        } else {
+            sent
+        };
+        let appended = self
+            .machine
+            .append(promise.id, sent.clone(), self.ticket, 0)
+            .map_err(|error| format!("append refused: {error}"))?;
+        if appended.base_offset != promise.next_offset || appended.duplicate {
+            return Err(format!(
+                "{name:?}: {appended:?}, not {}",
+                promise.next_offset
+            ));
+        }
+        self.tickets
+            .insert(self.ticket, (name, promise.batches.len()));
+        promise.batches.push((sent, promise.next_offset));
+        promise.next_offset += records as i64;
+        Ok(())
+    }
+
+    fn open_log(&mut self) -> Result<(), String> {
+        let stream = STREAMS[self.random.below(STREAMS.len())];
+        let name = Name(stream, self.random.below(2) as u32);
+        if self.promises.contains_key(&name) || self.deleting.contains(&stream) {
+            return Ok(());
+        }
+        self.incarnation += 1;
+        let id = self
+            .machine
+            .open_log(name.0, name.1, self.incarnation)
+            .map_err(|error| format!("open_log refused: {error}"))?;
+        let promise = Promise {
+            id,
+            incarnation: self.incarnation,
+            batches: Vec::new(),
+            acknowledged: 0,
+            next_offset: 0,
+            sequence: 0,
+        };
+        self.promises.insert(name, promise);
+        Ok(())
+    }
+
+    fn delete_stream(&mut self) -> Result<(), String> {
+        let stream = STREAMS[self.random.below(STREAMS.len())];
+        if self.deleting.contains(&stream) {
+            return Ok(());
+        }
+        self.machine
+            .delete_stream(stream)
+            .map_err(|error| format!("delete refused: {error}"))?;
+        self.promises.retain(|name, _| name.0 != stream);
+        self.deleting.push(stream);
+        let ended = self.machine.ended();
+        self.completed(ended)
+    }
+
+    /// One effect of the round under way, or its end, or the beginning of the next.
+    fn advance_round(&mut self) -> Result<(), String> {
+        let Some(round) = &mut self.round else {
+            self.round = self.machine.next_round().map(|draft| {
+                let work = draft.build();
+                let ops = work.before.iter().chain(&work.after).cloned().collect();
+                UnderWay { work, ops }
+            });
+            return Ok(());
+        };
+        let outcome = match round.ops.pop_front() {
+            Some(op) => self.disk.perform(&op).map_err(|error| error.0),
+            None => Ok(()),
+        };
+        if outcome.is_ok() && !round.ops.is_empty() {
+            return Ok(());
+        }
+        let round = self.round.take().expect("under way").work;
+        let ended = self.machine.round_done(round, outcome, 0, 0);
+        self.completed(ended)
+    }
+
+    fn advance_chore(&mut self) -> Result<(), String> {
+        let Some(chore) = &mut self.chore else {
+            self.chore = self.machine.next_chore().map(|work| {
+                let ops = work.ops.iter().cloned().collect();
+                UnderWay { work, ops }
+            });
+            return Ok(());
+        };
+        let outcome = match chore.ops.pop_front() {
+            Some(op) => self.disk.perform(&op).map_err(|error| error.0),
+            None => Ok(()),
+        };
+        if outcome.is_ok() && !chore.ops.is_empty() {
+            return Ok(());
+        }
+        let chore = self.chore.take().expect("under way").work;
+        let ended = self.machine.chore_done(&chore, outcome);
+        self.completed(ended)
+    }
+
+    /// Acknowledgements come in order of each log.
+    fn completed(&mut self, ended: Vec<Completion>) -> Result<(), String> {
+        self.deleting
+            .retain(|stream| self.machine.is_deleting(stream));
+        for completion in ended {
+            let Some((name, at)) = self.tickets.remove(&completion.ticket) else {
+                return Err(format!("ticket {} ended twice", completion.ticket));
+            };
+            let promise = self
+                .promises
+                .get_mut(&name)
+                .filter(|found| found.id == completion.log);
+            let (Some(promise), None) = (promise, &completion.error) else {
+                continue;
+            };
+            if promise.acknowledged != at {
+                return Err(format!("{name:?}: batch {at} acknowledged out of order"));
+            }
+            promise.acknowledged = at + 1;
+        }
+        Ok(())
+    }
+
+    /// Performs whatever is due until nothing is.
+    pub(super) fn settle(&mut self) -> Result<(), String> {
+        loop {
+            let before = self.disk.ops();
+            while self.round.is_some() || self.chore.is_some() {
+                self.advance_round()?;
+                self.advance_chore()?;
+            }
+            self.advance_round()?;
+            self.advance_chore()?;
+            let idle = self.round.is_none() && self.chore.is_none();
+            if idle && before == self.disk.ops() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Every call that would write is refused, and says why.
+    pub(super) fn assert_refuses(&mut self, why: &str) {
+        let opened = self.machine.open_log("other", 0, 1).map(drop);
+        let deleted = self.machine.delete_stream("other");
+        let mut refusals = vec![opened, deleted];
+        if let Some(promise) = self.promises.values().next() {
+            let appended = self.machine.append(promise.id, batch(1, 9, 1, 1), 0, 0);
+            refusals.push(appended.map(drop));
+        }
+        for refused in refusals {
+            assert_eq!(refused, Err(Error::Storage(why.to_owned())));
+        }
+    }
+
+    /// Closes in order and opens again.
+    pub(super) fn reopen(&mut self) -> Result<(), String> {
+        self.machine.close();
+        self.settle()?;
+        if !self.machine.is_closed() {
+            return Err(format!("did not close: {:?}", self.machine.failed()));
+        }
+        let unacknowledged = |promise: &Promise| promise.acknowledged < promise.batches.len();
+        if self.promises.values().any(unacknowledged) {
+            return Err("closed before all was acknowledged".into());
+        }
+        self.recover(self.disk.killed(), true)
+    }
+
+    /// The power goes, and comes back; maybe goes again while the store opens.
+    pub(super) fn power_cut(&mut self) -> Result<(), String> {
+        let mut disk = self.disk.power_cut(&mut self.random);
+        while self.random.chance(40) {
+            disk.fail_after(self.random.below(60), "power cut");
+            if open(&disk, SMALL).is_ok() && !disk.has_failed() {
+                disk = disk.killed();
+                break;
+            }
+            disk = disk.power_cut(&mut self.random);
+        }
+        self.recover(disk, false)
+    }
+
+    /// The process dies, the disk keeps everything.
+    pub(super) fn kill(&mut self) -> Result<(), String> {
+        self.recover(self.disk.killed(), false)
+    }
+
+    fn recover(&mut self, disk: SimDisk, clean: bool) -> Result<(), String> {
+        self.disk = disk;
+        self.round = None;
+        self.chore = None;
+        self.tickets.clear();
+        let (machine, recovery) =
+            open(&self.disk, SMALL).map_err(|error| format!("does not open: {error}"))?;
+        self.machine = machine;
+        if clean && (!recovery.clean || recovery.replayed_batches + recovery.truncated_bytes > 0) {
+            return Err(format!("closed in order, but {recovery:?}"));
+        }
+        // A deletion that had not returned is asked for again.
+        for stream in std::mem::take(&mut self.deleting) {
+            self.machine
+                .delete_stream(stream)
+                .map_err(|error| error.to_string())?;
+            self.deleting.push(stream);
+        }
+        let names: Vec<Name> = self.promises.keys().copied().collect();
+        for name in names {
+            self.check_log(name)
+                .map_err(|error| format!("{name:?}: {error}"))?;
+        }
+        self.settle()
+    }
+
+    /// What was acknowledged is there, in order; what is there was sent, in order.
+    fn check_log(&mut self, name: Name) -> Result<(), String> {
+        let promise = self.promises.get_mut(&name).expect("it was listed");
+        let text = |error: Error| error.to_string();
+        promise.id = self
+            .machine
+            .open_log(name.0, name.1, promise.incarnation)
+            .map_err(text)?;
+        let (start, end) = self.machine.bounds(promise.id).map_err(text)?;
+        let mut found = Vec::new();
+        let mut offset = start;
+        while offset < end {
+            let bytes =
+                read(&mut self.machine, &self.disk, promise.id, offset, 6000).map_err(text)?;
+            for stored in Batches::new(&bytes) {
+                let stored = stored.map_err(|error| error.to_string())?;
+                offset = stored.header.next_offset();
+                found.push(stored.bytes.to_vec());
+            }
+        }
+        let sent = promise
+            .batches
+            .iter()
+            .map(|(sent, offset)| stamped(sent.clone(), *offset));
+        if found.len() < promise.acknowledged {
+            return Err(format!(
+                "{} of {} acknowledged",
+                found.len(),
+                promise.acknowledged
+            ));
+        }
+        if found.len() > promise.batches.len()
+            || !sent.zip(&found).all(|(sent, found)| sent == *found)
+        {
+            return Err("holds what was never sent".into());
+        }
+        promise.batches.truncate(found.len());
+        promise.acknowledged = found.len();
+        promise.next_offset = end;
+        Self::check_producer(&mut self.machine, promise)
+    }
+
+    /// The last idempotent batch is known as a repeat, and its sequence goes on.
+    fn check_producer(machine: &mut Machine, promise: &mut Promise) -> Result<(), String> {
+        let mine = |(sent, _): &&(Vec<u8>, i64)| sent[43..51] == PRODUCER.to_be_bytes();
+        promise.sequence = 0;
+        if let Some((sent, offset)) = promise.batches.iter().rev().find(mine) {
+            let header = crate::record::BatchHeader::parse(sent).expect("it was sent");
+            promise.sequence = header.base_sequence + header.count;
+            let log = machine.log(promise.id).expect("it is open");
+            let verdict = log.producers.check(&header);
+            if verdict != Ok(crate::log::producers::Verdict::Duplicate(*offset)) {
+                return Err(format!(
+                    "a repeat is {verdict:?}, not a duplicate of {offset}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
