@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from conftest import environment
+from conftest import RunningNode, environment
 from headrace.cli.demo.broker import Broker
 from headrace.client import FetchClient
 from headrace.collect import CsvFile, Origin, Publisher, narrow, replayed
+from headrace.errors import StartError
 from headrace.native import decode_records
 from processes import descendants, left_after
 
@@ -105,6 +106,72 @@ def test_every_acknowledged_reading_is_stored_once(tmp_path, monkeypatch, round_
     assert sorted(keys) == [(*origin, sequence) for sequence in sorted(acknowledged)]
     for (_, _, sequence), value in found:
         assert value == payloads[sequence]
+
+
+def test_a_broker_that_somebody_else_restarts_is_used(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
+    changes = []
+    others = []
+    used, restarted = threading.Event(), threading.Event()
+
+    def changed(what):
+        changes.append(what)
+        if what == "broker ended by signal 9" and not others:
+            ports = tuple(broker.address(door).port for door in ("mqtt", "kafka", "http"))
+            others.append(RunningNode(tmp_path / "data", ports=ports))
+        if "somebody else" in what:
+            used.set()
+        if what == "broker restarted":
+            restarted.set()
+
+    trace = list(CsvFile(TRACE))
+    broker = Broker(tmp_path / "data", tmp_path / "log", changed)
+    broker.start()
+    try:
+        acknowledged = []
+
+        def acknowledge(sequence, _readings):
+            acknowledged.append(sequence)
+            if len(acknowledged) == 1000:
+                os.kill(broker.pid, signal.SIGKILL)
+            if len(acknowledged) == 5000:
+                assert used.wait(60)
+                others[0].process.kill()
+
+        origin = Origin("kill9", time.time_ns())
+        publisher = Publisher(broker.address("mqtt"), origin, on_acknowledged=acknowledge)
+        publisher.run(narrow(trace, clock))
+        assert restarted.wait(60)
+        found = [sequence for (_, _, sequence), _ in stored(str(broker.address("kafka")))]
+    finally:
+        broker.close()
+        for other in others:
+            other.close()
+    print(changes)
+    assert sorted(found) == sorted(acknowledged) == list(range(1, len(trace) + 1))
+
+
+def test_a_broker_that_cannot_come_back_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
+    monkeypatch.setattr("headrace.cli.demo.broker._REFUSALS_MAX", 1)
+    broker = Broker(tmp_path / "data", tmp_path / "log", lambda _: None)
+    broker.start()
+    try:
+        [definition] = (tmp_path / "data/streams").glob("*/stream.json")
+        definition.write_text("no JSON")
+        os.kill(broker.pid, signal.SIGKILL)
+        with pytest.raises(StartError, match=r"does not start again: .*stream\.json"):
+            broker.failure.result(60)
+    finally:
+        broker.close()
+
+
+def test_a_broker_that_does_not_start_says_why(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
+    (tmp_path / "data").write_text("no folder")
+    broker = Broker(tmp_path / "data", tmp_path / "log", lambda _: None)
+    with pytest.raises(StartError, match=r"did not start: .*data"):
+        broker.start()
 
 
 def clock():

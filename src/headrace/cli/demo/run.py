@@ -112,6 +112,7 @@ def execute(job: Job, folder: Folder, watcher: Watcher) -> Outcome:
     """
     begun = time.monotonic()
     with ExitStack() as running:
+        journal = running.enter_context(_Journal(folder.journal))
         starting = _spawn("spark", lambda: session("headrace demo", short_run=True,
                           log_file=folder.root / "spark.log"))  # fmt: skip
         running.callback(_stop_spark, starting)
@@ -124,7 +125,7 @@ def execute(job: Job, folder: Folder, watcher: Watcher) -> Outcome:
         publisher = Publisher(
             broker.address("mqtt"),
             job.origin,
-            on_acknowledged=running.enter_context(_Journal(folder.journal)).add,
+            on_acknowledged=journal.add,
             on_progress=watcher.collected,
         )
         running.callback(publisher.stop)
