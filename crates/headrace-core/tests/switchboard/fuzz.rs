@@ -18,8 +18,18 @@ const EVENTS: usize = 1_500;
 
 #[test]
 fn whatever_happens_the_promises_hold() {
+    run(0..SEEDS);
+}
+
+#[test]
+#[ignore = "minutes; for changes of the machine itself"]
+fn whatever_happens_the_promises_hold_for_many_seeds() {
+    run(SEEDS..10_000);
+}
+
+fn run(seeds: std::ops::Range<u64>) {
     let mut total: BTreeMap<&str, u64> = BTreeMap::new();
-    for seed in 0..SEEDS {
+    for seed in seeds {
         let run = std::panic::catch_unwind(|| {
             let mut world = World::new(seed);
             world.run();
