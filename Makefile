@@ -20,6 +20,7 @@ quick: setup-test lint ## The checks and tests that take under two minutes
 	@$(ENV) pytest -q -m "not spark and not soak and not slow"
 
 soak: setup-test ## The long runs: crash loops, 10,000 connections, kill -9 of the whole path
+	@$(ENV) cargo test --quiet --release --workspace -- --ignored
 	@$(ENV) pytest -m soak
 
 bench: setup-test ## Speed, as ratios against a baseline in the same run

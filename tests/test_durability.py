@@ -28,7 +28,7 @@ STREAM = "gpu-telemetry"
 SINGLE, PIPELINED, PRODUCED = 25, 150, 15
 LARGE = 600 * 1024
 """Bytes of a message that goes past the journal, straight to its segment."""
-CUTS = 12
+CUTS, CUTS_SOAKED = 10, 120
 SEED = int(os.environ.get("HEADRACE_SEED", "20261127"))
 
 
@@ -154,11 +154,12 @@ def test_one_fdatasync_covers_many_pipelined_messages(run: Run) -> None:
 
 
 @pytest.mark.parametrize("unsynced", ["lost", "lost, kept or torn"])
+@pytest.mark.parametrize("count", [CUTS, pytest.param(CUTS_SOAKED, marks=pytest.mark.soak)])
 def test_a_power_cut_at_any_moment_leaves_every_acknowledged_message(
-    run: Run, unsynced: str, tmp_path: Path, start_node
+    run: Run, unsynced: str, count: int, tmp_path: Path, start_node
 ) -> None:
     rng = random.Random(SEED)
-    cuts = sorted({0, len(run.acknowledged) - 1, *rng.sample(range(len(run.acknowledged)), CUTS)})
+    cuts = sorted({0, len(run.acknowledged) - 1, *rng.sample(range(len(run.acknowledged)), count)})
     disk, position = Disk(run.data), 0
     in_order = sorted(run.acknowledged, key=lambda each: each.sent.begin)
     for cut in cuts:

@@ -28,6 +28,10 @@ MOMENT = threading.Event()
 """Never set: waiting for it is letting time pass."""
 
 
+def _soaked(number):
+    return pytest.param(number, marks=pytest.mark.soak)
+
+
 def seeded(seed):
     """A generator from `seed`, or from a new one that a failure shows."""
     seed = int(os.environ.get("HEADRACE_TEST_SEED", seed or time.time_ns()))
@@ -55,7 +59,7 @@ def stored(servers):
 # --- the broker and the collector alone ----------------------------------------------------------
 
 
-@pytest.mark.parametrize("round_", range(3))
+@pytest.mark.parametrize("round_", [0, 1, *(_soaked(number) for number in range(2, 20))])
 def test_every_acknowledged_reading_is_stored_once(tmp_path, monkeypatch, round_):
     monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
     choose = seeded(0)
