@@ -143,7 +143,7 @@ class Node:
         Raises:
             StorageError: the log could not be closed in order; a start will recover it.
         """
-        failed = self.state is NodeState.FAILED
+        orderly = self.state is NodeState.READY
         self.state, self.reason = NodeState.DRAINING, "the node is stopping"
         for listener in self.listeners.values():
             listener.stop()
@@ -154,23 +154,26 @@ class Node:
                 SERVER_SHUTTING_DOWN, clock.mono_ms(), clock.wall_ms()
             )
             runner.wake()
-            await self._drain(runner)
+            orderly &= await self._drain(runner)
         await asyncio.gather(
             *(listener.close(limits.LINGER_SECONDS) for listener in self.listeners.values())
         )
         if self._broker is not None and self._store is not None:
             self._broker.runner.close()
-            if not failed:
+            if orderly and self._store.failed() is None:  # else not all known, or not all durable
                 self._broker.save_sources()
         if self._store is not None:
             await asyncio.to_thread(self._store.close)
 
-    async def _drain(self, runner: Runner) -> None:
+    async def _drain(self, runner: Runner) -> bool:
+        """Whether everything reached the disk."""
         try:
             async with asyncio.timeout(limits.DRAIN_SECONDS):
                 await runner.quiet()
         except TimeoutError:
             log.warning("the disk did not end within %s s; stopping", limits.DRAIN_SECONDS)
+            return False
+        return True
 
     def _failed(self, reason: str) -> None:
         """The disk has refused a write: nothing more is stored until a restart."""

@@ -189,22 +189,22 @@ class Runner:
     def _completed(self) -> None:
         mono_ms, wall_ms = self._clock.mono_ms(), self._clock.wall_ms()
         advanced: dict[Partition, None] = {}
-        error: str | None = None
+        failed = False
         for completion in self._store.poll():
             inflight = self._inflight.pop(completion.ticket)
             if completion.error is None:
                 advanced[inflight.partition] = None
             else:
-                error = completion.error
+                failed = True
             if inflight.future is None:
-                failed = completion.error is not None
-                self._switchboard.durable(completion.ticket, failed, mono_ms, wall_ms)
+                lost = completion.error is not None
+                self._switchboard.durable(completion.ticket, lost, mono_ms, wall_ms)
             else:
                 _resolve(inflight, completion)
         for partition in advanced:
             partition.advanced()
-        if error is not None:
-            self.on_failure(error)
+        if failed and (reason := self._store.failed()) is not None:  # not so where a stream went
+            self.on_failure(reason)
         self.wake()
 
     def _end_publishes(self) -> None:

@@ -1,0 +1,128 @@
+"""A node's parts in this process, on a real store: what no client from outside can time."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from headrace import limits
+from headrace.adapters.clock import SystemClock
+from headrace.adapters.files import FileDefinitions
+from headrace.adapters.tcp import TcpListener, bind
+from headrace.errors import StorageError, UnavailableError
+from headrace.kernel.budget import DescriptorBudget
+from headrace.kernel.catalog import Change
+from headrace.model import Address
+from headrace.native import Store, Switchboard, build_batch
+from headrace.node.lifetime import Node, Parts
+from headrace.ports import NodeState
+
+BATCH = build_batch([(None, b"value", [], 0)])
+
+
+class HeldStore:
+    """A store whose disk can be made to stand still, and which then dies without a close."""
+
+    def __init__(self, path):
+        self._store = Store.open(str(path), journal_bytes=limits.JOURNAL_BYTES_MIN)
+        self.held = False
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def submit(self):
+        if not self.held:
+            self._store.submit()
+
+    def close(self):
+        if self.held:
+            del self._store  # as a kill would: nothing more is written
+        else:
+            self._store.close()
+
+
+def node_on(store, data, **streams):
+    return Node(
+        "test",
+        Parts(
+            clock=SystemClock(),
+            definitions=FileDefinitions(data),
+            switchboard=Switchboard((0, 0)),
+            open_store=lambda: store,
+            listen=lambda _, door, admits: TcpListener.open(
+                bind(Address("127.0.0.1", 0)), door, admits
+            ),
+            budget=DescriptorBudget(1000),
+            declared=streams,
+        ),
+    )
+
+
+@asynccontextmanager
+async def running(data, **streams):
+    """A node with these streams; its store."""
+    store = HeldStore(data)
+    node = node_on(store, data, **streams)
+    try:
+        await node.open()
+        yield node, store
+    finally:
+        await node.close()
+
+
+def publish(node, topic, sequence):
+    properties = [("source", "s"), ("epoch", "1"), ("sequence", str(sequence))]
+    return asyncio.ensure_future(node.publish(topic, b"value", 1, properties))
+
+
+def sources(data, stream, partition):
+    """What an orderly start would know of a partition's sources."""
+    store = Store.open(str(data))
+    incarnation = FileDefinitions(data).load()[0].incarnation
+    found = store.last_sources(store.open_log(stream, partition, incarnation, 0))
+    store.close()
+    return found
+
+
+async def test_deleting_a_stream_under_load_fails_its_appends_and_not_the_node(tmp_path):
+    async with running(tmp_path, a=Change(), b=Change(filters=["b"])) as (node, store):
+        partition = node._broker.partition("a", 0)
+        lost = partition.append(BATCH, 0)
+        store.delete_stream("a")  # before the append was handed to the flusher
+        with pytest.raises(UnavailableError, match="stream a was deleted"):
+            await lost
+        await node.delete_stream("a")
+        assert node.state is NodeState.READY
+        assert (await node.publish("b", b"value", 1, [])).stored == 1
+
+
+async def test_sources_of_messages_that_never_became_durable_are_not_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "DRAIN_SECONDS", 0.1)
+    async with running(tmp_path, a=Change(filters=["a"])) as (node, store):
+        await publish(node, "a", 1)
+        store.held = True
+        never = publish(node, "a", 2)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert store.statistics()["queued_bytes"] > 0
+    never.cancel()
+    assert sources(tmp_path, "a", 0) == [("s", 1, 1)]
+
+
+async def test_a_start_that_fails_forgets_no_sources(tmp_path):
+    two = Change(partitions=2, filters=["#"])
+    async with running(tmp_path, a=two) as (node, _):
+        for number in range(10):
+            await publish(node, f"topic/{number}", number)
+    known = [sources(tmp_path, "a", index) for index in range(2)]
+    assert all(known)
+    (kept,) = (tmp_path / "streams" / "a" / "0").glob("*.sources")
+    aside = tmp_path / "aside"
+    kept.rename(aside)
+    kept.mkdir()  # cannot be read
+    with pytest.raises(StorageError, match="sources"):
+        async with running(tmp_path, a=two):
+            pass
+    kept.rmdir()
+    aside.rename(kept)
+    assert [sources(tmp_path, "a", index) for index in range(2)] == known
