@@ -48,6 +48,8 @@ class Door:
 
     def __init__(self):
         self.held_bytes = 0
+        self.congested = False
+        self.waiting = set()
         self.hung_up = Counter()
         self.work = {}
 
@@ -214,3 +216,25 @@ async def test_memory_of_unfinished_requests_is_bounded(door, link, connection, 
     assert busy_link.reading
     busy.closed()
     await settle()
+
+
+async def test_batches_wait_while_too_many_wait_for_the_disk(door, link, connection):
+    door.congested = True
+    connection.received(metadata(1) + request(2) + request(3) + metadata(4))
+    await settle()
+    await finish(door, 1)
+    assert list(door.work) == [1], "only produce requests wait, and keep their place"
+    assert not link.reading
+    assert door.waiting == {connection}
+    door.congested = False
+    connection.advance()
+    await settle()
+    assert list(door.work) == [1, 2, 3]
+    assert link.reading
+    await finish(door, 2, 3)
+    await finish(door, 4)
+    assert link.answered == [1, 2, 3, 4]
+    door.congested = True
+    connection.received(request(5))
+    connection.closed()
+    assert door.waiting == set()

@@ -14,8 +14,12 @@ from headrace.kernel.budget import DescriptorBudget
 from headrace.kernel.catalog import Change
 from headrace.model import Address
 from headrace.native import Store, Switchboard, build_batch
+from headrace.node.kafka import KafkaDoor, KafkaSettings
 from headrace.node.lifetime import Node, Parts
 from headrace.ports import NodeState
+from headrace.wire.kafka import apis
+from headrace.wire.kafka import messages as m
+from headrace.wire.kafka.frames import encode_request
 
 BATCH = build_batch([(None, b"value", [], 0)])
 
@@ -102,8 +106,7 @@ async def test_sources_of_messages_that_never_became_durable_are_not_kept(tmp_pa
         await publish(node, "a", 1)
         store.held = True
         never = publish(node, "a", 2)
-        for _ in range(10):
-            await asyncio.sleep(0)
+        await settle()
         assert store.statistics()["queued_bytes"] > 0
     never.cancel()
     assert sources(tmp_path, "a", 0) == [("s", 1, 1)]
@@ -126,3 +129,59 @@ async def test_a_start_that_fails_forgets_no_sources(tmp_path):
     kept.rmdir()
     aside.rename(kept)
     assert [sources(tmp_path, "a", index) for index in range(2)] == known
+
+
+class Client:
+    """The far end of a Kafka connection, as the door sees it."""
+
+    peer = "192.0.2.1:1"
+    local = Address("192.0.2.2", 9092)
+
+    def __init__(self):
+        self.answered = asyncio.Event()
+        self.reading = True
+
+    def write(self, _):
+        self.answered.set()
+
+    def pause(self):
+        self.reading = False
+
+    def resume(self):
+        self.reading = True
+
+
+async def test_batches_of_kafka_clients_that_do_not_wait_are_bounded(tmp_path):
+    batch = build_batch([(None, bytes(10_000), [], 0)])
+    each = m.ProducePartition(index=0, records=batch)
+    topics = [m.ProduceTopic(name="a", partitions=[each])]
+    body = m.ProduceRequest(acks=-1, timeout_ms=0, topics=topics)
+    request = encode_request(apis.PRODUCE, apis.PRODUCE.last, 1, "c", body)
+    async with running(tmp_path, a=Change()) as (node, store):
+        door = KafkaDoor(node._broker, KafkaSettings(undurable_bytes=100_000))
+        store.held = True
+        for _ in range(10):  # each gives up at once, leaves, and comes back
+            client = Client()
+            connection = door(client)
+            for _ in range(10):
+                connection.received(request)
+                await settle()
+            connection.closed()
+        assert store.statistics()["queued_bytes"] == door.undurable_bytes == 10 * len(batch)
+
+        client = Client()
+        connection = door(client)
+        connection.received(request)
+        assert not client.reading
+        store.held = False
+        store.submit()
+        await asyncio.wait_for(client.answered.wait(), 30)
+        assert client.reading
+        connection.closed()
+        assert door.held_bytes == 0
+
+
+async def settle():
+    """Lets everything run that can."""
+    for _ in range(10):
+        await asyncio.sleep(0)

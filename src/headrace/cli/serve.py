@@ -164,7 +164,9 @@ def _parts(config: Config, sockets: Mapping[str, socket.socket]) -> Parts:
 
 def _kafka(config: Config) -> KafkaSettings:
     return KafkaSettings(
-        advertised=config.kafka.advertised, auto_create_streams=config.kafka.auto_create_streams
+        advertised=config.kafka.advertised,
+        auto_create_streams=config.kafka.auto_create_streams,
+        undurable_bytes=config.limits.undurable_bytes,
     )
 
 

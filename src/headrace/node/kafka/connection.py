@@ -4,7 +4,8 @@ Owns the order and the bounds of one connection; what a request does is the door
 any request but for one fact: produce requests may overlap, since an append takes its place in the
 log at once and only its durability is waited for. Any other request begins when all before it
 have ended. Invariants: at most `KAFKA_PIPELINE_MAX` requests are in work; a connection that reads
-its responses too slowly begins nothing new; closing it cancels what waits.
+its responses too slowly begins nothing new; no batch is taken in while too many wait for the disk;
+closing it cancels what waits.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class KafkaConnection:
     """
 
     __slots__ = (
-        "_barrier", "_door", "_framer", "_held_bytes", "_last", "_link", "_open", "_room",
-        "_tasks", "local",
+        "_barrier", "_door", "_framer", "_held_bytes", "_last", "_link", "_next", "_open",
+        "_room", "_tasks", "local",
     )  # fmt: skip
 
     def __init__(self, door: KafkaDoor, link: Link) -> None:
@@ -57,6 +58,7 @@ class KafkaConnection:
         self._tasks: set[asyncio.Task[None]] = set()
         self._last: asyncio.Task[None] | None = None
         self._barrier: asyncio.Task[None] | None = None
+        self._next: tuple[Request, int] | None = None  # while it waits for the disk
         self._room: asyncio.Event | None = None  # while the transport is full
 
     def received(self, data: bytes) -> None:
@@ -65,7 +67,7 @@ class KafkaConnection:
             return
         self._framer.feed(data)
         self._hold(len(data))
-        self._advance()
+        self.advance()
 
     def writable(self, ready: bool) -> None:
         """The transport is full, or has room again."""
@@ -74,38 +76,50 @@ class KafkaConnection:
         elif self._room is not None:
             self._room.set()
             self._room = None
-            self._advance()
+            self.advance()
 
     def closed(self) -> None:
         """The link is gone: nobody waits for an answer any more."""
         self._open = False
         self._hold(-self._held_bytes)
+        self._door.waiting.discard(self)
         for task in self._tasks:
             task.cancel()
 
-    def _hold(self, held_bytes: int) -> None:
-        self._held_bytes += held_bytes
-        self._door.held_bytes += held_bytes
-
-    def _advance(self) -> None:
+    def advance(self) -> None:
         """Begins the requests that are whole, as far as the bounds allow."""
         try:
-            while self._open and self._may_begin() and (frame := self._framer.take()) is not None:
-                self._begin(decode_request(frame), LENGTH.size + len(frame))
+            while self._open and self._may_begin() and (request := self._take()) is not None:
+                self._begin(*request)
         except MalformedError as error:
             self._hang_up("malformed", f"malformed request: {error}")
         if not self._open:
             return
         crowded = self._door.held_bytes > limits.KAFKA_BUFFERED_BYTES_MAX
-        if crowded and self._held_bytes and not self._tasks:  # only others could make room
+        works = self._tasks or self._next is not None  # which will make room
+        if crowded and self._held_bytes and not works:  # only others could
             self._hang_up("memory", "unfinished requests of all connections exceed their bound")
-        elif (crowded and self._tasks) or not self._may_begin():
+        elif (crowded and works) or self._next is not None or not self._may_begin():
             self._link.pause()
         else:
             self._link.resume()
 
+    def _hold(self, held_bytes: int) -> None:
+        self._held_bytes += held_bytes
+        self._door.held_bytes += held_bytes
+
     def _may_begin(self) -> bool:
         return len(self._tasks) < limits.KAFKA_PIPELINE_MAX and self._room is None
+
+    def _take(self) -> tuple[Request, int] | None:
+        """The next whole request and its bytes, unless it must wait for the disk."""
+        if self._next is None and (frame := self._framer.take()) is not None:
+            self._next = decode_request(frame), LENGTH.size + len(frame)
+        if self._next is not None and self._next[0].api is PRODUCE and self._door.congested:
+            self._door.waiting.add(self)
+            return None
+        taken, self._next = self._next, None
+        return taken
 
     def _begin(self, request: Request, held_bytes: int) -> None:
         overlaps = request.api is PRODUCE
@@ -148,7 +162,7 @@ class KafkaConnection:
             self._barrier = None
         if self._open:
             self._hold(-held_bytes)
-            self._advance()
+            self.advance()
 
     def _hang_up(self, reason: str, message: str) -> None:
         if self._open:

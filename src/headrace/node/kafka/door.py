@@ -1,15 +1,17 @@
 """What all Kafka connections share, and which module answers which request.
 
-Owns the table of requests, the counters, and the memory that unfinished requests hold. Must not
-know how anything is answered.
+Owns the table of requests, the counters, and the memory that unfinished requests and batches on
+their way to the disk hold. Must not know how anything is answered.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from headrace import limits
 from headrace.node.kafka import fetch, groups, offsets, produce, producers, topics
 from headrace.node.kafka.connection import KafkaConnection
 from headrace.ports import Sample
@@ -18,6 +20,7 @@ from headrace.wire.kafka.errors import ErrorCode
 from headrace.wire.kafka.messages import ApiVersionRange, ApiVersionsResponse
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Awaitable, Callable, Iterator
 
     from headrace.model import Address
@@ -35,10 +38,12 @@ class KafkaSettings:
     Attributes:
         advertised: the address that metadata names; None names the one that the client reached.
         auto_create_streams: whether metadata requests may create a stream (of one partition).
+        undurable_bytes: `limits.undurable_bytes`.
     """
 
     advertised: Address | None = None
     auto_create_streams: bool = True
+    undurable_bytes: int = limits.UNDURABLE_BYTES_MAX
 
 
 class KafkaDoor:
@@ -50,6 +55,8 @@ class KafkaDoor:
         offsets: what groups have committed.
         producers: draws producer ids.
         held_bytes: requests of all connections, unfinished or in work.
+        undurable_bytes: batches that wait for the disk, whether or not a client waits for them.
+        waiting: connections that begin nothing before some of these are durable.
         hung_up: connections that the door ended, by reason.
         requests: answered or in work, by name.
     """
@@ -60,6 +67,8 @@ class KafkaDoor:
         self.offsets = groups.OffsetStore(broker)
         self.producers = producers.ProducerIds(broker)
         self.held_bytes = 0
+        self.undurable_bytes = 0
+        self.waiting: set[KafkaConnection] = set()
         self.hung_up: Counter[str] = Counter()
         self.requests: Counter[str] = Counter()
 
@@ -78,6 +87,24 @@ class KafkaDoor:
         """Where the client of `connection` is told to find this node."""
         return self.settings.advertised or connection.local
 
+    @property
+    def congested(self) -> bool:
+        """Whether too much waits for the disk to begin anything new."""
+        return self.undurable_bytes >= self.settings.undurable_bytes
+
+    def appended(self, size_bytes: int, future: asyncio.Future[int]) -> None:
+        """Counts a batch until it is durable or lost: its client may have left by then."""
+        self.undurable_bytes += size_bytes
+        future.add_done_callback(partial(self._ended, size_bytes))
+
+    def _ended(self, size_bytes: int, future: asyncio.Future[int]) -> None:
+        future.exception()  # maybe nobody waits for it any more
+        self.undurable_bytes -= size_bytes
+        if not self.congested:
+            waiting, self.waiting = self.waiting, set()
+            for connection in waiting:
+                connection.advance()
+
     async def answer(self, connection: KafkaConnection, request: Request) -> object:
         """The body of the response; None where the client expects none.
 
@@ -95,6 +122,7 @@ class KafkaDoor:
             label = (("reason", reason),)
             yield Sample("kafka_closed_total", count, "Connections ended by the node.", label)
         yield Sample("kafka_held_bytes", self.held_bytes, "Requests unfinished or in work.")
+        yield Sample("kafka_undurable_bytes", self.undurable_bytes, "Batches waiting for the disk.")
         yield Sample("kafka_committed_offsets", self.offsets.count, "Offsets of all groups.")
 
 

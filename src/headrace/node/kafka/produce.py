@@ -85,7 +85,7 @@ def _begin(
         future = partition.append(asked.records or b"", door.broker.clock.wall_ms())
     except HeadraceError as error:
         return ErrorCode.of(error.kafka_code)
-    future.add_done_callback(_heard)
+    door.appended(len(asked.records or b""), future)
     return future
 
 
@@ -102,12 +102,6 @@ def _verdict(records: bytes) -> ErrorCode:
     if summary.batches != 1 or summary.records == 0 or summary.control or summary.transactional:
         return ErrorCode.INVALID_RECORD
     return ErrorCode.NONE
-
-
-def _heard(future: asyncio.Future[int]) -> None:
-    """Takes note of an outcome that nobody waits for any more: the connection may be gone."""
-    if not future.cancelled():
-        future.exception()
 
 
 def _answer(
