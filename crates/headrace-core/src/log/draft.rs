@@ -204,7 +204,9 @@ impl Machine {
         let checkpoint = self.checkpoint(true).encode();
         let place = self.place(checkpoint.len() as u64)?;
         let mut first = Vec::new();
-        for log in self.logs.values_mut().filter(|log| !log.sealed) {
+        let shape = self.options.shape();
+        let logs = self.logs.values_mut();
+        for log in logs.filter(|log| log.wants_side_files(shape)) {
             first.extend(log.side_files());
             log.snapshot_taken(log.next_offset);
         }
@@ -229,7 +231,7 @@ impl Machine {
             path: journal.path.clone(),
             position: journal.position,
             chain: journal.chain,
-            seed: journal.seed,
+            seed: journal.header.seed(),
             rotation: None,
         };
         if journal.position + round_bytes(bytes) <= self.options.journal_bytes {
@@ -238,13 +240,13 @@ impl Machine {
         if !journal.spare {
             return None;
         }
-        let sequence = journal.sequence + 1;
+        let sequence = journal.header.sequence + 1;
         let rotation = Rotation {
             header: FileHeader {
                 sequence,
                 bytes: self.options.journal_bytes,
-                first_round: journal.chain.round,
-                seed: journal.chain.crc,
+                generation: journal.header.generation,
+                began: journal.chain,
             },
             path: layout::journal_file(sequence),
             checkpoint: self.checkpoint(false).encode(),

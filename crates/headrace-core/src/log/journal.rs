@@ -2,16 +2,17 @@
 //!
 //! ```text
 //! file    page 0: magic "HRJOURNL", version u32, sequence u64, bytes u64,
-//!         first round u64, seed u32, CRC u32
+//!         generation u64, first round u64, previous CRC u32, CRC u32
 //! round   magic u32, CRC u32 of what follows, previous CRC u32, length u32, round u64, entries
 //! entry   kind u8, length u32, body
 //! ```
 //!
 //! A round begins at a page boundary, so that no write touches a page that holds anything
-//! acknowledged. Its CRC covers the previous round's CRC (a file's seed is the last CRC of the
-//! file before) and starts from the file's seed, so rounds verify only in the order in which they
-//! were written, and neither the remains of an earlier use of a recycled file nor bytes that a
-//! client stored can pass for one.
+//! acknowledged. Its CRC covers the previous round's CRC, so rounds verify only in the order in
+//! which they were written. It starts from the file's seed, a CRC of the round before the file and
+//! the generation, which each start of the store raises. Hence the remains of an earlier use of a
+//! recycled file verify no more, not even those of a file that a power cut kept from its name;
+//! nor do bytes that a client stored.
 //!
 //! A round is written after the round before it was synced. Hence a round that does not verify
 //! was never acknowledged, unless a later round verifies: then it is damage, and is said so.
@@ -38,11 +39,19 @@ pub(super) struct FileHeader {
     pub(super) sequence: u64,
     /// Length of the file.
     pub(super) bytes: u64,
-    pub(super) first_round: u64,
-    pub(super) seed: u32,
+    /// Starts of the store before the file.
+    pub(super) generation: u64,
+    /// The chain before the file's first round.
+    pub(super) began: Chain,
 }
 
 impl FileHeader {
+    /// What the CRC of each of its rounds starts from. Generations that are less than 2^32 apart
+    /// have different seeds: a CRC tells any two bursts of 32 bits apart.
+    pub(super) fn seed(&self) -> u32 {
+        crc32c::crc32c_append(self.began.crc, &self.generation.to_be_bytes())
+    }
+
     /// Appends the header page.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
@@ -50,8 +59,9 @@ impl FileHeader {
         out.put_u32(VERSION);
         out.put_u64(self.sequence);
         out.put_u64(self.bytes);
-        out.put_u64(self.first_round);
-        out.put_u32(self.seed);
+        out.put_u64(self.generation);
+        out.put_u64(self.began.round);
+        out.put_u32(self.began.crc);
         let crc = crc32c::crc32c(&out[start..]);
         out.put_u32(crc);
         out.resize(start + PAGE, 0);
@@ -65,10 +75,13 @@ impl FileHeader {
         let header = Self {
             sequence: take.u64()?,
             bytes: take.u64()?,
-            first_round: take.u64()?,
-            seed: take.u32()?,
+            generation: take.u64()?,
+            began: Chain {
+                round: take.u64()?,
+                crc: take.u32()?,
+            },
         };
-        (take.u32()? == crc32c::crc32c(&file[..40])).then_some(header)
+        (take.u32()? == crc32c::crc32c(&file[..48])).then_some(header)
     }
 }
 
@@ -372,7 +385,17 @@ impl Chain {
     }
 }
 
-/// Walks one file: returns the payloads of its rounds and the chain after the last one.
+/// What a walk over one file found.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Walked<'a> {
+    /// The entries of each round.
+    pub(super) payloads: Vec<&'a [u8]>,
+    /// The chain after the last round.
+    pub(super) chain: Chain,
+    pub(super) generation: u64,
+}
+
+/// Walks one file.
 ///
 /// `chain` is None at the oldest file. The walk ends at the first round that does not verify;
 /// that is damage where a later round does.
@@ -381,7 +404,7 @@ pub(super) fn walk<'a>(
     sequence: u64,
     file: &'a [u8],
     chain: Option<Chain>,
-) -> Result<(Vec<&'a [u8]>, Chain), Damage> {
+) -> Result<Walked<'a>, Damage> {
     let damage = |position: usize, what: &str| Damage {
         path: path.to_string(),
         position: position as u64,
@@ -395,20 +418,18 @@ pub(super) fn walk<'a>(
         let what = format!("the journal file had {} bytes", header.bytes);
         return Err(damage(file.len(), &what));
     }
-    let began = Chain {
-        round: header.first_round,
-        crc: header.seed,
-    };
+    let FileHeader { began, .. } = header;
     if chain.is_some_and(|chain| chain != began) {
         return Err(damage(
             0,
             "the journal file does not continue the one before it, of which a part is lost",
         ));
     }
+    let seed = header.seed();
     let mut chain = began;
     let mut payloads = Vec::new();
     let mut position = PAGE;
-    while let Some(round) = Round::at(file, position, header.seed)
+    while let Some(round) = Round::at(file, position, seed)
         .filter(|round| round.number == chain.round && round.previous == chain.crc)
     {
         payloads.push(round.payload);
@@ -417,7 +438,7 @@ pub(super) fn walk<'a>(
     }
     let later = (position..file.len())
         .step_by(PAGE)
-        .filter_map(|at| Round::at(file, at, header.seed))
+        .filter_map(|at| Round::at(file, at, seed))
         .any(|round| round.number > chain.round);
     if later {
         return Err(damage(
@@ -425,50 +446,50 @@ pub(super) fn walk<'a>(
             "a round of the journal does not verify, though a later one does",
         ));
     }
-    Ok((payloads, chain))
+    Ok(Walked {
+        payloads,
+        chain,
+        generation: header.generation,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn header(file: &mut [u8], first_round: u64, seed: u32) {
-        let mut page = Vec::new();
-        FileHeader {
+    fn header(file: &mut [u8], generation: u64, began: Chain) -> FileHeader {
+        let header = FileHeader {
             sequence: 3,
             bytes: file.len() as u64,
-            first_round,
-            seed,
-        }
-        .encode(&mut page);
+            generation,
+            began,
+        };
+        let mut page = Vec::new();
+        header.encode(&mut page);
         file[..PAGE].copy_from_slice(&page);
+        header
     }
 
+    const BEGAN: Chain = Chain { round: 40, crc: 9 };
+
     fn file(rounds: &[&[u8]]) -> (Vec<u8>, Vec<usize>) {
-        let mut file = Vec::new();
-        let mut crc = 9;
-        file.resize(PAGE, 0);
+        let mut file = vec![0; PAGE];
+        let seed = header(&mut file, 6, BEGAN).seed();
         let mut starts = Vec::new();
-        for (at, bytes) in rounds.iter().enumerate() {
+        let mut chain = BEGAN;
+        for bytes in rounds {
             starts.push(file.len());
-            let mut round = RoundWriter::begin(
-                &mut file,
-                Chain {
-                    round: 40 + at as u64,
-                    crc,
-                },
-                9,
-            );
+            let mut round = RoundWriter::begin(&mut file, chain, seed);
             round.write(1, 5, 6, [*bytes]);
-            crc = round.finish();
+            chain = chain.after(round.finish());
         }
         file.resize(file.len() + 3 * PAGE, 0);
-        header(&mut file, 40, 9);
+        header(&mut file, 6, BEGAN);
         (file, starts)
     }
 
     fn rounds(file: &[u8]) -> Result<usize, Damage> {
-        walk(&"journal/3".into(), 3, file, None).map(|(payloads, _)| payloads.len())
+        walk(&"journal/3".into(), 3, file, None).map(|walked| walked.payloads.len())
     }
 
     #[test]
@@ -549,13 +570,18 @@ mod tests {
 
     #[test]
     fn the_remains_of_an_earlier_use_are_not_rounds() {
-        let (mut file, starts) = file(&[b"one", b"two", b"three"]);
-        // The file was recycled: its first round is a later one than all that remains of it.
-        header(&mut file, 90, 1);
-        let mut fresh = Vec::new();
-        RoundWriter::begin(&mut fresh, Chain { round: 90, crc: 1 }, 1).finish();
-        file[starts[0]..starts[1]].copy_from_slice(&fresh);
-        assert_eq!(rounds(&file), Ok(1));
+        let (file, starts) = file(&[b"one", b"two", b"three"]);
+        // The next generation writes the same first round to the same place, and no more.
+        for (generation, began) in [(7, BEGAN), (7, Chain { round: 90, crc: 1 })] {
+            let mut reused = file.clone();
+            let seed = header(&mut reused, generation, began).seed();
+            let mut first = Vec::new();
+            let mut round = RoundWriter::begin(&mut first, began, seed);
+            round.write(1, 5, 6, [&b"one"[..]]);
+            round.finish();
+            reused[starts[0]..starts[1]].copy_from_slice(&first);
+            assert_eq!(rounds(&reused), Ok(1));
+        }
     }
 
     #[test]
@@ -569,7 +595,7 @@ mod tests {
     #[test]
     fn a_header_that_does_not_verify_is_damage() {
         let (file, _) = file(&[b"one"]);
-        for at in 0..44 {
+        for at in 0..52 {
             let mut flipped = file.clone();
             flipped[at] ^= 1;
             assert_eq!(rounds(&flipped).unwrap_err().position, 0, "flipped at {at}");

@@ -52,8 +52,7 @@ pub struct Completion {
 #[derive(Debug)]
 pub(super) struct Journal {
     pub(super) path: Path,
-    pub(super) sequence: u64,
-    pub(super) seed: u32,
+    pub(super) header: FileHeader,
     pub(super) chain: Chain,
     /// Where the next round goes.
     pub(super) position: u64,
@@ -307,6 +306,7 @@ impl Machine {
         let effects = || round.before.iter().chain(&round.after);
         self.statistics.syncs += effects().filter(|op| op.is_sync()).count() as u64;
         self.dirt.note(effects());
+        self.statistics.direct_writes += round.direct_writes;
         self.statistics.round_ns += now_ns - began_ns;
         if let Some(journal) = round.journal {
             self.statistics.rounds += 1;
@@ -395,9 +395,8 @@ impl Machine {
 
     fn rotated(&mut self, header: FileHeader, path: Path) {
         self.statistics.journal_rotations += 1;
-        self.journal.previous = Some(self.journal.sequence);
-        self.journal.sequence = header.sequence;
-        self.journal.seed = header.seed;
+        self.journal.previous = Some(self.journal.header.sequence);
+        self.journal.header = header;
         self.journal.path = path;
         self.journal.spare = false;
     }

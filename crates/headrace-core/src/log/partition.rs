@@ -19,6 +19,8 @@ use crate::record::{set_base_offset, set_leader_epoch, BatchHeader, Batches};
 const SEGMENT_BYTES_MAX: u64 = i32::MAX as u64;
 /// Snapshots of producers kept per log: the newest may be of a tail that a crash tears off.
 const SNAPSHOTS: usize = 2;
+/// An active segment smaller than this is sooner scanned than its three side files are synced.
+const SIDE_FILES_BYTES_MIN: u64 = 64 << 10;
 /// Until there are replicas, every batch belongs to the first epoch.
 const LEADER_EPOCH: i32 = 0;
 
@@ -352,6 +354,11 @@ impl Log {
         });
         self.segments.push(segment);
         ops
+    }
+
+    /// A clean close writes its side files: they spare the next start more than they cost.
+    pub(super) fn wants_side_files(&self, shape: Shape) -> bool {
+        !self.sealed && self.active().bytes >= SIDE_FILES_BYTES_MIN.min(shape.segment_bytes / 4)
     }
 
     /// The effects that write the active segment's indexes and a snapshot of the producers.

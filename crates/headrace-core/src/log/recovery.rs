@@ -61,6 +61,8 @@ struct Story<'a> {
     next_id: u32,
     logs: BTreeMap<u32, Told<'a>>,
     chain: Option<Chain>,
+    /// Of the start that reads it.
+    generation: u64,
 }
 
 /// Opens the folder behind `disk`.
@@ -95,12 +97,16 @@ pub fn open(disk: &impl Disk, options: Options) -> Result<(Machine, Recovery), E
         logs: logs.len() as u64,
         ..mender.finish()?
     };
-    let chain = story.chain.unwrap_or(Chain {
-        round: 0,
-        crc: options.seed,
-    });
-    let next_id = story.next_id;
-    let machine = begin(disk, options, logs, next_id, chain, &sequences)?;
+    let header = FileHeader {
+        sequence: sequences.last().map_or(0, |last| last + 1),
+        bytes: options.journal_bytes,
+        generation: story.generation,
+        began: story.chain.unwrap_or(Chain {
+            round: 0,
+            crc: options.seed,
+        }),
+    };
+    let machine = begin(disk, options, logs, story.next_id, header, &sequences)?;
     empty_trash(disk)?;
     Ok((machine, report))
 }
@@ -121,9 +127,10 @@ fn read_journal<'a>(sequences: &[u64], files: &'a [Vec<u8>]) -> Result<Story<'a>
                 "the journal file before it is missing",
             ));
         }
-        let (payloads, chain) = walk(&path, *sequence, file, story.chain)?;
-        story.chain = Some(chain);
-        for (round, payload) in payloads.into_iter().enumerate() {
+        let walked = walk(&path, *sequence, file, story.chain)?;
+        story.chain = Some(walked.chain);
+        story.generation = walked.generation + 1;
+        for (round, payload) in walked.payloads.into_iter().enumerate() {
             let entries = entries(payload).ok_or_else(|| {
                 damage(&path, 0, None, "the journal was written by a newer version")
             })?;
@@ -251,7 +258,7 @@ fn begin(
     options: Options,
     logs: Vec<Log>,
     next_id: u32,
-    chain: Chain,
+    header: FileHeader,
     old: &[u64],
 ) -> Result<Machine, Error> {
     let spare = Path::from(layout::SPARE);
@@ -262,13 +269,11 @@ fn begin(
             bytes: options.journal_bytes,
         })?;
     }
-    let sequence = old.last().map_or(0, |last| last + 1);
-    let path = layout::journal_file(sequence);
+    let path = layout::journal_file(header.sequence);
     let journal = Journal {
         path: path.clone(),
-        sequence,
-        seed: chain.crc,
-        chain,
+        header,
+        chain: header.began,
         position: 0,
         previous: None,
         spare: false,
@@ -280,17 +285,11 @@ fn begin(
     }
     machine.strangers = strangers(disk, &machine)?;
     let mut buffer = Vec::new();
-    FileHeader {
-        sequence,
-        bytes: options.journal_bytes,
-        first_round: chain.round,
-        seed: chain.crc,
-    }
-    .encode(&mut buffer);
-    let mut round = RoundWriter::begin(&mut buffer, chain, chain.crc);
+    header.encode(&mut buffer);
+    let mut round = RoundWriter::begin(&mut buffer, header.began, header.seed());
     round.checkpoint(&machine.checkpoint(false).encode());
     let journal = &mut machine.journal;
-    journal.chain = chain.after(round.finish());
+    journal.chain = header.began.after(round.finish());
     journal.position = buffer.len() as u64;
     if 2 * journal.position > options.journal_bytes {
         return Err(Error::Argument(format!(

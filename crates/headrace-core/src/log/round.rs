@@ -114,6 +114,7 @@ pub struct Round {
     pub(super) items: Vec<Queued>,
     pub(super) frontiers: Vec<Frontier>,
     pub(super) registered: Vec<LogId>,
+    pub(super) direct_writes: u64,
     pub(super) deleted: Option<Arc<str>>,
     pub(super) closes: bool,
     /// The journal after the round; None where it wrote nothing.
@@ -161,6 +162,7 @@ struct Build {
     rolls: Vec<DiskOp>,
     frontiers: Vec<Frontier>,
     registered: Vec<LogId>,
+    direct_writes: u64,
 }
 
 impl Draft {
@@ -179,6 +181,7 @@ impl Draft {
             items: self.items,
             frontiers: build.frontiers,
             registered: build.registered,
+            direct_writes: build.direct_writes,
             deleted: self.deleted,
             closes: self.closes,
             journal,
@@ -193,7 +196,7 @@ fn journal(build: &mut Build, pieces: Vec<Piece>, place: Place) -> Journalled {
     let mut seed = place.seed;
     if let Some(rotation) = &place.rotation {
         rotation.header.encode(&mut buffer);
-        seed = rotation.header.seed;
+        seed = rotation.header.seed();
         let mut round = RoundWriter::begin(&mut buffer, chain, seed);
         round.checkpoint(&rotation.checkpoint);
         chain = chain.after(round.finish());
@@ -307,6 +310,7 @@ fn write_group(build: &mut Build, round: &mut RoundWriter, group: &Group) {
 
 /// The part from the first page boundary on: written and synced before the round that notes it.
 fn write_direct(build: &mut Build, round: &mut RoundWriter, group: &Group, head: u64) {
+    build.direct_writes += 1;
     let data = suffix(&group.parts, head);
     let position = group.position + head;
     round.direct(
