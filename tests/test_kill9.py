@@ -256,7 +256,9 @@ def test_the_line_holds_when_the_broker_is_killed_on_the_way(tmp_path, round_):
     MOMENT.wait(choose.uniform(0.0, 3.0))  # a random moment is what is asked for
     if demo.process.poll() is None:
         demo.kill_broker()
+    family = descendants(demo.process.pid)
     result = demo.result()
+    assert left_after(family, 0) == set()
     assert result["published"] == total
     assert result["published"] + result["resent"] == result["stored"]
     ended = result["rows"] + result["quarantined"] + result["duplicates"]
@@ -266,10 +268,18 @@ def test_the_line_holds_when_the_broker_is_killed_on_the_way(tmp_path, round_):
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_nothing_outlives_the_demo(tmp_path, number):
+@pytest.mark.parametrize(
+    ("number", "moment"),
+    [
+        (signal.SIGKILL, "Spark is up"),
+        (signal.SIGTERM, "Spark is up"),
+        (signal.SIGINT, "Spark is up"),
+        (signal.SIGINT, "broker ready"),
+    ],
+)
+def test_nothing_outlives_the_demo(tmp_path, number, moment):
     demo = Demo(tmp_path / "demo")
-    demo.wait_for("Spark is up")
+    demo.wait_for(moment)
     family = descendants(demo.process.pid)
     assert len(family) >= 2, "a broker and a JVM at least"
     demo.process.send_signal(number)

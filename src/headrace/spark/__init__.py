@@ -2,10 +2,10 @@
 
 from pyspark.sql import SparkSession
 
-from headrace.spark.session import session
+from headrace.spark.session import close, session
 from headrace.spark.source import HeadraceDataSource
 
-__all__ = ["HeadraceDataSource", "register", "session"]
+__all__ = ["HeadraceDataSource", "close", "register", "session"]
 
 
 def register(spark: SparkSession) -> None:

@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
@@ -122,3 +122,20 @@ def _start(settings: SparkConf, log_file: Path | None) -> SparkSession:
             raise SparkSideError(f"Spark did not start; its log is {log_file}") from error
     context = SparkContext(conf=settings, gateway=gateway)
     return SparkSession(context)
+
+
+def close(spark: SparkSession) -> None:
+    """Stops the queries of a session that `session` started, then it, then its JVM.
+
+    On return no process of it is left. Spark alone would leave the JVM to end by itself once
+    this process has.
+    """
+    gateway: Any = SparkContext._gateway  # noqa: SLF001 - Spark has no door to its JVM's process
+    for query in spark.streams.active:
+        query.stop()
+    spark.stop()
+    if gateway is not None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # the JVM reads it, and ends with it
+        gateway.proc.wait()
+        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001

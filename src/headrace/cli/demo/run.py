@@ -19,7 +19,7 @@ from headrace.client import FetchClient
 from headrace.collect import Publisher
 from headrace.pipeline import run as run_pipeline
 from headrace.pipeline.audit import Ends, stored_messages, stored_readings
-from headrace.spark import session
+from headrace.spark import close, session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -246,7 +246,4 @@ def _timed(work: Callable[[], T]) -> tuple[T, float]:
 def _stop_spark(starting: Future[SparkSession]) -> None:
     """Ends Spark where it is up; a JVM that still starts ends with this process's pipe to it."""
     if starting.done() and starting.exception() is None:
-        spark = starting.result()
-        for query in spark.streams.active:
-            query.stop()
-        spark.stop()
+        close(starting.result())

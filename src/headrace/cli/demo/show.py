@@ -84,6 +84,10 @@ def report(found: Results) -> None:
     if len(found.loads) > LOADS_MAX:
         more = len(found.loads) - LOADS_MAX
         console.print(f"… and {more:,} more loads in report.json\n", style="dim")
+    if gaps := sum(load.profiling_gaps for load in found.loads):
+        console.print(
+            f"{gaps:,} scrapes have no valid profiling sample; they count in no SM %\n", style="dim"
+        )
     if found.refused:
         console.print(_refused_table(found.refused[:REFUSED_MAX]))
     if len(found.refused) > REFUSED_MAX:
