@@ -84,6 +84,16 @@ def test_publish_is_durable_in_every_stream_that_matches_when_it_answers(start_n
     assert (again.ends("a"), again.ends("b")) == ([1], [1])
 
 
+def test_a_publish_of_a_replaced_publisher_is_refused(broker):
+    broker.create_stream("a", filters=["t"])
+    for epoch, sequence, answer in [("2", "0", 200), ("1", "1", 409), ("2", "0", 200)]:
+        properties = {"source": "s", "epoch": epoch, "sequence": sequence}
+        body = {"topic": "t", "payload": "", "properties": properties}
+        status, _ = broker.call("POST", PUBLISH, body)
+        assert status == answer
+    assert broker.ends("a") == [1]
+
+
 def test_publish_reaches_subscribers(shared):
     with RawMqtt(shared.mqtt, "c") as client:
         client.socket.sendall(b"\x82\x06\x00\x01\x00\x01t\x01")

@@ -175,7 +175,7 @@ def test_another_door_publishes_and_hears_of_the_end():
     names = bytes(decode_records(batch, 0, 1, 1).header_keys[2])
     assert names == b"mqtt.topick"
     stage.ends(ticket, stored=True)
-    assert stage.board.published() == [(5, True, 1), (6, True, 0)]
+    assert stage.board.published() == [(5, 0x00, 1), (6, 0x10, 0)]
 
 
 def test_sources_are_loaded_and_saved():

@@ -391,9 +391,9 @@ class Switchboard:
         Raises:
             ValueError: the topic is no topic name.
         """
-    def published(self) -> list[tuple[int, bool, int]]:
-        """`(request, durable, matched streams)` of other doors' publishes that ended; `durable`
-        is False where a stream could not store it."""
+    def published(self) -> list[tuple[int, int, int]]:
+        """`(request, reason code, matched streams)` of other doors' publishes that ended; the code
+        is that of PUBACK: from 0x80 on it is not stored."""
     def disconnect_all(self, reason_code: int, mono_ms: int, wall_ms: int) -> None:
         """DISCONNECT (5.0) to every client and close; the shell then collects and drains."""
     def tick(self, mono_ms: int, wall_ms: int) -> None: ...

@@ -12,6 +12,7 @@ HeadraceError
 │   ├── StreamExistsError      HTTP 409, Kafka 36
 │   └── StreamLimitError       HTTP 409, Kafka 44             the node's bound is reached
 ├── MessageTooLargeError       HTTP 413, Kafka 10             larger than max.message.bytes
+├── StaleEpochError            HTTP 409                       a newer epoch has published
 ├── InputError                 an input file is missing or no CSV of readings; exit code 2
 ├── PublishError               a broker refuses a collector for good
 ├── UnavailableError           HTTP 503, Kafka 56, retry      starting, draining, disk failed
@@ -58,6 +59,7 @@ __all__ = [
     "OutOfOrderSequenceError",
     "PublishError",
     "RecordsTooLargeError",
+    "StaleEpochError",
     "StaleProducerEpochError",
     "StartError",
     "StorageCorruptError",
@@ -132,6 +134,12 @@ class MessageTooLargeError(HeadraceError):
 
     http_status = 413
     kafka_code = 10
+
+
+class StaleEpochError(HeadraceError):
+    """A message's `source` has published under a higher `epoch`: its publisher was replaced."""
+
+    http_status = 409
 
 
 class InputError(HeadraceError):

@@ -180,11 +180,11 @@ impl Switchboard {
             .map_err(error)
     }
 
-    fn published(&mut self) -> Vec<(u64, bool, u32)> {
+    fn published(&mut self) -> Vec<(u64, u8, u32)> {
         self.0
             .published()
             .into_iter()
-            .map(|published| (published.request, published.durable, published.streams))
+            .map(|published| (published.request, published.reason_code, published.streams))
             .collect()
     }
 

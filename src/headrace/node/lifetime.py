@@ -232,7 +232,7 @@ class Node:
         Raises:
             InvalidTopicError: the topic is no topic name.
             MessageTooLargeError: no MQTT client could send it either.
-            UnavailableError: it could not be stored.
+            StaleEpochError, UnavailableError: it is not stored.
         """
         size, size_max = len(topic) + len(payload), self._parts.packet_bytes_max
         if size > size_max:

@@ -14,7 +14,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.errors import StorageError, UnavailableError
+from headrace.errors import StaleEpochError, StorageError, UnavailableError
 from headrace.kernel import access
 
 if TYPE_CHECKING:
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from headrace.ports import Clock, Link, Store
 
 log = logging.getLogger(__name__)
+
+STALE_EPOCH = 0x83
+FAILURE = 0x80
+"""Reason codes of PUBACK (MQTT 5.0 table 3-4); those from 0x80 on mean that it is not stored."""
 
 
 class _Inflight(NamedTuple):
@@ -95,6 +99,8 @@ class Runner:
         self, topic: str, payload: bytes, qos: int, properties: list[tuple[str, str]]
     ) -> asyncio.Future[int]:
         """Publishes from another door; the future is how many streams hold it durably.
+
+        It ends in `StaleEpochError` or `UnavailableError` where it is not stored.
 
         Raises:
             ValueError: the topic is no topic name.
@@ -208,12 +214,14 @@ class Runner:
         self.wake()
 
     def _end_publishes(self) -> None:
-        for request, durable, streams in self._switchboard.published():
+        for request, code, streams in self._switchboard.published():
             future = self._publishes.pop(request)
             if future.done():  # its requester went away
                 continue
-            if durable:
+            if code < FAILURE:
                 future.set_result(streams)
+            elif code == STALE_EPOCH:
+                future.set_exception(StaleEpochError("its source has published in a newer epoch"))
             else:
                 future.set_exception(UnavailableError("the message could not be stored"))
 

@@ -1,5 +1,8 @@
 //! `(source, epoch, sequence)`: how a publisher makes its repeats known.
 
+/// Longest name of a publisher, bytes: whoever compares repeats keeps each in memory.
+const NAME_BYTES_MAX: usize = 255;
+
 /// The place of a publish in the series of one publisher, from the user properties (or record
 /// headers) `source`, `epoch` and `sequence`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +16,7 @@ pub struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// Reads the first property of each name; None where one is missing or malformed.
+    /// Reads the first property of each name; None where one is missing, malformed or too long.
     pub fn find(properties: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Option<Self> {
         let (mut name, mut epoch, mut sequence) = (None, None, None);
         for (property, value) in properties {
@@ -25,8 +28,9 @@ impl<'a> Source<'a> {
             };
             place.get_or_insert(value);
         }
+        let name = name.filter(|name| name.len() <= NAME_BYTES_MAX)?;
         Some(Self {
-            name: std::str::from_utf8(name?).ok()?,
+            name: std::str::from_utf8(name).ok()?,
             epoch: decimal(epoch?)?,
             sequence: decimal(sequence?)?,
         })
@@ -89,6 +93,11 @@ mod tests {
         ] {
             assert_eq!(find(&number(text)), None, "{text}");
         }
+        let long = "x".repeat(NAME_BYTES_MAX + 1);
+        let long: &'static str = long.leak();
+        let named = |name| [("source", name), ("epoch", "0"), ("sequence", "0")];
+        assert!(find(&named(&long[1..])).is_some());
+        assert_eq!(find(&named(long)), None);
         assert_eq!(find(&number("0")[..2]), None);
         assert_eq!(find(&number("0")[1..]), None);
     }

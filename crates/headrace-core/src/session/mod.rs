@@ -40,6 +40,8 @@ pub struct Session {
     pub connection: Option<u32>,
     /// By filter.
     pub subscriptions: Map<Box<str>, Subscription>,
+    /// Of all filters together.
+    pub filter_bytes: usize,
     /// Sent at the end unless the client said good-bye.
     pub will: Option<Will>,
     /// From the client.
@@ -57,6 +59,7 @@ impl Session {
             client_id,
             connection: Some(connection),
             subscriptions: Map::with_hasher(hash_key),
+            filter_bytes: 0,
             will: None,
             inbound: Inbound::default(),
             outbound: Outbound::new(window),

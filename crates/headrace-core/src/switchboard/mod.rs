@@ -54,7 +54,7 @@ pub use connect::ConnectRequest;
 pub use publish::Published;
 pub use sources::SOURCES_MAX;
 pub use streams::{Append, KeyRule, BATCH_BYTES_MAX};
-pub use subscribe::SUBSCRIPTIONS_MAX;
+pub use subscribe::{SUBSCRIPTIONS_MAX, SUBSCRIPTION_BYTES_MAX};
 
 /// Input that may wait for a decision on its CONNECT before the socket is paused. Clients that do
 /// not wait for CONNACK send a few hundred bytes; pausing costs two system calls.
@@ -288,7 +288,7 @@ impl Switchboard {
             .streams
             .durable(ticket, stored)
             .ok_or(Error::Ticket(ticket))?;
-        self.settle(&waiters, stored, now);
+        self.settle(&waiters, now);
         if self.streams.undurable_bytes() < self.limits.undurable_bytes_max {
             self.runnable.extend(self.disk_waiters.drain(..));
         }

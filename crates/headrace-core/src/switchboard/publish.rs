@@ -18,8 +18,8 @@ use crate::Now;
 pub struct Published {
     /// As given.
     pub request: u64,
-    /// False where a stream could not store it.
-    pub durable: bool,
+    /// What PUBACK would say: from 0x80 on, it is not stored.
+    pub reason_code: u8,
     /// Streams that matched it.
     pub streams: u32,
 }
@@ -300,13 +300,13 @@ impl Switchboard {
         }
     }
 
-    /// A ticket ended.
-    pub(super) fn settle(&mut self, waiters: &[Waiter], stored: bool, now: Now) {
-        for same in waiters.chunk_by(|a, b| a.origin == b.origin) {
-            let origin = same[0].origin;
+    /// A ticket ended: who waited for it, and whether it stored what they wait for.
+    pub(super) fn settle(&mut self, waiters: &[(Waiter, bool)], now: Now) {
+        for same in waiters.chunk_by(|(a, _), (b, _)| a.origin == b.origin) {
+            let origin = same[0].0.origin;
             let inbound = self.inbound(origin);
-            for waiter in same {
-                inbound.settle(waiter.ordinal, stored);
+            for (waiter, stored) in same {
+                inbound.settle(waiter.ordinal, *stored);
             }
             self.answer_origin(origin, now);
         }
@@ -324,7 +324,7 @@ impl Switchboard {
             if origin == DOOR {
                 self.published.push(Published {
                     request: answer.token,
-                    durable: answer.outcome != Outcome::NotStored,
+                    reason_code: answer.outcome.reason_code(),
                     streams: answer.streams,
                 });
             } else if answer.token != 0 {

@@ -3,9 +3,9 @@
 //! Owns the way from a matched publish to an append and from the append's end to those who wait
 //! for it. Must not know connections or sessions: a waiter is a number and an ordinal.
 //!
-//! Invariants: a waiter is settled once for each ticket that it waits for; a repeat waits for
-//! every append in flight of its partition, so it is never acknowledged before the first copy is
-//! durable; bytes in `undurable_bytes` are those of records whose ticket has not ended.
+//! Invariants: a waiter is settled once for each ticket that it waits for, a repeat once; a repeat
+//! waits for every append in flight of its partition, so it is never acknowledged before the first
+//! copy is durable; bytes in `undurable_bytes` are those of records whose ticket has not ended.
 
 use std::collections::VecDeque;
 
@@ -116,8 +116,59 @@ struct Partition {
     builder: BatchBuilder,
     /// The ticket of what is in the builder.
     open: Option<Ticket>,
+    /// Ascending, all below that of `open`.
     in_flight: VecDeque<u64>,
+    /// In the order in which they came.
+    repeats: VecDeque<Repeat>,
     sources: Sources,
+}
+
+/// A publish that is stored or on its way. It waits for the tickets up to `last` as one, so that
+/// many repeats behind a slow disk cost no more than themselves.
+#[derive(Debug)]
+struct Repeat {
+    waiter: Waiter,
+    /// The newest ticket that may hold the first copy.
+    last: u64,
+    /// No ticket of these has failed.
+    stored: bool,
+}
+
+impl Partition {
+    fn new(hash_key: Key) -> Self {
+        Self {
+            builder: BatchBuilder::new(),
+            open: None,
+            in_flight: VecDeque::new(),
+            repeats: VecDeque::new(),
+            sources: Sources::new(hash_key),
+        }
+    }
+
+    fn newest(&self) -> Option<u64> {
+        let open = self.open.as_ref().map(|ticket| ticket.number);
+        open.or(self.in_flight.back().copied())
+    }
+
+    fn oldest(&self) -> Option<u64> {
+        let open = self.open.as_ref().map(|ticket| ticket.number);
+        self.in_flight.front().copied().or(open)
+    }
+
+    /// A ticket ended, in whatever order; the repeats that wait for nothing more, and whether
+    /// their first copy is stored.
+    fn ended(&mut self, ticket: u64, stored: bool) -> Vec<(Waiter, bool)> {
+        let at = self.in_flight.iter().position(|number| *number == ticket);
+        at.and_then(|at| self.in_flight.remove(at));
+        if !stored {
+            let waiting = self.repeats.iter_mut().filter(|each| each.last >= ticket);
+            waiting.for_each(|each| each.stored = false);
+        }
+        let oldest = self.oldest().unwrap_or(u64::MAX);
+        let over = self.repeats.partition_point(|each| each.last < oldest);
+        let over = self.repeats.drain(..over);
+        over.map(|each| (each.waiter, each.stored)).collect()
+    }
 }
 
 #[derive(Debug)]
@@ -189,12 +240,7 @@ impl Streams {
         stream.turn = 0;
         stream
             .partitions
-            .resize_with(partitions as usize, || Partition {
-                builder: BatchBuilder::new(),
-                open: None,
-                in_flight: VecDeque::new(),
-                sources: Sources::new(hash_key),
-            });
+            .resize_with(partitions as usize, || Partition::new(hash_key));
         slot
     }
 
@@ -202,7 +248,14 @@ impl Streams {
     pub fn unbind(&mut self, id: u64) -> Option<u32> {
         self.finish_all();
         let slot = self.by_id.remove(&id)?;
-        self.slots.remove(slot as usize);
+        for partition in self.slots.remove(slot as usize).partitions {
+            let newest = partition.in_flight.back();
+            for repeat in partition.repeats {
+                let ticket = newest.and_then(|ticket| self.in_flight.get_mut(ticket));
+                let ticket = ticket.expect("a repeat waits for something");
+                ticket.waiters.push(repeat.waiter);
+            }
+        }
         Some(slot)
     }
 
@@ -338,19 +391,20 @@ impl Streams {
         }
     }
 
-    /// Makes the waiter wait for all that is in flight to a partition; how many tickets it is.
+    /// Makes the waiter of a repeat wait for all that is in flight to a partition; 0 where nothing
+    /// is, else it is settled once.
     fn wait(&mut self, placed: Placed, waiter: Option<Waiter>) -> u32 {
-        let Some(waiter) = waiter else { return 0 };
         let stream = &mut self.slots[placed.slot as usize];
         let partition = &mut stream.partitions[placed.partition as usize];
-        for ticket in &partition.in_flight {
-            let ticket = self.in_flight.get_mut(ticket);
-            ticket.expect("it is in flight").waiters.push(waiter);
-        }
-        if let Some(ticket) = &mut partition.open {
-            ticket.waiters.push(waiter);
-        }
-        partition.in_flight.len() as u32 + u32::from(partition.open.is_some())
+        let (Some(waiter), Some(last)) = (waiter, partition.newest()) else {
+            return 0;
+        };
+        partition.repeats.push_back(Repeat {
+            waiter,
+            last,
+            stored: true,
+        });
+        1
     }
 
     fn finish(&mut self, slot: u32, partition: u32) {
@@ -384,23 +438,24 @@ impl Streams {
         std::mem::take(&mut self.finished)
     }
 
-    /// The append of `ticket` ended; who waits for it, or None where no such ticket is in flight.
-    pub fn durable(&mut self, ticket: u64, stored: bool) -> Option<Vec<Waiter>> {
+    /// The append of `ticket` ended; who waits no more, and whether what they wait for is stored.
+    /// None where no such ticket is in flight.
+    pub fn durable(&mut self, ticket: u64, stored: bool) -> Option<Vec<(Waiter, bool)>> {
         let ticket = self.in_flight.remove(&ticket)?;
         self.undurable_bytes -= ticket.bytes;
+        let settled = ticket.waiters.into_iter().map(|waiter| (waiter, stored));
+        let mut settled: Vec<_> = settled.collect();
         if let Some(slot) = self.by_id.get(&ticket.stream) {
             let partitions = &mut self.slots[*slot as usize].partitions;
             if let Some(partition) = partitions.get_mut(ticket.partition as usize) {
-                partition
-                    .in_flight
-                    .retain(|number| *number != ticket.number);
+                settled.extend(partition.ended(ticket.number, stored));
                 if !stored {
                     let undos = ticket.undos.into_iter().rev();
                     undos.for_each(|undo| partition.sources.take_back(undo));
                 }
             }
         }
-        Some(ticket.waiters)
+        Some(settled)
     }
 
     /// Asserts what must always hold.
@@ -443,4 +498,45 @@ fn headers<'p, 'a: 'p>(
         .filter(|(_, value)| value.is_some())
         .map(|(name, value)| (name.as_bytes(), value))
         .chain(user.map(|(name, value)| (name.as_bytes(), Some(value.as_bytes()))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mqtt::packet::PublishProperties;
+
+    #[test]
+    fn a_repeat_costs_the_same_however_much_is_in_flight() {
+        let mut streams = Streams::new(Key(1, 2));
+        let slots = [streams.bind(1, 1, KeyRule::Topic)];
+        let send = |streams: &mut Streams, sequence: &str, ordinal| {
+            let user = vec![("source", "s"), ("epoch", "1"), ("sequence", sequence)];
+            let publish = Publish {
+                topic: "t",
+                properties: PublishProperties {
+                    user,
+                    ..PublishProperties::default()
+                },
+                ..Publish::default()
+            };
+            let waiter = Waiter { origin: 0, ordinal };
+            let stored = streams.store(&slots, &publish, 0, Some(waiter));
+            streams.collect();
+            stored
+        };
+        let mut tickets = Vec::new();
+        for ordinal in 0..100 {
+            send(&mut streams, &ordinal.to_string(), ordinal);
+            tickets.push(1 + 2 * ordinal);
+        }
+        for ordinal in 100..200 {
+            assert_eq!(send(&mut streams, "5", ordinal).tickets, 1);
+        }
+        let ends: Vec<usize> = tickets
+            .into_iter()
+            .map(|ticket| streams.durable(ticket, true).expect("in flight").len())
+            .collect();
+        assert_eq!(ends[..99], [1; 99]);
+        assert_eq!(ends[99], 101, "the last publish, and every repeat once");
+    }
 }

@@ -11,6 +11,9 @@ use crate::Now;
 /// Subscriptions of one session: more than a dashboard for a whole fleet needs, and about 10 MB.
 pub const SUBSCRIPTIONS_MAX: usize = 65_536;
 
+/// Bytes of the filters of one session: 128 for each of them. A filter may have 65,535.
+pub const SUBSCRIPTION_BYTES_MAX: usize = 128 * SUBSCRIPTIONS_MAX;
+
 impl Switchboard {
     pub(super) fn subscribe(&mut self, slot: u32, subscribe: &Subscribe<'_>, now: Now) -> Flow {
         if subscribe.subscription_id.is_some() {
@@ -46,10 +49,14 @@ impl Switchboard {
         if parsed.group.is_some() {
             return Err(reason::SHARED_SUBSCRIPTIONS_NOT_SUPPORTED);
         }
-        let subscriptions = &mut self.sessions[session as usize].subscriptions;
-        let is_new = !subscriptions.contains_key(request.filter);
-        if is_new && subscriptions.len() >= SUBSCRIPTIONS_MAX {
-            return Err(reason::QUOTA_EXCEEDED);
+        let session_state = &mut self.sessions[session as usize];
+        let subscriptions = &mut session_state.subscriptions;
+        if !subscriptions.contains_key(request.filter) {
+            let bytes = session_state.filter_bytes + request.filter.len();
+            if subscriptions.len() >= SUBSCRIPTIONS_MAX || bytes > SUBSCRIPTION_BYTES_MAX {
+                return Err(reason::QUOTA_EXCEEDED);
+            }
+            session_state.filter_bytes = bytes;
         }
         let subscription = Subscription {
             qos: request.qos.min(QoS::AtLeastOnce),
@@ -79,10 +86,11 @@ impl Switchboard {
         if topic::Subscription::parse(filter).is_err() {
             return reason::TOPIC_FILTER_INVALID;
         }
-        let subscriptions = &mut self.sessions[session as usize].subscriptions;
-        if subscriptions.remove(filter).is_none() {
+        let session_state = &mut self.sessions[session as usize];
+        if session_state.subscriptions.remove(filter).is_none() {
             return reason::NO_SUBSCRIPTION_EXISTED;
         }
+        session_state.filter_bytes -= filter.len();
         let filter = Filter::parse(filter).expect("it was parsed when subscribed");
         self.subscriptions.remove(filter, &session);
         reason::SUCCESS

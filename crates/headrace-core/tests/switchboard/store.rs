@@ -498,13 +498,13 @@ fn another_door_hears_when_its_publish_is_durable() {
     stage.run();
     assert_eq!(stage.hears(watcher), ["PUBLISH a qos 0: two"]);
     stage.durable(true);
-    let ended = |request, durable, streams| Published {
+    let ended = |request, reason_code, streams| Published {
         request,
-        durable,
+        reason_code,
         streams,
     };
     let published = stage.switchboard.published();
-    assert_eq!(published, [ended(71, true, 1), ended(72, true, 1)]);
+    assert_eq!(published, [ended(71, 0x00, 1), ended(72, 0x00, 1)]);
     assert!(stage.hears(watcher)[0].starts_with("PUBLISH a qos 1 id 1: one"));
 
     stage
@@ -513,13 +513,39 @@ fn another_door_hears_when_its_publish_is_durable() {
         .unwrap();
     stage.run();
     stage.durable(false);
-    assert_eq!(stage.switchboard.published(), [ended(73, false, 1)]);
+    assert_eq!(stage.switchboard.published(), [ended(73, 0x80, 1)]);
     stage.switchboard.unbind(9).unwrap();
     stage
         .switchboard
         .publish("a", b"", QOS_1, &[], 74, now)
         .unwrap();
-    assert_eq!(stage.switchboard.published(), [ended(74, true, 0)]);
+    assert_eq!(stage.switchboard.published(), [ended(74, 0x00, 0)]);
+}
+
+#[test]
+fn another_door_hears_that_its_epoch_is_stale() {
+    let (mut stage, _) = stage_with_stream();
+    stage.switchboard.load_sources(9, 0, [("s", 2, 0)]).unwrap();
+    let properties = [("source", "s"), ("epoch", "1"), ("sequence", "1")];
+    let now = stage.now;
+    let board = &mut stage.switchboard;
+    board.publish("a", b"x", QOS_1, &properties, 7, now).unwrap();
+    let published = stage.switchboard.published();
+    assert_eq!(published[0].reason_code, 0x83);
+}
+
+#[test]
+fn a_repeat_is_answered_though_its_stream_goes_meanwhile() {
+    let (mut stage, client) = stage_with_stream();
+    stage.publish_with(client, "a", QOS_1, 1, "x", source("1", "5"));
+    stage.publish_with(client, "a", QOS_1, 2, "y", source("1", "6"));
+    stage.publish_with(client, "a", QOS_1, 3, "x", source("1", "5"));
+    stage.durable(true);
+    stage.switchboard.unbind(9).unwrap();
+    assert_eq!(stage.hears(client), ["PUBACK 1"]);
+    stage.durable(true);
+    let answers = ["PUBACK 2", "PUBACK 3 0x00 already stored"];
+    assert_eq!(stage.hears(client), answers);
 }
 
 #[test]

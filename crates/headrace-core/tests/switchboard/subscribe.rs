@@ -1,7 +1,7 @@
 //! SUBSCRIBE, UNSUBSCRIBE and which publishes they bring (MQTT 5.0 3.8 to 3.11, 4.7).
 
 use headrace_core::mqtt::packet::{Packet, Subscribe, SubscriptionRequest};
-use headrace_core::switchboard::SUBSCRIPTIONS_MAX;
+use headrace_core::switchboard::{SUBSCRIPTIONS_MAX, SUBSCRIPTION_BYTES_MAX};
 
 use super::stage::*;
 
@@ -70,6 +70,24 @@ fn subscriptions_of_a_session_are_bounded() {
     stage.subscribe(client, "t/0", QOS_1);
     stage.hang_up(client);
     assert_eq!(stage.statistic("mqtt_subscriptions"), 0);
+}
+
+#[test]
+fn the_filters_of_a_session_are_bounded_in_bytes_too() {
+    let mut stage = Stage::default();
+    let client = stage.client(V5, "a");
+    let names: Vec<String> = (10..).map(|i| format!("{i:0>65000}")).take(200).collect();
+    for name in &names {
+        stage.subscribe_with(client, request(name, QOS_0));
+    }
+    let granted = SUBSCRIPTION_BYTES_MAX / 65_000;
+    let answers = stage.hears(client);
+    assert_eq!(answers[granted - 1], "SUBACK 1 [0x00]");
+    assert_eq!(answers[granted], "SUBACK 1 [0x97]");
+    stage.subscribe(client, &names[0], QOS_1);
+    stage.unsubscribe(client, &[&names[0]]);
+    stage.hears(client);
+    stage.subscribe(client, &names[granted], QOS_0);
 }
 
 #[test]
