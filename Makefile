@@ -28,7 +28,7 @@ bench: setup-test ## Speed, as ratios against a baseline in the same run
 
 docs: setup-test ## Generated references in docs/; `make test` fails where they are stale
 	@$(ENV) python tools/configuration.py docs/configuration.md
-	@$(ENV) python -m headrace.pipeline.schemas docs/tables.md
+	@$(ENV) python tools/tables.py docs/tables.md
 
 clean: ## Everything that make made, .venv included
 	rm -rf .venv target dist tests/clients/node_modules src/headrace/_native*.so

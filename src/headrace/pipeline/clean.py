@@ -141,7 +141,7 @@ def _reason(now: Now) -> str:
     )
     return f"""
         CASE
-        WHEN payload IS NOT NULL THEN 'undecodable'
+        WHEN metric IS NULL THEN 'undecodable'
         WHEN uuid IS NULL THEN 'no_identity'
         WHEN event_time IS NULL THEN 'ambiguous_time'
         {future}

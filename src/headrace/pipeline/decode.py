@@ -65,10 +65,12 @@ _INDEX: Final = _first(
     r"regexp_extract(p.device, r'^nvidia(\d{1,4})$', 1)",
 )
 
+_METRIC: Final = "nullif(trim(reading.metric), '')"
+
 _COLUMNS: Final = {
     "event_time_text": _first("p.event_time", "p.timestamp"),
     "ingest_time_text": "p.ingest_time",
-    "metric_text": "trim(reading.metric)",
+    "metric_text": _METRIC,
     "raw": "reading.raw",
     "uuid": _UUID,
     "host": _first("p.hostname", "labels['hostname']", "labels['Hostname']"),
@@ -85,7 +87,7 @@ _COLUMNS: Final = {
     "source": _header("source"),
     "source_epoch": f"try_cast({_header('epoch')} AS bigint)",
     "source_sequence": f"try_cast({_header('sequence')} AS bigint)",
-    "payload": "CASE WHEN reading.metric IS NULL THEN value END",
+    "payload": f"CASE WHEN {_METRIC} IS NULL THEN value END",
 }
 
 

@@ -1,0 +1,347 @@
+"""The Spark source against a real node: its methods as Spark calls them, then Spark itself."""
+
+import json
+import pickle
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from conftest import RunningNode
+from headrace.client import FetchClient, OffsetOutOfRangeError
+from headrace.native import build_batch, decode_records
+from headrace.spark.arrow import ARROW_SCHEMA, record_batch
+from headrace.spark.errors import DataLossError, OffsetError, OptionError, explain
+from headrace.spark.offsets import Range
+from headrace.spark.options import parse
+from headrace.spark.read import _read, lost, read
+from headrace.spark.source import BatchReader, HeadraceDataSource, StreamReader
+from headrace.wire.kafka.errors import ErrorCode
+from kafkaraw import RawConnection, batch
+
+STAMP = 1_700_000_000_000
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory):
+    node = RunningNode(tmp_path_factory.mktemp("spark") / "data")
+    node.create_stream("numbers", partitions=3)
+    with RawConnection(node) as raw:
+        for n in range(30):
+            made = batch(b"%d" % n, timestamp=STAMP + n * 1000)
+            assert raw.produce("numbers", made, n % 3).error_code == 0
+    yield node
+    node.close()
+
+
+def produce(node, stream, count, partition=0, first=0):
+    with RawConnection(node) as raw:
+        for n in range(first, first + count):
+            assert raw.produce(stream, batch(b"%d" % n), partition).error_code == 0
+
+
+def options(node, stream="numbers", kind="streaming", **more):
+    return parse({"servers": node.servers, "stream": stream, **more}, kind)
+
+
+def values(reader, tasks):
+    return [
+        int(value.as_py())
+        for task in tasks
+        for rows in pickle.loads(pickle.dumps(reader)).read(pickle.loads(pickle.dumps(task)))
+        for value in rows["value"]
+    ]
+
+
+def spans(tasks):
+    return [(part.partition, part.start, part.end) for task in tasks for part in task.ranges]
+
+
+# --- Arrow ---------------------------------------------------------------------------------------
+
+
+def test_a_record_batch_has_the_schema_that_spark_demands():
+    made = build_batch(
+        [
+            (b"k", b"v", [("source", b"c"), ("empty", b""), ("null", None)], 1_700_000_000_123),
+            (None, None, [], 1_700_000_000_124),
+            (b"", b"", [("a", b"1")], 0),
+        ]
+    )
+    rows = record_batch(decode_records(made, 0, 3, 10), "s", 7)
+    rows.validate(full=True)
+    assert rows.schema == ARROW_SCHEMA
+    assert str(rows.schema.field("timestamp").type) == "timestamp[us, tz=UTC]"
+    first, second, third = rows.to_pylist()
+    assert (first["key"], first["value"], first["topic"], first["partition"]) == (
+        b"k",
+        b"v",
+        "s",
+        7,
+    )
+    assert first["timestamp"].isoformat() == "2023-11-14T22:13:20.123000+00:00"
+    assert first["headers"] == [
+        {"key": "source", "value": b"c"},
+        {"key": "empty", "value": b""},
+        {"key": "null", "value": None},
+    ]
+    assert (second["key"], second["value"], second["headers"], second["offset"]) == (
+        None,
+        None,
+        [],
+        1,
+    )
+    assert (third["key"], third["value"]) == (b"", b"")
+
+
+# --- the streaming reader, as Spark calls it -----------------------------------------------------
+
+
+def test_a_new_query_starts_where_it_is_told(node):
+    for name, first in (("earliest", 0), ("latest", 10)):
+        reader = StreamReader(options(node, startingOffsets=name))
+        expected = {"numbers": {"0": first, "1": first, "2": first}}
+        assert reader.initialOffset() == reader.initialOffset() == expected
+    given = '{"numbers": {"0": 3, "1": -1, "2": -2}}'
+    reader = StreamReader(options(node, startingOffsets=given))
+    assert reader.initialOffset() == {"numbers": {"0": 3, "1": 10, "2": 0}}
+
+
+def test_a_start_in_time_is_the_first_record_from_then_on(node):
+    reader = StreamReader(options(node, startingTimestamp=str(STAMP + 15_000)))
+    assert reader.initialOffset() == {"numbers": {"0": 5, "1": 5, "2": 5}}
+    reader = StreamReader(options(node, startingTimestamp=str(STAMP + 10**9)))
+    assert reader.initialOffset() == {"numbers": {"0": 10, "1": 10, "2": 10}}
+
+
+def test_explicit_offsets_must_name_each_partition(node):
+    for given in ('{"numbers": {"0": 3}}', '{"numbers": {"0": 1, "1": 1, "2": 1, "3": 1}}'):
+        with pytest.raises(OptionError, match=r"partitions \[0, 1, 2\]"):
+            StreamReader(options(node, startingOffsets=given)).initialOffset()
+    given = '{"numbers": {"0": 1, "1": 1, "2": 1}, "others": {"0": 1}}'
+    with pytest.raises(OptionError, match="others"):
+        StreamReader(options(node, startingOffsets=given)).initialOffset()
+
+
+def test_the_first_call_twice_hears_the_same_while_records_come(node):
+    node.create_stream("growing", partitions=1)
+    reader = StreamReader(options(node, "growing"))
+    first = reader.initialOffset()
+    produce(node, "growing", 3)
+    assert reader.initialOffset() == first
+
+
+def test_a_micro_batch_takes_its_share_of_each_lag(node):
+    reader = StreamReader(options(node, startingOffsets="earliest", maxOffsetsPerTrigger="6"))
+    assert reader.getDefaultReadLimit() == ReadMaxRows(6)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadMaxRows(6))
+    assert end == {"numbers": {"0": 2, "1": 2, "2": 2}}
+    assert reader.latestOffset(start, ReadAllAvailable()) == reader.reportLatestOffset()
+    assert sorted(values(reader, reader.partitions(start, end))) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_restart_reads_from_offsets_alone(node):
+    reader = StreamReader(options(node, maxTasks="1"))
+    tasks = reader.partitions({"numbers": {"0": 8}}, {"numbers": {"0": 10, "1": 1}})
+    assert spans(tasks) == [(0, 8, 10), (1, 0, 1)]
+    assert sorted(values(reader, tasks)) == [1, 24, 27]
+    assert reader.partitions({"numbers": {"0": 8}}, {"numbers": {"0": 8}}) == []
+
+
+def test_partitions_are_joined_into_few_tasks_and_split_on_request(node):
+    start, end = {"numbers": {}}, {"numbers": {"0": 10, "1": 10, "2": 10}}
+    assert len(StreamReader(options(node)).partitions(start, end)) == 1
+    split = StreamReader(options(node, minPartitions="7"))
+    tasks = split.partitions(start, end)
+    assert len(tasks) == 7
+    assert sorted(values(split, tasks)) == list(range(30))
+
+
+def test_available_now_ends_where_the_log_ended_when_it_began(node):
+    node.create_stream("available", partitions=1)
+    produce(node, "available", 4)
+    reader = StreamReader(options(node, "available", startingOffsets="earliest"))
+    reader.prepareForTriggerAvailableNow()
+    produce(node, "available", 4, first=4)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert end == {"available": {"0": 4}}
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
+
+
+def test_a_log_that_shrank_is_refused(node):
+    reader = StreamReader(options(node))
+    with pytest.raises(OffsetError, match="deleted and created anew"):
+        reader.latestOffset({"numbers": {"0": 11, "1": 1, "2": 1}}, ReadAllAvailable())
+    with pytest.raises(OffsetError, match="from 5 back to 4"):
+        reader.partitions({"numbers": {"0": 5}}, {"numbers": {"0": 4}})
+
+
+def test_progress_is_published_to_the_group(node):
+    reader = StreamReader(options(node, groupId="spark-1"))
+    reader.latestOffset({"numbers": {"0": 4, "1": 5, "2": 6}}, ReadAllAvailable())
+    with FetchClient(node.servers) as client:
+        assert client.committed_offsets("spark-1") == {
+            ("numbers", 0): 4, ("numbers", 1): 5, ("numbers", 2): 6,
+        }  # fmt: skip
+
+
+def test_a_pattern_takes_streams_as_they_appear(node):
+    node.create_stream("fleet.a", partitions=1)
+    given = {"servers": node.servers, "streamPattern": r"fleet\..*", "startingOffsets": "earliest"}
+    reader = StreamReader(parse(given, "streaming"))
+    start = reader.initialOffset()
+    assert start == {"fleet.a": {"0": 0}}
+    node.create_stream("fleet.b", partitions=1)
+    produce(node, "fleet.b", 2)
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert end == {"fleet.a": {"0": 0}, "fleet.b": {"0": 2}}
+    assert spans(reader.partitions(start, end)) == [(0, 0, 2)]
+
+
+def test_several_streams_are_read_together(node):
+    given = {"servers": node.servers, "streams": "numbers,more"}
+    node.create_stream("more", partitions=1)
+    produce(node, "more", 1, first=100)
+    reader = BatchReader(parse(given, "batch"))
+    assert sorted(values(reader, reader.partitions())) == [*range(30), 100]
+
+
+# --- completeness --------------------------------------------------------------------------------
+
+
+def test_records_beyond_the_end_of_the_log_are_an_error(node):
+    wanted = (Range("numbers", 0, 20, 30),)
+    with pytest.raises(OffsetError, match="deleted and created anew"):
+        list(read(node.servers, wanted, fail_on_data_loss=True))
+
+
+class Retained:
+    """A log that has lost its records before `kept`: no node can be told to lose records yet."""
+
+    def __init__(self, kept, holes=()):
+        self.kept, self.holes = kept, holes
+
+    def earliest_offsets(self, _stream):
+        return {0: self.kept}
+
+    def fetch(self, _stream, _partition, offset, _max_bytes, _max_wait_ms):
+        if offset < self.kept:
+            raise OffsetOutOfRangeError("gone", ErrorCode.OFFSET_OUT_OF_RANGE)
+        return b"".join(at(batch(b"%d" % n), n) for n in range(offset, 10) if n not in self.holes)
+
+
+def at(made, base_offset):
+    """The batch at another offset; the CRC does not cover it."""
+    return base_offset.to_bytes(8) + made[8:]
+
+
+@pytest.mark.parametrize("log", [Retained(4), Retained(0, holes={2, 3})])
+def test_records_that_are_gone_end_the_query_unless_told_otherwise(log):
+    wanted = Range("s", 0, 2, 9)
+    with pytest.raises(DataLossError, match="failOnDataLoss=false reads on without them"):
+        list(_read(log, wanted, fail_on_data_loss=True))
+    rows = list(_read(log, wanted, fail_on_data_loss=False))
+    assert [n for batch in rows for n in batch["offset"].to_pylist()] == [4, 5, 6, 7, 8]
+
+
+def test_a_lost_start_says_what_is_gone():
+    assert lost(Range("s", 0, 3, 9), 3, 5) == (
+        "s/0 [3, 9): records 3 to 4 are gone, the log starts at 5; failOnDataLoss=false reads on "
+        "without them"
+    )
+
+
+# --- the batch reader ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({}, list(range(30))),
+        ({"startingOffsets": '{"numbers": {"0": 9, "1": 9, "2": -1}}'}, [27, 28]),
+        ({"endingOffsets": '{"numbers": {"0": 1, "1": 2, "2": 0}}'}, [0, 1, 4]),
+        ({"startingTimestamp": str(STAMP + 25_000)}, [25, 26, 27, 28, 29]),
+        (
+            {"startingTimestamp": str(STAMP + 3_000), "endingTimestamp": str(STAMP + 6_000)},
+            [3, 4, 5],
+        ),
+        ({"startingOffsets": "latest"}, []),
+        ({"startingOffsets": "latest", "endingTimestamp": str(STAMP)}, []),
+    ],
+)
+def test_a_batch_read_takes_what_lies_between(node, more, expected):
+    reader = BatchReader(options(node, kind="batch", **more))
+    assert sorted(values(reader, reader.partitions())) == expected
+
+
+# --- Spark itself --------------------------------------------------------------------------------
+
+
+def source(reader, node, **more):
+    return (
+        reader.format("headrace")
+        .option("servers", node.servers)
+        .option("stream", "numbers")
+        .options(**more)
+    )
+
+
+@pytest.mark.spark
+def test_spark_finds_the_format_by_itself_and_reads_it(spark, node):
+    rows = source(spark.read, node).load()
+    assert rows.schema == HeadraceDataSource({}).schema()
+    assert sorted(int(row.value) for row in rows.collect()) == list(range(30))
+    first = rows.filter("partition = 1 AND offset = 0").first()
+    assert (bytes(first.value), first.topic, first.headers) == (b"1", "numbers", [])
+    assert rows.select("timestamp").first().timestamp.tzinfo is None
+
+
+@pytest.mark.spark
+def test_a_query_resumes_from_its_checkpoint(spark, node, tmp_path):
+    node.create_stream("resumed", partitions=2)
+    produce(node, "resumed", 5)
+    seen = []
+
+    def collect(rows, batch_id):
+        seen.append((batch_id, sorted(int(row.value) for row in rows.select("value").collect())))
+
+    def run(**more):
+        rows = (
+            source(spark.readStream, node, startingOffsets="earliest", **more)
+            .option("stream", "resumed")
+            .load()
+        )
+        query = (
+            rows.writeStream.foreachBatch(collect)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return query
+
+    query = run(maxOffsetsPerTrigger="3", groupId="resumed")
+    assert seen == [(0, [0, 1, 2]), (1, [3, 4])]
+    assert json.loads(query.lastProgress["sources"][0]["latestOffset"]) == {
+        "resumed": {"0": 5, "1": 0}
+    }
+    with FetchClient(node.servers) as client:
+        assert client.committed_offsets("resumed")["resumed", 0] == 5
+    produce(node, "resumed", 2, partition=1, first=5)
+    run()
+    assert seen[2:] == [(2, [5, 6])]
+
+
+@pytest.mark.spark
+def test_what_is_wrong_reaches_a_person_in_one_line(spark, node):
+    for more, message in (
+        ({"startingOfsets": "latest"}, "no option 'startingofsets'; did you mean"),
+        ({"stream": "absent"}, "absent: UNKNOWN_TOPIC_OR_PARTITION"),
+        ({"payload": "json"}, "payload is not served yet"),
+    ):
+        with pytest.raises(PySparkException) as error:
+            source(spark.read, node, **more).load().count()
+        assert message in explain(error.value)
+        assert "\n" not in explain(error.value)
