@@ -119,7 +119,7 @@ def test_a_capture_is_drawn_over_time(tmp_path):
             power_watts_mean=100.0 + second,
             gpu_util_percent_mean=50.0,
             sm_active_ratio_mean=None if second == 7 else 0.5,
-        )  # fmt: skip
+        )
         for second in range(20)
     ]
     assert save_chart(table(rows), tmp_path / "chart.png")
