@@ -29,8 +29,8 @@ pub(super) struct Dirt {
 impl Machine {
     /// Background work that is due; None where there is none or one is under way.
     pub fn next_chore(&mut self) -> Option<Chore> {
-        let idle = !self.chore_under_way && self.deletions.is_empty();
-        if self.failed.is_some() || !idle || self.life == Life::Closed || self.journal.spare {
+        let over = self.failed.is_some() || self.life == Life::Closed;
+        if over || self.chore_under_way || self.journal.spare {
             return None;
         }
         self.chore_under_way = true;

@@ -1,7 +1,9 @@
 //! What the next round commits: the part of the machine that drafts rounds.
 //!
 //! Deletions come before registrations, those before appends, and the last of all is the mark of
-//! a clean close. A round takes what is queued in order, as far as its bounds allow.
+//! a clean close. A deletion that waits for a chore holds up registrations, which may be of the
+//! same name, but no appends of other logs. A round takes what is queued in order, as far as its
+//! bounds allow.
 
 use std::collections::BTreeMap;
 
@@ -20,19 +22,27 @@ impl Machine {
         if self.failed.is_some() || self.round_under_way || self.life == Life::Closed {
             return None;
         }
-        let draft = if !self.deletions.is_empty() {
-            self.draft_deletion()
-        } else if !self.registrations.is_empty() {
-            self.draft_registrations()
-        } else if !self.queue.is_empty() {
-            self.draft_appends()
-        } else if self.life == Life::Closing {
-            self.draft_close()
-        } else {
-            None
-        }?;
+        let draft = self.draft_deletion().or_else(|| self.draft_other())?;
         self.round_under_way = true;
         Some(draft)
+    }
+
+    fn draft_other(&mut self) -> Option<Draft> {
+        let deletes = !self.deletions.is_empty();
+        if !self.registrations.is_empty() {
+            return if deletes {
+                None
+            } else {
+                self.draft_registrations()
+            };
+        }
+        if !self.queue.is_empty() {
+            return self.draft_appends();
+        }
+        if self.life == Life::Closing && !deletes {
+            return self.draft_close();
+        }
+        None
     }
 
     fn draft_appends(&mut self) -> Option<Draft> {

@@ -446,6 +446,13 @@ pub(super) fn walk<'a>(
             "a round of the journal does not verify, though a later one does",
         ));
     }
+    if payloads.is_empty() {
+        // A file gets its name once its first round is synced.
+        return Err(damage(
+            PAGE,
+            "the journal file's first round does not verify",
+        ));
+    }
     Ok(Walked {
         payloads,
         chain,

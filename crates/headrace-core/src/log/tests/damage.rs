@@ -231,3 +231,18 @@ fn assert_reads(disk: &SimDisk, expected: &[(i64, Vec<u8>)], context: &str) {
         assert_eq!(found.as_ref(), Ok(batch), "{context}, offset {offset}");
     }
 }
+
+#[test]
+fn a_journal_file_whose_first_round_is_spoilt_is_refused_and_kept() {
+    let small = Small::new();
+    let (machine, _) = open(&small.disk, SMALL).unwrap();
+    drop(machine); // the journal is one round now, which tells of all that there is
+    let journal = small.disk.path_of("journal");
+    for at in (4096..4180).step_by(3) {
+        let outcome = small.opened_with(&journal, small.flipped(&journal, at));
+        assert_eq!(
+            damaged(outcome, &journal, &format!("flipped at {at}")),
+            4096
+        );
+    }
+}

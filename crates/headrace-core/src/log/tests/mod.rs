@@ -1,5 +1,6 @@
 //! The engine against a disk that loses what was not synced.
 
+mod chores;
 mod crash;
 mod damage;
 mod world;

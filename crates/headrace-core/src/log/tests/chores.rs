@@ -1,0 +1,82 @@
+//! Rounds, chores and deletions wait for each other, and never for ever.
+
+use super::{batch, commit, SMALL};
+use crate::log::disk::Disk;
+use crate::log::machine::Machine;
+use crate::log::open;
+use crate::log::partition::LogId;
+use crate::log::sim::SimDisk;
+
+fn machine_with(disk: &SimDisk, streams: &[&str]) -> (Machine, Vec<LogId>) {
+    let (mut machine, _) = open(disk, SMALL).unwrap();
+    let logs = streams
+        .iter()
+        .map(|stream| machine.open_log(stream, 0, 1).unwrap())
+        .collect();
+    commit(&mut machine, disk);
+    (machine, logs)
+}
+
+/// Performs the next round; false where none is due.
+fn round(machine: &mut Machine, disk: &SimDisk) -> bool {
+    let Some(draft) = machine.next_round() else {
+        return false;
+    };
+    let round = draft.build();
+    for op in round.before.iter().chain(&round.after) {
+        disk.perform(op).unwrap();
+    }
+    machine.round_done(round, Ok(()), 0, 0);
+    true
+}
+
+#[test]
+fn a_deletion_that_finds_the_journal_full_gets_its_place() {
+    let disk = SimDisk::default();
+    let (mut machine, logs) = machine_with(&disk, &["gone"]);
+    let mut ticket = 0;
+    while machine
+        .append(logs[0], batch(1, 100, 1, 1), ticket, 0)
+        .is_ok()
+        && round(&mut machine, &disk)
+    {
+        ticket += 1;
+    }
+    let pages = SMALL.journal_bytes / 4096;
+    assert!(ticket > pages, "two files are full, and no chore ran");
+    machine.open_log("last", 0, 1).unwrap();
+    assert!(round(&mut machine, &disk), "it takes the last page");
+    machine.delete_stream("gone").unwrap();
+    assert_eq!(machine.ended().len(), 1, "what had no place");
+    commit(&mut machine, &disk);
+    assert!(!machine.is_deleting("gone"));
+}
+
+#[test]
+fn appends_do_not_wait_for_a_deletion_that_waits_for_a_chore() {
+    let disk = SimDisk::default();
+    let (mut machine, logs) = machine_with(&disk, &["gone", "stays"]);
+    let chore = loop {
+        machine.append(logs[1], batch(1, 2000, 1, 1), 1, 0).unwrap();
+        assert!(round(&mut machine, &disk));
+        if let Some(chore) = machine.next_chore() {
+            break chore;
+        }
+    };
+    machine.delete_stream("gone").unwrap();
+    machine.append(logs[1], batch(1, 10, 1, 1), 2, 0).unwrap();
+    assert!(round(&mut machine, &disk));
+    let again = machine.open_log("gone", 0, 2).unwrap();
+    assert!(!round(&mut machine, &disk), "its name is not free yet");
+
+    for op in &chore.ops {
+        disk.perform(op).unwrap();
+    }
+    assert_eq!(machine.chore_done(&chore, Ok(())), []);
+    machine.append(again, batch(1, 10, 1, 1), 3, 0).unwrap();
+    commit(&mut machine, &disk);
+    assert!(!machine.is_deleting("gone"));
+    let (mut machine, _) = open(&disk, SMALL).unwrap();
+    let again = machine.open_log("gone", 0, 2).unwrap();
+    assert_eq!(machine.bounds(again), Ok((0, 1)));
+}
