@@ -66,6 +66,12 @@ impl Index {
         after.checked_sub(1).map_or(0, |at| self.times[at].1)
     }
 
+    /// What it takes in memory.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        let offsets = self.offsets.len() * size_of::<(u32, u32)>();
+        (offsets + self.times.len() * size_of::<(i64, u32)>()) as u64
+    }
+
     /// The last entry.
     pub(super) fn last(&self) -> Option<(u32, u32)> {
         self.offsets.last().copied()

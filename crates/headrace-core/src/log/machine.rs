@@ -95,6 +95,9 @@ pub struct Machine {
     pub(super) life: Life,
     pub(super) failed: Option<Arc<str>>,
     pub(super) statistics: Statistics,
+    /// Closed segments whose indexes are in memory, the longest there first, and their bytes.
+    pub(super) indexes: VecDeque<(LogId, i64, u64)>,
+    pub(super) index_bytes: u64,
 }
 
 impl Machine {
@@ -118,6 +121,8 @@ impl Machine {
             life: Life::Open,
             failed: None,
             statistics: Statistics::default(),
+            indexes: VecDeque::new(),
+            index_bytes: 0,
         }
     }
 
@@ -263,6 +268,10 @@ impl Machine {
         self.logs.get(&log).ok_or_else(|| unknown(log))
     }
 
+    pub(super) fn log_mut(&mut self, log: LogId) -> Result<&mut Log, Error> {
+        self.logs.get_mut(&log).ok_or_else(|| unknown(log))
+    }
+
     fn refuse_writes(&self) -> Result<(), Error> {
         if let Some(why) = &self.failed {
             return Err(Error::Storage(why.to_string()));
@@ -387,9 +396,12 @@ impl Machine {
         let Some(log) = self.logs.get_mut(&frontier.log) else {
             return;
         };
+        let id = log.id;
         if let Some(full) = log.advance(frontier) {
             self.statistics.segment_rolls += 1;
-            self.dirt.finished.insert(full);
+            self.dirt.finished.insert(full.path.clone());
+            let base = full.base;
+            self.keep_index(id, base);
         }
     }
 

@@ -239,11 +239,15 @@ impl<'a, D: Disk> Mender<'a, D> {
                 if at + 1 < count {
                     let ops = log.segments[at].close(&log.folder);
                     self.perform(ops)?;
+                    log.segments[at].unload();
                 }
                 next
             } else {
                 if at + 1 == count || !self.report.clean {
                     log.sealed &= self.hold_last(log, at, after)?;
+                }
+                if at + 1 < count {
+                    log.segments[at].unload();
                 }
                 if from < after {
                     self.scan_headers(&log.segments[at], &mut note)?;
@@ -340,13 +344,16 @@ impl<'a, D: Disk> Mender<'a, D> {
     /// Snapshots of offsets that were never acknowledged would come true of other records.
     fn drop_later_snapshots(&mut self, log: &mut Log) -> Result<(), Error> {
         let names = self.disk.list(&log.folder)?;
-        for kind in [layout::PRODUCERS, layout::SOURCES] {
+        for (kind, snapshots) in [
+            (layout::PRODUCERS, &mut log.snapshots),
+            (layout::SOURCES, &mut log.source_snapshots),
+        ] {
             for offset in layout::offsets(&names, kind) {
                 if offset > log.next_offset {
                     let path = layout::file(&log.folder, offset, kind);
                     self.perform([DiskOp::Remove { path }])?;
-                } else if kind == layout::PRODUCERS {
-                    log.snapshots.push(offset);
+                } else {
+                    snapshots.push(offset);
                 }
             }
         }

@@ -17,8 +17,8 @@ use crate::record::{set_base_offset, set_leader_epoch, BatchHeader, Batches};
 
 /// Kafka's indexes hold positions and relative offsets as `int`.
 const SEGMENT_BYTES_MAX: u64 = i32::MAX as u64;
-/// Snapshots of producers kept per log: the newest may be of a tail that a crash tears off.
-const SNAPSHOTS: usize = 2;
+/// Snapshots of each kind kept per log: the newest may be of a tail that a crash tears off.
+pub(super) const SNAPSHOTS: usize = 2;
 /// An active segment smaller than this is sooner scanned than its three side files are synced.
 const SIDE_FILES_BYTES_MIN: u64 = 64 << 10;
 /// Until there are replicas, every batch belongs to the first epoch.
@@ -39,8 +39,10 @@ pub(super) struct Segment {
     pub(super) bytes: u64,
     /// Bytes that are durable and written: what readers see.
     pub(super) committed: u64,
-    /// None: on disk, not read yet. The active segment always has it.
+    /// None: on disk alone. The active segment always has it.
     pub(super) index: Option<Index>,
+    /// The greatest timestamp, where an index has told it that has left memory.
+    pub(super) newest: Option<i64>,
 }
 
 /// How logs cut their segments.
@@ -67,6 +69,8 @@ pub(super) struct Log {
     pub(super) producers: Producers,
     /// Offsets of the producer snapshots on disk.
     pub(super) snapshots: Vec<i64>,
+    /// Offsets of the source snapshots on disk.
+    pub(super) source_snapshots: Vec<i64>,
     /// Side files that newer ones replace.
     pub(super) obsolete: Vec<Path>,
     /// The journal knows the log.
@@ -115,6 +119,7 @@ impl Log {
             high_watermark: 0,
             producers: Producers::default(),
             snapshots: Vec::new(),
+            source_snapshots: Vec::new(),
             obsolete: Vec::new(),
             registered: false,
             sealed: true,
@@ -229,8 +234,8 @@ impl Log {
         })
     }
 
-    /// A round was committed. Returns the `.log` file that it left full.
-    pub(super) fn advance(&mut self, frontier: Frontier) -> Option<Path> {
+    /// A round was committed. Returns the segment that it left full.
+    pub(super) fn advance(&mut self, frontier: Frontier) -> Option<&Segment> {
         let segment = self
             .segment_mut(frontier.segment)
             .expect("a round writes to known segments");
@@ -245,7 +250,7 @@ impl Log {
         let rolled = begins && at > 0;
         rolled.then(|| {
             self.snapshot_taken(frontier.segment);
-            self.segments[at - 1].path.clone()
+            &self.segments[at - 1]
         })
     }
 
@@ -383,6 +388,22 @@ impl Segment {
             bytes: 0,
             committed: 0,
             index: Some(Index::default()),
+            newest: None,
+        }
+    }
+
+    /// Whether it may hold a timestamp of at least `timestamp`.
+    pub(super) fn may_reach(&self, timestamp: i64) -> bool {
+        match &self.index {
+            Some(index) => index.max_timestamp() >= Some(timestamp),
+            None => self.newest.is_none_or(|newest| newest >= timestamp),
+        }
+    }
+
+    /// Leaves the index to the disk.
+    pub(super) fn unload(&mut self) {
+        if let Some(index) = self.index.take() {
+            self.newest = index.max_timestamp();
         }
     }
 

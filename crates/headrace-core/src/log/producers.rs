@@ -12,6 +12,11 @@ use crate::record::BatchHeader;
 /// Batches remembered for each producer: `max.in.flight.requests.per.connection` of an
 /// idempotent client is at most 5 (KIP-98; Kafka `ProducerStateEntry`).
 const BATCHES: usize = 5;
+/// Producers kept for sure in one log; at most twice as many are held. Every client that begins
+/// draws a new id and none says when it ends (Kafka forgets one after a day without a batch,
+/// `producer.id.expiration.ms`), so the bound keeps ids from eating memory: those whose last batch
+/// is oldest go first.
+const PRODUCERS_MAX: usize = 10_000;
 const MAGIC: [u8; 8] = *b"HRPROD\0\x01";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +106,9 @@ impl Producers {
         if !header.has_producer() {
             return;
         }
+        if self.0.len() >= 2 * PRODUCERS_MAX && !self.0.contains_key(&header.producer_id) {
+            self.forget_oldest();
+        }
         let producer = self
             .0
             .entry(header.producer_id)
@@ -120,6 +128,15 @@ impl Producers {
             last_sequence: after(header.base_sequence, header.last_offset_delta),
             base_offset: header.base_offset,
         });
+    }
+
+    /// Keeps those with the newest batches.
+    fn forget_oldest(&mut self) {
+        let newest = |producer: &Producer| producer.batches.back().map(|batch| batch.base_offset);
+        let mut offsets: Vec<Option<i64>> = self.0.values().map(newest).collect();
+        let forgotten = offsets.len() - PRODUCERS_MAX;
+        let oldest_kept = *offsets.select_nth_unstable(forgotten).1;
+        self.0.retain(|_, producer| newest(producer) >= oldest_kept);
     }
 
     /// The snapshot file.
@@ -256,5 +273,22 @@ mod tests {
         for end in 0..file.len() {
             assert_eq!(Producers::decode(&file[..end]), None);
         }
+    }
+
+    #[test]
+    fn memory_is_bounded_and_the_longest_silent_go_first() {
+        let mut producers = Producers::default();
+        for at in 0..5 * PRODUCERS_MAX as i32 {
+            let offset = 2 * i64::from(at);
+            let mut other = batch(0, 0, 1, offset);
+            other.producer_id = 100 + i64::from(at);
+            producers.note(&other);
+            producers.note(&batch(0, at, 1, offset + 1));
+            assert!(producers.0.len() <= 2 * PRODUCERS_MAX);
+        }
+        assert!(producers.0.len() >= PRODUCERS_MAX);
+        assert!(producers.check(&batch(0, 5, 1, 0)).is_err(), "it is known");
+        let known = |id| producers.0.contains_key(&id);
+        assert!(!known(100) && known(99 + 5 * PRODUCERS_MAX as i64));
     }
 }

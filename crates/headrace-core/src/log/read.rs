@@ -14,6 +14,9 @@ use crate::record::{Batch, BatchHeader, Batches, Records, DECOMPRESSED_BYTES_MAX
 
 /// Bytes read beyond those asked for, to cover the way from an index entry to the batch.
 pub(super) const SLACK_BYTES: usize = 8 << 10;
+/// Indexes of closed segments that stay in memory: those of some 10 GiB, more than many readers
+/// go through at a time. The tests make do with those of a segment or two.
+pub(super) const INDEX_BYTES_MAX: u64 = if cfg!(test) { 2 << 10 } else { 64 << 20 };
 
 /// What to read next.
 #[derive(Debug)]
@@ -91,8 +94,7 @@ impl Machine {
                 .partition_point(|segment| segment.base <= walk.base)
         });
         for (at, segment) in log.segments.iter().enumerate().skip(from) {
-            let newest = segment.index.as_ref().map(Index::max_timestamp);
-            if segment.committed > 0 && newest.is_none_or(|newest| newest >= Some(timestamp)) {
+            if segment.committed > 0 && segment.may_reach(timestamp) {
                 return self.plan(log.id, at, |index, _| {
                     index.floor(index.floor_of_time(timestamp))
                 });
@@ -126,10 +128,32 @@ impl Machine {
 
     /// Keeps an index that [`Plan::Load`] asked for.
     pub fn indexed(&mut self, loaded: LoadedIndex) {
-        let log = self.logs.get_mut(&loaded.log);
-        if let Some(segment) = log.and_then(|log| log.segment_mut(loaded.base)) {
-            segment.index.get_or_insert(loaded.index);
+        let segment = self.segment_mut(loaded.log, loaded.base);
+        if let Some(segment) = segment.filter(|segment| segment.index.is_none()) {
+            segment.index = Some(loaded.index);
+            self.keep_index(loaded.log, loaded.base);
         }
+    }
+
+    /// Counts the index of a closed segment, and unloads others until all have room.
+    pub(super) fn keep_index(&mut self, log: LogId, base: i64) {
+        let bytes = self
+            .segment_mut(log, base)
+            .and_then(|segment| segment.index.as_ref())
+            .map_or(0, Index::memory_bytes);
+        self.indexes.push_back((log, base, bytes));
+        self.index_bytes += bytes;
+        while self.index_bytes > INDEX_BYTES_MAX && self.indexes.len() > 1 {
+            let (log, base, bytes) = self.indexes.pop_front().expect("there are several");
+            self.index_bytes -= bytes;
+            if let Some(segment) = self.segment_mut(log, base) {
+                segment.unload();
+            }
+        }
+    }
+
+    fn segment_mut(&mut self, log: LogId, base: i64) -> Option<&mut Segment> {
+        self.logs.get_mut(&log)?.segment_mut(base)
     }
 
     /// Ways through all committed segments from the one that holds `offset`, and the folder.

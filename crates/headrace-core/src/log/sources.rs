@@ -10,7 +10,7 @@ use super::disk::{Disk, DiskOp, Path};
 use super::error::Error;
 use super::layout;
 use super::machine::Machine;
-use super::partition::{replace, LogId};
+use super::partition::{replace, LogId, SNAPSHOTS};
 use super::read::{newest, Walk};
 use crate::record::{Batch, Batches, Records};
 
@@ -37,12 +37,17 @@ impl Machine {
 
     /// The effects that keep `sources`, which hold for all committed records of `log`; to be
     /// performed at once, by the caller.
-    pub fn save_sources(&self, log: LogId, sources: &[SourceState]) -> Result<Vec<DiskOp>, Error> {
-        let (_, end) = self.bounds(log)?;
+    pub fn save_sources(
+        &mut self,
+        log: LogId,
+        sources: &[SourceState],
+    ) -> Result<Vec<DiskOp>, Error> {
+        let log = self.log_mut(log)?;
+        let end = log.high_watermark;
         if end == 0 {
             return Ok(Vec::new()); // no record, no source; maybe no folder yet
         }
-        let folder = &self.log(log)?.folder;
+        let folder = &log.folder;
         let mut body = Vec::new();
         body.put_u32(sources.len() as u32);
         for (name, epoch, sequence) in sources {
@@ -64,6 +69,14 @@ impl Machine {
             from: fresh,
             to: path,
         });
+        if log.source_snapshots.last() != Some(&end) {
+            log.source_snapshots.push(end);
+        }
+        let old = log.source_snapshots.len().saturating_sub(SNAPSHOTS);
+        for offset in log.source_snapshots.drain(..old) {
+            let path = layout::file(folder, offset, layout::SOURCES);
+            ops.push(DiskOp::Remove { path });
+        }
         ops.push(DiskOp::SyncFolder {
             path: folder.clone(),
         });

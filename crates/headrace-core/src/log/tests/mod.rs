@@ -3,6 +3,7 @@
 mod chores;
 mod crash;
 mod damage;
+mod memory;
 mod world;
 
 use super::disk::{Disk, DiskOp};

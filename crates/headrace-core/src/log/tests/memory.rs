@@ -1,0 +1,90 @@
+//! What a log keeps, in memory and beside its segments, does not grow with what it holds.
+
+use super::{batch, commit, read, stamped, SMALL};
+use crate::log::disk::Disk;
+use crate::log::index::Index;
+use crate::log::machine::Machine;
+use crate::log::partition::LogId;
+use crate::log::read::{Plan, INDEX_BYTES_MAX};
+use crate::log::sim::SimDisk;
+use crate::log::{open, Error};
+
+const LOG: LogId = LogId(0);
+
+/// As `headrace-io` looks for a time.
+fn find_time(machine: &mut Machine, disk: &SimDisk, timestamp: i64) -> Result<Option<i64>, Error> {
+    let (_, end) = machine.bounds(LOG)?;
+    let mut walked = None;
+    loop {
+        match machine.plan_time(LOG, timestamp, walked.as_ref())? {
+            Plan::Nothing => return Ok(None),
+            Plan::Load(files) => {
+                let index = files.load(disk)?;
+                machine.indexed(index);
+            }
+            Plan::Walk(walk) => match walk.find_time(disk, timestamp, end)? {
+                Some((offset, _)) => return Ok(Some(offset)),
+                None => walked = Some(walk),
+            },
+        }
+    }
+}
+
+/// Bytes of the indexes of closed segments in memory, and how many segments are closed.
+fn held(machine: &Machine) -> (u64, usize) {
+    let segments = &machine.logs[&LOG].segments;
+    let closed = &segments[..segments.len() - 1];
+    let indexes = closed.iter().filter_map(|segment| segment.index.as_ref());
+    (indexes.map(Index::memory_bytes).sum(), closed.len())
+}
+
+#[test]
+fn indexes_of_closed_segments_leave_memory_and_everything_is_still_found() {
+    let disk = SimDisk::default();
+    let (mut machine, _) = open(&disk, SMALL).unwrap();
+    machine.open_log("gpu", 0, 1).unwrap();
+    let mut expected = Vec::new();
+    for at in 0..400_u16 {
+        let sent = batch(1, 1500, at as u8, 1000 + i64::from(at));
+        machine.append(LOG, sent.clone(), 0, 0).unwrap();
+        commit(&mut machine, &disk);
+        expected.push(stamped(sent, i64::from(at)));
+    }
+    for reopened in [false, true] {
+        if reopened {
+            machine = open(&disk, SMALL).unwrap().0;
+            assert_eq!(held(&machine).0, 0, "a start loads no more than it needs");
+        }
+        assert!(held(&machine).1 > 20);
+        for (offset, batch) in expected.iter().enumerate() {
+            let found = read(&mut machine, &disk, LOG, offset as i64, 1);
+            assert_eq!(found.as_ref(), Ok(batch));
+            let found = find_time(&mut machine, &disk, 1000 + offset as i64);
+            assert_eq!(found, Ok(Some(offset as i64)));
+            assert!(held(&machine).0 <= INDEX_BYTES_MAX);
+            assert_eq!(held(&machine).0, machine.index_bytes);
+        }
+        assert_eq!(find_time(&mut machine, &disk, 2000), Ok(None));
+    }
+}
+
+#[test]
+fn sources_are_kept_twice_however_often_they_are_saved() {
+    let disk = SimDisk::default();
+    for life in 0..5 {
+        let (mut machine, _) = open(&disk, SMALL).unwrap();
+        machine.open_log("gpu", 0, 1).unwrap();
+        for save in 0..2 {
+            machine.append(LOG, batch(1, 9, 1, 1), 0, 0).unwrap();
+            commit(&mut machine, &disk);
+            let sources = [("s".to_owned(), 1, 10 * life + save)];
+            for op in machine.save_sources(LOG, &sources).unwrap() {
+                disk.perform(&op).unwrap();
+            }
+            let found = machine.plan_sources(LOG).unwrap().read(&disk);
+            assert_eq!(found.as_deref(), Ok(&sources[..]));
+        }
+        let is_kept = |path: &String| path.ends_with(".sources");
+        assert_eq!(disk.paths().into_iter().filter(is_kept).count(), 2);
+    }
+}
