@@ -1,7 +1,7 @@
 """headrace beside a baseline, in one run on one machine.
 
     make bench                    every row
-    make bench ARGS="commit"      one row: commit, stored, relay, decode
+    make bench ARGS="commit"      one row: commit, stored, collect, relay, decode
     make bench ARGS="--json"      the figures as one JSON object
 
 Each row alternates headrace and its baseline, round by round, and prints medians and their ratio:
@@ -11,6 +11,8 @@ on shared machines only the ratio means much. Rows:
   bytes; then under load.
 - `stored`: QoS 1 publishes of 300 bytes into a stream, acknowledged after fdatasync, against
   mosquitto acknowledging from memory.
+- `collect`: the collector's own readings a second, file to last PUBACK, against mosquitto
+  acknowledging from memory; paho-mqtt is the bound of both.
 - `relay`: QoS 0, one publisher, one subscriber, 100 bytes, against mosquitto.
 - `decode`: stored readings (300 bytes, four headers) into Arrow buffers, against the compiled
   reader of aiokafka.
@@ -31,10 +33,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from importlib.resources import as_file, files
+from itertools import islice
 
 from aiokafka.record.default_records import DefaultRecordBatch
 
 from headrace import native
+from headrace.collect import CsvFile, Origin, Publisher, narrow, replayed
+from headrace.model import Address
 
 ROUNDS = 3
 Row = dict[str, float]
@@ -138,6 +144,18 @@ def acknowledged_rate(port: int, messages: int, block: int = 500) -> float:
     rate = messages / (time.perf_counter() - started)
     client.close()
     return rate
+
+
+def collected_rate(port: int, readings: int) -> float:
+    """Readings a second of the collector, narrow messages at QoS 1."""
+    trace = files("headrace") / "data" / "h200-1hz.csv.gz"
+    with as_file(trace) as path:
+        replay = islice(replayed(CsvFile(path), None, loop=True), readings)
+        messages = narrow(replay, lambda: time.time_ns() // 1000)
+        publisher = Publisher(Address("127.0.0.1", port), Origin("bench", time.time_ns()))
+        started = time.perf_counter()
+        counts = publisher.run(messages)
+        return counts.acknowledged / (time.perf_counter() - started)
 
 
 def relayed_rate(port: int, messages: int) -> float:
@@ -268,6 +286,7 @@ def decode_row() -> Row:
 ROWS: dict[str, Callable[[], Row]] = {
     "commit": commit_row,
     "stored": lambda: versus_mosquitto(acknowledged_rate, 200_000),
+    "collect": lambda: versus_mosquitto(collected_rate, 30_000),
     "relay": lambda: versus_mosquitto(relayed_rate, 500_000),
     "decode": decode_row,
 }
