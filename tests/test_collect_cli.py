@@ -111,6 +111,26 @@ def test_a_signal_brings_home_what_is_out(start_node, args, number, code):
     assert len(list(records(node))) == counts["messages"]
 
 
+def test_an_outage_is_said_and_got_over(start_node):
+    node = start_node()
+    process = subprocess.Popen(
+        [
+            sys.executable, "-m", "headrace", "collect", "csv", str(SNAPSHOT), "--json",
+            "--mqtt", f"127.0.0.1:{node.mqtt}", "--rate", "100/s",
+        ],
+        env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with FetchClient(node.servers) as client:
+        while not sum(client.latest_offsets(STREAM).values()):
+            client.fetch(STREAM, 0, 0, 1, 20)
+    node.kill()
+    assert "waiting for the broker" in process.stderr.readline()
+    again = start_node.again(node)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert json.loads(out)["acknowledged"] == len(list(records(again))) == 300
+
+
 IMPATIENT = """
 from headrace import limits
 limits.COLLECT_START_SECONDS = 0.0

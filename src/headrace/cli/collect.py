@@ -20,9 +20,12 @@ import click
 
 from headrace import limits
 from headrace.collect import CsvFile, Origin, Publisher, narrow, replayed, wide
+from headrace.collect.publish import WAITING
 from headrace.model import Address
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.progress import Progress
 
     from headrace.collect import Counts
@@ -112,16 +115,8 @@ def csv_file(
     messages = (wide if is_wide else narrow)(readings, now_us)
     origin = Origin(_source_name(source, file), time.time_ns())
     with _progress() as progress:
-        task = progress.add_task("connecting", total=None, rate="")
         begun = time.monotonic()
-
-        def show(counts: Counts, doing: str) -> None:
-            speed = counts.acknowledged / max(time.monotonic() - begun, 0.001)
-            progress.update(
-                task, description=doing, completed=counts.acknowledged, rate=f"{speed:,.0f}/s"
-            )
-
-        publisher = Publisher(broker, origin, rate=rate, on_progress=show)
+        publisher = Publisher(broker, origin, rate=rate, on_progress=_shown_on(progress, begun))
         stopped_by = _stop_on_signals(publisher)
         counts = publisher.run(messages)
     _conclude(counts, origin, time.monotonic() - begun, as_json=as_json)
@@ -180,6 +175,24 @@ def _conclude(counts: Counts, origin: Origin, seconds: float, *, as_json: bool) 
         f"{counts.messages:,} messages{repeats}; {seconds:.1f} s, "
         f"{counts.acknowledged / max(seconds, 0.001):,.0f} readings/s"
     )
+
+
+def _shown_on(progress: Progress, begun: float) -> Callable[[Counts, str], None]:
+    """Moves the bar, and prints a line for each outage."""
+    task = progress.add_task("connecting", total=None, rate="")
+    before = ""
+
+    def show(counts: Counts, doing: str) -> None:
+        nonlocal before
+        speed = counts.acknowledged / max(time.monotonic() - begun, 0.001)
+        progress.update(
+            task, description=doing, completed=counts.acknowledged, rate=f"{speed:,.0f}/s"
+        )
+        if doing != before and doing.startswith(WAITING):
+            progress.console.print(f"[dim]·[/dim] {doing}", highlight=False)
+        before = doing
+
+    return show
 
 
 def _progress() -> Progress:

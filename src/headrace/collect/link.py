@@ -129,6 +129,9 @@ class Link:
         """Says goodbye where the connection still stands, and closes."""
         self._client.disconnect()
         self._client.loop_write()
+        connection = self._client.socket()
+        if connection is not None:  # its buffer was full, so that the goodbye is not out
+            connection.close()
         self._selector.close()
 
     def _await_answer(self) -> tuple[int, str]:

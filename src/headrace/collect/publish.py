@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from headrace.collect.messages import Message
     from headrace.model import Address
 
+WAITING: Final = "waiting for the broker"
+"""How `on_progress` names an outage; the reason follows."""
+
 _PROGRESS_S: Final = 0.1
 _IDLE_S_MAX: Final = 1.0
 _BURST: Final = 64
@@ -102,7 +105,7 @@ class Publisher:
                             "start `headrace serve`, or name another with --mqtt"
                         ) from None
                     window.disconnected()
-                    self._report(window, f"waiting for the broker: {fault}")
+                    self._report(window, f"{WAITING}: {fault}")
                     self._pause(self._pauses.next())
         self._report(window, "done")
         return window.counts
