@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -97,8 +98,16 @@ def _plain_folder(folder: Folder, table: str) -> Path:
     target.mkdir(parents=True)
     live = tables.manifest(folder.tables).of(table)
     for number, file in enumerate(live):
-        os.link(folder.tables / file.path, target / f"{number:05}.parquet")
+        _same(folder.tables / file.path, target / f"{number:05}.parquet")
     if not live:
         schema = tables.open_arrow(folder.tables, table).schema
         pq.write_table(schema.empty_table(), target / "00000.parquet")
     return target
+
+
+def _same(file: Path, name: Path) -> None:
+    """Another name for `file`, or a copy where the file system has no links."""
+    try:
+        os.link(file, name)
+    except OSError:
+        shutil.copy2(file, name)
