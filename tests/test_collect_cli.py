@@ -164,6 +164,7 @@ def test_no_broker_is_exit_1_and_says_what_to_do():
         ([str(SNAPSHOT), "--rate", "5/year"], "rate above 0"),
         ([str(SNAPSHOT), "--mqtt", "1883"], "HOST:PORT"),
         ([str(SNAPSHOT), "--gpus", "0"], "--gpus"),
+        ([str(SNAPSHOT), "--gpus", "1000000000"], "--gpus"),
         ([str(SNAPSHOT), "--source", "x" * 201], "--source"),
     ],
 )

@@ -200,7 +200,11 @@ TOPIC_LEVEL_BYTES_MAX: Final = 4096
 """Longest level of a topic that the collector publishes on; three of them, and what stands
 before them, stay within the 65,535 bytes of a topic (MQTT 5.0 1.5.4)."""
 
-WIDE_MESSAGES_OPEN_MAX: Final = 100_000
+REPLAY_GPUS_MAX: Final = 100_000
+"""GPUs that a trace is played for: the largest fleet that headrace is made for. Each holds its
+place in the trace, about 2 KB."""
+
+WIDE_MESSAGES_OPEN_MAX: Final = REPLAY_GPUS_MAX
 """GPUs whose wide message is not complete yet, one for each: a fleet of the largest size."""
 
 # --- life ---------------------------------------------------------------------------------------

@@ -81,7 +81,11 @@ def collect() -> None:
 )
 @click.option("--loop", is_flag=True, help="Play the file again and again, later each time.")
 @click.option("--wide", "is_wide", is_flag=True, help="One message per GPU and event time.")
-@click.option("--gpus", type=click.IntRange(min=1), help="Play the file for this many GPUs.")
+@click.option(
+    "--gpus",
+    type=click.IntRange(1, limits.REPLAY_GPUS_MAX),
+    help="Play the file for this many GPUs.",
+)
 @click.option("--source", help="Name of this collector.  [host and file]")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as one JSON object.")
 def csv_file(

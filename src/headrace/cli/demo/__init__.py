@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from headrace import limits
 from headrace.cli.collect import default_source, now_us
 from headrace.collect import CsvFile, Origin, Span, narrow, replayed, wide
 from headrace.collect.replay import readings_of
@@ -54,7 +55,11 @@ class _Interrupted(BaseException):
     metavar="FILE",
     help="CSV of readings, plain or gzip.  [a capture of an H200]",
 )
-@click.option("--gpus", type=click.IntRange(min=1), help="Play the file for this many GPUs.")
+@click.option(
+    "--gpus",
+    type=click.IntRange(1, limits.REPLAY_GPUS_MAX),
+    help="Play the file for this many GPUs.",
+)
 @click.option("--wide", "is_wide", is_flag=True, help="One message per GPU and event time.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a report.")
 def demo(
