@@ -30,9 +30,15 @@ class HeldStore:
     def __init__(self, path):
         self._store = Store.open(str(path), journal_bytes=limits.JOURNAL_BYTES_MIN)
         self.held = False
+        self.fault = None
 
     def __getattr__(self, name):
         return getattr(self._store, name)
+
+    def append(self, *arguments):
+        if self.fault is not None:
+            raise self.fault
+        return self._store.append(*arguments)
 
     def submit(self):
         if not self.held:
@@ -98,6 +104,19 @@ async def test_deleting_a_stream_under_load_fails_its_appends_and_not_the_node(t
         await node.delete_stream("a")
         assert node.state is NodeState.READY
         assert (await node.publish("b", b"value", 1, [])).stored == 1
+
+
+async def test_a_fault_that_loses_effects_fails_the_node(tmp_path, caplog):
+    async with running(tmp_path, a=Change(filters=["a"])) as (node, store):
+        store.fault = ValueError("planted")
+        lost = publish(node, "a", 1)
+        await settle()
+        assert node.state is NodeState.FAILED
+        assert node.reason == "a fault of the node: ValueError('planted')"
+        with pytest.raises(UnavailableError, match="planted"):
+            await node.publish("a", b"value", 1, [])
+        lost.cancel()
+    assert "Traceback" in caplog.text
 
 
 async def test_sources_of_messages_that_never_became_durable_are_not_kept(tmp_path, monkeypatch):

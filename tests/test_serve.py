@@ -448,7 +448,7 @@ def test_after_a_failed_write_nothing_is_accepted_and_everyone_is_told(broker):
     publish = {"topic": "dcgm/x", "payload": "x"}
     assert broker.call("POST", "/api/v1/publish", publish)[0] == 503
     assert broker.call("POST", "/api/v1/streams", {"name": "a"})[0] == 503
-    assert broker.log.read_text().count("storage failed, nothing more is accepted") == 1
+    assert broker.log.read_text().count("the node has failed, nothing more is accepted") == 1
     assert broker.ends("gpu-telemetry").count(0) == 11, "what was stored is still read"
 
 

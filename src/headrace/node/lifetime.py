@@ -176,9 +176,9 @@ class Node:
         return True
 
     def _failed(self, reason: str) -> None:
-        """The disk has refused a write: nothing more is stored until a restart."""
+        """Nothing more is accepted until a restart."""
         if self.state is not NodeState.FAILED:
-            log.error("storage failed, nothing more is accepted: %s", reason)
+            log.error("the node has failed, nothing more is accepted: %s", reason)
             self.state, self.reason = NodeState.FAILED, reason
 
     def _admits(self) -> bool:

@@ -5,7 +5,8 @@ sockets of this iteration were read: appends first and on their way to the disk,
 pauses, decisions and closes. What the disk has done comes back through one descriptor.
 
 Decides nothing. Invariants: a ticket ends exactly once; bytes of one connection leave in the
-order in which the switchboard gave them.
+order in which the switchboard gave them; a fault here, which loses effects and so acknowledgements,
+is a failure of the node and not a line in its log.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Runner:
     Attributes:
         links: open MQTT connections by number; the gateway keeps it.
         partitions: by `(stream id, index)`; the broker keeps it.
-        on_failure: called with the reason when the disk has refused a write.
+        on_failure: called with the reason when the disk has refused a write, or on a fault here.
     """
 
     def __init__(
@@ -73,13 +74,13 @@ class Runner:
         self._timer_at = 0
         self._wake_at: int | None = None
         self._fd = store.notify_fd()
-        self._loop.add_reader(self._fd, self._completed)
+        self._loop.add_reader(self._fd, self._guarded, self._completed)
 
     def wake(self) -> None:
         """Collects once this loop iteration's input is in."""
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._run)
+            self._loop.call_soon(self._guarded, self._run)
 
     def append(self, partition: Partition, batches: bytes, wall_ms: int) -> asyncio.Future[int]:
         """Queues batches; the future is their base offset once durable, or `UnavailableError`.
@@ -126,6 +127,13 @@ class Runner:
         self._loop.remove_reader(self._fd)
         if self._timer is not None:
             self._timer.cancel()
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except BaseException as error:  # a panic of the compiled module is no Exception
+            self.on_failure(f"a fault of the node: {error!r}")
+            raise  # the loop logs it
 
     def _run(self) -> None:
         self._scheduled = False
@@ -185,7 +193,9 @@ class Runner:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = self._wake_at
-        self._timer = self._loop.call_later(max(self._wake_at - mono_ms, 0) / 1000, self._tick)
+        self._timer = self._loop.call_later(
+            max(self._wake_at - mono_ms, 0) / 1000, self._guarded, self._tick
+        )
 
     def _tick(self) -> None:
         self._timer = None
