@@ -9,7 +9,7 @@ from headrace import limits
 from headrace.adapters.clock import SystemClock
 from headrace.adapters.files import FileDefinitions
 from headrace.adapters.tcp import TcpListener, bind
-from headrace.errors import StorageError, UnavailableError
+from headrace.errors import StorageError, UnavailableError, UnknownStreamError
 from headrace.kernel.budget import DescriptorBudget
 from headrace.kernel.catalog import Change
 from headrace.model import Address
@@ -31,6 +31,7 @@ class HeldStore:
         self._store = Store.open(str(path), journal_bytes=limits.JOURNAL_BYTES_MIN)
         self.held = False
         self.fault = None
+        self.full = False
 
     def __getattr__(self, name):
         return getattr(self._store, name)
@@ -39,6 +40,11 @@ class HeldStore:
         if self.fault is not None:
             raise self.fault
         return self._store.append(*arguments)
+
+    def open_log(self, stream, partition, *arguments):
+        if self.full and partition > 0:
+            raise StorageError("planted")
+        return self._store.open_log(stream, partition, *arguments)
 
     def submit(self):
         if not self.held:
@@ -96,6 +102,7 @@ def sources(data, stream, partition):
 
 async def test_deleting_a_stream_under_load_fails_its_appends_and_not_the_node(tmp_path):
     async with running(tmp_path, a=Change(), b=Change(filters=["b"])) as (node, store):
+        await node.publish("b", b"value", 1, [])  # the flusher has nothing left to do
         partition = node._broker.partition("a", 0)
         lost = partition.append(BATCH, 0)
         store.delete_stream("a")  # before the append was handed to the flusher
@@ -117,6 +124,25 @@ async def test_a_fault_that_loses_effects_fails_the_node(tmp_path, caplog):
             await node.publish("a", b"value", 1, [])
         lost.cancel()
     assert "Traceback" in caplog.text
+
+
+async def test_a_stream_that_could_not_be_made_whole_leaves_nothing(tmp_path):
+    two = Change(partitions=2)
+    async with running(tmp_path) as (node, store):
+        store.full = True
+        with pytest.raises(UnavailableError, match="planted"):
+            await node.create_stream("a", two)
+        with pytest.raises(UnknownStreamError):
+            node.stream("a")
+        assert FileDefinitions(tmp_path).load() == []
+        await node.create_stream("a", Change())
+        with pytest.raises(UnavailableError, match="planted"):
+            await node.alter_stream("a", two)
+        assert node.stream("a").definition.partitions == 1
+        assert FileDefinitions(tmp_path).load()[0].partitions == 1
+        store.full = False
+        await node.alter_stream("a", two)
+        assert len(node.stream("a").partitions) == 2
 
 
 async def test_sources_of_messages_that_never_became_durable_are_not_kept(tmp_path, monkeypatch):
@@ -142,7 +168,7 @@ async def test_a_start_that_fails_forgets_no_sources(tmp_path):
     aside = tmp_path / "aside"
     kept.rename(aside)
     kept.mkdir()  # cannot be read
-    with pytest.raises(StorageError, match="sources"):
+    with pytest.raises(UnavailableError, match="sources"):
         async with running(tmp_path, a=two):
             pass
     kept.rmdir()

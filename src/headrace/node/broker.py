@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 
 from headrace.errors import (
     CatalogError,
@@ -35,6 +36,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
+
+
+class _Log(NamedTuple):
+    """An open log: the store's handle, and the last of each MQTT source in it."""
+
+    handle: int
+    sources: list[tuple[str, int, int]]
 
 
 class Broker:
@@ -79,7 +87,7 @@ class Broker:
         for definition in await asyncio.to_thread(self._definitions.load):
             self.catalog.put(definition)
             stream = self._streams[definition.name] = Stream(definition)
-            await self._extend(stream)
+            self._serve(stream, await self._open_logs(stream, definition))
         wanted = dict(declared) if len(self.catalog) else {**first, **declared}
         for name, change in wanted.items():
             try:
@@ -158,10 +166,12 @@ class Broker:
             stream = self._streams[name]
             if definition == stream.definition and definition.partitions == len(stream.partitions):
                 return definition
+            # Logs come first: without a definition that names them they wait for the next try.
+            logs = await self._open_logs(stream, definition)
             await _on_disk(self._definitions.save, definition)
             stream.definition = definition
             self.catalog.put(definition)
-            await self._extend(stream)
+            self._serve(stream, logs)
         log.info("stream altered", extra={"stream": name})
         return definition
 
@@ -203,35 +213,42 @@ class Broker:
         definition = self.catalog.create(name, change, wall_ms, internal=internal)
         await _on_disk(self._definitions.save, definition)
         stream = Stream(definition)
-        await self._extend(stream)
+        try:
+            logs = await self._open_logs(stream, definition)
+        except UnavailableError:
+            with suppress(UnavailableError):  # then a restart tries again
+                await _on_disk(self._store.delete_stream, name)
+            raise
         self.catalog.put(definition)
         self._streams[name] = stream
+        self._serve(stream, logs)
         log.info("stream created, partitions: %d", definition.partitions, extra={"stream": name})
         return definition
 
-    async def _extend(self, stream: Stream) -> None:
-        """Opens the logs that the definition has and the stream has not; binds the filters."""
+    async def _open_logs(self, stream: Stream, definition: StreamDefinition) -> list[_Log]:
+        """Opens the logs that the definition has and the stream has not."""
+        wall_ms = self.clock.wall_ms()
+
+        def opened() -> list[_Log]:
+            logs = [
+                self._store.open_log(definition.name, index, definition.incarnation, wall_ms)
+                for index in range(len(stream.partitions), definition.partitions)
+            ]
+            return [_Log(handle, self._store.last_sources(handle)) for handle in logs]
+
+        return await _on_disk(opened)
+
+    def _serve(self, stream: Stream, logs: list[_Log]) -> None:
+        """Binds the filters, and the logs behind those that the stream has."""
         definition = stream.definition
-        opened = range(len(stream.partitions), definition.partitions)
-        logs = await _on_disk(self._open_logs, definition, opened)
-        for index, handle in zip(opened, logs, strict=True):
-            partition = Partition(self.runner, self._store, stream, index, handle)
-            stream.partitions.append(partition)
-            self.runner.partitions[definition.id, index] = partition
         self._switchboard.bind(
             definition.id, definition.partitions, list(definition.filters), definition.key
         )
-        for index, handle in zip(opened, logs, strict=True):
-            sources = self._store.last_sources(handle)
-            if sources:
-                self._switchboard.load_sources(definition.id, index, sources)
-
-    def _open_logs(self, definition: StreamDefinition, indexes: range) -> list[int]:
-        wall_ms = self.clock.wall_ms()
-        return [
-            self._store.open_log(definition.name, index, definition.incarnation, wall_ms)
-            for index in indexes
-        ]
+        for index, each in enumerate(logs, len(stream.partitions)):
+            partition = Partition(self.runner, self._store, stream, index, each.handle)
+            stream.partitions.append(partition)
+            self.runner.partitions[definition.id, index] = partition
+            self._switchboard.load_sources(definition.id, index, each.sources)
 
 
 async def _on_disk(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
