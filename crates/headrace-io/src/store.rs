@@ -144,6 +144,7 @@ impl Store {
 
     /// Starts a round with what is queued, or lets it follow the round under way.
     pub fn submit(&self) {
+        self.shared.lock().machine.submit();
         self.shared.round_due.notify_one();
     }
 

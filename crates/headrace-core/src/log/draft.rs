@@ -36,7 +36,7 @@ impl Machine {
                 self.draft_registrations()
             };
         }
-        if !self.queue.is_empty() {
+        if self.submitted > 0 {
             return self.draft_appends();
         }
         if self.life == Life::Closing && !deletes {
@@ -49,6 +49,7 @@ impl Machine {
         let (count, bytes) = self.select();
         let mut place = self.place(bytes)?;
         let items: Vec<Queued> = self.queue.drain(..count).collect();
+        self.submitted -= count;
         let pieces: Vec<Piece> = self.groups(&items).into_iter().map(Piece::Group).collect();
         if pieces.is_empty() {
             place.rotation = None;
@@ -60,14 +61,14 @@ impl Machine {
         })
     }
 
-    /// How many queued appends the next round takes, and the journal bytes they need at most.
+    /// How many submitted appends the next round takes, and the journal bytes they need at most.
     fn select(&self) -> (usize, u64) {
         let limit = self.options.round_need_max();
         let direct = self.options.direct_write_bytes;
         let need = |bytes: u64| group_bytes_max(bytes, bytes >= direct);
         let mut groups = BTreeMap::new();
         let (mut journal, mut total) = (0, 0);
-        for (count, item) in self.queue.iter().enumerate() {
+        for (count, item) in self.queue.iter().take(self.submitted).enumerate() {
             let Some(run) = &item.run else { continue };
             let bytes = run.bytes.len() as u64;
             let group: &mut u64 = groups.entry((item.log, run.segment)).or_default();
@@ -80,7 +81,7 @@ impl Machine {
             total += bytes;
             journal = with;
         }
-        (self.queue.len(), journal)
+        (self.submitted, journal)
     }
 
     fn groups(&self, items: &[Queued]) -> Vec<Group> {

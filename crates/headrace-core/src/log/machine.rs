@@ -5,13 +5,14 @@
 //!
 //! ```text
 //! append(log, batches, ticket)          queues; decides offset and position
+//! submit()                              the next round may take what is queued
 //! next_round() -> Draft -> Round        one at a time; perform before, then after
 //! round_done(round, outcome, now)       -> completions
 //! next_chore() -> Chore                 one at a time, beside the rounds
 //! chore_done(chore, outcome)
 //! ```
 //!
-//! Invariants. One round is under way at most; a round takes what is queued in order, so journal
+//! Invariants. One round is under way at most; a round takes what was submitted in order, so journal
 //! order is offset order. A journal file is released only when everything that it could rebuild
 //! is synced. After any failed effect nothing more is written and every append ends in that error.
 
@@ -84,6 +85,8 @@ pub struct Machine {
     /// What the chore under way is syncing.
     pub(super) syncing: Dirt,
     pub(super) queue: VecDeque<Queued>,
+    /// How many at the front of the queue may go into the next round.
+    pub(super) submitted: usize,
     pub(super) registrations: Vec<LogId>,
     pub(super) deletions: VecDeque<Arc<str>>,
     /// Logs of streams whose deletion is queued.
@@ -112,6 +115,7 @@ impl Machine {
             dirt: Dirt::default(),
             syncing: Dirt::default(),
             queue: VecDeque::new(),
+            submitted: 0,
             registrations: Vec::new(),
             deletions: VecDeque::new(),
             deleted: BTreeSet::new(),
@@ -174,6 +178,10 @@ impl Machine {
         check_name(stream)?;
         let logs = self.logs.values().filter(|log| &*log.stream == stream);
         let gone: BTreeSet<LogId> = logs.map(|log| log.id).collect();
+        let submitted = self.queue.iter().take(self.submitted);
+        self.submitted = submitted
+            .filter(|queued| !gone.contains(&queued.log))
+            .count();
         let (ends, stays): (Vec<_>, _) = self
             .queue
             .drain(..)
@@ -223,9 +231,15 @@ impl Machine {
         })
     }
 
+    /// Lets the next round take all that is queued: what is appended together commits together.
+    pub fn submit(&mut self) {
+        self.submitted = self.queue.len();
+    }
+
     /// No more appends; once the queue is empty the last round marks the folder clean.
     pub fn close(&mut self) {
         if self.life == Life::Open {
+            self.submit();
             self.life = Life::Closing;
         }
     }
@@ -388,6 +402,7 @@ impl Machine {
             self.failed = Some(Arc::from(why));
         }
         let failed = self.failed.clone().expect("just set");
+        self.submitted = 0;
         let waiting = self.queue.drain(..).collect();
         self.end(waiting, &failed);
     }

@@ -77,6 +77,7 @@ fn read(
 
 /// Performs rounds and chores until nothing is due; every append succeeds.
 fn commit(machine: &mut Machine, disk: &SimDisk) {
+    machine.submit();
     let perform = |op: &DiskOp| disk.perform(op).unwrap();
     loop {
         if let Some(draft) = machine.next_round() {

@@ -125,6 +125,9 @@ impl World {
             .insert(self.ticket, (name, promise.batches.len()));
         promise.batches.push((sent, promise.next_offset));
         promise.next_offset += records as i64;
+        if self.random.chance(70) {
+            self.machine.submit();
+        }
         Ok(())
     }
 
@@ -232,6 +235,7 @@ impl World {
 
     /// Performs whatever is due until nothing is.
     pub(super) fn settle(&mut self) -> Result<(), String> {
+        self.machine.submit();
         loop {
             let before = self.disk.ops();
             while self.round.is_some() || self.chore.is_some() {
