@@ -199,6 +199,26 @@ def test_a_damaged_definition_is_named(tmp_path, text):
     assert str(path) in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("partitions", 0),
+        ("partitions", "1"),
+        ("incarnation", -1),
+        ("filters", "a"),
+        ("settings", {"max.message.bytes": "x"}),
+        ("colour", "red"),
+    ],
+)
+def test_a_definition_of_wrong_types_is_damaged(tmp_path, field, value):
+    files = FileDefinitions(tmp_path)
+    files.save(definition("a"))
+    path = tmp_path / "streams" / "a" / "stream.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {field: value}))
+    with pytest.raises(DefinitionError, match=rf"stream\.json is damaged \({field}"):
+        files.load()
+
+
 def test_a_folder_has_its_streams_name(tmp_path):
     files = FileDefinitions(tmp_path)
     files.save(definition("a"))

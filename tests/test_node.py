@@ -9,7 +9,7 @@ from headrace import limits
 from headrace.adapters.clock import SystemClock
 from headrace.adapters.files import FileDefinitions
 from headrace.adapters.tcp import TcpListener, bind
-from headrace.errors import StorageError, UnavailableError, UnknownStreamError
+from headrace.errors import DefinitionError, StorageError, UnavailableError, UnknownStreamError
 from headrace.kernel.budget import DescriptorBudget
 from headrace.kernel.catalog import Change
 from headrace.model import Address
@@ -143,6 +143,16 @@ async def test_a_stream_that_could_not_be_made_whole_leaves_nothing(tmp_path):
         store.full = False
         await node.alter_stream("a", two)
         assert len(node.stream("a").partitions) == 2
+
+
+async def test_a_definition_that_cannot_be_served_is_damaged(tmp_path):
+    async with running(tmp_path, a=Change()):
+        pass
+    path = tmp_path / "streams" / "a" / "stream.json"
+    path.write_text(path.read_text().replace('"topic"', '"level:0"'))
+    with pytest.raises(DefinitionError, match="of 'a' is damaged .* level is a number from 1"):
+        async with running(tmp_path):
+            pass
 
 
 async def test_sources_of_messages_that_never_became_durable_are_not_kept(tmp_path, monkeypatch):

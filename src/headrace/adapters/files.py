@@ -10,6 +10,9 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, Final
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from headrace import limits
 from headrace.errors import DefinitionError
 from headrace.model import StreamDefinition, StreamId
 
@@ -18,6 +21,19 @@ if TYPE_CHECKING:
 
 DEFINITION: Final = "stream.json"
 _TEMPORARY: Final = "stream.json.tmp"
+
+
+class _Definition(BaseModel):
+    """What a `stream.json` holds."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: str
+    incarnation: int = Field(ge=0, lt=1 << 63)
+    partitions: int = Field(ge=1, le=limits.STREAM_PARTITIONS_MAX)
+    filters: tuple[str, ...]
+    key: str
+    settings: dict[str, int]
 
 
 class FileDefinitions:
@@ -60,10 +76,10 @@ class FileDefinitions:
             OSError: the disk refused; the old definition stands.
         """
         folder = self._streams / definition.name
-        if not folder.is_dir():
-            folder.mkdir(parents=True)
-            _sync_folder(self._streams)
-            _sync_folder(self._streams.parent)
+        folder.mkdir(parents=True, exist_ok=True)
+        # Also where it was there: an earlier try may have failed between the two.
+        _sync_folder(self._streams)
+        _sync_folder(self._streams.parent)
         temporary = folder / _TEMPORARY
         with temporary.open("w", encoding="utf-8") as file:
             json.dump(_to_json(definition), file, indent=2)
@@ -88,18 +104,14 @@ def _to_json(definition: StreamDefinition) -> dict[str, Any]:
 def _read(folder: Path, stream_id: StreamId) -> StreamDefinition:
     path = folder / DEFINITION
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-        definition = StreamDefinition(
-            name=value["name"],
-            id=stream_id,
-            incarnation=value["incarnation"],
-            partitions=value["partitions"],
-            filters=tuple(value["filters"]),
-            key=value["key"],
-            settings=value["settings"],
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise DefinitionError(f"{path} is damaged ({error!r}); restore it from a copy") from None
+        value = _Definition.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        why = error.errors()[0]
+        where = ".".join(map(str, why["loc"])) or "the file"
+        raise DefinitionError(
+            f"{path} is damaged ({where}: {why['msg']}); restore it from a copy"
+        ) from None
+    definition = StreamDefinition(id=stream_id, **value.model_dump())
     if definition.name != folder.name:
         raise DefinitionError(
             f"{path} defines {definition.name!r}; a stream's folder has the stream's name"

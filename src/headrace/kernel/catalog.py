@@ -206,6 +206,15 @@ class Catalog:
         check_name(name)
         return definition
 
+    def check(self, definition: StreamDefinition) -> None:
+        """Judges a definition that comes from a disk.
+
+        Raises:
+            InvalidStreamError: no stream can be served so.
+        """
+        _settings({}, definition.settings)
+        self._check_binding(definition)
+
     def put(self, definition: StreamDefinition) -> None:
         """Holds a definition that is durable."""
         old = self._streams.get(definition.name)

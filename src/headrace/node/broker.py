@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 from headrace.errors import (
     CatalogError,
     ConfigError,
+    DefinitionError,
     StorageError,
     UnavailableError,
     UnknownStreamError,
@@ -85,6 +86,13 @@ class Broker:
             DefinitionError, StorageError, UnavailableError: the node cannot serve.
         """
         for definition in await asyncio.to_thread(self._definitions.load):
+            try:
+                self.catalog.check(definition)
+            except CatalogError as error:
+                raise DefinitionError(
+                    f"the stream.json of {definition.name!r} is damaged ({error}); restore it from "
+                    f"a copy"
+                ) from None
             self.catalog.put(definition)
             stream = self._streams[definition.name] = Stream(definition)
             self._serve(stream, await self._open_logs(stream, definition))
