@@ -387,6 +387,21 @@ def test_fetch_spends_its_bytes_in_order_and_always_gives_a_first_batch(raw, str
     assert sizes(everywhere, max_bytes=0) == [0, 0, 0]
 
 
+def test_a_partition_that_is_named_twice_is_read_once(raw, stream):
+    raw.produce(stream, batch(b"x"))
+    asked = [m.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)] * 3
+    topics = [m.FetchTopic(topic=stream, partitions=asked)]
+    body = m.FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, topics=topics)
+    answer = raw.call(apis.FETCH, body)
+    assert [values(each.records) for each in answer.topics[0].partitions] == [[b"x"]]
+
+    asked = [m.ListOffsetsPartition(partition_index=0, timestamp=0)] * 3
+    topics = [m.ListOffsetsTopic(name=stream, partitions=asked)]
+    answer = raw.call(apis.LIST_OFFSETS, m.ListOffsetsRequest(topics=topics))
+    codes = [each.error_code for each in answer.topics[0].partitions]
+    assert codes == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST]
+
+
 def test_a_waiting_fetch_wakes_for_a_message(node, raw, stream):
     request = raw.send_fetch(stream, {0: 0, 1: 0, 2: 0}, max_wait_ms=300_000)
     with RawConnection(node) as other:

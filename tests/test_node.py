@@ -150,7 +150,7 @@ async def test_a_definition_that_cannot_be_served_is_damaged(tmp_path):
         pass
     path = tmp_path / "streams" / "a" / "stream.json"
     path.write_text(path.read_text().replace('"topic"', '"level:0"'))
-    with pytest.raises(DefinitionError, match="of 'a' is damaged .* level is a number from 1"):
+    with pytest.raises(DefinitionError, match=r"of 'a' is damaged .* level is a number from 1"):
         async with running(tmp_path):
             pass
 

@@ -53,9 +53,13 @@ class _Reading:
     def __init__(self, broker: Broker, request: FetchRequest) -> None:
         self._broker = broker
         self._request = request
-        self._wanted = [
-            (topic.topic, asked) for topic in request.topics for asked in topic.partitions
-        ]
+        # Each partition once: a request names 100,000 in a few bytes each, a node has a few.
+        wanted = {
+            (topic.topic, asked.partition): asked
+            for topic in request.topics
+            for asked in topic.partitions
+        }
+        self._wanted = [(stream, asked) for (stream, _), asked in wanted.items()]
         self._found: list[FetchPartitionResponse] = []
         self._size = 0
         self._bytes_left = 0

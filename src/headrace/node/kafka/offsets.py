@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 async def list_offsets(
     door: KafkaDoor, _: KafkaConnection, request: Request
 ) -> ListOffsetsResponse:
-    """Answers for each partition on its own."""
+    """Answers for each partition on its own; one that is named again is not looked up again."""
     body: ListOffsetsRequest = request.body
+    seen: set[tuple[str, int]] = set()
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
                 name=topic.name,
-                partitions=[_answer(door, topic.name, asked) for asked in topic.partitions],
+                partitions=[_answer(door, topic.name, asked, seen) for asked in topic.partitions],
             )
             for topic in body.topics
         ]
@@ -39,9 +40,14 @@ async def list_offsets(
 
 
 def _answer(
-    door: KafkaDoor, stream: str, asked: ListOffsetsPartition
+    door: KafkaDoor, stream: str, asked: ListOffsetsPartition, seen: set[tuple[str, int]]
 ) -> ListOffsetsPartitionResponse:
     answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
+    place = (stream, asked.partition_index)
+    if place in seen:
+        answer.error_code = ErrorCode.INVALID_REQUEST
+        return answer
+    seen.add(place)
     try:
         partition = door.broker.partition(stream, asked.partition_index)
         if asked.current_leader_epoch > LEADER_EPOCH:
