@@ -211,11 +211,11 @@ def broker(start_node) -> RunningNode:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
     """One Spark session for all tests: two threads, and a start that is quick rather than a run."""
-    from headrace.spark import session  # noqa: PLC0415 - most tests need neither Spark nor Java
+    from headrace.spark import close, session  # noqa: PLC0415 - most tests need no Java
 
     log = tmp_path_factory.mktemp("spark") / "log"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT / "src"))  # for the workers
         started = session("tests", cores=2, short_run=True, log_file=log)
     yield started
-    started.stop()
+    close(started)

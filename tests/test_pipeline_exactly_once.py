@@ -1,0 +1,161 @@
+"""The pipeline against a real node, killed where it hurts: each reading ends in one table, once."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT, environment
+from frames import from_csv
+from headrace.native import build_batch
+from headrace.pipeline import run, tables
+from headrace.spark.errors import PipelineError
+from kafkaraw import RawConnection
+
+TRACE = ROOT / "src/headrace/data/h200-1hz.csv.gz"
+STREAM = "gpu-telemetry"
+SENT = 31 * 40
+"""Forty scrapes of the trace, the second with a NaN."""
+
+PER_BATCH = 31 * 14
+REPEATED = 50
+
+DRIVER = """
+import sys
+from pathlib import Path
+from headrace.pipeline import manifest, run
+from headrace.spark import session
+
+def reach(place):
+    print(place, flush=True)
+    assert sys.stdin.readline(), "the test has gone"
+
+commit = manifest.commit
+def announced(root, after):
+    reach(f"written {after.batch}")
+    commit(root, after)
+    reach(f"committed {after.batch}")
+manifest.commit = announced
+
+servers, root, per_batch = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+spark = session("driver", cores=2, short_run=True, log_file=root / "spark.log")
+run(spark, servers, "gpu-telemetry", root / "tables", root / "checkpoint",
+    interval_s=1, now="event_time", messages_per_batch=per_batch)
+print("done", flush=True)
+"""
+
+pytestmark = pytest.mark.spark
+
+
+def produce(node, payloads):
+    """Appends messages as they are, to partitions in turn, so that batches mix them."""
+    with RawConnection(node) as raw:
+        for partition in range(3):
+            mine = payloads[partition::3]
+            records = [(b"k", payload, [], 1_900_000_000_000) for payload in mine]
+            assert raw.produce(STREAM, build_batch(records), partition).error_code == 0
+
+
+class Driver:
+    """A pipeline in a process of its own, which stops at each place until it is told to go on."""
+
+    def __init__(self, node, root):
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", DRIVER, node.servers, str(root), str(PER_BATCH)],
+            env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            start_new_session=True,
+        )  # fmt: skip
+
+    def until(self, place):
+        """Lets it go on to `place`."""
+        while (reached := self.process.stdout.readline().strip()) != place:
+            assert reached, f"it ended before it was {place!r}"
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
+
+    def kill(self):
+        """SIGKILL for the driver, its JVM and all they started that is still in their group."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.close()
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.wait(60)
+
+
+def ended(root):
+    """Messages by the table in which they ended."""
+    return {
+        table: sorted(
+            (row["partition"], row["offset"])
+            for row in tables.open_arrow(root, table)
+            .to_table(columns=["partition", "offset"])
+            .to_pylist()
+        )
+        for table in ("readings", "quarantine", "duplicates")
+    }
+
+
+def test_kills_lose_and_double_nothing(broker, tmp_path):
+    payloads = from_csv(TRACE)[:SENT]
+    produce(broker, payloads + payloads[:REPEATED])
+    root = tmp_path / "tables"
+    for place in ("written 0", "committed 1"):
+        driver = Driver(broker, tmp_path)
+        driver.until(place)
+        driver.kill()
+    driver = Driver(broker, tmp_path)
+    driver.until("done")
+    driver.close()
+    totals = tables.manifest(root).totals
+    assert (totals.messages, totals.readings) == (SENT + REPEATED, SENT + REPEATED)
+    assert (totals.rows, totals.quarantined, totals.duplicates) == (SENT - 1, 1, REPEATED)
+    where = ended(root)
+    everywhere = sorted(message for messages in where.values() for message in messages)
+    ends = broker.ends(STREAM)
+    assert everywhere == [(p, n) for p in range(3) for n in range(ends[p])]
+    assert {table: len(messages) for table, messages in where.items()} == {
+        "readings": SENT - 1, "quarantine": 1, "duplicates": REPEATED,
+    }  # fmt: skip
+    rows = tables.open_arrow(root, "gpu_intervals").to_table().to_pylist()
+    starts = [row["interval_start"] for row in rows]
+    assert len(set(starts)) == len(starts)
+    assert sum(row["samples"] for row in rows) == 40
+    assert sum(row["readings"] for row in rows) == SENT - 1
+
+
+def test_tables_belong_to_one_checkpoint(spark, broker, tmp_path):
+    produce(broker, from_csv(TRACE)[:31])
+    seen = []
+    totals = run(
+        spark, broker.servers, STREAM, tmp_path / "tables", tmp_path / "checkpoint",
+        now="event_time", on_progress=seen.append,
+    )  # fmt: skip
+    assert totals.balanced
+    assert [progress.totals for progress in seen] == [totals]
+    assert sum(seen[0].offsets[STREAM].values()) == 31
+    again = run(
+        spark, broker.servers, STREAM, tmp_path / "tables", tmp_path / "checkpoint",
+        now="event_time",
+    )  # fmt: skip
+    assert again == totals
+    with pytest.raises(PipelineError, match="not written with the checkpoint"):
+        run(spark, broker.servers, STREAM, tmp_path / "tables", tmp_path / "another")
+    produce(broker, from_csv(TRACE)[31:62])
+    with pytest.raises(PipelineError, match="intervals of 10 s: keep that"):
+        run(
+            spark, broker.servers, STREAM, tmp_path / "tables", tmp_path / "checkpoint",
+            interval_s=5,
+        )  # fmt: skip
+
+
+def test_an_unknown_stream_is_one_line(spark, broker, tmp_path):
+    with pytest.raises(PipelineError) as error:
+        run(spark, broker.servers, "absent", tmp_path / "tables", tmp_path / "checkpoint")
+    assert "absent" in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not Path(tmp_path / "tables").exists()
