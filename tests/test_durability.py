@@ -54,7 +54,9 @@ def run(tmp_path_factory) -> Run:
     command = [sys.executable, "-m", "headrace", "serve", "--json", "--data", str(data)]
     command += ["--mqtt", "127.0.0.1:0", "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0"]
     # Small, so that the trace is: a preallocated journal is written in full when it is made.
-    small = environment(HEADRACE_LOG__JOURNAL_BYTES="4MiB")
+    small = environment(
+        HEADRACE_LOG__JOURNAL_BYTES="4MiB", HEADRACE_LOG__DIRECT_WRITE_BYTES="256KiB"
+    )
     with (
         (folder / "stderr").open("wb") as stderr,
         subprocess.Popen(

@@ -232,11 +232,17 @@ class Store:
         journal_bytes: int = 67108864,
         segment_bytes: int = 1073741824,
         index_interval_bytes: int = 4096,
-        direct_write_bytes: int = 262144,
+        direct_write_bytes: int = 1048576,
     ) -> Store:
-        """Locks the folder, recovers, starts the flusher thread.
+        """Locks the folder, recovers, starts the flusher and the keeper thread.
+
+        `journal_bytes` is the size of one journal file (128 KiB at least, rounded up to pages);
+        there are two, at times three. A run of batches of one log that reaches
+        `direct_write_bytes` in one round, or a quarter of the journal, goes straight to its
+        segment.
 
         Raises:
+            ValueError: a size is too small to work with.
             StorageError: the folder cannot be used, or another node holds it (its pid is named).
             StorageCorruptError: damage below the durable point.
         """

@@ -168,9 +168,9 @@ SEGMENT_BYTES_CEILING: Final = 2 * GIB - 1
 INDEX_INTERVAL_BYTES: Final = 4 * KIB
 """Log bytes between index entries, Kafka's default (`index.interval.bytes`)."""
 
-DIRECT_WRITE_BYTES: Final = 256 * KIB
-"""Batch run that goes straight to its segment: beyond it, writing twice costs more than a second
-fdatasync."""
+DIRECT_WRITE_BYTES: Final = MIB
+"""Run of batches that goes straight to its segment: beyond it, writing twice costs more than a
+second fdatasync, which on a growing file waits for the file system's journal too (ADR 0003)."""
 
 # --- collector -----------------------------------------------------------------------------------
 

@@ -13,6 +13,9 @@ use pyo3::types::PyBytes;
 
 use crate::errors::log_error;
 
+/// Journal files are whole pages; a size that is not is rounded up.
+const PAGE_BYTES: u64 = 4096;
+
 /// Where a queued append will stand.
 #[pyclass(frozen, module = "headrace._native")]
 struct Appended(log::Appended);
@@ -96,7 +99,7 @@ impl Store {
     #[staticmethod]
     #[pyo3(signature = (
         path, *, journal_bytes = 67_108_864, segment_bytes = 1_073_741_824,
-        index_interval_bytes = 4096, direct_write_bytes = 262_144,
+        index_interval_bytes = 4096, direct_write_bytes = 1_048_576,
     ))]
     fn open(
         py: Python<'_>,
@@ -107,7 +110,7 @@ impl Store {
         direct_write_bytes: u64,
     ) -> PyResult<Self> {
         let options = Options {
-            journal_bytes,
+            journal_bytes: journal_bytes.next_multiple_of(PAGE_BYTES),
             segment_bytes,
             index_interval_bytes,
             direct_write_bytes,

@@ -64,8 +64,7 @@ impl Machine {
     /// How many submitted appends the next round takes, and the journal bytes they need at most.
     fn select(&self) -> (usize, u64) {
         let limit = self.options.round_need_max();
-        let direct = self.options.direct_write_bytes;
-        let need = |bytes: u64| group_bytes_max(bytes, bytes >= direct);
+        let need = |bytes: u64| group_bytes_max(bytes, self.options.is_direct(bytes));
         let mut groups = BTreeMap::new();
         let (mut journal, mut total) = (0, 0);
         for (count, item) in self.queue.iter().take(self.submitted).enumerate() {
@@ -99,7 +98,7 @@ impl Machine {
             group.next_offset = run.next_offset;
         }
         for group in &mut groups {
-            group.direct = group.bytes >= self.options.direct_write_bytes;
+            group.direct = self.options.is_direct(group.bytes);
         }
         groups
     }

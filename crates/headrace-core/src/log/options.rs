@@ -24,7 +24,8 @@ pub struct Options {
     pub segment_bytes: u64,
     /// Bytes between two entries of an offset index.
     pub index_interval_bytes: u64,
-    /// Bytes of one log in one round from which they go straight to the segment.
+    /// Bytes of one log in one round from which they go straight to the segment; a quarter of
+    /// the journal does so in any case.
     pub direct_write_bytes: u64,
     /// A number that no client knows: it starts the journal's first CRC.
     pub seed: u32,
@@ -39,16 +40,18 @@ impl Options {
                 "journal_bytes is at least {JOURNAL_BYTES_MIN} and a multiple of {PAGE}"
             ));
         }
-        if self.direct_write_bytes < PAGE as u64 || self.direct_write_bytes > self.journal_bytes / 4
-        {
-            return wrong(format!(
-                "direct_write_bytes is {PAGE} to a quarter of journal_bytes"
-            ));
+        if self.direct_write_bytes < PAGE as u64 {
+            return wrong(format!("direct_write_bytes is at least {PAGE}"));
         }
         if self.segment_bytes == 0 || self.index_interval_bytes == 0 {
             return wrong("segment_bytes and index_interval_bytes are positive".into());
         }
         Ok(())
+    }
+
+    /// Whether so many bytes of one log bypass the journal.
+    pub(super) fn is_direct(&self, bytes: u64) -> bool {
+        bytes >= self.direct_write_bytes.min(self.journal_bytes / 4)
     }
 
     /// Journal bytes that a round may need at most, so that any round fits a fresh file.
