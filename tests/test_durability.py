@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from conftest import environment
+from headrace import limits
 from headrace.client import FetchClient
 from headrace.native import decode_records
 from rawclient import RawMqtt, RawProducer
@@ -26,7 +27,7 @@ from syscalls import Call, Disk, read_trace, strace_command
 
 STREAM = "gpu-telemetry"
 SINGLE, PIPELINED, PRODUCED = 25, 150, 15
-LARGE = 600 * 1024
+LARGE = limits.DIRECT_WRITE_BYTES
 """Bytes of a message that goes past the journal, straight to its segment."""
 CUTS, CUTS_SOAKED = 10, 120
 SEED = int(os.environ.get("HEADRACE_SEED", "20261127"))
@@ -138,7 +139,14 @@ def test_every_acknowledgement_follows_the_fdatasync_that_covers_its_message(run
     assert not uncovered(run, run.calls)
 
 
-def test_the_check_above_can_fail(run: Run) -> None:
+def test_a_large_message_is_written_once_to_its_segment(run: Run) -> None:
+    large = [c for c in run.calls if c.name == "pwrite64" and len(c.data) > LARGE // 2]
+    written = [c.target.rpartition(".")[2] for c in large if bytes(LARGE // 2) in c.data]
+    assert written.count("log") == 1
+    assert all("/journal/" not in c.target for c in large if b"token-large." in c.data)
+
+
+def test_the_check_of_acknowledgements_can_fail(run: Run) -> None:
     """One journal sync that never was leaves the messages that it covered bare."""
     journal_syncs = [c for c in run.calls if c.name == "fdatasync" and "/journal/" in c.target]
     lost = journal_syncs[-1]
