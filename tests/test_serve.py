@@ -166,6 +166,18 @@ def test_a_port_in_use_is_one_line(broker, tmp_path, door):
     assert not (tmp_path / "other").exists()
 
 
+def test_two_doors_on_one_port_are_one_line(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    same = f"127.0.0.1:{port}"
+    refused = headrace(
+        "serve", "--data", str(tmp_path), "--mqtt", same, "--kafka", same, "--http", "127.0.0.1:0"
+    )
+    assert refused.returncode == 1
+    assert f"cannot listen on {same}: Address already in use" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "192.0.2.1", "example.org"])
 def test_a_bind_wider_than_loopback_is_refused(tmp_path, door, host):

@@ -18,17 +18,17 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, Validat
 
 from headrace import limits
 from headrace.adapters.metrics import Exporter
-from headrace.adapters.tcp import bind
+from headrace.adapters.tcp import bind, listen
 from headrace.config import explain
 from headrace.errors import HeadraceError
 from headrace.kernel import access
 from headrace.kernel.catalog import Change
-from headrace.model import Address
 from headrace.ports import NodeState
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from headrace.model import Address
     from headrace.ports import Administration, StreamReport
 
     Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -108,10 +108,11 @@ class HttpDoor:
         """
         await self._runner.setup()
         sock = bind(address)
+        bound = listen(sock)
         self._server = await asyncio.get_running_loop().create_server(
             self._protocol, sock=sock, backlog=limits.LISTEN_BACKLOG
         )
-        return Address(*sock.getsockname()[:2])
+        return bound
 
     async def close(self) -> None:
         """Accepts no more, answers what is in flight, closes."""

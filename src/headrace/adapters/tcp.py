@@ -140,7 +140,7 @@ class TcpListener:
         """
         listener = cls(door, admits)
         loop = asyncio.get_running_loop()
-        listener._address = Address(*sock.getsockname()[:2])
+        listener._address = listen(sock)
         listener._server = await loop.create_server(
             lambda: TcpLink(listener), sock=sock, backlog=limits.LISTEN_BACKLOG
         )
@@ -205,8 +205,29 @@ def bind(address: Address) -> socket.socket:
         sock.bind(address)
     except OSError as error:
         sock.close()
-        raise StartError(
-            f"cannot listen on {address}: {error.strerror or error}; choose another port, or stop "
-            f"what uses it"
-        ) from None
+        raise _cannot_listen(address, error) from None
     return sock
+
+
+def listen(sock: socket.socket) -> Address:
+    """Lets a bound socket listen; the address as bound.
+
+    Two sockets may be bound to one port as long as neither listens, and uvloop takes no notice of
+    the refusal that the second then gets.
+
+    Raises:
+        StartError: another socket listens there.
+    """
+    address = Address(*sock.getsockname()[:2])
+    try:
+        sock.listen(limits.LISTEN_BACKLOG)
+    except OSError as error:
+        raise _cannot_listen(address, error) from None
+    return address
+
+
+def _cannot_listen(address: Address, error: OSError) -> StartError:
+    return StartError(
+        f"cannot listen on {address}: {error.strerror or error}; choose another port, or stop "
+        f"what uses it"
+    )
