@@ -188,7 +188,18 @@ def test_data_without_a_definition_is_never_touched(tmp_path):
     assert partition.is_dir()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"name": "a"}'])
+def test_what_is_not_of_a_stream_is_named_and_left(tmp_path):
+    folder = tmp_path / "streams" / "a"
+    folder.mkdir(parents=True)
+    (folder / "notes").write_text("")
+    with pytest.raises(DefinitionError, match=r"/streams/a holds data but no stream\.json"):
+        FileDefinitions(tmp_path).load()
+    (folder / "notes").rename(tmp_path / "streams" / "Notes")
+    with pytest.raises(DefinitionError, match="/streams/Notes is no stream's folder; move it away"):
+        FileDefinitions(tmp_path).load()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"name": "a"}', "\0" * 9000])
 def test_a_damaged_definition_is_named(tmp_path, text):
     files = FileDefinitions(tmp_path)
     files.save(definition("a"))
@@ -197,6 +208,7 @@ def test_a_damaged_definition_is_named(tmp_path, text):
     with pytest.raises(DefinitionError) as caught:
         files.load()
     assert str(path) in str(caught.value)
+    assert len(str(caught.value)) < len(str(path)) + 200
 
 
 @pytest.mark.parametrize(

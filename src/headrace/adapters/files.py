@@ -48,7 +48,7 @@ class FileDefinitions:
         """Every definition, by name.
 
         A folder without one is what a crash left of a creation that was never answered, and is
-        removed; with partitions in it, it is damage.
+        removed; with anything else in it, it is damage.
 
         Raises:
             DefinitionError: a file is damaged or missing.
@@ -57,9 +57,11 @@ class FileDefinitions:
             return []
         definitions: list[StreamDefinition] = []
         for folder in sorted(self._streams.iterdir()):
+            if not folder.is_dir():
+                raise DefinitionError(f"{folder} is no stream's folder; move it away")
             if (folder / DEFINITION).is_file():
                 definitions.append(_read(folder, StreamId(len(definitions) + 1)))
-            elif any(each.is_dir() for each in folder.iterdir()):
+            elif any(each.name != _TEMPORARY for each in folder.iterdir()):
                 raise DefinitionError(
                     f"{folder} holds data but no {DEFINITION}; restore that file, or move the "
                     f"folder away"
@@ -105,6 +107,8 @@ def _read(folder: Path, stream_id: StreamId) -> StreamDefinition:
     path = folder / DEFINITION
     try:
         value = _Definition.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise DefinitionError(f"{path} cannot be read: {error.strerror}; mend that") from None
     except ValidationError as error:
         why = error.errors()[0]
         where = ".".join(map(str, why["loc"])) or "the file"
