@@ -175,6 +175,14 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path):
         CsvFile(tmp_path)
 
 
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_line_without_end_is_refused(tmp_path, end):
+    with pytest.raises(InputError, match="line 2: longer than 1048576 characters"):
+        read(tmp_path, "timestamp,metric_name,uuid,value\n" + "x," * 3_000_000 + end)
+    with pytest.raises(InputError, match="line 1: longer than"):
+        CsvFile(Path("/dev/zero"))
+
+
 def test_a_quote_that_never_closes_names_its_line(tmp_path):
     text = "timestamp,metric_name,uuid,value\n" + '"' + "x" * 200_000
     with pytest.raises(InputError, match="line 2"):

@@ -171,7 +171,9 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
     assert "cannot be used" in err
 
 
-@pytest.mark.parametrize("args", [["--gpus", "0"], ["--gpus", "x"], ["--nonsense"], ["extra"]])
+@pytest.mark.parametrize(
+    "args", [["--gpus", "0"], ["--gpus", "100001"], ["--gpus", "x"], ["--nonsense"], ["extra"]]
+)
 def test_wrong_use_exits_2(tmp_path, args):
     out, err = run(tmp_path, *args, code=2)
     assert out == ""

@@ -11,6 +11,11 @@ KIB: Final = 1024
 MIB: Final = 1024 * KIB
 GIB: Final = 1024 * MIB
 
+# --- settings -----------------------------------------------------------------------------------
+
+CONFIG_BYTES_MAX: Final = MIB
+"""A file of settings: a thousand streams take a tenth of it; a device or a log is none."""
+
 # --- streams ------------------------------------------------------------------------------------
 
 STREAM_NAME_LENGTH_MAX: Final = 249
@@ -192,6 +197,9 @@ to the other, and shortened at random, so that a fleet does not return as one.""
 COLLECT_REFUSALS_MAX: Final = 20
 """Refusals in a row, without one acknowledgement between them, after which a collector fails:
 more than a minute of pauses."""
+
+CSV_LINE_LENGTH_MAX: Final = MIB
+"""Characters of a line of an input file: eight of the longest fields that Python's csv takes."""
 
 SOURCE_BYTES_MAX: Final = 200
 """Name of an MQTT source in UTF-8: brokers keep each in memory, per partition."""

@@ -203,12 +203,14 @@ def _progress() -> Progress:
     from rich.console import Console  # noqa: PLC0415 - slow to import, and --help needs none
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
 
+    console = Console(stderr=True)
     return Progress(
         SpinnerColumn(),
         TextColumn("{task.completed:,} readings acknowledged"),
         TextColumn("{task.fields[rate]}", style="cyan"),
         TimeElapsedColumn(),
         TextColumn("{task.description}", style="dim"),
-        console=Console(stderr=True),
+        console=console,
         transient=True,
+        disable=not console.is_terminal,  # a log would get an empty line of it
     )

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import IO, TYPE_CHECKING, Final
 
+from headrace import limits
 from headrace.collect.instants import format_instant, parse_instant
 from headrace.collect.labels import parse_labels
 from headrace.errors import InputError
@@ -98,7 +99,7 @@ class CsvFile:
         self._path = path
         try:
             with self._open(verify=True) as lines:
-                header = next(csv.reader(lines), None)
+                header = next(csv.reader(_bounded(path, lines)), None)
         except csv.Error:
             header = [""]
         except IsADirectoryError:
@@ -111,7 +112,7 @@ class CsvFile:
         pick = self._pick
         try:
             with self._open() as lines:
-                rows = csv.reader(lines)
+                rows = csv.reader(_bounded(self._path, lines))
                 next(rows)
                 for row in rows:
                     if row:
@@ -130,6 +131,18 @@ class CsvFile:
                 _read_through(file)
         opened = gzip.open if compressed else open
         return opened(self._path, "rt", encoding="utf-8-sig", errors=_NO_UTF8, newline="")
+
+
+def _bounded(path: Path, lines: IO[str]) -> Iterator[str]:
+    """Lines of a file, none of which takes memory without end."""
+    longest = limits.CSV_LINE_LENGTH_MAX
+    for number, line in enumerate(iter(lambda: lines.readline(longest), ""), 1):
+        if len(line) == longest:
+            raise InputError(
+                f"{path}: line {number}: longer than {longest} characters\n"
+                f"name a CSV file of GPU readings, plain or gzip"
+            )
+        yield line
 
 
 def _read_through(file: IO[bytes]) -> None:
