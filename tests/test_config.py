@@ -78,6 +78,12 @@ def test_file_over_defaults_environment_over_file_options_over_environment(toml)
         ("[cluster]\n", "[cluster]: [cluster] is not served by this version; remove it"),
         ("[queues.a]\n", "is not served by this version; remove it"),
         ("a b", "is not TOML"),
+        ("#" * 2_000_000, "is longer than 1048576 bytes"),
+        ("a = " + "[" * 100_000, "is nested too deeply"),
+        (
+            '[node]\ndata = "a\\u0000b"',
+            "[node] data: must be a text that is not empty and has no NUL",
+        ),
     ],
 )
 def test_an_error_names_file_setting_and_remedy(toml, text, error):
@@ -107,6 +113,12 @@ def test_an_error_names_the_variable():
         None, {"HEADRACE_CLUSTER__X": "1"}
     )
     assert "under [streams.NAME]" in refusal(None, {"HEADRACE_STREAMS__A__KEY": "topic"})
+
+
+def test_a_value_in_a_tables_place_is_named_also_under_an_option(toml):
+    file = toml("mqtt = 3")
+    message = refusal(file, {}, {"mqtt": {"bind": "127.0.0.1:0"}})
+    assert message == f"{file}: [mqtt]: must be a table of settings; got 3"
 
 
 def test_an_error_names_the_option():

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from headrace import limits
 from headrace.config.schema import Config
 from headrace.errors import ConfigError
 from headrace.text import nearest
@@ -82,11 +83,18 @@ def explain(
 def _read(file: Path) -> dict[str, Any]:
     try:
         with file.open("rb") as stream:
-            return tomllib.load(stream)
+            text = stream.read(limits.CONFIG_BYTES_MAX + 1)
+        if len(text) > limits.CONFIG_BYTES_MAX:
+            raise ConfigError(
+                f"{file}: is longer than {limits.CONFIG_BYTES_MAX} bytes; is this the right file?"
+            )
+        return tomllib.loads(text.decode())
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: is not TOML: {_lower_first(str(error))}") from None
+    except RecursionError:  # tomllib descends once for each level
+        raise ConfigError(f"{file}: is nested too deeply; no setting needs that") from None
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -120,7 +128,13 @@ def _merge(
             merged.setdefault(table, keys)
             places[table,] = name((table,))
             continue
-        held = merged.setdefault(table, {})
+        held = merged.get(table)
+        if not isinstance(held, dict):
+            if held is not None:
+                raise ConfigError(
+                    f"{places[table,]}: must be a table of settings; got {held!r:.200}"
+                )
+            held = merged[table] = {}
         for key, value in keys.items():
             held[key] = value
             places[table, key] = name((table, key))

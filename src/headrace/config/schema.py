@@ -24,9 +24,7 @@ def _within(parse: Callable[[object], int], low: int, high: int, show: str) -> C
     def read(value: object) -> int:
         number = parse(value)
         if not low <= number <= high:
-            raise ValueError(
-                f"must be from {low} to {high} {show}; got {value!r}".replace("  ", " ")
-            )
+            raise ValueError(f"must be from {low} to {high}{show and f' {show}'}; got {value!r}")
         return number
 
     return read
@@ -49,9 +47,9 @@ def _parse_flag(value: object) -> bool:
 
 
 def _parse_text(value: object) -> str:
-    if isinstance(value, str) and value:
+    if isinstance(value, str) and value and "\0" not in value:
         return value
-    raise ValueError(f"must be a text that is not empty; got {value!r}")
+    raise ValueError(f"must be a text that is not empty and has no NUL; got {value!r}")
 
 
 def _parse_address(value: object) -> Address:
