@@ -3,6 +3,9 @@
 import base64
 import http.client
 import json
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -247,6 +250,10 @@ def test_the_command_manages_streams(broker):
         (["create", "gpu-telemetry"], 1, "exists"),
         (["list", "--url", "ftp://x"], 2, "--url must begin with http://"),
         (["list", "--url", "http://127.0.0.1:1"], 1, "start one with: headrace serve"),
+        (["list", "--url", "http://127.0.0.1:x"], 1, "nonnumeric port: 'x'"),
+        (["list", "--url", "http://[::1"], 1, "Invalid IPv6 URL"),
+        (["alter", "gpu-telemetry", "--filter", "a", "--no-filters"], 2, "contradict each other"),
+        ([], 2, "a command is missing\ntry: headrace streams --help"),
     ],
 )
 def test_the_command_says_what_is_wrong(shared, arguments, code, error):
@@ -255,3 +262,21 @@ def test_the_command_says_what_is_wrong(shared, arguments, code, error):
     assert error in refused.stderr
     assert 1 <= len(refused.stderr.splitlines()) <= 3
     assert refused.stdout == ""
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_an_answer_of_something_else_is_no_nodes_answer(tmp_path, more):
+    (tmp_path / "api" / "v1").mkdir(parents=True)
+    (tmp_path / "api" / "v1" / "streams").write_text("[1]")
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as other:
+        serving = threading.Thread(target=other.serve_forever)
+        serving.start()
+        try:
+            url = f"http://127.0.0.1:{other.server_port}"
+            refused = headrace("streams", "list", *more, HEADRACE_URL=url)
+        finally:
+            other.shutdown()
+            serving.join()
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert f"no node answers at {url}: what listens there is something else" in refused.stderr

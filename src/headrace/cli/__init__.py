@@ -74,6 +74,8 @@ def main() -> NoReturn:
     try:
         code = headrace.main(prog_name="headrace", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else DONE)
+    except click.exceptions.NoArgsIsHelpError as error:
+        _fail(f"a command is missing\ntry: {error.ctx.command_path} --help", WRONG_USE)
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx is not None else "headrace"
         _fail(f"{error.format_message()}\ntry: {command} --help", WRONG_USE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.error
 import urllib.request
@@ -36,26 +37,32 @@ def call(url: str, method: str, path: str, body: dict[str, Any] | None = None) -
     """
     if not url.startswith(("http://", "https://")):
         raise _wrong(f"--url must begin with http:// or https://; got {url!r}")
-    request = urllib.request.Request(  # noqa: S310 - the scheme was checked
-        url.rstrip("/") + path,
-        method=method,
-        data=None if body is None else json.dumps(body).encode(),
-        headers={"Content-Type": "application/json"},
-    )
     try:
+        request = urllib.request.Request(  # noqa: S310 - the scheme was checked
+            url.rstrip("/") + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+        )
         with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310
-            answer: dict[str, Any] = json.load(response)
-            return answer
+            answer = json.load(response)
     except urllib.error.HTTPError as error:
         detail = _detail(error)
         raise (_wrong(detail) if error.code == 400 else click.ClickException(detail)) from None
-    except (urllib.error.URLError, OSError, ValueError) as error:
+    except (http.client.HTTPException, OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
-        raise click.ClickException(
-            f"no node answers at {url}: {getattr(reason, 'strerror', None) or reason}\n"
-            f"start one with: headrace serve\n"
-            f"or name another with --url or HEADRACE_URL"
-        ) from None
+        raise _no_node(url, getattr(reason, "strerror", None) or reason) from None
+    if not isinstance(answer, dict):
+        raise _no_node(url, "what listens there is something else")
+    return answer
+
+
+def _no_node(url: str, reason: object) -> click.ClickException:
+    return click.ClickException(
+        f"no node answers at {url}: {reason}\n"
+        f"start one with: headrace serve\n"
+        f"or name another with --url or HEADRACE_URL"
+    )
 
 
 def _wrong(message: str) -> click.UsageError:

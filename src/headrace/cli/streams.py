@@ -133,6 +133,8 @@ def alter(
       headrace streams alter readings --filter 'sensors/#' --filter 'meters/#'
       headrace streams alter readings --unset max.message.bytes
     """
+    if filters and no_filters:
+        raise click.UsageError("--filter and --no-filters contradict each other; give one of them")
     body: dict[str, Any] = {"settings": _settings(assignments) | dict.fromkeys(unset)}
     if partitions is not None:
         body["partitions"] = partitions
