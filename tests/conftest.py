@@ -18,6 +18,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 READY_SECONDS = 60
 STOP_SECONDS = 60
+SMALL_JOURNAL = {"HEADRACE_LOG__JOURNAL_BYTES": "4MiB"}
+"""A new journal is two files written full of zeros: 128 MiB for each node of a test otherwise."""
 
 
 def environment(**extra: str) -> dict[str, str]:
@@ -67,7 +69,7 @@ class RunningNode:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*wrap, *command, "--data", str(data), *addresses, *args],
-                env=environment(**extra),
+                env=environment(**SMALL_JOURNAL | extra),
                 stderr=log,
                 stdout=subprocess.PIPE,
             )

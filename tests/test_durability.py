@@ -9,6 +9,7 @@ every byte that was not synced is lost, kept or torn?
 import json
 import os
 import random
+import shutil
 import signal
 import struct
 import subprocess
@@ -182,6 +183,7 @@ def test_a_power_cut_at_any_moment_leaves_every_acknowledged_message(
         node = start_node(data=image)
         found = _stored_tokens(node.servers)
         node.kill()
+        shutil.rmtree(image)
         assert len(found) == len(set(found)), f"cut {cut} (seed {SEED}): a message twice"
         missing = {each.token for each in in_order[: cut + 1]} - set(found)
         assert not missing, f"cut {cut} (seed {SEED}): acknowledged and lost: {sorted(missing)}"
