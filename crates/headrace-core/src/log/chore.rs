@@ -1,7 +1,9 @@
 //! Work beside the rounds: what is unsynced, and how journal files come and go.
 //!
 //! A journal file is released once everything that was written up to its end is synced; then it
-//! is the next spare. A round that finds its file full waits for a spare.
+//! is the next spare. A round that finds its file full waits for a spare. Large batches fill
+//! segments and leave the journal almost empty, so finished files are synced for their own sake
+//! too: each holds a descriptor until it is.
 
 use std::collections::BTreeSet;
 
@@ -9,12 +11,26 @@ use super::disk::{DiskOp, Path};
 use super::layout;
 use super::machine::{Completion, Life, Machine};
 
+/// Files that may be finished and not yet closed: of a segment that is full its log, two indexes
+/// and a snapshot of producers. It is a part of what a node keeps for itself.
+const FINISHED_MAX: usize = if cfg!(test) { 8 } else { 64 };
+
 /// Work beside the rounds: syncing segments, readying the next journal file.
 #[derive(Debug)]
 pub struct Chore {
     /// In order.
     pub ops: Vec<DiskOp>,
-    released: Option<u64>,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Syncs what is unsynced.
+    Sync,
+    /// The same, whereupon the journal's previous file becomes the spare.
+    Release,
+    /// Makes a spare.
+    Prepare,
 }
 
 /// Files and folders with unsynced changes.
@@ -30,37 +46,45 @@ impl Machine {
     /// Background work that is due; None where there is none or one is under way.
     pub fn next_chore(&mut self) -> Option<Chore> {
         let over = self.failed.is_some() || self.life == Life::Closed;
-        if over || self.chore_under_way || self.journal.spare {
+        if over || self.chore_under_way {
             return None;
         }
+        let (spare, path) = (layout::SPARE, layout::JOURNAL.into());
+        let folder = DiskOp::SyncFolder { path };
+        let (kind, ops) = match (self.journal.spare, self.journal.previous) {
+            // A deletion waits for the chore under way, and must not wait for one after the other.
+            (true, _) if !self.deletions.is_empty() => return None,
+            (true, _) if self.dirt.finished.len() < FINISHED_MAX => return None,
+            (true, _) => (Kind::Sync, self.sync_all()),
+            (false, Some(previous)) => {
+                let mut ops = self.sync_all();
+                ops.push(DiskOp::Rename {
+                    from: layout::journal_file(previous),
+                    to: spare.into(),
+                });
+                ops.push(folder);
+                (Kind::Release, ops)
+            }
+            (false, None) => {
+                let (path, bytes) = (Path::from(spare), self.options.journal_bytes);
+                let zero = DiskOp::Zero {
+                    path: path.clone(),
+                    bytes,
+                };
+                (Kind::Prepare, vec![zero, DiskOp::Sync { path }, folder])
+            }
+        };
         self.chore_under_way = true;
-        let mut ops = Vec::new();
-        let released = self.journal.previous;
-        if let Some(previous) = released {
-            self.syncing = std::mem::take(&mut self.dirt);
-            let obsolete = self.obsolete();
-            self.syncing.files.retain(|path| !obsolete.contains(path));
-            ops.extend(self.syncing.clone().syncs());
-            ops.extend(obsolete.into_iter().map(|path| DiskOp::Remove { path }));
-            let from = layout::journal_file(previous);
-            ops.push(DiskOp::Rename {
-                from,
-                to: layout::SPARE.into(),
-            });
-        } else {
-            let bytes = self.options.journal_bytes;
-            ops.push(DiskOp::Zero {
-                path: layout::SPARE.into(),
-                bytes,
-            });
-            ops.push(DiskOp::Sync {
-                path: layout::SPARE.into(),
-            });
-        }
-        ops.push(DiskOp::SyncFolder {
-            path: layout::JOURNAL.into(),
-        });
-        Some(Chore { ops, released })
+        Some(Chore { ops, kind })
+    }
+
+    fn sync_all(&mut self) -> Vec<DiskOp> {
+        self.syncing = std::mem::take(&mut self.dirt);
+        let obsolete = self.obsolete();
+        self.syncing.files.retain(|path| !obsolete.contains(path));
+        let mut ops = self.syncing.clone().syncs();
+        ops.extend(obsolete.into_iter().map(|path| DiskOp::Remove { path }));
+        ops
     }
 
     /// Side files that newer ones replace. They go here and not in a round, for a chore may be
@@ -81,10 +105,11 @@ impl Machine {
             return std::mem::take(&mut self.ended);
         }
         self.statistics.syncs += chore.ops.iter().filter(|op| op.is_sync()).count() as u64;
-        if chore.released.is_some() {
-            self.journal.previous = None;
+        match chore.kind {
+            Kind::Sync => {}
+            Kind::Release => (self.journal.previous, self.journal.spare) = (None, true),
+            Kind::Prepare => self.journal.spare = true,
         }
-        self.journal.spare = true;
         Vec::new()
     }
 }

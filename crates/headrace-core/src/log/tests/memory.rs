@@ -1,7 +1,9 @@
 //! What a log keeps, in memory and beside its segments, does not grow with what it holds.
 
+use std::collections::BTreeSet;
+
 use super::{batch, commit, read, stamped, SMALL};
-use crate::log::disk::Disk;
+use crate::log::disk::{Disk, DiskOp};
 use crate::log::index::Index;
 use crate::log::machine::Machine;
 use crate::log::partition::LogId;
@@ -66,6 +68,44 @@ fn indexes_of_closed_segments_leave_memory_and_everything_is_still_found() {
         }
         assert_eq!(find_time(&mut machine, &disk, 2000), Ok(None));
     }
+}
+
+#[test]
+fn files_that_are_finished_are_closed_however_slowly_the_journal_fills() {
+    let disk = SimDisk::default();
+    let (mut machine, _) = open(&disk, SMALL).unwrap();
+    machine.open_log("gpu", 0, 1).unwrap();
+    let mut files: BTreeSet<String> = BTreeSet::new();
+    let mut most = 0;
+    for at in 0..300 {
+        let direct = SMALL.direct_write_bytes as usize;
+        machine.append(LOG, batch(1, direct, 1, 1), at, 0).unwrap();
+        machine.submit();
+        let mut perform = |op: &DiskOp| {
+            disk.perform(op).unwrap();
+            match op {
+                DiskOp::Create { path } => drop(files.insert(path.to_string())),
+                DiskOp::Close { path } | DiskOp::Remove { path } => drop(files.remove(&**path)),
+                _ => {}
+            }
+        };
+        while let Some(draft) = machine.next_round() {
+            let round = draft.build();
+            round
+                .before
+                .iter()
+                .chain(&round.after)
+                .for_each(&mut perform);
+            machine.round_done(round, Ok(()), 0, 0);
+        }
+        while let Some(chore) = machine.next_chore() {
+            chore.ops.iter().for_each(&mut perform);
+            machine.chore_done(&chore, Ok(()));
+        }
+        most = most.max(files.len());
+    }
+    assert!(machine.statistics().segment_rolls > 100);
+    assert!(most < 16, "{most} files were open at once");
 }
 
 #[test]
