@@ -7,6 +7,7 @@
 
 use std::fs;
 use std::os::fd::RawFd;
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::Path as FsPath;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
@@ -78,11 +79,11 @@ impl Store {
             wake: Wake::new().map_err(unusable)?,
             began: Instant::now(),
         });
-        let start = |name: &str, run: fn(&Shared)| {
+        let start = |name: &'static str, run: fn(&Shared)| {
             let shared = shared.clone();
             Builder::new()
                 .name(name.into())
-                .spawn(move || run(&shared))
+                .spawn(move || shared.guarded(name, run))
                 .map_err(unusable)
         };
         let running = vec![
@@ -321,6 +322,19 @@ impl Shared {
         }
     }
 
+    /// A thread that panics found a bug. It would leave everyone waiting for what it does, so the
+    /// store fails, and who waits hears of it.
+    fn guarded(&self, name: &str, run: impl FnOnce(&Self)) {
+        if catch_unwind(AssertUnwindSafe(|| run(self))).is_ok() {
+            return;
+        }
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let why = format!("a fault ended the {name} thread: report it, and restart");
+        let ended = state.machine.abort(&why);
+        self.deliver(ended);
+        self.ended.notify_all();
+    }
+
     /// The flusher thread.
     fn flush(&self) {
         let mut state = self.lock();
@@ -376,4 +390,37 @@ fn refuse_failed(machine: &Machine) -> Result<(), Error> {
     machine
         .failed()
         .map_or(Ok(()), |why| Err(Error::Storage(why.to_string())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_panics_fails_the_store() {
+        let folder = std::env::temp_dir().join(format!("headrace-io-{}", std::process::id()));
+        let options = Options {
+            journal_bytes: 1 << 20,
+            segment_bytes: 1 << 20,
+            index_interval_bytes: 4096,
+            direct_write_bytes: 64 << 10,
+            seed: 1,
+        };
+        let store = Store::open(&folder, options).unwrap();
+        let log = store.open_log("a", 0, 1).unwrap();
+        let batch = {
+            let mut builder = headrace_core::record::BatchBuilder::new();
+            builder.push(0, None, None, []);
+            builder.finish()
+        };
+        store.append(log, batch.clone(), 2).unwrap();
+        store.shared.guarded("test", |_| panic!("planted"));
+        let why = "a fault ended the test thread: report it, and restart";
+        assert_eq!(store.failed().as_deref(), Some(why));
+        assert_eq!(store.poll()[0].error.as_deref(), Some(why));
+        let refused = Err(Error::Storage(why.into()));
+        assert_eq!(store.append(log, batch, 4), refused);
+        assert_eq!(store.close(), Err(Error::Storage(why.into())));
+        fs::remove_dir_all(folder).unwrap();
+    }
 }

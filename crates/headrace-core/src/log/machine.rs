@@ -361,6 +361,12 @@ impl Machine {
         self.complete(round.items, now_ns)
     }
 
+    /// Writes nothing more, for a reason of the shell's own. Returns the appends that ended by it.
+    pub fn abort(&mut self, why: &str) -> Vec<Completion> {
+        self.fail(why);
+        self.ended()
+    }
+
     /// Ends of appends that no round carries, since the last call.
     pub fn ended(&mut self) -> Vec<Completion> {
         std::mem::take(&mut self.ended)
