@@ -58,10 +58,15 @@ class Run:
             self.acknowledged.append(entry.message.payload)
 
     def refuse(self):
-        if self.wire:
-            packet_id = min(self.wire)
-            del self.wire[packet_id]
-            self.window.refused(packet_id)
+        """The disk does not take it. A repeat needs no disk: a broker never refuses one."""
+        if not self.wire:
+            return
+        packet_id = min(self.wire)
+        if self.wire[packet_id].sequence <= self.broker.last:
+            self.acknowledge()
+            return
+        del self.wire[packet_id]
+        self.window.refused(packet_id)
 
     def lose(self):
         self.wire.clear()
