@@ -299,6 +299,11 @@ def test_spark_finds_the_format_by_itself_and_reads_it(spark, node):
 
 
 @pytest.mark.spark
+def test_spark_reads_nothing_where_there_is_nothing(spark, node):
+    assert source(spark.read, node, startingOffsets="latest").load().collect() == []
+
+
+@pytest.mark.spark
 def test_a_query_resumes_from_its_checkpoint(spark, node, tmp_path):
     node.create_stream("resumed", partitions=2)
     produce(node, "resumed", 5)

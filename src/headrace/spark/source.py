@@ -102,7 +102,8 @@ class BatchReader(DataSourceReader):
             stream: {p: max(offset, start[stream][p]) for p, offset in by.items()}
             for stream, by in end.items()
         }
-        return _tasks(reader, start, end, self._options)
+        # For no task at all Spark makes up one of its own, which names no ranges.
+        return _tasks(reader, start, end, self._options) or [Task(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs on an executor."""
