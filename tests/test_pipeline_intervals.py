@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from frames import at, from_csv, messages, payload
+from headrace.limits import PIPELINE_SPANS_MAX
 from headrace.pipeline import tables
-from headrace.pipeline.batch import SPANS_MAX, Settings, merge_spans, write
+from headrace.pipeline.batch import Settings, merge_spans, write
 from headrace.pipeline.clean import clean
 from headrace.pipeline.decode import decode
 from headrace.pipeline.duplicates import settle
@@ -300,6 +301,6 @@ def test_spans_are_few_and_reach_to_the_next_scrape():
         (200 * SECOND_US, 270 * SECOND_US),
     ]
     many = merge_spans([n * 100 * step for n in range(50)], step)
-    assert len(many) == SPANS_MAX
+    assert len(many) == PIPELINE_SPANS_MAX
     assert many[0][0] == 0
     assert many[-1][1] == 49 * 100 * step + 70 * SECOND_US

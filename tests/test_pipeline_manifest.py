@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from headrace.limits import MANIFESTS_KEPT
 from headrace.pipeline import manifest as manifests
-from headrace.pipeline.manifest import VERSIONS_KEPT, Manifest, TableFile, Totals
+from headrace.pipeline.manifest import Manifest, TableFile, Totals
 from headrace.spark.errors import PipelineError
 
 
@@ -90,7 +91,7 @@ def test_replaced_files_go_when_no_kept_version_lists_them(tmp_path):
     replaced = before.files[0]
     at = grow(tmp_path, before, replaced=[replaced])
     assert replaced not in at.files
-    for _ in range(VERSIONS_KEPT - 1):
+    for _ in range(MANIFESTS_KEPT - 1):
         at = grow(tmp_path, at)
         manifests.prune(tmp_path, at.version)
     assert (tmp_path / replaced.path).exists(), "version 0 is still kept"
@@ -98,7 +99,7 @@ def test_replaced_files_go_when_no_kept_version_lists_them(tmp_path):
     manifests.prune(tmp_path, at.version)
     assert not (tmp_path / replaced.path).exists()
     assert sorted(int(p.stem) for p in (tmp_path / "_manifest").glob("*.json")) == list(
-        range(at.version - VERSIONS_KEPT, at.version + 1)
+        range(at.version - MANIFESTS_KEPT, at.version + 1)
     )
     assert all((tmp_path / kept.path).exists() for kept in at.files)
 

@@ -246,6 +246,20 @@ def test_records_that_are_gone_end_the_query_unless_told_otherwise(log):
     assert [n for batch in rows for n in batch["offset"].to_pylist()] == [4, 5, 6, 7, 8]
 
 
+def test_a_read_goes_on_over_a_killed_and_restarted_broker(start_node):
+    node = start_node()
+    node.create_stream("kept", partitions=2)
+    produce(node, "kept", 3)
+    produce(node, "kept", 3, partition=1, first=3)
+    wanted = (Range("kept", 0, 0, 3), Range("kept", 1, 0, 3))
+    rows = read(node.servers, wanted, fail_on_data_loss=True)
+    assert next(rows)["value"].to_pylist() == [b"0", b"1", b"2"]
+    node.kill()
+    start_node.again(node)
+    assert next(rows)["value"].to_pylist() == [b"3", b"4", b"5"]
+    assert next(rows, None) is None
+
+
 def test_a_lost_start_says_what_is_gone():
     assert lost(Range("s", 0, 3, 9), 3, 5) == (
         "s/0 [3, 9): records 3 to 4 are gone, the log starts at 5; failOnDataLoss=false reads on "

@@ -215,6 +215,40 @@ place in the trace, about 2 KB."""
 WIDE_MESSAGES_OPEN_MAX: Final = REPLAY_GPUS_MAX
 """GPUs whose wide message is not complete yet, one for each: a fleet of the largest size."""
 
+# --- Spark ---------------------------------------------------------------------------------------
+
+SPARK_FETCH_BYTES: Final = 4 * MIB
+"""Of one fetch of a Spark task: about 10,000 messages of telemetry, 10 to 20 ms on loopback."""
+
+SPARK_FETCH_WAIT_MS: Final = 500
+"""How long such a fetch waits for a first record, before it looks whether it still should."""
+
+SPARK_SILENCE_SECONDS_MAX: Final = 60.0
+"""How long records that were committed may fail to come, as while a broker restarts."""
+
+SPARK_BATCH_ROWS_MAX: Final = 16_384
+"""Rows of one Arrow batch: from 4,000 to 20,000 the hand-over to the JVM is fastest."""
+
+SPARK_TASK_RECORDS_MIN: Final = 5_000
+"""Records worth a task of their own: a task costs about 30 ms, as much as reading them."""
+
+# --- pipeline ------------------------------------------------------------------------------------
+
+PIPELINE_MESSAGES_PER_BATCH: Final = 200_000
+"""Messages of one micro-batch: about 80 MB of telemetry, which a heap of 1 GiB holds."""
+
+PIPELINE_SPANS_MAX: Final = 16
+"""Separate stretches of time that one micro-batch recomputes; more are joined, shortest gap first.
+Each is a term of every filter."""
+
+MANIFESTS_KEPT: Final = 20
+"""Versions of the tables that stay readable beside the newest: a reader may hold one for as many
+micro-batches."""
+
+FUTURE_SECONDS_MAX: Final = 300
+"""How far an event may lie after its reading: clocks of a fleet differ, and five minutes is what
+Kerberos lets them (RFC 4120, `clockskew`)."""
+
 # --- life ---------------------------------------------------------------------------------------
 
 DRAIN_SECONDS: Final = 10.0

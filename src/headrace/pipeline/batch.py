@@ -16,6 +16,7 @@ import pyarrow.compute
 import pyarrow.parquet
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
+from headrace import limits
 from headrace.pipeline import manifest as manifests
 from headrace.pipeline import tables
 from headrace.pipeline.clean import clean
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
 
 CHUNK_INTERVALS: Final = 30
 """Intervals in one file of `gpu_intervals`, which is rewritten whole when one of them changes."""
-
-SPANS_MAX: Final = 16
-"""Separate stretches of time that one batch recomputes; more are joined over the shortest gaps."""
 
 _LOOKBACK_US: Final = LOOKBACK_SECONDS * 1_000_000
 _SECOND_US: Final = 1_000_000
@@ -277,8 +275,8 @@ def merge_spans(starts: Sequence[int], interval_us: int) -> list[Span]:
     """The stretches of time whose intervals change when intervals at `starts` get new readings.
 
     A new reading changes its own interval, and the next scrape's growth up to the look-back later.
-    At most `SPANS_MAX` stretches come back; joining two recomputes the time between them as well,
-    which gives the same rows again.
+    At most `limits.PIPELINE_SPANS_MAX` stretches come back; joining two recomputes the time between
+    them as well, which gives the same rows again.
     """
     reach = interval_us + _LOOKBACK_US + (-_LOOKBACK_US) % interval_us
     spans: list[Span] = []
@@ -287,7 +285,7 @@ def merge_spans(starts: Sequence[int], interval_us: int) -> list[Span]:
             spans[-1] = (spans[-1][0], start + reach)
         else:
             spans.append((start, start + reach))
-    while len(spans) > SPANS_MAX:
+    while len(spans) > limits.PIPELINE_SPANS_MAX:
         at = min(range(1, len(spans)), key=lambda at: spans[at][0] - spans[at - 1][1])
         spans[at - 1 : at + 1] = [(spans[at - 1][0], spans[at][1])]
     return spans

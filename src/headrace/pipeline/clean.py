@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
+from headrace import limits
 from headrace.pipeline.fields import BY_NAME, Kind
 
 if TYPE_CHECKING:
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 Now = Literal["ingest_time", "event_time"]
 """What a `future` event time is measured against: `ingest_time` for live data; `event_time` for
 a replayed file, whose newest event time is its now, so that none is in the future."""
-
-FUTURE_TOLERANCE_SECONDS: Final = 300
-"""Clocks of a fleet differ; five minutes is what Kerberos lets them."""
 
 INT32_BLANK: Final = 2_147_483_632
 INT64_BLANK: Final = 9_223_372_036_854_775_792
@@ -135,7 +133,8 @@ _MARK: Final = f"""
 def _reason(now: Now) -> str:
     """SQL for the first fault of a reading, from the message inward; null where there is none."""
     future = (
-        f"WHEN event_time > ingest_time + INTERVAL {FUTURE_TOLERANCE_SECONDS} SECONDS THEN 'future'"
+        f"WHEN event_time > ingest_time + INTERVAL {limits.FUTURE_SECONDS_MAX} SECONDS "
+        "THEN 'future'"
         if now == "ingest_time"
         else ""
     )

@@ -20,6 +20,7 @@ import os
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from headrace import limits
 from headrace.spark.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 1
 FOLDER: Final = "_manifest"
-
-VERSIONS_KEPT: Final = 20
-"""Manifests that stay readable beside the newest; a reader may hold one for as many batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,12 +247,12 @@ def commit(tables_dir: Path, manifest: Manifest) -> None:
 
 
 def prune(tables_dir: Path, version: int) -> None:
-    """Deletes manifests that are `VERSIONS_KEPT` older than `version`, and what only they listed.
+    """Deletes manifests `limits.MANIFESTS_KEPT` older than `version`, and what only they listed.
 
     Stopping anywhere in between leaves at most files that nothing lists.
     """
     for old in sorted(_versions(tables_dir)):
-        if old >= version - VERSIONS_KEPT:
+        if old >= version - limits.MANIFESTS_KEPT:
             return
         _path(tables_dir, old).unlink()
         for path in load(tables_dir, old + 1).removed:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import StreamingQueryException
 
+from headrace import limits
 from headrace.pipeline import tables
 from headrace.pipeline.batch import Settings, write
 from headrace.spark.errors import PipelineError, explain
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 
     from headrace.pipeline.clean import Now
     from headrace.pipeline.manifest import Manifest, Totals
-
-MESSAGES_PER_BATCH: Final = 200_000
-"""Bound of one micro-batch: about 60 MB of messages of 300 bytes."""
 
 INTERVAL_SECONDS: Final = 10.0
 WATERMARK_SECONDS: Final = 90.0
@@ -61,7 +59,7 @@ def run(  # noqa: PLR0913 - the settings of one run, most with a default
     interval_s: float = INTERVAL_SECONDS,
     watermark_s: float = WATERMARK_SECONDS,
     now: Now = "ingest_time",
-    messages_per_batch: int = MESSAGES_PER_BATCH,
+    messages_per_batch: int = limits.PIPELINE_MESSAGES_PER_BATCH,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Totals:
     """Runs the pipeline until it ends.
@@ -113,7 +111,7 @@ def start(  # noqa: PLR0913
     interval_s: float = INTERVAL_SECONDS,
     watermark_s: float = WATERMARK_SECONDS,
     now: Now = "ingest_time",
-    messages_per_batch: int = MESSAGES_PER_BATCH,
+    messages_per_batch: int = limits.PIPELINE_MESSAGES_PER_BATCH,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> StreamingQuery:
     """As `run`, but returns the running query."""

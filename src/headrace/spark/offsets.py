@@ -8,15 +8,13 @@ ranges of a plan cover exactly `[start, end)` of each partition, each record onc
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from headrace import limits
 from headrace.spark.errors import OffsetError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-TASK_RECORDS_MIN: Final = 5_000
-"""Records that are worth a task of their own: a task costs about 30 ms, as much as reading them."""
 
 Offsets = dict[str, dict[int, int]]
 """Stream, partition, next offset to read."""
@@ -150,7 +148,7 @@ def plan(
         tasks_min: tasks at least, where there are as many records.
     """
     total = sum(map(len, wanted))
-    tasks = min(tasks_max, -(-total // TASK_RECORDS_MIN))
+    tasks = min(tasks_max, -(-total // limits.SPARK_TASK_RECORDS_MIN))
     tasks = min(max(tasks, tasks_min or 0), total)
     cuts = [total * at // tasks for at in range(1, tasks)] if tasks else []
     return [tuple(piece) for piece in _cut(wanted, cuts) if piece]

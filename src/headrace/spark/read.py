@@ -9,8 +9,9 @@ from __future__ import annotations
 import gc
 import os
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from headrace import limits
 from headrace.client import FetchClient, OffsetOutOfRangeError
 from headrace.native import decode_records
 from headrace.spark.arrow import record_batch
@@ -22,16 +23,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.spark.offsets import Range
-
-FETCH_BYTES: Final = 4 * 1024 * 1024
-"""Of one fetch: 4 MiB are about 14,000 records of 300 bytes, 10 to 20 ms on loopback."""
-
-BATCH_ROWS_MAX: Final = 16_384
-"""Rows of one Arrow batch. Between 4,000 and 20,000 the hand-over to the JVM is fastest."""
-
-WAIT_MS: Final = 500
-SILENCE_SECONDS_MAX: Final = 60.0
-"""How long committed records may fail to come, as after a broker's restart."""
 
 _clients: dict[tuple[int, str], FetchClient] = {}
 _frozen: set[int] = set()
@@ -65,15 +56,21 @@ def _read(reader: FetchClient, part: Range, *, fail_on_data_loss: bool) -> Itera
     silent_since = monotonic()
     while at < part.end:
         try:
-            data = reader.fetch(part.stream, part.partition, at, FETCH_BYTES, WAIT_MS)
+            data = reader.fetch(
+                part.stream,
+                part.partition,
+                at,
+                limits.SPARK_FETCH_BYTES,
+                limits.SPARK_FETCH_WAIT_MS,
+            )
         except OffsetOutOfRangeError:
             at = _skip(reader, part, at, fail_on_data_loss=fail_on_data_loss)
             continue
         if not data:
-            if monotonic() - silent_since > SILENCE_SECONDS_MAX:
+            if monotonic() - silent_since > limits.SPARK_SILENCE_SECONDS_MAX:
                 raise OffsetError(
-                    f"{part}: no record at {at} in {SILENCE_SECONDS_MAX:.0f} s although it was "
-                    "committed; was the stream created anew?"
+                    f"{part}: record {at} was committed and has not come for "
+                    f"{limits.SPARK_SILENCE_SECONDS_MAX:.0f} s; was the stream created anew?"
                 )
             continue
         silent_since = monotonic()
@@ -85,8 +82,8 @@ def _read(reader: FetchClient, part: Range, *, fail_on_data_loss: bool) -> Itera
                 "missing; failOnDataLoss=false reads on without them"
             )
         whole = record_batch(columns, part.stream, part.partition)
-        for first in range(0, whole.num_rows, BATCH_ROWS_MAX):
-            yield whole.slice(first, BATCH_ROWS_MAX)
+        for first in range(0, whole.num_rows, limits.SPARK_BATCH_ROWS_MAX):
+            yield whole.slice(first, limits.SPARK_BATCH_ROWS_MAX)
         assert columns.next_offset > at, f"{part}: a fetch at {at} held no whole batch"
         at = columns.next_offset
 
