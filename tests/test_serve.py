@@ -288,7 +288,7 @@ def test_log_sizes(start_node):
         HEADRACE_LOG__JOURNAL_BYTES="1MiB",
         HEADRACE_LOG__SEGMENT_BYTES="64KiB",
         HEADRACE_LOG__INDEX_INTERVAL_BYTES="1KiB",
-        HEADRACE_LOG__DIRECT_WRITE_BYTES="16KiB",
+        HEADRACE_LOG__DIRECT_WRITE_BYTES="4KiB",
     )
     node.create_stream("a", filters=["a"])
     with RawMqtt(node.mqtt, "c") as client:

@@ -177,6 +177,9 @@ DIRECT_WRITE_BYTES: Final = MIB
 """Run of batches that goes straight to its segment: beyond it, writing twice costs more than a
 second fdatasync, which on a growing file waits for the file system's journal too (ADR 0003)."""
 
+DIRECT_WRITE_BYTES_MIN: Final = 4 * KIB
+"""A page: what precedes the first page boundary goes through the journal in any case."""
+
 # --- collector -----------------------------------------------------------------------------------
 
 COLLECT_WINDOW: Final = 500

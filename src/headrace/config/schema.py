@@ -155,7 +155,7 @@ class LogSettings(_Table):
     index_interval_bytes: Annotated[int, _size(1, limits.GIB)] = Field(
         default=limits.INDEX_INTERVAL_BYTES, description="Log bytes between two index entries."
     )
-    direct_write_bytes: Annotated[int, _size(limits.KIB, limits.GIB)] = Field(
+    direct_write_bytes: Annotated[int, _size(limits.DIRECT_WRITE_BYTES_MIN, limits.GIB)] = Field(
         default=limits.DIRECT_WRITE_BYTES, description="Run of batches that bypasses the journal."
     )
 
