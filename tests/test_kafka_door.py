@@ -387,6 +387,18 @@ def test_fetch_spends_its_bytes_in_order_and_always_gives_a_first_batch(raw, str
     assert sizes(everywhere, max_bytes=0) == [0, 0, 0]
 
 
+def test_a_fetch_that_is_full_does_not_wait_for_more_than_it_may_hold(raw, stream):
+    for partition in range(3):
+        for _ in range(3):
+            raw.produce(stream, batch(b"x" * 900_000), partition)
+    asked = {"max_bytes": 50 << 20, "min_bytes": 50 << 20, "partition_max_bytes": 50 << 20}
+    found = raw.fetch(stream, {0: 0, 1: 0, 2: 0}, max_wait_ms=300_000, **asked)
+    assert [len(found[partition].records) // 900_000 for partition in range(3)] == [2, 0, 0]
+    less = {"max_bytes": 1000, "min_bytes": 2000, "partition_max_bytes": 1000}
+    found = raw.fetch(stream, {0: 0, 1: 0}, max_wait_ms=300_000, **less)
+    assert [len(found[partition].records) // 900_000 for partition in range(2)] == [1, 0]
+
+
 def test_a_partition_that_is_named_twice_is_read_once(raw, stream):
     raw.produce(stream, batch(b"x"))
     asked = [m.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)] * 3

@@ -94,8 +94,10 @@ KAFKA_PIPELINE_MAX: Final = 64
 """Requests of one connection in work; beyond it the connection is read no further. Kafka's
 clients keep 5 in flight; librdkafka without idempotence has no bound of its own."""
 
-KAFKA_FETCH_BYTES_MAX: Final = 55 * MIB
-"""Records of one fetch response: Kafka's own bound (`fetch.max.bytes` of the broker)."""
+KAFKA_FETCH_BYTES_MAX: Final = 2 * MIB
+"""Records of one fetch response, whatever a client asks for. Reading and sending it takes the event
+loop some 5 ms: with Kafka's own bound of 55 MiB (`fetch.max.bytes` of the broker) one reader held
+everyone up for 190 ms at a time, read half as fast, and one that stopped reading held all of it."""
 
 KAFKA_FETCH_WAIT_MS_MAX: Final = 300_000
 """Longest wait of a fetch for records; clients ask for 500 ms."""

@@ -48,11 +48,12 @@ async def fetch(door: KafkaDoor, _: KafkaConnection, request: Request) -> FetchR
 class _Reading:
     """One fetch at work."""
 
-    __slots__ = ("_broker", "_bytes_left", "_found", "_request", "_size", "_wanted")
+    __slots__ = (
+        "_broker", "_bytes_left", "_bytes_max", "_bytes_min", "_found", "_full", "_size", "_wanted",
+    )  # fmt: skip
 
     def __init__(self, broker: Broker, request: FetchRequest) -> None:
         self._broker = broker
-        self._request = request
         # Each partition once: a request names 100,000 in a few bytes each, a node has a few.
         wanted = {
             (topic.topic, asked.partition): asked
@@ -62,11 +63,15 @@ class _Reading:
         self._wanted = [(stream, asked) for (stream, _), asked in wanted.items()]
         self._found: list[FetchPartitionResponse] = []
         self._size = 0
+        self._bytes_max = min(max(request.max_bytes, 0), limits.KAFKA_FETCH_BYTES_MAX)
+        self._bytes_min = min(request.min_bytes, self._bytes_max)
         self._bytes_left = 0
+        self._full = False  # something was left for want of budget
 
     def read(self) -> None:
         """Reads every partition, within the budget of bytes."""
-        self._bytes_left = min(max(self._request.max_bytes, 0), limits.KAFKA_FETCH_BYTES_MAX)
+        self._bytes_left = self._bytes_max
+        self._full = False
         self._size = 0
         self._found = [self._read(stream, asked) for stream, asked in self._wanted]
 
@@ -74,7 +79,8 @@ class _Reading:
     def enough(self) -> bool:
         """Whether the client should wait no longer: enough bytes, or an error it must hear."""
         failed = any(each.error_code for each in self._found)
-        return failed or not self._wanted or self._found_bytes >= self._request.min_bytes
+        wants_more = self._found_bytes < self._bytes_min and not self._full
+        return failed or not self._wanted or not wants_more
 
     async def wait(self, timeout_s: float) -> None:
         """Sleeps until there is enough, at most `timeout_s`; then holds what there is."""
@@ -115,7 +121,7 @@ class _Reading:
             grown = sum(partition.size_bytes for partition in self._partitions()) - self._size
         except HeadraceError:  # one was deleted; reading again tells which
             return True
-        return self._found_bytes + grown >= self._request.min_bytes
+        return self._found_bytes + grown >= self._bytes_min
 
     def _read(self, stream: str, asked: FetchPartition) -> FetchPartitionResponse:
         answer = FetchPartitionResponse(partition_index=asked.partition, records=b"")
@@ -128,17 +134,20 @@ class _Reading:
                 answer.error_code = ErrorCode.UNKNOWN_LEADER_EPOCH
             elif not answer.log_start_offset <= asked.fetch_offset <= answer.high_watermark:
                 answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
-            elif self._bytes_left > 0 and asked.fetch_offset < answer.high_watermark:
+            elif asked.fetch_offset < answer.high_watermark:
                 answer.records = self._take(partition, asked)
         except HeadraceError as error:
             answer.error_code = ErrorCode.of(error.kafka_code)
         return answer
 
     def _take(self, partition: Partition, asked: FetchPartition) -> bytes:
+        if self._bytes_left <= 0:
+            self._full = True
+            return b""
         budget = min(max(asked.partition_max_bytes, 0), self._bytes_left)
         records = partition.read(asked.fetch_offset, budget)
-        full = min(self._request.max_bytes, limits.KAFKA_FETCH_BYTES_MAX)
-        if len(records) > budget and self._bytes_left < full:
+        if len(records) > budget and self._bytes_left < self._bytes_max:
+            self._full = True
             return b""  # not the first batch of this response, so it may wait for the next
         self._bytes_left -= len(records)
         return records
