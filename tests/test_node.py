@@ -186,6 +186,21 @@ async def test_a_start_that_fails_forgets_no_sources(tmp_path):
     assert [sources(tmp_path, "a", index) for index in range(2)] == known
 
 
+async def test_publishes_of_requesters_that_do_not_wait_are_bounded(tmp_path):
+    async with running(tmp_path, a=Change(filters=["a"])) as (node, store):
+        store.held = True
+        waiting = [publish(node, "a", number) for number in range(limits.HTTP_PUBLISHES_MAX)]
+        await settle()
+        for each in waiting[:10]:
+            each.cancel()
+        with pytest.raises(UnavailableError, match="too many messages wait"):
+            await publish(node, "a", 1000)
+        store.held = False
+        store.submit()
+        assert {(await each).stored for each in waiting[10:]} == {1}
+        assert (await publish(node, "a", 1000)).stored == 1
+
+
 class Client:
     """The far end of a Kafka connection, as the door sees it."""
 

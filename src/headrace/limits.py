@@ -157,6 +157,10 @@ HTTP_CONNECTIONS_MAX: Final = 128
 """Connections of the HTTP door; beyond it new ones are closed. Administration needs few, and
 they come out of `DESCRIPTORS_RESERVED`."""
 
+HTTP_PUBLISHES_MAX: Final = 256
+"""Publishes over HTTP that may wait for the disk, their requesters gone or not; further ones are
+refused. Twice the connections, so that only who hangs up and comes back ever meets it."""
+
 # --- log ----------------------------------------------------------------------------------------
 
 JOURNAL_BYTES: Final = 64 * MIB
@@ -265,6 +269,7 @@ assert KAFKA_FETCH_BYTES_MAX < KAFKA_RESPONSE_BYTES_MAX
 assert PACKET_BYTES_MAX > MIB, "a payload of 1 MiB must pass with its topic"
 assert PACKET_BYTES_MAX * 4 // 3 < HTTP_BODY_BYTES_MAX
 assert PACKET_BYTES_MAX < OUTBOUND_BYTES_MAX
+assert HTTP_CONNECTIONS_MAX < HTTP_PUBLISHES_MAX
 assert HTTP_CONNECTIONS_MAX < DESCRIPTORS_RESERVED
 assert STREAM_PARTITIONS_MAX <= PARTITIONS_MAX
 assert LINGER_SECONDS < DRAIN_SECONDS

@@ -15,6 +15,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
+from headrace import limits
 from headrace.errors import StaleEpochError, StorageError, UnavailableError
 from headrace.kernel import access
 
@@ -105,7 +106,10 @@ class Runner:
 
         Raises:
             ValueError: the topic is no topic name.
+            UnavailableError: too many wait.
         """
+        if len(self._publishes) >= limits.HTTP_PUBLISHES_MAX:
+            raise UnavailableError("too many messages wait for the disk; try again")
         self._request += 1
         self._switchboard.publish(
             topic, payload, qos, properties, self._request,
