@@ -55,8 +55,8 @@ pub struct Answer {
     pub outcome: Outcome,
     /// Streams that matched it.
     pub streams: u32,
-    /// What `QoS` 1 subscribers get, now that it is durable.
-    pub deferred: Option<Arc<Message>>,
+    /// What `QoS` 1 subscribers get, now that it is durable, and its arrival.
+    pub deferred: Option<(u64, Arc<Message>)>,
 }
 
 #[derive(Debug)]

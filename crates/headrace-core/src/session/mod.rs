@@ -26,6 +26,23 @@ pub struct Subscription {
     pub qos: QoS,
     /// Never send the client its own publishes.
     pub no_local: bool,
+    /// What held for publishes up to the arrival `since`: `qos` of the subscription that this one
+    /// replaced, or `QoS` 0 where there was none.
+    pub before: QoS,
+    /// The last arrival before the subscription.
+    pub since: u64,
+}
+
+impl Subscription {
+    /// What holds for the publish of that arrival, which may still wait for the disk: replacing a
+    /// subscription loses nothing (MQTT 5.0 3.8.4).
+    pub fn qos_at(&self, arrival: u64) -> QoS {
+        if arrival > self.since {
+            self.qos
+        } else {
+            self.before
+        }
+    }
 }
 
 /// The state of one client.

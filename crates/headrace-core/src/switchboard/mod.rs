@@ -176,6 +176,8 @@ pub struct Switchboard {
     sessions: Slab<Session>,
     by_client: Map<Box<str>, u32>,
     subscriptions: Tree<u32, Subscription>,
+    /// Publishes taken so far.
+    arrivals: u64,
     /// Client ids assigned so far.
     assigned: u64,
 
@@ -211,6 +213,7 @@ impl Switchboard {
             sessions: Slab::new(),
             by_client: Map::with_hasher(hash_key),
             subscriptions: Tree::new(hash_key),
+            arrivals: 0,
             assigned: 0,
             pending: Map::with_hasher(hash_key),
             next_request: 1,

@@ -1,6 +1,8 @@
 //! PUBLISH in: what is refused, who gets it, what waits for the disk, and the answer
 //! (MQTT 5.0 3.3, 3.4, 4.3, 4.4, 4.9).
 
+use std::sync::Arc;
+
 use super::connect::decode_own;
 use super::connection::Park;
 use super::outgoing::{topic_of, Outgoing};
@@ -72,7 +74,7 @@ impl Switchboard {
         if publish.topic.starts_with('$') {
             return self.reserved_topic(slot, session, publish, now);
         }
-        self.match_topic(publish.topic, session);
+        self.match_topic(publish.topic, session, self.arrivals + 1);
         let undurable = self.streams.undurable_bytes();
         if !self.route.streams.is_empty() && undurable >= self.limits.undurable_bytes_max {
             self.disk_waiters.push(slot);
@@ -176,7 +178,7 @@ impl Switchboard {
     /// Publishes a packet of 5.0 that no client is held up for.
     fn publish_own(&mut self, origin: u32, token: u64, is_answered: bool, packet: &[u8], now: Now) {
         let publish = decode_own(packet);
-        self.match_topic(publish.topic, origin);
+        self.match_topic(publish.topic, origin, self.arrivals + 1);
         self.take(
             Incoming {
                 origin,
@@ -190,8 +192,9 @@ impl Switchboard {
         );
     }
 
-    /// Fills the route: streams and sessions whose filters match, each once.
-    fn match_topic(&mut self, topic: &str, origin: u32) {
+    /// Fills the route: streams and sessions whose filters match, each once, as it was when the
+    /// publish of that arrival came.
+    fn match_topic(&mut self, topic: &str, origin: u32, arrival: u64) {
         let Self {
             route,
             subscriptions,
@@ -211,13 +214,14 @@ impl Switchboard {
             if subscription.no_local && *session == origin {
                 return;
             }
+            let granted = subscription.qos_at(arrival);
             // Overlapping subscriptions: one copy, at the highest quality of service (3.3.4).
             let mark = &mut sessions[*session as usize].mark;
             match targets.get_mut(*mark) {
-                Some((marked, qos)) if marked == session => *qos = (*qos).max(subscription.qos),
+                Some((marked, qos)) if marked == session => *qos = (*qos).max(granted),
                 _ => {
                     *mark = targets.len();
-                    targets.push((*session, subscription.qos));
+                    targets.push((*session, granted));
                 }
             }
         });
@@ -226,6 +230,7 @@ impl Switchboard {
     /// Stores and delivers a publish that nothing holds up any more.
     fn take(&mut self, incoming: Incoming<'_>, now: Now) {
         self.counters.count(Counter::Received);
+        self.arrivals += 1;
         let route = std::mem::take(&mut self.route);
         let stored = self.store(&incoming, &route.streams, now);
         let mut deferred = None;
@@ -241,7 +246,7 @@ impl Switchboard {
             for (session, qos) in &route.targets {
                 let qos = (*qos).min(publish.qos);
                 if qos == QoS::AtLeastOnce && stored.tickets > 0 {
-                    deferred = Some(outgoing.message());
+                    deferred = Some((self.arrivals, outgoing.message()));
                 } else {
                     self.deliver(*session, qos, &mut outgoing);
                 }
@@ -318,8 +323,8 @@ impl Switchboard {
             if answer.outcome == Outcome::NotStored {
                 self.counters.count(Counter::DroppedNotStored);
             }
-            if let Some(message) = &answer.deferred {
-                self.deliver_deferred(origin, message, now);
+            if let Some((arrival, message)) = &answer.deferred {
+                self.deliver_deferred(origin, *arrival, message, now);
             }
             if origin == DOOR {
                 self.published.push(Published {
@@ -383,8 +388,8 @@ impl Switchboard {
     }
 
     /// Delivers at `QoS` 1 what has become durable; `QoS` 0 was served when it came.
-    fn deliver_deferred(&mut self, origin: u32, message: &std::sync::Arc<Message>, now: Now) {
-        self.match_topic(topic_of(message), origin);
+    fn deliver_deferred(&mut self, origin: u32, arrival: u64, message: &Arc<Message>, now: Now) {
+        self.match_topic(topic_of(message), origin, arrival);
         let route = std::mem::take(&mut self.route);
         let mut outgoing = Outgoing::of_message(message, now.mono_ms);
         let expired = message.is_expired(now.mono_ms);

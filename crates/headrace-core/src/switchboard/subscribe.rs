@@ -51,7 +51,9 @@ impl Switchboard {
         }
         let session_state = &mut self.sessions[session as usize];
         let subscriptions = &mut session_state.subscriptions;
-        if !subscriptions.contains_key(request.filter) {
+        let replaced = subscriptions.get(request.filter);
+        let before = replaced.map_or(QoS::AtMostOnce, |replaced| replaced.qos);
+        if replaced.is_none() {
             let bytes = session_state.filter_bytes + request.filter.len();
             if subscriptions.len() >= SUBSCRIPTIONS_MAX || bytes > SUBSCRIPTION_BYTES_MAX {
                 return Err(reason::QUOTA_EXCEEDED);
@@ -61,6 +63,8 @@ impl Switchboard {
         let subscription = Subscription {
             qos: request.qos.min(QoS::AtLeastOnce),
             no_local: request.no_local,
+            before,
+            since: self.arrivals,
         };
         subscriptions.insert(request.filter.into(), subscription);
         self.subscriptions

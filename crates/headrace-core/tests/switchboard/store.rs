@@ -240,6 +240,37 @@ fn puback_waits_for_the_ticket_and_subscribers_at_qos_1_wait_with_it() {
 }
 
 #[test]
+fn mqtt_3_8_4_replacing_a_subscription_loses_nothing_that_waits_for_the_disk() {
+    let (mut stage, client) = stage_with_stream();
+    let lower = stage.client(V5, "lower");
+    let higher = stage.client(V5, "higher");
+    let late = stage.client(V5, "late");
+    stage.subscribe(lower, "a", QOS_1);
+    stage.subscribe(higher, "a", QOS_0);
+    stage.publish(client, "a", QOS_1, 1, "x");
+    stage.subscribe_with(lower, request("a", QOS_0));
+    stage.subscribe_with(higher, request("a", QOS_1));
+    stage.subscribe_with(late, request("a", QOS_1));
+    stage.durable(true);
+    stage.publish(client, "a", QOS_1, 2, "y");
+    stage.durable(true);
+    let mut got = |connection| {
+        let mut lines = stage.hears(connection);
+        lines.retain(|line| line.starts_with("PUBLISH"));
+        lines
+    };
+    assert_eq!(
+        got(lower),
+        ["PUBLISH a qos 1 id 1: x", "PUBLISH a qos 0: y"]
+    );
+    assert_eq!(
+        got(higher),
+        ["PUBLISH a qos 0: x", "PUBLISH a qos 1 id 1: y"]
+    );
+    assert_eq!(got(late), ["PUBLISH a qos 1 id 1: y"], "it came before");
+}
+
+#[test]
 fn mqtt_4_6_pubacks_and_deliveries_keep_their_order_though_tickets_do_not() {
     let mut stage = Stage::default();
     stage
