@@ -68,8 +68,12 @@ counters! {
     RefusedFormat = "mqtt_packets_refused_total{reason=\"payload_format_invalid\"}",
     /// PUBLISH: more unacknowledged than the Receive Maximum.
     RefusedWindow = "mqtt_packets_refused_total{reason=\"receive_maximum_exceeded\"}",
-    /// One filter of a SUBSCRIBE.
-    RefusedFilter = "mqtt_subscriptions_refused_total",
+    /// One filter of a SUBSCRIBE: it is none.
+    FilterInvalid = "mqtt_subscriptions_refused_total{reason=\"topic_filter_invalid\"}",
+    /// One filter of a SUBSCRIBE: a shared one.
+    FilterShared = "mqtt_subscriptions_refused_total{reason=\"shared_not_supported\"}",
+    /// One filter of a SUBSCRIBE: the session holds as many as it may.
+    FilterQuota = "mqtt_subscriptions_refused_total{reason=\"quota_exceeded\"}",
 }
 
 /// All counters, from 0.

@@ -24,9 +24,13 @@ impl Switchboard {
         let reason_codes = filters
             .map(|request| match self.subscribe_one(session, request) {
                 Ok(granted) => granted as u8,
-                Err(reason_code) => {
-                    self.counters.count(Counter::RefusedFilter);
-                    reason_code
+                Err(refused) => {
+                    self.counters.count(refused);
+                    match refused {
+                        Counter::FilterInvalid => reason::TOPIC_FILTER_INVALID,
+                        Counter::FilterShared => reason::SHARED_SUBSCRIPTIONS_NOT_SUPPORTED,
+                        _ => reason::QUOTA_EXCEEDED,
+                    }
                 }
             })
             .collect();
@@ -43,11 +47,11 @@ impl Switchboard {
         &mut self,
         session: u32,
         request: &SubscriptionRequest<'_>,
-    ) -> Result<QoS, u8> {
+    ) -> Result<QoS, Counter> {
         let parsed = topic::Subscription::parse(request.filter);
-        let parsed = parsed.map_err(|_| reason::TOPIC_FILTER_INVALID)?;
+        let parsed = parsed.map_err(|_| Counter::FilterInvalid)?;
         if parsed.group.is_some() {
-            return Err(reason::SHARED_SUBSCRIPTIONS_NOT_SUPPORTED);
+            return Err(Counter::FilterShared);
         }
         let session_state = &mut self.sessions[session as usize];
         let subscriptions = &mut session_state.subscriptions;
@@ -56,7 +60,7 @@ impl Switchboard {
         if replaced.is_none() {
             let bytes = session_state.filter_bytes + request.filter.len();
             if subscriptions.len() >= SUBSCRIPTIONS_MAX || bytes > SUBSCRIPTION_BYTES_MAX {
-                return Err(reason::QUOTA_EXCEEDED);
+                return Err(Counter::FilterQuota);
             }
             session_state.filter_bytes = bytes;
         }
