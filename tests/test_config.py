@@ -109,6 +109,10 @@ def test_an_error_names_the_variable():
         refusal(None, {"HEADRACE_MTT__BIND": "1"})
         == "HEADRACE_MTT__BIND: unknown; did you mean 'mqtt'?"
     )
+    assert (
+        refusal(None, {"HEADRACE_MQTT_BIND": "1"})
+        == "HEADRACE_MQTT_BIND: no such variable; did you mean HEADRACE_MQTT__BIND?"
+    )
     assert "HEADRACE_CLUSTER__X: [cluster] is not served" in refusal(
         None, {"HEADRACE_CLUSTER__X": "1"}
     )

@@ -3,6 +3,7 @@
 import base64
 import http.client
 import json
+import socket
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -253,6 +254,12 @@ def test_the_command_manages_streams(broker):
         (["list", "--url", "http://127.0.0.1:x"], 1, "nonnumeric port: 'x'"),
         (["list", "--url", "http://[::1"], 1, "Invalid IPv6 URL"),
         (["alter", "gpu-telemetry", "--filter", "a", "--no-filters"], 2, "contradict each other"),
+        (["alter", "gpu-telemetry"], 2, "nothing to change; give an option"),
+        (
+            ["create", "a", "--partitions"],
+            2,
+            "'--partitions' requires an argument.\ntry: headrace streams create --help",
+        ),
         ([], 2, "a command is missing\ntry: headrace streams --help"),
     ],
 )
@@ -280,3 +287,31 @@ def test_an_answer_of_something_else_is_no_nodes_answer(tmp_path, more):
             serving.join()
     assert (refused.returncode, refused.stdout) == (1, "")
     assert f"no node answers at {url}: what listens there is something else" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET /health HT",
+        b"POST /api/v1/publish HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n{",
+    ],
+    ids=["nothing", "half a head", "half a body"],
+)
+def test_a_request_that_does_not_come_frees_its_connection(start_node, sent):
+    node = start_node(HEADRACE_HTTP__REQUEST_TIMEOUT="200ms")
+    with socket.create_connection((node.host, node.http), timeout=30) as client:
+        client.sendall(sent)
+        answer = b"".join(iter(partial(client.recv, 4096), b""))  # to its end
+    if b"POST" in sent:
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert b"the body did not come within 0.2 s" in answer
+    else:
+        assert answer == b""
+    assert node.call("GET", "/health")[0] == 200
+
+
+def test_a_quality_of_service_is_a_number(shared):
+    status, answer = shared.call("POST", PUBLISH, {"topic": "t", "payload": "", "qos": True})
+    assert (status, answer["error"]) == (400, "bad_request")
+    assert answer["detail"].startswith("qos: ")

@@ -9,6 +9,7 @@ import pytest
 from headrace import limits
 from headrace.model import Address
 from headrace.node.kafka.connection import HangUp, KafkaConnection
+from headrace.node.kafka.door import KafkaSettings
 from headrace.wire.kafka import apis
 from headrace.wire.kafka import messages as m
 from headrace.wire.kafka.frames import encode_request
@@ -52,6 +53,7 @@ class Door:
         self.waiting = set()
         self.hung_up = Counter()
         self.work = {}
+        self.settings = KafkaSettings(idle_ms=100)
 
     async def answer(self, _, request):
         self.work[request.correlation_id] = asyncio.get_running_loop().create_future()
@@ -238,3 +240,15 @@ async def test_batches_wait_while_too_many_wait_for_the_disk(door, link, connect
     connection.received(request(5))
     connection.closed()
     assert door.waiting == set()
+
+
+async def test_a_connection_whose_request_is_in_work_is_not_idle(door, link, connection):
+    connection.received(metadata(1))
+    await settle()
+    connection._look()  # which forgets the request's bytes
+    connection._look()
+    assert link.open
+    await finish(door, 1)
+    connection._look()
+    assert not link.open
+    assert door.hung_up == {"idle": 1}

@@ -31,6 +31,13 @@ def raw(node):
         yield connection
 
 
+def test_an_idle_connection_is_ended(start_node):
+    node = start_node(HEADRACE_KAFKA__IDLE_TIMEOUT="200ms")
+    with socket.create_connection((node.host, node.kafka), timeout=30) as client:
+        assert client.recv(1) == b""
+    assert node.metrics()['headrace_kafka_closed_total{reason="idle"}'] == 1
+
+
 # --- ApiVersions, framing ------------------------------------------------------------------------
 
 

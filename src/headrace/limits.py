@@ -99,6 +99,9 @@ KAFKA_FETCH_BYTES_MAX: Final = 2 * MIB
 loop some 5 ms: with Kafka's own bound of 55 MiB (`fetch.max.bytes` of the broker) one reader held
 everyone up for 190 ms at a time, read half as fast, and one that stopped reading held all of it."""
 
+KAFKA_IDLE_MS: Final = 600_000
+"""How long a Kafka connection may send nothing, Kafka's own (`connections.max.idle.ms`)."""
+
 KAFKA_FETCH_WAIT_MS_MAX: Final = 300_000
 """Longest wait of a fetch for records; clients ask for 500 ms."""
 
@@ -156,6 +159,10 @@ HTTP_BODY_BYTES_MAX: Final = 2 * MIB
 HTTP_CONNECTIONS_MAX: Final = 128
 """Connections of the HTTP door; beyond it new ones are closed. Administration needs few, and
 they come out of `DESCRIPTORS_RESERVED`."""
+
+HTTP_REQUEST_MS: Final = 30_000
+"""From accept to a whole first request, and from its head to the end of its body: a few idle
+connections would otherwise hold all of `HTTP_CONNECTIONS_MAX`."""
 
 HTTP_PUBLISHES_MAX: Final = 256
 """Publishes over HTTP that may wait for the disk, their requesters gone or not; further ones are
@@ -269,6 +276,7 @@ assert KAFKA_FETCH_BYTES_MAX < KAFKA_RESPONSE_BYTES_MAX
 assert PACKET_BYTES_MAX > MIB, "a payload of 1 MiB must pass with its topic"
 assert PACKET_BYTES_MAX * 4 // 3 < HTTP_BODY_BYTES_MAX
 assert PACKET_BYTES_MAX < OUTBOUND_BYTES_MAX
+assert KAFKA_FETCH_WAIT_MS_MAX < KAFKA_IDLE_MS, "who waits for records is not idle"
 assert HTTP_CONNECTIONS_MAX < HTTP_PUBLISHES_MAX
 assert HTTP_CONNECTIONS_MAX < DESCRIPTORS_RESERVED
 assert STREAM_PARTITIONS_MAX <= PARTITIONS_MAX

@@ -11,7 +11,7 @@ import base64
 import binascii
 import logging
 import re
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
@@ -63,7 +63,7 @@ class _PublishBody(_Body):
     topic: StrictStr
     payload: StrictStr | None = None
     payload_base64: StrictStr | None = None
-    qos: Literal[0, 1] = 1
+    qos: Annotated[StrictInt, Field(ge=0, le=1)] = 1
     properties: dict[StrictStr, StrictStr] = Field(default_factory=dict)
 
     def content(self) -> bytes:
@@ -80,10 +80,19 @@ class _PublishBody(_Body):
 class HttpDoor:
     """A node's HTTP server."""
 
-    def __init__(self, node: Administration, body_bytes_max: int) -> None:
+    def __init__(
+        self,
+        node: Administration,
+        body_bytes_max: int,
+        request_ms_max: int = limits.HTTP_REQUEST_MS,
+    ) -> None:
         self._node = node
         self._exporter = Exporter(node)
-        app = web.Application(middlewares=[_answer_errors], client_max_size=body_bytes_max)
+        self._request_s_max = request_ms_max / 1000
+        self._silent: dict[asyncio.BaseProtocol, asyncio.TimerHandle] = {}
+        app = web.Application(
+            middlewares=[_answer_errors, self._in_time], client_max_size=body_bytes_max
+        )
         app.add_routes(
             [
                 web.get("/health", self._health),
@@ -125,7 +134,32 @@ class HttpDoor:
         assert server is not None, "set up before it listens"
         if len(server.connections) >= limits.HTTP_CONNECTIONS_MAX:
             return _Refused()
-        return server()
+        connection = server()
+        # From the first request on, aiohttp's own keep-alive ends a connection that is silent.
+        self._silent[connection] = asyncio.get_running_loop().call_later(
+            self._request_s_max, self._hang_up, connection
+        )
+        return connection
+
+    def _hang_up(self, connection: web.RequestHandler) -> None:
+        del self._silent[connection]
+        connection.force_close()
+
+    @web.middleware
+    async def _in_time(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Reads the body before anything is done, and gives up on one that does not come."""
+        timer = self._silent.pop(request.protocol, None)
+        if timer is not None:
+            timer.cancel()
+        try:
+            async with asyncio.timeout(self._request_s_max):
+                await request.read()  # which the request keeps
+        except TimeoutError:
+            request.protocol.close()  # once it is answered
+            raise web.HTTPRequestTimeout(
+                text=f"the body did not come within {self._request_s_max:g} s"
+            ) from None
+        return await handler(request)
 
     async def _health(self, request: web.Request) -> web.Response:
         del request

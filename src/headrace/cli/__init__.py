@@ -77,8 +77,7 @@ def main() -> NoReturn:
     except click.exceptions.NoArgsIsHelpError as error:
         _fail(f"a command is missing\ntry: {error.ctx.command_path} --help", WRONG_USE)
     except click.UsageError as error:
-        command = error.ctx.command_path if error.ctx is not None else "headrace"
-        _fail(f"{error.format_message()}\ntry: {command} --help", WRONG_USE)
+        _fail(f"{error.format_message()}\ntry: {_command_path(error)} --help", WRONG_USE)
     except click.ClickException as error:
         _fail(error.format_message(), error.exit_code)
     except (ConfigError, InputError) as error:
@@ -91,6 +90,20 @@ def main() -> NoReturn:
         # Who read us has left; keep the interpreter from complaining about the same pipe at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAILED)
+
+
+def _command_path(error: click.UsageError) -> str:
+    """The command that was misused; click's parser does not say which one it parsed for."""
+    if error.ctx is not None:
+        return error.ctx.command_path
+    context = click.Context(headrace, info_name="headrace")
+    command: click.Command | None = headrace
+    for word in sys.argv[1:]:
+        command = command.get_command(context, word) if isinstance(command, click.Group) else None
+        if command is None:
+            break
+        context = click.Context(command, info_name=word, parent=context)
+    return context.command_path
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -111,7 +111,7 @@ async def _serve(config: Config, *, as_json: bool) -> None:
     sockets = {name: bind(address) for name, address in _doors(config).items()}
     node = Node(config.node.name, _parts(config, sockets))
     stopping = _stop_on_signals()
-    door = HttpDoor(node, config.http.body_bytes)
+    door = HttpDoor(node, config.http.body_bytes, config.http.request_timeout)
     http = await door.open(config.http.bind)
     try:
         await node.open()
@@ -166,6 +166,7 @@ def _kafka(config: Config) -> KafkaSettings:
     return KafkaSettings(
         advertised=config.kafka.advertised,
         auto_create_streams=config.kafka.auto_create_streams,
+        idle_ms=config.kafka.idle_timeout,
         undurable_bytes=config.limits.undurable_bytes,
     )
 

@@ -142,6 +142,8 @@ def alter(
         body["filters"] = list(filters)
     if key is not None:
         body["key"] = key
+    if body == {"settings": {}}:
+        raise click.UsageError("nothing to change; give an option")
     _show(call(url, "PATCH", _path(name), body), as_json=as_json)
 
 

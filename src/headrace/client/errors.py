@@ -71,6 +71,12 @@ _CLASSES: dict[ErrorCode, type[RequestError]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: UnknownStreamError,
 }
 
+_REMEDIES: dict[ErrorCode, str] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: (
+        "; `headrace streams list` shows what is there, `headrace streams create` adds one"
+    ),
+}
+
 
 def check(code: int, what: str) -> None:
     """Raises the error of `code`, if it is one; `what` says whose answer it is.
@@ -81,4 +87,5 @@ def check(code: int, what: str) -> None:
     if code != ErrorCode.NONE:
         error = ErrorCode.of(code)
         name = error.name if error == code else f"error {code}"
-        raise _CLASSES.get(error, RequestError)(f"{what}: {name}", error)
+        remedy = _REMEDIES.get(error, "")
+        raise _CLASSES.get(error, RequestError)(f"{what}: {name}{remedy}", error)

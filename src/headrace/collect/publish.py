@@ -105,7 +105,7 @@ class Publisher:
                             "start `headrace serve`, or name another with --mqtt"
                         ) from None
                     window.disconnected()
-                    self._report(window, f"{WAITING}: {fault}")
+                    self._report(window, f"{WAITING} at {self._broker}: {fault}")
                     self._pause(self._pauses.next())
         self._report(window, "done")
         return window.counts

@@ -100,13 +100,24 @@ def _read(file: Path) -> dict[str, Any]:
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     tables: dict[str, Any] = {}
     for variable, value in sorted(environment.items()):
+        if not variable.startswith(PREFIX):
+            continue
         table, separator, key = variable.removeprefix(PREFIX).lower().partition("__")
-        if not variable.startswith(PREFIX) or not separator:
+        if not separator:
+            _refuse_single_underscore(variable)
             continue
         if table == "streams":
             raise ConfigError(f"{variable}: streams are declared in the file, under [streams.NAME]")
         tables.setdefault(table, {})[key] = value
     return tables
+
+
+def _refuse_single_underscore(variable: str) -> None:
+    """Variables of other commands, such as HEADRACE_URL, pass; a setting misspelt does not."""
+    table, _, key = variable.removeprefix(PREFIX).partition("_")
+    if key and table.lower() in Config.model_fields:
+        meant = f"{PREFIX}{table}__{key}"
+        raise ConfigError(f"{variable}: no such variable; did you mean {meant}?")
 
 
 def _from_options(options: Mapping[str, Mapping[str, object]]) -> dict[str, Any]:

@@ -130,6 +130,9 @@ class KafkaSettings(_Table):
     auto_create_streams: Flag = Field(
         default=True, description="Whether a client that names an unknown stream creates it."
     )
+    idle_timeout: Annotated[int, _duration(100, 86_400_000)] = Field(
+        default=limits.KAFKA_IDLE_MS, description="How long a connection may send nothing."
+    )
 
 
 class HttpSettings(_Table):
@@ -140,6 +143,10 @@ class HttpSettings(_Table):
     )
     body_bytes: Annotated[int, _size(limits.KIB, limits.GIB)] = Field(
         default=limits.HTTP_BODY_BYTES_MAX, description="Largest request body."
+    )
+    request_timeout: Annotated[int, _duration(100, 600_000)] = Field(
+        default=limits.HTTP_REQUEST_MS,
+        description="Time from accept to a whole first request, and for the body of each.",
     )
 
 

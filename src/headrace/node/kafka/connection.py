@@ -5,7 +5,8 @@ any request but for one fact: produce requests may overlap, since an append take
 log at once and only its durability is waited for. Any other request begins when all before it
 have ended. Invariants: at most `KAFKA_PIPELINE_MAX` requests are in work; a connection that reads
 its responses too slowly begins nothing new; no batch is taken in while too many wait for the disk;
-closing it cancels what waits.
+one that sends nothing for a whole `idle_ms` is ended, within twice that time; closing it cancels
+what waits.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class KafkaConnection:
     """
 
     __slots__ = (
-        "_barrier", "_door", "_framer", "_held_bytes", "_last", "_link", "_next", "_open",
-        "_room", "_tasks", "local",
+        "_barrier", "_door", "_framer", "_held_bytes", "_idle", "_last", "_link", "_next", "_open",
+        "_received", "_room", "_tasks", "local",
     )  # fmt: skip
 
     def __init__(self, door: KafkaDoor, link: Link) -> None:
@@ -60,11 +61,14 @@ class KafkaConnection:
         self._barrier: asyncio.Task[None] | None = None
         self._next: tuple[Request, int] | None = None  # while it waits for the disk
         self._room: asyncio.Event | None = None  # while the transport is full
+        self._received = False  # since the last look
+        self._idle = self._look_later()
 
     def received(self, data: bytes) -> None:
         """Bytes came in."""
         if not self._open:
             return
+        self._received = True
         self._framer.feed(data)
         self._hold(len(data))
         self.advance()
@@ -81,6 +85,7 @@ class KafkaConnection:
     def closed(self) -> None:
         """The link is gone: nobody waits for an answer any more."""
         self._open = False
+        self._idle.cancel()
         self._hold(-self._held_bytes)
         self._door.waiting.discard(self)
         for task in self._tasks:
@@ -103,6 +108,18 @@ class KafkaConnection:
             self._link.pause()
         else:
             self._link.resume()
+
+    def _look_later(self) -> asyncio.TimerHandle:
+        loop = asyncio.get_running_loop()
+        return loop.call_later(self._door.settings.idle_ms / 1000, self._look)
+
+    def _look(self) -> None:
+        """Ends a connection that has sent nothing since the last look and waits for nothing."""
+        if self._received or self._tasks or self._next is not None:
+            self._received = False
+            self._idle = self._look_later()
+        else:
+            self._hang_up("idle", "it has sent nothing for too long")
 
     def _hold(self, held_bytes: int) -> None:
         self._held_bytes += held_bytes

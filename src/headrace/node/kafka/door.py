@@ -38,11 +38,13 @@ class KafkaSettings:
     Attributes:
         advertised: the address that metadata names; None names the one that the client reached.
         auto_create_streams: whether metadata requests may create a stream (of one partition).
+        idle_ms: how long a connection may send nothing.
         undurable_bytes: `limits.undurable_bytes`.
     """
 
     advertised: Address | None = None
     auto_create_streams: bool = True
+    idle_ms: int = limits.KAFKA_IDLE_MS
     undurable_bytes: int = limits.UNDURABLE_BYTES_MAX
 
 
