@@ -110,6 +110,10 @@ def drive(mqtt_port: int, kafka_port: int) -> list[tuple[bytes, int, bytes]]:
             token = b"token-produced-%d." % number
             producer.send(STREAM, number % 12, token, 7_000_000 + number)
             tokens.append((token, producer.local_port, struct.pack(">i", 7_000_000 + number)))
+    # Once one more client was answered, the call that sent the last acknowledgement has ended,
+    # and the trace holds all of it.
+    with RawMqtt(mqtt_port, "last"):
+        pass
     return tokens
 
 

@@ -106,7 +106,12 @@ class HttpDoor:
                 web.post("/api/v1/publish", self._publish),
             ]
         )
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=limits.LINGER_SECONDS)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            lingering_time=limits.LINGER_SECONDS,
+            shutdown_timeout=limits.LINGER_SECONDS,
+        )
         self._server: asyncio.Server | None = None
 
     async def open(self, address: Address) -> Address:
