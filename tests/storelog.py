@@ -51,12 +51,13 @@ class Appender:
 
     store: Store
     ticket: int = 0
+    wall_ms: int = 0
     ended: dict[int, Completion] = field(default_factory=dict)
 
     def queue(self, log: int, data: bytes) -> int:
         """Queues batches; the base offset."""
         self.ticket += 1
-        return self.store.append(log, data, self.ticket, 0).base_offset
+        return self.store.append(log, data, self.ticket, self.wall_ms).base_offset
 
     def flush(self) -> None:
         """Waits until everything queued has ended well."""

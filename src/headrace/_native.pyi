@@ -17,11 +17,13 @@ __all__ = [
     "CorruptRecordError",
     "Effects",
     "HeadraceError",
+    "LogSettings",
     "NativeError",
     "OutOfOrderSequenceError",
     "RecordColumns",
     "RecordsTooLargeError",
     "Recovery",
+    "Segment",
     "StaleProducerEpochError",
     "StorageCorruptError",
     "StorageError",
@@ -219,6 +221,42 @@ class Recovery:
         """Bytes of torn, never acknowledged tails that were cut."""
 
 @final
+class LogSettings:
+    """How one log is cut into segments; names and defaults are Kafka's."""
+
+    def __new__(
+        cls,
+        *,
+        segment_bytes: int = 1073741824,
+        segment_ms: int = 604800000,
+        segment_index_bytes: int = 10485760,
+    ) -> Self:
+        """`segment_bytes`: bytes beyond which a segment is closed. `segment_ms`: the age at which
+        it is. `segment_index_bytes`: what each of its indexes may take, 24 bytes at least."""
+
+@final
+class Segment:
+    """One segment of a log, as it is committed."""
+
+    @property
+    def base_offset(self) -> int:
+        """Offset of its first record; the log may begin later, inside of it."""
+    @property
+    def next_offset(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def max_timestamp_ms(self) -> int | None:
+        """The greatest timestamp of its batches, as clients chose it; -1 where none has one, None
+        where there is no batch."""
+    @property
+    def created_ms(self) -> int | None:
+        """The wall clock when it began; None where a crash has lost it."""
+    @property
+    def active(self) -> bool:
+        """It is the last, to which appends go."""
+
+@final
 class Store:
     """The node's journal and segments, and the native thread that writes them.
 
@@ -253,16 +291,47 @@ class Store:
     def open_log(self, stream: str, partition: int, incarnation: int, wall_ms: int) -> int:
         """The log's handle; creates its folder where needed. `incarnation` differs between a
         stream and a later one of the same name, so that a journal never revives a deleted one.
+        Its active segment ages from `wall_ms` where nothing tells when it began.
+        """
+    def configure(self, log: int, settings: LogSettings) -> None:
+        """Takes effect from the next append on; a store that opens again begins with its own
+        `segment_bytes` and the defaults.
+
+        Raises:
+            ValueError: a setting cannot work, or the log is unknown.
         """
     def delete_stream(self, stream: str) -> None:
         """Removes the stream's folder and forgets its logs (journalled; survives a crash)."""
     def append(self, log: int, batches: bytes, ticket: int, wall_ms: int) -> Appended:
         """Stamps offsets and the epoch into validated batches and queues them; every queued
-        append of all logs goes into the next commit round, one fdatasync for all.
+        append of all logs goes into the next commit round, one fdatasync for all. A segment rolls
+        as Kafka's do, where no timestamp counts as later than `wall_ms`.
 
         Raises:
             StorageError: the store has failed or is closed.
             OutOfOrderSequenceError, StaleProducerEpochError: idempotent producers.
+        """
+    def roll(self, log: int, wall_ms: int) -> None:
+        """Begins a new segment where the active one has records. It rides the next round: a call
+        of `trim` that follows finds it done, or lets the old segment go once it is.
+
+        Raises:
+            ValueError: the log is unknown.
+            StorageError: the store has failed or is closed.
+        """
+    def trim(self, log: int, offset: int) -> None:
+        """Lets the log begin at `offset`, from which readers are refused at once; nothing changes
+        where it begins there or later. Durable on return. Segments that hold nothing else go.
+
+        Raises:
+            ValueError: `offset` is above the high watermark, or the log is unknown.
+            StorageError: the store has failed or is closed.
+        """
+    def segments(self, log: int) -> list[Segment]:
+        """Oldest first; at least the active one.
+
+        Raises:
+            ValueError: the log is unknown.
         """
     def submit(self) -> None:
         """Hands what is queued to the flusher thread; it starts as soon as the last round ends."""

@@ -14,8 +14,8 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Instant;
 
 use headrace_core::log::{
-    open, Appended, Completion, Disk, DiskOp, Error, LogId, Machine, Options, Plan, Recovery,
-    SourceState, Statistics,
+    open, Appended, Completion, Disk, DiskOp, Error, LogId, LogSettings, Machine, Options, Plan,
+    Recovery, SegmentFacts, SourceState, Statistics,
 };
 
 use crate::files::Files;
@@ -112,14 +112,25 @@ impl Store {
     }
 
     /// See [`Machine::open_log`].
-    pub fn open_log(&self, stream: &str, partition: u32, incarnation: u64) -> Result<LogId, Error> {
+    pub fn open_log(
+        &self,
+        stream: &str,
+        partition: u32,
+        incarnation: u64,
+        wall_ms: i64,
+    ) -> Result<LogId, Error> {
         let id = self
             .shared
             .lock()
             .machine
-            .open_log(stream, partition, incarnation)?;
+            .open_log(stream, partition, incarnation, wall_ms)?;
         self.shared.round_due.notify_one();
         Ok(id)
+    }
+
+    /// See [`Machine::configure`].
+    pub fn configure(&self, log: LogId, settings: LogSettings) -> Result<(), Error> {
+        self.shared.lock().machine.configure(log, settings)
     }
 
     /// Removes a stream; returns when that is durable.
@@ -135,12 +146,41 @@ impl Store {
     }
 
     /// See [`Machine::append`].
-    pub fn append(&self, log: LogId, batches: Vec<u8>, ticket: u64) -> Result<Appended, Error> {
+    pub fn append(
+        &self,
+        log: LogId,
+        batches: Vec<u8>,
+        ticket: u64,
+        wall_ms: i64,
+    ) -> Result<Appended, Error> {
         let now_ns = self.shared.now_ns();
         self.shared
             .lock()
             .machine
-            .append(log, batches, ticket, now_ns)
+            .append(log, batches, ticket, wall_ms, now_ns)
+    }
+
+    /// See [`Machine::roll`]; it rides the next round.
+    pub fn roll(&self, log: LogId, wall_ms: i64) -> Result<(), Error> {
+        self.shared.lock().machine.roll(log, wall_ms)?;
+        self.shared.round_due.notify_one();
+        Ok(())
+    }
+
+    /// See [`Machine::trim`]; returns when it is durable.
+    pub fn trim(&self, log: LogId, offset: i64) -> Result<(), Error> {
+        let mut state = self.shared.lock();
+        state.machine.trim(log, offset)?;
+        self.shared.round_due.notify_one();
+        state = self
+            .shared
+            .wait_while(state, |machine| machine.is_trimming(log));
+        refuse_failed(&state.machine)
+    }
+
+    /// See [`Machine::segments`].
+    pub fn segments(&self, log: LogId) -> Result<Vec<SegmentFacts>, Error> {
+        self.shared.lock().machine.segments(log)
     }
 
     /// Starts a round with what is queued, or lets it follow the round under way.
@@ -162,7 +202,7 @@ impl Store {
     /// Whole committed batches from the one that holds `offset`: at least one where there is
     /// one, else at most `bytes_max`.
     pub fn read(&self, log: LogId, offset: i64, bytes_max: usize) -> Result<Vec<u8>, Error> {
-        loop {
+        self.of_one_edition(log, || loop {
             let plan = self.shared.lock().machine.plan_read(log, offset)?;
             match plan {
                 Plan::Nothing => return Ok(Vec::new()),
@@ -172,12 +212,16 @@ impl Store {
                 }
                 Plan::Walk(walk) => return walk.read(&self.shared.files, offset, bytes_max),
             }
-        }
+        })
     }
 
     /// `(offset, timestamp)` of the first committed record at or after `timestamp`.
     pub fn offset_for_time(&self, log: LogId, timestamp: i64) -> Result<Option<(i64, i64)>, Error> {
-        let (_, end) = self.bounds(log)?;
+        self.of_one_edition(log, || self.find_time(log, timestamp))
+    }
+
+    fn find_time(&self, log: LogId, timestamp: i64) -> Result<Option<(i64, i64)>, Error> {
+        let (start, end) = self.bounds(log)?;
         let mut walked = None;
         loop {
             let plan = self
@@ -192,7 +236,7 @@ impl Store {
                     self.shared.lock().machine.indexed(index);
                 }
                 Plan::Walk(walk) => {
-                    let found = walk.find_time(&self.shared.files, timestamp, end)?;
+                    let found = walk.find_time(&self.shared.files, timestamp, start..end)?;
                     if found.is_some() {
                         return Ok(found);
                     }
@@ -214,8 +258,26 @@ impl Store {
 
     /// The last of each MQTT source among the committed records of `log`.
     pub fn last_sources(&self, log: LogId) -> Result<Vec<SourceState>, Error> {
-        let plan = self.shared.lock().machine.plan_sources(log)?;
-        plan.read(&self.shared.files)
+        self.of_one_edition(log, || {
+            let plan = self.shared.lock().machine.plan_sources(log)?;
+            plan.read(&self.shared.files)
+        })
+    }
+
+    /// Reads again where segments went while it read, which it cannot tell from damage.
+    fn of_one_edition<T>(
+        &self,
+        log: LogId,
+        read: impl Fn() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let edition = || self.shared.lock().machine.edition(log);
+        loop {
+            let before = edition()?;
+            let outcome = read();
+            if outcome.is_ok() || edition()? == before {
+                return outcome;
+            }
+        }
     }
 
     /// Keeps the sources, which hold for all committed records of `log`.
@@ -407,19 +469,19 @@ mod tests {
             seed: 1,
         };
         let store = Store::open(&folder, options).unwrap();
-        let log = store.open_log("a", 0, 1).unwrap();
+        let log = store.open_log("a", 0, 1, 0).unwrap();
         let batch = {
             let mut builder = headrace_core::record::BatchBuilder::new();
             builder.push(0, None, None, []);
             builder.finish()
         };
-        store.append(log, batch.clone(), 2).unwrap();
+        store.append(log, batch.clone(), 2, 0).unwrap();
         store.shared.guarded("test", |_| panic!("planted"));
         let why = "a fault ended the test thread: report it, and restart";
         assert_eq!(store.failed().as_deref(), Some(why));
         assert_eq!(store.poll()[0].error.as_deref(), Some(why));
         let refused = Err(Error::Storage(why.into()));
-        assert_eq!(store.append(log, batch, 4), refused);
+        assert_eq!(store.append(log, batch, 4, 0), refused);
         assert_eq!(store.close(), Err(Error::Storage(why.into())));
         fs::remove_dir_all(folder).unwrap();
     }

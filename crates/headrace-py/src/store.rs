@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::os::fd::RawFd;
 use std::path::Path;
 
-use headrace_core::log::{self, LogId, Options, SourceState, COMMIT_BUCKETS_NS};
+use headrace_core::log::{self, LogId, Options, SegmentFacts, SourceState, COMMIT_BUCKETS_NS};
 use headrace_io as io;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -82,6 +82,71 @@ impl Recovery {
     }
 }
 
+/// How one log is cut into segments.
+#[pyclass(frozen, eq, module = "headrace._native")]
+#[derive(PartialEq)]
+struct LogSettings(log::LogSettings);
+
+#[pymethods]
+impl LogSettings {
+    #[new]
+    #[pyo3(signature = (
+        *, segment_bytes = 1_073_741_824, segment_ms = 604_800_000, segment_index_bytes = 10_485_760,
+    ))]
+    fn new(segment_bytes: u64, segment_ms: u64, segment_index_bytes: u64) -> Self {
+        Self(log::LogSettings {
+            segment_bytes,
+            segment_ms,
+            segment_index_bytes,
+        })
+    }
+
+    fn __repr__(&self) -> String {
+        format!("{:?}", self.0)
+    }
+}
+
+/// What is known of one segment.
+#[pyclass(frozen, module = "headrace._native")]
+struct Segment(SegmentFacts);
+
+#[pymethods]
+impl Segment {
+    #[getter]
+    fn base_offset(&self) -> i64 {
+        self.0.base_offset
+    }
+
+    #[getter]
+    fn next_offset(&self) -> i64 {
+        self.0.next_offset
+    }
+
+    #[getter]
+    fn bytes(&self) -> u64 {
+        self.0.bytes
+    }
+
+    #[getter]
+    fn max_timestamp_ms(&self) -> Option<i64> {
+        self.0.max_timestamp
+    }
+
+    #[getter]
+    fn created_ms(&self) -> Option<i64> {
+        self.0.created_ms
+    }
+
+    #[getter]
+    fn active(&self) -> bool {
+        self.0.active
+    }
+
+    fn __repr__(&self) -> String {
+        format!("{:?}", self.0)
+    }
+}
+
 /// The node's journal and segments, and the native threads that write them.
 #[pyclass(frozen, module = "headrace._native")]
 struct Store(io::Store);
@@ -138,8 +203,16 @@ impl Store {
         incarnation: u64,
         wall_ms: i64,
     ) -> PyResult<u32> {
-        let _ = wall_ms;
-        detached(py, || self.0.open_log(stream, partition, incarnation)).map(|log| log.0)
+        let opened = detached(py, || {
+            self.0.open_log(stream, partition, incarnation, wall_ms)
+        });
+        opened.map(|log| log.0)
+    }
+
+    fn configure(&self, py: Python<'_>, log: u32, settings: &LogSettings) -> PyResult<()> {
+        self.0
+            .configure(LogId(log), settings.0)
+            .map_err(|error| log_error(py, &error))
     }
 
     fn delete_stream(&self, py: Python<'_>, stream: &str) -> PyResult<()> {
@@ -155,11 +228,26 @@ impl Store {
         ticket: u64,
         wall_ms: i64,
     ) -> PyResult<Appended> {
-        let _ = wall_ms;
         self.0
-            .append(LogId(log), batches.to_vec(), ticket)
+            .append(LogId(log), batches.to_vec(), ticket, wall_ms)
             .map(Appended)
             .map_err(|error| log_error(py, &error))
+    }
+
+    fn roll(&self, py: Python<'_>, log: u32, wall_ms: i64) -> PyResult<()> {
+        self.0
+            .roll(LogId(log), wall_ms)
+            .map_err(|error| log_error(py, &error))
+    }
+
+    fn trim(&self, py: Python<'_>, log: u32, offset: i64) -> PyResult<()> {
+        detached(py, || self.0.trim(LogId(log), offset))
+    }
+
+    fn segments(&self, py: Python<'_>, log: u32) -> PyResult<Vec<Segment>> {
+        let facts = self.0.segments(LogId(log));
+        let facts = facts.map_err(|error| log_error(py, &error))?;
+        Ok(facts.into_iter().map(Segment).collect())
     }
 
     fn submit(&self) {
@@ -263,6 +351,8 @@ impl Store {
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Appended>()?;
     module.add_class::<Completion>()?;
+    module.add_class::<LogSettings>()?;
+    module.add_class::<Segment>()?;
     module.add_class::<Recovery>()?;
     module.add_class::<Store>()
 }

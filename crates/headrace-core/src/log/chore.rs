@@ -54,7 +54,7 @@ impl Machine {
         let (kind, ops) = match (self.journal.spare, self.journal.previous) {
             // A deletion waits for the chore under way, and must not wait for one after the other.
             (true, _) if !self.deletions.is_empty() => return None,
-            (true, _) if self.dirt.finished.len() < FINISHED_MAX => return None,
+            (true, _) if self.dirt.finished.len() < FINISHED_MAX && !self.has_shed => return None,
             (true, _) => (Kind::Sync, self.sync_all()),
             (false, Some(previous)) => {
                 let mut ops = self.sync_all();
@@ -80,6 +80,7 @@ impl Machine {
 
     fn sync_all(&mut self) -> Vec<DiskOp> {
         self.syncing = std::mem::take(&mut self.dirt);
+        self.has_shed = false;
         let obsolete = self.obsolete();
         self.syncing.files.retain(|path| !obsolete.contains(path));
         let mut ops = self.syncing.clone().syncs();
@@ -87,11 +88,12 @@ impl Machine {
         ops
     }
 
-    /// Side files that newer ones replace. They go here and not in a round, for a chore may be
-    /// syncing them then.
+    /// Files that are not needed any more. They go here and not in a round, for a chore may be
+    /// syncing them then; and after all is synced, for what replaces them may not be yet.
     pub(super) fn obsolete(&mut self) -> BTreeSet<Path> {
-        self.logs
-            .values_mut()
+        let logs = self.logs.values_mut();
+        // A later stream of a name that is being deleted may have files of these names.
+        logs.filter(|log| !self.deleted.contains(&log.id))
             .flat_map(|log| std::mem::take(&mut log.obsolete))
             .collect()
     }
@@ -124,7 +126,12 @@ impl Dirt {
                     self.file(path);
                     self.entry(path);
                 }
-                DiskOp::CreateFolder { path } | DiskOp::Remove { path } => self.entry(path),
+                DiskOp::CreateFolder { path } => self.entry(path),
+                DiskOp::Remove { path } => {
+                    self.files.remove(path);
+                    self.finished.remove(path);
+                    self.entry(path);
+                }
                 DiskOp::SyncFolder { path } => drop(self.folders.remove(path)),
                 _ => {}
             }

@@ -6,6 +6,8 @@ pub(super) trait Put {
     fn put_u32(&mut self, value: u32);
     fn put_u64(&mut self, value: u64);
     fn put_i64(&mut self, value: i64);
+    /// A number that may be missing, which the least number stands for.
+    fn put_maybe(&mut self, value: Option<i64>);
     fn put_text(&mut self, text: &str);
 }
 
@@ -24,6 +26,10 @@ impl Put for Vec<u8> {
 
     fn put_i64(&mut self, value: i64) {
         self.extend_from_slice(&value.to_be_bytes());
+    }
+
+    fn put_maybe(&mut self, value: Option<i64>) {
+        self.put_i64(value.unwrap_or(i64::MIN));
     }
 
     fn put_text(&mut self, text: &str) {
@@ -67,6 +73,11 @@ impl<'a> Take<'a> {
         let length = self.u32()?;
         std::str::from_utf8(self.bytes(length as usize)?).ok()
     }
+}
+
+/// What [`Put::put_maybe`] put.
+pub(super) fn maybe(value: i64) -> Option<i64> {
+    (value != i64::MIN).then_some(value)
 }
 
 /// A side file: magic, CRC-32C of the body, body.

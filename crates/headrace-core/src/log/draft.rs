@@ -1,19 +1,24 @@
 //! What the next round commits: the part of the machine that drafts rounds.
 //!
-//! Deletions come before registrations, those before appends, and the last of all is the mark of
-//! a clean close. A deletion that waits for a chore holds up registrations, which may be of the
+//! Deletions come before registrations, those before trims and appends, and the last of all is the
+//! mark of a clean close. A deletion that waits for a chore holds up registrations, which may be of the
 //! same name, but no appends of other logs. A round takes what is queued in order, as far as its
 //! bounds allow.
 
 use std::collections::BTreeMap;
 
 use super::disk::{DiskOp, Path};
-use super::journal::{Checkpoint, FileHeader, PAGE};
+use super::journal::{entry_bytes_max, Checkpoint, FileHeader, PAGE};
 use super::layout;
 use super::machine::{Life, Machine};
 use super::options::{LOG_STATE_BYTES_MAX, ROUND_BYTES_MAX, STREAM_NAME_BYTES_MAX};
-use super::partition::{Log, LogId, Run};
-use super::round::{group_bytes_max, round_bytes, Draft, Group, Piece, Place, Queued, Rotation};
+use super::partition::{Log, LogId};
+use super::round::{
+    group_bytes_max, round_bytes, Draft, Group, Piece, Place, Queued, Rotation, Work,
+};
+
+/// Upper bound of an entry that holds numbers alone.
+pub(super) const MACHINE_ENTRY_BYTES: u64 = entry_bytes_max(0) as u64;
 
 impl Machine {
     /// What to commit next; None where nothing waits, a round is under way, or the journal waits
@@ -35,6 +40,9 @@ impl Machine {
             } else {
                 self.draft_registrations()
             };
+        }
+        if !self.trims.is_empty() {
+            return self.draft_trims();
         }
         if self.submitted > 0 {
             return self.draft_appends();
@@ -68,15 +76,18 @@ impl Machine {
         let mut groups = BTreeMap::new();
         let (mut journal, mut total) = (0, 0);
         for (count, item) in self.queue.iter().take(self.submitted).enumerate() {
-            let Some(run) = &item.run else { continue };
-            let bytes = run.bytes.len() as u64;
-            let group: &mut u64 = groups.entry((item.log, run.segment)).or_default();
-            let before = if *group == 0 { 0 } else { need(*group) };
-            let with = journal - before + need(*group + bytes);
-            if total > 0 && (with > limit || total + bytes > ROUND_BYTES_MAX) {
+            let Some(segment) = item.work.segment() else {
+                continue;
+            };
+            let bytes = item.work.bytes();
+            let group: Option<&u64> = groups.get(&(item.log, segment));
+            let before = group.map_or(0, |group| need(*group));
+            let grown = group.copied().unwrap_or(0) + bytes;
+            let with = journal - before + need(grown);
+            if journal > 0 && (with > limit || total + bytes > ROUND_BYTES_MAX) {
                 return (count, journal);
             }
-            *group += bytes;
+            groups.insert((item.log, segment), grown);
             total += bytes;
             journal = with;
         }
@@ -87,15 +98,19 @@ impl Machine {
         let mut groups: Vec<Group> = Vec::new();
         let mut at = BTreeMap::new();
         for item in items {
-            let Some(run) = &item.run else { continue };
-            let place = *at.entry((item.log, run.segment)).or_insert_with(|| {
-                groups.push(self.group(item.log, run));
+            let Some(segment) = item.work.segment() else {
+                continue;
+            };
+            let place = *at.entry((item.log, segment)).or_insert_with(|| {
+                groups.push(self.group(item, segment));
                 groups.len() - 1
             });
-            let group = &mut groups[place];
-            group.parts.push(run.bytes.clone());
-            group.bytes += run.bytes.len() as u64;
-            group.next_offset = run.next_offset;
+            if let Work::Run(run) = &item.work {
+                let group = &mut groups[place];
+                group.parts.push(run.bytes.clone());
+                group.bytes += run.bytes.len() as u64;
+                group.next_offset = run.next_offset;
+            }
         }
         for group in &mut groups {
             group.direct = self.options.is_direct(group.bytes);
@@ -103,8 +118,13 @@ impl Machine {
         groups
     }
 
-    fn group(&self, id: LogId, run: &Run) -> Group {
-        let log = &self.logs[&id];
+    fn group(&self, first: &Queued, segment: i64) -> Group {
+        let log = &self.logs[&first.log];
+        let (position, roll) = match &first.work {
+            Work::Run(run) => (run.position, None),
+            Work::Roll(roll) => (0, Some(roll.clone())),
+            Work::Repeat => unreachable!("it writes to no segment"),
+        };
         let unsynced =
             |path: &Path| self.dirt.folders.contains(path) || self.syncing.folders.contains(path);
         let mut folders: Vec<Path> = [
@@ -115,20 +135,20 @@ impl Machine {
         .into_iter()
         .filter(unsynced)
         .collect();
-        if !run.roll.is_empty() && !folders.contains(&log.folder) {
+        if roll.is_some() && !folders.contains(&log.folder) {
             folders.push(log.folder.clone());
         }
-        let begins = run.position % PAGE as u64 == 0;
+        let begins = position % PAGE as u64 == 0;
         Group {
-            log: id,
-            segment: run.segment,
-            path: layout::file(&log.folder, run.segment, layout::SEGMENT),
+            log: log.id,
+            segment,
+            path: layout::file(&log.folder, segment, layout::SEGMENT),
             folders,
-            position: run.position,
+            position,
             parts: Vec::new(),
             bytes: 0,
-            next_offset: run.next_offset,
-            roll: run.roll.clone(),
+            next_offset: segment, // of a roll; runs bring their own
+            roll,
             page: if begins { Vec::new() } else { log.tail.clone() },
             page_logged: begins || log.page_logged,
             direct: false,
@@ -147,6 +167,7 @@ impl Machine {
                 log: log.id,
                 partition: log.partition,
                 incarnation: log.incarnation,
+                created_ms: log.segments[0].created_ms,
                 stream: log.stream.clone(),
             })
             .collect();
@@ -214,9 +235,8 @@ impl Machine {
         let checkpoint = self.checkpoint(true).encode();
         let place = self.place(checkpoint.len() as u64)?;
         let mut first = Vec::new();
-        let shape = self.options.shape();
         let logs = self.logs.values_mut();
-        for log in logs.filter(|log| log.wants_side_files(shape)) {
+        for log in logs.filter(|log| log.wants_side_files()) {
             first.extend(log.side_files());
             log.snapshot_taken(log.next_offset);
         }
@@ -235,7 +255,7 @@ impl Machine {
     }
 
     /// A place in the journal for entries of `bytes`; None while a full journal has no other file.
-    fn place(&mut self, bytes: u64) -> Option<Place> {
+    pub(super) fn place(&mut self, bytes: u64) -> Option<Place> {
         let journal = &self.journal;
         let mut place = Place {
             path: journal.path.clone(),
@@ -263,7 +283,7 @@ impl Machine {
         };
         let fresh = PAGE as u64 + round_bytes(rotation.checkpoint.len() as u64);
         if fresh + round_bytes(bytes) > self.options.journal_bytes {
-            let segments: usize = self.logs.values().map(|log| log.segments.len()).sum();
+            let segments = self.segments;
             self.fail(&format!(
                 "a checkpoint of {} logs with {segments} segments does not fit the journal: \
                  raise journal_bytes",
@@ -294,7 +314,7 @@ impl Machine {
 }
 
 impl Draft {
-    fn at(place: Place) -> Self {
+    pub(super) fn at(place: Place) -> Self {
         Self {
             first: Vec::new(),
             pieces: Vec::new(),

@@ -36,6 +36,12 @@ impl Index {
         self.bytes += header.batch_bytes() as u64;
     }
 
+    /// One entry more of either would pass `bytes_max`; the last of the time index has its place.
+    pub(super) fn is_full(&self, bytes_max: u64) -> bool {
+        let (offsets, times) = (self.offsets.len() as u64, self.times.len() as u64);
+        8 * (offsets + 1) > bytes_max || 12 * (times + 2) > bytes_max
+    }
+
     /// No more batches come: the last entry of the time index tells the greatest timestamp.
     pub(super) fn finish(&mut self) {
         self.note_time();

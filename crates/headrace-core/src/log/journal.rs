@@ -17,7 +17,7 @@
 //! A round is written after the round before it was synced. Hence a round that does not verify
 //! was never acknowledged, unless a later round verifies: then it is damage, and is said so.
 
-use super::codec::{Put, Take};
+use super::codec::{maybe, Put, Take};
 use super::disk::Path;
 use super::error::Damage;
 
@@ -31,7 +31,7 @@ const ENTRY_HEADER_BYTES: usize = 5;
 
 const FILE_MAGIC: &[u8; 8] = b"HRJOURNL";
 const ROUND_MAGIC: u32 = 0x4852_4E44;
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Where a file stands in the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,9 +92,33 @@ pub(super) struct LogState {
     pub(super) stream: String,
     pub(super) partition: u32,
     pub(super) incarnation: u64,
+    pub(super) start_offset: i64,
     pub(super) next_offset: i64,
-    /// Base offset and bytes of each segment; the last is the active one.
-    pub(super) segments: Vec<(i64, u64)>,
+    /// Ascending; the last is the active one.
+    pub(super) segments: Vec<SegmentState>,
+}
+
+/// A segment as a checkpoint tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SegmentState {
+    pub(super) base: i64,
+    pub(super) bytes: u64,
+    /// The greatest timestamp; of the active segment at least that.
+    pub(super) newest: Option<i64>,
+    /// The wall clock when it began.
+    pub(super) created_ms: Option<i64>,
+}
+
+impl SegmentState {
+    /// A segment that begins.
+    pub(super) fn empty(base: i64, created_ms: Option<i64>) -> Self {
+        Self {
+            base,
+            bytes: 0,
+            newest: None,
+            created_ms,
+        }
+    }
 }
 
 /// The state of every log between two rounds.
@@ -115,7 +139,19 @@ pub(super) enum Entry<'a> {
         id: u32,
         partition: u32,
         incarnation: u64,
+        created_ms: Option<i64>,
         stream: &'a str,
+    },
+    /// The log goes on in the segment `base`, which is empty.
+    Roll {
+        id: u32,
+        base: i64,
+        created_ms: Option<i64>,
+    },
+    /// Records below are gone, and segments that hold no others.
+    Trim {
+        id: u32,
+        start_offset: i64,
     },
     /// These bytes stand at `position` of the segment `base`.
     Write {
@@ -144,6 +180,8 @@ mod kind {
     pub(super) const WRITE: u8 = 3;
     pub(super) const DIRECT: u8 = 4;
     pub(super) const DELETE: u8 = 5;
+    pub(super) const TRIM: u8 = 6;
+    pub(super) const ROLL: u8 = 8;
 }
 
 /// Builds one round in place at the end of a buffer.
@@ -171,12 +209,35 @@ impl<'a> RoundWriter<'a> {
         self.close(at);
     }
 
-    pub(super) fn register(&mut self, id: u32, partition: u32, incarnation: u64, stream: &str) {
+    pub(super) fn register(
+        &mut self,
+        id: u32,
+        partition: u32,
+        incarnation: u64,
+        created_ms: Option<i64>,
+        stream: &str,
+    ) {
         let at = self.open(kind::REGISTER);
         self.out.put_u32(id);
         self.out.put_u32(partition);
         self.out.put_u64(incarnation);
+        self.out.put_maybe(created_ms);
         self.out.put_text(stream);
+        self.close(at);
+    }
+
+    pub(super) fn roll(&mut self, id: u32, base: i64, created_ms: Option<i64>) {
+        let at = self.open(kind::ROLL);
+        self.out.put_u32(id);
+        self.out.put_i64(base);
+        self.out.put_maybe(created_ms);
+        self.close(at);
+    }
+
+    pub(super) fn trim(&mut self, id: u32, start_offset: i64) {
+        let at = self.open(kind::TRIM);
+        self.out.put_u32(id);
+        self.out.put_i64(start_offset);
         self.close(at);
     }
 
@@ -256,11 +317,14 @@ impl Checkpoint {
             body.put_text(&log.stream);
             body.put_u32(log.partition);
             body.put_u64(log.incarnation);
+            body.put_i64(log.start_offset);
             body.put_i64(log.next_offset);
             body.put_u32(log.segments.len() as u32);
-            for (base, bytes) in &log.segments {
-                body.put_i64(*base);
-                body.put_u64(*bytes);
+            for segment in &log.segments {
+                body.put_i64(segment.base);
+                body.put_u64(segment.bytes);
+                body.put_maybe(segment.newest);
+                body.put_maybe(segment.created_ms);
             }
         }
         body
@@ -276,11 +340,17 @@ impl Checkpoint {
                 stream: take.text()?.to_owned(),
                 partition: take.u32()?,
                 incarnation: take.u64()?,
+                start_offset: take.i64()?,
                 next_offset: take.i64()?,
                 segments: Vec::new(),
             };
             for _ in 0..take.u32()? {
-                log.segments.push((take.i64()?, take.u64()?));
+                log.segments.push(SegmentState {
+                    base: take.i64()?,
+                    bytes: take.u64()?,
+                    newest: maybe(take.i64()?),
+                    created_ms: maybe(take.i64()?),
+                });
             }
             logs.push(log);
         }
@@ -313,7 +383,17 @@ fn entry(kind: u8, mut body: Take<'_>) -> Option<Entry<'_>> {
             id: body.u32()?,
             partition: body.u32()?,
             incarnation: body.u64()?,
+            created_ms: maybe(body.i64()?),
             stream: body.text()?,
+        },
+        kind::ROLL => Entry::Roll {
+            id: body.u32()?,
+            base: body.i64()?,
+            created_ms: maybe(body.i64()?),
+        },
+        kind::TRIM => Entry::Trim {
+            id: body.u32()?,
+            start_offset: body.i64()?,
         },
         kind::WRITE => Entry::Write {
             id: body.u32()?,
@@ -509,14 +589,24 @@ mod tests {
                 stream: "gpu".into(),
                 partition: 2,
                 incarnation: 11,
+                start_offset: 5,
                 next_offset: 30,
-                segments: vec![(0, 900), (20, 300)],
+                segments: vec![
+                    SegmentState {
+                        newest: Some(-1),
+                        bytes: 900,
+                        ..SegmentState::empty(0, None)
+                    },
+                    SegmentState::empty(20, Some(99)),
+                ],
             }],
         };
         let mut out = Vec::new();
         let mut round = RoundWriter::begin(&mut out, Chain { round: 1, crc: 2 }, 2);
         round.checkpoint(&state.encode());
-        round.register(7, 2, 11, "gpu");
+        round.register(7, 2, 11, Some(-3), "gpu");
+        round.roll(7, 20, None);
+        round.trim(7, 5);
         round.write(7, 20, 300, [&b"ab"[..], &b"c"[..]]);
         round.direct(7, 20, 4096, 70, 5);
         round.delete("gpu");
@@ -531,7 +621,17 @@ mod tests {
                     id: 7,
                     partition: 2,
                     incarnation: 11,
+                    created_ms: Some(-3),
                     stream: "gpu"
+                },
+                Entry::Roll {
+                    id: 7,
+                    base: 20,
+                    created_ms: None
+                },
+                Entry::Trim {
+                    id: 7,
+                    start_offset: 5
                 },
                 Entry::Write {
                     id: 7,

@@ -24,9 +24,9 @@ use super::disk::Path;
 use super::error::Error;
 use super::journal::{Chain, FileHeader};
 use super::layout;
-use super::options::{Options, LOG_STATE_BYTES_MAX, STREAM_NAME_BYTES_MAX};
+use super::options::{Options, STREAM_NAME_BYTES_MAX};
 use super::partition::{Log, LogId};
-use super::round::{Frontier, Queued, Round};
+use super::round::{Frontier, Queued, Round, Work};
 use super::statistics::Statistics;
 
 /// Where a queued append will stand.
@@ -89,6 +89,12 @@ pub struct Machine {
     pub(super) submitted: usize,
     pub(super) registrations: Vec<LogId>,
     pub(super) deletions: VecDeque<Arc<str>>,
+    /// Start offsets that logs are to have.
+    pub(super) trims: BTreeMap<LogId, i64>,
+    /// Files of segments that were let go wait for a chore.
+    pub(super) has_shed: bool,
+    /// Segments of all logs, at least.
+    pub(super) segments: u64,
     /// Logs of streams whose deletion is queued.
     pub(super) deleted: BTreeSet<LogId>,
     /// Ends of appends that no round carries.
@@ -118,6 +124,9 @@ impl Machine {
             submitted: 0,
             registrations: Vec::new(),
             deletions: VecDeque::new(),
+            trims: BTreeMap::new(),
+            has_shed: false,
+            segments: 0,
             deleted: BTreeSet::new(),
             ended: Vec::new(),
             round_under_way: false,
@@ -131,6 +140,8 @@ impl Machine {
     }
 
     pub(super) fn adopt(&mut self, log: Log) {
+        self.segments += log.segments.len() as u64;
+        self.has_shed |= !log.obsolete.is_empty();
         self.names
             .insert((log.stream.clone(), log.partition), log.id);
         self.logs.insert(log.id, log);
@@ -138,19 +149,23 @@ impl Machine {
 
     // --- what callers ask ---------------------------------------------------------------------
 
-    /// The handle of a log, which begins to exist where it did not.
+    /// The handle of a log, which begins to exist where it did not. Its active segment ages from
+    /// `wall_ms` where nothing tells when it began.
     pub fn open_log(
         &mut self,
         stream: &str,
         partition: u32,
         incarnation: u64,
+        wall_ms: i64,
     ) -> Result<LogId, Error> {
         self.refuse_writes()?;
         check_name(stream)?;
-        if let Some(id) = self.names.get(&(Arc::from(stream), partition)) {
-            let found = self.logs[id].incarnation;
+        let known = self.names.get(&(Arc::from(stream), partition));
+        if let Some(log) = known.and_then(|id| self.logs.get_mut(id)) {
+            let found = log.incarnation;
             if found == incarnation {
-                return Ok(*id);
+                log.begins_at(wall_ms);
+                return Ok(log.id);
             }
             return Err(Error::Storage(format!(
                 "{} belongs to incarnation {found} of the stream, not {incarnation}: \
@@ -167,7 +182,10 @@ impl Machine {
         self.refuse_more_logs()?;
         let id = LogId(self.next_id);
         self.next_id += 1;
-        self.adopt(Log::new(id, &Arc::from(stream), partition, incarnation));
+        let settings = self.options.log_settings();
+        let mut log = Log::new(id, &Arc::from(stream), partition, incarnation, settings);
+        log.begins_at(wall_ms);
+        self.adopt(log);
         self.registrations.push(id);
         Ok(id)
     }
@@ -191,7 +209,10 @@ impl Machine {
         self.end(ends, &Arc::from(format!("stream {stream} was deleted")));
         self.names.retain(|(name, _), _| &**name != stream);
         self.strangers.retain(|(name, _)| name != stream);
-        self.deleted.extend(gone);
+        for id in gone {
+            self.trims.remove(&id);
+            self.deleted.insert(id);
+        }
         self.deletions.push_back(Arc::from(stream));
         Ok(())
     }
@@ -207,22 +228,29 @@ impl Machine {
         log: LogId,
         batches: Vec<u8>,
         ticket: u64,
+        wall_ms: i64,
         now_ns: u64,
     ) -> Result<Appended, Error> {
         self.refuse_writes()?;
-        let shape = self.options.shape();
+        let interval = self.options.index_interval_bytes;
+        let room = self.has_room_for(0);
         let owner = self
             .logs
             .get_mut(&log)
             .filter(|_| !self.deleted.contains(&log));
-        let placed = owner.ok_or_else(|| unknown(log))?.append(batches, shape)?;
+        let owner = owner.ok_or_else(|| unknown(log))?;
+        let placed = owner.append(batches, interval, wall_ms, room)?;
+        if let Some(roll) = placed.roll {
+            self.queue_roll(log, roll, now_ns);
+        }
         let duplicate = placed.run.is_none();
+        let work = placed.run.map_or(Work::Repeat, Work::Run);
         self.statistics.duplicates += u64::from(duplicate);
-        self.statistics.queued_bytes += placed.run.as_ref().map_or(0, |run| run.bytes.len() as u64);
+        self.statistics.queued_bytes += work.bytes();
         self.queue.push_back(Queued {
-            ticket,
+            ticket: Some(ticket),
             log,
-            run: placed.run,
+            work,
             since_ns: now_ns,
         });
         Ok(Appended {
@@ -265,7 +293,7 @@ impl Machine {
     /// `(log start offset, high watermark)`.
     pub fn bounds(&self, log: LogId) -> Result<(i64, i64), Error> {
         let log = self.log(log)?;
-        Ok((log.start_offset(), log.high_watermark))
+        Ok((log.start_offset, log.high_watermark))
     }
 
     /// Committed bytes of a log.
@@ -286,7 +314,7 @@ impl Machine {
         self.logs.get_mut(&log).ok_or_else(|| unknown(log))
     }
 
-    fn refuse_writes(&self) -> Result<(), Error> {
+    pub(super) fn refuse_writes(&self) -> Result<(), Error> {
         if let Some(why) = &self.failed {
             return Err(Error::Storage(why.to_string()));
         }
@@ -297,11 +325,11 @@ impl Machine {
     }
 
     fn refuse_more_logs(&self) -> Result<(), Error> {
-        if (self.logs.len() as u64 + 1) * LOG_STATE_BYTES_MAX <= self.options.journal_bytes / 2 {
+        if self.has_room_for(1) {
             return Ok(());
         }
         Err(Error::Storage(format!(
-            "{} logs fill the journal's checkpoint: raise journal_bytes",
+            "{} logs and their segments fill the journal's checkpoint: raise journal_bytes",
             self.logs.len()
         )))
     }
@@ -349,11 +377,15 @@ impl Machine {
             .frontiers
             .into_iter()
             .for_each(|frontier| self.advance(frontier));
+        for (log, start_offset) in round.trimmed {
+            self.trimmed(log, start_offset);
+        }
         if let Some(stream) = round.deleted {
             self.deletions.pop_front();
             self.logs
                 .retain(|id, log| log.stream != stream || !self.deleted.contains(id));
             self.deleted.retain(|id| self.logs.contains_key(id));
+            self.count_segments();
         }
         if round.closes {
             self.life = Life::Closed;
@@ -375,15 +407,16 @@ impl Machine {
     fn complete(&mut self, items: Vec<Queued>, now_ns: u64) -> Vec<Completion> {
         let mut ended = std::mem::take(&mut self.ended);
         for item in items {
-            if let Some(run) = &item.run {
+            if let Work::Run(run) = &item.work {
                 self.statistics.appended_batches += u64::from(run.batches);
                 self.statistics.appended_bytes += run.bytes.len() as u64;
                 self.statistics.queued_bytes -= run.bytes.len() as u64;
             }
+            let Some(ticket) = item.ticket else { continue };
             self.statistics
                 .committed(now_ns.saturating_sub(item.since_ns));
             ended.push(Completion {
-                ticket: item.ticket,
+                ticket,
                 log: item.log,
                 error: None,
             });
@@ -393,10 +426,11 @@ impl Machine {
 
     fn end(&mut self, items: Vec<Queued>, why: &Arc<str>) {
         for item in items {
-            self.statistics.queued_bytes -= item.run.map_or(0, |run| run.bytes.len() as u64);
+            self.statistics.queued_bytes -= item.work.bytes();
+            let Some(ticket) = item.ticket else { continue };
             let error = Some(why.clone());
             self.ended.push(Completion {
-                ticket: item.ticket,
+                ticket,
                 log: item.log,
                 error,
             });
@@ -404,6 +438,7 @@ impl Machine {
     }
 
     pub(super) fn fail(&mut self, why: &str) {
+        self.trims.clear();
         if self.failed.is_none() {
             self.failed = Some(Arc::from(why));
         }
@@ -423,6 +458,7 @@ impl Machine {
             self.dirt.finished.insert(full.path.clone());
             let base = full.base;
             self.keep_index(id, base);
+            self.shed(id);
         }
     }
 
@@ -435,7 +471,7 @@ impl Machine {
     }
 }
 
-fn unknown(log: LogId) -> Error {
+pub(super) fn unknown(log: LogId) -> Error {
     Error::Argument(format!("there is no log {}", log.0))
 }
 

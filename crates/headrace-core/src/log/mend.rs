@@ -4,10 +4,10 @@ use super::chore::Dirt;
 use super::disk::{Disk, DiskOp, Path};
 use super::error::Error;
 use super::index::Index;
-use super::journal::PAGE;
+use super::journal::{SegmentState, PAGE};
 use super::layout;
 use super::options::Options;
-use super::partition::{Log, LogId, Segment};
+use super::partition::{replace, Log, LogId, Segment};
 use super::producers::Producers;
 use super::read::newest;
 use super::recovery::{damage, Recovery, Redo, Told};
@@ -48,15 +48,24 @@ impl<'a, D: Disk> Mender<'a, D> {
     pub(super) fn mend(&mut self, told: &Told) -> Result<Log, Error> {
         let state = &told.state;
         let stream = state.stream.as_str().into();
-        let mut log = Log::new(LogId(state.id), &stream, state.partition, state.incarnation);
+        let mut log = Log::new(
+            LogId(state.id),
+            &stream,
+            state.partition,
+            state.incarnation,
+            self.options.log_settings(),
+        );
         log.registered = true;
-        if state.segments == [(0, 0)] && self.disk.size(&log.active().path)?.is_none() {
+        log.start_offset = state.start_offset;
+        let is_new = state.segments.len() == 1 && state.next_offset == 0;
+        if is_new && self.disk.size(&log.active().path)?.is_none() {
             self.perform(log.creation())?;
         }
-        log.segments = state
-            .segments
-            .iter()
-            .map(|(base, bytes)| held(&log.folder, *base, *bytes))
+        let first = self.first_needed(&log, told)?;
+        let segments = state.segments.iter();
+        log.segments = segments
+            .filter(|segment| segment.base >= first)
+            .map(|segment| held(&log.folder, *segment))
             .collect();
         if !self.report.clean {
             // A process that died may have left entries that only the page cache knows.
@@ -65,22 +74,64 @@ impl<'a, D: Disk> Mender<'a, D> {
             self.dirt.folders.insert(log.folder.clone());
         }
         self.hold_lengths(&log)?;
-        let touched = log.segments.len() - 1;
-        for (base, position, redo) in &told.redo {
+        let touched = log.segments.len().saturating_sub(1);
+        let needed = told.redo.iter().filter(|(base, ..)| *base >= first);
+        for (base, position, redo) in needed.clone() {
             self.redo(&mut log, *base, *position, *redo)?;
         }
-        for (base, position, redo) in &told.redo {
+        for (base, position, redo) in needed {
             self.hold_direct(&log, *base, *position, *redo)?;
         }
         self.cut(&log, touched)?;
-        self.load(&mut log, touched, state.next_offset)?;
+        self.load(&mut log, touched, told)?;
         self.drop_later_snapshots(&mut log)?;
+        log.shed();
         let end = log.active().bytes;
         let page = end - end % PAGE as u64;
         log.tail = self
             .disk
             .read(&log.active().path, page, (end - page) as usize)?;
         Ok(log)
+    }
+
+    /// Where the segments begin that are read: those wholly below the start offset may be gone.
+    /// While they are there and no snapshot tells of their producers, they tell of them.
+    fn first_needed(&self, log: &Log, told: &Told) -> Result<i64, Error> {
+        let bases = told.bases();
+        let kept = bases.partition_point(|base| *base <= log.start_offset) - 1;
+        let (gone, first) = (&bases[..kept], bases[kept]);
+        let snapshot = self.snapshot(log, told)?;
+        if gone.is_empty() || snapshot.is_some_and(|(offset, _)| offset >= first) {
+            return Ok(first);
+        }
+        let told_bytes = |base: &i64| {
+            let segment = told.state.segments.iter().find(|found| found.base == *base);
+            segment.map_or(0, |segment| segment.bytes)
+        };
+        let mut needed = first;
+        for base in gone.iter().rev() {
+            let path = layout::file(&log.folder, *base, layout::SEGMENT);
+            let found = self.disk.size(&path)?;
+            if found.is_none_or(|found| found < told_bytes(base)) {
+                break;
+            }
+            needed = *base;
+        }
+        Ok(needed)
+    }
+
+    /// The newest snapshot of producers that is true of what the journal tells: those of segments'
+    /// beginnings are, and those that are older than the oldest checkpoint.
+    fn snapshot(&self, log: &Log, told: &Told) -> Result<Option<(i64, Producers)>, Error> {
+        let bases = told.bases();
+        let trusted = |offset| offset <= told.state.next_offset || bases.contains(&offset);
+        newest(
+            self.disk,
+            &log.folder,
+            layout::PRODUCERS,
+            trusted,
+            Producers::decode,
+        )
     }
 
     fn perform(&mut self, ops: impl IntoIterator<Item = DiskOp>) -> Result<(), Error> {
@@ -127,8 +178,8 @@ impl<'a, D: Disk> Mender<'a, D> {
 
     /// Puts one entry's bytes where they belong.
     fn redo(&mut self, log: &mut Log, base: i64, position: u64, redo: Redo) -> Result<(), Error> {
-        if base > log.active().base {
-            let segment = held(&log.folder, base, 0);
+        if let Redo::Roll { created_ms } = redo {
+            let segment = held(&log.folder, SegmentState::empty(base, created_ms));
             self.perform([DiskOp::Create {
                 path: segment.path.clone(),
             }])?;
@@ -192,7 +243,7 @@ impl<'a, D: Disk> Mender<'a, D> {
         let names = self.disk.list(&log.folder)?;
         for kind in [layout::SEGMENT, layout::INDEX, layout::TIME_INDEX] {
             for base in layout::offsets(&names, kind) {
-                if base > log.active().base {
+                if base > log.active().base || base < log.segments[0].base {
                     let path = layout::file(&log.folder, base, kind);
                     if kind == layout::SEGMENT {
                         self.report.truncated_bytes += self.disk.size(&path)?.unwrap_or(0);
@@ -205,60 +256,82 @@ impl<'a, D: Disk> Mender<'a, D> {
     }
 
     /// Reads what the segments hold: indexes, next offset, producers.
-    fn load(&mut self, log: &mut Log, touched: usize, durable: i64) -> Result<(), Error> {
-        let decode = Producers::decode;
-        let snapshot = newest(self.disk, &log.folder, layout::PRODUCERS, durable, decode)?;
-        let (from, mut producers) = snapshot.unwrap_or((log.start_offset(), Producers::default()));
+    fn load(&mut self, log: &mut Log, touched: usize, told: &Told) -> Result<(), Error> {
+        let durable = told.state.next_offset;
+        let mut next = log.segments[0].base;
+        let snapshot = self.snapshot(log, told)?;
+        if let (Some((offset, _)), false) = (&snapshot, self.report.clean) {
+            // Segments may go because it is there, and it may still be in memory alone.
+            let path = layout::file(&log.folder, *offset, layout::PRODUCERS);
+            self.dirt.files.insert(path);
+        }
+        let (from, mut producers) = snapshot.unwrap_or((next, Producers::default()));
         let count = log.segments.len();
-        let mut next = log.start_offset();
         log.sealed = self.report.clean;
         for at in 0..count {
-            let base = log.segments[at].base;
-            log.segments[at].committed = log.segments[at].bytes;
-            if at > 0 && base != next {
-                let path = &log.segments[at].path;
-                return Err(damage(
-                    path,
-                    0,
-                    Some(next),
-                    "the offsets before it are missing",
-                ));
+            let segment = &mut log.segments[at];
+            segment.committed = segment.bytes;
+            let base = segment.base;
+            if base != next {
+                let what = "the offsets before it are missing";
+                return Err(damage(&segment.path, 0, Some(next), what));
             }
-            let after = log
-                .segments
-                .get(at + 1)
-                .map_or(durable, |segment| segment.base);
+            let is_active = at + 1 == count;
+            if is_active && at > 0 && from < base {
+                self.keep_snapshot(log, &producers)?;
+            }
             let mut note = |header: &BatchHeader| {
                 if header.base_offset >= from {
                     producers.note(header);
                 }
             };
-            let scanned = at >= touched && !self.report.clean;
-            next = if scanned {
-                let next = self.scan_whole(&mut log.segments[at], &mut note)?;
-                if at + 1 < count {
+            if at >= touched && !self.report.clean {
+                next = self.scan_whole(&mut log.segments[at], &mut note)?;
+                if !is_active {
                     let ops = log.segments[at].close(&log.folder);
                     self.perform(ops)?;
-                    log.segments[at].unload();
                 }
-                next
             } else {
-                if at + 1 == count || !self.report.clean {
-                    log.sealed &= self.hold_last(log, at, after)?;
+                let after = log.segments.get(at + 1);
+                next = after.map_or(durable, |segment| segment.base);
+                if is_active || !self.report.clean {
+                    log.sealed &= self.hold_last(log, at, next)?;
                 }
-                if at + 1 < count {
-                    log.segments[at].unload();
-                }
-                if from < after {
+                if from < next {
                     self.scan_headers(&log.segments[at], &mut note)?;
                 }
-                after
-            };
+            }
+            if !is_active {
+                log.segments[at].unload();
+            }
         }
         log.sealed &= from == next;
         log.next_offset = next;
         log.high_watermark = next;
         log.producers = producers;
+        self.note_first_timestamp(log)
+    }
+
+    /// The snapshot that belongs to the beginning of the active segment was lost. Without it the
+    /// segments before could not go.
+    fn keep_snapshot(&mut self, log: &Log, producers: &Producers) -> Result<(), Error> {
+        let path = layout::file(&log.folder, log.active().base, layout::PRODUCERS);
+        let mut ops = Vec::new();
+        replace(&mut ops, path, producers.encode());
+        self.perform(ops)
+    }
+
+    fn note_first_timestamp(&self, log: &mut Log) -> Result<(), Error> {
+        let active = log
+            .segments
+            .last_mut()
+            .expect("a log has an active segment");
+        if active.bytes > 0 {
+            let bytes = self.disk.read(&active.path, 0, HEADER_BYTES)?;
+            if let Ok(header) = BatchHeader::parse(&bytes) {
+                active.note_timestamp(&header);
+            }
+        }
         Ok(())
     }
 
@@ -370,12 +443,15 @@ fn whole(segment: &Segment) -> Range<'_> {
     }
 }
 
-/// A segment of which `bytes` are durable and the index is not in memory.
-fn held(folder: &Path, base: i64, bytes: u64) -> Segment {
+/// A segment that is durable and whose index is not in memory.
+fn held(folder: &Path, state: SegmentState) -> Segment {
     Segment {
-        bytes,
-        committed: bytes,
+        bytes: state.bytes,
+        committed: state.bytes,
         index: None,
-        ..Segment::new(folder, base)
+        newest: state.newest,
+        created_ms: state.created_ms,
+        begun: true,
+        ..Segment::new(folder, state.base)
     }
 }

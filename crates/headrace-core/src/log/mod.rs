@@ -12,7 +12,8 @@
 //! draft       what the next round commits          recovery    journal -> what each log should be
 //! round       queued runs -> ordered effects       mend        one log: redo, verify, load
 //! chore       syncing and journal files beside it  index, producers, sources   side files
-//! partition   one log: offsets, rolls              read, scan  offset or time -> batches
+//! partition   one log: offsets                     read, scan  offset or time -> batches
+//! roll, trim  where segments begin and go          settings    what differs from log to log
 //! ```
 
 mod chore;
@@ -30,14 +31,17 @@ mod partition;
 mod producers;
 mod read;
 mod recovery;
+mod roll;
 mod round;
 mod scan;
+mod settings;
 #[cfg(test)]
 mod sim;
 mod sources;
 mod statistics;
 #[cfg(test)]
 mod tests;
+mod trim;
 
 pub use chore::Chore;
 pub use disk::{Disk, DiskError, DiskOp, Path, Slice};
@@ -48,5 +52,7 @@ pub use partition::LogId;
 pub use read::{IndexFiles, LoadedIndex, Plan, Walk};
 pub use recovery::{open, Recovery};
 pub use round::{Draft, Round};
+pub use settings::LogSettings;
 pub use sources::{SourceState, SourcesPlan};
 pub use statistics::{Statistics, COMMIT_BUCKETS_NS};
+pub use trim::SegmentFacts;

@@ -2,7 +2,7 @@
 
 use super::error::Error;
 use super::journal::PAGE;
-use super::partition::Shape;
+use super::settings::LogSettings;
 
 /// Bytes of batches that one round takes at most: what an ordinary disk writes in some 10 ms, so
 /// that a deep queue costs latency only to those who made it.
@@ -11,7 +11,9 @@ pub(super) const ROUND_BYTES_MAX: u64 = 4 << 20;
 pub const JOURNAL_BYTES_MIN: u64 = 128 << 10;
 /// Bytes of a log in a checkpoint, or of its registration, without its older segments: fixed
 /// fields and a name of at most 249 bytes.
-pub(super) const LOG_STATE_BYTES_MAX: u64 = 320;
+pub(super) const LOG_STATE_BYTES_MAX: u64 = 352;
+/// Bytes of a segment in a checkpoint.
+pub(super) const SEGMENT_STATE_BYTES: u64 = 32;
 /// A stream's name is a folder's name (CONTRACT: at most 249 characters).
 pub(super) const STREAM_NAME_BYTES_MAX: usize = 249;
 
@@ -20,7 +22,7 @@ pub(super) const STREAM_NAME_BYTES_MAX: usize = 249;
 pub struct Options {
     /// Bytes of one journal file; there are two, three for a moment.
     pub journal_bytes: u64,
-    /// Bytes at which a segment is closed.
+    /// Bytes beyond which a segment is closed, of logs that are not configured otherwise.
     pub segment_bytes: u64,
     /// Bytes between two entries of an offset index.
     pub index_interval_bytes: u64,
@@ -59,10 +61,11 @@ impl Options {
         self.journal_bytes / 4
     }
 
-    pub(super) fn shape(&self) -> Shape {
-        Shape {
+    /// Of a log that is not configured.
+    pub(super) fn log_settings(&self) -> LogSettings {
+        LogSettings {
             segment_bytes: self.segment_bytes,
-            index_interval_bytes: self.index_interval_bytes,
+            ..LogSettings::default()
         }
     }
 }

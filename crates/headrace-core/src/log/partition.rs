@@ -9,14 +9,16 @@ use std::sync::Arc;
 use super::disk::{DiskOp, Path, Slice};
 use super::error::Error;
 use super::index::Index;
-use super::journal::LogState;
+use super::journal::{LogState, SegmentState};
 use super::layout;
 use super::producers::{Producers, Verdict};
+use super::roll::Roll;
 use super::round::Frontier;
+use super::settings::LogSettings;
 use crate::record::{set_base_offset, set_leader_epoch, BatchHeader, Batches};
 
 /// Kafka's indexes hold positions and relative offsets as `int`.
-const SEGMENT_BYTES_MAX: u64 = i32::MAX as u64;
+pub(super) const SEGMENT_BYTES_MAX: u64 = i32::MAX as u64;
 /// Snapshots of each kind kept per log: the newest may be of a tail that a crash tears off.
 pub(super) const SNAPSHOTS: usize = 2;
 /// An active segment smaller than this is sooner scanned than its three side files are synced.
@@ -43,13 +45,12 @@ pub(super) struct Segment {
     pub(super) index: Option<Index>,
     /// The greatest timestamp, where an index has told it that has left memory.
     pub(super) newest: Option<i64>,
-}
-
-/// How logs cut their segments.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
-    pub(super) segment_bytes: u64,
-    pub(super) index_interval_bytes: u64,
+    /// The timestamp of its first batch that has one.
+    pub(super) first_timestamp: Option<i64>,
+    /// The wall clock when it began, where that is known.
+    pub(super) created_ms: Option<i64>,
+    /// The journal knows it.
+    pub(super) begun: bool,
 }
 
 /// One partition of one stream.
@@ -60,6 +61,9 @@ pub(super) struct Log {
     pub(super) partition: u32,
     pub(super) incarnation: u64,
     pub(super) folder: Path,
+    pub(super) settings: LogSettings,
+    /// Offset of the first record that is kept; it may lie inside the first segment.
+    pub(super) start_offset: i64,
     /// Ascending, never empty; the last is the active one.
     pub(super) segments: Vec<Segment>,
     /// Offset of the next batch, after all that is queued.
@@ -71,7 +75,9 @@ pub(super) struct Log {
     pub(super) snapshots: Vec<i64>,
     /// Offsets of the source snapshots on disk.
     pub(super) source_snapshots: Vec<i64>,
-    /// Side files that newer ones replace.
+    /// Counts how often segments were let go: a plan to read one of them is then out of date.
+    pub(super) edition: u64,
+    /// Files that are not needed any more.
     pub(super) obsolete: Vec<Path>,
     /// The journal knows the log.
     pub(super) registered: bool,
@@ -87,6 +93,8 @@ pub(super) struct Log {
 #[derive(Debug)]
 pub(super) struct Placed {
     pub(super) base_offset: i64,
+    /// The run goes to a new segment.
+    pub(super) roll: Option<Roll>,
     /// None: the run repeats what is stored at `base_offset`.
     pub(super) run: Option<Run>,
 }
@@ -100,26 +108,37 @@ pub(super) struct Run {
     pub(super) batches: u32,
     /// Offset after the run.
     pub(super) next_offset: i64,
-    /// What rolling to this segment takes, before the run is written.
-    pub(super) roll: Vec<DiskOp>,
 }
 
 impl Log {
     /// A log without records.
-    pub(super) fn new(id: LogId, stream: &Arc<str>, partition: u32, incarnation: u64) -> Self {
+    pub(super) fn new(
+        id: LogId,
+        stream: &Arc<str>,
+        partition: u32,
+        incarnation: u64,
+        settings: LogSettings,
+    ) -> Self {
         let folder = layout::log_folder(stream, partition);
+        let first = Segment {
+            begun: true, // with the log itself
+            ..Segment::new(&folder, 0)
+        };
         Self {
             id,
             stream: stream.clone(),
             partition,
             incarnation,
-            segments: vec![Segment::new(&folder, 0)],
+            segments: vec![first],
             folder,
+            settings,
+            start_offset: 0,
             next_offset: 0,
             high_watermark: 0,
             producers: Producers::default(),
             snapshots: Vec::new(),
             source_snapshots: Vec::new(),
+            edition: 0,
             obsolete: Vec::new(),
             registered: false,
             sealed: true,
@@ -130,10 +149,6 @@ impl Log {
 
     pub(super) fn active(&self) -> &Segment {
         self.segments.last().expect("a log has an active segment")
-    }
-
-    pub(super) fn start_offset(&self) -> i64 {
-        self.segments[0].base
     }
 
     /// The segment that begins at `base`.
@@ -177,28 +192,38 @@ impl Log {
             stream: self.stream.to_string(),
             partition: self.partition,
             incarnation: self.incarnation,
+            start_offset: self.start_offset,
             next_offset: self.high_watermark,
             segments: self
                 .segments
                 .iter()
-                // A segment that only queued batches have is not there yet.
-                .filter(|segment| segment.base == self.start_offset() || segment.committed > 0)
-                .map(|segment| (segment.base, segment.committed))
+                .filter(|segment| segment.begun)
+                .map(Segment::state)
                 .collect(),
         }
     }
 
     /// Stamps offsets and epoch into `bytes` and gives the run its place.
-    pub(super) fn append(&mut self, mut bytes: Vec<u8>, shape: Shape) -> Result<Placed, Error> {
+    ///
+    /// `room`: segments may begin that need not.
+    pub(super) fn append(
+        &mut self,
+        mut bytes: Vec<u8>,
+        index_interval_bytes: u64,
+        wall_ms: i64,
+        room: bool,
+    ) -> Result<Placed, Error> {
         let mut headers = self.parse(&bytes)?;
         if let Some(first_copy) = self.judge(&headers)? {
             return Ok(Placed {
                 base_offset: first_copy,
+                roll: None,
                 run: None,
             });
         }
         let base_offset = self.next_offset;
-        let roll = self.roll_for(&headers, bytes.len() as u64, shape);
+        let rolls = self.rolls_for(&headers, bytes.len() as u64, wall_ms, room);
+        let roll = rolls.then(|| self.roll(Some(wall_ms)));
         self.stamp(&mut headers, &mut bytes);
         self.sealed = false;
 
@@ -212,24 +237,21 @@ impl Log {
             .as_mut()
             .expect("the active segment has its index");
         for header in &headers {
-            index.add(
-                segment.base,
-                header,
-                segment.bytes as u32,
-                shape.index_interval_bytes,
-            );
+            let position = segment.bytes as u32;
+            index.add(segment.base, header, position, index_interval_bytes);
             segment.bytes += header.batch_bytes() as u64;
             self.producers.note(header);
         }
+        segment.note_timestamp(&headers[0]);
         Ok(Placed {
             base_offset,
+            roll,
             run: Some(Run {
                 segment: segment.base,
                 position,
                 bytes: Arc::new(bytes),
                 batches: headers.len() as u32,
                 next_offset: self.next_offset,
-                roll,
             }),
         })
     }
@@ -239,19 +261,19 @@ impl Log {
         let segment = self
             .segment_mut(frontier.segment)
             .expect("a round writes to known segments");
-        let begins = segment.committed == 0;
+        let begins = !std::mem::replace(&mut segment.begun, true);
         segment.committed = frontier.bytes;
         self.high_watermark = frontier.next_offset;
         self.tail = frontier.tail;
         self.page_logged = frontier.page_logged;
+        if !begins {
+            return None;
+        }
+        self.snapshot_taken(frontier.segment);
         let at = self
             .segments
             .partition_point(|segment| segment.base < frontier.segment);
-        let rolled = begins && at > 0;
-        rolled.then(|| {
-            self.snapshot_taken(frontier.segment);
-            &self.segments[at - 1]
-        })
+        Some(&self.segments[at - 1])
     }
 
     /// The snapshot of `offset` is on its way to the disk: old ones may go.
@@ -333,37 +355,10 @@ impl Log {
         }
     }
 
-    /// Begins a new segment where the run does not fit the active one.
-    fn roll_for(&mut self, headers: &[BatchHeader], bytes: u64, shape: Shape) -> Vec<DiskOp> {
-        let active = self.active();
-        let records: i64 = headers
-            .iter()
-            .map(|h| i64::from(h.last_offset_delta) + 1)
-            .sum();
-        let relative = self.next_offset + records - 1 - active.base;
-        let end = active.bytes + bytes;
-        let fits =
-            end <= shape.segment_bytes.min(SEGMENT_BYTES_MAX) && relative <= i64::from(i32::MAX);
-        if active.bytes == 0 || fits {
-            return Vec::new();
-        }
-        self.roll()
-    }
-
-    /// The effects that close the active segment and begin the next at the next offset.
-    fn roll(&mut self) -> Vec<DiskOp> {
-        let mut ops = self.side_files();
-        let segment = Segment::new(&self.folder, self.next_offset);
-        ops.push(DiskOp::Create {
-            path: segment.path.clone(),
-        });
-        self.segments.push(segment);
-        ops
-    }
-
     /// A clean close writes its side files: they spare the next start more than they cost.
-    pub(super) fn wants_side_files(&self, shape: Shape) -> bool {
-        !self.sealed && self.active().bytes >= SIDE_FILES_BYTES_MIN.min(shape.segment_bytes / 4)
+    pub(super) fn wants_side_files(&self) -> bool {
+        let least = SIDE_FILES_BYTES_MIN.min(self.settings.segment_bytes / 4);
+        !self.sealed && self.active().bytes >= least
     }
 
     /// The effects that write the active segment's indexes and a snapshot of the producers.
@@ -389,7 +384,26 @@ impl Segment {
             committed: 0,
             index: Some(Index::default()),
             newest: None,
+            first_timestamp: None,
+            created_ms: None,
+            begun: false,
         }
+    }
+
+    /// Its committed state, for a checkpoint.
+    fn state(&self) -> SegmentState {
+        SegmentState {
+            base: self.base,
+            bytes: self.committed,
+            newest: self.max_timestamp(),
+            created_ms: self.created_ms,
+        }
+    }
+
+    /// The greatest timestamp of its batches, where there is one and it is known.
+    pub(super) fn max_timestamp(&self) -> Option<i64> {
+        let index = self.index.as_ref();
+        index.map_or(self.newest, Index::max_timestamp)
     }
 
     /// Whether it may hold a timestamp of at least `timestamp`.

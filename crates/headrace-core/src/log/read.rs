@@ -3,6 +3,8 @@
 //! A plan is made under the machine's lock and carried out without it. Indexes are hints: the
 //! batch found must be the one that the entry names, else the segment is walked from its start.
 
+use std::ops::Range;
+
 use super::disk::{Disk, Path};
 use super::error::{Damage, Error};
 use super::index::Index;
@@ -10,7 +12,7 @@ use super::layout;
 use super::machine::Machine;
 use super::partition::{LogId, Segment};
 use super::scan;
-use crate::record::{Batch, BatchHeader, Batches, Records, DECOMPRESSED_BYTES_MAX, HEADER_BYTES};
+use crate::record::{BatchHeader, Batches, Records, DECOMPRESSED_BYTES_MAX, HEADER_BYTES};
 
 /// Bytes read beyond those asked for, to cover the way from an index entry to the batch.
 pub(super) const SLACK_BYTES: usize = 8 << 10;
@@ -62,7 +64,7 @@ impl Machine {
     /// The way to the committed batch that holds `offset`.
     pub fn plan_read(&self, log: LogId, offset: i64) -> Result<Plan, Error> {
         let log = self.log(log)?;
-        let (start, end) = (log.start_offset(), log.high_watermark);
+        let (start, end) = (log.start_offset, log.high_watermark);
         if offset < start || offset > end {
             return Err(Error::Argument(format!(
                 "offset {offset} is outside [{start}, {end}]"
@@ -233,23 +235,41 @@ impl Walk {
         Ok(bytes)
     }
 
-    /// `(offset, timestamp)` of the first record below `end` at or after `timestamp`.
+    /// `(offset, timestamp)` of the first record in `offsets` at or after `timestamp`.
     pub fn find_time(
         &self,
         disk: &impl Disk,
         timestamp: i64,
-        end: i64,
+        offsets: Range<i64>,
     ) -> Result<Option<(i64, i64)>, Error> {
+        // The batch in which the log begins may hold no such record from there on.
         let mut batches = Vec::new();
         self.each(disk, SLACK_BYTES, |position, header, _| {
-            if header.max_timestamp >= timestamp {
+            if header.max_timestamp >= timestamp && header.last_offset() >= offsets.start {
                 batches.push((position, *header));
             }
-            batches.is_empty()
+            batches
+                .last()
+                .is_none_or(|(_, last)| last.base_offset < offsets.start)
         })?;
-        let Some((position, header)) = batches.pop() else {
-            return Ok(None);
-        };
+        for (position, header) in batches {
+            let found = self.first_at(disk, position, &header, timestamp, offsets.start)?;
+            if let Some(found) = found.filter(|(offset, _)| *offset < offsets.end) {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first record of one batch from the offset `start` on and at or after `timestamp`.
+    fn first_at(
+        &self,
+        disk: &impl Disk,
+        position: u64,
+        header: &BatchHeader,
+        timestamp: i64,
+        start: i64,
+    ) -> Result<Option<(i64, i64)>, Error> {
         let bytes = disk.read(&self.path, position, header.batch_bytes())?;
         let batch = Batches::new(&bytes)
             .next()
@@ -261,9 +281,18 @@ impl Walk {
                     "the segment ends inside a batch",
                 )
             })?;
-        let found =
-            first_at(&batch, timestamp).unwrap_or((header.base_offset, header.max_timestamp));
-        Ok((found.0 < end).then_some(found))
+        let mut scratch = Vec::new();
+        let Ok(body) = batch.open(&mut scratch, DECOMPRESSED_BYTES_MAX) else {
+            let first = header.base_offset.max(start);
+            return Ok(Some((first, header.max_timestamp)));
+        };
+        let found = Records::new(&batch.header, body)
+            .map_while(Result::ok)
+            .find(|record| record.offset >= start && record.timestamp >= timestamp);
+        let found = found.map(|record| (record.offset, record.timestamp));
+        let told =
+            (header.base_offset >= start).then_some((header.base_offset, header.max_timestamp));
+        Ok(found.or(told))
     }
 
     /// Walks batch headers from the hint, else from the start: `(position, header, bytes from
@@ -330,25 +359,16 @@ fn whole_bytes(bytes: &[u8]) -> usize {
     batches.position()
 }
 
-fn first_at(batch: &Batch, timestamp: i64) -> Option<(i64, i64)> {
-    let mut scratch = Vec::new();
-    let body = batch.open(&mut scratch, DECOMPRESSED_BYTES_MAX).ok()?;
-    Records::new(&batch.header, body)
-        .map_while(Result::ok)
-        .find(|record| record.timestamp >= timestamp)
-        .map(|record| (record.offset, record.timestamp))
-}
-
-/// The newest side file of `kind` in `folder` whose offset is at most `end`, if it reads whole.
+/// The newest side file of `kind` in `folder` that reads whole, of offsets that are `trusted`.
 pub(super) fn newest<T>(
     disk: &impl Disk,
     folder: &str,
     kind: &str,
-    end: i64,
+    trusted: impl Fn(i64) -> bool,
     decode: impl Fn(&[u8]) -> Option<T>,
 ) -> Result<Option<(i64, T)>, Error> {
     let offsets = layout::offsets(&disk.list(folder)?, kind);
-    for offset in offsets.into_iter().rev().filter(|offset| *offset <= end) {
+    for offset in offsets.into_iter().rev().filter(|offset| trusted(*offset)) {
         let file = scan::whole_file(disk, &layout::file(folder, offset, kind))?;
         if let Some(found) = decode(&file) {
             return Ok(Some((offset, found)));

@@ -19,7 +19,9 @@ use std::sync::Arc;
 
 use super::disk::{Disk, DiskOp, Path};
 use super::error::{Damage, Error};
-use super::journal::{entries, walk, Chain, Entry, FileHeader, LogState, RoundWriter};
+use super::journal::{
+    entries, walk, Chain, Entry, FileHeader, LogState, RoundWriter, SegmentState,
+};
 use super::layout;
 use super::machine::{Journal, Machine};
 use super::mend::Mender;
@@ -43,15 +45,36 @@ pub struct Recovery {
 /// Bytes that belong at a place of a segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Redo<'a> {
+    /// The segment begins.
+    Roll {
+        created_ms: Option<i64>,
+    },
     Write(&'a [u8]),
-    Direct { length: u32, crc: u32 },
+    Direct {
+        length: u32,
+        crc: u32,
+    },
 }
 
 /// A log as the journal tells it.
 #[derive(Debug)]
 pub(super) struct Told<'a> {
     pub(super) state: LogState,
+    /// Base of the segment, position, what stands there.
     pub(super) redo: Vec<(i64, u64, Redo<'a>)>,
+}
+
+impl Told<'_> {
+    /// Offsets at which its segments begin, ascending.
+    pub(super) fn bases(&self) -> Vec<i64> {
+        let told = self.state.segments.iter().map(|segment| segment.base);
+        let begun = self
+            .redo
+            .iter()
+            .filter(|(_, _, redo)| matches!(redo, Redo::Roll { .. }))
+            .map(|(base, _, _)| *base);
+        told.chain(begun).collect()
+    }
 }
 
 /// Everything the journal tells.
@@ -166,6 +189,7 @@ impl<'a> Story<'a> {
                 id,
                 partition,
                 incarnation,
+                created_ms,
                 stream,
             } => {
                 self.next_id = self.next_id.max(id + 1);
@@ -174,8 +198,9 @@ impl<'a> Story<'a> {
                     stream: stream.to_owned(),
                     partition,
                     incarnation,
+                    start_offset: 0,
                     next_offset: 0,
-                    segments: vec![(0, 0)],
+                    segments: vec![SegmentState::empty(0, created_ms)],
                 };
                 self.logs.insert(
                     id,
@@ -186,6 +211,18 @@ impl<'a> Story<'a> {
                 );
             }
             Entry::Delete { stream } => self.logs.retain(|_, log| log.state.stream != stream),
+            Entry::Roll {
+                id,
+                base,
+                created_ms,
+            } => {
+                self.redo(id, base, 0, Redo::Roll { created_ms });
+            }
+            Entry::Trim { id, start_offset } => {
+                if let Some(log) = self.logs.get_mut(&id) {
+                    log.state.start_offset = start_offset;
+                }
+            }
             Entry::Write {
                 id,
                 base,
@@ -217,6 +254,7 @@ impl<'a> Story<'a> {
 impl Redo<'_> {
     pub(super) fn len(&self) -> u64 {
         match self {
+            Self::Roll { .. } => 0,
             Self::Write(bytes) => bytes.len() as u64,
             Self::Direct { length, .. } => u64::from(*length),
         }

@@ -11,16 +11,44 @@ use super::disk::{DiskOp, Path, Slice};
 use super::journal::{entry_bytes_max, Chain, FileHeader, RoundWriter, PAGE, ROUND_HEADER_BYTES};
 use super::layout;
 use super::partition::{LogId, Run};
+use super::roll::Roll;
 
-/// An append that waits or is being committed.
+/// What waits for a round, or is in one.
 #[derive(Debug)]
 pub(super) struct Queued {
-    pub(super) ticket: u64,
+    /// Of an append.
+    pub(super) ticket: Option<u64>,
     pub(super) log: LogId,
-    /// None: a repeat, which is durable once all before it is.
-    pub(super) run: Option<Run>,
+    pub(super) work: Work,
     /// When it was queued, for the latency histogram.
     pub(super) since_ns: u64,
+}
+
+#[derive(Debug)]
+pub(super) enum Work {
+    /// It is durable once all before it is.
+    Repeat,
+    Run(Run),
+    Roll(Roll),
+}
+
+impl Work {
+    /// Bytes of batches.
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Self::Run(run) => run.bytes.len() as u64,
+            Self::Repeat | Self::Roll(_) => 0,
+        }
+    }
+
+    /// The segment that it writes to.
+    pub(super) fn segment(&self) -> Option<i64> {
+        match self {
+            Self::Repeat => None,
+            Self::Run(run) => Some(run.segment),
+            Self::Roll(roll) => Some(roll.segment),
+        }
+    }
 }
 
 /// All runs of one log and one segment in a round, one after the other.
@@ -35,7 +63,8 @@ pub(super) struct Group {
     pub(super) parts: Vec<Arc<Vec<u8>>>,
     pub(super) bytes: u64,
     pub(super) next_offset: i64,
-    pub(super) roll: Vec<DiskOp>,
+    /// The segment begins with the group.
+    pub(super) roll: Option<Roll>,
     /// Committed bytes of the page in which the group begins.
     pub(super) page: Vec<u8>,
     /// They stand in the journal's active file already.
@@ -51,7 +80,12 @@ pub(super) enum Piece {
         log: LogId,
         partition: u32,
         incarnation: u64,
+        created_ms: Option<i64>,
         stream: Arc<str>,
+    },
+    Trim {
+        log: LogId,
+        start_offset: i64,
     },
     Delete {
         stream: Arc<str>,
@@ -114,6 +148,7 @@ pub struct Round {
     pub(super) items: Vec<Queued>,
     pub(super) frontiers: Vec<Frontier>,
     pub(super) registered: Vec<LogId>,
+    pub(super) trimmed: Vec<(LogId, i64)>,
     pub(super) direct_writes: u64,
     pub(super) deleted: Option<Arc<str>>,
     pub(super) closes: bool,
@@ -131,6 +166,10 @@ pub(super) struct Journalled {
 }
 
 impl Group {
+    fn roll_ops(&self) -> impl Iterator<Item = DiskOp> + '_ {
+        self.roll.iter().flat_map(|roll| roll.ops.iter().cloned())
+    }
+
     /// Bytes of the group that go through the journal: all of it, or up to the next page.
     fn journalled(&self) -> u64 {
         if self.direct {
@@ -144,7 +183,7 @@ impl Group {
 /// Upper bound of the journal bytes of a group of `bytes`.
 pub(super) fn group_bytes_max(bytes: u64, direct: bool) -> u64 {
     let run = if direct { PAGE as u64 } else { bytes };
-    run + (PAGE + 2 * entry_bytes_max(0)) as u64
+    run + (PAGE + 3 * entry_bytes_max(0)) as u64
 }
 
 /// Bytes of a round whose entries take `bytes`.
@@ -162,6 +201,7 @@ struct Build {
     rolls: Vec<DiskOp>,
     frontiers: Vec<Frontier>,
     registered: Vec<LogId>,
+    trimmed: Vec<(LogId, i64)>,
     direct_writes: u64,
 }
 
@@ -181,6 +221,7 @@ impl Draft {
             items: self.items,
             frontiers: build.frontiers,
             registered: build.registered,
+            trimmed: build.trimmed,
             direct_writes: build.direct_writes,
             deleted: self.deleted,
             closes: self.closes,
@@ -265,10 +306,15 @@ fn write_piece(build: &mut Build, round: &mut RoundWriter, piece: Piece) {
             log,
             partition,
             incarnation,
+            created_ms,
             stream,
         } => {
-            round.register(log.0, partition, incarnation, &stream);
+            round.register(log.0, partition, incarnation, created_ms, &stream);
             build.registered.push(log);
+        }
+        Piece::Trim { log, start_offset } => {
+            round.trim(log.0, start_offset);
+            build.trimmed.push((log, start_offset));
         }
         Piece::Delete { stream } => round.delete(&stream),
         Piece::Checkpoint(body) => round.checkpoint(&body),
@@ -277,6 +323,9 @@ fn write_piece(build: &mut Build, round: &mut RoundWriter, piece: Piece) {
 }
 
 fn write_group(build: &mut Build, round: &mut RoundWriter, group: &Group) {
+    if let Some(roll) = &group.roll {
+        round.roll(group.log.0, roll.segment, roll.created_ms);
+    }
     let head = group.journalled();
     if head > 0 {
         // The first write to a page since the journal's file began carries all of the page: a
@@ -295,7 +344,7 @@ fn write_group(build: &mut Build, round: &mut RoundWriter, group: &Group) {
     if group.direct && head < group.bytes {
         write_direct(build, round, group, head);
     } else {
-        build.rolls.extend(group.roll.iter().cloned());
+        build.rolls.extend(group.roll_ops());
     }
     let end = group.position + group.bytes;
     build.frontiers.push(Frontier {
@@ -325,7 +374,7 @@ fn write_direct(build: &mut Build, round: &mut RoundWriter, group: &Group, head:
         .iter()
         .cloned()
         .map(|path| DiskOp::SyncFolder { path });
-    build.before.extend(group.roll.iter().cloned());
+    build.before.extend(group.roll_ops());
     build.before.push(DiskOp::Write {
         path: group.path.clone(),
         position,
@@ -396,7 +445,7 @@ mod tests {
             parts: parts.iter().map(|part| Arc::new(part.to_vec())).collect(),
             bytes: parts.iter().map(|part| part.len() as u64).sum(),
             next_offset: 9,
-            roll: Vec::new(),
+            roll: None,
             page: page.to_vec(),
             page_logged: false,
             direct: false,

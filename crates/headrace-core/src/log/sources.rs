@@ -90,9 +90,13 @@ impl SourcesPlan {
     pub fn read(&self, disk: &impl Disk) -> Result<Vec<SourceState>, Error> {
         let mut sources = BTreeMap::new();
         let mut from = 0;
-        if let Some((offset, saved)) =
-            newest(disk, &self.folder, layout::SOURCES, self.end, decode)?
-        {
+        if let Some((offset, saved)) = newest(
+            disk,
+            &self.folder,
+            layout::SOURCES,
+            |offset| offset <= self.end,
+            decode,
+        )? {
             from = offset;
             sources.extend(
                 saved

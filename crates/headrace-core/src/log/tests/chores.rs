@@ -11,7 +11,7 @@ fn machine_with(disk: &SimDisk, streams: &[&str]) -> (Machine, Vec<LogId>) {
     let (mut machine, _) = open(disk, SMALL).unwrap();
     let logs = streams
         .iter()
-        .map(|stream| machine.open_log(stream, 0, 1).unwrap())
+        .map(|stream| machine.open_log(stream, 0, 1, 0).unwrap())
         .collect();
     commit(&mut machine, disk);
     (machine, logs)
@@ -37,7 +37,7 @@ fn a_deletion_that_finds_the_journal_full_gets_its_place() {
     let (mut machine, logs) = machine_with(&disk, &["gone"]);
     let mut ticket = 0;
     while machine
-        .append(logs[0], batch(1, 100, 1, 1), ticket, 0)
+        .append(logs[0], batch(1, 100, 1, 1), ticket, 0, 0)
         .is_ok()
         && round(&mut machine, &disk)
     {
@@ -45,7 +45,7 @@ fn a_deletion_that_finds_the_journal_full_gets_its_place() {
     }
     let pages = SMALL.journal_bytes / 4096;
     assert!(ticket > pages, "two files are full, and no chore ran");
-    machine.open_log("last", 0, 1).unwrap();
+    machine.open_log("last", 0, 1, 0).unwrap();
     assert!(round(&mut machine, &disk), "it takes the last page");
     machine.delete_stream("gone").unwrap();
     assert_eq!(machine.ended().len(), 1, "what had no place");
@@ -58,26 +58,30 @@ fn appends_do_not_wait_for_a_deletion_that_waits_for_a_chore() {
     let disk = SimDisk::default();
     let (mut machine, logs) = machine_with(&disk, &["gone", "stays"]);
     let chore = loop {
-        machine.append(logs[1], batch(1, 2000, 1, 1), 1, 0).unwrap();
+        machine
+            .append(logs[1], batch(1, 2000, 1, 1), 1, 0, 0)
+            .unwrap();
         assert!(round(&mut machine, &disk));
         if let Some(chore) = machine.next_chore() {
             break chore;
         }
     };
     machine.delete_stream("gone").unwrap();
-    machine.append(logs[1], batch(1, 10, 1, 1), 2, 0).unwrap();
+    machine
+        .append(logs[1], batch(1, 10, 1, 1), 2, 0, 0)
+        .unwrap();
     assert!(round(&mut machine, &disk));
-    let again = machine.open_log("gone", 0, 2).unwrap();
+    let again = machine.open_log("gone", 0, 2, 0).unwrap();
     assert!(!round(&mut machine, &disk), "its name is not free yet");
 
     for op in &chore.ops {
         disk.perform(op).unwrap();
     }
     assert_eq!(machine.chore_done(&chore, Ok(())), []);
-    machine.append(again, batch(1, 10, 1, 1), 3, 0).unwrap();
+    machine.append(again, batch(1, 10, 1, 1), 3, 0, 0).unwrap();
     commit(&mut machine, &disk);
     assert!(!machine.is_deleting("gone"));
     let (mut machine, _) = open(&disk, SMALL).unwrap();
-    let again = machine.open_log("gone", 0, 2).unwrap();
+    let again = machine.open_log("gone", 0, 2, 0).unwrap();
     assert_eq!(machine.bounds(again), Ok((0, 1)));
 }

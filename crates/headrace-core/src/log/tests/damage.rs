@@ -47,7 +47,7 @@ impl Small {
         let disk = self.disk.clone();
         disk.overwrite(path, bytes);
         let (mut machine, _) = open(&disk, SMALL)?;
-        let log = machine.open_log("gpu", 0, 1)?;
+        let log = machine.open_log("gpu", 0, 1, 0)?;
         read(&mut machine, &disk, log, 0, usize::MAX >> 1)
     }
 
@@ -60,9 +60,9 @@ impl Small {
 
 /// Appends one batch and has it acknowledged.
 fn append(machine: &mut Machine, disk: &SimDisk, at: u8) -> Vec<u8> {
-    let log = machine.open_log("gpu", 0, 1).unwrap();
+    let log = machine.open_log("gpu", 0, 1, 0).unwrap();
     let sent = batch(2, 40 + usize::from(at), at, 1000);
-    let appended = machine.append(log, sent.clone(), 0, 0).unwrap();
+    let appended = machine.append(log, sent.clone(), 0, 0, 0).unwrap();
     commit(machine, disk);
     stamped(sent, appended.base_offset)
 }
@@ -180,7 +180,7 @@ fn a_missing_segment_or_journal_file_is_refused_by_name() {
     for path in [&small.segment, &small.journal] {
         let disk = small.disk.clone();
         disk.erase(path);
-        let refused = open(&disk, SMALL).map(|(mut machine, _)| machine.open_log("gpu", 0, 1));
+        let refused = open(&disk, SMALL).map(|(mut machine, _)| machine.open_log("gpu", 0, 1, 0));
         let text = match refused {
             Ok(opened) => opened.unwrap_err().to_string(),
             Err(error) => error.to_string(),
@@ -197,9 +197,12 @@ fn side_files_that_are_damaged_or_stale_change_nothing() {
     let (mut machine, _) = open(&disk, SMALL).unwrap();
     let mut expected = Vec::new();
     for at in 0..60 {
-        let log = machine.open_log("gpu", 0, 1).unwrap();
+        let log = machine.open_log("gpu", 0, 1, 0).unwrap();
         let sent = batch(3, 300, at, 1000 + 10 * i64::from(at));
-        let offset = machine.append(log, sent.clone(), 0, 0).unwrap().base_offset;
+        let offset = machine
+            .append(log, sent.clone(), 0, 0, 0)
+            .unwrap()
+            .base_offset;
         commit(&mut machine, &disk);
         expected.push((offset, stamped(sent, offset)));
     }

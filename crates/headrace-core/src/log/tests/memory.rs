@@ -24,7 +24,7 @@ fn find_time(machine: &mut Machine, disk: &SimDisk, timestamp: i64) -> Result<Op
                 let index = files.load(disk)?;
                 machine.indexed(index);
             }
-            Plan::Walk(walk) => match walk.find_time(disk, timestamp, end)? {
+            Plan::Walk(walk) => match walk.find_time(disk, timestamp, 0..end)? {
                 Some((offset, _)) => return Ok(Some(offset)),
                 None => walked = Some(walk),
             },
@@ -44,11 +44,11 @@ fn held(machine: &Machine) -> (u64, usize) {
 fn indexes_of_closed_segments_leave_memory_and_everything_is_still_found() {
     let disk = SimDisk::default();
     let (mut machine, _) = open(&disk, SMALL).unwrap();
-    machine.open_log("gpu", 0, 1).unwrap();
+    machine.open_log("gpu", 0, 1, 0).unwrap();
     let mut expected = Vec::new();
     for at in 0..400_u16 {
         let sent = batch(1, 1500, at as u8, 1000 + i64::from(at));
-        machine.append(LOG, sent.clone(), 0, 0).unwrap();
+        machine.append(LOG, sent.clone(), 0, 0, 0).unwrap();
         commit(&mut machine, &disk);
         expected.push(stamped(sent, i64::from(at)));
     }
@@ -74,12 +74,14 @@ fn indexes_of_closed_segments_leave_memory_and_everything_is_still_found() {
 fn files_that_are_finished_are_closed_however_slowly_the_journal_fills() {
     let disk = SimDisk::default();
     let (mut machine, _) = open(&disk, SMALL).unwrap();
-    machine.open_log("gpu", 0, 1).unwrap();
+    machine.open_log("gpu", 0, 1, 0).unwrap();
     let mut files: BTreeSet<String> = BTreeSet::new();
     let mut most = 0;
     for at in 0..300 {
         let direct = SMALL.direct_write_bytes as usize;
-        machine.append(LOG, batch(1, direct, 1, 1), at, 0).unwrap();
+        machine
+            .append(LOG, batch(1, direct, 1, 1), at, 0, 0)
+            .unwrap();
         machine.submit();
         let mut perform = |op: &DiskOp| {
             disk.perform(op).unwrap();
@@ -113,9 +115,9 @@ fn sources_are_kept_twice_however_often_they_are_saved() {
     let disk = SimDisk::default();
     for life in 0..5 {
         let (mut machine, _) = open(&disk, SMALL).unwrap();
-        machine.open_log("gpu", 0, 1).unwrap();
+        machine.open_log("gpu", 0, 1, 0).unwrap();
         for save in 0..2 {
-            machine.append(LOG, batch(1, 9, 1, 1), 0, 0).unwrap();
+            machine.append(LOG, batch(1, 9, 1, 1), 0, 0, 0).unwrap();
             commit(&mut machine, &disk);
             let sources = [("s".to_owned(), 1, 10 * life + save)];
             for op in machine.save_sources(LOG, &sources).unwrap() {

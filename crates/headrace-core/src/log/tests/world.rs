@@ -6,14 +6,16 @@ use std::collections::VecDeque;
 use super::{batch, produced, read, stamped, SMALL};
 use crate::log::chore::Chore;
 use crate::log::disk::{Disk, DiskOp};
+use crate::log::layout;
 use crate::log::machine::{Completion, Machine};
 use crate::log::partition::LogId;
 use crate::log::round::Round;
 use crate::log::sim::{Random, SimDisk};
-use crate::log::{open, Error};
-use crate::record::Batches;
+use crate::log::{open, Error, LogSettings};
+use crate::record::{BatchHeader, Batches};
 
 const PRODUCER: i64 = 7;
+const HOUR_MS: usize = 3_600_000;
 
 /// What was promised about one log.
 #[derive(Clone, Debug)]
@@ -25,6 +27,9 @@ struct Promise {
     acknowledged: usize,
     next_offset: i64,
     sequence: i32,
+    /// Where it begins, as far as that is durable, and as it may be already.
+    start: i64,
+    start_wanted: i64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,6 +52,8 @@ pub(super) struct World {
     tickets: BTreeMap<u64, (Name, usize)>,
     ticket: u64,
     incarnation: u64,
+    /// The wall clock.
+    wall_ms: i64,
     round: Option<UnderWay<Round>>,
     chore: Option<UnderWay<Chore>>,
 }
@@ -64,6 +71,7 @@ impl World {
             tickets: BTreeMap::new(),
             ticket: 0,
             incarnation: 0,
+            wall_ms: 1_700_000_000_000,
             round: None,
             chore: None,
         }
@@ -75,21 +83,79 @@ impl World {
             0..250 => self.append(),
             250..280 => self.open_log(),
             280..284 => self.delete_stream(),
-            284..700 => self.advance_round(),
+            284..294 => self.trim(),
+            294..304 => self.roll(),
+            304..310 => self.configure(),
+            310..320 => {
+                self.wall_ms += self.random.below(HOUR_MS) as i64;
+                Ok(())
+            }
+            320..700 => self.advance_round(),
             _ => self.advance_chore(),
         }
     }
 
-    fn append(&mut self) -> Result<(), String> {
+    /// Some log, where there is one.
+    fn any(&mut self) -> Option<Name> {
         let count = self.promises.len();
-        if count == 0 {
-            return self.open_log();
+        let names = &mut self.promises.keys();
+        (count > 0).then(|| *names.nth(self.random.below(count)).expect("in range"))
+    }
+
+    /// Logs begin at any offset that is committed, and say so once that is durable.
+    fn trim(&mut self) -> Result<(), String> {
+        let Some(name) = self.any() else {
+            return Ok(());
+        };
+        let promise = self.promises.get_mut(&name).expect("it was listed");
+        let text = |error: Error| format!("{name:?}: {error}");
+        let (start, end) = self.machine.bounds(promise.id).map_err(text)?;
+        let beyond = self.machine.trim(promise.id, end + 1);
+        if !matches!(beyond, Err(Error::Argument(_))) {
+            return Err(format!("{name:?}: trimmed beyond its end: {beyond:?}"));
         }
-        let name = *self
-            .promises
-            .keys()
-            .nth(self.random.below(count))
-            .expect("in range");
+        let offset = start + self.random.below((end - start) as usize + 1) as i64;
+        promise.start_wanted = offset.max(promise.start_wanted);
+        self.machine.trim(promise.id, offset).map_err(text)
+    }
+
+    fn roll(&mut self) -> Result<(), String> {
+        let Some(name) = self.any() else {
+            return Ok(());
+        };
+        let rolled = self.machine.roll(self.promises[&name].id, self.wall_ms);
+        rolled.map_err(|error| format!("roll refused: {error}"))
+    }
+
+    fn configure(&mut self) -> Result<(), String> {
+        let Some(name) = self.any() else {
+            return Ok(());
+        };
+        let settings = LogSettings {
+            segment_bytes: 10_000 + self.random.below(20_000) as u64,
+            segment_ms: 1 + self.random.below(6 * HOUR_MS) as u64,
+            segment_index_bytes: 24 + self.random.below(600) as u64,
+        };
+        let configured = self.machine.configure(self.promises[&name].id, settings);
+        configured.map_err(|error| format!("configure refused: {error}"))
+    }
+
+    /// Mostly now, and whatever else clients make up.
+    fn timestamp(&mut self) -> i64 {
+        match self.random.below(20) {
+            0 => -1,
+            1 => 0,
+            2 => i64::MAX - 10,
+            3 => self.wall_ms + 30 * 24 * HOUR_MS as i64,
+            4..8 => self.wall_ms - self.random.below(6 * HOUR_MS) as i64,
+            _ => self.wall_ms,
+        }
+    }
+
+    fn append(&mut self) -> Result<(), String> {
+        let Some(name) = self.any() else {
+            return self.open_log();
+        };
         let bytes = match self.random.below(10) {
             0..6 => self.random.below(300),
             6..9 => self.random.below(5000),
@@ -97,12 +163,8 @@ impl World {
         };
         let records = 1 + self.random.below(3);
         self.ticket += 1;
-        let sent = batch(
-            records,
-            bytes / records,
-            self.ticket as u8,
-            self.ticket as i64,
-        );
+        let timestamp = self.timestamp();
+        let sent = batch(records, bytes / records, self.ticket as u8, timestamp);
         let promise = self.promises.get_mut(&name).expect("it was listed");
         let sent = if self.random.chance(50) {
             let sequence = promise.sequence;
@@ -113,7 +175,7 @@ impl World {
         };
         let appended = self
             .machine
-            .append(promise.id, sent.clone(), self.ticket, 0)
+            .append(promise.id, sent.clone(), self.ticket, self.wall_ms, 0)
             .map_err(|error| format!("append refused: {error}"))?;
         if appended.base_offset != promise.next_offset || appended.duplicate {
             return Err(format!(
@@ -140,7 +202,7 @@ impl World {
         self.incarnation += 1;
         let id = self
             .machine
-            .open_log(name.0, name.1, self.incarnation)
+            .open_log(name.0, name.1, self.incarnation, self.wall_ms)
             .map_err(|error| format!("open_log refused: {error}"))?;
         let promise = Promise {
             id,
@@ -149,6 +211,8 @@ impl World {
             acknowledged: 0,
             next_offset: 0,
             sequence: 0,
+            start: 0,
+            start_wanted: 0,
         };
         self.promises.insert(name, promise);
         Ok(())
@@ -187,7 +251,26 @@ impl World {
         }
         let round = self.round.take().expect("under way").work;
         let ended = self.machine.round_done(round, outcome, 0, 0);
+        self.trimmed()?;
         self.completed(ended)
+    }
+
+    /// Trims that have ended are promises.
+    fn trimmed(&mut self) -> Result<(), String> {
+        if self.machine.failed().is_some() {
+            return Ok(());
+        }
+        for (name, promise) in &mut self.promises {
+            if self.machine.is_trimming(promise.id) {
+                continue;
+            }
+            promise.start = promise.start_wanted;
+            let bounds = self.machine.bounds(promise.id);
+            if bounds.is_ok_and(|(start, _)| start != promise.start) {
+                return Err(format!("{name:?} was trimmed to {}", promise.start));
+            }
+        }
+        Ok(())
     }
 
     fn advance_chore(&mut self) -> Result<(), String> {
@@ -246,18 +329,18 @@ impl World {
             self.advance_chore()?;
             let idle = self.round.is_none() && self.chore.is_none();
             if idle && before == self.disk.ops() {
-                return Ok(());
+                return self.check_files();
             }
         }
     }
 
     /// Every call that would write is refused, and says why.
     pub(super) fn assert_refuses(&mut self, why: &str) {
-        let opened = self.machine.open_log("other", 0, 1).map(drop);
+        let opened = self.machine.open_log("other", 0, 1, 0).map(drop);
         let deleted = self.machine.delete_stream("other");
         let mut refusals = vec![opened, deleted];
         if let Some(promise) = self.promises.values().next() {
-            let appended = self.machine.append(promise.id, batch(1, 9, 1, 1), 0, 0);
+            let appended = self.machine.append(promise.id, batch(1, 9, 1, 1), 0, 0, 0);
             refusals.push(appended.map(drop));
         }
         for refused in refusals {
@@ -324,15 +407,60 @@ impl World {
         self.settle()
     }
 
+    /// Once nothing is due, no file is left of segments that are gone.
+    fn check_files(&self) -> Result<(), String> {
+        if self.machine.failed().is_some() {
+            return Ok(());
+        }
+        for (name, promise) in &self.promises {
+            let segments = self.machine.segments(promise.id).expect("it is open");
+            let kept = |base: i64| segments.iter().any(|segment| segment.base_offset == base);
+            let folder = format!("streams/{}/{}", name.0, name.1);
+            let names = self.disk.list(&folder).expect("it is listed");
+            for kind in ["log", "index", "timeindex"] {
+                let gone = layout::offsets(&names, kind)
+                    .into_iter()
+                    .find(|base| !kept(*base));
+                if let Some(base) = gone {
+                    return Err(format!("{folder}: {base}.{kind} is left"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Segments follow on each other, and each is needed.
+    fn check_segments(&self, promise: &Promise) -> Result<(), String> {
+        let segments = self.machine.segments(promise.id).expect("it is open");
+        let (start, end) = self.machine.bounds(promise.id).expect("it is open");
+        let follows = segments
+            .windows(2)
+            .all(|pair| pair[0].next_offset == pair[1].base_offset && pair[1].base_offset > start);
+        let last = segments.last().expect("there is one");
+        let whole = follows && segments[0].base_offset <= start && last.next_offset == end;
+        let told = segments.iter().all(|segment| {
+            segment.created_ms.is_some() && (segment.bytes == 0 || segment.max_timestamp.is_some())
+        });
+        if whole && told && last.active {
+            return Ok(());
+        }
+        Err(format!("[{start}, {end}) in {segments:?}"))
+    }
+
     /// What was acknowledged is there, in order; what is there was sent, in order.
     fn check_log(&mut self, name: Name) -> Result<(), String> {
         let promise = self.promises.get_mut(&name).expect("it was listed");
         let text = |error: Error| error.to_string();
         promise.id = self
             .machine
-            .open_log(name.0, name.1, promise.incarnation)
+            .open_log(name.0, name.1, promise.incarnation, self.wall_ms)
             .map_err(text)?;
         let (start, end) = self.machine.bounds(promise.id).map_err(text)?;
+        let (durable, wanted) = (promise.start, promise.start_wanted);
+        if !(durable..=wanted).contains(&start) {
+            return Err(format!("begins at {start}, not in [{durable}, {wanted}]"));
+        }
+        (promise.start, promise.start_wanted) = (start, start);
         let mut found = Vec::new();
         let mut offset = start;
         while offset < end {
@@ -344,26 +472,28 @@ impl World {
                 found.push(stored.bytes.to_vec());
             }
         }
-        let sent = promise
+        // The batch in which it begins is read whole.
+        let is_gone = |sent: &[u8], offset: i64| {
+            offset + BatchHeader::parse(sent).expect("it was sent").last_offset() < start
+        };
+        let gone = promise
             .batches
+            .partition_point(|(sent, offset)| is_gone(sent, *offset));
+        let sent = promise.batches[gone..]
             .iter()
             .map(|(sent, offset)| stamped(sent.clone(), *offset));
-        if found.len() < promise.acknowledged {
-            return Err(format!(
-                "{} of {} acknowledged",
-                found.len(),
-                promise.acknowledged
-            ));
+        let known = gone + found.len();
+        if known < promise.acknowledged {
+            return Err(format!("{known} of {} acknowledged", promise.acknowledged));
         }
-        if found.len() > promise.batches.len()
-            || !sent.zip(&found).all(|(sent, found)| sent == *found)
-        {
+        if known > promise.batches.len() || !sent.zip(&found).all(|(sent, found)| sent == *found) {
             return Err("holds what was never sent".into());
         }
-        promise.batches.truncate(found.len());
-        promise.acknowledged = found.len();
+        promise.batches.truncate(known);
+        promise.acknowledged = known;
         promise.next_offset = end;
-        Self::check_producer(&mut self.machine, promise)
+        Self::check_producer(&mut self.machine, promise)?;
+        self.check_segments(&self.promises[&name])
     }
 
     /// The last idempotent batch is known as a repeat, and its sequence goes on.
