@@ -13,8 +13,9 @@ from headrace.errors import (
     UnknownStreamError,
 )
 from headrace.kernel.budget import DescriptorBudget
-from headrace.kernel.catalog import KAFKA_SETTINGS_NOT_SERVED, SETTINGS, Catalog, Change
+from headrace.kernel.catalog import Catalog, Change
 from headrace.model import StreamDefinition, StreamId
+from headrace.settings import DEFAULTS, NOT_SERVED, SETTINGS, Settings
 
 WALL_MS = 1_700_000_000_000
 
@@ -124,24 +125,78 @@ def test_key_rules(catalog, key):
     ("settings", "error"),
     [
         ({"max.mesage.bytes": 1}, "did you mean 'max.message.bytes'"),
+        ({"retention_ms": 1}, "did you mean 'retention.ms'"),
         ({"max.message.bytes": "huge"}, "setting 'max.message.bytes' must be a size"),
-        ({"max.message.bytes": 0}, "must be from 1 to"),
-        ({"retention.ms": 1}, "'retention.ms' is not served yet; served: max.message.bytes"),
+        ({"max.message.bytes": 0}, "must be from 1 to 67108864; got 0"),
+        ({"max.message.bytes": -1}, "must be from 1 to"),
+        ({"retention.ms": -2}, "must be from 0 to .*, or -1 for no limit; got -2"),
+        ({"retention.ms": "7 weeks"}, 'must be a duration with its unit, such as "30s"'),
+        ({"retention.records": "7d"}, "must be a whole number"),
+        ({"segment.bytes": "1KiB"}, "must be from 65536 to 2147483647; got 1KiB"),
+        ({"cleanup.policy": "shred"}, "must be one of compact, delete, or several with commas"),
+        ({"cleanup.policy": ""}, "must be one of compact, delete"),
+        ({"compression.type": "brotli"}, "must be one of producer, uncompressed, gzip, snappy"),
+        ({"fsync": "never"}, "must be one of commit, interval, os; got 'never'"),
+        ({"min.cleanable.dirty.ratio": "1.1"}, "must be from 0 to 1"),
+        ({"min.cleanable.dirty.ratio": "nan"}, "must be from 0 to 1"),
+        ({"min.cleanable.dirty.ratio": "half"}, "must be a number, such as 0.5"),
+        ({"min.insync.replicas": 2}, "'min.insync.replicas' is Kafka's and not served here"),
+        (
+            {"min.compaction.lag.ms": 2, "max.compaction.lag.ms": 1},
+            r"max\.compaction\.lag\.ms \(1\) must not be less than min\.compaction\.lag\.ms \(2\)",
+        ),
     ],
 )
-def test_a_setting_that_would_do_nothing_is_refused(catalog, settings, error):
+def test_a_setting_that_cannot_be_is_refused(catalog, settings, error):
     with pytest.raises(InvalidStreamError, match=error) as caught:
         catalog.create("a", Change(settings=settings), WALL_MS)
     assert caught.value.kafka_code == 40
 
 
+@pytest.mark.parametrize(
+    ("name", "written", "value"),
+    [
+        ("max.message.bytes", "2MiB", 2 << 20),
+        ("max.message.bytes", "1000", 1000),
+        ("retention.ms", "7d", 604_800_000),
+        ("retention.ms", "604800000", 604_800_000),
+        ("retention.ms", " -1 ", -1),
+        ("retention.bytes", "1TiB", 1 << 40),
+        ("retention.records", "0", 0),
+        ("segment.ms", 1, 1),
+        ("max.compaction.lag.ms", "9223372036854775807", 2**63 - 1),
+        ("cleanup.policy", "delete, compact", "compact,delete"),
+        ("cleanup.policy", "delete,delete", "delete"),
+        ("compression.type", "none", "uncompressed"),
+        ("min.cleanable.dirty.ratio", "0.25", 0.25),
+        ("min.cleanable.dirty.ratio", 1, 1.0),
+    ],
+)
+def test_settings_are_read_as_people_and_kafka_write_them(catalog, name, written, value):
+    definition = catalog.create("a", Change(settings={name: written}), WALL_MS)
+    assert definition.settings == {name: value}
+    assert catalog.settings(definition).of(name) == value
+
+
+def test_the_nodes_defaults_hold_where_a_stream_says_nothing():
+    catalog = Catalog(defaults=Settings(retention_ms=5, fsync="os"))
+    settings = catalog.settings(catalog.create("a", Change(settings={"fsync": "commit"}), WALL_MS))
+    assert (settings.retention_ms, settings.fsync) == (5, "commit")
+    with pytest.raises(InvalidStreamError, match="must not be less"):
+        Catalog(defaults=Settings(min_compaction_lag_ms=9)).create(
+            "a", Change(settings={"max.compaction.lag.ms": 8}), WALL_MS
+        )
+
+
+@pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
+def test_every_default_is_one_that_may_be_set(setting):
+    assert setting.read(setting.default) == setting.default
+    assert setting.read(str(setting.default)) == setting.default
+    assert DEFAULTS.of(setting.name) == setting.default
+
+
 def test_no_setting_is_both_served_and_not():
-    assert not SETTINGS.keys() & KAFKA_SETTINGS_NOT_SERVED
-
-
-def test_sizes_are_read_as_people_write_them(catalog):
-    definition = catalog.create("a", Change(settings={"max.message.bytes": "2MiB"}), WALL_MS)
-    assert definition.max_message_bytes == 2 * 1024 * 1024
+    assert not SETTINGS.keys() & NOT_SERVED
 
 
 def definition(name, **parts):
@@ -218,7 +273,7 @@ def test_a_damaged_definition_is_named(tmp_path, text):
         ("partitions", "1"),
         ("incarnation", -1),
         ("filters", "a"),
-        ("settings", {"max.message.bytes": "x"}),
+        ("settings", {"max.message.bytes": []}),
         ("colour", "red"),
     ],
 )

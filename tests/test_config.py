@@ -5,6 +5,7 @@ import pytest
 from headrace.config import Config, load
 from headrace.errors import ConfigError
 from headrace.model import Address
+from headrace.settings import Settings
 from headrace.text import nearest, parse_duration_ms, parse_size
 
 
@@ -63,6 +64,13 @@ def test_file_over_defaults_environment_over_file_options_over_environment(toml)
         ),
         ('[log]\nsegment_bytes = "2MX"', "[log] segment_bytes: must be a size"),
         ('[log]\nsegment_bytes = "1B"', "[log] segment_bytes: must be from 65536"),
+        ('[log]\nretention_ms = "1y"', "[log] retention_ms: must be a duration"),
+        ('[log]\nfsync = "never"', "[log] fsync: must be one of commit, interval, os"),
+        (
+            "[log]\nmax_compaction_lag_ms = 1\nmin_compaction_lag_ms = 2",
+            "max.compaction.lag.ms (1) must not be less",
+        ),
+        ("[log]\nretention_mss = 1", "[log] retention_mss: unknown; did you mean 'retention_ms'"),
         (
             "[logging]\nformat = 'xml'",
             "[logging] format: input should be 'text' or 'json'; got 'xml'",
@@ -149,13 +157,30 @@ def test_variables_are_text_and_become_what_the_setting_is():
     assert config.node.default_stream is False
 
 
+def test_the_log_table_holds_the_defaults_of_streams(toml):
+    text = """[log]
+retention_ms = "30d"
+retention_bytes = -1
+cleanup_policy = "compact,delete"
+min_cleanable_dirty_ratio = 0.1
+"""
+    of_streams = load(toml(text), {"HEADRACE_LOG__RETENTION_RECORDS": "1000"}).log.of_streams
+    assert of_streams == Settings(
+        retention_ms=30 * 86_400_000,
+        cleanup_policy="compact,delete",
+        min_cleanable_dirty_ratio=0.1,
+        retention_records=1000,
+    )
+    assert load().log.of_streams == Settings()
+
+
 def test_stream_settings_have_kafkas_names_quoted_or_not(toml):
     quoted = toml('[streams.x]\npartitions = 2\nfilters = ["a/#"]\n"max.message.bytes" = "1MiB"')
     stream = load(quoted).streams["x"]
     assert (stream.partitions, stream.filters) == (2, ("a/#",))
     assert stream.settings == {"max.message.bytes": "1MiB"}
-    unquoted = toml("[streams.x]\nmax.message.bytes = 5")
-    assert load(unquoted).streams["x"].settings == {"max.message.bytes": 5}
+    unquoted = toml('[streams.x]\nmax.message.bytes = 5\nfsync = "os"')
+    assert load(unquoted).streams["x"].settings == {"max.message.bytes": 5, "fsync": "os"}
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,15 @@ from typing import Final
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from headrace import limits
 from headrace.config import Config
+from headrace.config.schema import Within
+from headrace.settings import SETTINGS, Kind
 
 SIZE_UNITS: Final = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
-DURATION_UNITS: Final = (("h", 3_600_000), ("m", 60_000), ("s", 1000))
-DURATIONS: Final = ("keep_alive_max", "connect_timeout", "stall")
+DURATION_UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))
+
+OF_STREAMS: Final = {name.replace(".", "_"): setting for name, setting in SETTINGS.items()}
 
 HEAD = """# Configuration
 
@@ -33,26 +37,34 @@ data = "/var/lib/headrace"
 
 [log]
 journal_bytes = "256MiB"
+retention_ms = "30d"
 
 [streams.rooms]
 partitions = 3
 filters = ["building/+/temperature"]
 key = "level:2"
+"retention.ms" = "7d"
 "max.message.bytes" = "2MiB"
 ```
 """
 
-TAIL = """
+STREAMS = """
 ## `[streams.NAME]`
 
-Created or altered at each start; streams that the file does not name stay as they are.
+Created or altered at each start; streams that the file does not name stay as they are. What a
+stream does not set holds as `[log]` says, under the same name with underscores.
 
 | setting | default | what it does |
 |---|---|---|
 | `partitions` | `1` | Number of partitions; may grow, never shrink. |
 | `filters` | none | Topic filters of the MQTT publishes that the stream stores. |
 | `key` | `"topic"` | Key of a stored publish: `topic`, `level:N` (1-based), `property:NAME`. |
-| `"max.message.bytes"` | `1048588` | Largest record batch (Kafka's name). |
+"""
+
+TAIL = """
+These are also what `headrace streams create | alter --set` takes, what HTTP takes as `settings`,
+and what Kafka's clients see and change as topic configs. Kafka's plain numbers (milliseconds,
+bytes) pass as well as `"7d"` and `"16MiB"`.
 """
 
 
@@ -71,13 +83,32 @@ def shown(name: str, field: FieldInfo) -> str:
         return "not set"
     if isinstance(default, bool):
         return f"`{str(default).lower()}`"
-    if isinstance(default, int):
-        if name.endswith("bytes"):
-            return f'`"{spelled(default, SIZE_UNITS, "B")}"`'
-        if name in DURATIONS:
-            return f'`"{spelled(default, DURATION_UNITS, "ms")}"`'
-        return f"`{default}`"
+    if isinstance(default, int | float):
+        return f"`{quantity(default, unit(name, field))}`"
     return f'`"{default}"`'
+
+
+def unit(name: str, field: FieldInfo) -> str:
+    """What a number of this setting counts."""
+    if name in OF_STREAMS:
+        kind = OF_STREAMS[name].kind
+        return {Kind.SIZE: "bytes", Kind.DURATION: "milliseconds"}.get(kind, "")
+    readers = (getattr(each, "func", None) for each in field.metadata)
+    return next((each.unit for each in readers if isinstance(each, Within)), "")
+
+
+def quantity(number: float, unit: str) -> str:
+    """`number` as a person would write it."""
+    if number in {-1, limits.INT64_MAX} or not unit:
+        return str(number)
+    if unit == "bytes":
+        return f'"{spelled(int(number), SIZE_UNITS, "B")}"'
+    return f'"{spelled(int(number), DURATION_UNITS, "ms")}"'
+
+
+def quoted(name: str) -> str:
+    """A key as TOML takes it."""
+    return f'"{name}"' if "." in name else name
 
 
 def table(name: str, model: type[BaseModel]) -> list[str]:
@@ -96,7 +127,11 @@ def render() -> str:
     for name, field in Config.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             lines += table(name, field.annotation)
-    return HEAD + "\n".join(lines) + "\n" + TAIL
+    rows = [
+        f"| `{quoted(name)}` | as `[log]` | {setting.summary} |"
+        for name, setting in SETTINGS.items()
+    ]
+    return HEAD + "\n".join(lines) + "\n" + STREAMS + "\n".join(rows) + "\n" + TAIL
 
 
 def main() -> None:

@@ -10,6 +10,8 @@ from typing import Final
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 GIB: Final = 1024 * MIB
+DAY_MS: Final = 86_400_000
+INT64_MAX: Final = 2**63 - 1
 
 # --- settings -----------------------------------------------------------------------------------
 
@@ -182,6 +184,25 @@ SEGMENT_BYTES: Final = GIB
 SEGMENT_BYTES_MIN: Final = 64 * KIB
 SEGMENT_BYTES_CEILING: Final = 2 * GIB - 1
 """Index entries hold positions of 31 bits, as Kafka's do."""
+
+SEGMENT_MS: Final = 7 * DAY_MS
+"""Age of a segment, Kafka's default (`segment.ms`)."""
+
+SEGMENT_INDEX_BYTES: Final = 10 * MIB
+"""Index of a segment, Kafka's default (`segment.index.bytes`)."""
+
+SEGMENT_INDEX_BYTES_MIN: Final = 24
+"""One entry of each index and the last of the time index (`headrace-core::log::settings`)."""
+
+RETENTION_MS: Final = 7 * DAY_MS
+"""Kafka's default (`log.retention.hours`): a disk that nobody watches does not fill in silence."""
+
+DELETE_RETENTION_MS: Final = DAY_MS
+"""Kafka's default (`delete.retention.ms`): a reader that starts at the beginning has a day to see
+the tombstone of what it has seen."""
+
+FLUSH_MS: Final = 1000
+"""Default of `flush.ms` under `fsync = "interval"`; Kafka's own is for ever."""
 
 INDEX_INTERVAL_BYTES: Final = 4 * KIB
 """Log bytes between index entries, Kafka's default (`index.interval.bytes`)."""

@@ -10,18 +10,16 @@ import ipaddress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, NewType
 
-from headrace import limits
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from headrace.settings import Value
 
 StreamId = NewType("StreamId", int)
 """A stream in this process; drawn when it is created or loaded, never reused while it runs."""
 
 Ticket = NewType("Ticket", int)
 """One append on its way to the disk: odd ones are the switchboard's, even ones are Python's."""
-
-MAX_MESSAGE_BYTES = "max.message.bytes"
 
 
 class Address(NamedTuple):
@@ -69,7 +67,7 @@ class StreamDefinition:
         partitions: 1 or more; may grow, never shrink.
         filters: MQTT topic filters whose publishes it stores.
         key: record key of those: `topic`, `level:N` (1-based) or `property:NAME`.
-        settings: what was set by hand, under Kafka's names.
+        settings: what was set by hand, by the names of `headrace.settings`.
     """
 
     name: str
@@ -78,9 +76,4 @@ class StreamDefinition:
     partitions: int
     filters: tuple[str, ...] = ()
     key: str = "topic"
-    settings: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def max_message_bytes(self) -> int:
-        """Largest record batch that a Kafka producer may append, in bytes."""
-        return self.settings.get(MAX_MESSAGE_BYTES, limits.MESSAGE_BYTES_MAX)
+    settings: Mapping[str, Value] = field(default_factory=dict)

@@ -33,7 +33,7 @@ class _Definition(BaseModel):
     partitions: int = Field(ge=1, le=limits.STREAM_PARTITIONS_MAX)
     filters: tuple[str, ...]
     key: str
-    settings: dict[str, int]
+    settings: dict[str, int | float | str]
 
 
 class FileDefinitions:

@@ -14,7 +14,15 @@ import re
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+)
 
 from headrace import limits
 from headrace.adapters.metrics import Exporter
@@ -49,7 +57,7 @@ class _StreamBody(_Body):
     partitions: StrictInt | None = None
     filters: list[StrictStr] | None = None
     key: StrictStr | None = None
-    settings: dict[str, StrictInt | StrictStr | None] | None = None
+    settings: dict[str, StrictInt | StrictFloat | StrictStr | None] | None = None
 
     def change(self) -> Change:
         return Change(self.partitions, self.filters, self.key, self.settings)

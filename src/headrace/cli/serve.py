@@ -153,6 +153,7 @@ def _parts(config: Config, sockets: Mapping[str, socket.socket]) -> Parts:
         ),
         extra={"kafka": lambda broker: KafkaDoor.open(broker, _kafka(config))},
         streams_max=config.limits.streams,
+        defaults=config.log.of_streams,
         packet_bytes_max=config.mqtt.packet_bytes,
         declared={
             name: Change(stream.partitions, stream.filters, stream.key, stream.settings)
@@ -186,7 +187,6 @@ def _open_store(config: Config) -> Store:
     store = Store.open(
         str(data),
         journal_bytes=config.log.journal_bytes,
-        segment_bytes=config.log.segment_bytes,
         index_interval_bytes=config.log.index_interval_bytes,
         direct_write_bytes=config.log.direct_write_bytes,
     )

@@ -5,13 +5,23 @@ Values are read from TOML types and from strings alike, as the environment has o
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from headrace import limits
 from headrace.model import Address
+from headrace.settings import DEFAULTS, SETTINGS, Settings, contradiction
 from headrace.text import parse_duration_ms, parse_size
 
 if TYPE_CHECKING:
@@ -20,14 +30,32 @@ if TYPE_CHECKING:
 _STREAM_KEYS: Final = ("partitions", "filters", "key")
 
 
-def _within(parse: Callable[[object], int], low: int, high: int, show: str) -> Callable[[Any], int]:
-    def read(value: object) -> int:
-        number = parse(value)
-        if not low <= number <= high:
-            raise ValueError(f"must be from {low} to {high}{show and f' {show}'}; got {value!r}")
-        return number
+@dataclass(frozen=True, slots=True)
+class Within:
+    """Reads a number and holds it to a range.
 
-    return read
+    Attributes:
+        parse: reads it, in `unit`.
+        low, high: the range, both included.
+        unit: `bytes`, `milliseconds` or empty.
+    """
+
+    parse: Callable[[object], int]
+    low: int
+    high: int
+    unit: str
+
+    def __call__(self, value: object) -> int:
+        """The number.
+
+        Raises:
+            ValueError: it is none, or out of range.
+        """
+        number = self.parse(value)
+        if not self.low <= number <= self.high:
+            unit = self.unit and f" {self.unit}"
+            raise ValueError(f"must be from {self.low} to {self.high}{unit}; got {value!r}")
+        return number
 
 
 def _parse_count(value: object) -> int:
@@ -63,15 +91,15 @@ def _parse_path(value: object) -> Path:
 
 
 def _size(low: int, high: int) -> BeforeValidator:
-    return BeforeValidator(_within(parse_size, low, high, "bytes"))
+    return BeforeValidator(Within(parse_size, low, high, "bytes"))
 
 
 def _duration(low_ms: int, high_ms: int) -> BeforeValidator:
-    return BeforeValidator(_within(parse_duration_ms, low_ms, high_ms, "milliseconds"))
+    return BeforeValidator(Within(parse_duration_ms, low_ms, high_ms, "milliseconds"))
 
 
 def _count(low: int, high: int) -> BeforeValidator:
-    return BeforeValidator(_within(_parse_count, low, high, ""))
+    return BeforeValidator(Within(_parse_count, low, high, ""))
 
 
 Flag = Annotated[bool, BeforeValidator(_parse_flag)]
@@ -150,14 +178,16 @@ class HttpSettings(_Table):
     )
 
 
+def _of_streams(name: str) -> Any:  # noqa: ANN401 - a field
+    """The node's default of a stream setting, read as the stream's own is."""
+    return Field(default=DEFAULTS.of(name), description=SETTINGS[name].summary)
+
+
 class LogSettings(_Table):
-    """`[log]`."""
+    """`[log]`: the node's files, and what holds for streams that do not say otherwise."""
 
     journal_bytes: Annotated[int, _size(limits.JOURNAL_BYTES_MIN, limits.JOURNAL_BYTES_CEILING)] = (
         Field(default=limits.JOURNAL_BYTES, description="Size of the node's journal.")
-    )
-    segment_bytes: Annotated[int, _size(limits.SEGMENT_BYTES_MIN, limits.SEGMENT_BYTES_CEILING)] = (
-        Field(default=limits.SEGMENT_BYTES, description="Size at which a segment is rolled.")
     )
     index_interval_bytes: Annotated[int, _size(1, limits.GIB)] = Field(
         default=limits.INDEX_INTERVAL_BYTES, description="Log bytes between two index entries."
@@ -165,6 +195,40 @@ class LogSettings(_Table):
     direct_write_bytes: Annotated[int, _size(limits.DIRECT_WRITE_BYTES_MIN, limits.GIB)] = Field(
         default=limits.DIRECT_WRITE_BYTES, description="Run of batches that bypasses the journal."
     )
+    cleanup_policy: str = _of_streams("cleanup.policy")
+    compression_type: str = _of_streams("compression.type")
+    delete_retention_ms: int = _of_streams("delete.retention.ms")
+    flush_ms: int = _of_streams("flush.ms")
+    fsync: str = _of_streams("fsync")
+    max_compaction_lag_ms: int = _of_streams("max.compaction.lag.ms")
+    max_message_bytes: int = _of_streams("max.message.bytes")
+    min_cleanable_dirty_ratio: float = _of_streams("min.cleanable.dirty.ratio")
+    min_compaction_lag_ms: int = _of_streams("min.compaction.lag.ms")
+    retention_bytes: int = _of_streams("retention.bytes")
+    retention_ms: int = _of_streams("retention.ms")
+    retention_records: int = _of_streams("retention.records")
+    segment_bytes: int = _of_streams("segment.bytes")
+    segment_index_bytes: int = _of_streams("segment.index.bytes")
+    segment_ms: int = _of_streams("segment.ms")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _read_defaults(cls, value: object, info: ValidationInfo) -> object:
+        setting = SETTINGS.get(str(info.field_name).replace("_", "."))
+        return value if setting is None else setting.read(value)
+
+    @model_validator(mode="after")
+    def _agree(self) -> LogSettings:
+        why = contradiction(self.of_streams)
+        if why is not None:
+            raise ValueError(why)
+        return self
+
+    @property
+    def of_streams(self) -> Settings:
+        """The defaults of streams."""
+        names = (name.replace(".", "_") for name in SETTINGS)
+        return Settings(**{name: getattr(self, name) for name in names})
 
 
 class LoggingSettings(_Table):
@@ -214,7 +278,7 @@ class StreamSettings(_Table):
     partitions: Annotated[int, _count(1, limits.STREAM_PARTITIONS_MAX)] | None = None
     filters: tuple[Text, ...] | None = None
     key: Text | None = None
-    settings: dict[str, int | str] = Field(default_factory=dict)
+    settings: dict[str, int | float | str] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
@@ -224,9 +288,12 @@ class StreamSettings(_Table):
             raise ValueError(f"must be a table; got {table!r}")  # noqa: TRY004 - pydantic's way
         own = {name: value for name, value in table.items() if name in _STREAM_KEYS}
         other = _flatten({name: value for name, value in table.items() if name not in own})
-        settings = {name: value for name, value in other.items() if "." in name}
-        unknown = {name: value for name, value in other.items() if "." not in name}
-        return {**own, **unknown, "settings": settings}
+        settings = {name: other.pop(name) for name in tuple(other) if _is_setting(name)}
+        return {**own, **other, "settings": settings}
+
+
+def _is_setting(name: str) -> bool:
+    return "." in name or name in SETTINGS
 
 
 class Config(_Table):

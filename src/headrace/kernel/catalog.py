@@ -22,62 +22,19 @@ from headrace.errors import (
     StreamLimitError,
     UnknownStreamError,
 )
-from headrace.model import MAX_MESSAGE_BYTES, StreamDefinition, StreamId
+from headrace.model import StreamDefinition, StreamId
 from headrace.native import Switchboard
-from headrace.text import nearest, parse_size
+from headrace.settings import DEFAULTS, Settings, contradiction, find
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
+
+    from headrace.settings import Value
 
 KAFKA_INVALID_TOPIC: Final = 17
 KAFKA_INVALID_PARTITIONS: Final = 37
-KAFKA_INVALID_CONFIG: Final = 40
 
 _NAME: Final = re.compile(rf"[a-zA-Z0-9._-]{{1,{limits.STREAM_NAME_LENGTH_MAX}}}", re.ASCII)
-
-SETTINGS: Final[Mapping[str, tuple[int, int]]] = {
-    MAX_MESSAGE_BYTES: (1, limits.MESSAGE_BYTES_CEILING),
-}
-"""Settings of a stream, by Kafka's names, with their ranges."""
-
-KAFKA_SETTINGS_NOT_SERVED: Final = frozenset(
-    {
-        "cleanup.policy",
-        "compression.gzip.level",
-        "compression.lz4.level",
-        "compression.type",
-        "compression.zstd.level",
-        "delete.retention.ms",
-        "file.delete.delay.ms",
-        "flush.messages",
-        "flush.ms",
-        "follower.replication.throttled.replicas",
-        "index.interval.bytes",
-        "leader.replication.throttled.replicas",
-        "local.retention.bytes",
-        "local.retention.ms",
-        "max.compaction.lag.ms",
-        "message.downconversion.enable",
-        "message.format.version",
-        "message.timestamp.after.max.ms",
-        "message.timestamp.before.max.ms",
-        "message.timestamp.difference.max.ms",
-        "message.timestamp.type",
-        "min.cleanable.dirty.ratio",
-        "min.compaction.lag.ms",
-        "min.insync.replicas",
-        "preallocate",
-        "remote.storage.enable",
-        "retention.bytes",
-        "retention.ms",
-        "segment.bytes",
-        "segment.index.bytes",
-        "segment.jitter.ms",
-        "segment.ms",
-        "unclean.leader.election.enable",
-    }
-)
-"""Kafka's other topic settings (Kafka 4.0 `TopicConfig`): refused by saying so, not as unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +51,24 @@ class Change:
     partitions: int | None = None
     filters: Sequence[str] | None = None
     key: str | None = None
-    settings: Mapping[str, int | str | None] | None = None
+    settings: Mapping[str, Value | None] | None = None
 
 
 class Catalog:
-    """Definitions of the streams that one node serves."""
+    """Definitions of the streams that one node serves.
+
+    Attributes:
+        defaults: what holds where a stream has set nothing.
+    """
 
     def __init__(
         self,
         *,
         streams_max: int = limits.STREAMS_MAX,
         partitions_max: int = limits.PARTITIONS_MAX,
+        defaults: Settings = DEFAULTS,
     ) -> None:
+        self.defaults = defaults
         self._streams_max = streams_max
         self._partitions_max = partitions_max
         self._streams: dict[str, StreamDefinition] = {}
@@ -140,6 +103,10 @@ class Catalog:
         except KeyError:
             raise UnknownStreamError(f"no stream is named {name!r}") from None
 
+    def settings(self, definition: StreamDefinition) -> Settings:
+        """What holds for a stream: its own settings over the node's defaults."""
+        return self.defaults.over(definition.settings)
+
     def create(
         self, name: str, change: Change, wall_ms: int, *, internal: bool = False
     ) -> StreamDefinition:
@@ -167,7 +134,7 @@ class Catalog:
             key=change.key or "topic",
             settings=_settings({}, change.settings or {}),
         )
-        self._check_binding(definition)
+        self._check(definition)
         return definition
 
     def alter(self, name: str, change: Change) -> StreamDefinition:
@@ -193,7 +160,7 @@ class Catalog:
             key=change.key or old.key,
             settings=_settings(old.settings, change.settings or {}),
         )
-        self._check_binding(new)
+        self._check(new)
         return new
 
     def delete(self, name: str) -> StreamDefinition:
@@ -213,7 +180,7 @@ class Catalog:
             InvalidStreamError: no stream can be served so.
         """
         _settings({}, definition.settings)
-        self._check_binding(definition)
+        self._check_binding(definition)  # defaults of the node may have changed; they say nothing
 
     def put(self, definition: StreamDefinition) -> None:
         """Holds a definition that is durable."""
@@ -239,6 +206,12 @@ class Catalog:
                 f"{self._partitions_max}; raise limits.partitions, or the limit of open files "
                 f"(ulimit -n)"
             )
+
+    def _check(self, definition: StreamDefinition) -> None:
+        why = contradiction(self.settings(definition))
+        if why is not None:
+            raise InvalidStreamError(f"stream {definition.name!r}: {why}")
+        self._check_binding(definition)
 
     def _check_binding(self, definition: StreamDefinition) -> None:
         if len(definition.filters) > limits.STREAM_FILTERS_MAX:
@@ -271,32 +244,18 @@ def check_name(name: str) -> None:
         )
 
 
-def _settings(old: Mapping[str, int], changes: Mapping[str, int | str | None]) -> Mapping[str, int]:
+def _settings(old: Mapping[str, Value], changes: Mapping[str, Value | None]) -> Mapping[str, Value]:
     new = dict(old)
     for name, value in changes.items():
-        if name in KAFKA_SETTINGS_NOT_SERVED:
-            raise InvalidStreamError(
-                f"setting {name!r} is not served yet; served: {_names(SETTINGS)}"
-            )
-        if name not in SETTINGS:
-            raise InvalidStreamError(f"no stream setting {name!r}; {nearest(name, SETTINGS)}")
+        try:
+            setting = find(name)
+        except ValueError as error:
+            raise InvalidStreamError(str(error)) from None
         if value is None:
             new.pop(name, None)
-        else:
-            new[name] = _number(name, value)
+            continue
+        try:
+            new[name] = setting.read(value)
+        except ValueError as error:
+            raise InvalidStreamError(f"setting {name!r} {error}") from None
     return new
-
-
-def _number(name: str, value: int | str) -> int:
-    low, high = SETTINGS[name]
-    try:
-        number = parse_size(value)
-    except ValueError as error:
-        raise InvalidStreamError(f"setting {name!r} {error}") from None
-    if not low <= number <= high:
-        raise InvalidStreamError(f"setting {name!r} must be from {low} to {high}; got {number}")
-    return number
-
-
-def _names(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names))

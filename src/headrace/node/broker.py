@@ -21,6 +21,7 @@ from headrace.errors import (
     UnknownStreamError,
 )
 from headrace.kernel.catalog import Change
+from headrace.native import LogSettings
 from headrace.node.partition import Partition, Stream
 from headrace.ports import PartitionReport, StreamReport
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from headrace.native import Switchboard
     from headrace.node.runner import Runner
     from headrace.ports import Clock, Definitions, Store
+    from headrace.settings import Settings, Value
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -94,7 +96,8 @@ class Broker:
                     f"a copy"
                 ) from None
             self.catalog.put(definition)
-            stream = self._streams[definition.name] = Stream(definition)
+            stream = Stream(definition, self.catalog.settings(definition))
+            self._streams[definition.name] = stream
             self._serve(stream, await self._open_logs(stream, definition))
         wanted = dict(declared) if len(self.catalog) else {**first, **declared}
         for name, change in wanted.items():
@@ -152,15 +155,20 @@ class Broker:
         async with self._changing:
             return await self._create(name, change or Change())
 
-    async def ensure_internal(self, name: str, partitions: int) -> None:
+    async def ensure_internal(
+        self, name: str, partitions: int, settings: Mapping[str, Value]
+    ) -> None:
         """Creates a stream of the node's own, with a reserved name, unless it is there.
+
+        `settings` say all that matters to it: the node's defaults are for the streams of users.
 
         Raises:
             CatalogError, UnavailableError: it cannot be.
         """
         async with self._changing:
             if name not in self.catalog:
-                await self._create(name, Change(partitions=partitions), internal=True)
+                change = Change(partitions=partitions, settings=settings)
+                await self._create(name, change, internal=True)
 
     async def alter_stream(self, name: str, change: Change) -> StreamDefinition:
         """Changes a stream; on return the change survives power loss and is in force.
@@ -178,6 +186,7 @@ class Broker:
             logs = await self._open_logs(stream, definition)
             await _on_disk(self._definitions.save, definition)
             stream.definition = definition
+            stream.settings = self.catalog.settings(definition)
             self.catalog.put(definition)
             self._serve(stream, logs)
         log.info("stream altered", extra={"stream": name})
@@ -220,7 +229,7 @@ class Broker:
         wall_ms = self.clock.wall_ms()
         definition = self.catalog.create(name, change, wall_ms, internal=internal)
         await _on_disk(self._definitions.save, definition)
-        stream = Stream(definition)
+        stream = Stream(definition, self.catalog.settings(definition))
         try:
             logs = await self._open_logs(stream, definition)
         except UnavailableError:
@@ -247,7 +256,7 @@ class Broker:
         return await _on_disk(opened)
 
     def _serve(self, stream: Stream, logs: list[_Log]) -> None:
-        """Binds the filters, and the logs behind those that the stream has."""
+        """Binds filters, adds logs behind those that the stream has, puts settings in force."""
         definition = stream.definition
         self._switchboard.bind(
             definition.id, definition.partitions, list(definition.filters), definition.key
@@ -257,6 +266,18 @@ class Broker:
             stream.partitions.append(partition)
             self.runner.partitions[definition.id, index] = partition
             self._switchboard.load_sources(definition.id, index, each.sources)
+        settings = _of_log(stream.settings)
+        for partition in stream.partitions:
+            self._store.configure(partition.log, settings)
+
+
+def _of_log(settings: Settings) -> LogSettings:
+    """What the log engine itself has to know."""
+    return LogSettings(
+        segment_bytes=settings.segment_bytes,
+        segment_ms=settings.segment_ms,
+        segment_index_bytes=settings.segment_index_bytes,
+    )
 
 
 async def _on_disk(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -19,6 +19,7 @@ from headrace.node.broker import Broker
 from headrace.node.mqtt import MqttDoor
 from headrace.node.runner import Runner
 from headrace.ports import NodeState, Published
+from headrace.settings import DEFAULTS, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -56,6 +57,7 @@ class Parts:
             says so.
         budget: descriptors.
         streams_max: `limits.streams`.
+        defaults: what holds for streams that do not say otherwise.
         packet_bytes_max: `mqtt.packet_bytes`; other doors publish no larger messages.
         declared: streams of the configuration.
         first: streams that a node without any begins with.
@@ -70,6 +72,7 @@ class Parts:
     budget: DescriptorBudget
     extra: Mapping[str, Callable[[Broker], Awaitable[MeteredDoor]]] = field(default_factory=dict)
     streams_max: int = limits.STREAMS_MAX
+    defaults: Settings = DEFAULTS
     packet_bytes_max: int = limits.PACKET_BYTES_MAX
     declared: Mapping[str, Change] = field(default_factory=dict)
     first: Mapping[str, Change] = field(default_factory=dict)
@@ -107,7 +110,9 @@ class Node:
         runner = Runner(parts.clock, parts.switchboard, self._store, self._failed)
         self._broker = Broker(
             catalog=Catalog(
-                streams_max=parts.streams_max, partitions_max=parts.budget.partitions_max
+                streams_max=parts.streams_max,
+                partitions_max=parts.budget.partitions_max,
+                defaults=parts.defaults,
             ),
             definitions=parts.definitions,
             store=self._store,

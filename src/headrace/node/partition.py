@@ -17,15 +17,23 @@ if TYPE_CHECKING:
     from headrace.model import StreamDefinition
     from headrace.node.runner import Runner
     from headrace.ports import Store
+    from headrace.settings import Settings
 
 
 class Stream:
-    """A stream that this node serves: its present definition and its open partitions."""
+    """A stream that this node serves.
 
-    __slots__ = ("definition", "partitions")
+    Attributes:
+        definition: its present one.
+        settings: what holds for it, the node's defaults included.
+        partitions: those that are open.
+    """
 
-    def __init__(self, definition: StreamDefinition) -> None:
+    __slots__ = ("definition", "partitions", "settings")
+
+    def __init__(self, definition: StreamDefinition, settings: Settings) -> None:
         self.definition = definition
+        self.settings = settings
         self.partitions: list[Partition] = []
 
 
@@ -58,11 +66,11 @@ class Partition:
             StorageError: the store has failed or is closed.
             OutOfOrderSequenceError, StaleProducerEpochError: idempotent producers.
         """
-        definition = self.stream.definition
-        if len(batches) > definition.max_message_bytes:
+        bytes_max = self.stream.settings.max_message_bytes
+        if len(batches) > bytes_max:
             raise MessageTooLargeError(
-                f"{len(batches)} bytes exceed max.message.bytes of stream {definition.name!r}, "
-                f"{definition.max_message_bytes}"
+                f"{len(batches)} bytes exceed max.message.bytes of stream "
+                f"{self.stream.definition.name!r}, {bytes_max}"
             )
         return self._runner.append(self, batches, wall_ms)
 

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from headrace.wire.kafka.messages import OffsetCommitRequest, OffsetFetchRequest
 
 STREAM: Final = "__offsets"
+SETTINGS: Final = {"cleanup.policy": "compact", "fsync": "commit"}
 
 GROUP: Final = 0
 """FindCoordinator: the key is a group, not a transactional id."""
@@ -101,7 +102,7 @@ class OffsetStore:
         Raises:
             HeadraceError: the internal stream cannot be created.
         """
-        await self._broker.ensure_internal(STREAM, limits.OFFSETS_PARTITIONS)
+        await self._broker.ensure_internal(STREAM, limits.OFFSETS_PARTITIONS, SETTINGS)
         self._ticket += 1
         answer: asyncio.Future[Mapping[Place, ErrorCode]] = (
             asyncio.get_running_loop().create_future()

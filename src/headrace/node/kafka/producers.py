@@ -16,12 +16,21 @@ from headrace.wire.kafka.errors import ErrorCode
 from headrace.wire.kafka.messages import InitProducerIdResponse
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.node.broker import Broker
     from headrace.node.kafka.connection import KafkaConnection
     from headrace.node.kafka.door import KafkaDoor
+    from headrace.settings import Value
     from headrace.wire.kafka.frames import Request
 
 STREAM: Final = "__producers"
+SETTINGS: Final[Mapping[str, Value]] = {
+    "cleanup.policy": "delete",
+    "retention.records": 1,
+    "fsync": "commit",
+}
+"""What was claimed is never read: only how far the offsets have come counts, which stays."""
 
 
 class ProducerIds:
@@ -47,7 +56,7 @@ class ProducerIds:
         return producer_id
 
     async def _claim(self) -> range:
-        await self._broker.ensure_internal(STREAM, partitions=1)
+        await self._broker.ensure_internal(STREAM, 1, SETTINGS)
         wall_ms = self._broker.clock.wall_ms()
         batch = native.build_batch([(None, None, [], wall_ms)])
         block = await self._broker.partition(STREAM, 0).append(batch, wall_ms)

@@ -1,0 +1,279 @@
+"""The settings of a stream: names, types, defaults, ranges, and how people and Kafka write them.
+
+Owns one table, `Settings`: every setting is one field of it. Its name with dots is Kafka's, where
+Kafka has one; so are default and meaning. Configuration, catalog, doors and reference read the
+table. Must not know what a setting does.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, fields, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from headrace import limits
+from headrace.text import nearest, parse_duration_ms, parse_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+Value: TypeAlias = int | float | str
+"""Of a setting, once read: a number, or one of the words that it takes."""
+
+UNLIMITED: Final = -1
+"""What Kafka writes for no limit."""
+
+_NUMBER: Final = re.compile(r"-?\d+", re.ASCII)
+
+
+class Kind(Enum):
+    """How a setting is written; the value is its Kafka type in DescribeConfigs."""
+
+    COUNT = "long"
+    SIZE = "bytes"
+    DURATION = "ms"
+    RATIO = "double"
+    CHOICE = "string"
+    CHOICES = "list"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting of a stream.
+
+    Attributes:
+        name: with dots.
+        kind: how it is written.
+        default: of a node that does not say otherwise.
+        summary: what it does, in a line.
+        low, high: range of a number, both included.
+        unlimited: whether -1 stands for no limit.
+        words: those it takes.
+        broker_name: of the default, as Kafka's brokers call it.
+    """
+
+    name: str
+    kind: Kind
+    default: Value
+    summary: str
+    low: float = 0
+    high: float = 0
+    unlimited: bool = False
+    words: tuple[str, ...] = ()
+    broker_name: str = ""
+
+    def read(self, value: object) -> Value:
+        """What `value` means: text or a number, with a unit or as Kafka writes it.
+
+        Raises:
+            ValueError: it is neither, or out of range; the message says what is expected.
+        """
+        if self.kind is Kind.CHOICE:
+            return self._word(str(value).strip(), value)
+        if self.kind is Kind.CHOICES:
+            words = {self._word(each.strip(), value) for each in str(value).split(",")}
+            return ",".join(each for each in self.words if each in words)
+        number = _number(self.kind, value)
+        if self.unlimited and number == UNLIMITED:
+            return UNLIMITED
+        if not self.low <= number <= self.high:
+            or_none = ", or -1 for no limit" if self.unlimited else ""
+            raise ValueError(f"must be from {self.low} to {self.high}{or_none}; got {value}")
+        return number
+
+    def _word(self, word: str, value: object) -> str:
+        word = _SYNONYMS.get((self.name, word), word)
+        if word not in self.words:
+            several = ", or several with commas" if self.kind is Kind.CHOICES else ""
+            raise ValueError(f"must be one of {', '.join(self.words)}{several}; got {value!r:.200}")
+        return word
+
+
+_SYNONYMS: Final = {("compression.type", "none"): "uncompressed"}
+"""Words of Kafka's clients for words of its brokers."""
+
+
+def _number(kind: Kind, value: object) -> int | float:
+    if kind is Kind.RATIO:
+        try:
+            return float(value)  # type: ignore[arg-type]  # what is no number raises
+        except (TypeError, ValueError):
+            raise ValueError(f"must be a number, such as 0.5; got {value!r:.200}") from None
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
+        return int(value)
+    if kind is Kind.SIZE:
+        return parse_size(value)
+    if kind is Kind.DURATION:
+        return parse_duration_ms(value)
+    raise ValueError(f"must be a whole number; got {value!r:.200}")
+
+
+def _setting(kind: Kind, default: Value, summary: str, **parts: Any) -> Any:  # noqa: ANN401 - a field
+    return field(default=default, metadata={"setting": (kind, default, summary, parts)})
+
+
+def _size(default: int, low: int, high: int, summary: str, **parts: Any) -> Any:  # noqa: ANN401
+    return _setting(Kind.SIZE, default, summary, low=low, high=high, **parts)
+
+
+def _duration(default: int, low: int, summary: str, **parts: Any) -> Any:  # noqa: ANN401
+    high = limits.INT64_MAX
+    return _setting(Kind.DURATION, default, summary, low=low, high=high, **parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What holds for one stream: its own settings over the node's defaults.
+
+    Source: Kafka's `TopicConfig` and `LogConfig`; `retention.records` and `fsync` are headrace's.
+    """
+
+    cleanup_policy: str = _setting(
+        Kind.CHOICES, "delete", "`delete` old segments, `compact` to the last record of each key, "
+        "or `compact,delete`.", words=("compact", "delete"), broker_name="log.cleanup.policy",
+    )  # fmt: skip
+    compression_type: str = _setting(
+        Kind.CHOICE, "producer", "`producer` keeps batches as they were sent; else they are "
+        "recoded: `uncompressed`, `gzip`, `snappy`, `lz4`, `zstd`.",
+        words=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+        broker_name="compression.type",
+    )  # fmt: skip
+    delete_retention_ms: int = _duration(
+        limits.DELETE_RETENTION_MS, 0, "How long compaction keeps a tombstone.",
+        broker_name="log.cleaner.delete.retention.ms",
+    )  # fmt: skip
+    flush_ms: int = _duration(
+        limits.FLUSH_MS, 1, 'Longest time without an fdatasync where `fsync` is "interval".',
+        broker_name="log.flush.interval.ms",
+    )  # fmt: skip
+    fsync: str = _setting(
+        Kind.CHOICE, "commit", "`commit` syncs before it acknowledges, `interval` every "
+        "`flush.ms`, `os` leaves it to the kernel.", words=("commit", "interval", "os"),
+        broker_name="log.fsync",
+    )  # fmt: skip
+    max_compaction_lag_ms: int = _duration(
+        limits.INT64_MAX, 1, "Compacted at the latest when a record is this old.",
+        broker_name="log.cleaner.max.compaction.lag.ms",
+    )  # fmt: skip
+    max_message_bytes: int = _size(
+        limits.MESSAGE_BYTES_MAX, 1, limits.MESSAGE_BYTES_CEILING, "Largest record batch.",
+        broker_name="message.max.bytes",
+    )  # fmt: skip
+    min_cleanable_dirty_ratio: float = _setting(
+        Kind.RATIO, 0.5, "Compacted when more than this part of the log has not been, 0 to 1.",
+        low=0, high=1, broker_name="log.cleaner.min.cleanable.ratio",
+    )  # fmt: skip
+    min_compaction_lag_ms: int = _duration(
+        0, 0, "Records younger than this are not compacted.",
+        broker_name="log.cleaner.min.compaction.lag.ms",
+    )  # fmt: skip
+    retention_bytes: int = _size(
+        UNLIMITED, 0, limits.INT64_MAX, "Kept of each partition, in whole segments; -1: all.",
+        unlimited=True, broker_name="log.retention.bytes",
+    )  # fmt: skip
+    retention_ms: int = _duration(
+        limits.RETENTION_MS, 0, "How long records are kept, in whole segments; -1: for ever.",
+        unlimited=True, broker_name="log.retention.ms",
+    )  # fmt: skip
+    retention_records: int = _setting(
+        Kind.COUNT, UNLIMITED, "Records kept of each partition, in whole segments; -1: all.",
+        low=0, high=limits.INT64_MAX, unlimited=True, broker_name="log.retention.records",
+    )  # fmt: skip
+    segment_bytes: int = _size(
+        limits.SEGMENT_BYTES, limits.SEGMENT_BYTES_MIN, limits.SEGMENT_BYTES_CEILING,
+        "Size at which a segment is closed and the next begun.", broker_name="log.segment.bytes",
+    )  # fmt: skip
+    segment_index_bytes: int = _size(
+        limits.SEGMENT_INDEX_BYTES, limits.SEGMENT_INDEX_BYTES_MIN, limits.SEGMENT_BYTES_CEILING,
+        "Size of an index at which its segment is closed.", broker_name="log.index.size.max.bytes",
+    )  # fmt: skip
+    segment_ms: int = _duration(
+        limits.SEGMENT_MS, 1, "Age at which a segment is closed.", broker_name="log.roll.ms"
+    )
+
+    def over(self, own: Mapping[str, Value]) -> Settings:
+        """These, and over them what a stream has set, by names with dots."""
+        read: dict[str, Any] = {
+            name.replace(".", "_"): SETTINGS[name].read(value) for name, value in own.items()
+        }
+        return replace(self, **read)
+
+    def of(self, name: str) -> Value:
+        """The value of a setting by its name with dots."""
+        value: Value = getattr(self, name.replace(".", "_"))
+        return value
+
+    @property
+    def compacts(self) -> bool:
+        """Whether only the last record of each key is kept in the end, so that each needs one."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def deletes(self) -> bool:
+        """Whether retention holds."""
+        return "delete" in self.cleanup_policy
+
+
+def _table() -> Iterable[Setting]:
+    for each in fields(Settings):
+        kind, default, summary, parts = each.metadata["setting"]
+        yield Setting(each.name.replace("_", "."), kind, default, summary, **parts)
+
+
+SETTINGS: Final[Mapping[str, Setting]] = {setting.name: setting for setting in _table()}
+"""By name with dots."""
+
+DEFAULTS: Final = Settings()
+
+NOT_SERVED: Final = frozenset(
+    {
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.zstd.level",
+        "file.delete.delay.ms",
+        "flush.messages",
+        "follower.replication.throttled.replicas",
+        "index.interval.bytes",
+        "leader.replication.throttled.replicas",
+        "local.retention.bytes",
+        "local.retention.ms",
+        "message.downconversion.enable",
+        "message.format.version",
+        "message.timestamp.after.max.ms",
+        "message.timestamp.before.max.ms",
+        "message.timestamp.difference.max.ms",
+        "message.timestamp.type",
+        "min.insync.replicas",
+        "preallocate",
+        "remote.storage.enable",
+        "segment.jitter.ms",
+        "unclean.leader.election.enable",
+    }
+)
+"""Kafka's other topic settings (Kafka 4.0 `TopicConfig`): refused by saying so, not as unknown."""
+
+
+def find(name: str) -> Setting:
+    """The setting of this name.
+
+    Raises:
+        ValueError: there is none, or it is one of Kafka's that headrace has not.
+    """
+    if name in NOT_SERVED:
+        raise ValueError(f"setting {name!r} is Kafka's and not served here; remove it")
+    if name not in SETTINGS:
+        raise ValueError(f"no stream setting {name!r}; {nearest(name, SETTINGS)}")
+    return SETTINGS[name]
+
+
+def contradiction(settings: Settings) -> str | None:
+    """Why these settings cannot hold together, or None."""
+    if settings.max_compaction_lag_ms < settings.min_compaction_lag_ms:
+        return (
+            f"max.compaction.lag.ms ({settings.max_compaction_lag_ms}) must not be less than "
+            f"min.compaction.lag.ms ({settings.min_compaction_lag_ms})"
+        )
+    return None
