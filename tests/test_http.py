@@ -247,7 +247,7 @@ def test_the_command_manages_streams(broker):
         (["create"], 2, "Missing argument 'NAME'"),
         (["create", "a", "--set", "x"], 2, "--set takes KEY=VALUE"),
         (["create", "a", "--partitions", "0"], 2, "partitions must be from 1 to 1024"),
-        (["create", "a", "--set", "min.insync.replicas=2"], 2, "is not served here"),
+        (["create", "a", "--set", "min.insync.replicas=2"], 2, "and not served here; remove it"),
         (["create", "gpu-telemetry"], 1, "exists"),
         (["list", "--url", "ftp://x"], 2, "--url must begin with http://"),
         (["list", "--url", "http://127.0.0.1:1"], 1, "start one with: headrace serve"),
