@@ -208,7 +208,13 @@ class Catalog:
             )
 
     def _check(self, definition: StreamDefinition) -> None:
-        why = contradiction(self.settings(definition))
+        settings = self.settings(definition)
+        if settings.compacts and definition.filters and definition.key.startswith("property:"):
+            raise InvalidStreamError(
+                f"stream {definition.name!r} compacts by key, and publishes without the property "
+                f"of {definition.key!r} have none; choose key topic or level:N"
+            )
+        why = contradiction(settings)
         if why is not None:
             raise InvalidStreamError(f"stream {definition.name!r}: {why}")
         self._check_binding(definition)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 
 from headrace.errors import (
@@ -48,6 +50,14 @@ class _Log(NamedTuple):
     sources: list[tuple[str, int, int]]
 
 
+@dataclass(slots=True)
+class Trimmed:
+    """What was let go for one reason: `records` that readers had, `bytes` that the disk had."""
+
+    records: int = 0
+    bytes: int = 0
+
+
 class Broker:
     """What every door asks for streams and partitions.
 
@@ -55,6 +65,7 @@ class Broker:
         catalog: the definitions; read it freely, change it only through this class.
         clock: the node's.
         runner: the node's.
+        trimmed: by reason.
         deleted: called with the name of each stream that was deleted.
     """
 
@@ -76,6 +87,7 @@ class Broker:
         self._switchboard = switchboard
         self._streams: dict[str, Stream] = {}
         self._changing = asyncio.Lock()
+        self.trimmed: defaultdict[str, Trimmed] = defaultdict(Trimmed)
         self.deleted: list[Callable[[str], None]] = []
 
     async def open(self, declared: Mapping[str, Change], first: Mapping[str, Change]) -> None:
@@ -213,6 +225,24 @@ class Broker:
         for tell in self.deleted:
             tell(name)
         log.info("stream deleted", extra={"stream": name})
+
+    async def trim(self, partition: Partition, offset: int, reason: str) -> None:
+        """Lets a partition begin at `offset`; on return that survives power loss.
+
+        Raises:
+            UnknownStreamError: it was deleted meanwhile.
+            UnavailableError: the disk refused.
+        """
+        start, segments = partition.start_offset, self._store.segments(partition.log)
+        try:
+            await _on_disk(self._store.trim, partition.log, offset)
+        except ValueError as error:
+            raise UnknownStreamError(str(error)) from None
+        trimmed = self.trimmed[reason]
+        trimmed.records += max(offset - start, 0)
+        trimmed.bytes += sum(
+            each.bytes for each in segments if not each.active and each.next_offset <= offset
+        )
 
     def save_sources(self) -> None:
         """Hands the publishers' last sequences to the store, so that a clean start scans nothing.

@@ -255,6 +255,7 @@ class Node:
             yield from statistics.of_switchboard(self._parts.switchboard)
             yield from statistics.of_store(self._store)
             yield from statistics.of_streams(self._broker)
+            yield from statistics.of_retention(self._broker)
         for meter in self._meters:
             yield from meter.samples()
 

@@ -79,6 +79,14 @@ def of_streams(broker: Broker) -> Iterator[Sample]:
             yield Sample("stream_size_bytes", report.size_bytes, "Bytes of segments.", label)
 
 
+def of_retention(broker: Broker) -> Iterator[Sample]:
+    """What was let go, and why."""
+    for reason, trimmed in broker.trimmed.items():
+        label = (("reason", reason),)
+        yield Sample("log_trimmed_records_total", trimmed.records, "Records let go.", label)
+        yield Sample("log_trimmed_bytes_total", trimmed.bytes, "Bytes of segments let go.", label)
+
+
 def _sample(prefix: str, name: str, value: float) -> Sample:
     match = _LABELLED.fullmatch(name)
     if match is None:

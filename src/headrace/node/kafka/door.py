@@ -12,7 +12,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace import limits
-from headrace.node.kafka import fetch, groups, offsets, produce, producers, topics
+from headrace.node.kafka import (
+    configs,
+    fetch,
+    groups,
+    offsets,
+    produce,
+    producers,
+    records,
+    topics,
+)
 from headrace.node.kafka.connection import KafkaConnection
 from headrace.ports import Sample
 from headrace.wire.kafka import apis
@@ -150,7 +159,11 @@ HANDLERS: Final[dict[int, Handler]] = {
     apis.API_VERSIONS.key: _api_versions,
     apis.CREATE_TOPICS.key: topics.create,
     apis.DELETE_TOPICS.key: topics.delete,
+    apis.DELETE_RECORDS.key: records.delete,
     apis.INIT_PRODUCER_ID.key: producers.init_producer_id,
+    apis.DESCRIBE_CONFIGS.key: configs.describe,
+    apis.ALTER_CONFIGS.key: configs.alter,
+    apis.INCREMENTAL_ALTER_CONFIGS.key: configs.alter_incrementally,
 }
 
 assert HANDLERS.keys() == apis.APIS.keys(), "every request that is advertised is answered"

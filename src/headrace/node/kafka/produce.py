@@ -79,7 +79,7 @@ def _begin(
         partition = door.broker.partition(stream, asked.index)
         if is_internal(stream):
             return ErrorCode.INVALID_TOPIC_EXCEPTION
-        code = _verdict(asked.records or b"")
+        code = _verdict(asked.records or b"", keyed=partition.stream.settings.compacts)
         if code is not ErrorCode.NONE:
             return code
         future = partition.append(asked.records or b"", door.broker.clock.wall_ms())
@@ -89,8 +89,10 @@ def _begin(
     return future
 
 
-def _verdict(records: bytes) -> ErrorCode:
+def _verdict(records: bytes, *, keyed: bool) -> ErrorCode:
     """Whether `records` are what a Produce request may hold: one batch of a plain producer.
+
+    Where only the last record of each key is kept in the end, each must be `keyed`.
 
     Raises:
         CorruptRecordError, UnsupportedRecordError, RecordsTooLargeError: they are damaged, or of
@@ -101,7 +103,14 @@ def _verdict(records: bytes) -> ErrorCode:
     summary = native.validate_batches(records)
     if summary.batches != 1 or summary.records == 0 or summary.control or summary.transactional:
         return ErrorCode.INVALID_RECORD
+    if keyed and _lacks_a_key(records, summary.records):
+        return ErrorCode.INVALID_RECORD
     return ErrorCode.NONE
+
+
+def _lacks_a_key(batch: bytes, records: int) -> bool:
+    null_keys, _, _ = native.decode_records(batch, 0, records, records).keys
+    return null_keys is not None
 
 
 def _answer(

@@ -6,6 +6,7 @@ Owns: key, name, classes and versions of each. Must not know: how a request is a
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
+from headrace.wire.kafka import admin
 from headrace.wire.kafka import messages as m
 from headrace.wire.kafka.codec import Codec, codec_of
 
@@ -58,6 +59,23 @@ DELETE_TOPICS: Final = Api(20, "DeleteTopics", m.DeleteTopicsRequest, m.DeleteTo
 INIT_PRODUCER_ID: Final = Api(
     22, "InitProducerId", m.InitProducerIdRequest, m.InitProducerIdResponse, 0, 1
 )
+DELETE_RECORDS: Final = Api(
+    21, "DeleteRecords", admin.DeleteRecordsRequest, admin.DeleteRecordsResponse, 0, 1
+)
+DESCRIBE_CONFIGS: Final = Api(
+    32, "DescribeConfigs", admin.DescribeConfigsRequest, admin.DescribeConfigsResponse, 0, 3
+)
+ALTER_CONFIGS: Final = Api(
+    33, "AlterConfigs", admin.AlterConfigsRequest, admin.AlterConfigsResponse, 0, 1
+)
+INCREMENTAL_ALTER_CONFIGS: Final = Api(
+    44,
+    "IncrementalAlterConfigs",
+    admin.IncrementalAlterConfigsRequest,
+    admin.AlterConfigsResponse,
+    0,
+    0,
+)
 
 APIS: Final[dict[int, Api[Any, Any]]] = {
     api.key: api
@@ -72,6 +90,10 @@ APIS: Final[dict[int, Api[Any, Any]]] = {
         API_VERSIONS,
         CREATE_TOPICS,
         DELETE_TOPICS,
+        DELETE_RECORDS,
         INIT_PRODUCER_ID,
+        DESCRIBE_CONFIGS,
+        ALTER_CONFIGS,
+        INCREMENTAL_ALTER_CONFIGS,
     )
 }

@@ -1,0 +1,238 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: a stream's settings as topic configs.
+
+The node's own settings are shown under the names that Kafka's brokers give them, and not changed
+here: they stand in its configuration.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headrace.errors import HeadraceError, InvalidStreamError
+from headrace.kernel.catalog import Change
+from headrace.node.kafka.topics import NODE_ID
+from headrace.settings import DEFAULTS, SETTINGS, Kind, find
+from headrace.wire.kafka.admin import (
+    AlterConfigsResponse,
+    AlterConfigsResult,
+    ConfigEntry,
+    ConfigSynonym,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from headrace.wire.kafka.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from headrace.node.kafka.connection import KafkaConnection
+    from headrace.node.kafka.door import KafkaDoor
+    from headrace.settings import Setting, Settings, Value
+    from headrace.wire.kafka.admin import (
+        AlterConfigsRequest,
+        DescribeConfigsRequest,
+        DescribeConfigsResource,
+        IncrementalAlterConfigsRequest,
+        IncrementalConfig,
+    )
+    from headrace.wire.kafka.frames import Request
+
+TOPIC: Final = 2
+BROKER: Final = 4
+"""Resources (`ConfigResource.Type`)."""
+
+OWN: Final = 1
+OF_NODE: Final = 4
+DEFAULT: Final = 5
+"""Where a value comes from (`DescribeConfigsResponse.ConfigSource`): dynamic topic, static broker
+and default config."""
+
+SET: Final = 0
+DELETE: Final = 1
+APPEND: Final = 2
+SUBTRACT: Final = 3
+"""Operations (`AlterConfigOp.OpType`)."""
+
+_TYPES: Final = {Kind.CHOICE: 2, Kind.COUNT: 5, Kind.SIZE: 5, Kind.DURATION: 5, Kind.RATIO: 6}
+_LIST: Final = 7
+"""How a value is written (`DescribeConfigsResponse.ConfigType`): string, long, double, list."""
+
+
+async def describe(
+    door: KafkaDoor, _: KafkaConnection, request: Request
+) -> DescribeConfigsResponse:
+    """The settings of each resource, with where each value comes from."""
+    body: DescribeConfigsRequest = request.body
+    results = []
+    for resource in body.resources:
+        result = DescribeConfigsResult(
+            resource_type=resource.resource_type, resource_name=resource.resource_name
+        )
+        try:
+            result.configs = [
+                _trimmed(entry, body)
+                for entry in _entries(door, resource)
+                if not resource.configuration_keys or entry.name in resource.configuration_keys
+            ]
+        except HeadraceError as error:
+            result.error_code, result.error_message = ErrorCode.of(error.kafka_code), str(error)
+        results.append(result)
+    return DescribeConfigsResponse(results=results)
+
+
+def _entries(door: KafkaDoor, resource: DescribeConfigsResource) -> Iterator[ConfigEntry]:
+    catalog = door.broker.catalog
+    if resource.resource_type == TOPIC:
+        own = catalog.get(resource.resource_name).settings
+        return (_of_topic(each, own, catalog.defaults) for each in SETTINGS.values())
+    if resource.resource_type == BROKER and resource.resource_name in {"", str(NODE_ID)}:
+        return (_of_node(each, catalog.defaults) for each in SETTINGS.values())
+    raise _refused(
+        f"settings are a topic's, or those of broker {NODE_ID}; asked for resource "
+        f"{resource.resource_name!r} of type {resource.resource_type}"
+    )
+
+
+def _of_topic(setting: Setting, own: Mapping[str, Value], defaults: Settings) -> ConfigEntry:
+    synonyms = _inherited(setting, defaults)
+    if setting.name in own:
+        value = str(own[setting.name])
+        synonyms.insert(0, ConfigSynonym(name=setting.name, value=value, source=OWN))
+    return _entry(setting, setting.name, synonyms)
+
+
+def _of_node(setting: Setting, defaults: Settings) -> ConfigEntry:
+    entry = _entry(setting, setting.broker_name, _inherited(setting, defaults))
+    entry.read_only = True
+    return entry
+
+
+def _inherited(setting: Setting, defaults: Settings) -> list[ConfigSynonym]:
+    """What holds where a stream says nothing, and what would if the node said nothing."""
+    name = setting.broker_name
+    synonyms = [ConfigSynonym(name=name, value=str(setting.default), source=DEFAULT)]
+    here = defaults.of(setting.name)
+    if here != DEFAULTS.of(setting.name):
+        synonyms.insert(0, ConfigSynonym(name=name, value=str(here), source=OF_NODE))
+    return synonyms
+
+
+def _entry(setting: Setting, name: str, synonyms: list[ConfigSynonym]) -> ConfigEntry:
+    first = synonyms[0]
+    return ConfigEntry(
+        name=name,
+        value=first.value,
+        is_default=first.source != OWN,
+        config_source=first.source,
+        synonyms=synonyms,
+        config_type=_TYPES.get(setting.kind, _LIST),
+        documentation=setting.summary,
+    )
+
+
+def _trimmed(entry: ConfigEntry, asked: DescribeConfigsRequest) -> ConfigEntry:
+    """Without what was not asked for."""
+    if not asked.include_synonyms:
+        entry.synonyms = []
+    if not asked.include_documentation:
+        entry.documentation = None
+    return entry
+
+
+async def alter(door: KafkaDoor, _: KafkaConnection, request: Request) -> AlterConfigsResponse:
+    """Replaces all settings of each resource: what is not named goes back to its default."""
+    body: AlterConfigsRequest = request.body
+    responses = []
+    for resource in body.resources:
+        changes: dict[str, Value | None] = dict.fromkeys(SETTINGS)
+        changes |= {config.name: config.value for config in resource.configs}
+        result = AlterConfigsResult(
+            resource_type=resource.resource_type, resource_name=resource.resource_name
+        )
+        await _alter(door, result, changes, validate_only=body.validate_only)
+        responses.append(result)
+    return AlterConfigsResponse(responses=responses)
+
+
+async def alter_incrementally(
+    door: KafkaDoor, _: KafkaConnection, request: Request
+) -> AlterConfigsResponse:
+    """Changes the settings that are named."""
+    body: IncrementalAlterConfigsRequest = request.body
+    responses = []
+    for resource in body.resources:
+        result = AlterConfigsResult(
+            resource_type=resource.resource_type, resource_name=resource.resource_name
+        )
+        try:
+            changes = _changes(door, resource.resource_name, resource.configs)
+        except HeadraceError as error:
+            result.error_code, result.error_message = ErrorCode.of(error.kafka_code), str(error)
+        else:
+            await _alter(door, result, changes, validate_only=body.validate_only)
+        responses.append(result)
+    return AlterConfigsResponse(responses=responses)
+
+
+async def _alter(
+    door: KafkaDoor,
+    result: AlterConfigsResult,
+    changes: Mapping[str, Value | None],
+    *,
+    validate_only: bool,
+) -> None:
+    try:
+        if result.resource_type != TOPIC:
+            raise _refused(
+                "only a topic's settings change here; a node's stand in its configuration file"
+            )
+        if validate_only:
+            door.broker.catalog.alter(result.resource_name, Change(settings=changes))
+        else:
+            await door.broker.alter_stream(result.resource_name, Change(settings=changes))
+    except HeadraceError as error:
+        result.error_code, result.error_message = ErrorCode.of(error.kafka_code), str(error)
+
+
+def _changes(
+    door: KafkaDoor, stream: str, configs: Iterable[IncrementalConfig]
+) -> dict[str, Value | None]:
+    """What a stream's settings become.
+
+    Raises:
+        InvalidStreamError: an operation is none, or its setting is no list.
+    """
+    catalog = door.broker.catalog
+    changes: dict[str, Value | None] = {}
+    for config in configs:
+        if config.name in changes:
+            raise _refused(f"the request names {config.name!r} more than once")
+        if config.config_operation == SET:
+            changes[config.name] = config.value
+        elif config.config_operation == DELETE:
+            changes[config.name] = None
+        elif config.config_operation in {APPEND, SUBTRACT}:
+            held = catalog.settings(catalog.get(stream))
+            changes[config.name] = _listed(config, held)
+        else:
+            raise _refused(f"no operation {config.config_operation}")
+    return changes
+
+
+def _listed(config: IncrementalConfig, held: Settings) -> str:
+    """A list after one was appended to it or subtracted from it."""
+    try:
+        setting = find(config.name)
+    except ValueError as error:
+        raise InvalidStreamError(str(error)) from None
+    if setting.kind is not Kind.CHOICES:
+        raise InvalidStreamError(f"setting {config.name!r} is no list; set it instead")
+    words = str(held.of(config.name)).split(",")
+    named = (config.value or "").split(",")
+    if config.config_operation == APPEND:
+        return ",".join(words + named)
+    return ",".join(word for word in words if word not in named)
+
+
+def _refused(message: str) -> InvalidStreamError:
+    return InvalidStreamError(message, ErrorCode.INVALID_REQUEST)

@@ -1,0 +1,208 @@
+"""Requests of Kafka's admin clients: settings of topics, and deleting records.
+
+Owns and must not know what `headrace.wire.kafka.messages` does, of which this is a part.
+Source: the message definitions of the Kafka protocol guide.
+"""
+
+from dataclasses import field
+from typing import Annotated
+
+from headrace.wire.kafka.codec import (
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    NullableString,
+    String,
+    between,
+    message,
+    since,
+)
+
+# --- DescribeConfigs (32) ----------------------------------------------------------------------
+
+
+@message
+class DescribeConfigsResource:
+    """Whose settings; `configuration_keys` None asks for all."""
+
+    resource_type: Int8
+    resource_name: String
+    configuration_keys: list[String] | None = None
+
+
+@message
+class DescribeConfigsRequest:
+    """What is set, and where each value comes from."""
+
+    resources: list[DescribeConfigsResource]
+    include_synonyms: Annotated[Bool, since(1)] = False
+    include_documentation: Annotated[Bool, since(3)] = False
+
+
+@message
+class ConfigSynonym:
+    """One of the places that a value may come from, the first wins."""
+
+    name: String
+    value: NullableString
+    source: Int8
+
+
+@message
+class ConfigEntry:
+    """One setting."""
+
+    name: String
+    value: NullableString
+    read_only: Bool = False
+    is_default: Annotated[Bool, between(0, 0)] = False
+    config_source: Annotated[Int8, since(1)] = -1
+    is_sensitive: Bool = False
+    synonyms: Annotated[list[ConfigSynonym], since(1)] = field(default_factory=list)
+    config_type: Annotated[Int8, since(3)] = 0
+    documentation: Annotated[NullableString, since(3)] = None
+
+
+@message
+class DescribeConfigsResult:
+    """The settings of one resource, or why there are none."""
+
+    error_code: Int16 = 0
+    error_message: NullableString = None
+    resource_type: Int8
+    resource_name: String
+    configs: list[ConfigEntry] = field(default_factory=list)
+
+
+@message
+class DescribeConfigsResponse:
+    """The settings of all resources."""
+
+    throttle_time_ms: Int32 = 0
+    results: list[DescribeConfigsResult]
+
+
+# --- AlterConfigs (33) and IncrementalAlterConfigs (44) ------------------------------------------
+
+
+@message
+class AlterableConfig:
+    """One setting; None takes it back to its default."""
+
+    name: String
+    value: NullableString
+
+
+@message
+class AlterConfigsResource:
+    """All that is set from now on; whatever is not named goes back to its default."""
+
+    resource_type: Int8
+    resource_name: String
+    configs: list[AlterableConfig]
+
+
+@message
+class AlterConfigsRequest:
+    """Replace the settings of each resource, or only say whether it would work."""
+
+    resources: list[AlterConfigsResource]
+    validate_only: Bool = False
+
+
+@message
+class AlterConfigsResult:
+    """Changed, or why not."""
+
+    error_code: Int16 = 0
+    error_message: NullableString = None
+    resource_type: Int8
+    resource_name: String
+
+
+@message
+class AlterConfigsResponse:
+    """The answer for each resource."""
+
+    throttle_time_ms: Int32 = 0
+    responses: list[AlterConfigsResult]
+
+
+@message
+class IncrementalConfig:
+    """One change: set (0), delete (1), append to a list (2), subtract from it (3)."""
+
+    name: String
+    config_operation: Int8
+    value: NullableString
+
+
+@message
+class IncrementalResource:
+    """The changes of one resource; what is not named stays."""
+
+    resource_type: Int8
+    resource_name: String
+    configs: list[IncrementalConfig]
+
+
+@message
+class IncrementalAlterConfigsRequest:
+    """Change some settings of each resource, or only say whether it would work."""
+
+    resources: list[IncrementalResource]
+    validate_only: Bool = False
+
+
+# --- DeleteRecords (21) ------------------------------------------------------------------------
+
+
+@message
+class DeleteRecordsPartition:
+    """Delete what is before `offset`; -1 deletes all."""
+
+    partition_index: Int32
+    offset: Int64
+
+
+@message
+class DeleteRecordsTopic:
+    """Partitions of one topic."""
+
+    name: String
+    partitions: list[DeleteRecordsPartition]
+
+
+@message
+class DeleteRecordsRequest:
+    """Let partitions begin later."""
+
+    topics: list[DeleteRecordsTopic]
+    timeout_ms: Int32
+
+
+@message
+class DeleteRecordsPartitionResult:
+    """Where the partition begins now, or why it could not be done."""
+
+    partition_index: Int32
+    low_watermark: Int64 = -1
+    error_code: Int16 = 0
+
+
+@message
+class DeleteRecordsTopicResult:
+    """Partitions of one topic."""
+
+    name: String
+    partitions: list[DeleteRecordsPartitionResult]
+
+
+@message
+class DeleteRecordsResponse:
+    """The answer for each partition."""
+
+    throttle_time_ms: Int32 = 0
+    topics: list[DeleteRecordsTopicResult]

@@ -1,0 +1,241 @@
+"""Settings and deletions through Kafka's own admin clients."""
+
+import uuid
+
+import confluent_kafka
+import confluent_kafka.admin
+import kafka
+import kafka.admin
+import pytest
+from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka.admin import (
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    ResourceType,
+)
+
+from headrace.settings import DEFAULTS, SETTINGS
+from headrace.wire.kafka import admin as m
+from headrace.wire.kafka import apis
+from headrace.wire.kafka.errors import ErrorCode
+from kafkaraw import RawConnection, batch
+
+pytestmark = pytest.mark.clients
+
+
+@pytest.fixture
+def node(shared):
+    return shared
+
+
+@pytest.fixture
+def stream(node):
+    name = f"s-{uuid.uuid4().hex[:12]}"
+    node.create_stream(name, settings={"retention.ms": "30d"})
+    return name
+
+
+@pytest.fixture
+def admin(node):
+    return confluent_kafka.admin.AdminClient({"bootstrap.servers": node.servers})
+
+
+@pytest.fixture
+def raw(node):
+    with RawConnection(node) as connection:
+        yield connection
+
+
+def settings(node, stream):
+    return node.call("GET", f"/api/v1/streams/{stream}")[1]["settings"]
+
+
+def described(admin, kind, name):
+    (future,) = admin.describe_configs([ConfigResource(kind, name)]).values()
+    return future.result(30)
+
+
+def altered(admin, stream, *entries, **kwargs):
+    """0, or the error code with which the client was refused."""
+    resource = ConfigResource(ResourceType.TOPIC, stream, incremental_configs=list(entries))
+    (future,) = admin.incremental_alter_configs([resource], **kwargs).values()
+    try:
+        future.result(30)
+    except confluent_kafka.KafkaException as error:
+        return error.args[0].code()
+    return 0
+
+
+def entry(name, value, operation=AlterConfigOpType.SET):
+    return ConfigEntry(name, value, incremental_operation=operation)
+
+
+def test_confluent_sees_settings_and_where_they_come_from(admin, stream):
+    configs = described(admin, ResourceType.TOPIC, stream)
+    assert configs.keys() == SETTINGS.keys()
+    own = configs["retention.ms"]
+    assert (own.value, own.is_default, own.source) == (
+        str(30 * 86_400_000),
+        False,
+        ConfigSource.DYNAMIC_TOPIC_CONFIG.value,
+    )
+    assert list(own.synonyms) == ["retention.ms", "log.retention.ms"]
+    default = configs["segment.bytes"]
+    assert (default.value, default.is_default, default.source) == (
+        str(DEFAULTS.segment_bytes),
+        True,
+        ConfigSource.DEFAULT_CONFIG.value,
+    )
+
+
+def test_confluent_sees_the_nodes_defaults(start_node):
+    node = start_node(HEADRACE_LOG__RETENTION_MS="1d")
+    node.create_stream("a")
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": node.servers})
+    of_topic = described(admin, ResourceType.TOPIC, "a")["retention.ms"]
+    of_broker = described(admin, ResourceType.BROKER, "1")["log.retention.ms"]
+    for each in (of_topic, of_broker):
+        assert (each.value, each.source) == ("86400000", ConfigSource.STATIC_BROKER_CONFIG.value)
+    assert of_broker.is_read_only
+    assert not of_topic.is_read_only
+
+
+def test_confluent_changes_settings_one_by_one(admin, node, stream):
+    assert altered(admin, stream, entry("segment.ms", "1000"), entry("fsync", "commit")) == 0
+    assert altered(admin, stream, entry("cleanup.policy", "compact", AlterConfigOpType.APPEND)) == 0
+    assert settings(node, stream) == {
+        "cleanup.policy": "compact,delete",
+        "fsync": "commit",
+        "retention.ms": 30 * 86_400_000,
+        "segment.ms": 1000,
+    }
+    subtract = AlterConfigOpType.SUBTRACT
+    assert altered(admin, stream, entry("cleanup.policy", "delete", subtract)) == 0
+    assert altered(admin, stream, entry("retention.ms", None, AlterConfigOpType.DELETE)) == 0
+    assert settings(node, stream) == {
+        "cleanup.policy": "compact",
+        "fsync": "commit",
+        "segment.ms": 1000,
+    }
+
+
+def test_confluent_is_told_why_a_setting_is_refused(admin, node, stream):
+    before = settings(node, stream)
+    refused = {
+        entry("retention.mss", "1"): KafkaError.INVALID_CONFIG,
+        entry("retention.ms", "x"): KafkaError.INVALID_CONFIG,
+        entry("retention.ms", "1", AlterConfigOpType.APPEND): KafkaError.INVALID_CONFIG,
+        entry("preallocate", "true"): KafkaError.INVALID_CONFIG,
+    }
+    for each, code in refused.items():
+        assert altered(admin, stream, each) == code
+    assert altered(admin, "none", entry("retention.ms", "1")) == KafkaError.UNKNOWN_TOPIC_OR_PART
+    assert altered(admin, "__offsets", entry("retention.ms", "1")) != 0
+    assert altered(admin, stream, entry("retention.ms", "1"), validate_only=True) == 0
+    assert settings(node, stream) == before
+
+
+@pytest.mark.filterwarnings("ignore:alter_configs:DeprecationWarning")
+def test_confluent_replaces_all_settings(admin, node, stream):
+    resource = ConfigResource(ResourceType.TOPIC, stream, set_config={"segment.bytes": "1000000"})
+    (future,) = admin.alter_configs([resource]).values()
+    future.result(30)
+    assert settings(node, stream) == {"segment.bytes": 1_000_000}
+
+
+def test_kafka_python_sees_and_changes_settings(node, stream):
+    admin = kafka.admin.KafkaAdminClient(bootstrap_servers=node.servers)
+    topic = kafka.admin.ConfigResourceType.TOPIC
+
+    def resource(configs):
+        return kafka.admin.ConfigResource(topic, stream, configs=configs)
+
+    admin.alter_configs([resource({"max.message.bytes": "5000", "cleanup.policy": "compact"})])
+    assert settings(node, stream) == {
+        "cleanup.policy": "compact",
+        "max.message.bytes": 5000,
+        "retention.ms": 30 * 86_400_000,
+    }
+    assert "5000" in str(admin.describe_configs([resource(None)]))
+    admin.close()
+
+
+def fill(node, stream, records):
+    with kafka.KafkaProducer(bootstrap_servers=node.servers) as producer:
+        for index in range(records):
+            producer.send(stream, b"%d" % index, partition=0)
+
+
+def test_clients_delete_records(admin, node, stream):
+    fill(node, stream, 10)
+    place = TopicPartition(stream, 0, 4)
+    (future,) = admin.delete_records([place]).values()
+    assert future.result(30).low_watermark == 4
+    client = kafka.admin.KafkaAdminClient(bootstrap_servers=node.servers)
+    client.delete_records({kafka.TopicPartition(stream, 0): 7})
+    client.close()
+    with kafka.KafkaConsumer(bootstrap_servers=node.servers, group_id=None) as consumer:
+        at = kafka.TopicPartition(stream, 0)
+        assert consumer.beginning_offsets([at]) == {at: 7}
+        consumer.assign([at])
+        consumer.seek_to_beginning(at)
+        assert next(consumer).offset == 7
+    assert node.metrics()['headrace_log_trimmed_records_total{reason="request"}'] >= 7
+
+
+def test_deleting_records_by_version(node, stream, raw):
+    fill(node, stream, 5)
+
+    def delete(name, index, offset, version=1):
+        asked = m.DeleteRecordsPartition(partition_index=index, offset=offset)
+        topic = m.DeleteRecordsTopic(name=name, partitions=[asked])
+        request = m.DeleteRecordsRequest(topics=[topic], timeout_ms=1000)
+        answer = raw.call(apis.DELETE_RECORDS, request, version).topics[0].partitions[0]
+        return answer.error_code, answer.low_watermark
+
+    assert delete(stream, 0, 2, version=0) == (0, 2)
+    assert delete(stream, 0, 1) == (0, 2), "what is gone stays so"
+    assert delete(stream, 0, 6) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+    assert delete(stream, 0, -2) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+    assert delete(stream, 1, 0) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+    assert delete(stream, 0, -1) == (0, 5)
+    status, _ = node.call(
+        "PATCH", f"/api/v1/streams/{stream}", {"settings": {"cleanup.policy": "compact"}}
+    )
+    assert status == 200
+    assert delete(stream, 0, -1) == (ErrorCode.POLICY_VIOLATION, -1)
+
+
+def test_a_compacted_stream_takes_no_record_without_a_key(node, raw):
+    name = f"c-{uuid.uuid4().hex[:8]}"
+    node.create_stream(name, settings={"cleanup.policy": "compact"})
+    assert raw.produce(name, batch(b"keyless")).error_code == ErrorCode.INVALID_RECORD
+    with kafka.KafkaProducer(bootstrap_servers=node.servers, compression_type="gzip") as producer:
+        assert producer.send(name, b"v", b"k", partition=0).get(30).offset == 0
+    assert node.ends(name) == [1]
+
+
+def test_a_compacted_stream_has_a_key_for_every_publish(node):
+    body = {"filters": ["a/#"], "key": "property:id", "settings": {"cleanup.policy": "compact"}}
+    status, answer = node.call("POST", "/api/v1/streams", {"name": "keyless", **body})
+    assert status == 400
+    assert "choose key topic or level:N" in answer["detail"]
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_describing_by_version(raw, stream, version):
+    resources = [
+        m.DescribeConfigsResource(
+            resource_type=2, resource_name=stream, configuration_keys=["fsync", "retention.ms"]
+        ),
+        m.DescribeConfigsResource(resource_type=2, resource_name="none"),
+        m.DescribeConfigsResource(resource_type=4, resource_name="2"),
+    ]
+    request = m.DescribeConfigsRequest(resources=resources, include_documentation=version == 3)
+    found, missing, other = raw.call(apis.DESCRIBE_CONFIGS, request, version).results
+    assert [each.name for each in found.configs] == ["fsync", "retention.ms"]
+    assert [each.documentation is None for each in found.configs] == [version < 3] * 2
+    assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert other.error_code == ErrorCode.INVALID_REQUEST
