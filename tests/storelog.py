@@ -1,5 +1,6 @@
 """Helpers of the tests that drive the compiled `Store` directly."""
 
+import contextlib
 import select
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,6 +12,16 @@ from headrace.native import Completion, Store, build_batch
 
 SMALL = {"journal_bytes": 128 * 1024, "segment_bytes": 64 * 1024, "direct_write_bytes": 16 * 1024}
 """Files so small that a short test rolls, rotates and writes directly."""
+
+
+@contextlib.contextmanager
+def opened(path: Path, **settings: int) -> Iterator[Store]:
+    """A store of small files, closed in order."""
+    store = Store.open(str(path), **(SMALL | settings))
+    try:
+        yield store
+    finally:
+        store.close()
 
 
 def batch(

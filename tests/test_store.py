@@ -1,6 +1,5 @@
 """The store as Python sees it: each promise of `_native.pyi`, on real files."""
 
-import contextlib
 import itertools
 import os
 import select
@@ -24,16 +23,7 @@ from headrace.native import (
     build_batch,
     decode_records,
 )
-from storelog import SMALL, Appender, all_bytes, batch, files, next_offset, produced
-
-
-@contextlib.contextmanager
-def opened(path: Path, **settings: int) -> Iterator[Store]:
-    store = Store.open(str(path), **(SMALL | settings))
-    try:
-        yield store
-    finally:
-        store.close()
+from storelog import SMALL, Appender, all_bytes, batch, files, next_offset, opened, produced
 
 
 @pytest.fixture

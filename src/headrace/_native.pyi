@@ -20,6 +20,7 @@ __all__ = [
     "LogSettings",
     "NativeError",
     "OutOfOrderSequenceError",
+    "ReadEnd",
     "RecordColumns",
     "RecordsTooLargeError",
     "Recovery",
@@ -205,6 +206,19 @@ class Completion:
         """None: the batch is durable. Else why it is not, and never will be."""
 
 @final
+class ReadEnd:
+    """The end of one read that waited for the disk."""
+
+    @property
+    def ticket(self) -> int: ...
+    def result(self) -> bytes | tuple[int, int] | None:
+        """What `read`, for a ticket of `fetch`, or `offset_for_time`, for one of `seek`, returns.
+
+        Raises:
+            ValueError, StorageError: as there.
+        """
+
+@final
 class Recovery:
     """What opening a data folder found and mended."""
 
@@ -258,7 +272,7 @@ class Segment:
 
 @final
 class Store:
-    """The node's journal and segments, and the native thread that writes them.
+    """The node's journal and segments, and the native threads that write and read them.
 
     One store per data folder; a lock file holds a second process off.
     """
@@ -287,7 +301,8 @@ class Store:
     @property
     def recovery(self) -> Recovery: ...
     def notify_fd(self) -> int:
-        """An eventfd that is readable while `poll` has something; owned by the store."""
+        """An eventfd that is readable while `poll` or `poll_reads` has something; owned by the
+        store."""
     def open_log(self, stream: str, partition: int, incarnation: int, wall_ms: int) -> int:
         """The log's handle; creates its folder where needed. `incarnation` differs between a
         stream and a later one of the same name, so that a journal never revives a deleted one.
@@ -339,19 +354,37 @@ class Store:
         """Appends that ended since the last call, in ticket order per log. Never blocks."""
     def read(self, log: int, offset: int, max_bytes: int) -> bytes:
         """Whole committed batches from the one that holds `offset`; at least one where there
-        is one, else empty. Releases the GIL while it reads.
+        is one, else empty. Waits for the disk, without the GIL.
 
         Raises:
             ValueError: `offset` is outside `[log start, high watermark]`.
             StorageError: the file cannot be read.
         """
+    def fetch(self, log: int, offset: int, max_bytes: int, ticket: int) -> bytes | None:
+        """As `read`, and never waits: None where the disk must bring something. It then does so
+        on a native thread, after what was asked for before, and the ticket ends in `poll_reads`.
+
+        Raises:
+            ValueError: as `read`.
+        """
+    def seek(self, log: int, timestamp_ms: int, ticket: int) -> None:
+        """As `offset_for_time`, on a native thread; the ticket ends in `poll_reads`.
+
+        Raises:
+            ValueError: the log is unknown.
+        """
+    def cancel_read(self, ticket: int) -> None:
+        """Nobody waits for this read any more; it ends nonetheless where it has begun."""
+    def poll_reads(self) -> list[ReadEnd]:
+        """Reads that ended since the last call. Never blocks. Further ones begin only while less
+        than 64 MiB lie here."""
     def bounds(self, log: int) -> tuple[int, int]:
         """`(log start offset, high watermark)`; the watermark is the offset after the last
         durable record."""
     def size_bytes(self, log: int) -> int: ...
     def offset_for_time(self, log: int, timestamp_ms: int) -> tuple[int, int] | None:
         """`(offset, timestamp)` of the first record whose timestamp is at or after
-        `timestamp_ms`, or None."""
+        `timestamp_ms`, or None. Waits for the disk, without the GIL."""
     def last_sources(self, log: int) -> list[tuple[str, int, int]]:
         """`(source, epoch, sequence)`: the last of each MQTT source in this log, rebuilt when
         the store opened (headers `source`, `epoch`, `sequence` of its records)."""

@@ -148,7 +148,8 @@ LINGER_SECONDS: Final = 2.0
 client that ignores them may add to an orderly stop."""
 
 DESCRIPTORS_RESERVED: Final = 256
-"""Files that are neither connections nor partitions: journal, lock, listeners, HTTP, libraries."""
+"""Files that are neither connections nor partitions: journal, lock, listeners, HTTP, libraries, and
+64 segments that are being read."""
 
 PARTITION_DESCRIPTORS: Final = 4
 """Files that one partition holds open: segment, two indexes, and one being rolled."""
@@ -213,6 +214,10 @@ second fdatasync, which on a growing file waits for the file system's journal to
 
 DIRECT_WRITE_BYTES_MIN: Final = 4 * KIB
 """A page: what precedes the first page boundary goes through the journal in any case."""
+
+READS_MAX: Final = 10_000
+"""Reads that may wait for the disk; further ones are refused. A connection waits for one at a time,
+so that only as many connections that all read old records ever meet it."""
 
 # --- collector -----------------------------------------------------------------------------------
 

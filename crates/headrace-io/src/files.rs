@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use headrace_core::hash::Map;
 use headrace_core::log::{Disk, DiskError, DiskOp, Path};
 
+use crate::descriptors::Descriptors;
+
 /// Zeros are written in pieces of this size.
 const ZERO_BYTES: usize = 1 << 20;
 
@@ -19,6 +21,8 @@ const ZERO_BYTES: usize = 1 << 20;
 pub struct Files {
     root: PathBuf,
     open: Mutex<Map<Path, Arc<File>>>,
+    /// Files that are only read.
+    readers: Descriptors,
 }
 
 impl Files {
@@ -27,6 +31,7 @@ impl Files {
         Self {
             root,
             open: Mutex::default(),
+            readers: Descriptors::default(),
         }
     }
 
@@ -60,12 +65,38 @@ impl Files {
         Ok(file)
     }
 
-    /// Forgets the descriptors of `path` and of what is below it.
+    /// The file for reading, where it is open.
+    pub(crate) fn opened(&self, path: &str) -> Option<Arc<File>> {
+        let open = self.cache().get(path).cloned();
+        open.or_else(|| self.readers.get(path))
+    }
+
+    fn reader(&self, path: &str) -> io::Result<Arc<File>> {
+        if let Some(file) = self.cache().get(path) {
+            return Ok(file.clone());
+        }
+        self.readers.open(path, || File::open(self.full(path)))
+    }
+
+    /// Has the kernel read these bytes, as many as there are, and does not wait. What goes wrong,
+    /// the read that follows tells.
+    pub(crate) fn read_ahead(&self, path: &str, position: u64, bytes: usize) {
+        if let Ok(file) = self.reader(path) {
+            let (start, bytes) = (position as libc::off_t, bytes as libc::off_t);
+            let advice = libc::POSIX_FADV_WILLNEED;
+            // SAFETY: the descriptor is open for the length of the call.
+            unsafe { libc::posix_fadvise(file.as_raw_fd(), start, bytes, advice) };
+        }
+    }
+
+    /// Forgets the descriptors for writing of `path` and of what is below it.
     fn forget(&self, path: &str) {
-        self.cache().retain(|open, _| {
-            open.strip_prefix(path)
-                .is_none_or(|rest| !rest.is_empty() && !rest.starts_with('/'))
-        });
+        self.cache().retain(|open, _| !is_within(open, path));
+    }
+
+    /// Forgets those for reading, once a name has gone: until then readers may open it again.
+    fn forget_readers(&self, path: &str) {
+        self.readers.forget(|open| is_within(open, path));
     }
 
     fn try_perform(&self, op: &DiskOp) -> io::Result<()> {
@@ -91,15 +122,22 @@ impl Files {
             DiskOp::Rename { from, to } => {
                 self.forget(from);
                 self.forget(to);
-                fs::rename(self.full(from), self.full(to))
+                let outcome = fs::rename(self.full(from), self.full(to));
+                self.forget_readers(from);
+                self.forget_readers(to);
+                outcome
             }
             DiskOp::Remove { path } => {
                 self.forget(path);
-                present(fs::remove_file(self.full(path)))
+                let outcome = present(fs::remove_file(self.full(path)));
+                self.forget_readers(path);
+                outcome
             }
             DiskOp::RemoveFolder { path } => {
                 self.forget(path);
-                present(fs::remove_dir_all(self.full(path)))
+                let outcome = present(fs::remove_dir_all(self.full(path)));
+                self.forget_readers(path);
+                outcome
             }
             DiskOp::Close { path } => {
                 self.forget(path);
@@ -152,12 +190,8 @@ impl Disk for Files {
     }
 
     fn read(&self, path: &str, position: u64, bytes: usize) -> Result<Vec<u8>, DiskError> {
-        let open = self.cache().get(path).cloned();
-        let file = match open {
-            Some(file) => Ok(file),
-            None => File::open(self.full(path)).map(Arc::new),
-        };
-        file.and_then(|file| read_at(&file, position, bytes))
+        self.reader(path)
+            .and_then(|file| read_at(&file, position, bytes))
             .map_err(|error| self.error(path, "reading", &error))
     }
 
@@ -167,6 +201,12 @@ impl Disk for Files {
             self.error(path, verb, &error)
         })
     }
+}
+
+/// `path` is `folder`, or below it.
+fn is_within(path: &str, folder: &str) -> bool {
+    path.strip_prefix(folder)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// What an effect does, as the subject of a sentence.

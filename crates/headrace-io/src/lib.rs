@@ -1,12 +1,16 @@
 //! Performs what `headrace-core` decides: disk effects, on native threads, outside Python's lock.
 //!
-//! Owns: descriptors, the flusher and the keeper thread, the data folder's lock, the eventfd.
+//! Owns: descriptors, the flusher, the keeper and the reader threads, the data folder's lock, the eventfd.
 //! Must not know: what the bytes mean, which effect comes next, when something is durable.
 
+mod descriptors;
 mod files;
 mod lock;
+mod reading;
 mod store;
 mod wake;
+mod warm;
 
 pub use files::Files;
+pub use reading::{Found, ReadEnd};
 pub use store::Store;

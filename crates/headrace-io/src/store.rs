@@ -14,18 +14,19 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Instant;
 
 use headrace_core::log::{
-    open, Appended, Completion, Disk, DiskOp, Error, LogId, LogSettings, Machine, Options, Plan,
+    open, Appended, Completion, Disk, DiskOp, Error, LogId, LogSettings, Machine, Options,
     Recovery, SegmentFacts, SourceState, Statistics,
 };
 
 use crate::files::Files;
 use crate::lock::Lock;
+use crate::reading::{ReadEnd, Reads, READERS};
 use crate::wake::Wake;
 
 /// An open data folder.
 #[derive(Debug)]
 pub struct Store {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     recovery: Recovery,
     threads: Mutex<Threads>,
 }
@@ -37,7 +38,7 @@ struct Threads {
 }
 
 #[derive(Debug)]
-struct Shared {
+pub(crate) struct Shared {
     state: Mutex<State>,
     /// The flusher may have a round.
     round_due: Condvar,
@@ -45,15 +46,23 @@ struct Shared {
     chore_due: Condvar,
     /// A round or a chore has ended.
     ended: Condvar,
-    files: Files,
-    outbox: Mutex<Vec<Completion>>,
+    pub(crate) files: Files,
+    pub(crate) reads: Reads,
+    outbox: Mutex<Outbox>,
     wake: Wake,
     began: Instant,
 }
 
+/// What ended and nobody has asked for yet. The eventfd is readable exactly while there is any.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    ended: Vec<Completion>,
+    pub(crate) reads: Vec<ReadEnd>,
+}
+
 #[derive(Debug)]
-struct State {
-    machine: Machine,
+pub(crate) struct State {
+    pub(crate) machine: Machine,
     stopping: bool,
 }
 
@@ -75,6 +84,7 @@ impl Store {
             chore_due: Condvar::new(),
             ended: Condvar::new(),
             files,
+            reads: Reads::default(),
             outbox: Mutex::default(),
             wake: Wake::new().map_err(unusable)?,
             began: Instant::now(),
@@ -86,10 +96,13 @@ impl Store {
                 .spawn(move || shared.guarded(name, run))
                 .map_err(unusable)
         };
-        let running = vec![
+        let mut running = vec![
             start("flusher", Shared::flush)?,
             start("keeper", Shared::keep)?,
         ];
+        for _ in 0..READERS {
+            running.push(start("reader", Shared::serve_reads)?);
+        }
         let threads = Mutex::new(Threads {
             running,
             lock: Some(lock),
@@ -191,59 +204,7 @@ impl Store {
 
     /// Appends that ended since the last call.
     pub fn poll(&self) -> Vec<Completion> {
-        let mut outbox = self.shared.outbox();
-        if outbox.is_empty() {
-            return Vec::new();
-        }
-        self.shared.wake.clear();
-        std::mem::take(&mut outbox)
-    }
-
-    /// Whole committed batches from the one that holds `offset`: at least one where there is
-    /// one, else at most `bytes_max`.
-    pub fn read(&self, log: LogId, offset: i64, bytes_max: usize) -> Result<Vec<u8>, Error> {
-        self.of_one_edition(log, || loop {
-            let plan = self.shared.lock().machine.plan_read(log, offset)?;
-            match plan {
-                Plan::Nothing => return Ok(Vec::new()),
-                Plan::Load(files) => {
-                    let index = files.load(&self.shared.files)?;
-                    self.shared.lock().machine.indexed(index);
-                }
-                Plan::Walk(walk) => return walk.read(&self.shared.files, offset, bytes_max),
-            }
-        })
-    }
-
-    /// `(offset, timestamp)` of the first committed record at or after `timestamp`.
-    pub fn offset_for_time(&self, log: LogId, timestamp: i64) -> Result<Option<(i64, i64)>, Error> {
-        self.of_one_edition(log, || self.find_time(log, timestamp))
-    }
-
-    fn find_time(&self, log: LogId, timestamp: i64) -> Result<Option<(i64, i64)>, Error> {
-        let (start, end) = self.bounds(log)?;
-        let mut walked = None;
-        loop {
-            let plan = self
-                .shared
-                .lock()
-                .machine
-                .plan_time(log, timestamp, walked.as_ref())?;
-            match plan {
-                Plan::Nothing => return Ok(None),
-                Plan::Load(files) => {
-                    let index = files.load(&self.shared.files)?;
-                    self.shared.lock().machine.indexed(index);
-                }
-                Plan::Walk(walk) => {
-                    let found = walk.find_time(&self.shared.files, timestamp, start..end)?;
-                    if found.is_some() {
-                        return Ok(found);
-                    }
-                    walked = Some(walk);
-                }
-            }
-        }
+        self.shared.take(|outbox| std::mem::take(&mut outbox.ended))
     }
 
     /// See [`Machine::bounds`].
@@ -254,30 +215,6 @@ impl Store {
     /// See [`Machine::size_bytes`].
     pub fn size_bytes(&self, log: LogId) -> Result<u64, Error> {
         self.shared.lock().machine.size_bytes(log)
-    }
-
-    /// The last of each MQTT source among the committed records of `log`.
-    pub fn last_sources(&self, log: LogId) -> Result<Vec<SourceState>, Error> {
-        self.of_one_edition(log, || {
-            let plan = self.shared.lock().machine.plan_sources(log)?;
-            plan.read(&self.shared.files)
-        })
-    }
-
-    /// Reads again where segments went while it read, which it cannot tell from damage.
-    fn of_one_edition<T>(
-        &self,
-        log: LogId,
-        read: impl Fn() -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        let edition = || self.shared.lock().machine.edition(log);
-        loop {
-            let before = edition()?;
-            let outcome = read();
-            if outcome.is_ok() || edition()? == before {
-                return outcome;
-            }
-        }
     }
 
     /// Keeps the sources, which hold for all committed records of `log`.
@@ -325,6 +262,7 @@ impl Store {
             .stopping = true;
         self.shared.round_due.notify_all();
         self.shared.chore_due.notify_all();
+        self.shared.reads.stop();
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         for thread in threads.running.drain(..) {
             // It has reported by panicking already, and the machine's lock tells everyone.
@@ -341,13 +279,33 @@ impl Drop for Store {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         // A panic inside the machine is a bug; going on with half a decision could lose data.
         self.state.lock().expect("the store's machine panicked")
     }
 
-    fn outbox(&self) -> MutexGuard<'_, Vec<Completion>> {
+    fn outbox(&self) -> MutexGuard<'_, Outbox> {
         self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts something into the outbox.
+    pub(crate) fn put(&self, put: impl FnOnce(&mut Outbox)) {
+        let mut outbox = self.outbox();
+        let was_empty = outbox.is_empty();
+        put(&mut outbox);
+        if was_empty {
+            self.wake.set();
+        }
+    }
+
+    /// Takes something out of the outbox.
+    pub(crate) fn take<T>(&self, take: impl FnOnce(&mut Outbox) -> Vec<T>) -> Vec<T> {
+        let mut outbox = self.outbox();
+        let taken = take(&mut outbox);
+        if !taken.is_empty() && outbox.is_empty() {
+            self.wake.clear();
+        }
+        taken
     }
 
     fn now_ns(&self) -> u64 {
@@ -373,14 +331,8 @@ impl Shared {
     }
 
     fn deliver(&self, ended: Vec<Completion>) {
-        if ended.is_empty() {
-            return;
-        }
-        let mut outbox = self.outbox();
-        let was_empty = outbox.is_empty();
-        outbox.extend(ended);
-        if was_empty {
-            self.wake.set();
+        if !ended.is_empty() {
+            self.put(|outbox| outbox.ended.extend(ended));
         }
     }
 
@@ -445,6 +397,12 @@ impl Shared {
             self.round_due.notify_one();
             self.ended.notify_all();
         }
+    }
+}
+
+impl Outbox {
+    fn is_empty(&self) -> bool {
+        self.ended.is_empty() && self.reads.is_empty()
     }
 }
 

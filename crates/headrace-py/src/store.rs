@@ -7,9 +7,10 @@ use std::os::fd::RawFd;
 use std::path::Path;
 
 use headrace_core::log::{self, LogId, Options, SegmentFacts, SourceState, COMMIT_BUCKETS_NS};
-use headrace_io as io;
+use headrace_io::{self as io, Found};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use pyo3::IntoPyObjectExt;
 
 use crate::errors::log_error;
 
@@ -52,6 +53,26 @@ impl Completion {
     #[getter]
     fn error(&self) -> Option<&str> {
         self.0.error.as_deref()
+    }
+}
+
+/// The end of one read that waited for the disk.
+#[pyclass(frozen, module = "headrace._native")]
+struct ReadEnd(io::ReadEnd);
+
+#[pymethods]
+impl ReadEnd {
+    #[getter]
+    fn ticket(&self) -> u64 {
+        self.0.ticket
+    }
+
+    fn result<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match &self.0.outcome {
+            Ok(Found::Batches(batches)) => Ok(PyBytes::new(py, batches).into_any()),
+            Ok(Found::Place(place)) => place.into_bound_py_any(py),
+            Err(error) => Err(log_error(py, error)),
+        }
     }
 }
 
@@ -269,6 +290,32 @@ impl Store {
         Ok(PyBytes::new(py, &bytes))
     }
 
+    fn fetch<'py>(
+        &self,
+        py: Python<'py>,
+        log: u32,
+        offset: i64,
+        max_bytes: usize,
+        ticket: u64,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let batches = detached(py, || self.0.fetch(LogId(log), offset, max_bytes, ticket))?;
+        Ok(batches.map(|batches| PyBytes::new(py, &batches)))
+    }
+
+    fn seek(&self, py: Python<'_>, log: u32, timestamp_ms: i64, ticket: u64) -> PyResult<()> {
+        self.0
+            .seek(LogId(log), timestamp_ms, ticket)
+            .map_err(|error| log_error(py, &error))
+    }
+
+    fn cancel_read(&self, ticket: u64) {
+        self.0.cancel_read(ticket);
+    }
+
+    fn poll_reads(&self) -> Vec<ReadEnd> {
+        self.0.poll_reads().into_iter().map(ReadEnd).collect()
+    }
+
     fn bounds(&self, py: Python<'_>, log: u32) -> PyResult<(i64, i64)> {
         self.0
             .bounds(LogId(log))
@@ -351,6 +398,7 @@ impl Store {
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Appended>()?;
     module.add_class::<Completion>()?;
+    module.add_class::<ReadEnd>()?;
     module.add_class::<LogSettings>()?;
     module.add_class::<Segment>()?;
     module.add_class::<Recovery>()?;

@@ -74,14 +74,17 @@ class Partition:
             )
         return self._runner.append(self, batches, wall_ms)
 
-    def read(self, offset: int, max_bytes: int) -> bytes:
+    async def read(self, offset: int, max_bytes: int) -> bytes:
         """Whole durable batches from the one that holds `offset`, at least one where there is one.
+
+        What is in memory comes at once; what is not, does not hold up the loop.
 
         Raises:
             ValueError: `offset` is outside `[start_offset, high_watermark]`.
             StorageError: the file cannot be read.
+            UnavailableError: too many reads wait for the disk.
         """
-        return self._store.read(self.log, offset, max_bytes)
+        return await self._runner.read(self, offset, max_bytes)
 
     @property
     def start_offset(self) -> int:
@@ -98,9 +101,14 @@ class Partition:
         """Bytes of its segments."""
         return self._store.size_bytes(self.log)
 
-    def offset_for_time(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """`(offset, timestamp)` of the first record at or after `timestamp_ms`, or None."""
-        return self._store.offset_for_time(self.log, timestamp_ms)
+    async def offset_for_time(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """`(offset, timestamp)` of the first record at or after `timestamp_ms`, or None.
+
+        Raises:
+            StorageError: a file cannot be read.
+            UnavailableError: too many reads wait for the disk.
+        """
+        return await self._runner.offset_for_time(self, timestamp_ms)
 
     def watch(self, wake: Callable[[], None]) -> None:
         """Calls `wake` on the loop after each advance of the high watermark, until `unwatch`.

@@ -16,15 +16,18 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace import limits
-from headrace.errors import StaleEpochError, StorageError, UnavailableError
+from headrace.errors import HeadraceError, StaleEpochError, StorageError, UnavailableError
 from headrace.kernel import access
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.native import Completion, Effects, Switchboard
+    from headrace.native import Completion, Effects, ReadEnd, Switchboard
     from headrace.node.partition import Partition
     from headrace.ports import Clock, Link, Store
+
+    _Found = bytes | tuple[int, int] | None
+    """What a read ends in."""
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +68,7 @@ class Runner:
         self.links: dict[int, Link] = {}
         self.partitions: dict[tuple[int, int], Partition] = {}
         self._inflight: dict[int, _Inflight] = {}
+        self._reads: dict[int, asyncio.Future[_Found]] = {}
         self._publishes: dict[int, asyncio.Future[int]] = {}
         self._idle: asyncio.Future[None] | None = None
         self._ticket = 0
@@ -96,6 +100,42 @@ class Runner:
         self._queued = True
         self.wake()
         return future
+
+    async def read(self, partition: Partition, offset: int, max_bytes: int) -> bytes:
+        """As `Partition.read`."""
+        ticket = self._read_ticket()
+        batches = self._store.fetch(partition.log, offset, max_bytes, ticket)
+        if batches is not None:
+            return batches
+        found = await self._read_end(ticket)
+        assert isinstance(found, bytes)
+        return found
+
+    async def offset_for_time(
+        self, partition: Partition, timestamp_ms: int
+    ) -> tuple[int, int] | None:
+        """As `Partition.offset_for_time`."""
+        ticket = self._read_ticket()
+        self._store.seek(partition.log, timestamp_ms, ticket)
+        found = await self._read_end(ticket)
+        assert not isinstance(found, bytes)
+        return found
+
+    def _read_ticket(self) -> int:
+        if len(self._reads) >= limits.READS_MAX:
+            raise UnavailableError("too many reads wait for the disk; try again")
+        self._ticket += 2
+        return self._ticket
+
+    async def _read_end(self, ticket: int) -> _Found:
+        future: asyncio.Future[_Found] = self._loop.create_future()
+        self._reads[ticket] = future
+        try:
+            return await future
+        finally:
+            del self._reads[ticket]
+            if future.cancelled():
+                self._store.cancel_read(ticket)
 
     def publish(
         self, topic: str, payload: bytes, qos: int, properties: list[tuple[str, str]]
@@ -207,6 +247,8 @@ class Runner:
         self.wake()
 
     def _completed(self) -> None:
+        for end in self._store.poll_reads():
+            self._end_read(end)
         mono_ms, wall_ms = self._clock.mono_ms(), self._clock.wall_ms()
         advanced: dict[Partition, None] = {}
         failed = False
@@ -226,6 +268,15 @@ class Runner:
         if failed and (reason := self._store.failed()) is not None:  # not so where a stream went
             self.on_failure(reason)
         self.wake()
+
+    def _end_read(self, end: ReadEnd) -> None:
+        future = self._reads.get(end.ticket)
+        if future is None or future.done():  # its reader went away
+            return
+        try:
+            future.set_result(end.result())
+        except (HeadraceError, ValueError) as error:
+            future.set_exception(error)
 
     def _end_publishes(self) -> None:
         for request, code, streams in self._switchboard.published():

@@ -1,9 +1,9 @@
 """Fetch: committed batches as they are stored, waiting for the first ones without polling.
 
-A fetch reads every partition once. Where that yields too little it watches them all, sleeps until
-one advances or its time is up, and reads those again that gave nothing yet. The budget of bytes is
-spent in the order of the request; the first batch of the first partition that has one always
-goes, however large, so that no reader is ever stuck.
+A fetch reads every partition once; where records must come from the disk, it alone waits. Where
+that yields too little it watches them all, sleeps until one advances or its time is up, and reads
+them again. The budget of bytes is spent in the order of the request; the first batch of the first
+partition that has one always goes, however large, so that no reader is ever stuck.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ async def fetch(door: KafkaDoor, _: KafkaConnection, request: Request) -> FetchR
     if body.session_id != 0:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, topics=[])
     reading = _Reading(door.broker, body)
-    reading.read()
+    await reading.read()
     wait_ms = min(body.max_wait_ms, limits.KAFKA_FETCH_WAIT_MS_MAX)
     if not reading.enough and wait_ms > 0:
         await reading.wait(wait_ms / 1000)
@@ -68,12 +68,12 @@ class _Reading:
         self._bytes_left = 0
         self._full = False  # something was left for want of budget
 
-    def read(self) -> None:
+    async def read(self) -> None:
         """Reads every partition, within the budget of bytes."""
         self._bytes_left = self._bytes_max
         self._full = False
         self._size = 0
-        self._found = [self._read(stream, asked) for stream, asked in self._wanted]
+        self._found = [await self._read(stream, asked) for stream, asked in self._wanted]
 
     @property
     def enough(self) -> bool:
@@ -94,9 +94,9 @@ class _Reading:
                     await wake.wait()
                     wake.clear()
                     if self._may_be_enough():
-                        self.read()
+                        await self.read()
         except TimeoutError:
-            self.read()
+            await self.read()
         finally:
             for partition in watched:
                 partition.unwatch(wake.set)
@@ -123,8 +123,9 @@ class _Reading:
             return True
         return self._found_bytes + grown >= self._bytes_min
 
-    def _read(self, stream: str, asked: FetchPartition) -> FetchPartitionResponse:
+    async def _read(self, stream: str, asked: FetchPartition) -> FetchPartitionResponse:
         answer = FetchPartitionResponse(partition_index=asked.partition, records=b"")
+        size = self._size
         try:
             partition = self._broker.partition(stream, asked.partition)
             self._size += partition.size_bytes
@@ -135,17 +136,20 @@ class _Reading:
             elif not answer.log_start_offset <= asked.fetch_offset <= answer.high_watermark:
                 answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
             elif asked.fetch_offset < answer.high_watermark:
-                answer.records = self._take(partition, asked)
+                answer.records = await self._take(partition, asked)
         except HeadraceError as error:
             answer.error_code = ErrorCode.of(error.kafka_code)
+        except ValueError:  # trimmed beyond the offset, or deleted, while the disk was waited for
+            self._size = size
+            return await self._read(stream, asked)
         return answer
 
-    def _take(self, partition: Partition, asked: FetchPartition) -> bytes:
+    async def _take(self, partition: Partition, asked: FetchPartition) -> bytes:
         if self._bytes_left <= 0:
             self._full = True
             return b""
         budget = min(max(asked.partition_max_bytes, 0), self._bytes_left)
-        records = partition.read(asked.fetch_offset, budget)
+        records = await partition.read(asked.fetch_offset, budget)
         if len(records) > budget and self._bytes_left < self._bytes_max:
             self._full = True
             return b""  # not the first batch of this response, so it may wait for the next

@@ -39,7 +39,7 @@ from headrace.wire.kafka.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import AsyncIterator, Mapping
 
     from headrace.kernel.groups import Effect, Event
     from headrace.node.broker import Broker
@@ -87,9 +87,8 @@ class OffsetStore:
         if STREAM not in self._broker.catalog:
             return
         for partition in self._broker.partitions(STREAM):
-            for record in _records(partition):
+            async for record in _records(partition):
                 self._groups.handle(Replayed(record))
-            await asyncio.sleep(0)  # the HTTP door is open already, and answers meanwhile
         for stream in self._groups.streams:
             if stream not in self._broker.catalog:
                 self._stream_deleted(stream)
@@ -150,7 +149,7 @@ class OffsetStore:
             self._handle(Refused(ticket, ErrorCode.of(error.kafka_code)))
 
 
-def _records(partition: Partition) -> Iterator[Record]:
+async def _records(partition: Partition) -> AsyncIterator[Record]:
     """Every record of a partition, oldest first.
 
     Raises:
@@ -158,12 +157,13 @@ def _records(partition: Partition) -> Iterator[Record]:
     """
     offset, end = partition.start_offset, partition.high_watermark
     while offset < end:
-        batches = partition.read(offset, REPLAY_BYTES)
+        batches = await partition.read(offset, REPLAY_BYTES)
         columns = native.decode_records(batches, offset, end, len(batches))
         for _, _, key, value, _ in columns.rows():
             if key is not None:
                 yield Record(key, value)
         offset = columns.next_offset
+        await asyncio.sleep(0)  # the HTTP door is open already, and answers meanwhile
 
 
 async def find_coordinator(

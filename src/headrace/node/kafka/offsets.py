@@ -28,18 +28,14 @@ async def list_offsets(
     """Answers for each partition on its own; one that is named again is not looked up again."""
     body: ListOffsetsRequest = request.body
     seen: set[tuple[str, int]] = set()
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[_answer(door, topic.name, asked, seen) for asked in topic.partitions],
-            )
-            for topic in body.topics
-        ]
-    )
+    topics = []
+    for topic in body.topics:
+        partitions = [await _answer(door, topic.name, asked, seen) for asked in topic.partitions]
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
+    return ListOffsetsResponse(topics=topics)
 
 
-def _answer(
+async def _answer(
     door: KafkaDoor, stream: str, asked: ListOffsetsPartition, seen: set[tuple[str, int]]
 ) -> ListOffsetsPartitionResponse:
     answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
@@ -59,7 +55,7 @@ def _answer(
         elif asked.timestamp < 0:
             answer.error_code = ErrorCode.INVALID_REQUEST
         else:
-            found = partition.offset_for_time(asked.timestamp)
+            found = await partition.offset_for_time(asked.timestamp)
             if found is not None:
                 answer.offset, answer.timestamp = found
     except HeadraceError as error:
