@@ -65,3 +65,80 @@ def test_defaults_of_the_node_hold_for_its_streams(start_node):
     held = segments(again, "a")
     fill(again, "a", 100)
     assert segments(again, "a") == held
+
+
+def start(node, stream) -> int:
+    """Where the first partition begins."""
+    return node.call("GET", f"/api/v1/streams/{stream}")[1]["partitions"][0]["start"]
+
+
+def wait_for(condition, seconds=30):
+    """Waits until it holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.01)
+
+
+def test_retention_ms(broker):
+    old = int(time.time() * 1000) - 2 * DAY_MS
+    broker.create_stream("a", settings={"segment.bytes": "64KiB", "retention.ms": "7d"})
+    fill(broker, "a", 200, timestamp=old)
+    assert start(broker, "a") == 0
+    alter(broker, "a", retention_ms="1d")
+    wait_for(lambda: start(broker, "a") == 200)
+    wait_for(lambda: segments(broker, "a") == [200])
+    metrics = broker.metrics()
+    assert metrics['headrace_log_trimmed_records_total{reason="time"}'] == 200
+    assert metrics['headrace_log_trimmed_bytes_total{reason="time"}'] > 200_000
+    assert metrics["headrace_log_housekeeping_failures_total"] == 0
+    assert broker.ends("a") == [200]
+    fill(broker, "a", 1)
+    assert broker.ends("a") == [201]
+
+
+def test_retention_bytes(broker):
+    broker.create_stream("a", settings={"segment.bytes": "64KiB", "retention.bytes": "100KiB"})
+    fill(broker, "a", 300)
+    alter(broker, "a", retention_bytes="128KiB")
+    wait_for(lambda: start(broker, "a") > 0)
+    wait_for(lambda: min(segments(broker, "a")) == start(broker, "a"))
+    kept = broker.call("GET", "/api/v1/streams/a")[1]["partitions"][0]["size_bytes"]
+    assert 128 * 1024 <= kept < 192 * 1024
+
+
+def test_retention_records(broker):
+    broker.create_stream("a", settings={"segment.bytes": "64KiB"})
+    fill(broker, "a", 300)
+    alter(broker, "a", retention_records=100)
+    wait_for(lambda: start(broker, "a") > 0)
+    assert 100 <= broker.ends("a")[0] - start(broker, "a") < 200
+
+
+def test_retention_is_looked_at_without_being_asked_and_survives_a_kill(start_node):
+    node = start_node(HEADRACE_LOG__RETENTION_CHECK="10ms", HEADRACE_LOG__RETENTION_RECORDS="0")
+    node.create_stream("a")
+    fill(node, "a", 10)
+    wait_for(lambda: start(node, "a") == 10)
+    node.kill()
+    again = start_node.again(node)
+    assert (start(again, "a"), again.ends("a")) == (10, [10])
+
+
+def test_a_compacted_stream_is_not_subject_to_retention(start_node):
+    node = start_node(HEADRACE_LOG__RETENTION_CHECK="10ms")
+    for name, policy in (("kept", "compact"), ("gone", "compact,delete")):
+        node.create_stream(name, settings={"cleanup.policy": policy, "retention.ms": 1})
+        fill(node, name, 1, timestamp=1)
+    wait_for(lambda: start(node, "gone") == 1)
+    assert start(node, "kept") == 0
+
+
+def test_max_message_bytes(broker):
+    broker.create_stream("a", settings={"max.message.bytes": 500})
+    producer = Producer({"bootstrap.servers": broker.servers})
+    errors = []
+    for size in (100, 1000):
+        producer.produce("a", b"x" * size, on_delivery=lambda error, _: errors.append(error))
+        producer.flush(30)
+    assert [error and error.name() for error in errors] == [None, "MSG_SIZE_TOO_LARGE"]

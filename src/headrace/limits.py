@@ -198,6 +198,12 @@ SEGMENT_INDEX_BYTES_MIN: Final = 24
 RETENTION_MS: Final = 7 * DAY_MS
 """Kafka's default (`log.retention.hours`): a disk that nobody watches does not fill in silence."""
 
+RETENTION_CHECK_MS: Final = 300_000
+"""How often retention is asked for, Kafka's default (`log.retention.check.interval.ms`)."""
+
+RETENTION_FIRST_MS: Final = 30_000
+"""From the start of a node to the first time, Kafka's own (`LogManager.InitialTaskDelayMs`)."""
+
 DELETE_RETENTION_MS: Final = DAY_MS
 """Kafka's default (`delete.retention.ms`): a reader that starts at the beginning has a day to see
 the tombstone of what it has seen."""

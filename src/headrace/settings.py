@@ -216,6 +216,13 @@ class Settings:
         """Whether retention holds."""
         return "delete" in self.cleanup_policy
 
+    @property
+    def roll_ms(self) -> int:
+        """Age at which a segment is closed: only closed ones are compacted (Kafka's rule)."""
+        return (
+            min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
+        )
+
 
 def _table() -> Iterable[Setting]:
     for each in fields(Settings):

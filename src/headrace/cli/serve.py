@@ -154,6 +154,7 @@ def _parts(config: Config, sockets: Mapping[str, socket.socket]) -> Parts:
         extra={"kafka": lambda broker: KafkaDoor.open(broker, _kafka(config))},
         streams_max=config.limits.streams,
         defaults=config.log.of_streams,
+        retention_check_ms=config.log.retention_check,
         packet_bytes_max=config.mqtt.packet_bytes,
         declared={
             name: Change(stream.partitions, stream.filters, stream.key, stream.settings)

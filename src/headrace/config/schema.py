@@ -195,6 +195,10 @@ class LogSettings(_Table):
     direct_write_bytes: Annotated[int, _size(limits.DIRECT_WRITE_BYTES_MIN, limits.GIB)] = Field(
         default=limits.DIRECT_WRITE_BYTES, description="Run of batches that bypasses the journal."
     )
+    retention_check: Annotated[int, _duration(10, limits.DAY_MS)] = Field(
+        default=limits.RETENTION_CHECK_MS,
+        description="How often retention is looked at; also at once when settings change.",
+    )
     cleanup_policy: str = _of_streams("cleanup.policy")
     compression_type: str = _of_streams("compression.type")
     delete_retention_ms: int = _of_streams("delete.retention.ms")

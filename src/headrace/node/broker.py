@@ -66,6 +66,7 @@ class Broker:
         clock: the node's.
         runner: the node's.
         trimmed: by reason.
+        altered: called after each change of a stream.
         deleted: called with the name of each stream that was deleted.
     """
 
@@ -88,6 +89,7 @@ class Broker:
         self._streams: dict[str, Stream] = {}
         self._changing = asyncio.Lock()
         self.trimmed: defaultdict[str, Trimmed] = defaultdict(Trimmed)
+        self.altered: list[Callable[[], None]] = []
         self.deleted: list[Callable[[str], None]] = []
 
     async def open(self, declared: Mapping[str, Change], first: Mapping[str, Change]) -> None:
@@ -202,6 +204,8 @@ class Broker:
             self.catalog.put(definition)
             self._serve(stream, logs)
         log.info("stream altered", extra={"stream": name})
+        for tell in self.altered:
+            tell()
         return definition
 
     async def delete_stream(self, name: str) -> None:
@@ -233,16 +237,15 @@ class Broker:
             UnknownStreamError: it was deleted meanwhile.
             UnavailableError: the disk refused.
         """
-        start, segments = partition.start_offset, self._store.segments(partition.log)
+        start, segments = partition.start_offset, partition.segments
         try:
             await _on_disk(self._store.trim, partition.log, offset)
         except ValueError as error:
             raise UnknownStreamError(str(error)) from None
         trimmed = self.trimmed[reason]
         trimmed.records += max(offset - start, 0)
-        trimmed.bytes += sum(
-            each.bytes for each in segments if not each.active and each.next_offset <= offset
-        )
+        left = {each.base_offset for each in partition.segments}
+        trimmed.bytes += sum(each.bytes for each in segments if each.base_offset not in left)
 
     def save_sources(self) -> None:
         """Hands the publishers' last sequences to the store, so that a clean start scans nothing.
@@ -305,7 +308,7 @@ def _of_log(settings: Settings) -> LogSettings:
     """What the log engine itself has to know."""
     return LogSettings(
         segment_bytes=settings.segment_bytes,
-        segment_ms=settings.segment_ms,
+        segment_ms=settings.roll_ms,
         segment_index_bytes=settings.segment_index_bytes,
     )
 

@@ -16,6 +16,7 @@ from headrace.errors import InvalidTopicError, MessageTooLargeError, StartError,
 from headrace.kernel.catalog import Catalog
 from headrace.node import statistics
 from headrace.node.broker import Broker
+from headrace.node.housekeeping import Housekeeping
 from headrace.node.mqtt import MqttDoor
 from headrace.node.runner import Runner
 from headrace.ports import NodeState, Published
@@ -58,6 +59,7 @@ class Parts:
         budget: descriptors.
         streams_max: `limits.streams`.
         defaults: what holds for streams that do not say otherwise.
+        retention_check_ms: `log.retention_check`.
         packet_bytes_max: `mqtt.packet_bytes`; other doors publish no larger messages.
         declared: streams of the configuration.
         first: streams that a node without any begins with.
@@ -73,6 +75,7 @@ class Parts:
     extra: Mapping[str, Callable[[Broker], Awaitable[MeteredDoor]]] = field(default_factory=dict)
     streams_max: int = limits.STREAMS_MAX
     defaults: Settings = DEFAULTS
+    retention_check_ms: int = limits.RETENTION_CHECK_MS
     packet_bytes_max: int = limits.PACKET_BYTES_MAX
     declared: Mapping[str, Change] = field(default_factory=dict)
     first: Mapping[str, Change] = field(default_factory=dict)
@@ -96,6 +99,7 @@ class Node:
         self._parts = parts
         self._store: Store | None = None
         self._broker: Broker | None = None
+        self._housekeeping: Housekeeping | None = None
         self._meters: list[MeteredDoor] = []
 
     async def open(self) -> None:
@@ -136,6 +140,8 @@ class Node:
             door = await make(self._broker)
             self._meters.append(door)
             self.listeners[name] = await parts.listen(name, door, self._admits)
+        self._housekeeping = Housekeeping(self._broker, parts.retention_check_ms)
+        self._housekeeping.start()
         if self.state is NodeState.STARTING:
             self.state, self.reason = NodeState.READY, ""
 
@@ -152,6 +158,8 @@ class Node:
         self.state, self.reason = NodeState.DRAINING, "the node is stopping"
         for listener in self.listeners.values():
             listener.stop()
+        if self._housekeeping is not None:
+            await self._housekeeping.stop()
         if self._broker is not None and self._store is not None:
             runner, clock = self._broker.runner, self._parts.clock
             await self._drain(runner)
@@ -256,6 +264,8 @@ class Node:
             yield from statistics.of_store(self._store)
             yield from statistics.of_streams(self._broker)
             yield from statistics.of_retention(self._broker)
+        if self._housekeeping is not None:
+            yield from self._housekeeping.samples()
         for meter in self._meters:
             yield from meter.samples()
 

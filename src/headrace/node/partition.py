@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.model import StreamDefinition
+    from headrace.native import Segment
     from headrace.node.runner import Runner
     from headrace.ports import Store
     from headrace.settings import Settings
@@ -100,6 +101,19 @@ class Partition:
     def size_bytes(self) -> int:
         """Bytes of its segments."""
         return self._store.size_bytes(self.log)
+
+    @property
+    def segments(self) -> list[Segment]:
+        """Oldest first, the last of them active."""
+        return self._store.segments(self.log)
+
+    def roll(self, wall_ms: int) -> None:
+        """Closes the active segment, where it has records, with the next commit round.
+
+        Raises:
+            StorageError: the store has failed or is closed.
+        """
+        self._store.roll(self.log, wall_ms)
 
     async def offset_for_time(self, timestamp_ms: int) -> tuple[int, int] | None:
         """`(offset, timestamp)` of the first record at or after `timestamp_ms`, or None.

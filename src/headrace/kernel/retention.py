@@ -1,0 +1,133 @@
+"""What a log keeps no longer, and when its active segment is closed for that. Pure.
+
+Whole segments go, oldest first, as Kafka's do (`UnifiedLog.deleteOldSegments`): an expired one only
+with all before it, and the active one only where everything is expired; it is closed first then.
+Who has read what does not count.
+
+A segment is as old as its newest record. Clients choose timestamps, and one from the future would
+keep its segment for ever: none counts as later than the moment when the next segment began, for
+then it had been written, nor as later than now. So that this moment comes, a segment to which
+nothing more is written is closed at the age at which an append would have closed it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from headrace.settings import UNLIMITED
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.settings import Settings
+
+TIME: Final = "time"
+SIZE: Final = "size"
+RECORDS: Final = "records"
+
+
+# ruff: noqa: D102 - `headrace.native.Segment` says what each means
+class Segment(Protocol):
+    """What is asked of a segment."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def next_offset(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def max_timestamp_ms(self) -> int | None: ...
+    @property
+    def created_ms(self) -> int | None: ...
+
+
+class Trim(NamedTuple):
+    """The log begins at `offset` from now on; `reason` is `time`, `size` or `records`."""
+
+    offset: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """What is done to a log now, in this order.
+
+    Attributes:
+        roll: whether the active segment is closed.
+        trims: one for each run of segments that go for the same reason, offsets ascending.
+    """
+
+    roll: bool
+    trims: tuple[Trim, ...]
+
+
+def upkeep(
+    segments: Sequence[Segment], start_offset: int, settings: Settings, wall_ms: int
+) -> Upkeep:
+    """What retention asks for at `wall_ms`.
+
+    Args:
+        segments: of one log, oldest first, the last of them active.
+        start_offset: where the log begins, which may be inside of the first.
+        settings: of its stream.
+        wall_ms: milliseconds since 1970 UTC.
+    """
+    active = segments[-1]
+    expired = _expired(segments, start_offset, settings, wall_ms) if settings.deletes else []
+    trims: list[Trim] = []
+    for segment, reason in zip(segments, expired, strict=False):
+        if trims and trims[-1].reason == reason:
+            trims.pop()
+        if segment.next_offset > start_offset:
+            trims.append(Trim(segment.next_offset, reason))
+    aged = active.created_ms is not None and wall_ms - active.created_ms >= settings.roll_ms
+    written = active.next_offset > active.base_offset
+    return Upkeep(
+        roll=written and (aged or len(expired) == len(segments)),
+        trims=tuple(trims),
+    )
+
+
+def _expired(
+    segments: Sequence[Segment], start_offset: int, settings: Settings, wall_ms: int
+) -> list[str]:
+    """Why each of the first segments goes; the others stay."""
+    sizes = [segment.bytes for segment in segments]
+    counts = [segment.next_offset - max(segment.base_offset, start_offset) for segment in segments]
+    spare_bytes = _beyond(sizes, settings.retention_bytes)
+    spare_records = _beyond(counts, settings.retention_records)
+    reasons: list[str] = []
+    for newest_ms, size, count in zip(newest(segments, wall_ms), sizes, counts, strict=True):
+        if size == 0:
+            break  # active, and nothing was written to it
+        if UNLIMITED != settings.retention_ms < wall_ms - newest_ms:
+            reasons.append(TIME)
+        elif size <= spare_bytes:
+            reasons.append(SIZE)
+        elif count <= spare_records:
+            reasons.append(RECORDS)
+        else:
+            break
+        spare_bytes -= size
+        spare_records -= count
+    return reasons
+
+
+def _beyond(amounts: Sequence[int], kept: int) -> int:
+    """How much there is beyond what must be kept, below 0 where nothing is."""
+    return -1 if kept == UNLIMITED else sum(amounts) - kept
+
+
+def newest(segments: Sequence[Segment], wall_ms: int) -> list[int]:
+    """When the newest record of each segment was written, as far as is known, in wall clock ms."""
+    found: list[int] = []
+    ended_ms = wall_ms
+    for segment in reversed(segments):
+        stamped = segment.max_timestamp_ms
+        # Records without a timestamp count as written when their segment ended.
+        found.append(ended_ms if stamped is None or stamped < 0 else min(stamped, ended_ms))
+        if segment.created_ms is not None:
+            ended_ms = min(segment.created_ms, wall_ms)
+    return found[::-1]
