@@ -137,6 +137,14 @@ class TestForeign:
         batch = native.build_batch(EVERY_KIND, codec)
         assert foreign_records(module, batch) == rows(EVERY_KIND)
 
+    @pytest.mark.parametrize("sent", CODECS)
+    def test_recoded_batches_decode_there(self, module, codec, sent):
+        batch = native.recode_batches(native.build_batch(EVERY_KIND, sent), codec)
+        assert batch[22] & 7 == CODECS.index(codec)
+        assert foreign_records(module, batch) == rows(EVERY_KIND)
+        back = native.recode_batches(foreign_batch(module, codec, EVERY_KIND), sent)
+        assert decode(back) == expected_table(EVERY_KIND)
+
     @settings(max_examples=50, deadline=None)
     @given(records=records_lists)
     def test_anything_comes_back(self, module, codec, records):

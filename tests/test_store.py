@@ -22,6 +22,7 @@ from headrace.native import (
     Store,
     build_batch,
     decode_records,
+    recode_batches,
 )
 from storelog import SMALL, Appender, all_bytes, batch, files, next_offset, opened, produced
 
@@ -453,6 +454,14 @@ def test_sources_are_rebuilt_from_records(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         log = store.open_log("s", 0, 1, 0)
         assert store.last_sources(log) == [("a", 1, 6), ("b", 1, 0)]
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_sources_of_compressed_records_are_known_after_a_crash(tmp_path: Path, codec: str) -> None:
+    sent = [batch(b"x" * 90, source=("a", 1, at)) for at in range(3)]
+    crashed(tmp_path, *(recode_batches(each, codec) for each in sent))
+    with opened(tmp_path) as store:
+        assert store.last_sources(store.open_log("s", 0, 1, 0)) == [("a", 1, 2)]
 
 
 def test_saved_sources_hold_for_the_records_below_them(tmp_path: Path) -> None:

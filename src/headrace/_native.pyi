@@ -35,6 +35,7 @@ __all__ = [
     "build_batch",
     "decode_records",
     "murmur2",
+    "recode_batches",
     "validate_batches",
 ]
 
@@ -99,7 +100,9 @@ class BatchSummary:
     def transactional(self) -> bool:
         """A batch belongs to a transaction."""
 
-def validate_batches(data: bytes, open_compressed: bool = True) -> BatchSummary:
+def validate_batches(
+    data: bytes, open_compressed: bool = True, bytes_max: int = 134217728
+) -> BatchSummary:
     """Checks each batch in `data`: length, magic 2, CRC-32C, attributes, record count, and each
     record with its offset. Records of compressed batches are checked where `open_compressed`,
     else they pass unseen. No data holds no batch, which is valid. Releases the GIL.
@@ -107,7 +110,16 @@ def validate_batches(data: bytes, open_compressed: bool = True) -> BatchSummary:
     Raises:
         CorruptRecordError: a CRC, a length, a count or a record is wrong.
         UnsupportedRecordError: magic is not 2 or the codec is unknown.
-        RecordsTooLargeError: a batch decompresses to more than 128 MiB.
+        RecordsTooLargeError: a batch decompresses to more than `bytes_max`.
+    """
+
+def recode_batches(data: bytes, codec: str) -> bytes:
+    """The batches with their records compressed by `codec`; all else of them stays. Those of that
+    codec stay as they are. Releases the GIL.
+
+    Raises:
+        ValueError: the codec is unknown.
+        CorruptRecordError, UnsupportedRecordError, RecordsTooLargeError: as `validate_batches`.
     """
 
 def build_batch(
@@ -466,6 +478,8 @@ class Switchboard:
         Raises:
             ValueError: a filter or the key is malformed; the message says how.
         """
+    def compress(self, stream: int, codec: str) -> None:
+        """Compresses what is stored in the stream from the next batch on."""
     def unbind(self, stream: int) -> None: ...
     def load_sources(
         self, stream: int, partition: int, sources: list[tuple[str, int, int]]

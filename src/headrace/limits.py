@@ -107,6 +107,17 @@ KAFKA_IDLE_MS: Final = 600_000
 KAFKA_FETCH_WAIT_MS_MAX: Final = 300_000
 """Longest wait of a fetch for records; clients ask for 500 ms."""
 
+CHECKED_AT_ONCE_BYTES_MAX: Final = 64 * KIB
+"""Batch, and what it decompresses to, that the event loop checks by itself, in some 0.1 ms. Others
+are checked beside it."""
+
+DECOMPRESSED_BYTES_MAX: Final = 128 * MIB
+"""To which one batch may decompress: clients close it by its size before, 1 MiB unless configured,
+and no small batch may claim the memory of a node. The compiled module's own bound."""
+
+CHECKERS: Final = 2
+"""Batches checked at a time beside the loop, each of which may take `DECOMPRESSED_BYTES_MAX`."""
+
 OFFSETS_PARTITIONS: Final = 16
 """Partitions of `__offsets`. A group lives in the one that its name hashes to, so the number
 never changes; 16 let the groups of a node spread over a cluster later."""

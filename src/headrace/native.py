@@ -30,6 +30,7 @@ from headrace._native import (
     build_batch,
     decode_records,
     murmur2,
+    recode_batches,
     validate_batches,
 )
 
@@ -60,5 +61,6 @@ __all__ = [
     "build_batch",
     "decode_records",
     "murmur2",
+    "recode_batches",
     "validate_batches",
 ]

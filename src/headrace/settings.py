@@ -207,6 +207,13 @@ class Settings:
         return value
 
     @property
+    def codec(self) -> str | None:
+        """The codec that every batch is stored in, or None: in the one that it was sent in."""
+        if self.compression_type == "producer":
+            return None
+        return "none" if self.compression_type == "uncompressed" else self.compression_type
+
+    @property
     def compacts(self) -> bool:
         """Whether only the last record of each key is kept in the end, so that each needs one."""
         return "compact" in self.cleanup_policy

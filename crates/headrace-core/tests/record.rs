@@ -3,9 +3,9 @@
 use std::io::Write;
 
 use headrace_core::record::{
-    decode_columns, set_base_offset, set_leader_epoch, validate, Batch, BatchBuilder, BatchHeader,
-    Batches, Codec, Columns, Compressed, Error, Fault, Record, Records, Source, Summary,
-    DECOMPRESSED_BYTES_MAX, HEADER_BYTES,
+    decode_columns, recode, set_base_offset, set_leader_epoch, validate, Batch, BatchBuilder,
+    BatchHeader, Batches, Codec, Columns, Compressed, Error, Fault, Record, Records, Source,
+    Summary, DECOMPRESSED_BYTES_MAX, HEADER_BYTES,
 };
 
 const OPENED: Compressed = Compressed::Opened {
@@ -77,6 +77,50 @@ fn offset_and_epoch_are_stamped_outside_the_crc() {
         (header.last_offset(), header.next_offset()),
         (i64::MAX - 1, i64::MAX)
     );
+}
+
+#[test]
+fn recoding_changes_the_codec_and_nothing_else() {
+    for from in Codec::ALL {
+        let mut sent = batch(from);
+        set_base_offset(&mut sent, 40);
+        set_leader_epoch(&mut sent, 3);
+        sent[43..57].copy_from_slice(&[5; 14]); // producer, epoch, sequence
+        sent[21] = 0;
+        sent[22] |= 0x18; // append time, transactional
+        sign(&mut sent);
+        for to in Codec::ALL {
+            let recoded = recode(&[&sent[..], &sent].concat(), to, 1 << 20).unwrap();
+            assert_eq!(validate(&recoded, OPENED).unwrap().batches, 2);
+            let (before, after) = (only(&sent).header, only(&recoded).header);
+            assert_eq!(after.codec(), Ok(to));
+            let kept = BatchHeader {
+                length: after.length,
+                crc: after.crc,
+                attributes: before.attributes & !7 | to as i16,
+                ..before
+            };
+            assert_eq!(after, kept);
+            let mut scratch = (Vec::new(), Vec::new());
+            assert_eq!(
+                only(&recoded).open(&mut scratch.0, 1 << 20).unwrap(),
+                only(&sent).open(&mut scratch.1, 1 << 20).unwrap()
+            );
+            if from == to {
+                assert_eq!(only(&recoded).bytes, sent);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_damaged_or_too_large_is_not_recoded() {
+    let mut bad = batch(Codec::None);
+    *bad.last_mut().unwrap() ^= 1;
+    let fault = |data: &[u8]| recode(data, Codec::Lz4, 50).unwrap_err().fault;
+    assert!(matches!(fault(&bad), Fault::Crc { .. }));
+    let codec = Codec::Zstd;
+    assert_eq!(fault(&batch(codec)), Fault::TooLarge { codec, limit: 50 });
 }
 
 #[test]

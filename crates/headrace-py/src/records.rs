@@ -47,18 +47,37 @@ impl BatchSummary {
 }
 
 #[pyfunction]
-#[pyo3(signature = (data, open_compressed = true))]
-fn validate_batches(py: Python<'_>, data: &[u8], open_compressed: bool) -> PyResult<BatchSummary> {
+#[pyo3(signature = (data, open_compressed = true, bytes_max = 134_217_728))]
+fn validate_batches(
+    py: Python<'_>,
+    data: &[u8],
+    open_compressed: bool,
+    bytes_max: usize,
+) -> PyResult<BatchSummary> {
     let compressed = if open_compressed {
-        Compressed::Opened {
-            bytes_max: DECOMPRESSED_BYTES_MAX,
-        }
+        Compressed::Opened { bytes_max }
     } else {
         Compressed::Closed
     };
     py.detach(|| record::validate(data, compressed))
         .map(BatchSummary)
         .map_err(|error| record_error(py, &error))
+}
+
+#[pyfunction]
+fn recode_batches<'py>(py: Python<'py>, data: &[u8], codec: &str) -> PyResult<Bound<'py, PyBytes>> {
+    let codec = codec_of(codec)?;
+    py.detach(|| record::recode(data, codec, DECOMPRESSED_BYTES_MAX))
+        .map(|recoded| PyBytes::new(py, &recoded))
+        .map_err(|error| record_error(py, &error))
+}
+
+/// The codec of that name.
+pub fn codec_of(name: &str) -> PyResult<Codec> {
+    Codec::from_name(name).ok_or_else(|| {
+        let names = Codec::ALL.map(Codec::name).join(", ");
+        PyValueError::new_err(format!("codec must be one of {names}; got {name:?}"))
+    })
 }
 
 /// Key, value, headers, timestamp in milliseconds.
@@ -76,10 +95,7 @@ fn build_batch<'py>(
     records: Vec<PyRecord>,
     codec: &str,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let codec = Codec::from_name(codec).ok_or_else(|| {
-        let names = Codec::ALL.map(Codec::name).join(", ");
-        PyValueError::new_err(format!("codec must be one of {names}; got {codec:?}"))
-    })?;
+    let codec = codec_of(codec)?;
     if records.is_empty() {
         return Err(PyValueError::new_err("a batch needs at least one record"));
     }
@@ -237,6 +253,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<RecordColumns>()?;
     module.add_function(wrap_pyfunction!(validate_batches, module)?)?;
     module.add_function(wrap_pyfunction!(build_batch, module)?)?;
+    module.add_function(wrap_pyfunction!(recode_batches, module)?)?;
     module.add_function(wrap_pyfunction!(decode_records, module)?)?;
     module.add_function(wrap_pyfunction!(murmur2, module)?)
 }

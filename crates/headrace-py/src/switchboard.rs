@@ -8,6 +8,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
+use crate::records::codec_of;
+
 /// A client asks to connect; its further input waits until `Switchboard.decided`.
 #[pyclass(frozen, get_all, module = "headrace._native")]
 struct ConnectRequest {
@@ -83,6 +85,10 @@ impl Switchboard {
         self.0
             .bind(stream, partitions, &filters, key)
             .map_err(error)
+    }
+
+    fn compress(&mut self, stream: u64, codec: &str) -> PyResult<()> {
+        self.0.compress(stream, codec_of(codec)?).map_err(error)
     }
 
     fn unbind(&mut self, stream: u64) -> PyResult<()> {

@@ -294,6 +294,7 @@ class Broker:
         self._switchboard.bind(
             definition.id, definition.partitions, list(definition.filters), definition.key
         )
+        self._switchboard.compress(definition.id, stream.settings.codec or "none")
         for index, each in enumerate(logs, len(stream.partitions)):
             partition = Partition(self.runner, self._store, stream, index, each.handle)
             stream.partitions.append(partition)

@@ -12,7 +12,7 @@ use super::layout;
 use super::machine::Machine;
 use super::partition::{replace, LogId, SNAPSHOTS};
 use super::read::{newest, Walk};
-use crate::record::{Batch, Batches, Records};
+use crate::record::{Batch, Batches, Records, DECOMPRESSED_BYTES_MAX};
 
 const MAGIC: [u8; 8] = *b"HRSRCS\0\x01";
 
@@ -89,6 +89,7 @@ impl SourcesPlan {
     /// no sources; the first record of a batch tells.
     pub fn read(&self, disk: &impl Disk) -> Result<Vec<SourceState>, Error> {
         let mut sources = BTreeMap::new();
+        let mut scratch = Vec::new();
         let mut from = 0;
         if let Some((offset, saved)) = newest(
             disk,
@@ -120,7 +121,7 @@ impl SourcesPlan {
             for (position, bytes) in wanted {
                 let bytes = walk.bytes(disk, position, bytes)?;
                 for batch in Batches::new(&bytes).map_while(Result::ok) {
-                    note(&batch, &mut sources);
+                    note(&batch, &mut scratch, &mut sources);
                 }
             }
         }
@@ -131,11 +132,15 @@ impl SourcesPlan {
     }
 }
 
-fn note(batch: &Batch, sources: &mut BTreeMap<String, (u64, u64)>) {
-    if batch.is_compressed() || batch.header.is_control() {
+fn note(batch: &Batch, scratch: &mut Vec<u8>, sources: &mut BTreeMap<String, (u64, u64)>) {
+    if batch.header.is_control() {
         return;
     }
-    let records = Records::new(&batch.header, batch.body()).map_while(Result::ok);
+    // What cannot be opened is no batch of this node's making.
+    let Ok(body) = batch.open(scratch, DECOMPRESSED_BYTES_MAX) else {
+        return;
+    };
+    let records = Records::new(&batch.header, body).map_while(Result::ok);
     for record in records {
         if record
             .headers

@@ -1,6 +1,7 @@
 //! Which streams store what, as the shell says.
 
 use super::{Error, KeyRule, Switchboard};
+use crate::record::Codec;
 use crate::topic::Filter;
 
 impl Switchboard {
@@ -32,6 +33,15 @@ impl Switchboard {
         let filters = filters.iter().map(|filter| (*filter).into()).collect();
         self.filters.insert(stream, filters);
         Ok(())
+    }
+
+    /// Compresses what is stored in `stream` from the next batch on.
+    ///
+    /// # Errors
+    /// The stream is not bound.
+    pub fn compress(&mut self, stream: u64, codec: Codec) -> Result<(), Error> {
+        let bound = self.streams.compress(stream, codec);
+        bound.then_some(()).ok_or(Error::Stream(stream, 0))
     }
 
     /// Stores nothing more in `stream`; what it was given is still appended.

@@ -14,7 +14,7 @@ use slab::Slab;
 use super::sources::{Sources, Undo, Verdict};
 use crate::hash::{Key, Map};
 use crate::mqtt::packet::Publish;
-use crate::record::{partition_of, BatchBuilder, Source};
+use crate::record::{partition_of, BatchBuilder, Codec, Source};
 use crate::session::Outcome;
 
 /// A batch is closed at this size and the next begins: what a Kafka consumer fetches from one
@@ -106,6 +106,7 @@ pub struct Stored {
 struct Stream {
     id: u64,
     key: KeyRule,
+    codec: Codec,
     partitions: Vec<Partition>,
     /// Where the next record without a key goes.
     turn: u32,
@@ -227,6 +228,7 @@ impl Streams {
             let slot = self.slots.insert(Stream {
                 id,
                 key: KeyRule::Topic,
+                codec: Codec::None,
                 partitions: Vec::new(),
                 turn: 0,
             }) as u32;
@@ -242,6 +244,14 @@ impl Streams {
             .partitions
             .resize_with(partitions as usize, || Partition::new(hash_key));
         slot
+    }
+
+    /// Compresses the batches of a stream from the next one on; false where it is not bound.
+    pub fn compress(&mut self, id: u64, codec: Codec) -> bool {
+        let slot = self.by_id.get(&id);
+        let Some(slot) = slot else { return false };
+        self.slots[*slot as usize].codec = codec;
+        true
     }
 
     /// Removes a stream; its slot. What it was given before is still appended.
@@ -419,7 +429,7 @@ impl Streams {
         self.finished.push(Append {
             stream: stream.id,
             partition,
-            batch: builder.finish(),
+            batch: builder.finish_with(stream.codec),
             ticket: ticket.number,
         });
         in_flight.push_back(ticket.number);

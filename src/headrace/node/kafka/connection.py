@@ -1,12 +1,12 @@
 """One Kafka connection: frames in, responses out in the order of their requests.
 
 Owns the order and the bounds of one connection; what a request does is the door's. Must not know
-any request but for one fact: produce requests may overlap, since an append takes its place in the
-log at once and only its durability is waited for. Any other request begins when all before it
-have ended. Invariants: at most `KAFKA_PIPELINE_MAX` requests are in work; a connection that reads
-its responses too slowly begins nothing new; no batch is taken in while too many wait for the disk;
-one that sends nothing for a whole `idle_ms` is ended, within twice that time; closing it cancels
-what waits.
+any request but for one fact: produce requests may overlap, since they take their places in the log
+one after the other and only what follows, durability, is waited for together. Any other request
+begins when all before it have ended. Invariants: at most `KAFKA_PIPELINE_MAX` requests are in
+work; a connection that reads its responses too slowly begins nothing new; no batch is taken in
+while too many wait for the disk; one that sends nothing for a whole `idle_ms` is ended, within
+twice that time; closing it cancels what waits.
 """
 
 from __future__ import annotations
@@ -42,15 +42,17 @@ class KafkaConnection:
 
     Attributes:
         local: the address that the client reached, which metadata names.
+        appending: held by the produce request that appends; others follow in their order.
     """
 
     __slots__ = (
         "_barrier", "_door", "_framer", "_held_bytes", "_idle", "_last", "_link", "_next", "_open",
-        "_received", "_room", "_tasks", "local",
+        "_received", "_room", "_tasks", "appending", "local",
     )  # fmt: skip
 
     def __init__(self, door: KafkaDoor, link: Link) -> None:
         self.local: Address = link.local
+        self.appending = asyncio.Lock()
         self._door = door
         self._link = link
         self._framer = Framer(limits.KAFKA_REQUEST_BYTES_MAX)

@@ -7,6 +7,7 @@ their way to the disk hold. Must not know how anything is answered.
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -65,6 +66,7 @@ class KafkaDoor:
         settings: the node's settings.
         offsets: what groups have committed.
         producers: draws producer ids.
+        checkers: threads that check large batches.
         held_bytes: requests of all connections, unfinished or in work.
         undurable_bytes: batches that wait for the disk, whether or not a client waits for them.
         waiting: connections that begin nothing before some of these are durable.
@@ -77,6 +79,7 @@ class KafkaDoor:
         self.settings = settings
         self.offsets = groups.OffsetStore(broker)
         self.producers = producers.ProducerIds(broker)
+        self.checkers = ThreadPoolExecutor(limits.CHECKERS, "records")
         self.held_bytes = 0
         self.undurable_bytes = 0
         self.waiting: set[KafkaConnection] = set()

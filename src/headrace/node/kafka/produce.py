@@ -1,4 +1,7 @@
-"""Produce: batches are checked, appended as they came, and answered once they are durable.
+"""Produce: batches are checked, appended, and answered once they are durable.
+
+They are appended as they came, unless their stream has a codec of its own. A large batch is
+checked, and recoded, beside the loop; what its connection sends after it waits meanwhile.
 
 `acks` 1 and all mean the same on one node: on disk. With `acks` 0 nothing is answered, and an
 error ends the connection, which is the only way in which such a client can hear of it.
@@ -7,10 +10,11 @@ error ends the connection, which is the only way in which such a client can hear
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from headrace import native
-from headrace.errors import HeadraceError
+from headrace import limits, native
+from headrace.errors import HeadraceError, RecordsTooLargeError
 from headrace.node.kafka.connection import HangUp
 from headrace.node.kafka.topics import is_internal
 from headrace.wire.kafka.errors import ErrorCode
@@ -23,6 +27,7 @@ from headrace.wire.kafka.messages import (
 if TYPE_CHECKING:
     from headrace.node.kafka.connection import KafkaConnection
     from headrace.node.kafka.door import KafkaDoor
+    from headrace.settings import Settings
     from headrace.wire.kafka.frames import Request
     from headrace.wire.kafka.messages import ProducePartition, ProduceRequest
 
@@ -36,16 +41,25 @@ _MAGIC_AT: Final = 16
 
 _MAGIC: Final = 2
 
+_ATTRIBUTES_AT: Final = 21
+"""Where a batch says its codec, in the last three bits of two bytes."""
 
-async def produce(door: KafkaDoor, _: KafkaConnection, request: Request) -> ProduceResponse | None:
-    """Appends in the order of the request before it first waits."""
+_CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+"""By number."""
+
+
+async def produce(
+    door: KafkaDoor, connection: KafkaConnection, request: Request
+) -> ProduceResponse | None:
+    """Appends in the order of requests and of their partitions, then waits for the disk."""
     body: ProduceRequest = request.body
     refusal = _refusal(request.version, body)
-    begun = [
-        (topic.name, each.index, refusal or _begin(door, topic.name, each))
-        for topic in body.topics
-        for each in topic.partitions
-    ]
+    async with connection.appending:
+        begun = [
+            (topic.name, each.index, refusal or await _begin(door, topic.name, each))
+            for topic in body.topics
+            for each in topic.partitions
+        ]
     waiting = [begin for _, _, begin in begun if isinstance(begin, asyncio.Future)]
     if waiting:
         await asyncio.wait(waiting, timeout=max(body.timeout_ms, 0) / 1000)
@@ -71,41 +85,64 @@ def _refusal(version: int, body: ProduceRequest) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _begin(
+async def _begin(
     door: KafkaDoor, stream: str, asked: ProducePartition
 ) -> ErrorCode | asyncio.Future[int]:
     """Queues the batch for one partition: its base offset once durable, or why not."""
     try:
-        partition = door.broker.partition(stream, asked.index)
+        settings = door.broker.partition(stream, asked.index).stream.settings
         if is_internal(stream):
             return ErrorCode.INVALID_TOPIC_EXCEPTION
-        code = _verdict(asked.records or b"", keyed=partition.stream.settings.compacts)
-        if code is not ErrorCode.NONE:
-            return code
-        future = partition.append(asked.records or b"", door.broker.clock.wall_ms())
+        admitted = await _admitted(door, asked.records or b"", settings)
+        if isinstance(admitted, ErrorCode):
+            return admitted
+        # Looked up again: the stream may have gone while its batch was checked.
+        partition = door.broker.partition(stream, asked.index)
+        future = partition.append(admitted, door.broker.clock.wall_ms())
     except HeadraceError as error:
         return ErrorCode.of(error.kafka_code)
-    door.appended(len(asked.records or b""), future)
+    door.appended(len(admitted), future)
     return future
 
 
-def _verdict(records: bytes, *, keyed: bool) -> ErrorCode:
-    """Whether `records` are what a Produce request may hold: one batch of a plain producer.
+async def _admitted(door: KafkaDoor, records: bytes, settings: Settings) -> bytes | ErrorCode:
+    """What is to be appended, or why nothing is; found beside the loop where it takes long.
 
-    Where only the last record of each key is kept in the end, each must be `keyed`.
+    Raises:
+        CorruptRecordError, UnsupportedRecordError, RecordsTooLargeError: as `_admit`.
+    """
+    at_once = limits.CHECKED_AT_ONCE_BYTES_MAX
+    if len(records) <= at_once and settings.codec in {None, _codec(records)}:
+        with suppress(RecordsTooLargeError):  # for the loop
+            return _admit(records, settings, at_once)
+    loop = asyncio.get_running_loop()
+    bytes_max = limits.DECOMPRESSED_BYTES_MAX
+    return await loop.run_in_executor(door.checkers, _admit, records, settings, bytes_max)
+
+
+def _admit(records: bytes, settings: Settings, bytes_max: int) -> bytes | ErrorCode:
+    """`records`, in the stream's codec, where they are one batch of a plain producer.
+
+    Where only the last record of each key is kept in the end, each must have one.
 
     Raises:
         CorruptRecordError, UnsupportedRecordError, RecordsTooLargeError: they are damaged, or of
-            an unknown codec, or decompress to too much.
+            an unknown codec, or decompress to more than `bytes_max`.
     """
     if len(records) > _MAGIC_AT and records[_MAGIC_AT] != _MAGIC:
         return ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
-    summary = native.validate_batches(records)
+    summary = native.validate_batches(records, bytes_max=bytes_max)
     if summary.batches != 1 or summary.records == 0 or summary.control or summary.transactional:
         return ErrorCode.INVALID_RECORD
-    if keyed and _lacks_a_key(records, summary.records):
+    if settings.compacts and _lacks_a_key(records, summary.records):
         return ErrorCode.INVALID_RECORD
-    return ErrorCode.NONE
+    return records if settings.codec is None else native.recode_batches(records, settings.codec)
+
+
+def _codec(records: bytes) -> str | None:
+    """The codec that the batch says it has."""
+    number = records[_ATTRIBUTES_AT + 1] & 0x07 if len(records) > _ATTRIBUTES_AT + 1 else 0
+    return _CODECS[number] if number < len(_CODECS) else None
 
 
 def _lacks_a_key(batch: bytes, records: int) -> bool:
