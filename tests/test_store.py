@@ -5,6 +5,7 @@ import os
 import select
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -541,6 +542,54 @@ def test_statistics_are_counters_in_base_units(store: Store) -> None:
     assert counted["queued_bytes"] == 0
     assert counted["logs"] == 1
     assert counted["open_files"] > 0
+
+
+# --- what acknowledgements promise ---------------------------------------------------------------
+
+
+def test_appends_of_a_relaxed_log_wait_for_no_sync(store: Store) -> None:
+    log = store.open_log("s", 0, 1, 0)
+    store.configure(log, LogSettings(fsync="os"))
+    appender = Appender(store)
+    appender.append(log, batch(b"a page that the journal can rebuild from now on"))
+    before = store.statistics()["syncs_total"]
+    for _ in range(100):
+        appender.append(log, batch(b"x"))
+    assert store.bounds(log) == (0, 101)
+    relaxed = store.statistics()["syncs_total"]
+    assert relaxed - before < 100, "the keeper's alone"
+    store.configure(log, LogSettings())
+    for _ in range(100):
+        appender.append(log, batch(b"x"))
+    assert store.statistics()["syncs_total"] - relaxed >= 100
+
+
+def test_the_native_thread_syncs_at_intervals(store: Store) -> None:
+    log = store.open_log("s", 0, 1, 0)
+    store.configure(log, LogSettings(fsync="interval", flush_ms=1))
+    appender = Appender(store)
+    appender.append(log, batch(b"a page that the journal can rebuild from now on"))
+    before = store.statistics()["syncs_total"]
+    appender.append(log, batch(b"x"))
+    while store.statistics()["syncs_total"] == before:
+        time.sleep(0.001)
+
+
+def test_a_relaxed_log_survives_its_process(tmp_path: Path) -> None:
+    store = Store.open(str(tmp_path), **SMALL)
+    log = store.open_log("s", 0, 1, 0)
+    store.configure(log, LogSettings(fsync="os"))
+    appender = Appender(store)
+    for at in range(200):
+        appender.append(log, batch(b"x" * at))
+    del appender, store
+    with opened(tmp_path) as store:
+        assert store.bounds(store.open_log("s", 0, 1, 0)) == (0, 200)
+
+
+def test_an_fsync_of_another_name_is_refused() -> None:
+    with pytest.raises(ValueError, match='fsync is commit, interval or os, not "never"'):
+        LogSettings(fsync="never")  # type: ignore[arg-type]
 
 
 # --- rolling and trimming -------------------------------------------------------------------------

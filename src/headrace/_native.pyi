@@ -4,7 +4,7 @@ Times are `mono_ms` (milliseconds on a monotonic clock) and `wall_ms` (milliseco
 1970-01-01T00:00:00Z), always passed in: nothing native reads a clock.
 """
 
-from typing import ClassVar, Final, Self, final
+from typing import ClassVar, Final, Literal, Self, final
 
 import typing_extensions
 
@@ -215,7 +215,7 @@ class Completion:
     def log(self) -> int: ...
     @property
     def error(self) -> str | None:
-        """None: the batch is durable. Else why it is not, and never will be."""
+        """None: the batch is as durable as its log's `fsync` says. Else why it never will be."""
 
 @final
 class ReadEnd:
@@ -248,7 +248,10 @@ class Recovery:
 
 @final
 class LogSettings:
-    """How one log is cut into segments; names and defaults are Kafka's."""
+    """How one log is cut into segments, and what its acknowledgements promise.
+
+    Names and defaults are Kafka's, `fsync` apart.
+    """
 
     def __new__(
         cls,
@@ -256,9 +259,20 @@ class LogSettings:
         segment_bytes: int = 1073741824,
         segment_ms: int = 604800000,
         segment_index_bytes: int = 10485760,
+        fsync: Literal["commit", "interval", "os"] = "commit",
+        flush_ms: int = 1000,
     ) -> Self:
         """`segment_bytes`: bytes beyond which a segment is closed. `segment_ms`: the age at which
-        it is. `segment_index_bytes`: what each of its indexes may take, 24 bytes at least."""
+        it is. `segment_index_bytes`: what each of its indexes may take, 24 bytes at least.
+
+        `fsync`: an append ends once it is synced to the disk (`commit`), or once it is written,
+        whereupon it survives the process at once, and a power cut when it is synced: within
+        `flush_ms` (`interval`), or when the system or another log brings it about (`os`). What a
+        power cut takes is the end of a log, never a part before it.
+
+        Raises:
+            ValueError: `fsync` is another.
+        """
 
 @final
 class Segment:

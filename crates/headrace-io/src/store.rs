@@ -11,7 +11,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::Path as FsPath;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use headrace_core::log::{
     open, Appended, Completion, Disk, DiskOp, Error, LogId, LogSettings, Machine, Options,
@@ -143,7 +143,9 @@ impl Store {
 
     /// See [`Machine::configure`].
     pub fn configure(&self, log: LogId, settings: LogSettings) -> Result<(), Error> {
-        self.shared.lock().machine.configure(log, settings)
+        self.shared.lock().machine.configure(log, settings)?;
+        self.shared.round_due.notify_one();
+        Ok(())
     }
 
     /// Removes a stream; returns when that is durable.
@@ -353,13 +355,10 @@ impl Shared {
     fn flush(&self) {
         let mut state = self.lock();
         while !state.stopping {
-            let Some(draft) = state.machine.next_round() else {
+            let Some(draft) = state.machine.next_round(self.now_ns()) else {
                 self.deliver(state.machine.ended());
                 self.ended.notify_all();
-                state = self
-                    .round_due
-                    .wait(state)
-                    .expect("the store's machine panicked");
+                state = self.wait_for_round(state);
                 continue;
             };
             drop(state);
@@ -376,6 +375,17 @@ impl Shared {
             self.chore_due.notify_one();
             self.ended.notify_all();
         }
+    }
+
+    /// Until there may be a round, or until the machine wants to look at the clock.
+    fn wait_for_round<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let Some(wake_at_ns) = state.machine.wake_at_ns() else {
+            let woken = self.round_due.wait(state);
+            return woken.expect("the store's machine panicked");
+        };
+        let pause = Duration::from_nanos(wake_at_ns.saturating_sub(self.now_ns()));
+        let woken = self.round_due.wait_timeout(state, pause);
+        woken.expect("the store's machine panicked").0
     }
 
     /// The keeper thread.

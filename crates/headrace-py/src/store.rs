@@ -6,8 +6,11 @@ use std::hash::{BuildHasher, RandomState};
 use std::os::fd::RawFd;
 use std::path::Path;
 
-use headrace_core::log::{self, LogId, Options, SegmentFacts, SourceState, COMMIT_BUCKETS_NS};
+use headrace_core::log::{
+    self, Fsync, LogId, Options, SegmentFacts, SourceState, COMMIT_BUCKETS_NS,
+};
 use headrace_io::{self as io, Found};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use pyo3::IntoPyObjectExt;
@@ -113,13 +116,31 @@ impl LogSettings {
     #[new]
     #[pyo3(signature = (
         *, segment_bytes = 1_073_741_824, segment_ms = 604_800_000, segment_index_bytes = 10_485_760,
+        fsync = "commit", flush_ms = 1000,
     ))]
-    fn new(segment_bytes: u64, segment_ms: u64, segment_index_bytes: u64) -> Self {
-        Self(log::LogSettings {
+    fn new(
+        segment_bytes: u64,
+        segment_ms: u64,
+        segment_index_bytes: u64,
+        fsync: &str,
+        flush_ms: u64,
+    ) -> PyResult<Self> {
+        let fsync = match fsync {
+            "commit" => Fsync::Commit,
+            "interval" => Fsync::Interval,
+            "os" => Fsync::Os,
+            _ => {
+                let wrong = format!("fsync is commit, interval or os, not {fsync:?}");
+                return Err(PyValueError::new_err(wrong));
+            }
+        };
+        Ok(Self(log::LogSettings {
             segment_bytes,
             segment_ms,
             segment_index_bytes,
-        })
+            fsync,
+            flush_ms,
+        }))
     }
 
     fn __repr__(&self) -> String {

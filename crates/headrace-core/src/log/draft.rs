@@ -23,48 +23,69 @@ pub(super) const MACHINE_ENTRY_BYTES: u64 = entry_bytes_max(0) as u64;
 impl Machine {
     /// What to commit next; None where nothing waits, a round is under way, or the journal waits
     /// for a chore.
-    pub fn next_round(&mut self) -> Option<Draft> {
+    pub fn next_round(&mut self, now_ns: u64) -> Option<Draft> {
         if self.failed.is_some() || self.round_under_way || self.life == Life::Closed {
             return None;
         }
-        let draft = self.draft_deletion().or_else(|| self.draft_other())?;
+        let draft = self.draft_deletion().or_else(|| self.draft_other(now_ns))?;
         self.round_under_way = true;
         Some(draft)
     }
 
-    fn draft_other(&mut self) -> Option<Draft> {
+    /// When a round is due for the sake of the clock, or None.
+    pub fn wake_at_ns(&self) -> Option<u64> {
+        let idle = !self.round_under_way && self.life != Life::Closed;
+        let waits = idle && self.failed.is_none();
+        self.journal.sync_at_ns.filter(|_| waits)
+    }
+
+    fn draft_other(&mut self, now_ns: u64) -> Option<Draft> {
         let deletes = !self.deletions.is_empty();
-        if !self.registrations.is_empty() {
-            return if deletes {
-                None
-            } else {
-                self.draft_registrations()
-            };
+        let waits = !self.registrations.is_empty() || !self.trims.is_empty() || self.submitted > 0;
+        let draft = if !self.registrations.is_empty() {
+            (!deletes).then(|| self.draft_registrations()).flatten()
+        } else if !self.trims.is_empty() {
+            self.draft_trims()
+        } else if self.submitted > 0 {
+            self.draft_appends(now_ns)
+        } else {
+            None
+        };
+        if draft.is_some() || self.failed.is_some() {
+            return draft;
         }
-        if !self.trims.is_empty() {
-            return self.draft_trims();
+        if self.journal.is_sync_due(now_ns) {
+            return Some(Draft::at(self.here())); // it writes nothing
         }
-        if self.submitted > 0 {
-            return self.draft_appends();
-        }
-        if self.life == Life::Closing && !deletes {
+        if self.life == Life::Closing && !deletes && !waits {
             return self.draft_close();
         }
         None
     }
 
-    fn draft_appends(&mut self) -> Option<Draft> {
+    fn draft_appends(&mut self, now_ns: u64) -> Option<Draft> {
         let (count, bytes) = self.select();
-        let mut place = self.place(bytes)?;
+        let place = if bytes == 0 {
+            self.here() // nothing but repeats
+        } else {
+            self.place(bytes)?
+        };
         let items: Vec<Queued> = self.queue.drain(..count).collect();
         self.submitted -= count;
-        let pieces: Vec<Piece> = self.groups(&items).into_iter().map(Piece::Group).collect();
-        if pieces.is_empty() {
-            place.rotation = None;
-        }
+        let groups = self.groups(&items);
+        // A repeat is as durable as it asks once what it repeats is.
+        let asked = items.iter().any(|item| item.sync_at_ns == Some(0))
+            && !(groups.is_empty() && self.journal.is_synced());
+        // Before a page is written to that holds something durable, the journal can rebuild it.
+        let needed = |group: &Group| group.direct || !group.page_logged;
+        let sync = asked
+            || place.rotation.is_some()
+            || groups.iter().any(needed)
+            || self.journal.is_sync_due(now_ns);
         Some(Draft {
-            pieces,
+            pieces: groups.into_iter().map(Piece::Group).collect(),
             items,
+            sync,
             ..Draft::at(place)
         })
     }
@@ -254,16 +275,22 @@ impl Machine {
         })
     }
 
-    /// A place in the journal for entries of `bytes`; None while a full journal has no other file.
-    pub(super) fn place(&mut self, bytes: u64) -> Option<Place> {
+    fn here(&self) -> Place {
         let journal = &self.journal;
-        let mut place = Place {
+        Place {
             path: journal.path.clone(),
             position: journal.position,
             chain: journal.chain,
             seed: journal.header.seed(),
+            synced: journal.synced,
             rotation: None,
-        };
+        }
+    }
+
+    /// A place in the journal for entries of `bytes`; None while a full journal has no other file.
+    pub(super) fn place(&mut self, bytes: u64) -> Option<Place> {
+        let mut place = self.here();
+        let journal = &self.journal;
         if journal.position + round_bytes(bytes) <= self.options.journal_bytes {
             return Some(place);
         }
@@ -320,6 +347,7 @@ impl Draft {
             pieces: Vec::new(),
             last: Vec::new(),
             place,
+            sync: true,
             items: Vec::new(),
             deleted: None,
             closes: false,

@@ -3,7 +3,8 @@
 //! ```text
 //! file    page 0: magic "HRJOURNL", version u32, sequence u64, bytes u64,
 //!         generation u64, first round u64, previous CRC u32, CRC u32
-//! round   magic u32, CRC u32 of what follows, previous CRC u32, length u32, round u64, entries
+//! round   magic u32, CRC u32 of what follows, previous CRC u32, length u32, round u64,
+//!         first round that may not have been synced yet u64, entries
 //! entry   kind u8, length u32, body
 //! ```
 //!
@@ -14,8 +15,9 @@
 //! recycled file verify no more, not even those of a file that a power cut kept from its name;
 //! nor do bytes that a client stored.
 //!
-//! A round is written after the round before it was synced. Hence a round that does not verify
-//! was never acknowledged, unless a later round verifies: then it is damage, and is said so.
+//! A round tells which rounds were synced before it was written: all of them, where logs ask for
+//! no less. Hence a round that does not verify was never promised to be durable, unless a later
+//! one verifies that tells otherwise: then it is damage, and is said so.
 
 use super::codec::{maybe, Put, Take};
 use super::disk::Path;
@@ -25,13 +27,13 @@ use super::error::Damage;
 /// unsynced write as it was, as it should be, or as neither.
 pub(super) const PAGE: usize = 4096;
 /// Bytes of a round before its entries.
-pub(super) const ROUND_HEADER_BYTES: usize = 24;
+pub(super) const ROUND_HEADER_BYTES: usize = 32;
 /// Bytes of an entry before its body.
 const ENTRY_HEADER_BYTES: usize = 5;
 
 const FILE_MAGIC: &[u8; 8] = b"HRJOURNL";
 const ROUND_MAGIC: u32 = 0x4852_4E44;
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Where a file stands in the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,14 +194,16 @@ pub(super) struct RoundWriter<'a> {
 }
 
 impl<'a> RoundWriter<'a> {
-    /// Begins the round that `chain` expects, in the file of that seed.
-    pub(super) fn begin(out: &'a mut Vec<u8>, chain: Chain, seed: u32) -> Self {
+    /// Begins the round that `chain` expects, in the file of that seed. Rounds before `synced`
+    /// are.
+    pub(super) fn begin(out: &'a mut Vec<u8>, chain: Chain, seed: u32, synced: u64) -> Self {
         let start = out.len();
         out.put_u32(ROUND_MAGIC);
         out.put_u32(0); // the CRC, once all is there
         out.put_u32(chain.crc);
         out.put_u32(0); // the length likewise
         out.put_u64(chain.round);
+        out.put_u64(synced);
         Self { out, start, seed }
     }
 
@@ -418,6 +422,7 @@ fn entry(kind: u8, mut body: Take<'_>) -> Option<Entry<'_>> {
 /// A round found in a file.
 struct Round<'a> {
     number: u64,
+    synced: u64,
     previous: u32,
     crc: u32,
     payload: &'a [u8],
@@ -435,10 +440,12 @@ impl<'a> Round<'a> {
         let previous = take.u32()?;
         let length = take.u32()? as usize;
         let number = take.u64()?;
+        let synced = take.u64()?;
         let payload = take.bytes(length)?;
         let sound = crc == crc32c::crc32c_append(seed, &whole[8..ROUND_HEADER_BYTES + length]);
         sound.then_some(Self {
             number,
+            synced,
             previous,
             crc,
             payload,
@@ -478,7 +485,7 @@ pub(super) struct Walked<'a> {
 /// Walks one file.
 ///
 /// `chain` is None at the oldest file. The walk ends at the first round that does not verify;
-/// that is damage where a later round does.
+/// that is damage where a later round tells that it was synced.
 pub(super) fn walk<'a>(
     path: &Path,
     sequence: u64,
@@ -516,14 +523,14 @@ pub(super) fn walk<'a>(
         chain = chain.after(round.crc);
         position += (ROUND_HEADER_BYTES + round.payload.len()).next_multiple_of(PAGE);
     }
-    let later = (position..file.len())
+    let was_synced = (position..file.len())
         .step_by(PAGE)
         .filter_map(|at| Round::at(file, at, seed))
-        .any(|round| round.number > chain.round);
-    if later {
+        .any(|round| round.synced > chain.round);
+    if was_synced {
         return Err(damage(
             position,
-            "a round of the journal does not verify, though a later one does",
+            "a round of the journal does not verify, though it was synced before a later one",
         ));
     }
     if payloads.is_empty() {
@@ -566,7 +573,7 @@ mod tests {
         let mut chain = BEGAN;
         for bytes in rounds {
             starts.push(file.len());
-            let mut round = RoundWriter::begin(&mut file, chain, seed);
+            let mut round = RoundWriter::begin(&mut file, chain, seed, chain.round);
             round.write(1, 5, 6, [*bytes]);
             chain = chain.after(round.finish());
         }
@@ -602,7 +609,7 @@ mod tests {
             }],
         };
         let mut out = Vec::new();
-        let mut round = RoundWriter::begin(&mut out, Chain { round: 1, crc: 2 }, 2);
+        let mut round = RoundWriter::begin(&mut out, Chain { round: 1, crc: 2 }, 2, 1);
         round.checkpoint(&state.encode());
         round.register(7, 2, 11, Some(-3), "gpu");
         round.roll(7, 20, None);
@@ -683,7 +690,7 @@ mod tests {
             let mut reused = file.clone();
             let seed = header(&mut reused, generation, began).seed();
             let mut first = Vec::new();
-            let mut round = RoundWriter::begin(&mut first, began, seed);
+            let mut round = RoundWriter::begin(&mut first, began, seed, began.round);
             round.write(1, 5, 6, [&b"one"[..]]);
             round.finish();
             reused[starts[0]..starts[1]].copy_from_slice(&first);

@@ -6,7 +6,7 @@
 //! ```text
 //! append(log, batches, ticket)          queues; decides offset and position
 //! submit()                              the next round may take what is queued
-//! next_round() -> Draft -> Round        one at a time; perform before, then after
+//! next_round(now) -> Draft -> Round     one at a time; perform before, then after
 //! round_done(round, outcome, now)       -> completions
 //! next_chore() -> Chore                 one at a time, beside the rounds
 //! chore_done(chore, outcome)
@@ -57,10 +57,36 @@ pub(super) struct Journal {
     pub(super) chain: Chain,
     /// Where the next round goes.
     pub(super) position: u64,
+    /// The first round that may not be synced.
+    pub(super) synced: u64,
+    /// When that is to be done at the latest.
+    pub(super) sync_at_ns: Option<u64>,
     /// The file before this one, until its segments are synced.
     pub(super) previous: Option<u64>,
     /// The next file is ready.
     pub(super) spare: bool,
+}
+
+impl Journal {
+    /// Every round that was written is synced.
+    pub(super) fn is_synced(&self) -> bool {
+        self.synced == self.chain.round
+    }
+
+    pub(super) fn is_sync_due(&self, now_ns: u64) -> bool {
+        self.sync_at_ns.is_some_and(|at| at <= now_ns)
+    }
+
+    /// A round ended, which synced the journal or left that for later.
+    fn note_sync(&mut self, synced: bool, items: &[Queued]) {
+        if synced {
+            self.synced = self.chain.round;
+            self.sync_at_ns = None;
+        } else if !self.is_synced() {
+            let asked = items.iter().filter_map(|item| item.sync_at_ns);
+            self.sync_at_ns = asked.chain(self.sync_at_ns).min();
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -239,9 +265,10 @@ impl Machine {
             .get_mut(&log)
             .filter(|_| !self.deleted.contains(&log));
         let owner = owner.ok_or_else(|| unknown(log))?;
+        let sync_at_ns = owner.settings.sync_at_ns(now_ns);
         let placed = owner.append(batches, interval, wall_ms, room)?;
         if let Some(roll) = placed.roll {
-            self.queue_roll(log, roll, now_ns);
+            self.queue_roll(log, roll, now_ns, sync_at_ns);
         }
         let duplicate = placed.run.is_none();
         let work = placed.run.map_or(Work::Repeat, Work::Run);
@@ -252,6 +279,7 @@ impl Machine {
             log,
             work,
             since_ns: now_ns,
+            sync_at_ns,
         });
         Ok(Appended {
             base_offset: placed.base_offset,
@@ -368,6 +396,7 @@ impl Machine {
                 self.rotated(header, path);
             }
         }
+        self.journal.note_sync(round.synced, &round.items);
         for id in round.registered {
             if let Some(log) = self.logs.get_mut(&id) {
                 log.registered = true;

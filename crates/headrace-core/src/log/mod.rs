@@ -52,7 +52,7 @@ pub use partition::LogId;
 pub use read::{IndexFiles, LoadedIndex, Plan, Walk};
 pub use recovery::{open, Recovery};
 pub use round::{Draft, Round};
-pub use settings::LogSettings;
+pub use settings::{Fsync, LogSettings};
 pub use sources::{SourceState, SourcesPlan};
 pub use statistics::{Statistics, COMMIT_BUCKETS_NS};
 pub use trim::SegmentFacts;

@@ -1,6 +1,6 @@
 //! Opening a data folder: from what is on disk to a running machine.
 //!
-//! 1. Every journal file is read and verified before anything is changed.
+//! 1. Every journal file is read and verified, and the last one synced, before anything is changed.
 //! 2. A clean mark at the end: the state is its checkpoint, segments are held against it by
 //!    length, indexes are loaded, nothing is scanned.
 //! 3. Else the state is the oldest file's first checkpoint plus all entries after it. Bytes that
@@ -108,6 +108,7 @@ pub fn open(disk: &impl Disk, options: Options) -> Result<(Machine, Recovery), E
         .map(|sequence| scan::whole_file(disk, &layout::journal_file(*sequence)))
         .collect::<Result<Vec<_>, _>>()?;
     let mut story = read_journal(&sequences, &files)?;
+    sync_journal(disk, &sequences)?;
     forget_deleted(disk, &mut story)?;
 
     let mut mender = Mender::new(disk, options, story.clean);
@@ -132,6 +133,18 @@ pub fn open(disk: &impl Disk, options: Options) -> Result<(Machine, Recovery), E
     let machine = begin(disk, options, logs, story.next_id, header, &sequences)?;
     empty_trash(disk)?;
     Ok((machine, report))
+}
+
+/// After a process died, the journal's last rounds and its last file's name may be in memory alone:
+/// nothing is done that a power cut could then leave without a reason.
+fn sync_journal(disk: &impl Disk, sequences: &[u64]) -> Result<(), Error> {
+    if let Some(last) = sequences.last() {
+        let path = layout::journal_file(*last);
+        disk.perform(&DiskOp::Sync { path })?;
+    }
+    Ok(disk.perform(&DiskOp::SyncFolder {
+        path: layout::JOURNAL.into(),
+    })?)
 }
 
 /// Verifies the whole journal and collects what it tells.
@@ -313,6 +326,8 @@ fn begin(
         header,
         chain: header.began,
         position: 0,
+        synced: header.began.round,
+        sync_at_ns: None,
         previous: None,
         spare: false,
     };
@@ -324,11 +339,13 @@ fn begin(
     machine.strangers = strangers(disk, &machine)?;
     let mut buffer = Vec::new();
     header.encode(&mut buffer);
-    let mut round = RoundWriter::begin(&mut buffer, header.began, header.seed());
+    let synced = header.began.round;
+    let mut round = RoundWriter::begin(&mut buffer, header.began, header.seed(), synced);
     round.checkpoint(&machine.checkpoint(false).encode());
     let journal = &mut machine.journal;
     journal.chain = header.began.after(round.finish());
     journal.position = buffer.len() as u64;
+    journal.synced = journal.chain.round;
     if 2 * journal.position > options.journal_bytes {
         return Err(Error::Argument(format!(
             "journal_bytes is too small for the {} logs of this folder",

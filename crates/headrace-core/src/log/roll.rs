@@ -16,7 +16,7 @@ use super::machine::{unknown, Machine};
 use super::options::{LOG_STATE_BYTES_MAX, SEGMENT_STATE_BYTES};
 use super::partition::{Log, LogId, Segment, SEGMENT_BYTES_MAX};
 use super::round::{Queued, Work};
-use super::settings::LogSettings;
+use super::settings::{Fsync, LogSettings};
 use crate::record::BatchHeader;
 
 /// The beginning of a segment: closes the one before it.
@@ -32,7 +32,14 @@ impl Machine {
     /// Cuts segments of `log` so, from the next append on.
     pub fn configure(&mut self, log: LogId, settings: LogSettings) -> Result<(), Error> {
         settings.check()?;
-        self.log_mut(log)?.settings = settings;
+        let before = std::mem::replace(&mut self.log_mut(log)?.settings, settings);
+        if settings.fsync == Fsync::Commit && before.fsync != Fsync::Commit {
+            // What was appended before becomes as durable as what comes.
+            self.journal.sync_at_ns = Some(0);
+            for item in self.queue.iter_mut().filter(|item| item.log == log) {
+                item.sync_at_ns = Some(0);
+            }
+        }
         Ok(())
     }
 
@@ -45,19 +52,26 @@ impl Machine {
         let owner = owner.ok_or_else(|| unknown(log))?;
         if room && owner.may_roll() {
             let roll = owner.roll(Some(wall_ms));
-            self.queue_roll(log, roll, 0);
+            self.queue_roll(log, roll, 0, None);
         }
         self.submit();
         Ok(())
     }
 
-    pub(super) fn queue_roll(&mut self, log: LogId, roll: Roll, since_ns: u64) {
+    pub(super) fn queue_roll(
+        &mut self,
+        log: LogId,
+        roll: Roll,
+        since_ns: u64,
+        sync_at_ns: Option<u64>,
+    ) {
         self.segments += 1;
         self.queue.push_back(Queued {
             ticket: None,
             log,
             work: Work::Roll(roll),
             since_ns,
+            sync_at_ns,
         });
     }
 

@@ -22,6 +22,8 @@ pub(super) struct Queued {
     pub(super) work: Work,
     /// When it was queued, for the latency histogram.
     pub(super) since_ns: u64,
+    /// By when it is to be synced, where it ever is; 0 is with its round.
+    pub(super) sync_at_ns: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -109,6 +111,8 @@ pub(super) struct Place {
     pub(super) position: u64,
     pub(super) chain: Chain,
     pub(super) seed: u32,
+    /// The first round that may not be synced.
+    pub(super) synced: u64,
     pub(super) rotation: Option<Rotation>,
 }
 
@@ -132,6 +136,8 @@ pub struct Draft {
     /// Effects after the journal's.
     pub(super) last: Vec<DiskOp>,
     pub(super) place: Place,
+    /// The journal is synced.
+    pub(super) sync: bool,
     pub(super) items: Vec<Queued>,
     pub(super) deleted: Option<Arc<str>>,
     pub(super) closes: bool,
@@ -140,8 +146,8 @@ pub struct Draft {
 /// A round as effects.
 #[derive(Debug)]
 pub struct Round {
-    /// In order, ending with the sync that makes the round durable. Where one fails, nothing of
-    /// the round is acknowledged and nothing more is written.
+    /// In order, ending with the sync that makes the round durable, where a log asks for it. Where
+    /// one fails, nothing of the round is acknowledged and nothing more is written.
     pub before: Vec<DiskOp>,
     /// In order, without a sync; then readers may see the round and it is acknowledged.
     pub after: Vec<DiskOp>,
@@ -150,6 +156,7 @@ pub struct Round {
     pub(super) registered: Vec<LogId>,
     pub(super) trimmed: Vec<(LogId, i64)>,
     pub(super) direct_writes: u64,
+    pub(super) synced: bool,
     pub(super) deleted: Option<Arc<str>>,
     pub(super) closes: bool,
     /// The journal after the round; None where it wrote nothing.
@@ -212,8 +219,15 @@ impl Draft {
             before: self.first,
             ..Build::default()
         };
-        let journal =
-            (!self.pieces.is_empty()).then(|| journal(&mut build, self.pieces, self.place));
+        let journal = if self.pieces.is_empty() {
+            let path = self.place.path;
+            build
+                .before
+                .extend(self.sync.then_some(DiskOp::Sync { path }));
+            None
+        } else {
+            Some(journal(&mut build, self.pieces, self.place, self.sync))
+        };
         build.after.extend(self.last);
         Round {
             before: build.before,
@@ -223,6 +237,7 @@ impl Draft {
             registered: build.registered,
             trimmed: build.trimmed,
             direct_writes: build.direct_writes,
+            synced: self.sync,
             deleted: self.deleted,
             closes: self.closes,
             journal,
@@ -231,18 +246,25 @@ impl Draft {
 }
 
 /// Encodes the journal's part and the segment writes that follow from it.
-fn journal(build: &mut Build, pieces: Vec<Piece>, place: Place) -> Journalled {
+fn journal(build: &mut Build, pieces: Vec<Piece>, place: Place, sync: bool) -> Journalled {
     let mut buffer = Vec::with_capacity(PAGE);
     let mut chain = place.chain;
     let mut seed = place.seed;
+    let mut synced = place.synced;
     if let Some(rotation) = &place.rotation {
+        if synced < chain.round {
+            // The new file goes on from all of them.
+            let path = place.path.clone();
+            build.before.push(DiskOp::Sync { path });
+            synced = chain.round;
+        }
         rotation.header.encode(&mut buffer);
         seed = rotation.header.seed();
-        let mut round = RoundWriter::begin(&mut buffer, chain, seed);
+        let mut round = RoundWriter::begin(&mut buffer, chain, seed, synced);
         round.checkpoint(&rotation.checkpoint);
         chain = chain.after(round.finish());
     }
-    let mut round = RoundWriter::begin(&mut buffer, chain, seed);
+    let mut round = RoundWriter::begin(&mut buffer, chain, seed, synced);
     for piece in pieces {
         write_piece(build, &mut round, piece);
     }
@@ -267,7 +289,8 @@ fn journal(build: &mut Build, pieces: Vec<Piece>, place: Place) -> Journalled {
             position,
             data,
         });
-        build.before.push(DiskOp::Sync { path: place.path });
+        let path = place.path;
+        build.before.extend(sync.then_some(DiskOp::Sync { path }));
         return Journalled {
             chain,
             position: position + bytes,

@@ -20,7 +20,7 @@ fn machine_with(disk: &SimDisk, streams: &[&str]) -> (Machine, Vec<LogId>) {
 /// Performs the next round; false where none is due.
 fn round(machine: &mut Machine, disk: &SimDisk) -> bool {
     machine.submit();
-    let Some(draft) = machine.next_round() else {
+    let Some(draft) = machine.next_round(0) else {
         return false;
     };
     let round = draft.build();

@@ -82,7 +82,7 @@ fn after_a_failed_effect_nothing_is_acknowledged_and_nothing_is_written() {
         let why = world.machine.failed().expect("it failed").to_string();
         assert_eq!(why, "disk/0 failed: check it");
         world.assert_refuses(&why);
-        assert!(world.machine.next_round().is_none() && world.machine.next_chore().is_none());
+        assert!(world.machine.next_round(0).is_none() && world.machine.next_chore().is_none());
         world
             .power_cut()
             .unwrap_or_else(|broken| panic!("seed {seed}: {broken}"));

@@ -91,7 +91,7 @@ fn files_that_are_finished_are_closed_however_slowly_the_journal_fills() {
                 _ => {}
             }
         };
-        while let Some(draft) = machine.next_round() {
+        while let Some(draft) = machine.next_round(0) {
             let round = draft.build();
             round
                 .before

@@ -3,6 +3,7 @@
 mod chores;
 mod crash;
 mod damage;
+mod fsync;
 mod memory;
 mod world;
 
@@ -80,7 +81,7 @@ fn commit(machine: &mut Machine, disk: &SimDisk) {
     machine.submit();
     let perform = |op: &DiskOp| disk.perform(op).unwrap();
     loop {
-        if let Some(draft) = machine.next_round() {
+        if let Some(draft) = machine.next_round(0) {
             let round = draft.build();
             round.before.iter().chain(&round.after).for_each(perform);
             for ended in machine.round_done(round, Ok(()), 0, 0) {

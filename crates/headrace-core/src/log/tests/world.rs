@@ -11,11 +11,12 @@ use crate::log::machine::{Completion, Machine};
 use crate::log::partition::LogId;
 use crate::log::round::Round;
 use crate::log::sim::{Random, SimDisk};
-use crate::log::{open, Error, LogSettings};
+use crate::log::{open, Error, Fsync, LogSettings};
 use crate::record::{BatchHeader, Batches};
 
 const PRODUCER: i64 = 7;
 const HOUR_MS: usize = 3_600_000;
+const FSYNCS: [Fsync; 3] = [Fsync::Commit, Fsync::Interval, Fsync::Os];
 
 /// What was promised about one log.
 #[derive(Clone, Debug)]
@@ -25,6 +26,10 @@ struct Promise {
     /// As sent, and where it must stand.
     batches: Vec<(Vec<u8>, i64)>,
     acknowledged: usize,
+    /// How many must survive a power cut, and how many once nothing is due any more.
+    durable: usize,
+    durable_later: usize,
+    fsync: Fsync,
     next_offset: i64,
     sequence: i32,
     /// Where it begins, as far as that is durable, and as it may be already.
@@ -36,6 +41,15 @@ struct Promise {
 struct Name(&'static str, u32);
 
 const STREAMS: [&str; 3] = ["gpu", "gpu.dlq", "all"];
+
+/// What a ticket is for.
+struct Sent {
+    name: Name,
+    /// Its place among the batches.
+    at: usize,
+    fsync: Fsync,
+    repeats: bool,
+}
 
 /// Work under way: its effects, and how many were performed.
 struct UnderWay<T> {
@@ -49,22 +63,32 @@ pub(super) struct World {
     pub(super) machine: Machine,
     promises: BTreeMap<Name, Promise>,
     deleting: Vec<&'static str>,
-    tickets: BTreeMap<u64, (Name, usize)>,
+    tickets: BTreeMap<u64, Sent>,
     ticket: u64,
     incarnation: u64,
     /// The wall clock.
     wall_ms: i64,
+    now_ns: u64,
+    /// How most logs of this world are synced.
+    habit: Fsync,
     round: Option<UnderWay<Round>>,
     chore: Option<UnderWay<Chore>>,
+}
+
+fn is_produced((sent, _): &(Vec<u8>, i64)) -> bool {
+    sent[43..51] == PRODUCER.to_be_bytes()
 }
 
 impl World {
     pub(super) fn new(seed: u64, disk: SimDisk) -> Self {
         let (machine, recovery) = open(&disk, SMALL).expect("an empty disk opens");
         assert!(recovery.clean);
+        let mut random = Random(seed);
+        let habit = FSYNCS[random.below(3)];
         Self {
             disk,
-            random: Random(seed),
+            random,
+            habit,
             machine,
             promises: BTreeMap::new(),
             deleting: Vec::new(),
@@ -72,6 +96,7 @@ impl World {
             ticket: 0,
             incarnation: 0,
             wall_ms: 1_700_000_000_000,
+            now_ns: 0,
             round: None,
             chore: None,
         }
@@ -88,9 +113,11 @@ impl World {
             304..310 => self.configure(),
             310..320 => {
                 self.wall_ms += self.random.below(HOUR_MS) as i64;
+                self.now_ns += self.random.below(3_000_000_000) as u64;
                 Ok(())
             }
-            320..700 => self.advance_round(),
+            320..330 => self.repeat(),
+            330..700 => self.advance_round(),
             _ => self.advance_chore(),
         }
     }
@@ -128,15 +155,30 @@ impl World {
     }
 
     fn configure(&mut self) -> Result<(), String> {
-        let Some(name) = self.any() else {
-            return Ok(());
-        };
+        match self.any() {
+            Some(name) if self.random.chance(30) => {
+                let fsync = FSYNCS[self.random.below(3)];
+                self.configure_log(name, fsync)
+            }
+            Some(name) => self.configure_log(name, self.habit),
+            None => Ok(()),
+        }
+    }
+
+    fn configure_log(&mut self, name: Name, fsync: Fsync) -> Result<(), String> {
         let settings = LogSettings {
+            fsync,
+            flush_ms: 1000,
             segment_bytes: 10_000 + self.random.below(20_000) as u64,
             segment_ms: 1 + self.random.below(6 * HOUR_MS) as u64,
             segment_index_bytes: 24 + self.random.below(600) as u64,
         };
-        let configured = self.machine.configure(self.promises[&name].id, settings);
+        let promise = self.promises.get_mut(&name).expect("it was listed");
+        if fsync == Fsync::Commit {
+            promise.durable_later = promise.batches.len();
+        }
+        promise.fsync = fsync;
+        let configured = self.machine.configure(promise.id, settings);
         configured.map_err(|error| format!("configure refused: {error}"))
     }
 
@@ -175,7 +217,13 @@ impl World {
         };
         let appended = self
             .machine
-            .append(promise.id, sent.clone(), self.ticket, self.wall_ms, 0)
+            .append(
+                promise.id,
+                sent.clone(),
+                self.ticket,
+                self.wall_ms,
+                self.now_ns,
+            )
             .map_err(|error| format!("append refused: {error}"))?;
         if appended.base_offset != promise.next_offset || appended.duplicate {
             return Err(format!(
@@ -183,13 +231,51 @@ impl World {
                 promise.next_offset
             ));
         }
-        self.tickets
-            .insert(self.ticket, (name, promise.batches.len()));
+        let ticket = Sent {
+            name,
+            at: promise.batches.len(),
+            fsync: promise.fsync,
+            repeats: false,
+        };
+        self.tickets.insert(self.ticket, ticket);
         promise.batches.push((sent, promise.next_offset));
+        if promise.fsync != Fsync::Os {
+            promise.durable_later = promise.batches.len();
+        }
         promise.next_offset += records as i64;
         if self.random.chance(70) {
             self.machine.submit();
         }
+        Ok(())
+    }
+
+    /// An idempotent producer has not heard of its last batch.
+    fn repeat(&mut self) -> Result<(), String> {
+        let Some(name) = self.any() else {
+            return Ok(());
+        };
+        let promise = &self.promises[&name];
+        let Some(at) = promise.batches.iter().rposition(is_produced) else {
+            return Ok(());
+        };
+        self.ticket += 1;
+        let (sent, offset) = promise.batches[at].clone();
+        let (wall_ms, now_ns) = (self.wall_ms, self.now_ns);
+        let appended = self
+            .machine
+            .append(promise.id, sent, self.ticket, wall_ms, now_ns)
+            .map_err(|error| format!("{name:?}: a repeat was refused: {error}"))?;
+        if !appended.duplicate || appended.base_offset != offset {
+            return Err(format!("{name:?}: {appended:?}, a repeat of {offset}"));
+        }
+        let ticket = Sent {
+            name,
+            at,
+            fsync: promise.fsync,
+            repeats: true,
+        };
+        self.tickets.insert(self.ticket, ticket);
+        self.machine.submit();
         Ok(())
     }
 
@@ -209,13 +295,16 @@ impl World {
             incarnation: self.incarnation,
             batches: Vec::new(),
             acknowledged: 0,
+            durable: 0,
+            durable_later: 0,
+            fsync: Fsync::Commit,
             next_offset: 0,
             sequence: 0,
             start: 0,
             start_wanted: 0,
         };
         self.promises.insert(name, promise);
-        Ok(())
+        self.configure_log(name, self.habit)
     }
 
     fn delete_stream(&mut self) -> Result<(), String> {
@@ -235,7 +324,7 @@ impl World {
     /// One effect of the round under way, or its end, or the beginning of the next.
     fn advance_round(&mut self) -> Result<(), String> {
         let Some(round) = &mut self.round else {
-            self.round = self.machine.next_round().map(|draft| {
+            self.round = self.machine.next_round(self.now_ns).map(|draft| {
                 let work = draft.build();
                 let ops = work.before.iter().chain(&work.after).cloned().collect();
                 UnderWay { work, ops }
@@ -298,20 +387,27 @@ impl World {
         self.deleting
             .retain(|stream| self.machine.is_deleting(stream));
         for completion in ended {
-            let Some((name, at)) = self.tickets.remove(&completion.ticket) else {
+            let Some(sent) = self.tickets.remove(&completion.ticket) else {
                 return Err(format!("ticket {} ended twice", completion.ticket));
             };
             let promise = self
                 .promises
-                .get_mut(&name)
+                .get_mut(&sent.name)
                 .filter(|found| found.id == completion.log);
             let (Some(promise), None) = (promise, &completion.error) else {
                 continue;
             };
-            if promise.acknowledged != at {
+            let (name, at) = (sent.name, sent.at);
+            if sent.repeats && promise.acknowledged <= at {
+                return Err(format!("{name:?}: a repeat ended before batch {at}"));
+            }
+            if !sent.repeats && promise.acknowledged != at {
                 return Err(format!("{name:?}: batch {at} acknowledged out of order"));
             }
-            promise.acknowledged = at + 1;
+            promise.acknowledged = promise.acknowledged.max(at + 1);
+            if sent.fsync == Fsync::Commit {
+                promise.durable = promise.durable.max(at + 1);
+            }
         }
         Ok(())
     }
@@ -328,10 +424,20 @@ impl World {
             self.advance_round()?;
             self.advance_chore()?;
             let idle = self.round.is_none() && self.chore.is_none();
-            if idle && before == self.disk.ops() {
-                return self.check_files();
+            if !idle || before != self.disk.ops() {
+                continue;
+            }
+            match self.machine.wake_at_ns() {
+                Some(at) => self.now_ns = at.max(self.now_ns),
+                None => break,
             }
         }
+        if self.machine.failed().is_none() {
+            for promise in self.promises.values_mut() {
+                promise.durable = promise.durable.max(promise.durable_later);
+            }
+        }
+        self.check_files()
     }
 
     /// Every call that would write is refused, and says why.
@@ -362,9 +468,14 @@ impl World {
         self.recover(self.disk.killed(), true)
     }
 
-    /// The power goes, and comes back; maybe goes again while the store opens.
+    /// The power goes, and comes back; maybe goes again while the store opens. It may also go then
+    /// for the first time, after the process has died.
     pub(super) fn power_cut(&mut self) -> Result<(), String> {
-        let mut disk = self.disk.power_cut(&mut self.random);
+        let mut disk = if self.random.chance(20) {
+            self.disk.killed()
+        } else {
+            self.disk.power_cut(&mut self.random)
+        };
         while self.random.chance(40) {
             disk.fail_after(self.random.below(60), "power cut");
             if open(&disk, SMALL).is_ok() && !disk.has_failed() {
@@ -372,6 +483,9 @@ impl World {
                 break;
             }
             disk = disk.power_cut(&mut self.random);
+        }
+        for promise in self.promises.values_mut() {
+            promise.acknowledged = promise.durable;
         }
         self.recover(disk, false)
     }
@@ -491,16 +605,18 @@ impl World {
         }
         promise.batches.truncate(known);
         promise.acknowledged = known;
+        promise.durable = known;
+        promise.durable_later = known;
         promise.next_offset = end;
         Self::check_producer(&mut self.machine, promise)?;
+        self.configure_log(name, self.habit)?;
         self.check_segments(&self.promises[&name])
     }
 
     /// The last idempotent batch is known as a repeat, and its sequence goes on.
     fn check_producer(machine: &mut Machine, promise: &mut Promise) -> Result<(), String> {
-        let mine = |(sent, _): &&(Vec<u8>, i64)| sent[43..51] == PRODUCER.to_be_bytes();
         promise.sequence = 0;
-        if let Some((sent, offset)) = promise.batches.iter().rev().find(mine) {
+        if let Some((sent, offset)) = promise.batches.iter().rfind(|batch| is_produced(batch)) {
             let header = crate::record::BatchHeader::parse(sent).expect("it was sent");
             promise.sequence = header.base_sequence + header.count;
             let log = machine.log(promise.id).expect("it is open");
