@@ -53,6 +53,30 @@ def test_segment_index_bytes(broker):
     assert len(segments(broker, "a")) > 1
 
 
+def syncs(node, stream) -> float:
+    """How often the store synced while 50 messages were appended, each after the one before."""
+    before = node.metrics()["headrace_log_syncs_total"]
+    for _ in range(50):
+        fill(node, stream, 1, size=10)
+    return node.metrics()["headrace_log_syncs_total"] - before
+
+
+def test_fsync(broker):
+    broker.create_stream("a", settings={"fsync": "os"})
+    fill(broker, "a", 1)
+    assert syncs(broker, "a") < 25, "those of the store itself"
+    alter(broker, "a", fsync="commit")
+    assert syncs(broker, "a") >= 50
+
+
+def test_flush_ms(broker):
+    broker.create_stream("a", settings={"fsync": "interval", "flush.ms": 1})
+    fill(broker, "a", 1)
+    before = broker.metrics()["headrace_log_syncs_total"]
+    fill(broker, "a", 1)
+    wait_for(lambda: broker.metrics()["headrace_log_syncs_total"] > before)
+
+
 def test_defaults_of_the_node_hold_for_its_streams(start_node):
     node = start_node(HEADRACE_LOG__SEGMENT_BYTES="64KiB")
     node.create_stream("a")

@@ -12,7 +12,7 @@ import logging
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, ParamSpec, TypeVar, cast
 
 from headrace.errors import (
     CatalogError,
@@ -311,6 +311,8 @@ def _of_log(settings: Settings) -> LogSettings:
         segment_bytes=settings.segment_bytes,
         segment_ms=settings.roll_ms,
         segment_index_bytes=settings.segment_index_bytes,
+        fsync=cast("Literal['commit', 'interval', 'os']", settings.fsync),
+        flush_ms=settings.flush_ms,
     )
 
 
