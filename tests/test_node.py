@@ -31,7 +31,7 @@ class HeldStore:
         self._store = Store.open(str(path), journal_bytes=limits.JOURNAL_BYTES_MIN)
         self.held = False
         self.fault = None
-        self.full = False
+        self.refuses_logs = False
 
     def __getattr__(self, name):
         return getattr(self._store, name)
@@ -42,7 +42,7 @@ class HeldStore:
         return self._store.append(*arguments)
 
     def open_log(self, stream, partition, *arguments):
-        if self.full and partition > 0:
+        if self.refuses_logs and partition > 0:
             raise StorageError("planted")
         return self._store.open_log(stream, partition, *arguments)
 
@@ -129,7 +129,7 @@ async def test_a_fault_that_loses_effects_fails_the_node(tmp_path, caplog):
 async def test_a_stream_that_could_not_be_made_whole_leaves_nothing(tmp_path):
     two = Change(partitions=2)
     async with running(tmp_path) as (node, store):
-        store.full = True
+        store.refuses_logs = True
         with pytest.raises(UnavailableError, match="planted"):
             await node.create_stream("a", two)
         with pytest.raises(UnknownStreamError):
@@ -140,7 +140,7 @@ async def test_a_stream_that_could_not_be_made_whole_leaves_nothing(tmp_path):
             await node.alter_stream("a", two)
         assert node.stream("a").definition.partitions == 1
         assert FileDefinitions(tmp_path).load()[0].partitions == 1
-        store.full = False
+        store.refuses_logs = False
         await node.alter_stream("a", two)
         assert len(node.stream("a").partitions) == 2
 

@@ -64,7 +64,7 @@ class Stage:
         self.board.receive(connection, data, *NOW)
 
     def ends(self, ticket: int, *, stored: bool) -> None:
-        self.board.durable(ticket, not stored, *NOW)
+        self.board.durable(ticket, 0 if stored else 0x80, *NOW)
 
     def collect(self):
         effects = self.board.collect(*NOW)

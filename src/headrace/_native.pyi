@@ -28,6 +28,7 @@ __all__ = [
     "StaleProducerEpochError",
     "StorageCorruptError",
     "StorageError",
+    "StorageFullError",
     "Store",
     "Switchboard",
     "UnsupportedRecordError",
@@ -73,6 +74,9 @@ class StorageError(NativeError):
 
 class StorageCorruptError(StorageError):
     """Damage below the durable point: file, position and remedy are in the message."""
+
+class StorageFullError(StorageError):
+    """The disk is nearly full: nothing is stored until there is room, and all else goes on."""
 
 class OutOfOrderSequenceError(NativeError):
     """An idempotent producer skipped a sequence (Kafka error 45)."""
@@ -311,13 +315,15 @@ class Store:
         segment_bytes: int = 1073741824,
         index_interval_bytes: int = 4096,
         direct_write_bytes: int = 1048576,
+        reserve_bytes: int = 268435456,
     ) -> Store:
         """Locks the folder, recovers, starts the flusher and the keeper thread.
 
         `journal_bytes` is the size of one journal file (128 KiB at least, rounded up to pages);
         there are two, at times three. A run of batches of one log that reaches
         `direct_write_bytes` in one round, or a quarter of the journal, goes straight to its
-        segment.
+        segment. Where the disk has less than `reserve_bytes` left, or less than a journal file,
+        appends are refused until there is somewhat more; 0 refuses none.
 
         Raises:
             ValueError: a size is too small to work with.
@@ -350,6 +356,7 @@ class Store:
 
         Raises:
             StorageError: the store has failed or is closed.
+            StorageFullError: the disk is nearly full.
             OutOfOrderSequenceError, StaleProducerEpochError: idempotent producers.
         """
     def roll(self, log: int, wall_ms: int) -> None:
@@ -419,6 +426,9 @@ class Store:
         scans nothing."""
     def failed(self) -> str | None:
         """Why the store writes no more, or None."""
+    def full(self) -> str | None:
+        """Why appends are refused for want of room, or None. `notify_fd` tells of a change, which
+        `poll` takes away."""
     def statistics(self) -> dict[str, float]:
         """Counters: rounds, journal_bytes, appended_bytes, commit_seconds_sum, and so on."""
     def close(self) -> None:
@@ -509,8 +519,9 @@ class Switchboard:
     def decided(self, request: int, reason_code: int, mono_ms: int, wall_ms: int) -> None:
         """0 accepts; any other MQTT 5 CONNACK reason code refuses (mapped for 3.1.1). A request
         of a connection that has gone is ignored."""
-    def durable(self, ticket: int, error: bool, mono_ms: int, wall_ms: int) -> None:
-        """The append of `ticket` ended: acknowledge, deliver what waited for it."""
+    def durable(self, ticket: int, reason_code: int, mono_ms: int, wall_ms: int) -> None:
+        """The append of `ticket` ended: acknowledge, deliver what waited for it. `reason_code` is 0
+        where it is stored, 0x97 where there is no room for it now, and else any from 0x80 on."""
     def publish(
         self,
         topic: str,

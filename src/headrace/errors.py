@@ -25,7 +25,8 @@ HeadraceError
     ├── OutOfOrderSequenceError        Kafka 45
     ├── StaleProducerEpochError        Kafka 47
     └── StorageError             HTTP 503, Kafka 56, retry
-        └── StorageCorruptError  HTTP 503, Kafka 56, retry
+        ├── StorageCorruptError  HTTP 503, Kafka 56, retry
+        └── StorageFullError     HTTP 503, Kafka 56, retry     nearly full; the rest goes on
 ```
 
 `HeadraceError` and what is under `NativeError` come from the compiled module, which raises them.
@@ -41,6 +42,7 @@ from headrace.native import (
     StaleProducerEpochError,
     StorageCorruptError,
     StorageError,
+    StorageFullError,
     UnsupportedRecordError,
 )
 
@@ -64,6 +66,7 @@ __all__ = [
     "StartError",
     "StorageCorruptError",
     "StorageError",
+    "StorageFullError",
     "StreamExistsError",
     "StreamLimitError",
     "UnavailableError",

@@ -229,6 +229,13 @@ DIRECT_WRITE_BYTES: Final = MIB
 """Run of batches that goes straight to its segment: beyond it, writing twice costs more than a
 second fdatasync, which on a growing file waits for the file system's journal too (ADR 0003)."""
 
+RESERVE_BYTES: Final = 256 * MIB
+"""What is left of a disk when appends are refused: a journal file and the indexes of open segments
+fit in, and what other programs write until the disk is looked at again, each second."""
+
+RESERVE_BYTES_CEILING: Final = 1024 * GIB
+"""More than that is a disk of another's."""
+
 DIRECT_WRITE_BYTES_MIN: Final = 4 * KIB
 """A page: what precedes the first page boundary goes through the journal in any case."""
 
@@ -313,6 +320,7 @@ Kerberos lets them (RFC 4120, `clockskew`)."""
 DRAIN_SECONDS: Final = 10.0
 """Orderly stop: what is in flight may take this long before connections are cut."""
 
+assert JOURNAL_BYTES <= RESERVE_BYTES
 assert WRITE_LOW_BYTES < WRITE_HIGH_BYTES <= OUTBOUND_BYTES_MAX
 assert MESSAGE_BYTES_CEILING < KAFKA_REQUEST_BYTES_MAX <= KAFKA_BUFFERED_BYTES_MAX
 assert KAFKA_FETCH_BYTES_MAX < KAFKA_RESPONSE_BYTES_MAX

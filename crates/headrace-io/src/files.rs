@@ -35,6 +35,11 @@ impl Files {
         }
     }
 
+    /// Bytes that the file system has left, where it tells.
+    pub(crate) fn free_bytes(&self) -> Option<u64> {
+        free_bytes(&self.root)
+    }
+
     /// Files that are open for writing.
     pub fn open_count(&self) -> usize {
         self.cache().len()

@@ -23,6 +23,10 @@ use crate::lock::Lock;
 use crate::reading::{ReadEnd, Reads, READERS};
 use crate::wake::Wake;
 
+/// How often the keeper looks how full the disk is. What this store writes is counted between, so
+/// a second is for what others write: at a gigabyte in it the reserve should be larger.
+const SPACE_CHECK: Duration = Duration::from_secs(1);
+
 /// An open data folder.
 #[derive(Debug)]
 pub struct Store {
@@ -56,6 +60,8 @@ pub(crate) struct Shared {
 /// What ended and nobody has asked for yet. The eventfd is readable exactly while there is any.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
+    /// The disk became too full, or is no longer.
+    room_changed: bool,
     ended: Vec<Completion>,
     pub(crate) reads: Vec<ReadEnd>,
 }
@@ -74,7 +80,8 @@ impl Store {
         let root = path.canonicalize().map_err(unusable)?;
         let lock = Lock::take(&root).map_err(Error::Storage)?;
         let files = Files::new(root);
-        let (machine, recovery) = open(&files, options)?;
+        let (mut machine, recovery) = open(&files, options)?;
+        files.free_bytes().map(|free| machine.disk_free(free));
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 machine,
@@ -206,7 +213,20 @@ impl Store {
 
     /// Appends that ended since the last call.
     pub fn poll(&self) -> Vec<Completion> {
-        self.shared.take(|outbox| std::mem::take(&mut outbox.ended))
+        self.shared.take(|outbox| {
+            outbox.room_changed = false;
+            std::mem::take(&mut outbox.ended)
+        })
+    }
+
+    /// Why appends are refused for want of room, or None; [`Store::notify_fd`] tells of changes.
+    pub fn full(&self) -> Option<String> {
+        self.shared.lock().machine.full().map(ToString::to_string)
+    }
+
+    /// See [`Machine::free_bytes`].
+    pub fn free_bytes(&self) -> Option<u64> {
+        self.shared.lock().machine.free_bytes()
     }
 
     /// See [`Machine::bounds`].
@@ -303,8 +323,9 @@ impl Shared {
     /// Takes something out of the outbox.
     pub(crate) fn take<T>(&self, take: impl FnOnce(&mut Outbox) -> Vec<T>) -> Vec<T> {
         let mut outbox = self.outbox();
+        let was_empty = outbox.is_empty();
         let taken = take(&mut outbox);
-        if !taken.is_empty() && outbox.is_empty() {
+        if !was_empty && outbox.is_empty() {
             self.wake.clear();
         }
         taken
@@ -388,15 +409,30 @@ impl Shared {
         woken.expect("the store's machine panicked").0
     }
 
+    fn look_for_room(&self) -> MutexGuard<'_, State> {
+        let free = self.files.free_bytes();
+        let mut state = self.lock();
+        if free.is_some_and(|free| state.machine.disk_free(free)) {
+            self.put(|outbox| outbox.room_changed = true);
+        }
+        state
+    }
+
     /// The keeper thread.
     fn keep(&self) {
+        let mut looked = Instant::now();
         let mut state = self.lock();
         while !state.stopping {
+            if looked.elapsed() >= SPACE_CHECK {
+                looked = Instant::now();
+                drop(state);
+                state = self.look_for_room();
+                continue;
+            }
             let Some(chore) = state.machine.next_chore() else {
-                state = self
-                    .chore_due
-                    .wait(state)
-                    .expect("the store's machine panicked");
+                let pause = SPACE_CHECK.saturating_sub(looked.elapsed());
+                let woken = self.chore_due.wait_timeout(state, pause);
+                state = woken.expect("the store's machine panicked").0;
                 continue;
             };
             drop(state);
@@ -412,7 +448,7 @@ impl Shared {
 
 impl Outbox {
     fn is_empty(&self) -> bool {
-        self.ended.is_empty() && self.reads.is_empty()
+        self.ended.is_empty() && self.reads.is_empty() && !self.room_changed
     }
 }
 
@@ -434,6 +470,7 @@ mod tests {
             segment_bytes: 1 << 20,
             index_interval_bytes: 4096,
             direct_write_bytes: 64 << 10,
+            reserve_bytes: 0,
             seed: 1,
         };
         let store = Store::open(&folder, options).unwrap();

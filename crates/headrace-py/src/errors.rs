@@ -23,6 +23,7 @@ pub enum Class {
     StaleProducerEpoch,
     Storage,
     StorageCorrupt,
+    StorageFull,
 }
 
 struct Description {
@@ -54,7 +55,7 @@ const UNSTORABLE: Answers = Answers {
     retriable: true,
 };
 
-const CLASSES: [Description; 9] = [
+const CLASSES: [Description; 10] = [
     Description {
         class: Class::Headrace,
         base: None,
@@ -139,6 +140,14 @@ const CLASSES: [Description; 9] = [
         doc: c"Damage below the durable point: file, position and remedy are in the message.",
         answers: UNSTORABLE,
     },
+    Description {
+        class: Class::StorageFull,
+        base: Some(Class::Storage),
+        name: c"headrace.errors.StorageFullError",
+        doc:
+            c"The disk is nearly full: nothing is stored until there is room, and all else goes on.",
+        answers: UNSTORABLE,
+    },
 ];
 
 // A class is found at its own number.
@@ -206,6 +215,7 @@ pub fn log_error(py: Python<'_>, error: &log::Error) -> PyErr {
     let class = match error {
         log::Error::Storage(_) => Class::Storage,
         log::Error::Corrupt(_) => Class::StorageCorrupt,
+        log::Error::Full(_) => Class::StorageFull,
         log::Error::Record(error) => return record_error(py, error),
         log::Error::OutOfOrderSequence { .. } => Class::OutOfOrderSequence,
         log::Error::StaleProducerEpoch { .. } => Class::StaleProducerEpoch,

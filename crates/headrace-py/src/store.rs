@@ -206,7 +206,7 @@ impl Store {
     #[staticmethod]
     #[pyo3(signature = (
         path, *, journal_bytes = 67_108_864, segment_bytes = 1_073_741_824,
-        index_interval_bytes = 4096, direct_write_bytes = 1_048_576,
+        index_interval_bytes = 4096, direct_write_bytes = 1_048_576, reserve_bytes = 268_435_456,
     ))]
     fn open(
         py: Python<'_>,
@@ -215,12 +215,14 @@ impl Store {
         segment_bytes: u64,
         index_interval_bytes: u64,
         direct_write_bytes: u64,
+        reserve_bytes: u64,
     ) -> PyResult<Self> {
         let options = Options {
             journal_bytes: journal_bytes.next_multiple_of(PAGE_BYTES),
             segment_bytes,
             index_interval_bytes,
             direct_write_bytes,
+            reserve_bytes,
             // std draws its hash keys from the system's randomness: a number no client knows.
             seed: RandomState::new().hash_one(std::process::id()) as u32,
         };
@@ -370,6 +372,10 @@ impl Store {
         self.0.failed()
     }
 
+    fn full(&self) -> Option<String> {
+        self.0.full()
+    }
+
     #[expect(
         clippy::cast_precision_loss,
         reason = "exact to 2^53, beyond any counter here"
@@ -390,12 +396,19 @@ impl Store {
             ("segment_rolls_total", counted.segment_rolls as f64),
             ("append_seconds_sum", seconds(counted.commit_ns)),
             ("queued_bytes", counted.queued_bytes as f64),
+            (
+                "appends_refused_total{reason=\"disk_full\"}",
+                counted.refused_full as f64,
+            ),
             ("logs", counted.logs as f64),
             ("open_files", open_files as f64),
         ]
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value))
         .collect();
+        if let Some(free) = self.0.free_bytes() {
+            all.insert("free_bytes".into(), free as f64);
+        }
         let bounds = COMMIT_BUCKETS_NS
             .iter()
             .map(|bound| seconds(*bound).to_string());

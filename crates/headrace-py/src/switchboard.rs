@@ -2,6 +2,8 @@
 
 use headrace_core::hash::Key;
 use headrace_core::mqtt::packet::QoS;
+use headrace_core::mqtt::reason;
+use headrace_core::session::Ending;
 use headrace_core::switchboard as core;
 use headrace_core::Now;
 use pyo3::exceptions::PyValueError;
@@ -153,10 +155,21 @@ impl Switchboard {
         self.0.decided(request, reason_code, now).map_err(error)
     }
 
-    #[pyo3(signature = (ticket, error, mono_ms, wall_ms))]
-    fn durable(&mut self, ticket: u64, error: bool, mono_ms: u64, wall_ms: i64) -> PyResult<()> {
+    #[pyo3(signature = (ticket, reason_code, mono_ms, wall_ms))]
+    fn durable(
+        &mut self,
+        ticket: u64,
+        reason_code: u8,
+        mono_ms: u64,
+        wall_ms: i64,
+    ) -> PyResult<()> {
+        let ending = match reason_code {
+            0 => Ending::Stored,
+            reason::QUOTA_EXCEEDED => Ending::NoRoom,
+            _ => Ending::Refused,
+        };
         let now = now(mono_ms, wall_ms);
-        self.0.durable(ticket, !error, now).map_err(self::error)
+        self.0.durable(ticket, ending, now).map_err(error)
     }
 
     #[expect(clippy::too_many_arguments, reason = "the parts of a publish")]

@@ -190,6 +190,7 @@ def _open_store(config: Config) -> Store:
         journal_bytes=config.log.journal_bytes,
         index_interval_bytes=config.log.index_interval_bytes,
         direct_write_bytes=config.log.direct_write_bytes,
+        reserve_bytes=config.log.reserve_bytes,
     )
     recovery = store.recovery
     if not recovery.clean:

@@ -195,6 +195,11 @@ class LogSettings(_Table):
     direct_write_bytes: Annotated[int, _size(limits.DIRECT_WRITE_BYTES_MIN, limits.GIB)] = Field(
         default=limits.DIRECT_WRITE_BYTES, description="Run of batches that bypasses the journal."
     )
+    reserve_bytes: Annotated[int, _size(0, limits.RESERVE_BYTES_CEILING)] = Field(
+        default=limits.RESERVE_BYTES,
+        description="Left on the disk, and at least a journal file, when appends are refused; "
+        "0 refuses none.",
+    )
     retention_check: Annotated[int, _duration(10, limits.DAY_MS)] = Field(
         default=limits.RETENTION_CHECK_MS,
         description="How often retention is looked at; also at once when settings change.",

@@ -87,7 +87,7 @@ class Node:
     Attributes:
         name: the node's name.
         state: where in its life it is.
-        reason: why it is not ready; empty where it is.
+        reason: why it is not ready, or stores nothing at the moment; empty where neither is so.
         listeners: open doors by name.
     """
 
@@ -111,7 +111,9 @@ class Node:
         """
         parts = self._parts
         self._store = await asyncio.to_thread(parts.open_store)
-        runner = Runner(parts.clock, parts.switchboard, self._store, self._failed)
+        runner = Runner(
+            parts.clock, parts.switchboard, self._store, self._failed, self._tell_of_room
+        )
         self._broker = Broker(
             catalog=Catalog(
                 streams_max=parts.streams_max,
@@ -144,6 +146,7 @@ class Node:
         self._housekeeping.start()
         if self.state is NodeState.STARTING:
             self.state, self.reason = NodeState.READY, ""
+            runner.look_for_room()
 
     async def close(self) -> None:
         """Drains and closes.
@@ -193,6 +196,16 @@ class Node:
         if self.state is not NodeState.FAILED:
             log.error("the node has failed, nothing more is accepted: %s", reason)
             self.state, self.reason = NodeState.FAILED, reason
+
+    def _tell_of_room(self, full: str | None) -> None:
+        """A disk that is nearly full stops appends and nothing else."""
+        if self.state is not NodeState.READY:
+            return
+        self.reason = full or ""
+        if full is None:
+            log.info("there is room on the disk again: messages are stored")
+        else:
+            log.warning(full)
 
     def _admits(self) -> bool:
         assert self._broker is not None, "doors open after the broker"

@@ -16,7 +16,13 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace import limits
-from headrace.errors import HeadraceError, StaleEpochError, StorageError, UnavailableError
+from headrace.errors import (
+    HeadraceError,
+    StaleEpochError,
+    StorageError,
+    StorageFullError,
+    UnavailableError,
+)
 from headrace.kernel import access
 
 if TYPE_CHECKING:
@@ -31,8 +37,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-STALE_EPOCH = 0x83
 FAILURE = 0x80
+STALE_EPOCH = 0x83
+QUOTA_EXCEEDED = 0x97
 """Reason codes of PUBACK (MQTT 5.0 table 3-4); those from 0x80 on mean that it is not stored."""
 
 
@@ -51,6 +58,7 @@ class Runner:
         links: open MQTT connections by number; the gateway keeps it.
         partitions: by `(stream id, index)`; the broker keeps it.
         on_failure: called with the reason when the disk has refused a write, or on a fault here.
+        on_full: called with the reason when the disk is nearly full, with None once it is not.
     """
 
     def __init__(
@@ -59,17 +67,20 @@ class Runner:
         switchboard: Switchboard,
         store: Store,
         on_failure: Callable[[str], None],
+        on_full: Callable[[str | None], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._clock = clock
         self._switchboard = switchboard
         self._store = store
         self.on_failure = on_failure
+        self.on_full = on_full
         self.links: dict[int, Link] = {}
         self.partitions: dict[tuple[int, int], Partition] = {}
         self._inflight: dict[int, _Inflight] = {}
         self._reads: dict[int, asyncio.Future[_Found]] = {}
         self._publishes: dict[int, asyncio.Future[int]] = {}
+        self._full: str | None = None
         self._idle: asyncio.Future[None] | None = None
         self._ticket = 0
         self._request = 0
@@ -91,7 +102,8 @@ class Runner:
         """Queues batches; the future is their base offset once durable, or `UnavailableError`.
 
         Raises:
-            StorageError, OutOfOrderSequenceError, StaleProducerEpochError: nothing is queued.
+            StorageError, StorageFullError, OutOfOrderSequenceError, StaleProducerEpochError:
+                nothing is queued.
         """
         self._ticket += 2
         appended = self._store.append(partition.log, batches, self._ticket, wall_ms)
@@ -142,7 +154,8 @@ class Runner:
     ) -> asyncio.Future[int]:
         """Publishes from another door; the future is how many streams hold it durably.
 
-        It ends in `StaleEpochError` or `UnavailableError` where it is not stored.
+        It ends in `StaleEpochError`, `StorageFullError` or `UnavailableError` where it is not
+        stored.
 
         Raises:
             ValueError: the topic is no topic name.
@@ -200,19 +213,22 @@ class Runner:
         for stream, index, batch, ticket in effects.appends:
             partition = self.partitions.get((stream, index))
             if partition is None:  # deleted while the message was on its way
-                self._refuse(ticket, mono_ms, wall_ms)
+                self._refuse(ticket, FAILURE, mono_ms, wall_ms)
                 continue
             try:
                 appended = self._store.append(partition.log, batch, ticket, wall_ms)
+            except StorageFullError:
+                self._refuse(ticket, QUOTA_EXCEEDED, mono_ms, wall_ms)
+                continue
             except StorageError as error:
                 self.on_failure(str(error))
-                self._refuse(ticket, mono_ms, wall_ms)
+                self._refuse(ticket, FAILURE, mono_ms, wall_ms)
                 continue
             self._inflight[ticket] = _Inflight(partition, appended.base_offset, None)
             self._queued = True
 
-    def _refuse(self, ticket: int, mono_ms: int, wall_ms: int) -> None:
-        self._switchboard.durable(ticket, True, mono_ms, wall_ms)  # noqa: FBT003 - native
+    def _refuse(self, ticket: int, reason_code: int, mono_ms: int, wall_ms: int) -> None:
+        self._switchboard.durable(ticket, reason_code, mono_ms, wall_ms)
         self.wake()
 
     def _perform(self, effects: Effects, mono_ms: int, wall_ms: int) -> None:
@@ -259,15 +275,23 @@ class Runner:
             else:
                 failed = True
             if inflight.future is None:
-                lost = completion.error is not None
-                self._switchboard.durable(completion.ticket, lost, mono_ms, wall_ms)
+                code = 0 if completion.error is None else FAILURE
+                self._switchboard.durable(completion.ticket, code, mono_ms, wall_ms)
             else:
                 _resolve(inflight, completion)
         for partition in advanced:
             partition.advanced()
         if failed and (reason := self._store.failed()) is not None:  # not so where a stream went
             self.on_failure(reason)
+        self.look_for_room()
         self.wake()
+
+    def look_for_room(self) -> None:
+        """Tells whether the disk is nearly full, where that has changed."""
+        full = self._store.full()
+        if full != self._full:
+            self._full = full
+            self.on_full(full)
 
     def _end_read(self, end: ReadEnd) -> None:
         future = self._reads.get(end.ticket)
@@ -287,6 +311,8 @@ class Runner:
                 future.set_result(streams)
             elif code == STALE_EPOCH:
                 future.set_exception(StaleEpochError("its source has published in a newer epoch"))
+            elif code == QUOTA_EXCEEDED:
+                future.set_exception(StorageFullError(self._full or "the disk was nearly full"))
             else:
                 future.set_exception(UnavailableError("the message could not be stored"))
 

@@ -59,7 +59,7 @@ class Administration(Protocol):
 
     @property
     def reason(self) -> str:
-        """Why it is not ready; empty where it is."""
+        """Why it is not ready, or stores nothing at the moment; empty where neither is so."""
         ...
 
     def streams(self) -> list[StreamReport]:

@@ -10,6 +10,8 @@ use crate::record;
 pub enum Error {
     /// The disk refused, or the store has failed or is closed.
     Storage(String),
+    /// The disk is nearly full; the same append may succeed later.
+    Full(String),
     /// Bytes that were durable are damaged or missing; nothing was cut.
     Corrupt(Damage),
     /// A run of batches that was handed in is malformed.
@@ -67,7 +69,7 @@ impl fmt::Display for Damage {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Storage(text) | Self::Argument(text) => f.write_str(text),
+            Self::Storage(text) | Self::Full(text) | Self::Argument(text) => f.write_str(text),
             Self::Corrupt(damage) => damage.fmt(f),
             Self::Record(error) => error.fmt(f),
             Self::OutOfOrderSequence {

@@ -27,6 +27,7 @@ use super::layout;
 use super::options::{Options, STREAM_NAME_BYTES_MAX};
 use super::partition::{Log, LogId};
 use super::round::{Frontier, Queued, Round, Work};
+use super::space::Space;
 use super::statistics::Statistics;
 
 /// Where a queued append will stand.
@@ -128,6 +129,7 @@ pub struct Machine {
     pub(super) round_under_way: bool,
     pub(super) chore_under_way: bool,
     pub(super) life: Life,
+    pub(super) space: Space,
     pub(super) failed: Option<Arc<str>>,
     pub(super) statistics: Statistics,
     /// Closed segments whose indexes are in memory, the longest there first, and their bytes.
@@ -158,6 +160,7 @@ impl Machine {
             round_under_way: false,
             chore_under_way: false,
             life: Life::Open,
+            space: Space::default(),
             failed: None,
             statistics: Statistics::default(),
             indexes: VecDeque::new(),
@@ -258,6 +261,7 @@ impl Machine {
         now_ns: u64,
     ) -> Result<Appended, Error> {
         self.refuse_writes()?;
+        self.refuse_full()?;
         let interval = self.options.index_interval_bytes;
         let room = self.has_room_for(0);
         let owner = self
@@ -274,6 +278,7 @@ impl Machine {
         let work = placed.run.map_or(Work::Repeat, Work::Run);
         self.statistics.duplicates += u64::from(duplicate);
         self.statistics.queued_bytes += work.bytes();
+        self.spend(work.bytes());
         self.queue.push_back(Queued {
             ticket: Some(ticket),
             log,

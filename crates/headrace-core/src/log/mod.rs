@@ -13,6 +13,7 @@
 //! round       queued runs -> ordered effects       mend        one log: redo, verify, load
 //! chore       syncing and journal files beside it  index, producers, sources   side files
 //! partition   one log: offsets                     read, scan  offset or time -> batches
+//! space       when the disk is too full
 //! roll, trim  where segments begin and go          settings    what differs from log to log
 //! ```
 
@@ -38,6 +39,7 @@ mod settings;
 #[cfg(test)]
 mod sim;
 mod sources;
+mod space;
 mod statistics;
 #[cfg(test)]
 mod tests;

@@ -29,6 +29,8 @@ pub struct Options {
     /// Bytes of one log in one round from which they go straight to the segment; a quarter of
     /// the journal does so in any case.
     pub direct_write_bytes: u64,
+    /// Bytes of the disk that appends leave alone, and no less than a journal file; 0 is none.
+    pub reserve_bytes: u64,
     /// A number that no client knows: it starts the journal's first CRC.
     pub seed: u32,
 }
@@ -49,6 +51,14 @@ impl Options {
             return wrong("segment_bytes and index_interval_bytes are positive".into());
         }
         Ok(())
+    }
+
+    /// Beside batches, a journal file may have to be made.
+    pub(super) fn reserve(&self) -> u64 {
+        match self.reserve_bytes {
+            0 => 0,
+            bytes => bytes.max(self.journal_bytes),
+        }
     }
 
     /// Whether so many bytes of one log bypass the journal.

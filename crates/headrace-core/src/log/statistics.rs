@@ -33,6 +33,8 @@ pub struct Statistics {
     pub duplicates: u64,
     /// Segments closed because they were full.
     pub segment_rolls: u64,
+    /// Appends refused because the disk is nearly full.
+    pub refused_full: u64,
     /// Appends that ended, by latency from `append` to durable; the last has no bound.
     pub commits: [u64; COMMIT_BUCKETS_NS.len() + 1],
     /// Sum of these latencies in nanoseconds.

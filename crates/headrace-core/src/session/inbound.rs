@@ -20,6 +20,29 @@ pub enum Outcome {
     NotAuthorized,
     /// A stream wanted it and could not store it.
     NotStored,
+    /// A stream wanted it and has no room for it now.
+    NoRoom,
+}
+
+/// How the append of a publish ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It is as durable as its stream asks.
+    Stored,
+    /// The disk refused.
+    Refused,
+    /// The disk is nearly full.
+    NoRoom,
+}
+
+impl From<bool> for Ending {
+    fn from(stored: bool) -> Self {
+        if stored {
+            Self::Stored
+        } else {
+            Self::Refused
+        }
+    }
 }
 
 impl Outcome {
@@ -31,6 +54,7 @@ impl Outcome {
             Self::NotStored => 0x80,
             Self::StaleEpoch => 0x83,
             Self::NotAuthorized => 0x87,
+            Self::NoRoom => 0x97,
         }
     }
 
@@ -42,6 +66,7 @@ impl Outcome {
             Self::StaleEpoch => Some("stale epoch"),
             Self::NotAuthorized => Some("topics that begin with $ are the broker's"),
             Self::NotStored => Some("not stored: the broker's disk refused"),
+            Self::NoRoom => Some("not stored: the broker's disk is nearly full"),
         }
     }
 }
@@ -103,14 +128,16 @@ impl Inbound {
     ///
     /// # Panics
     /// Where that publish waits for no ticket.
-    pub fn settle(&mut self, ordinal: u64, stored: bool) {
+    pub fn settle(&mut self, ordinal: u64, ending: Ending) {
         let entry = &mut self.entries[(ordinal - self.first) as usize];
         assert!(entry.waiting > 0, "a ticket ends once");
         entry.waiting -= 1;
-        if !stored {
-            entry.answer.outcome = Outcome::NotStored;
-            entry.answer.deferred = None;
-        }
+        entry.answer.outcome = match ending {
+            Ending::Stored => return,
+            Ending::Refused => Outcome::NotStored,
+            Ending::NoRoom => Outcome::NoRoom,
+        };
+        entry.answer.deferred = None;
     }
 
     /// The next publish to answer, if its tickets have ended.
@@ -148,10 +175,10 @@ mod tests {
         let first = inbound.push(answer(7), 1);
         let second = inbound.push(answer(8), 2);
         inbound.push(answer(9), 0);
-        inbound.settle(second, true);
-        inbound.settle(second, true);
+        inbound.settle(second, Ending::Stored);
+        inbound.settle(second, Ending::Stored);
         assert_eq!(ready(&mut inbound), []);
-        inbound.settle(first, true);
+        inbound.settle(first, Ending::Stored);
         let expected = [7, 8, 9].map(|token| (token, Outcome::Accepted));
         assert_eq!(ready(&mut inbound), expected);
         assert!(inbound.is_empty());
@@ -161,8 +188,8 @@ mod tests {
     fn one_failed_ticket_of_several_fails_the_publish() {
         let mut inbound = Inbound::default();
         let ordinal = inbound.push(answer(1), 2);
-        inbound.settle(ordinal, false);
-        inbound.settle(ordinal, true);
+        inbound.settle(ordinal, Ending::Refused);
+        inbound.settle(ordinal, Ending::Stored);
         assert_eq!(ready(&mut inbound), [(1, Outcome::NotStored)]);
     }
 }

@@ -12,7 +12,7 @@ mod inbound;
 mod message;
 mod outbound;
 
-pub use inbound::{Answer, Inbound, Outcome};
+pub use inbound::{Answer, Ending, Inbound, Outcome};
 pub use message::{Expiry, Message, Will, OVERHEAD_BYTES, SHARED_BYTES_MIN};
 pub use outbound::{Outbound, PacketIds};
 

@@ -46,6 +46,8 @@ counters! {
     DroppedStale = "mqtt_messages_dropped_total{reason=\"stale_epoch\"}",
     /// A stream could not store it.
     DroppedNotStored = "mqtt_messages_dropped_total{reason=\"not_stored\"}",
+    /// A stream has no room for it now.
+    DroppedNoRoom = "mqtt_messages_dropped_total{reason=\"disk_full\"}",
     /// Answers that a client's Maximum Packet Size forbids.
     AnswersTooLarge = "mqtt_answers_dropped_total{reason=\"packet_too_large\"}",
     /// CONNECT: policy said no.

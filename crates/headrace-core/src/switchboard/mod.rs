@@ -40,7 +40,7 @@ use std::fmt;
 use slab::Slab;
 
 use crate::hash::{Key, Map};
-use crate::session::{Inbound, Session, Subscription};
+use crate::session::{Ending, Inbound, Session, Subscription};
 use crate::topic::Tree;
 use crate::Now;
 use connect::Pending;
@@ -286,10 +286,15 @@ impl Switchboard {
     ///
     /// # Errors
     /// No such append is in flight.
-    pub fn durable(&mut self, ticket: u64, stored: bool, now: Now) -> Result<(), Error> {
+    pub fn durable(
+        &mut self,
+        ticket: u64,
+        ending: impl Into<Ending>,
+        now: Now,
+    ) -> Result<(), Error> {
         let waiters = self
             .streams
-            .durable(ticket, stored)
+            .durable(ticket, ending.into())
             .ok_or(Error::Ticket(ticket))?;
         self.settle(&waiters, now);
         if self.streams.undurable_bytes() < self.limits.undurable_bytes_max {

@@ -11,7 +11,7 @@ use super::streams::{Stored, Waiter};
 use super::{Counter, Error, Switchboard, DOOR};
 use crate::mqtt::packet::{Ack, Packet, Publish, PublishProperties, QoS, Version};
 use crate::mqtt::{encode, reason};
-use crate::session::{Answer, Inbound, Message, Outcome};
+use crate::session::{Answer, Ending, Inbound, Message, Outcome};
 use crate::topic;
 use crate::Now;
 
@@ -306,12 +306,12 @@ impl Switchboard {
     }
 
     /// A ticket ended: who waited for it, and whether it stored what they wait for.
-    pub(super) fn settle(&mut self, waiters: &[(Waiter, bool)], now: Now) {
+    pub(super) fn settle(&mut self, waiters: &[(Waiter, Ending)], now: Now) {
         for same in waiters.chunk_by(|(a, _), (b, _)| a.origin == b.origin) {
             let origin = same[0].0.origin;
             let inbound = self.inbound(origin);
-            for (waiter, stored) in same {
-                inbound.settle(waiter.ordinal, *stored);
+            for (waiter, ending) in same {
+                inbound.settle(waiter.ordinal, *ending);
             }
             self.answer_origin(origin, now);
         }
@@ -320,8 +320,10 @@ impl Switchboard {
     /// Answers every publish of an origin whose turn has come.
     fn answer_origin(&mut self, origin: u32, now: Now) {
         while let Some(answer) = self.next_answer(origin) {
-            if answer.outcome == Outcome::NotStored {
-                self.counters.count(Counter::DroppedNotStored);
+            match answer.outcome {
+                Outcome::NotStored => self.counters.count(Counter::DroppedNotStored),
+                Outcome::NoRoom => self.counters.count(Counter::DroppedNoRoom),
+                _ => {}
             }
             if let Some((arrival, message)) = &answer.deferred {
                 self.deliver_deferred(origin, *arrival, message, now);
@@ -370,6 +372,7 @@ impl Switchboard {
         match (connection.version, answer.outcome) {
             // 3.1.1 has no PUBACK that says no, so the connection ends without one.
             (Version::V311, Outcome::NotStored) => self.close(slot, "not_stored", None, now),
+            (Version::V311, Outcome::NoRoom) => self.close(slot, "disk_full", None, now),
             (Version::V311, _) | (_, Outcome::Accepted) => {
                 connection.out.write(|out| encode::puback(packet_id, out));
                 self.touch(slot);

@@ -15,7 +15,7 @@ use super::sources::{Sources, Undo, Verdict};
 use crate::hash::{Key, Map};
 use crate::mqtt::packet::Publish;
 use crate::record::{partition_of, BatchBuilder, Codec, Source};
-use crate::session::Outcome;
+use crate::session::{Ending, Outcome};
 
 /// A batch is closed at this size and the next begins: what a Kafka consumer fetches from one
 /// partition in a request unless told otherwise (`max.partition.fetch.bytes`).
@@ -131,8 +131,8 @@ struct Repeat {
     waiter: Waiter,
     /// The newest ticket that may hold the first copy.
     last: u64,
-    /// No ticket of these has failed.
-    stored: bool,
+    /// How the tickets of these ended so far.
+    ending: Ending,
 }
 
 impl Partition {
@@ -156,19 +156,19 @@ impl Partition {
         self.in_flight.front().copied().or(open)
     }
 
-    /// A ticket ended, in whatever order; the repeats that wait for nothing more, and whether
-    /// their first copy is stored.
-    fn ended(&mut self, ticket: u64, stored: bool) -> Vec<(Waiter, bool)> {
+    /// A ticket ended, in whatever order; the repeats that wait for nothing more, and how their
+    /// first copies ended.
+    fn ended(&mut self, ticket: u64, ending: Ending) -> Vec<(Waiter, Ending)> {
         let at = self.in_flight.iter().position(|number| *number == ticket);
         at.and_then(|at| self.in_flight.remove(at));
-        if !stored {
+        if ending != Ending::Stored {
             let waiting = self.repeats.iter_mut().filter(|each| each.last >= ticket);
-            waiting.for_each(|each| each.stored = false);
+            waiting.for_each(|each| each.ending = ending);
         }
         let oldest = self.oldest().unwrap_or(u64::MAX);
         let over = self.repeats.partition_point(|each| each.last < oldest);
         let over = self.repeats.drain(..over);
-        over.map(|each| (each.waiter, each.stored)).collect()
+        over.map(|each| (each.waiter, each.ending)).collect()
     }
 }
 
@@ -412,7 +412,7 @@ impl Streams {
         partition.repeats.push_back(Repeat {
             waiter,
             last,
-            stored: true,
+            ending: Ending::Stored,
         });
         1
     }
@@ -448,18 +448,18 @@ impl Streams {
         std::mem::take(&mut self.finished)
     }
 
-    /// The append of `ticket` ended; who waits no more, and whether what they wait for is stored.
-    /// None where no such ticket is in flight.
-    pub fn durable(&mut self, ticket: u64, stored: bool) -> Option<Vec<(Waiter, bool)>> {
+    /// The append of `ticket` ended; who waits no more, and how what they wait for ended. None
+    /// where no such ticket is in flight.
+    pub fn durable(&mut self, ticket: u64, ending: Ending) -> Option<Vec<(Waiter, Ending)>> {
         let ticket = self.in_flight.remove(&ticket)?;
         self.undurable_bytes -= ticket.bytes;
-        let settled = ticket.waiters.into_iter().map(|waiter| (waiter, stored));
+        let settled = ticket.waiters.into_iter().map(|waiter| (waiter, ending));
         let mut settled: Vec<_> = settled.collect();
         if let Some(slot) = self.by_id.get(&ticket.stream) {
             let partitions = &mut self.slots[*slot as usize].partitions;
             if let Some(partition) = partitions.get_mut(ticket.partition as usize) {
-                settled.extend(partition.ended(ticket.number, stored));
-                if !stored {
+                settled.extend(partition.ended(ticket.number, ending));
+                if ending != Ending::Stored {
                     let undos = ticket.undos.into_iter().rev();
                     undos.for_each(|undo| partition.sources.take_back(undo));
                 }
@@ -544,7 +544,12 @@ mod tests {
         }
         let ends: Vec<usize> = tickets
             .into_iter()
-            .map(|ticket| streams.durable(ticket, true).expect("in flight").len())
+            .map(|ticket| {
+                streams
+                    .durable(ticket, Ending::Stored)
+                    .expect("in flight")
+                    .len()
+            })
             .collect();
         assert_eq!(ends[..99], [1; 99]);
         assert_eq!(ends[99], 101, "the last publish, and every repeat once");

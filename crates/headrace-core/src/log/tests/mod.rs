@@ -5,6 +5,7 @@ mod crash;
 mod damage;
 mod fsync;
 mod memory;
+mod space;
 mod world;
 
 use super::disk::{Disk, DiskOp};
@@ -21,6 +22,7 @@ const SMALL: Options = Options {
     segment_bytes: 20_000,
     index_interval_bytes: 500,
     direct_write_bytes: 8 << 10,
+    reserve_bytes: 1,
     seed: 77,
 };
 

@@ -71,6 +71,7 @@ pub(super) struct World {
     now_ns: u64,
     /// How most logs of this world are synced.
     habit: Fsync,
+    is_full: bool,
     round: Option<UnderWay<Round>>,
     chore: Option<UnderWay<Chore>>,
 }
@@ -89,6 +90,7 @@ impl World {
             disk,
             random,
             habit,
+            is_full: false,
             machine,
             promises: BTreeMap::new(),
             deleting: Vec::new(),
@@ -117,7 +119,13 @@ impl World {
                 Ok(())
             }
             320..330 => self.repeat(),
-            330..700 => self.advance_round(),
+            330..336 => {
+                self.is_full = self.random.chance(40);
+                let free = if self.is_full { 9 } else { u64::MAX };
+                self.machine.disk_free(free);
+                Ok(())
+            }
+            336..700 => self.advance_round(),
             _ => self.advance_chore(),
         }
     }
@@ -206,6 +214,14 @@ impl World {
         let records = 1 + self.random.below(3);
         self.ticket += 1;
         let timestamp = self.timestamp();
+        if self.is_full {
+            let (id, sent) = (self.promises[&name].id, batch(1, 1, 1, timestamp));
+            let refused = self.machine.append(id, sent, self.ticket, self.wall_ms, 0);
+            let as_asked = matches!(refused, Err(Error::Full(_)));
+            return as_asked
+                .then_some(())
+                .ok_or(format!("{name:?}: no room, and {refused:?}"));
+        }
         let sent = batch(records, bytes / records, self.ticket as u8, timestamp);
         let promise = self.promises.get_mut(&name).expect("it was listed");
         let sent = if self.random.chance(50) {
@@ -255,6 +271,9 @@ impl World {
             return Ok(());
         };
         let promise = &self.promises[&name];
+        if self.is_full {
+            return Ok(());
+        }
         let Some(at) = promise.batches.iter().rposition(is_produced) else {
             return Ok(());
         };
@@ -499,6 +518,7 @@ impl World {
         self.disk = disk;
         self.round = None;
         self.chore = None;
+        self.is_full = false;
         self.tickets.clear();
         let (machine, recovery) =
             open(&self.disk, SMALL).map_err(|error| format!("does not open: {error}"))?;

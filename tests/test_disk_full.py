@@ -1,0 +1,124 @@
+"""A disk that fills up: appends are refused in time, all else goes on, and they come back."""
+
+import os
+import queue
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+import paho.mqtt.client as paho
+import pytest
+from confluent_kafka import KafkaError, Producer
+
+from headrace import limits
+from headrace.client import FetchClient
+from rawclient import RawMqtt
+
+MARGIN_BYTES = 48 * limits.MIB
+"""Between what is free and the reserve: the node's own files, and the way back, fit in."""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """On a file system on which little else happens."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield tmp_path
+        return
+    path = Path(tempfile.mkdtemp(dir=memory))
+    yield path
+    shutil.rmtree(path)
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def ready(node):
+    status, answer = node.call("GET", "/ready")
+    assert status == 200
+    return answer["reason"]
+
+
+def publish(node, payload=b"x"):
+    return node.call("POST", "/api/v1/publish", {"topic": "a", "payload": payload.decode()})
+
+
+def puback(node) -> int:
+    """The reason code of an MQTT 5.0 publish at QoS 1."""
+    codes = queue.Queue()
+    client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
+    client.on_connect = lambda *_: client.publish("a", b"x", qos=1)
+    client.on_publish = lambda *event: codes.put(event[3].value)
+    client.connect("127.0.0.1", node.mqtt)
+    client.loop_start()
+    code = codes.get(timeout=30)
+    client.disconnect()
+    client.loop_stop()
+    return code
+
+
+def produced(node) -> list[KafkaError | None]:
+    """How one produce request without a repetition ends."""
+    outcome = []
+    producer = Producer({"bootstrap.servers": node.servers, "retries": 0})
+    producer.produce("a", b"x", on_delivery=lambda error, _: outcome.append(error))
+    producer.flush(30)
+    return outcome
+
+
+def test_a_nearly_full_disk_refuses_messages_until_there_is_room(folder, start_node):
+    reserve = shutil.disk_usage(folder).free - MARGIN_BYTES
+    node = start_node(data=folder / "data", HEADRACE_LOG__RESERVE_BYTES=str(reserve))
+    node.create_stream("a", filters=["a"])
+    node.create_stream("old")
+    assert publish(node)[0] == 200
+    assert ready(node) == ""
+
+    filler = folder / "filler"
+    with filler.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, MARGIN_BYTES - 8 * limits.MIB)
+    wait_for(lambda: "bytes left (log.reserve_bytes)" in ready(node))
+    status, problem = publish(node)
+    assert status == 503
+    assert "nothing more is stored until there is room" in problem["detail"]
+    assert puback(node) == 0x97
+    (error,) = produced(node)
+    assert error.code() == KafkaError.KAFKA_STORAGE_ERROR
+    with RawMqtt(node.mqtt, "old-protocol") as client:  # its PUBACK cannot say no
+        client.publish("a", b"x", 1)
+        with pytest.raises(ConnectionError):
+            client.puback()
+    metrics = node.metrics()
+    assert metrics['headrace_log_appends_refused_total{reason="disk_full"}'] >= 4
+    assert metrics['headrace_mqtt_messages_dropped_total{reason="disk_full"}'] >= 3
+    assert metrics["headrace_log_free_bytes"] < reserve
+
+    with FetchClient(node.servers) as client:
+        assert client.fetch("a", 0, 0, limits.MIB, 0)
+    assert node.call("DELETE", "/api/v1/streams/old")[0] == 200
+    filler.unlink()
+    wait_for(lambda: ready(node) == "")
+    assert publish(node)[0] == 200
+    assert puback(node) == 0
+    assert produced(node) == [None]
+    assert node.stop() == 0
+    log = node.log.read_text()
+    assert log.count("nothing more is stored until there is room") == 1
+    assert log.count("there is room on the disk again") == 1
+
+
+def test_a_node_that_starts_on_a_full_disk_serves_readers(start_node):
+    node = start_node()
+    node.create_stream("a", filters=["a"])
+    assert publish(node)[0] == 200
+    assert node.stop() == 0
+    node = start_node.again(node, HEADRACE_LOG__RESERVE_BYTES="1024GiB")
+    assert "bytes left (log.reserve_bytes)" in ready(node)
+    assert publish(node)[0] == 503
+    with FetchClient(node.servers) as client:
+        assert client.fetch("a", 0, 0, limits.MIB, 0)
