@@ -195,13 +195,15 @@ impl<'a, D: Disk> Mender<'a, D> {
                 // What comes before the segment's end repeats the rest of its last page.
                 let fresh = &bytes[(segment.bytes - position) as usize..];
                 self.report.replayed_batches += Batches::new(fresh).flatten().count() as u64;
-                let data = bytes.to_vec().into();
-                self.perform([DiskOp::Write {
-                    path,
-                    position,
-                    data,
-                }])?;
             }
+            // Written in any case: after a failed sync the page cache shows what the disk has
+            // not got, and no sync would write it.
+            let data = bytes.to_vec().into();
+            self.perform([DiskOp::Write {
+                path,
+                position,
+                data,
+            }])?;
         }
         segment.bytes = segment.bytes.max(position + redo.len());
         Ok(())

@@ -1,6 +1,7 @@
 //! Opening a data folder: from what is on disk to a running machine.
 //!
-//! 1. Every journal file is read and verified, and the last one synced, before anything is changed.
+//! 1. Every journal file since the last start is read and verified, and the last one synced, before
+//!    anything is changed.
 //! 2. A clean mark at the end: the state is its checkpoint, segments are held against it by
 //!    length, indexes are loaded, nothing is scanned.
 //! 3. Else the state is the oldest file's first checkpoint plus all entries after it. Bytes that
@@ -107,7 +108,8 @@ pub fn open(disk: &impl Disk, options: Options) -> Result<(Machine, Recovery), E
         .iter()
         .map(|sequence| scan::whole_file(disk, &layout::journal_file(*sequence)))
         .collect::<Result<Vec<_>, _>>()?;
-    let mut story = read_journal(&sequences, &files)?;
+    let own = newest_start(&files);
+    let mut story = read_journal(&sequences[own..], &files[own..])?;
     sync_journal(disk, &sequences)?;
     forget_deleted(disk, &mut story)?;
 
@@ -145,6 +147,16 @@ fn sync_journal(disk: &impl Disk, sequences: &[u64]) -> Result<(), Error> {
     Ok(disk.perform(&DiskOp::SyncFolder {
         path: layout::JOURNAL.into(),
     })?)
+}
+
+/// The first file of the newest start. A start writes its first file when all is synced, so the
+/// files before it tell nothing that this one does not; a start that died may have left them, and
+/// a failed sync before it may have taken their last rounds.
+fn newest_start(files: &[Vec<u8>]) -> usize {
+    let generation = |file: &Vec<u8>| FileHeader::decode(file).map(|header| header.generation);
+    let newest = files.last().and_then(generation);
+    let others = files.iter().rposition(|file| generation(file) != newest);
+    others.map_or(0, |at| (at + 1).min(files.len() - 1))
 }
 
 /// Verifies the whole journal and collects what it tells.
