@@ -11,6 +11,8 @@ pub mod mqtt;
 pub mod record;
 pub mod session;
 pub mod switchboard;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod topic;
 
 /// The instant at which an event happened, as the shell observed it.

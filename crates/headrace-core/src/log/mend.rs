@@ -245,9 +245,10 @@ impl<'a, D: Disk> Mender<'a, D> {
         let names = self.disk.list(&log.folder)?;
         for kind in [layout::SEGMENT, layout::INDEX, layout::TIME_INDEX] {
             for base in layout::offsets(&names, kind) {
-                if base > log.active().base || base < log.segments[0].base {
+                let torn = base > log.active().base;
+                if torn || base < log.segments[0].base {
                     let path = layout::file(&log.folder, base, kind);
-                    if kind == layout::SEGMENT {
+                    if torn && kind == layout::SEGMENT {
                         self.report.truncated_bytes += self.disk.size(&path)?.unwrap_or(0);
                     }
                     self.perform([DiskOp::Remove { path }])?;

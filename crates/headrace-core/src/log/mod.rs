@@ -36,8 +36,6 @@ mod roll;
 mod round;
 mod scan;
 mod settings;
-#[cfg(test)]
-mod sim;
 mod sources;
 mod space;
 mod statistics;

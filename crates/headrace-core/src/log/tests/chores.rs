@@ -5,7 +5,7 @@ use crate::log::disk::Disk;
 use crate::log::machine::Machine;
 use crate::log::open;
 use crate::log::partition::LogId;
-use crate::log::sim::SimDisk;
+use crate::testing::SimDisk;
 
 fn machine_with(disk: &SimDisk, streams: &[&str]) -> (Machine, Vec<LogId>) {
     let (mut machine, _) = open(disk, SMALL).unwrap();

@@ -1,7 +1,7 @@
 //! Random runs with power cuts, kills, failing disks; and proof that the checks find faults.
 
 use super::world::World;
-use crate::log::sim::{Lie, SimDisk};
+use crate::testing::{Lie, SimDisk};
 
 /// Seeds of a plain run; `HEADRACE_SEEDS` asks for more.
 const SEEDS: u64 = 300;

@@ -3,8 +3,8 @@
 use super::{batch, commit, read, stamped, SMALL};
 use crate::log::machine::Machine;
 use crate::log::partition::LogId;
-use crate::log::sim::SimDisk;
 use crate::log::{open, Error};
+use crate::testing::SimDisk;
 
 /// A store with ten acknowledged batches; half of them below the durable point.
 struct Small {

@@ -8,8 +8,8 @@ use crate::log::index::Index;
 use crate::log::machine::Machine;
 use crate::log::partition::LogId;
 use crate::log::read::{Plan, INDEX_BYTES_MAX};
-use crate::log::sim::SimDisk;
 use crate::log::{open, Error};
+use crate::testing::SimDisk;
 
 const LOG: LogId = LogId(0);
 

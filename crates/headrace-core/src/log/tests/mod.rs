@@ -12,9 +12,9 @@ use super::disk::{Disk, DiskOp};
 use super::machine::Machine;
 use super::partition::LogId;
 use super::read::Plan;
-use super::sim::SimDisk;
 use super::{Error, Options};
 use crate::record::{set_base_offset, set_leader_epoch, BatchBuilder, HEADER_BYTES};
+use crate::testing::SimDisk;
 
 /// Small files, so that a short run rolls and rotates often.
 const SMALL: Options = Options {

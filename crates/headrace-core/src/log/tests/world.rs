@@ -10,9 +10,9 @@ use crate::log::layout;
 use crate::log::machine::{Completion, Machine};
 use crate::log::partition::LogId;
 use crate::log::round::Round;
-use crate::log::sim::{Random, SimDisk};
 use crate::log::{open, Error, Fsync, LogSettings};
 use crate::record::{BatchHeader, Batches};
+use crate::testing::{Random, SimDisk};
 
 const PRODUCER: i64 = 7;
 const HOUR_MS: usize = 3_600_000;
@@ -84,7 +84,7 @@ impl World {
     pub(super) fn new(seed: u64, disk: SimDisk) -> Self {
         let (machine, recovery) = open(&disk, SMALL).expect("an empty disk opens");
         assert!(recovery.clean);
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let habit = FSYNCS[random.below(3)];
         Self {
             disk,

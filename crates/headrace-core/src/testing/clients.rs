@@ -1,0 +1,206 @@
+//! Clients of a simulated store: what each has sent, what it was told, what it sends again.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::payload::payload;
+use super::random::Random;
+use crate::log::LogId;
+use crate::record::{BatchBuilder, Batches, Records};
+
+use super::checker::Seen;
+
+/// Batches that a producer has under way at most, and that the store knows again (KIP-98).
+pub(super) const WINDOW: usize = 5;
+/// Keys that records have: few, so that they are written over.
+pub(super) const KEYS: u64 = 7;
+
+/// A log's name: stream and partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Name(pub(super) &'static str, pub(super) u32);
+
+/// What a client has sent and not been told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// To be sent, for the first time or again.
+    Due,
+    UnderWay,
+    Stored,
+}
+
+/// A batch of an idempotent producer.
+#[derive(Clone, Debug)]
+pub(super) struct Produced {
+    pub(super) sequence: i32,
+    pub(super) batch: Vec<u8>,
+    pub(super) values: Vec<Value>,
+    pub(super) fate: Fate,
+    /// Where the store said that it stands.
+    pub(super) offset: i64,
+}
+
+/// A record as it was sent: value and timestamp.
+pub(super) type Value = (u64, i64);
+
+/// An idempotent producer of one log.
+#[derive(Clone, Debug)]
+pub(super) struct Producer {
+    pub(super) id: i64,
+    pub(super) epoch: i16,
+    pub(super) sequence: i32,
+    /// Of this epoch, the newest last.
+    pub(super) batches: VecDeque<Produced>,
+}
+
+/// A publish of an MQTT source.
+#[derive(Clone, Debug)]
+pub(super) struct Published {
+    pub(super) sequence: u64,
+    pub(super) batch: Vec<u8>,
+    pub(super) value: Value,
+    pub(super) fate: Fate,
+}
+
+/// A publisher that numbers what it sends.
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    pub(super) name: String,
+    pub(super) sequence: u64,
+    /// The greatest that was acknowledged.
+    pub(super) stored: u64,
+    /// Its offset.
+    pub(super) stored_at: i64,
+    pub(super) pending: VecDeque<Published>,
+}
+
+/// One log and its clients.
+#[derive(Clone, Debug)]
+pub(super) struct LogClients {
+    pub(super) id: LogId,
+    pub(super) incarnation: u64,
+    /// The log in the history.
+    pub(super) label: String,
+    /// Where somebody asked it to begin.
+    pub(super) start_wanted: i64,
+    pub(super) producers: Vec<Producer>,
+    pub(super) sources: Vec<Source>,
+    /// Where each reader stands.
+    pub(super) readers: BTreeMap<&'static str, i64>,
+}
+
+impl LogClients {
+    pub(super) fn new(name: Name, incarnation: u64, id: LogId) -> Self {
+        let producer = |id| Producer {
+            id,
+            epoch: 0,
+            sequence: 0,
+            batches: VecDeque::new(),
+        };
+        let source = |name: &str| Source {
+            name: name.to_owned(),
+            sequence: 0,
+            stored: 0,
+            stored_at: 0,
+            pending: VecDeque::new(),
+        };
+        Self {
+            id,
+            incarnation,
+            label: format!("{}/{}#{incarnation}", name.0, name.1),
+            start_wanted: 0,
+            producers: vec![producer(7), producer(8)],
+            sources: vec![source("meter"), source("probe")],
+            readers: BTreeMap::new(),
+        }
+    }
+
+    /// The node is gone: what it has not answered is to be sent again.
+    pub(super) fn crashed(&mut self) {
+        self.start_wanted = 0; // a trim that had not returned may have been for nothing
+        let produced = self.producers.iter_mut().flat_map(|p| &mut p.batches);
+        let published = self.sources.iter_mut().flat_map(|s| &mut s.pending);
+        for fate in produced
+            .map(|b| &mut b.fate)
+            .chain(published.map(|p| &mut p.fate))
+        {
+            if *fate == Fate::UnderWay {
+                *fate = Fate::Due;
+            }
+        }
+    }
+}
+
+impl Producer {
+    pub(super) fn batch(&self, batch: Vec<u8>, epoch: i16, sequence: i32) -> Vec<u8> {
+        let mut batch = batch;
+        batch[43..51].copy_from_slice(&self.id.to_be_bytes());
+        batch[51..53].copy_from_slice(&epoch.to_be_bytes());
+        batch[53..57].copy_from_slice(&sequence.to_be_bytes());
+        let crc = crc32c::crc32c(&batch[21..]);
+        batch[17..21].copy_from_slice(&crc.to_be_bytes());
+        batch
+    }
+
+    pub(super) fn find(&mut self, sequence: i32) -> Option<&mut Produced> {
+        self.batches.iter_mut().find(|b| b.sequence == sequence)
+    }
+
+    pub(super) fn count(&self, fate: Fate) -> usize {
+        self.batches.iter().filter(|b| b.fate == fate).count()
+    }
+}
+
+/// A batch of these records; each takes some of `bytes`.
+pub(super) fn batch(values: &[Value], bytes: usize, source: Option<(&str, u64)>) -> Vec<u8> {
+    let mut builder = BatchBuilder::new();
+    for (value, timestamp) in values {
+        let key = format!("k{}", value % KEYS);
+        let sequence = source.map(|(_, sequence)| sequence.to_string());
+        let headers = source.iter().flat_map(|(name, _)| {
+            [
+                (&b"mqtt.topic"[..], &b"t"[..]),
+                (b"source", name.as_bytes()),
+                (b"epoch", b"1"),
+                (
+                    b"sequence",
+                    sequence.as_ref().expect("it has one").as_bytes(),
+                ),
+            ]
+        });
+        builder.push(
+            *timestamp,
+            Some(key.as_bytes()),
+            Some(&payload(*value, bytes / values.len())),
+            headers.map(|(name, value)| (name, Some(value))),
+        );
+    }
+    builder.finish()
+}
+
+/// Sizes as they come: mostly small, some of pages, a few that go straight to their segment.
+pub(super) fn bytes(random: &mut Random, direct_write_bytes: u64) -> usize {
+    match random.below(20) {
+        0..12 => random.below(300),
+        12..18 => random.below(5000),
+        _ => direct_write_bytes as usize / 2 + random.below(direct_write_bytes as usize),
+    }
+}
+
+/// The records from `offset` on, as a client reads them: CRCs are checked.
+pub(super) fn decode(bytes: &[u8], offset: i64) -> Result<Vec<Seen>, String> {
+    let mut seen = Vec::new();
+    for batch in Batches::new(bytes) {
+        let batch = batch.map_err(|error| error.to_string())?;
+        batch.check_crc().map_err(|error| error.to_string())?;
+        for record in Records::new(&batch.header, batch.body()) {
+            let record = record.map_err(|fault| fault.to_string())?;
+            if record.offset >= offset {
+                seen.push(Seen {
+                    offset: record.offset,
+                    value: record.value.and_then(super::payload::value_of),
+                    timestamp: record.timestamp,
+                });
+            }
+        }
+    }
+    Ok(seen)
+}

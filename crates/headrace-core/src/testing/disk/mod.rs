@@ -1,0 +1,375 @@
+//! A disk in memory that loses what was not synced.
+//!
+//! Performs the same [`DiskOp`]s as `headrace-io`. Files have durable and current bytes; folders
+//! have durable entries and a list of pending changes. A power cut keeps, drops, tears or garbles
+//! each unsynced page, and keeps or drops each unsynced entry, independently of each other: more
+//! than any file system dares. A kill of the process keeps everything.
+//!
+//! Also: an effect that fails, with what such a failure leaves half done; sectors that read as an
+//! error; bytes that change by themselves; and a disk that lies about syncing.
+
+mod file;
+mod names;
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use super::random::Random;
+use crate::log::{Disk, DiskError, DiskOp};
+use file::{File, SECTOR};
+use names::{ancestors, below, parent, Change, Names, Node};
+
+/// Lies that a disk may tell. No log survives them; they prove that the checks find a loss.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lie {
+    /// It keeps what it says.
+    #[default]
+    None,
+    /// Syncs of files below this folder do nothing.
+    SyncBelow(&'static str),
+    /// Syncs of folders do nothing.
+    SyncFolders,
+}
+
+/// The effect that fails, and all after it.
+#[derive(Clone, Debug)]
+struct Fuse {
+    /// Effects before it.
+    left: usize,
+    why: String,
+    /// Decides what the failing effect leaves half done.
+    random: Random,
+}
+
+#[derive(Clone, Debug, Default)]
+struct State {
+    files: Vec<File>,
+    current: Names,
+    durable: Names,
+    pending: Vec<Change>,
+    fuse: Option<Fuse>,
+    failed: bool,
+    lie: Lie,
+    ops: usize,
+    /// `(path, sector)` that read as an error.
+    unreadable: BTreeSet<(String, usize)>,
+}
+
+/// The disk. Cloning it takes a snapshot.
+#[derive(Clone, Debug, Default)]
+pub struct SimDisk(RefCell<State>);
+
+impl SimDisk {
+    /// An empty disk that tells a lie.
+    pub fn lying(lie: Lie) -> Self {
+        let disk = Self::default();
+        disk.0.borrow_mut().lie = lie;
+        disk
+    }
+
+    /// The effect after `count` more fails with `why`, and so does everything after it. A write
+    /// that fails has written some of its bytes, a sync some of its pages; the rest of them is
+    /// dropped and looks clean.
+    pub fn fail_after(&self, count: usize, why: &str) {
+        let mut state = self.0.borrow_mut();
+        state.fuse = Some(Fuse {
+            left: count,
+            why: why.to_owned(),
+            random: Random::new(count as u64),
+        });
+    }
+
+    /// An effect has failed.
+    pub fn has_failed(&self) -> bool {
+        self.0.borrow().failed
+    }
+
+    /// Effects so far, the failed ones included.
+    pub fn ops(&self) -> usize {
+        self.0.borrow().ops
+    }
+
+    /// The bytes of a file.
+    ///
+    /// # Panics
+    /// Where there is no such file.
+    pub fn bytes(&self, path: &str) -> Vec<u8> {
+        let state = self.0.borrow();
+        let at = state.file(path).expect("the file exists");
+        state.files[at].current.clone()
+    }
+
+    /// Puts bytes there behind everybody's back, durably.
+    ///
+    /// # Panics
+    /// Where there is no such file.
+    pub fn overwrite(&self, path: &str, bytes: Vec<u8>) {
+        let mut state = self.0.borrow_mut();
+        let at = state.file(path).expect("the file exists");
+        state.files[at] = File::of(bytes);
+    }
+
+    /// Removes a file behind everybody's back, durably.
+    pub fn erase(&self, path: &str) {
+        let mut state = self.0.borrow_mut();
+        state.current.remove(path);
+        state.durable.remove(path);
+    }
+
+    /// Reads that touch this byte's sector fail from now on, until the next crash.
+    pub fn spoil_sector(&self, path: &str, byte: usize) {
+        let mut state = self.0.borrow_mut();
+        state.unreadable.insert((path.to_owned(), byte / SECTOR));
+    }
+
+    /// The first file of a kind.
+    ///
+    /// # Panics
+    /// Where there is none.
+    pub fn path_of(&self, kind: &str) -> String {
+        let is = |path: &String| path.rsplit('.').next() == Some(kind);
+        self.paths().into_iter().find(is).expect("there is one")
+    }
+
+    /// Every file, sorted.
+    pub fn paths(&self) -> Vec<String> {
+        let state = self.0.borrow();
+        let files = state
+            .current
+            .iter()
+            .filter(|(_, node)| **node != Node::Folder);
+        files.map(|(path, _)| path.clone()).collect()
+    }
+
+    /// All that was written is there: the process died, the machine did not.
+    pub fn killed(&self) -> Self {
+        let mut state = self.0.borrow().clone();
+        state.fuse = None;
+        state.failed = false;
+        state.unreadable.clear();
+        Self(RefCell::new(state))
+    }
+
+    /// What a power cut leaves.
+    pub fn power_cut(&self, random: &mut Random) -> Self {
+        let state = self.0.borrow();
+        let mut names = state.durable.clone();
+        for change in &state.pending {
+            if random.chance(50) {
+                change.apply(&mut names);
+            }
+        }
+        let known = names.clone();
+        names.retain(|path, _| ancestors(path).all(|folder| known.contains_key(folder)));
+        let files = state
+            .files
+            .iter()
+            .map(|file| file.after_cut(random))
+            .collect();
+        Self(RefCell::new(State {
+            files,
+            durable: names.clone(),
+            current: names,
+            lie: state.lie,
+            ..State::default()
+        }))
+    }
+}
+
+impl State {
+    fn file(&self, path: &str) -> Option<usize> {
+        match self.current.get(path) {
+            Some(Node::File(at)) => Some(*at),
+            _ => None,
+        }
+    }
+
+    fn change(&mut self, change: Change) {
+        change.apply(&mut self.current);
+        self.pending.push(change);
+    }
+
+    fn create(&mut self, path: &str) -> Result<usize, DiskError> {
+        if let Some(at) = self.file(path) {
+            return Ok(at);
+        }
+        self.need_folder(parent(path))?;
+        self.files.push(File::default());
+        let at = self.files.len() - 1;
+        self.change(Change::Link(path.to_owned(), Node::File(at)));
+        Ok(at)
+    }
+
+    fn open(&mut self, path: &str) -> Result<&mut File, DiskError> {
+        let at = self.file(path).ok_or_else(|| missing(path))?;
+        Ok(&mut self.files[at])
+    }
+
+    fn need_folder(&self, path: &str) -> Result<(), DiskError> {
+        let there = path.is_empty() || self.current.get(path) == Some(&Node::Folder);
+        there.then_some(()).ok_or_else(|| missing(path))
+    }
+
+    fn sync_folder(&mut self, folder: &str) -> Result<(), DiskError> {
+        self.need_folder(folder)?;
+        if self.lie == Lie::SyncFolders {
+            return Ok(());
+        }
+        let pending = std::mem::take(&mut self.pending);
+        for change in pending {
+            if !change.is_in(folder) {
+                self.pending.push(change);
+                continue;
+            }
+            change.apply(&mut self.durable);
+            if let Change::Move(from, to) = &change {
+                // What was pending inside went along.
+                self.pending
+                    .iter_mut()
+                    .for_each(|earlier| earlier.follow(from, to));
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts down to the effect that fails, and leaves it half done.
+    fn burn(&mut self, op: &DiskOp) -> Result<(), DiskError> {
+        let Some(mut fuse) = self.fuse.take() else {
+            return Ok(());
+        };
+        if fuse.left > 0 {
+            fuse.left -= 1;
+            self.fuse = Some(fuse);
+            return Ok(());
+        }
+        if !self.failed {
+            self.failed = true;
+            self.fail(op, &mut fuse.random);
+        }
+        let why = DiskError(fuse.why.clone());
+        self.fuse = Some(fuse);
+        Err(why)
+    }
+
+    fn fail(&mut self, op: &DiskOp, random: &mut Random) {
+        match op {
+            DiskOp::Write {
+                path,
+                position,
+                data,
+            } => {
+                let written = random.below(data.len() + 1);
+                if let Ok(file) = self.open(path) {
+                    file.write(*position as usize, &data[..written]);
+                }
+            }
+            DiskOp::Sync { path } => {
+                if let Ok(file) = self.open(path) {
+                    file.fail_to_sync(random);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn perform(&mut self, op: &DiskOp) -> Result<(), DiskError> {
+        match op {
+            DiskOp::CreateFolder { path } => {
+                if self.current.get(&**path) != Some(&Node::Folder) {
+                    self.need_folder(parent(path))?;
+                    self.change(Change::Link(path.to_string(), Node::Folder));
+                }
+            }
+            DiskOp::Create { path } => drop(self.create(path)?),
+            DiskOp::Write {
+                path,
+                position,
+                data,
+            } => {
+                self.open(path)?.write(*position as usize, data);
+            }
+            DiskOp::Zero { path, bytes } => {
+                let at = self.create(path)?;
+                self.files[at].write(0, &vec![0; *bytes as usize]);
+            }
+            DiskOp::SetLength { path, bytes } => {
+                let file = self.open(path)?;
+                file.current.resize(*bytes as usize, 0);
+            }
+            DiskOp::Sync { path } => {
+                let lie = self.lie;
+                let file = self.open(path)?;
+                if !matches!(lie, Lie::SyncBelow(folder) if path.starts_with(folder)) {
+                    file.sync();
+                }
+            }
+            DiskOp::SyncFolder { path } => self.sync_folder(path)?,
+            DiskOp::Rename { from, to } => {
+                self.current.get(&**from).ok_or_else(|| missing(from))?;
+                self.change(Change::Move(from.to_string(), to.to_string()));
+            }
+            DiskOp::Remove { path } => {
+                if self.file(path).is_some() {
+                    self.change(Change::Unlink(path.to_string()));
+                }
+            }
+            DiskOp::RemoveFolder { path } => {
+                let inside: Vec<String> = self
+                    .current
+                    .keys()
+                    .filter(|name| below(name, path))
+                    .cloned()
+                    .collect();
+                for name in inside.into_iter().rev() {
+                    self.change(Change::Unlink(name));
+                }
+            }
+            DiskOp::WriteOut { .. } | DiskOp::Close { .. } => {}
+        }
+        Ok(())
+    }
+}
+
+impl Disk for SimDisk {
+    fn list(&self, folder: &str) -> Result<Vec<String>, DiskError> {
+        let state = self.0.borrow();
+        let inside = state.current.keys().filter(|path| parent(path) == folder);
+        Ok(inside
+            .map(|path| path.rsplit('/').next().unwrap_or(path).to_owned())
+            .collect())
+    }
+
+    fn size(&self, path: &str) -> Result<Option<u64>, DiskError> {
+        let state = self.0.borrow();
+        Ok(state
+            .file(path)
+            .map(|at| state.files[at].current.len() as u64))
+    }
+
+    fn read(&self, path: &str, position: u64, bytes: usize) -> Result<Vec<u8>, DiskError> {
+        let state = self.0.borrow();
+        let at = state.file(path).ok_or_else(|| missing(path))?;
+        let current = &state.files[at].current;
+        let start = (position as usize).min(current.len());
+        let end = start.saturating_add(bytes).min(current.len());
+        let bad = (path.to_owned(), start / SECTOR)..(path.to_owned(), end.div_ceil(SECTOR));
+        if start < end && state.unreadable.range(bad).next().is_some() {
+            return Err(DiskError(format!(
+                "reading {path} failed: Input/output error: check the disk and its mount, then \
+                 restart"
+            )));
+        }
+        Ok(current[start..end].to_vec())
+    }
+
+    fn perform(&self, op: &DiskOp) -> Result<(), DiskError> {
+        let mut state = self.0.borrow_mut();
+        state.ops += 1;
+        state.burn(op)?;
+        state.perform(op)
+    }
+}
+
+fn missing(path: &str) -> DiskError {
+    DiskError(format!("{path}: no such file or folder"))
+}

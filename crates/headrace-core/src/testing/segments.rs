@@ -1,0 +1,59 @@
+//! What must hold of segments and their files whenever nothing is due.
+
+use super::anomaly::Anomaly;
+use super::clients::{LogClients, Name};
+use super::simulation::Simulation;
+use crate::log::{Disk, SegmentFacts};
+
+/// Segments follow on each other, each is needed, and no file is left of those that are gone.
+pub(super) fn judge(simulation: &Simulation) -> Result<(), Anomaly> {
+    for (name, clients) in &simulation.logs {
+        let refused = |text| Simulation::refused(&clients.label, text);
+        let machine = &simulation.shell.machine;
+        let told = |error: crate::log::Error| refused(error.to_string());
+        let segments = machine.segments(clients.id).map_err(told)?;
+        let bounds = machine.bounds(clients.id).map_err(told)?;
+        if !are_sound(&segments, bounds) {
+            return Err(refused(format!("{bounds:?} in {segments:?}")));
+        }
+        no_other_files(simulation, *name, clients, &segments)?;
+    }
+    Ok(())
+}
+
+fn are_sound(segments: &[SegmentFacts], (start, end): (i64, i64)) -> bool {
+    let follows = segments.windows(2).all(|pair| {
+        pair[0].next_offset == pair[1].base_offset && pair[1].base_offset > start && !pair[0].active
+    });
+    let told = segments.iter().all(|segment| {
+        segment.created_ms.is_some() && (segment.bytes == 0 || segment.max_timestamp.is_some())
+    });
+    let (Some(first), Some(last)) = (segments.first(), segments.last()) else {
+        return false;
+    };
+    follows && told && first.base_offset <= start && last.next_offset == end && last.active
+}
+
+fn no_other_files(
+    simulation: &Simulation,
+    name: Name,
+    clients: &LogClients,
+    segments: &[SegmentFacts],
+) -> Result<(), Anomaly> {
+    let folder = format!("streams/{}/{}", name.0, name.1);
+    let names = simulation.shell.disk().list(&folder).unwrap_or_default();
+    for file in names {
+        let Some((base, "log" | "index" | "timeindex")) = file.split_once('.') else {
+            continue;
+        };
+        let base = base.parse().ok();
+        if !segments
+            .iter()
+            .any(|segment| Some(segment.base_offset) == base)
+        {
+            let text = format!("{folder}/{file} is left of a segment that is gone");
+            return Err(Simulation::refused(&clients.label, text));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,203 @@
+//! Drives the store as `headrace-io` does, one effect at a time, so that anything may happen in
+//! between: a round, a chore and an errand of the caller's are under way beside each other.
+
+use std::collections::VecDeque;
+
+use super::disk::SimDisk;
+use super::random::Random;
+use super::sabotage::{Sabotage, Saboteur};
+use super::trace::Trace;
+use crate::log::{
+    open, Chore, Completion, Disk, DiskOp, Error, LogId, Machine, Options, Plan, Recovery, Round,
+};
+
+/// Work under way, and the effects that it still needs.
+#[derive(Debug)]
+struct UnderWay<T> {
+    work: T,
+    ops: VecDeque<DiskOp>,
+}
+
+#[derive(Debug)]
+pub(super) struct Shell {
+    pub(super) port: Saboteur,
+    pub(super) machine: Machine,
+    round: Option<UnderWay<Round>>,
+    chore: Option<UnderWay<Chore>>,
+    /// Effects that a caller performs by itself.
+    errand: VecDeque<DiskOp>,
+    /// Syncs that a sabotaged shell puts off.
+    late: Vec<DiskOp>,
+}
+
+impl Shell {
+    /// Opens the store on what a life before left, if there was one.
+    pub(super) fn open(port: Saboteur, options: Options) -> Result<(Self, Recovery), Error> {
+        let (machine, recovery) = open(&port, options)?;
+        let shell = Self {
+            port,
+            machine,
+            round: None,
+            chore: None,
+            errand: VecDeque::new(),
+            late: Vec::new(),
+        };
+        Ok((shell, recovery))
+    }
+
+    pub(super) fn disk(&self) -> &SimDisk {
+        &self.port.disk
+    }
+
+    /// Nothing is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.round.is_none() && self.chore.is_none() && self.errand.is_empty()
+    }
+
+    fn perform(&self, lane: &str, op: &DiskOp, trace: &mut Trace) -> Result<(), String> {
+        let outcome = self.port.perform(op).map_err(|error| error.0);
+        trace.effect(lane, op, outcome.is_err());
+        outcome
+    }
+
+    /// One effect of the round under way, or its end, or the beginning of the next.
+    pub(super) fn advance_round(&mut self, trace: &mut Trace) -> Vec<Completion> {
+        let Some(mut round) = self.round.take() else {
+            self.round = self.begin_round(trace);
+            return Vec::new();
+        };
+        let outcome = match round.ops.pop_front() {
+            Some(op) => self.perform("round", &op, trace),
+            None => Ok(()),
+        };
+        if outcome.is_ok() && !round.ops.is_empty() {
+            self.round = Some(round);
+            return Vec::new();
+        }
+        self.remember(&round.work, outcome.is_ok());
+        self.machine.round_done(round.work, outcome, 0, 0)
+    }
+
+    fn begin_round(&mut self, trace: &mut Trace) -> Option<UnderWay<Round>> {
+        let work = self.machine.next_round()?.build();
+        for op in std::mem::take(&mut self.late) {
+            let _ = self.perform("late", &op, trace); // nobody waits for it
+        }
+        let mut ops: VecDeque<DiskOp> = work.before.iter().chain(&work.after).cloned().collect();
+        if self.port.sabotage == Sabotage::AcknowledgeEarly {
+            self.late = ops.iter().filter(|op| op.is_sync()).cloned().collect();
+            ops.retain(|op| !op.is_sync());
+        }
+        Some(UnderWay { work, ops })
+    }
+
+    /// The journal's last round, where it is not the first of its file.
+    fn remember(&mut self, round: &Round, done: bool) {
+        for op in round.before.iter().filter(|_| done) {
+            match op {
+                DiskOp::Write { path, position, .. } if path.ends_with(".journal") => {
+                    self.port.last_round = Some((path.to_string(), *position));
+                }
+                DiskOp::Rename { .. } => self.port.last_round = None,
+                _ => {}
+            }
+        }
+    }
+
+    /// One effect of the chore under way, or its end, or the beginning of the next.
+    pub(super) fn advance_chore(&mut self, trace: &mut Trace) -> Vec<Completion> {
+        let Some(mut chore) = self.chore.take() else {
+            let careless = self.port.sabotage == Sabotage::ReuseJournal;
+            let skips = |op: &DiskOp| {
+                careless && matches!(op, DiskOp::Sync { path } if path.starts_with("streams/"))
+            };
+            self.chore = self.machine.next_chore().map(|work| {
+                let ops = work.ops.iter().filter(|op| !skips(op)).cloned().collect();
+                UnderWay { work, ops }
+            });
+            return Vec::new();
+        };
+        let outcome = match chore.ops.pop_front() {
+            Some(op) => self.perform("chore", &op, trace),
+            None => Ok(()),
+        };
+        if outcome.is_ok() && !chore.ops.is_empty() {
+            self.chore = Some(chore);
+            return Vec::new();
+        }
+        self.machine.chore_done(&chore.work, outcome)
+    }
+
+    /// Begins an errand; false while another is under way.
+    pub(super) fn run_errand(&mut self, ops: Vec<DiskOp>) {
+        self.errand = ops.into();
+    }
+
+    pub(super) fn has_errand(&self) -> bool {
+        !self.errand.is_empty()
+    }
+
+    /// One effect of the errand; one that fails ends it.
+    pub(super) fn advance_errand(&mut self, trace: &mut Trace) {
+        if let Some(op) = self.errand.pop_front() {
+            if self.perform("errand", &op, trace).is_err() {
+                self.errand.clear();
+            }
+        }
+    }
+
+    pub(super) fn cancel_errand(&mut self) {
+        self.errand.clear();
+    }
+
+    /// As `headrace-io` reads.
+    pub(super) fn read(
+        &mut self,
+        log: LogId,
+        offset: i64,
+        bytes_max: usize,
+    ) -> Result<Vec<u8>, Error> {
+        loop {
+            match self.machine.plan_read(log, offset)? {
+                Plan::Nothing => return Ok(Vec::new()),
+                Plan::Load(files) => {
+                    let index = files.load(&self.port)?;
+                    self.machine.indexed(index);
+                }
+                Plan::Walk(walk) => return walk.read(&self.port, offset, bytes_max),
+            }
+        }
+    }
+
+    /// As `headrace-io` looks for a time.
+    pub(super) fn find_time(
+        &mut self,
+        log: LogId,
+        timestamp: i64,
+    ) -> Result<Option<(i64, i64)>, Error> {
+        let (start, end) = self.machine.bounds(log)?;
+        let mut walked = None;
+        loop {
+            match self.machine.plan_time(log, timestamp, walked.as_ref())? {
+                Plan::Nothing => return Ok(None),
+                Plan::Load(files) => {
+                    let index = files.load(&self.port)?;
+                    self.machine.indexed(index);
+                }
+                Plan::Walk(walk) => match walk.find_time(&self.port, timestamp, start..end)? {
+                    Some(found) => return Ok(Some(found)),
+                    None => walked = Some(walk),
+                },
+            }
+        }
+    }
+
+    /// The process dies; with the power, where `random` says what the disk keeps.
+    pub(super) fn die(&self, power_cut: Option<&mut Random>) -> Saboteur {
+        let disk = &self.port.disk;
+        Saboteur {
+            disk: power_cut.map_or_else(|| disk.killed(), |random| disk.power_cut(random)),
+            ..self.port.clone()
+        }
+    }
+}

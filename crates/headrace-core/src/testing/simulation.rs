@@ -1,0 +1,370 @@
+//! One run: a store lives and dies several times, while clients use it and the checker looks on.
+
+use std::collections::BTreeMap;
+
+use super::anomaly::{Anomaly, Kind};
+use super::checker::Checker;
+use super::clients::{Fate, LogClients, Name, Value};
+use super::random::Random;
+use super::rot;
+use super::sabotage::{Sabotage, Saboteur};
+use super::segments;
+use super::shell::Shell;
+use super::trace::Trace;
+use super::workload;
+use crate::log::{open, Completion, Error, Options};
+
+/// Steps of one life at most.
+const STEPS_MAX: usize = 600;
+/// What a failing disk says.
+const FAILURES: [&str; 2] = [
+    "syncing a file failed: Input/output error: check the disk and its mount, then restart",
+    "writing a file failed: No space left on device: free space there and restart",
+];
+
+/// What is run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Setup {
+    /// Decides everything.
+    pub seed: u64,
+    /// The planted fault.
+    pub sabotage: Sabotage,
+    /// Keep the trace's lines.
+    pub trace: bool,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Of every call, answer and effect.
+    pub hash: u64,
+    /// How many there were.
+    pub events: u64,
+    /// Starts of the store, those that were cut short included.
+    pub starts: u64,
+    /// Appends that were acknowledged.
+    pub stored: u64,
+    /// The first broken promise; the run ended there.
+    pub anomaly: Option<Anomaly>,
+    /// The trace, where it was asked for.
+    pub lines: Vec<String>,
+}
+
+/// What waits for a completion.
+#[derive(Clone, Debug)]
+pub(super) struct Sent {
+    pub(super) name: Name,
+    pub(super) incarnation: u64,
+    pub(super) values: Vec<Value>,
+    pub(super) offset: i64,
+    pub(super) by: By,
+}
+
+/// Who sent it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    Anyone,
+    /// Producer and sequence.
+    Producer(usize, i32),
+    /// Source and sequence.
+    Source(usize, u64),
+}
+
+/// How a life ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Death {
+    PowerCut,
+    Kill,
+    CleanStop,
+}
+
+#[derive(Debug)]
+pub(super) struct Simulation {
+    pub(super) random: Random,
+    pub(super) trace: Trace,
+    pub(super) options: Options,
+    pub(super) shell: Shell,
+    pub(super) checker: Checker,
+    pub(super) logs: BTreeMap<Name, LogClients>,
+    pub(super) deleting: Vec<&'static str>,
+    pub(super) tickets: BTreeMap<u64, Sent>,
+    pub(super) ticket: u64,
+    pub(super) value: u64,
+    pub(super) incarnation: u64,
+    pub(super) wall_ms: i64,
+    starts: u64,
+}
+
+/// Runs `setup`.
+pub fn simulate(setup: Setup) -> Outcome {
+    let mut random = Random::new(setup.seed);
+    let options = options(&mut random);
+    let port = Saboteur::new(setup.sabotage.disk(), setup.sabotage);
+    let (shell, _) = Shell::open(port, options).expect("an empty disk opens");
+    let mut simulation = Simulation {
+        random,
+        trace: Trace::kept(setup.trace),
+        options,
+        shell,
+        checker: Checker::default(),
+        logs: BTreeMap::new(),
+        deleting: Vec::new(),
+        tickets: BTreeMap::new(),
+        ticket: 0,
+        value: 0,
+        incarnation: 0,
+        wall_ms: 1_700_000_000_000,
+        starts: 1,
+    };
+    let anomaly = simulation.run().err();
+    let (stored, ..) = simulation.checker.counts();
+    Outcome {
+        hash: simulation.trace.hash(),
+        events: simulation.trace.events,
+        starts: simulation.starts,
+        stored,
+        anomaly,
+        lines: simulation.trace.into_lines(),
+    }
+}
+
+/// Files so small that a short life rolls, rotates and writes directly.
+fn options(random: &mut Random) -> Options {
+    Options {
+        journal_bytes: (32 + 16 * random.below(3) as u64) * 4096,
+        segment_bytes: random.between(4_000, 40_000) as u64,
+        index_interval_bytes: random.between(100, 1000) as u64,
+        direct_write_bytes: random.between(4096, 16_384) as u64,
+        seed: random.bits() as u32,
+    }
+}
+
+impl Simulation {
+    fn run(&mut self) -> Result<(), Anomaly> {
+        let weights = workload::draw_weights(&mut self.random);
+        for _ in 0..self.random.between(2, 5) {
+            if self.random.chance(20) {
+                let why = FAILURES[self.random.below(FAILURES.len())];
+                self.shell.disk().fail_after(self.random.below(300), why);
+            }
+            self.live(&weights)?;
+            let death = match self.random.below(10) {
+                0..5 => Death::PowerCut,
+                5..8 => Death::Kill,
+                _ => Death::CleanStop,
+            };
+            self.die(death)?;
+        }
+        if self.shell.port.sabotage == Sabotage::None {
+            rot::judge(self)?;
+        }
+        Ok(())
+    }
+
+    fn live(&mut self, weights: &[u32]) -> Result<(), Anomaly> {
+        for _ in 0..self.random.below(STEPS_MAX) {
+            self.wall_ms += self.random.below(20) as i64;
+            match self.random.below(100) {
+                0..30 => workload::step(self, weights)?,
+                30..68 => self.advance_round()?,
+                68..96 => self.advance_chore()?,
+                _ => self.shell.advance_errand(&mut self.trace),
+            }
+            self.verdict()?;
+        }
+        Ok(())
+    }
+
+    /// The first anomaly that the checker has found ends the run.
+    pub(super) fn verdict(&self) -> Result<(), Anomaly> {
+        self.checker
+            .anomalies()
+            .first()
+            .cloned()
+            .map_or(Ok(()), Err)
+    }
+
+    pub(super) fn refused(log: &str, text: String) -> Anomaly {
+        Anomaly {
+            kind: Kind::Refused,
+            log: log.to_owned(),
+            text,
+        }
+    }
+
+    // --- the store's work ---------------------------------------------------------------------
+
+    fn advance_round(&mut self) -> Result<(), Anomaly> {
+        let ended = self.shell.advance_round(&mut self.trace);
+        workload::meet_trims(self)?;
+        self.completed(ended)
+    }
+
+    fn advance_chore(&mut self) -> Result<(), Anomaly> {
+        let ended = self.shell.advance_chore(&mut self.trace);
+        self.completed(ended)
+    }
+
+    /// Tells clients what has ended.
+    pub(super) fn completed(&mut self, ended: Vec<Completion>) -> Result<(), Anomaly> {
+        for completion in ended {
+            let Completion { ticket, error, .. } = completion;
+            self.trace.note(format_args!("ended {ticket}: {error:?}"));
+            let careless = self.shell.port.sabotage == Sabotage::DropCompletion;
+            if careless && self.random.chance(1) {
+                continue;
+            }
+            let Some(sent) = self.tickets.remove(&ticket) else {
+                return Err(Self::refused("?", format!("ticket {ticket} ended twice")));
+            };
+            match error {
+                None => self.acknowledged(&sent),
+                Some(why) => self.in_doubt(&sent, &why)?,
+            }
+        }
+        let machine = &self.shell.machine;
+        self.deleting.retain(|stream| machine.is_deleting(stream));
+        Ok(())
+    }
+
+    fn acknowledged(&mut self, sent: &Sent) {
+        let placed = !matches!(sent.by, By::Source(..)); // MQTT does not say where
+        for (at, (value, _)) in sent.values.iter().enumerate() {
+            let offset = sent.offset + at as i64;
+            self.checker.stored(*value, placed.then_some(offset));
+        }
+        let clients = self.logs.get_mut(&sent.name);
+        let Some(clients) = clients.filter(|found| found.incarnation == sent.incarnation) else {
+            return;
+        };
+        match sent.by {
+            By::Anyone => {}
+            By::Producer(at, sequence) => {
+                // A repeat may end after its producer has begun a newer epoch.
+                let batch = clients.producers[at].find(sequence);
+                if let Some(batch) = batch.filter(|batch| batch.values == sent.values) {
+                    batch.fate = Fate::Stored;
+                }
+            }
+            By::Source(at, sequence) => {
+                let source = &mut clients.sources[at];
+                if sequence > source.stored {
+                    (source.stored, source.stored_at) = (sequence, sent.offset);
+                }
+                source
+                    .pending
+                    .retain(|publish| publish.sequence != sequence);
+            }
+        }
+    }
+
+    /// The store will not say that it is durable, which does not mean that it is not.
+    fn in_doubt(&mut self, sent: &Sent, why: &str) -> Result<(), Anomaly> {
+        for (value, _) in &sent.values {
+            self.checker.unknown(*value);
+        }
+        let lives = self
+            .logs
+            .get(&sent.name)
+            .is_some_and(|found| found.incarnation == sent.incarnation);
+        if lives && self.shell.machine.failed().is_none() {
+            return Err(Self::refused(&format!("{:?}", sent.name), why.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Performs whatever is due until nothing is.
+    pub(super) fn settle(&mut self) -> Result<(), Anomaly> {
+        self.shell.machine.submit();
+        let mut idle = 0;
+        while idle < 2 {
+            self.advance_round()?;
+            self.advance_chore()?;
+            self.shell.advance_errand(&mut self.trace);
+            idle = if self.shell.is_idle() { idle + 1 } else { 0 };
+        }
+        if self.shell.machine.failed().is_none() {
+            self.checker.quiet();
+            segments::judge(self)?;
+        }
+        self.verdict()
+    }
+
+    // --- deaths and births --------------------------------------------------------------------
+
+    fn die(&mut self, death: Death) -> Result<(), Anomaly> {
+        self.trace.note(format_args!("death: {death:?}"));
+        let mut clean = false;
+        if death == Death::CleanStop {
+            self.shell.machine.close();
+            self.settle()?;
+            let failed = self.shell.machine.failed();
+            clean = self.shell.machine.is_closed();
+            if !clean && failed.is_none() {
+                return Err(Self::refused("the store", "it does not close".into()));
+            }
+        }
+        self.forget_what_was_under_way();
+        let power_cut =
+            death == Death::PowerCut || (death == Death::CleanStop && self.random.chance(50));
+        let port = self.shell.die(power_cut.then_some(&mut self.random));
+        self.begin_again(port, clean)
+    }
+
+    fn forget_what_was_under_way(&mut self) {
+        self.checker.crashed();
+        self.tickets.clear();
+        self.logs.values_mut().for_each(LogClients::crashed);
+    }
+
+    /// Starts the store; some starts die before they end, and then the next must do.
+    fn begin_again(&mut self, mut port: Saboteur, mut clean: bool) -> Result<(), Anomaly> {
+        while self.random.chance(30) {
+            self.starts += 1;
+            port.disk
+                .fail_after(self.random.below(60), "this start is cut short");
+            let opened = open(&port, self.options).is_ok();
+            self.trace.note(format_args!("start cut short: {opened}"));
+            clean = false; // what it has begun, the next one mends
+            port.disk = if self.random.chance(50) {
+                port.disk.power_cut(&mut self.random)
+            } else {
+                port.disk.killed()
+            };
+        }
+        self.starts += 1;
+        let (shell, recovery) = Shell::open(port, self.options)
+            .map_err(|error| Self::refused("the store", format!("does not open: {error}")))?;
+        self.trace.note(format_args!("start: {recovery:?}"));
+        self.shell = shell;
+        let mended = recovery.replayed_batches + recovery.truncated_bytes;
+        if clean && (!recovery.clean || mended > 0) {
+            let text = format!("was closed in order, and {recovery:?}");
+            return Err(Self::refused("the store", text));
+        }
+        self.look_at_everything()?;
+        self.settle()
+    }
+
+    /// Deletes again what was being deleted, opens every log, and reads all of it.
+    pub(super) fn look_at_everything(&mut self) -> Result<(), Anomaly> {
+        let text = |error: Error| Self::refused("the store", error.to_string());
+        for stream in self.deleting.clone() {
+            self.shell.machine.delete_stream(stream).map_err(text)?;
+        }
+        let names: Vec<Name> = self.logs.keys().copied().collect();
+        for name in names {
+            let clients = &self.logs[&name];
+            let opened =
+                self.shell
+                    .machine
+                    .open_log(name.0, name.1, clients.incarnation, self.wall_ms);
+            let id = opened.map_err(text)?;
+            self.logs.get_mut(&name).expect("it was listed").id = id;
+            workload::scan(self, name)?;
+            self.verdict()?;
+            workload::meet_sources(self, name)?;
+        }
+        Ok(())
+    }
+}

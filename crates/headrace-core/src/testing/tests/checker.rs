@@ -1,0 +1,178 @@
+//! The checker finds each kind of anomaly in a history that has it, and none in one that has not.
+
+use crate::testing::{Append, Checker, Kind, Seen};
+
+const LOG: &str = "gpu/0";
+
+fn append(value: u64) -> Append<'static> {
+    Append {
+        client: "c",
+        log: LOG,
+        value,
+        timestamp: 1000 + value as i64,
+        key: Some(value % 2),
+        tombstone: false,
+        repeats: false,
+    }
+}
+
+fn seen(offset: i64, value: u64) -> Seen {
+    Seen {
+        offset,
+        value: Some(value),
+        timestamp: 1000 + value as i64,
+    }
+}
+
+/// Values 1 to 3, acknowledged at offsets 0 to 2; value 4 is on its way.
+fn three() -> Checker {
+    let mut checker = Checker::default();
+    for value in 1..=4 {
+        checker.append(&append(value));
+    }
+    for value in 1..=3 {
+        checker.stored(value, Some(value as i64 - 1));
+    }
+    checker
+}
+
+fn all() -> Vec<Seen> {
+    (1..=3).map(|value| seen(value as i64 - 1, value)).collect()
+}
+
+fn assert_finds(kind: Kind, tell: impl FnOnce(&mut Checker)) {
+    let mut checker = three();
+    assert_eq!(checker.anomalies(), []);
+    tell(&mut checker);
+    let kinds: Vec<Kind> = checker.anomalies().iter().map(|found| found.kind).collect();
+    assert_eq!(kinds.first(), Some(&kind), "{:?}", checker.anomalies());
+}
+
+#[test]
+fn a_sound_history_has_no_anomaly() {
+    let mut checker = three();
+    checker.read("r", LOG, Some(0), &all()[..2]);
+    checker.read("r", LOG, None, &all()[2..]);
+    checker.bounds(LOG, 0, 3);
+    checker.lookup(LOG, 1002, Some((1, 1002)));
+    checker.lookup(LOG, 1004, None);
+    checker.crashed();
+    // What was unknown may be there after all, and then it stays.
+    let four = [all(), vec![seen(3, 4)]].concat();
+    checker.scan(LOG, 0, 4, &four);
+    checker.append(&append(4));
+    checker.stored(4, Some(3));
+    checker.append(&append(5));
+    checker.failed(5);
+    checker.scan(LOG, 0, 4, &four);
+    checker.quiet();
+    assert_eq!(checker.anomalies(), []);
+    assert_eq!(checker.counts(), (4, 1, 0));
+}
+
+#[test]
+fn what_was_acknowledged_and_is_not_there_is_lost() {
+    assert_finds(Kind::Lost, |c| c.scan(LOG, 0, 3, &[seen(0, 1), seen(2, 3)]));
+    assert_finds(Kind::Lost, |c| c.bounds(LOG, 0, 2));
+    assert_finds(Kind::Lost, |c| c.bounds(LOG, 1, 3));
+    assert_finds(Kind::Lost, |c| {
+        c.stored(4, None);
+        c.scan(LOG, 0, 3, &all());
+    });
+    // A reader went by before the acknowledgement came.
+    assert_finds(Kind::Lost, |c| {
+        c.append(&append(5));
+        c.read("r", LOG, Some(3), &[seen(4, 5)]);
+        c.stored(4, Some(3));
+    });
+}
+
+#[test]
+fn what_a_reader_saw_must_stay() {
+    assert_finds(Kind::Lost, |c| {
+        c.read("r", LOG, Some(3), &[seen(3, 4)]);
+        c.crashed();
+        c.bounds(LOG, 0, 3);
+    });
+}
+
+#[test]
+fn the_other_kinds_are_found() {
+    assert_finds(Kind::Duplicated, |c| {
+        c.read("r", LOG, Some(3), &[seen(3, 3)]);
+    });
+    assert_finds(Kind::Reordered, |c| {
+        c.append(&append(5));
+        c.stored(5, Some(3));
+        c.stored(4, Some(4));
+    });
+    assert_finds(Kind::Inconsistent, |c| {
+        c.read("r", LOG, Some(2), &[seen(2, 4)]);
+    });
+    assert_finds(Kind::Backwards, |c| {
+        c.read("r", LOG, Some(0), &all());
+        c.read("r", LOG, None, &all()[1..]);
+    });
+    assert_finds(Kind::Regressed, |c| {
+        c.bounds(LOG, 0, 9);
+        c.bounds(LOG, 0, 8);
+    });
+    assert_finds(Kind::Lookup, |c| c.lookup(LOG, 1000, Some((1, 1002))));
+    assert_finds(Kind::Lookup, |c| {
+        c.bounds(LOG, 0, 3);
+        c.lookup(LOG, 1003, None);
+    });
+    assert_finds(Kind::Unanswered, Checker::quiet);
+}
+
+#[test]
+fn what_nobody_sent_is_invented() {
+    assert_finds(Kind::Invented, |c| {
+        c.read("r", LOG, Some(3), &[seen(3, 99)])
+    });
+    assert_finds(Kind::Invented, |c| {
+        c.read("r", "other/0", Some(0), &[seen(0, 4)])
+    });
+    assert_finds(Kind::Invented, |c| {
+        let garbled = Seen {
+            value: None,
+            ..seen(3, 4)
+        };
+        c.read("r", LOG, Some(3), &[garbled]);
+    });
+    assert_finds(Kind::Invented, |c| {
+        c.failed(4);
+        c.read("r", LOG, Some(3), &[seen(3, 4)]);
+    });
+    assert_finds(Kind::Invented, |c| c.stored(99, None));
+}
+
+#[test]
+fn what_was_trimmed_or_replaced_may_be_gone() {
+    let mut checker = three();
+    checker.trim(LOG, 1);
+    checker.scan(LOG, 1, 3, &all()[1..]);
+    assert_eq!(checker.anomalies(), []);
+    checker.compact(LOG); // values 1 and 3 have one key
+    checker.scan(LOG, 1, 3, &all()[2..]);
+    assert_eq!(
+        checker.anomalies()[0].kind,
+        Kind::Lost,
+        "nothing replaces value 2"
+    );
+    let mut checker = three();
+    checker.compact(LOG);
+    checker.scan(LOG, 0, 3, &all()[1..]);
+    assert_eq!(checker.anomalies(), []);
+}
+
+#[test]
+fn a_client_that_may_repeat_may_be_stored_twice() {
+    let mut checker = Checker::default();
+    checker.append(&Append {
+        repeats: true,
+        ..append(1)
+    });
+    checker.scan(LOG, 0, 2, &[seen(0, 1), seen(1, 1)]);
+    assert_eq!(checker.anomalies(), []);
+}
