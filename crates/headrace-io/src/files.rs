@@ -123,6 +123,7 @@ impl Files {
                 Ok(())
             }
             DiskOp::Sync { path } => self.file(path, false)?.sync_data(),
+            DiskOp::DropCache { path } => drop_cache(&*self.file(path, false)?),
             DiskOp::SyncFolder { path } => File::open(self.full(path))?.sync_all(),
             DiskOp::Rename { from, to } => {
                 self.forget(from);
@@ -221,9 +222,10 @@ fn describe(op: &DiskOp) -> (&'static str, &Path) {
         DiskOp::Write { path, .. } => ("writing", path),
         DiskOp::Zero { path, .. } => ("preallocating", path),
         DiskOp::SetLength { path, .. } => ("resizing", path),
-        DiskOp::WriteOut { path } | DiskOp::Sync { path } | DiskOp::SyncFolder { path } => {
-            ("syncing", path)
-        }
+        DiskOp::WriteOut { path }
+        | DiskOp::Sync { path }
+        | DiskOp::DropCache { path }
+        | DiskOp::SyncFolder { path } => ("syncing", path),
         DiskOp::Rename { from, .. } => ("renaming", from),
         DiskOp::Remove { path } | DiskOp::RemoveFolder { path } => ("removing", path),
         DiskOp::Close { path } => ("closing", path),
@@ -286,6 +288,15 @@ fn zero(file: &File, bytes: u64) -> io::Result<()> {
 fn write_out(file: &File) {
     // SAFETY: the descriptor is open for the length of the call.
     unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
+}
+
+/// Drops the file's clean pages from memory.
+fn drop_cache(file: &File) -> io::Result<()> {
+    // SAFETY: the descriptor is open for the length of the call.
+    match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
 }
 
 /// Bytes that this process may still write to the file system of `path`.

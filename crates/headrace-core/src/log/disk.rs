@@ -102,6 +102,12 @@ pub enum DiskOp {
         /// An existing file.
         path: Path,
     },
+    /// Forgets what memory holds of a synced file, so that reads tell what the disk has got: after
+    /// a failed sync the two may differ.
+    DropCache {
+        /// An existing file.
+        path: Path,
+    },
     /// Makes the folder's entries durable.
     SyncFolder {
         /// An existing folder.

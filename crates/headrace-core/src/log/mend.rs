@@ -82,6 +82,7 @@ impl<'a, D: Disk> Mender<'a, D> {
         for (base, position, redo) in needed {
             self.hold_direct(&log, *base, *position, *redo)?;
         }
+        self.keep_sound_tail(&mut log)?;
         self.cut(&log, touched)?;
         self.load(&mut log, touched, told)?;
         self.drop_later_snapshots(&mut log)?;
@@ -112,7 +113,7 @@ impl<'a, D: Disk> Mender<'a, D> {
         for base in gone.iter().rev() {
             let path = layout::file(&log.folder, *base, layout::SEGMENT);
             let found = self.disk.size(&path)?;
-            if found.is_none_or(|found| found < told_bytes(base)) {
+            if found.is_none_or(|found| found < told_bytes(base)) && !told.holds_all_of(*base) {
                 break;
             }
             needed = *base;
@@ -226,6 +227,56 @@ impl<'a, D: Disk> Mender<'a, D> {
             None,
             "a direct write does not match its CRC",
         ))
+    }
+
+    /// Keeps whole batches beyond what the journal tells, as long as they follow on. Mostly nobody
+    /// was promised them: a direct write was cut short of its note. But somebody was where it is
+    /// the journal's last round that is damaged, which looks like one that was torn.
+    fn keep_sound_tail(&mut self, log: &mut Log) -> Result<(), Error> {
+        let active = log.active();
+        let bytes = self.disk.size(&active.path)?.unwrap_or(0);
+        let names = self.disk.list(&log.folder)?;
+        let bases = layout::offsets(&names, layout::SEGMENT);
+        let goes_on = bytes > active.bytes || bases.last() > Some(&active.base);
+        if self.report.clean || !goes_on || bytes < active.bytes {
+            return Ok(());
+        }
+        let mut next = scan(self.disk, whole(active), Depth::Bodies, |_, _| {})?;
+        loop {
+            next = self.keep_sound_batches(log, next)?;
+            let begun = layout::file(&log.folder, next, layout::SEGMENT);
+            let is_other = next > log.active().base;
+            if !is_other || self.disk.size(&begun)?.unwrap_or(0) == 0 {
+                return Ok(());
+            }
+            // When it began nobody says any more; not before the one that it follows.
+            let state = SegmentState::empty(next, log.active().created_ms);
+            log.segments.push(held(&log.folder, state));
+        }
+    }
+
+    /// Those of the active segment; the offset after them.
+    fn keep_sound_batches(&self, log: &mut Log, mut next: i64) -> Result<i64, Error> {
+        let segment = log.segments.last_mut().expect("it has an active segment");
+        let found = self.disk.size(&segment.path)?.unwrap_or(0);
+        let beyond = found.saturating_sub(segment.bytes) as usize;
+        if beyond > 0 {
+            // Only what the disk has got: a direct write may have failed to be synced.
+            let path = || segment.path.clone();
+            self.disk.perform(&DiskOp::Sync { path: path() })?;
+            self.disk.perform(&DiskOp::DropCache { path: path() })?;
+        }
+        let tail = self.disk.read(&segment.path, segment.bytes, beyond)?;
+        for batch in Batches::new(&tail).map_while(Result::ok) {
+            let header = &batch.header;
+            let follows = header.base_offset == next && header.last_offset_delta >= 0;
+            if !follows || batch.check_crc().is_err() {
+                break;
+            }
+            next = header.next_offset();
+            segment.bytes += batch.bytes.len() as u64;
+        }
+        Ok(next)
     }
 
     /// Cuts what was never acknowledged. The file is synced in any case: what it holds may

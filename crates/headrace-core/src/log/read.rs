@@ -305,6 +305,8 @@ impl Walk {
     ) -> Result<(), Error> {
         let mut position = self.hint.map_or(0, |(_, position)| position);
         let mut hinted = self.hint.map(|(last, _)| last);
+        // Offsets stand outside of the CRC: each batch must follow on the one before it.
+        let mut next = hinted.is_none().then_some(self.base);
         while position < self.end {
             let wanted = reach.max(HEADER_BYTES).min((self.end - position) as usize);
             let bytes = disk.read(&self.path, position, wanted)?;
@@ -313,9 +315,11 @@ impl Walk {
                 let parsed = BatchHeader::parse(&bytes[at..]).ok().filter(|header| {
                     position + at as u64 + header.batch_bytes() as u64 <= self.end
                         && hinted.is_none_or(|last| header.last_offset() == last)
+                        && next.is_none_or(|next| header.base_offset == next)
                 });
                 let Some(header) = parsed else { break };
                 hinted = None;
+                next = Some(header.next_offset());
                 if !visit(position + at as u64, &header, &bytes[at..]) {
                     return Ok(());
                 }
@@ -325,8 +329,10 @@ impl Walk {
                 position += at as u64;
             } else if hinted.take().is_some() {
                 position = 0; // the index names a batch that does not stand there
+                next = Some(self.base);
             } else {
-                return Err(self.damage(position, None, "no record batch stands there"));
+                let what = "the record batch that follows does not stand there";
+                return Err(self.damage(position, next, what));
             }
         }
         Ok(())
@@ -352,11 +358,17 @@ impl Walk {
     }
 }
 
-/// Length of the whole batches at the front of `bytes`.
+/// Length of the whole batches at the front of `bytes` that follow on each other.
 fn whole_bytes(bytes: &[u8]) -> usize {
-    let mut batches = Batches::new(bytes);
-    while let Some(Ok(_)) = batches.next() {}
-    batches.position()
+    let (mut whole, mut next) = (0, None);
+    for batch in Batches::new(bytes).map_while(Result::ok) {
+        if next.is_some_and(|next| next != batch.header.base_offset) {
+            break; // whoever reads on from here is told
+        }
+        next = Some(batch.header.next_offset());
+        whole = batch.position + batch.bytes.len();
+    }
+    whole
 }
 
 /// The newest side file of `kind` in `folder` that reads whole, of offsets that are `trusted`.

@@ -1,7 +1,7 @@
 //! Opening a data folder: from what is on disk to a running machine.
 //!
-//! 1. Every journal file since the last start is read and verified, and the last one synced, before
-//!    anything is changed.
+//! 1. Every journal file since the last start is synced, read and verified before anything is
+//!    changed by it.
 //! 2. A clean mark at the end: the state is its checkpoint, segments are held against it by
 //!    length, indexes are loaded, nothing is scanned.
 //! 3. Else the state is the oldest file's first checkpoint plus all entries after it. Bytes that
@@ -76,6 +76,14 @@ impl Told<'_> {
             .map(|(base, _, _)| *base);
         told.chain(begun).collect()
     }
+
+    /// The journal can make the segment `base` again from its first byte, whatever is on disk.
+    pub(super) fn holds_all_of(&self, base: i64) -> bool {
+        let is_new = self.state.segments.iter().all(|found| found.base != base);
+        let direct =
+            |(of, _, redo): &(i64, u64, Redo)| *of == base && matches!(redo, Redo::Direct { .. });
+        is_new && !self.redo.iter().any(direct)
+    }
 }
 
 /// Everything the journal tells.
@@ -106,11 +114,13 @@ pub fn open(disk: &impl Disk, options: Options) -> Result<(Machine, Recovery), E
         .collect();
     let files = sequences
         .iter()
-        .map(|sequence| scan::whole_file(disk, &layout::journal_file(*sequence)))
+        .map(|sequence| durable_file(disk, layout::journal_file(*sequence)))
         .collect::<Result<Vec<_>, _>>()?;
     let own = newest_start(&files);
     let mut story = read_journal(&sequences[own..], &files[own..])?;
-    sync_journal(disk, &sequences)?;
+    disk.perform(&DiskOp::SyncFolder {
+        path: layout::JOURNAL.into(),
+    })?;
     forget_deleted(disk, &mut story)?;
 
     let mut mender = Mender::new(disk, options, story.clean);
@@ -137,16 +147,13 @@ pub fn open(disk: &impl Disk, options: Options) -> Result<(Machine, Recovery), E
     Ok((machine, report))
 }
 
-/// After a process died, the journal's last rounds and its last file's name may be in memory alone:
-/// nothing is done that a power cut could then leave without a reason.
-fn sync_journal(disk: &impl Disk, sequences: &[u64]) -> Result<(), Error> {
-    if let Some(last) = sequences.last() {
-        let path = layout::journal_file(*last);
-        disk.perform(&DiskOp::Sync { path })?;
-    }
-    Ok(disk.perform(&DiskOp::SyncFolder {
-        path: layout::JOURNAL.into(),
-    })?)
+/// A journal file as the disk has it. A process that died may have left its last rounds in memory
+/// alone, where after a failed sync they look as if they were durable: nothing is done by them
+/// that a power cut could then leave without a reason.
+fn durable_file(disk: &impl Disk, path: Path) -> Result<Vec<u8>, Error> {
+    disk.perform(&DiskOp::Sync { path: path.clone() })?;
+    disk.perform(&DiskOp::DropCache { path: path.clone() })?;
+    scan::whole_file(disk, &path)
 }
 
 /// The first file of the newest start. A start writes its first file when all is synced, so the
@@ -420,7 +427,8 @@ fn strangers(disk: &impl Disk, machine: &Machine) -> Result<BTreeSet<(String, u3
             let folder = layout::log_folder(&stream, partition);
             for base in layout::offsets(&disk.list(&folder)?, layout::SEGMENT) {
                 let path = layout::file(&folder, base, layout::SEGMENT);
-                if disk.size(&path)?.is_some_and(|bytes| bytes > 0) {
+                // An empty segment that does not begin at 0 tells of records that were trimmed.
+                if base > 0 || disk.size(&path)?.is_some_and(|bytes| bytes > 0) {
                     strangers.insert((stream.clone(), partition));
                 }
             }

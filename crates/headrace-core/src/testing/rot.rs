@@ -1,4 +1,5 @@
-//! Damage to a folder at rest: any byte of any file may change, vanish or not be readable.
+//! Damage to the folder of a process that was killed: any byte of any file may change, vanish or
+//! not be readable. (After a power cut nobody could tell damage from what was never synced.)
 //!
 //! What must follow: the store opens and everything acknowledged is there, or whoever meets the
 //! damage, the start or a reader, is told the file, the place and the remedy; and with the file
@@ -7,10 +8,11 @@
 use super::anomaly::{Anomaly, Kind};
 use super::disk::SimDisk;
 use super::random::Random;
+use super::sabotage::Saboteur;
 use super::shell::Shell;
 use super::simulation::Simulation;
 
-/// Damages tried on the folder that a run leaves behind.
+/// Damages tried on one folder.
 const TRIALS: usize = 4;
 
 /// One damage, for a reader of the trace.
@@ -62,22 +64,25 @@ impl Damage {
     }
 }
 
-/// Damages the folder that `simulation` leaves, again and again, and looks what it takes for it.
-pub(super) fn judge(simulation: &mut Simulation) -> Result<(), Anomaly> {
-    let folder = simulation.shell.die(None);
+/// Damages the folder behind `port`, again and again, and looks what a start takes it for.
+pub(super) fn judge(simulation: &mut Simulation, port: &Saboteur) -> Result<(), Anomaly> {
     for _ in 0..TRIALS {
-        let paths = folder.disk.paths();
+        let paths = port.disk.paths();
         let Some(path) = simulation.random.pick(&paths).cloned() else {
             return Ok(());
         };
-        let damage = Damage::draw(&mut simulation.random, folder.disk.bytes(&path).len());
-        simulation.trace.note(format_args!("{damage:?} of {path}"));
-        let damaged = folder.disk.clone();
-        damage.inflict(&damaged, &path, &mut simulation.random);
+        let damage = Damage::draw(&mut simulation.random, port.disk.bytes(&path).len());
         let what = format!("{damage:?} of {path}");
-        let (shell, checker) = (damaged.clone(), simulation.checker.clone());
-        let outcome = trial(simulation, shell, &path);
-        simulation.checker = checker;
+        simulation.trace.note(format_args!("{what}"));
+        let damaged = port.clone();
+        damage.inflict(&damaged.disk, &path, &mut simulation.random);
+        let before = (
+            simulation.checker.clone(),
+            simulation.logs.clone(),
+            simulation.deleting.clone(),
+        );
+        let outcome = trial(simulation, damaged, &path);
+        (simulation.checker, simulation.logs, simulation.deleting) = before;
         outcome.map_err(|anomaly| Anomaly {
             text: format!("after {what}: {}", anomaly.text),
             ..anomaly
@@ -87,21 +92,15 @@ pub(super) fn judge(simulation: &mut Simulation) -> Result<(), Anomaly> {
 }
 
 /// Opens a damaged folder and reads everything.
-fn trial(simulation: &mut Simulation, disk: SimDisk, path: &str) -> Result<(), Anomaly> {
-    let mut port = simulation.shell.die(None);
-    port.disk = disk;
+fn trial(simulation: &mut Simulation, port: Saboteur, path: &str) -> Result<(), Anomaly> {
     let opened = Shell::open(port, simulation.options);
-    simulation.trace.note(format_args!(
-        "opened: {:?}",
-        opened.as_ref().map(|(_, recovery)| recovery)
-    ));
+    let told = opened.as_ref().map(|(_, recovery)| recovery);
+    simulation.trace.note(format_args!("opened: {told:?}"));
     match opened {
         Err(error) => explained(path, &error.to_string()),
         Ok((shell, _)) => {
-            let sound = std::mem::replace(&mut simulation.shell, shell);
-            let outcome = simulation.look_at_everything();
-            simulation.shell = sound;
-            match outcome {
+            simulation.shell = shell;
+            match simulation.look_at_everything() {
                 Err(Anomaly {
                     kind: Kind::Refused,
                     text,

@@ -155,9 +155,6 @@ impl Simulation {
             };
             self.die(death)?;
         }
-        if self.shell.port.sabotage == Sabotage::None {
-            rot::judge(self)?;
-        }
         Ok(())
     }
 
@@ -308,6 +305,10 @@ impl Simulation {
         let power_cut =
             death == Death::PowerCut || (death == Death::CleanStop && self.random.chance(50));
         let port = self.shell.die(power_cut.then_some(&mut self.random));
+        let sound = port.sabotage == Sabotage::None;
+        if sound && death == Death::Kill && self.random.chance(30) {
+            rot::judge(self, &port)?;
+        }
         self.begin_again(port, clean)
     }
 

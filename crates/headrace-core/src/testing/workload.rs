@@ -120,7 +120,7 @@ impl Simulation {
             .machine
             .append(id, batch, self.ticket, self.wall_ms, 0);
         self.trace.note(format_args!(
-            "append {} to {name:?} by {client}: {answer:?}",
+            "append {} to {name:?} by {client} {by:?}: {answer:?}",
             self.ticket
         ));
         let appended = match answer {

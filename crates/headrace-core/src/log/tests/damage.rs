@@ -146,17 +146,25 @@ fn a_journal_cut_anywhere_is_refused() {
 }
 
 #[test]
-fn a_last_round_torn_at_any_byte_was_never_acknowledged() {
+fn a_last_round_torn_or_flipped_at_any_byte_is_what_the_segment_has_of_it() {
     let small = Small::new();
     let bytes = small.disk.bytes(&small.journal);
     let end = bytes.iter().rposition(|byte| *byte != 0).unwrap();
     let start = end / 4096 * 4096;
     let last = small.expected.len() - stamped(batch(2, 49, 9, 1000), 18).len();
-    for tear in start..=end {
+    let before = Small::new();
+    let segment = small.expected[..last].to_vec();
+    before.disk.overwrite(&small.segment, segment);
+    for at in start..=end {
         let mut torn = bytes.clone();
-        torn[tear..].fill(0);
-        let found = small.opened_with(&small.journal, torn).unwrap();
-        assert_eq!(found, small.expected[..last], "torn at {tear}");
+        torn[at..].fill(0);
+        let flipped = small.flipped(&small.journal, at);
+        // It was torn: nothing of it is in the segment yet.
+        let found = before.opened_with(&small.journal, torn).unwrap();
+        assert_eq!(found, small.expected[..last], "torn at {at}");
+        // It was damaged later: the segment has what was acknowledged.
+        let found = small.opened_with(&small.journal, flipped).unwrap();
+        assert_eq!(found, small.expected, "flipped at {at}");
     }
 }
 

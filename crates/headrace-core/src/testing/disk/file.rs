@@ -72,6 +72,16 @@ impl File {
         }
     }
 
+    /// Pages that look clean are read from the disk again.
+    pub(super) fn drop_cache(&mut self) {
+        for page in std::mem::take(&mut self.lost) {
+            let (start, end) = (page * PAGE, (page * PAGE + PAGE).min(self.current.len()));
+            for at in start..end {
+                self.current[at] = self.durable.get(at).copied().unwrap_or(0);
+            }
+        }
+    }
+
     /// Each unsynced page on its own; the length is any that the file had at a page boundary.
     pub(super) fn after_cut(&self, random: &mut Random) -> Self {
         let (before, after) = (self.durable.len(), self.current.len());

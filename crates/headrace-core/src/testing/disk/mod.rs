@@ -303,6 +303,7 @@ impl State {
                     file.sync();
                 }
             }
+            DiskOp::DropCache { path } => self.open(path)?.drop_cache(),
             DiskOp::SyncFolder { path } => self.sync_folder(path)?,
             DiskOp::Rename { from, to } => {
                 self.current.get(&**from).ok_or_else(|| missing(from))?;
