@@ -114,7 +114,7 @@ pub fn open(disk: &impl Disk, options: Options) -> Result<(Machine, Recovery), E
         .collect();
     let files = sequences
         .iter()
-        .map(|sequence| durable_file(disk, layout::journal_file(*sequence)))
+        .map(|sequence| durable_file(disk, &layout::journal_file(*sequence)))
         .collect::<Result<Vec<_>, _>>()?;
     let own = newest_start(&files);
     let mut story = read_journal(&sequences[own..], &files[own..])?;
@@ -150,10 +150,10 @@ pub fn open(disk: &impl Disk, options: Options) -> Result<(Machine, Recovery), E
 /// A journal file as the disk has it. A process that died may have left its last rounds in memory
 /// alone, where after a failed sync they look as if they were durable: nothing is done by them
 /// that a power cut could then leave without a reason.
-fn durable_file(disk: &impl Disk, path: Path) -> Result<Vec<u8>, Error> {
+fn durable_file(disk: &impl Disk, path: &Path) -> Result<Vec<u8>, Error> {
     disk.perform(&DiskOp::Sync { path: path.clone() })?;
     disk.perform(&DiskOp::DropCache { path: path.clone() })?;
-    scan::whole_file(disk, &path)
+    scan::whole_file(disk, path)
 }
 
 /// The first file of the newest start. A start writes its first file when all is synced, so the

@@ -324,12 +324,11 @@ impl Checker {
     /// Readers went from `from` to before `to` and met `records`.
     fn went_through(&mut self, log: &str, from: i64, to: i64, records: &[Seen]) {
         for record in records {
-            match record.value {
-                Some(value) => self.learn(log, record.offset, value, record.timestamp),
-                None => {
-                    let text = format!("what stands at offset {} nobody sent", record.offset);
-                    self.report(Kind::Invented, log, text);
-                }
+            if let Some(value) = record.value {
+                self.learn(log, record.offset, value, record.timestamp);
+            } else {
+                let text = format!("what stands at offset {} nobody sent", record.offset);
+                self.report(Kind::Invented, log, text);
             }
         }
         let seen: BTreeSet<i64> = records.iter().map(|record| record.offset).collect();

@@ -79,7 +79,7 @@ impl Shell {
     }
 
     fn begin_round(&mut self, trace: &mut Trace) -> Option<UnderWay<Round>> {
-        let work = self.machine.next_round()?.build();
+        let work = self.machine.next_round(0)?.build();
         for op in std::mem::take(&mut self.late) {
             let _ = self.perform("late", &op, trace); // nobody waits for it
         }

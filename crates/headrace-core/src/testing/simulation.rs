@@ -96,6 +96,9 @@ pub(super) struct Simulation {
 }
 
 /// Runs `setup`.
+///
+/// # Panics
+/// Where a machine does: that is a fault that was found.
 pub fn simulate(setup: Setup) -> Outcome {
     let mut random = Random::new(setup.seed);
     let options = options(&mut random);

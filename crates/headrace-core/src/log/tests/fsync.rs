@@ -4,8 +4,8 @@ use super::{batch, produced, SMALL};
 use crate::log::disk::{Disk, DiskOp};
 use crate::log::machine::Machine;
 use crate::log::partition::LogId;
-use crate::log::sim::{Random, SimDisk};
 use crate::log::{open, Fsync, LogSettings};
+use crate::testing::{Random, SimDisk};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -63,7 +63,7 @@ impl Bench {
     /// Offsets that a start finds after the power was cut, at the least.
     fn survives(&self) -> i64 {
         let ends = (0..40).map(|seed| {
-            let disk = self.disk.power_cut(&mut Random(seed));
+            let disk = self.disk.power_cut(&mut Random::new(seed));
             let (machine, _) = open(&disk, SMALL).unwrap();
             machine.bounds(self.log).unwrap().1
         });

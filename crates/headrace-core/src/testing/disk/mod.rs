@@ -142,6 +142,7 @@ impl SimDisk {
     }
 
     /// All that was written is there: the process died, the machine did not.
+    #[must_use]
     pub fn killed(&self) -> Self {
         let mut state = self.0.borrow().clone();
         state.fuse = None;
@@ -151,6 +152,7 @@ impl SimDisk {
     }
 
     /// What a power cut leaves.
+    #[must_use]
     pub fn power_cut(&self, random: &mut Random) -> Self {
         let state = self.0.borrow();
         let mut names = state.durable.clone();

@@ -128,10 +128,10 @@ fn the_other_kinds_are_found() {
 #[test]
 fn what_nobody_sent_is_invented() {
     assert_finds(Kind::Invented, |c| {
-        c.read("r", LOG, Some(3), &[seen(3, 99)])
+        c.read("r", LOG, Some(3), &[seen(3, 99)]);
     });
     assert_finds(Kind::Invented, |c| {
-        c.read("r", "other/0", Some(0), &[seen(0, 4)])
+        c.read("r", "other/0", Some(0), &[seen(0, 4)]);
     });
     assert_finds(Kind::Invented, |c| {
         let garbled = Seen {
