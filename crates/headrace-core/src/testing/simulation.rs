@@ -138,6 +138,7 @@ fn options(random: &mut Random) -> Options {
         segment_bytes: random.between(4_000, 40_000) as u64,
         index_interval_bytes: random.between(100, 1000) as u64,
         direct_write_bytes: random.between(4096, 16_384) as u64,
+        reserve_bytes: 1,
         seed: random.bits() as u32,
     }
 }

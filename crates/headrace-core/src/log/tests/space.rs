@@ -3,8 +3,8 @@
 use super::{batch, commit, read, SMALL};
 use crate::log::machine::Machine;
 use crate::log::partition::LogId;
-use crate::log::sim::SimDisk;
 use crate::log::{open, Error, Options};
+use crate::testing::SimDisk;
 
 /// Of a store whose journal files are smaller.
 const RESERVE: u64 = 1 << 20;
