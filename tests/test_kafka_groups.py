@@ -13,12 +13,12 @@ from headrace.kernel.groups import (
     Committed,
     Groups,
     Place,
-    Record,
     Refused,
     Replayed,
     Stored,
     StreamDeleted,
 )
+from headrace.kernel.keyed import Record
 from headrace.wire.kafka.codec import encode
 from headrace.wire.kafka.errors import ErrorCode
 from headrace.wire.kafka.messages import OffsetKey, OffsetValue

@@ -457,6 +457,38 @@ def test_sources_are_rebuilt_from_records(tmp_path: Path) -> None:
         assert store.last_sources(log) == [("a", 1, 6), ("b", 1, 0)]
 
 
+def test_sources_that_were_refreshed_are_read_on_from_there(tmp_path: Path) -> None:
+    crashed(tmp_path, *(batch(b"x" * 900, source=("a", 1, at)) for at in range(50)))
+    store = Store.open(str(tmp_path), **SMALL)
+    log = store.open_log("s", 0, 1, 0)
+    store.refresh_sources(log)
+    Appender(store).append(log, batch(b"x", source=("b", 1, 7)))
+    del store
+    with opened(tmp_path) as store:
+        log = store.open_log("s", 0, 1, 0)
+        assert store.last_sources(log) == [("a", 1, 49), ("b", 1, 7)]
+    (kept,) = files(tmp_path, "*.sources")
+    assert kept.name.startswith(f"{50:020}")
+
+
+def test_a_state_is_kept_beside_its_log(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        log = store.open_log("s", 0, 1, 0)
+        assert store.load_state(log) == (0, b"", [])
+        Appender(store).append(log, batch(b"a", b"b"))
+        for offset in (-1, 0, 3):
+            with pytest.raises(ValueError, match=rf"offset {offset} is outside \[1, 2\]"):
+                store.save_state(log, offset, b"")
+        store.save_state(log, 2, b"both")
+    with opened(tmp_path) as store:
+        log = store.open_log("s", 0, 1, 0)
+        assert store.load_state(log) == (2, b"both", [])
+        (kept,) = files(tmp_path, "*.state")
+        kept.write_bytes(kept.read_bytes()[:-1])
+        name = kept.relative_to(tmp_path)
+        assert store.load_state(log) == (0, b"", [f"{name} is damaged"])
+
+
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_sources_of_compressed_records_are_known_after_a_crash(tmp_path: Path, codec: str) -> None:
     sent = [batch(b"x" * 90, source=("a", 1, at)) for at in range(3)]

@@ -424,6 +424,20 @@ class Store:
     def save_sources(self, log: int, sources: list[tuple[str, int, int]]) -> None:
         """Keeps the sources for the next open; called before `close`, so that a clean start
         scans nothing."""
+    def refresh_sources(self, log: int) -> None:
+        """Keeps the sources as the log tells them, read on from what was kept before, so that the
+        next start reads on from here. Waits for the disk, without the GIL."""
+    def save_state(self, log: int, offset: int, state: bytes) -> None:
+        """Keeps what all records below `offset` come to beside the log, durable on return. What
+        was kept before goes, but for the newest of it. Waits for the disk, without the GIL.
+
+        Raises:
+            ValueError: `offset` is below 1 or above the high watermark, or the log is unknown.
+            StorageError: the disk refused; what was kept before stands.
+        """
+    def load_state(self, log: int) -> tuple[int, bytes, list[str]]:
+        """`(offset, state, why files were ignored)`: the newest state that reads whole and whose
+        records the log has; `(0, b"", ...)` without one. Waits for the disk, without the GIL."""
     def failed(self) -> str | None:
         """Why the store writes no more, or None."""
     def full(self) -> str | None:

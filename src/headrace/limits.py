@@ -243,6 +243,21 @@ READS_MAX: Final = 10_000
 """Reads that may wait for the disk; further ones are refused. A connection waits for one at a time,
 so that only as many connections that all read old records ever meet it."""
 
+STATE_RECORDS: Final = 10_000
+"""Records of one partition of an internal stream after which its state is written anew: a start
+reads no more of them than this, or than the state holds, in some 0.2 s."""
+
+STATE_AGE_MS_MAX: Final = 3_600_000
+"""How long a state may stay behind its log. Far less than compaction keeps tombstones, for a state
+that is older than a tombstone which went would bring its key back."""
+
+UNKEPT_BYTES_MAX: Final = 512 * MIB
+"""Records of all partitions, written since the last sources of messages were kept beside them, that
+a start after a crash reads: one or two seconds."""
+
+UNKEPT_CHECK_BYTES: Final = 64 * MIB
+"""Appended before what is not kept is added up."""
+
 # --- collector -----------------------------------------------------------------------------------
 
 COLLECT_WINDOW: Final = 500
@@ -329,6 +344,8 @@ assert PACKET_BYTES_MAX * 4 // 3 < HTTP_BODY_BYTES_MAX
 assert PACKET_BYTES_MAX < OUTBOUND_BYTES_MAX
 assert KAFKA_FETCH_WAIT_MS_MAX < KAFKA_IDLE_MS, "who waits for records is not idle"
 assert HTTP_CONNECTIONS_MAX < HTTP_PUBLISHES_MAX
+assert 4 * STATE_AGE_MS_MAX < DELETE_RETENTION_MS
+assert 4 * UNKEPT_CHECK_BYTES < UNKEPT_BYTES_MAX
 assert HTTP_CONNECTIONS_MAX < DESCRIPTORS_RESERVED
 assert STREAM_PARTITIONS_MAX <= PARTITIONS_MAX
 assert LINGER_SECONDS < DRAIN_SECONDS

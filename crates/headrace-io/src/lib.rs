@@ -5,6 +5,7 @@
 
 mod descriptors;
 mod files;
+mod keeping;
 mod lock;
 mod reading;
 mod store;

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use headrace_core::log::{Error, LogId, Plan, SourceState};
+use headrace_core::log::{Error, LogId, Plan};
 
 use crate::store::{Shared, Store};
 use crate::warm::{Ahead, Warm};
@@ -181,14 +181,6 @@ impl Store {
         }
         ends
     }
-
-    /// The last of each MQTT source among the committed records of `log`.
-    pub fn last_sources(&self, log: LogId) -> Result<Vec<SourceState>, Error> {
-        self.shared.of_one_edition(log, || {
-            let plan = self.shared.lock().machine.plan_sources(log)?;
-            plan.read(&self.shared.files)
-        })
-    }
 }
 
 impl Shared {
@@ -260,7 +252,7 @@ impl Shared {
     }
 
     /// Reads again where segments went while it read, which it cannot tell from damage.
-    fn of_one_edition<T>(
+    pub(crate) fn of_one_edition<T>(
         &self,
         log: LogId,
         read: impl Fn() -> Result<T, Error>,

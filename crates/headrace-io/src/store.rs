@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use headrace_core::log::{
     open, Appended, Completion, Disk, DiskOp, Error, LogId, LogSettings, Machine, Options,
-    Recovery, SegmentFacts, SourceState, Statistics,
+    Recovery, SegmentFacts, Statistics,
 };
 
 use crate::files::Files;
@@ -237,13 +237,6 @@ impl Store {
     /// See [`Machine::size_bytes`].
     pub fn size_bytes(&self, log: LogId) -> Result<u64, Error> {
         self.shared.lock().machine.size_bytes(log)
-    }
-
-    /// Keeps the sources, which hold for all committed records of `log`.
-    pub fn save_sources(&self, log: LogId, sources: &[SourceState]) -> Result<(), Error> {
-        let ops = self.shared.lock().machine.save_sources(log, sources)?;
-        ops.iter()
-            .try_for_each(|op| Ok(self.shared.files.perform(op)?))
     }
 
     /// Why nothing more is written, or None.

@@ -193,6 +193,9 @@ impl Segment {
 #[pyclass(frozen, module = "headrace._native")]
 struct Store(io::Store);
 
+/// Offset, state, files of no use.
+type State<'py> = (i64, Bound<'py, PyBytes>, Vec<String>);
+
 /// Runs without the GIL; errors cross once.
 fn detached<T: Send>(
     py: Python<'_>,
@@ -366,6 +369,20 @@ impl Store {
 
     fn save_sources(&self, py: Python<'_>, log: u32, sources: Vec<SourceState>) -> PyResult<()> {
         detached(py, move || self.0.save_sources(LogId(log), &sources))
+    }
+
+    fn refresh_sources(&self, py: Python<'_>, log: u32) -> PyResult<()> {
+        detached(py, || self.0.refresh_sources(LogId(log)))
+    }
+
+    fn save_state(&self, py: Python<'_>, log: u32, offset: i64, state: &[u8]) -> PyResult<()> {
+        detached(py, || self.0.save_state(LogId(log), offset, state))
+    }
+
+    fn load_state<'py>(&self, py: Python<'py>, log: u32) -> PyResult<State<'py>> {
+        let found = detached(py, || self.0.load_state(LogId(log)))?;
+        let state = PyBytes::new(py, &found.state);
+        Ok((found.offset, state, found.ignored))
     }
 
     fn failed(&self) -> Option<String> {

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace import limits
 from headrace.errors import MalformedError
+from headrace.kernel.keyed import Record
 from headrace.wire.kafka.codec import decode, encode
 from headrace.wire.kafka.errors import ErrorCode
 from headrace.wire.kafka.messages import OFFSET_KEY_VERSION, OffsetKey, OffsetValue
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 NO_GENERATION: Final = -1
 """What a client without group membership commits under."""
@@ -41,13 +42,6 @@ class Committed(NamedTuple):
     leader_epoch: int = -1
     metadata: str = ""
     commit_ms: int = 0
-
-
-class Record(NamedTuple):
-    """A record of the internal stream; a None value deletes."""
-
-    key: bytes
-    value: bytes | None
 
 
 # --- events --------------------------------------------------------------------------------------
@@ -146,6 +140,17 @@ class Groups:
     def offsets(self, group: str) -> Mapping[Place, Committed]:
         """What a group has committed, durable all of it."""
         return self._groups.get(group, {})
+
+    def records(self, belongs: Callable[[str], bool]) -> Iterator[Record]:
+        """What the groups that `belongs` names have committed, as it is now."""
+        kept = [
+            (group, list(self._groups[group].items())) for group in self._groups if belongs(group)
+        ]
+        return (
+            _record(group, place, committed)
+            for group, offsets in kept
+            for place, committed in offsets
+        )
 
     def handle(self, event: Event) -> list[Effect]:
         """Takes one event and says what must be done."""

@@ -12,19 +12,20 @@ import logging
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, cast
 
 from headrace.errors import (
     CatalogError,
     ConfigError,
     DefinitionError,
-    StorageError,
     UnavailableError,
     UnknownStreamError,
 )
 from headrace.kernel.catalog import Change
 from headrace.native import LogSettings
+from headrace.node.disk import on_disk
 from headrace.node.partition import Partition, Stream
+from headrace.node.sources import SourceKeeper
 from headrace.ports import PartitionReport, StreamReport
 
 if TYPE_CHECKING:
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
     from headrace.node.runner import Runner
     from headrace.ports import Clock, Definitions, Store
     from headrace.settings import Settings, Value
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +56,18 @@ class Trimmed:
     bytes: int = 0
 
 
+class Keeper(Protocol):
+    """Keeps something beside logs, so that a start need not read them."""
+
+    async def tend(self) -> None:
+        """Keeps what is due; called at intervals."""
+        ...
+
+    async def close(self) -> None:
+        """Keeps all of it; called when nothing is appended any more."""
+        ...
+
+
 class Broker:
     """What every door asks for streams and partitions.
 
@@ -68,6 +78,7 @@ class Broker:
         trimmed: by reason.
         altered: called after each change of a stream.
         deleted: called with the name of each stream that was deleted.
+        keepers: keep states beside logs.
     """
 
     def __init__(
@@ -91,6 +102,8 @@ class Broker:
         self.trimmed: defaultdict[str, Trimmed] = defaultdict(Trimmed)
         self.altered: list[Callable[[], None]] = []
         self.deleted: list[Callable[[str], None]] = []
+        self._sources = SourceKeeper(runner, store, switchboard)
+        self.keepers: list[Keeper] = [self._sources]
 
     async def open(self, declared: Mapping[str, Change], first: Mapping[str, Change]) -> None:
         """Opens every stream on disk, then makes `declared` ones what the configuration says.
@@ -113,6 +126,7 @@ class Broker:
             stream = Stream(definition, self.catalog.settings(definition))
             self._streams[definition.name] = stream
             self._serve(stream, await self._open_logs(stream, definition))
+        self._sources.grown()  # after a crash, or another
         wanted = dict(declared) if len(self.catalog) else {**first, **declared}
         for name, change in wanted.items():
             try:
@@ -198,7 +212,7 @@ class Broker:
                 return definition
             # Logs come first: without a definition that names them they wait for the next try.
             logs = await self._open_logs(stream, definition)
-            await _on_disk(self._definitions.save, definition)
+            await on_disk(self._definitions.save, definition)
             stream.definition = definition
             stream.settings = self.catalog.settings(definition)
             self.catalog.put(definition)
@@ -223,7 +237,7 @@ class Broker:
             for partition in stream.partitions:
                 del self.runner.partitions[definition.id, partition.index]
             self.catalog.remove(name)
-            await _on_disk(self._store.delete_stream, name)
+            await on_disk(self._store.delete_stream, name)
         for partition in stream.partitions:
             partition.advanced()
         for tell in self.deleted:
@@ -239,7 +253,7 @@ class Broker:
         """
         start, segments = partition.start_offset, partition.segments
         try:
-            await _on_disk(self._store.trim, partition.log, offset)
+            await on_disk(self._store.trim, partition.log, offset)
         except ValueError as error:
             raise UnknownStreamError(str(error)) from None
         trimmed = self.trimmed[reason]
@@ -247,27 +261,42 @@ class Broker:
         left = {each.base_offset for each in partition.segments}
         trimmed.bytes += sum(each.bytes for each in segments if each.base_offset not in left)
 
-    def save_sources(self) -> None:
-        """Hands the publishers' last sequences to the store, so that a clean start scans nothing.
+    async def load_state(self, partition: Partition) -> tuple[int, bytes, list[str]]:
+        """As `Store.load_state`.
 
         Raises:
-            StorageError: the disk refused.
+            UnavailableError: the disk refused.
         """
-        for (stream, index), partition in self.runner.partitions.items():
-            self._store.save_sources(partition.log, self._switchboard.sources(stream, index))
+        return await on_disk(self._store.load_state, partition.log)
+
+    async def save_state(self, partition: Partition, offset: int, state: bytes) -> None:
+        """As `Store.save_state`.
+
+        Raises:
+            UnavailableError: the disk refused.
+        """
+        await on_disk(self._store.save_state, partition.log, offset, state)
+
+    async def keep(self) -> None:
+        """Keeps beside the logs what their records come to: the next start reads no records.
+
+        Called when nothing is appended any more.
+        """
+        for keeper in self.keepers:
+            await keeper.close()
 
     async def _create(
         self, name: str, change: Change, *, internal: bool = False
     ) -> StreamDefinition:
         wall_ms = self.clock.wall_ms()
         definition = self.catalog.create(name, change, wall_ms, internal=internal)
-        await _on_disk(self._definitions.save, definition)
+        await on_disk(self._definitions.save, definition)
         stream = Stream(definition, self.catalog.settings(definition))
         try:
             logs = await self._open_logs(stream, definition)
         except UnavailableError:
             with suppress(UnavailableError):  # then a restart tries again
-                await _on_disk(self._store.delete_stream, name)
+                await on_disk(self._store.delete_stream, name)
             raise
         self.catalog.put(definition)
         self._streams[name] = stream
@@ -286,7 +315,7 @@ class Broker:
             ]
             return [_Log(handle, self._store.last_sources(handle)) for handle in logs]
 
-        return await _on_disk(opened)
+        return await on_disk(opened)
 
     def _serve(self, stream: Stream, logs: list[_Log]) -> None:
         """Binds filters, adds logs behind those that the stream has, puts settings in force."""
@@ -299,6 +328,7 @@ class Broker:
             partition = Partition(self.runner, self._store, stream, index, each.handle)
             stream.partitions.append(partition)
             self.runner.partitions[definition.id, index] = partition
+            partition.unkept_bytes = 0 if self._store.recovery.clean else partition.size_bytes
             self._switchboard.load_sources(definition.id, index, each.sources)
         settings = _of_log(stream.settings)
         for partition in stream.partitions:
@@ -314,11 +344,3 @@ def _of_log(settings: Settings) -> LogSettings:
         fsync=cast("Literal['commit', 'interval', 'os']", settings.fsync),
         flush_ms=settings.flush_ms,
     )
-
-
-async def _on_disk(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Runs a blocking call beside the loop; what the disk says becomes `UnavailableError`."""
-    try:
-        return await asyncio.to_thread(call, *args, **kwargs)
-    except (OSError, StorageError) as error:
-        raise UnavailableError(f"the disk refused: {error}") from error

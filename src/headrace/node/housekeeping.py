@@ -81,6 +81,8 @@ class Housekeeping:
             else:
                 self._failing.discard(partition)
             await asyncio.sleep(0)
+        for keeper in self._broker.keepers:
+            await keeper.tend()
 
     async def _tend(self, partition: Partition) -> None:
         wall_ms = self._broker.clock.wall_ms()

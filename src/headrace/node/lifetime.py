@@ -177,7 +177,7 @@ class Node:
         if self._broker is not None and self._store is not None:
             self._broker.runner.close()
             if orderly and self._store.failed() is None:  # else not all known, or not all durable
-                self._broker.save_sources()
+                await self._broker.keep()
         if self._store is not None:
             await asyncio.to_thread(self._store.close)
 

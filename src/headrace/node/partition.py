@@ -45,9 +45,10 @@ class Partition:
         stream: the stream it belongs to.
         index: 0-based number in the stream.
         log: the store's handle.
+        unkept_bytes: appended since the sources of messages were last kept.
     """
 
-    __slots__ = ("_runner", "_store", "_watchers", "index", "log", "stream")
+    __slots__ = ("_runner", "_store", "_watchers", "index", "log", "stream", "unkept_bytes")
 
     def __init__(self, runner: Runner, store: Store, stream: Stream, index: int, log: int) -> None:
         self._runner = runner
@@ -56,6 +57,7 @@ class Partition:
         self.stream = stream
         self.index = index
         self.log = log
+        self.unkept_bytes = 0
 
     def append(self, batches: bytes, wall_ms: int) -> asyncio.Future[int]:
         """Queues validated record batches v2; the future is their base offset once durable.

@@ -57,6 +57,7 @@ class Runner:
     Attributes:
         links: open MQTT connections by number; the gateway keeps it.
         partitions: by `(stream id, index)`; the broker keeps it.
+        on_grown: called whenever `UNKEPT_CHECK_BYTES` have been appended.
         on_failure: called with the reason when the disk has refused a write, or on a fault here.
         on_full: called with the reason when the disk is nearly full, with None once it is not.
     """
@@ -75,6 +76,7 @@ class Runner:
         self._store = store
         self.on_failure = on_failure
         self.on_full = on_full
+        self.on_grown: Callable[[], None] = lambda: None
         self.links: dict[int, Link] = {}
         self.partitions: dict[tuple[int, int], Partition] = {}
         self._inflight: dict[int, _Inflight] = {}
@@ -84,6 +86,7 @@ class Runner:
         self._idle: asyncio.Future[None] | None = None
         self._ticket = 0
         self._request = 0
+        self._appended_bytes = 0  # since `on_grown` was called
         self._scheduled = False
         self._queued = False
         self._timer: asyncio.TimerHandle | None = None
@@ -109,7 +112,7 @@ class Runner:
         appended = self._store.append(partition.log, batches, self._ticket, wall_ms)
         future: asyncio.Future[int] = self._loop.create_future()
         self._inflight[self._ticket] = _Inflight(partition, appended.base_offset, future)
-        self._queued = True
+        self._appending(partition, batches)
         self.wake()
         return future
 
@@ -225,7 +228,12 @@ class Runner:
                 self._refuse(ticket, FAILURE, mono_ms, wall_ms)
                 continue
             self._inflight[ticket] = _Inflight(partition, appended.base_offset, None)
-            self._queued = True
+            self._appending(partition, batch)
+
+    def _appending(self, partition: Partition, batches: bytes) -> None:
+        self._queued = True
+        partition.unkept_bytes += len(batches)
+        self._appended_bytes += len(batches)
 
     def _refuse(self, ticket: int, reason_code: int, mono_ms: int, wall_ms: int) -> None:
         self._switchboard.durable(ticket, reason_code, mono_ms, wall_ms)
@@ -281,6 +289,9 @@ class Runner:
                 _resolve(inflight, completion)
         for partition in advanced:
             partition.advanced()
+        if self._appended_bytes >= limits.UNKEPT_CHECK_BYTES:
+            self._appended_bytes = 0
+            self.on_grown()
         if failed and (reason := self._store.failed()) is not None:  # not so where a stream went
             self.on_failure(reason)
         self.look_for_room()

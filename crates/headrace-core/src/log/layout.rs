@@ -19,6 +19,7 @@ pub(super) const INDEX: &str = "index";
 pub(super) const TIME_INDEX: &str = "timeindex";
 pub(super) const PRODUCERS: &str = "producers";
 pub(super) const SOURCES: &str = "sources";
+pub(super) const STATE: &str = "state";
 
 pub(super) fn stream_folder(stream: &str) -> Path {
     format!("{STREAMS}/{stream}").into()

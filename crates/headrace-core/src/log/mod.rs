@@ -38,6 +38,7 @@ mod scan;
 mod settings;
 mod sources;
 mod space;
+mod state;
 mod statistics;
 #[cfg(test)]
 mod tests;
@@ -54,5 +55,6 @@ pub use recovery::{open, Recovery};
 pub use round::{Draft, Round};
 pub use settings::{Fsync, LogSettings};
 pub use sources::{SourceState, SourcesPlan};
+pub use state::{FoundState, StatePlace};
 pub use statistics::{Statistics, COMMIT_BUCKETS_NS};
 pub use trim::SegmentFacts;

@@ -35,15 +35,15 @@ impl Machine {
         Ok(SourcesPlan { folder, walks, end })
     }
 
-    /// The effects that keep `sources`, which hold for all committed records of `log`; to be
+    /// The effects that keep `sources`, which hold for all records of `log` below `end`; to be
     /// performed at once, by the caller.
     pub fn save_sources(
         &mut self,
         log: LogId,
+        end: i64,
         sources: &[SourceState],
     ) -> Result<Vec<DiskOp>, Error> {
         let log = self.log_mut(log)?;
-        let end = log.high_watermark;
         if end == 0 {
             return Ok(Vec::new()); // no record, no source; maybe no folder yet
         }
@@ -85,6 +85,11 @@ impl Machine {
 }
 
 impl SourcesPlan {
+    /// Offset after the last record that it takes note of.
+    pub fn end(&self) -> i64 {
+        self.end
+    }
+
     /// Loads the newest snapshot and reads on from there. Batches that other doors made carry
     /// no sources; the first record of a batch tells.
     pub fn read(&self, disk: &impl Disk) -> Result<Vec<SourceState>, Error> {
@@ -113,7 +118,7 @@ impl SourcesPlan {
         for walk in &self.walks[first..] {
             let mut wanted = Vec::new();
             walk.each(disk, super::read::SLACK_BYTES, |position, header, _| {
-                if header.last_offset() >= from {
+                if (from..self.end).contains(&header.last_offset()) {
                     wanted.push((position, header.batch_bytes()));
                 }
                 true

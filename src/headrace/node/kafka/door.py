@@ -90,7 +90,7 @@ class KafkaDoor:
     async def open(cls, broker: Broker, settings: KafkaSettings) -> KafkaDoor:
         """A door that knows what groups had committed before the node stopped."""
         door = cls(broker, settings)
-        await door.offsets.replay()
+        await door.offsets.open()
         return door
 
     def __call__(self, link: Link) -> KafkaConnection:
@@ -138,6 +138,9 @@ class KafkaDoor:
         yield Sample("kafka_held_bytes", self.held_bytes, "Requests unfinished or in work.")
         yield Sample("kafka_undurable_bytes", self.undurable_bytes, "Batches waiting for the disk.")
         yield Sample("kafka_committed_offsets", self.offsets.count, "Offsets of all groups.")
+        for place in ("state", "log"):
+            replayed, label = self.offsets.replayed.get(place, 0), (("from", place),)
+            yield Sample("kafka_replayed_offsets", replayed, "Offsets read at the start.", label)
 
 
 async def _api_versions(_: KafkaDoor, __: KafkaConnection, request: Request) -> ApiVersionsResponse:

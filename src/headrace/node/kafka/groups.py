@@ -1,8 +1,8 @@
 """FindCoordinator, OffsetCommit, OffsetFetch: what groups have read, kept in `__offsets`.
 
 `OffsetStore` performs what the machine `kernel.groups` says: it appends records to the group's
-partition of the internal stream, hands their outcome back, and replays them when a node starts.
-The partition follows from the group's name, so the order of its commits is the order of the log.
+partition of the internal stream and hands their outcome back; `KeyedStream` makes them last. The
+partition follows from the group's name, so the order of its commits is the order of the log.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from headrace.kernel.groups import (
     Committed,
     Groups,
     Place,
-    Record,
     Refused,
     Replayed,
     Stored,
     StreamDeleted,
 )
 from headrace.node.kafka.topics import NODE_ID
+from headrace.node.keyed import KeyedStream
 from headrace.wire.kafka.errors import ErrorCode
 from headrace.wire.kafka.messages import (
     FindCoordinatorResponse,
@@ -39,13 +39,13 @@ from headrace.wire.kafka.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from headrace.kernel.groups import Effect, Event
+    from headrace.kernel.keyed import Record
     from headrace.node.broker import Broker
     from headrace.node.kafka.connection import KafkaConnection
     from headrace.node.kafka.door import KafkaDoor
-    from headrace.node.partition import Partition
     from headrace.wire.kafka.frames import Request
     from headrace.wire.kafka.messages import OffsetCommitRequest, OffsetFetchRequest
 
@@ -54,9 +54,6 @@ SETTINGS: Final = {"cleanup.policy": "compact", "fsync": "commit"}
 
 GROUP: Final = 0
 """FindCoordinator: the key is a group, not a transactional id."""
-
-REPLAY_BYTES: Final = 1 << 20
-"""Read at a time while a node starts."""
 
 
 class OffsetStore:
@@ -67,6 +64,7 @@ class OffsetStore:
         self._groups = Groups()
         self._ticket = 0
         self._answers: dict[int, asyncio.Future[Mapping[Place, ErrorCode]]] = {}
+        self._stream = KeyedStream(broker, STREAM, limits.OFFSETS_PARTITIONS, SETTINGS, self)
         broker.deleted.append(self._stream_deleted)
 
     @property
@@ -78,20 +76,29 @@ class OffsetStore:
         """What a group has committed."""
         return self._groups.offsets(group)
 
-    async def replay(self) -> None:
+    @property
+    def replayed(self) -> Mapping[str, int]:
+        """Records that the start has read, by where they were: `state` or `log`."""
+        return self._stream.replayed
+
+    async def open(self) -> None:
         """Reads the internal stream back, and forgets what streams that are gone have left.
 
         Raises:
             HeadraceError: it cannot be read.
         """
-        if STREAM not in self._broker.catalog:
-            return
-        for partition in self._broker.partitions(STREAM):
-            async for record in _records(partition):
-                self._groups.handle(Replayed(record))
+        await self._stream.replay()
         for stream in self._groups.streams:
             if stream not in self._broker.catalog:
                 self._stream_deleted(stream)
+
+    def replay(self, record: Record) -> None:
+        """Takes a record back in."""
+        self._groups.handle(Replayed(record))
+
+    def records(self, index: int) -> Iterator[Record]:
+        """What the groups of one partition have committed."""
+        return self._groups.records(lambda group: _partition_of(group) == index)
 
     async def commit(
         self, group: str, generation: int, offsets: Mapping[Place, Committed]
@@ -101,7 +108,7 @@ class OffsetStore:
         Raises:
             HeadraceError: the internal stream cannot be created.
         """
-        await self._broker.ensure_internal(STREAM, limits.OFFSETS_PARTITIONS, SETTINGS)
+        await self._stream.create()
         self._ticket += 1
         answer: asyncio.Future[Mapping[Place, ErrorCode]] = (
             asyncio.get_running_loop().create_future()
@@ -127,43 +134,23 @@ class OffsetStore:
                     answer.set_result(codes)
 
     def _append(self, ticket: int | None, group: str, records: list[Record]) -> None:
-        wall_ms = self._broker.clock.wall_ms()
-        batch = native.build_batch([(key, value, [], wall_ms) for key, value in records])
-        index = native.murmur2(group.encode()) % limits.OFFSETS_PARTITIONS
+        ended = partial(self._appended, ticket)
         try:
-            future = self._broker.partition(STREAM, index).append(batch, wall_ms)
+            self._stream.append(_partition_of(group), records, ended)
         except HeadraceError as error:
-            if ticket is not None:
-                self._handle(Refused(ticket, ErrorCode.of(error.kafka_code)))
-        else:
-            future.add_done_callback(partial(self._appended, ticket))
+            ended(error)
 
-    def _appended(self, ticket: int | None, future: asyncio.Future[int]) -> None:
-        error = future.exception()
+    def _appended(self, ticket: int | None, error: HeadraceError | None) -> None:
         if ticket is None:
             return
         if error is None:
             self._handle(Stored(ticket))
         else:
-            assert isinstance(error, HeadraceError)
             self._handle(Refused(ticket, ErrorCode.of(error.kafka_code)))
 
 
-async def _records(partition: Partition) -> AsyncIterator[Record]:
-    """Every record of a partition, oldest first.
-
-    Raises:
-        HeadraceError: it cannot be read.
-    """
-    offset, end = partition.start_offset, partition.high_watermark
-    while offset < end:
-        batches = await partition.read(offset, REPLAY_BYTES)
-        columns = native.decode_records(batches, offset, end, len(batches))
-        for _, _, key, value, _ in columns.rows():
-            if key is not None:
-                yield Record(key, value)
-        offset = columns.next_offset
-        await asyncio.sleep(0)  # the HTTP door is open already, and answers meanwhile
+def _partition_of(group: str) -> int:
+    return native.murmur2(group.encode()) % limits.OFFSETS_PARTITIONS
 
 
 async def find_coordinator(

@@ -120,7 +120,8 @@ fn sources_are_kept_twice_however_often_they_are_saved() {
             machine.append(LOG, batch(1, 9, 1, 1), 0, 0, 0).unwrap();
             commit(&mut machine, &disk);
             let sources = [("s".to_owned(), 1, 10 * life + save)];
-            for op in machine.save_sources(LOG, &sources).unwrap() {
+            let (_, end) = machine.bounds(LOG).unwrap();
+            for op in machine.save_sources(LOG, end, &sources).unwrap() {
                 disk.perform(&op).unwrap();
             }
             let found = machine.plan_sources(LOG).unwrap().read(&disk);

@@ -6,6 +6,7 @@ mod damage;
 mod fsync;
 mod memory;
 mod space;
+mod state;
 mod world;
 
 use super::disk::{Disk, DiskOp};

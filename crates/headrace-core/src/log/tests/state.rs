@@ -1,0 +1,114 @@
+//! States beside a log: whichever moment the power fails in, one that is true is found.
+
+use super::super::open;
+use super::super::sim::{Random, SimDisk};
+use super::*;
+
+const LOG: LogId = LogId(0);
+
+fn opened(disk: &SimDisk) -> Machine {
+    let (mut machine, _) = open(disk, SMALL).unwrap();
+    machine.open_log("gpu", 0, 1, 0).unwrap();
+    machine
+}
+
+fn append(machine: &mut Machine, disk: &SimDisk) -> i64 {
+    machine.append(LOG, batch(1, 9, 1, 1), 0, 0, 0).unwrap();
+    commit(machine, disk);
+    machine.bounds(LOG).unwrap().1
+}
+
+/// What the records below `offset` come to.
+fn state(offset: i64) -> Vec<u8> {
+    vec![offset as u8; 3 * 4096]
+}
+
+#[test]
+fn a_power_cut_at_any_moment_leaves_a_true_state() {
+    let mut seen = [0; 3];
+    for seed in 0..400 {
+        let mut random = Random(seed);
+        let disk = SimDisk::default();
+        let mut machine = opened(&disk);
+        for _ in 0..2 {
+            let end = append(&mut machine, &disk);
+            let place = machine.state_place(LOG).unwrap();
+            place.save(&disk, end, &state(end)).unwrap();
+        }
+        let end = append(&mut machine, &disk);
+        let place = machine.state_place(LOG).unwrap();
+        disk.fail_after(random.below(12), "the power fails");
+        let saved = place.save(&disk, end, &state(end)).is_ok();
+        drop(machine);
+        let disk = disk.power_cut(&mut random);
+        let machine = opened(&disk);
+        let found = machine.state_place(LOG).unwrap().load(&disk).unwrap();
+        assert_eq!(found.state, state(found.offset), "seed {seed}");
+        assert!(
+            found.offset == 3 || found.offset == 2 && !saved,
+            "seed {seed}"
+        );
+        seen[found.offset as usize - 1] += 1;
+    }
+    assert!(seen[1] > 20 && seen[2] > 20, "{seen:?}");
+}
+
+#[test]
+fn a_damaged_state_is_named_and_an_older_one_is_found() {
+    let disk = SimDisk::default();
+    let mut machine = opened(&disk);
+    for _ in 0..4 {
+        let end = append(&mut machine, &disk);
+        let place = machine.state_place(LOG).unwrap();
+        place.save(&disk, end, &state(end)).unwrap();
+    }
+    let place = machine.state_place(LOG).unwrap();
+    let files = |disk: &SimDisk| {
+        let paths = disk.paths().into_iter();
+        paths
+            .filter(|path| path.rsplit('.').next() == Some("state"))
+            .collect::<Vec<_>>()
+    };
+    let [older, newer] = &files(&disk)[..] else {
+        panic!("two are kept")
+    };
+    let found = place.load(&disk).unwrap();
+    assert_eq!(
+        (found.offset, found.state, found.ignored),
+        (4, state(4), vec![])
+    );
+    let mut bytes = disk.bytes(newer);
+    bytes[700] ^= 1;
+    disk.overwrite(newer, bytes);
+    let found = place.load(&disk).unwrap();
+    assert_eq!((found.offset, found.state), (3, state(3)));
+    assert_eq!(found.ignored, [format!("{newer} is damaged")]);
+    disk.overwrite(older, disk.bytes(newer));
+    let found = place.load(&disk).unwrap();
+    assert_eq!((found.offset, found.state), (0, vec![]));
+    assert_eq!(found.ignored.len(), 2);
+}
+
+#[test]
+fn a_state_of_records_that_are_not_there_goes() {
+    let disk = SimDisk::default();
+    let mut machine = opened(&disk);
+    append(&mut machine, &disk);
+    let place = machine.state_place(LOG).unwrap();
+    for offset in [0, 2] {
+        assert!(place.save(&disk, offset, b"").is_err());
+    }
+    place.save(&disk, 1, b"true").unwrap();
+    let file = disk.path_of("state");
+    let later = file.replace("1.state", "2.state");
+    let path = later.as_str().into();
+    disk.perform(&DiskOp::Create { path }).unwrap();
+    disk.overwrite(&later, disk.bytes(&file));
+    let found = place.load(&disk).unwrap();
+    assert_eq!((found.offset, &found.state[..]), (1, &b"true"[..]));
+    let why = format!("{later} is newer than the log, which ends at 1");
+    assert_eq!(found.ignored, [why]);
+    append(&mut machine, &disk);
+    let place = machine.state_place(LOG).unwrap();
+    assert_eq!(place.load(&disk).unwrap().offset, 1);
+}

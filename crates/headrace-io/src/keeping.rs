@@ -1,0 +1,53 @@
+//! What is kept beside logs: sources of messages, and states.
+//!
+//! Calls wait for the disk, without the machine's lock.
+
+use headrace_core::log::{Disk, Error, FoundState, LogId, SourceState};
+
+use crate::store::{Shared, Store};
+
+impl Store {
+    /// The last of each MQTT source among the committed records of `log`.
+    pub fn last_sources(&self, log: LogId) -> Result<Vec<SourceState>, Error> {
+        Ok(self.shared.sources(log)?.1)
+    }
+
+    /// Keeps the sources, which hold for all committed records of `log`.
+    pub fn save_sources(&self, log: LogId, sources: &[SourceState]) -> Result<(), Error> {
+        let (_, end) = self.bounds(log)?;
+        self.shared.keep_sources(log, end, sources)
+    }
+
+    /// Keeps the sources as the log tells them: the next start reads on from here.
+    pub fn refresh_sources(&self, log: LogId) -> Result<(), Error> {
+        let (end, sources) = self.shared.sources(log)?;
+        self.shared.keep_sources(log, end, &sources)
+    }
+
+    /// Keeps what all records below `offset` come to, in place of what was kept before.
+    pub fn save_state(&self, log: LogId, offset: i64, state: &[u8]) -> Result<(), Error> {
+        let place = self.shared.lock().machine.state_place(log)?;
+        place.save(&self.shared.files, offset, state)
+    }
+
+    /// What is kept.
+    pub fn load_state(&self, log: LogId) -> Result<FoundState, Error> {
+        let place = self.shared.lock().machine.state_place(log)?;
+        place.load(&self.shared.files)
+    }
+}
+
+impl Shared {
+    /// The sources of the records below an offset.
+    fn sources(&self, log: LogId) -> Result<(i64, Vec<SourceState>), Error> {
+        self.of_one_edition(log, || {
+            let plan = self.lock().machine.plan_sources(log)?;
+            Ok((plan.end(), plan.read(&self.files)?))
+        })
+    }
+
+    fn keep_sources(&self, log: LogId, end: i64, sources: &[SourceState]) -> Result<(), Error> {
+        let ops = self.lock().machine.save_sources(log, end, sources)?;
+        ops.iter().try_for_each(|op| Ok(self.files.perform(op)?))
+    }
+}

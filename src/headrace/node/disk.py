@@ -1,0 +1,26 @@
+"""Calls that wait for the disk, beside the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from headrace.errors import StorageError, UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def on_disk(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Runs a blocking call on another thread.
+
+    Raises:
+        UnavailableError: the disk refused.
+    """
+    try:
+        return await asyncio.to_thread(call, *args, **kwargs)
+    except (OSError, StorageError) as error:
+        raise UnavailableError(f"the disk refused: {error}") from error

@@ -1,0 +1,80 @@
+"""Keeps the last sequence of each source of messages beside the logs (`node.broker.Keeper`).
+
+A start reads the records behind what is kept. A clean one reads none; one after a crash reads a
+bounded number of bytes, for the store goes over what is new before there is too much of it. Only
+the store may then say what is durable: the switchboard knows of messages on their way as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from headrace import limits
+from headrace.errors import UnavailableError
+from headrace.node.disk import on_disk
+
+if TYPE_CHECKING:
+    from headrace.native import Switchboard
+    from headrace.node.partition import Partition
+    from headrace.node.runner import Runner
+    from headrace.ports import Store
+
+log = logging.getLogger(__name__)
+
+
+class SourceKeeper:
+    """The sources of all partitions of one node."""
+
+    def __init__(self, runner: Runner, store: Store, switchboard: Switchboard) -> None:
+        self._runner = runner
+        self._store = store
+        self._switchboard = switchboard
+        self._keeping: asyncio.Task[None] | None = None
+        runner.on_grown = self.grown
+
+    def grown(self) -> None:
+        """Looks, beside the loop's other work, whether something is due."""
+        if self._keeping is None or self._keeping.done():
+            self._keeping = asyncio.create_task(self.tend(), name="keep sources")
+
+    async def tend(self) -> None:
+        """Goes over the longest tails where all together have become long."""
+        tails = [(each.unkept_bytes, each) for each in self._runner.partitions.values()]
+        unkept = sum(tail for tail, _ in tails)
+        if unkept < limits.UNKEPT_BYTES_MAX:
+            return
+        for tail, partition in sorted(tails, key=lambda each: each[0], reverse=True):
+            if unkept < limits.UNKEPT_BYTES_MAX / 2:
+                return
+            await self._keep(partition)
+            partition.unkept_bytes -= tail
+            unkept -= tail
+
+    async def close(self) -> None:
+        """Keeps what the switchboard knows: nothing is on its way any more."""
+        if self._keeping is not None:
+            await asyncio.wait([self._keeping])
+        for (stream, index), partition in self._runner.partitions.items():
+            if partition.unkept_bytes:
+                sources = self._switchboard.sources(stream, index)
+                try:
+                    await on_disk(self._store.save_sources, partition.log, sources)
+                except UnavailableError as error:
+                    _tell(partition, error)
+
+    async def _keep(self, partition: Partition) -> None:
+        try:
+            await on_disk(self._store.refresh_sources, partition.log)
+        except ValueError:
+            pass  # it was deleted meanwhile
+        except UnavailableError as error:
+            _tell(partition, error)
+
+
+def _tell(partition: Partition, error: UnavailableError) -> None:
+    log.warning(
+        "the sources of messages were not kept, so that a start would read more: %s", error,
+        extra={"stream": partition.stream.definition.name, "partition": partition.index},
+    )  # fmt: skip
