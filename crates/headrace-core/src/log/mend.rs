@@ -102,18 +102,14 @@ impl<'a, D: Disk> Mender<'a, D> {
         let kept = bases.partition_point(|base| *base <= log.start_offset) - 1;
         let (gone, first) = (&bases[..kept], bases[kept]);
         let snapshot = self.snapshot(log, told)?;
-        if gone.is_empty() || snapshot.is_some_and(|(offset, _)| offset >= first) {
-            return Ok(first);
-        }
-        let told_bytes = |base: &i64| {
-            let segment = told.state.segments.iter().find(|found| found.base == *base);
-            segment.map_or(0, |segment| segment.bytes)
-        };
+        let covered = snapshot.map_or(0, |(offset, _)| offset);
         let mut needed = first;
         for base in gone.iter().rev() {
+            if covered >= needed {
+                break;
+            }
             let path = layout::file(&log.folder, *base, layout::SEGMENT);
-            let found = self.disk.size(&path)?;
-            if found.is_none_or(|found| found < told_bytes(base)) && !told.holds_all_of(*base) {
+            if self.disk.size(&path)?.unwrap_or(0) < told.bytes_beside_journal(*base) {
                 break;
             }
             needed = *base;

@@ -77,12 +77,16 @@ impl Told<'_> {
         told.chain(begun).collect()
     }
 
-    /// The journal can make the segment `base` again from its first byte, whatever is on disk.
-    pub(super) fn holds_all_of(&self, base: i64) -> bool {
-        let is_new = self.state.segments.iter().all(|found| found.base != base);
-        let direct =
-            |(of, _, redo): &(i64, u64, Redo)| *of == base && matches!(redo, Redo::Direct { .. });
-        is_new && !self.redo.iter().any(direct)
+    /// Bytes that the segment `base` must have, for the journal could not make them again.
+    pub(super) fn bytes_beside_journal(&self, base: i64) -> u64 {
+        let told = self.state.segments.iter();
+        let told = told.filter(|segment| segment.base == base);
+        let direct = self.redo.iter().filter_map(|(of, position, redo)| {
+            let is_direct = *of == base && matches!(redo, Redo::Direct { .. });
+            is_direct.then(|| position + redo.len())
+        });
+        let told = told.map(|segment| segment.bytes);
+        told.chain(direct).max().unwrap_or(0)
     }
 }
 
