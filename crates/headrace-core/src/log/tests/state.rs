@@ -1,8 +1,8 @@
 //! States beside a log: whichever moment the power fails in, one that is true is found.
 
 use super::super::open;
-use super::super::sim::{Random, SimDisk};
 use super::*;
+use crate::testing::Random;
 
 const LOG: LogId = LogId(0);
 
@@ -27,7 +27,7 @@ fn state(offset: i64) -> Vec<u8> {
 fn a_power_cut_at_any_moment_leaves_a_true_state() {
     let mut seen = [0; 3];
     for seed in 0..400 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let disk = SimDisk::default();
         let mut machine = opened(&disk);
         for _ in 0..2 {
