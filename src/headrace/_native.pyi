@@ -4,6 +4,7 @@ Times are `mono_ms` (milliseconds on a monotonic clock) and `wall_ms` (milliseco
 1970-01-01T00:00:00Z), always passed in: nothing native reads a clock.
 """
 
+from collections.abc import Callable
 from typing import ClassVar, Final, Literal, Self, final
 
 import typing_extensions
@@ -16,6 +17,7 @@ __all__ = [
     "ConnectRequest",
     "CorruptRecordError",
     "Effects",
+    "Folder",
     "HeadraceError",
     "LogSettings",
     "NativeError",
@@ -33,6 +35,7 @@ __all__ = [
     "Switchboard",
     "UnsupportedRecordError",
     "__version__",
+    "batch_headers",
     "build_batch",
     "decode_records",
     "murmur2",
@@ -190,6 +193,18 @@ def decode_records(data: bytes, start: int, end: int, max_records: int) -> Recor
         CorruptRecordError: a CRC or a layout is wrong; the message names the base offset.
         UnsupportedRecordError: magic is not 2 or the codec is unknown.
         RecordsTooLargeError: a batch decompresses to more than 128 MiB.
+    """
+
+def batch_headers(
+    data: bytes,
+) -> tuple[
+    list[tuple[int, int, int, int, int, str, tuple[int, int, int], bool, bool]],
+    int,
+]:
+    """The headers of the whole batches at the front of `data`, and how many bytes they take.
+
+    Position, base offset, last offset, records, greatest timestamp (ms), codec, producer (id,
+    epoch, sequence; -1 each without), whether it is a control batch, whether its CRC is right.
     """
 
 def murmur2(key: bytes) -> int:
@@ -447,6 +462,64 @@ class Store:
         """Counters: rounds, journal_bytes, appended_bytes, commit_seconds_sum, and so on."""
     def close(self) -> None:
         """Flushes, syncs segments, marks the folder clean, ends the thread, frees the lock."""
+
+@final
+class Folder:
+    """The data folder of a stopped node; holds its lock until it is closed.
+
+    `incarnations` tell those of the streams that have a definition. Paths are relative to the
+    folder. An offset range `lost` is the first offset and the one after the last.
+    """
+
+    @staticmethod
+    def open(
+        path: str, *, journal_bytes: int = 67108864, index_interval_bytes: int = 4096
+    ) -> Folder:
+        """
+        Raises:
+            ValueError: a size is too small to work with.
+            StorageError: it is no data folder, or a node holds it (its pid is named).
+        """
+    def verify(
+        self,
+        incarnations: dict[str, int],
+        stream: str | None = None,
+        partition: int | None = None,
+        progress: Callable[[int], object] | None = None,
+    ) -> list[tuple[str, str, int, int | None, str, tuple[int, int] | None]]:
+        """What is damaged: `(class, path, position, offset, what, lost)`; changes nothing.
+
+        Class `records`: batches cannot be read. `journal`: nobody knows where logs end. `side`: a
+        file or a stamp that can be rebuilt. `progress` is told the bytes of each segment.
+
+        Raises:
+            StorageError: the disk refused.
+        """
+    def repair(
+        self,
+        incarnations: dict[str, int],
+        *,
+        drop_damaged: bool = False,
+        rebuild_journal: bool = False,
+        dry: bool = False,
+    ) -> list[tuple[str, str, tuple[int, int] | None, bool]]:
+        """What is done, or would be: `(path, what, lost, whether to keep a copy first)`.
+
+        Raises:
+            StorageCorruptError: damage that the arguments do not cover; find out `dry`, which
+                changes nothing.
+            StorageError: the disk refused.
+        """
+    def journal(self) -> list[tuple[str, int, int, str]]:
+        """Its entries: `(file, position of the round, round, what it says)`."""
+    def logs(
+        self, incarnations: dict[str, int]
+    ) -> list[tuple[str, int, int, list[tuple[int, int]]]]:
+        """`(stream, partition, start offset, [(base offset, bytes)])`."""
+    def snapshots(self, stream: str, partition: int) -> list[tuple[str, list[str] | None]]:
+        """Snapshots of producers and MQTT sources: `(file, lines)`, None where it does not
+        verify."""
+    def close(self) -> None: ...
 
 # --- the data plane of MQTT (headrace-core::switchboard) ---------------------------------------
 

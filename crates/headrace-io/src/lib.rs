@@ -5,6 +5,7 @@
 
 mod descriptors;
 mod files;
+mod folder;
 mod keeping;
 mod lock;
 mod reading;
@@ -13,5 +14,6 @@ mod wake;
 mod warm;
 
 pub use files::Files;
+pub use folder::Folder;
 pub use reading::{Found, ReadEnd};
 pub use store::Store;

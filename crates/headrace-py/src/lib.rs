@@ -2,6 +2,7 @@
 use pyo3::prelude::*;
 
 mod errors;
+mod folder;
 mod records;
 mod store;
 mod switchboard;
@@ -11,6 +12,7 @@ mod switchboard;
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     errors::register(module)?;
+    folder::register(module)?;
     records::register(module)?;
     store::register(module)?;
     switchboard::register(module)

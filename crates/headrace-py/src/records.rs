@@ -4,7 +4,8 @@ use std::ffi::c_int;
 use std::ops::Range;
 
 use headrace_core::record::{
-    self, BatchBuilder, BinaryColumn, Codec, Columns, Compressed, Summary, DECOMPRESSED_BYTES_MAX,
+    self, BatchBuilder, Batches, BinaryColumn, Codec, Columns, Compressed, Summary,
+    DECOMPRESSED_BYTES_MAX,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
@@ -242,6 +243,45 @@ fn decode_records(
         .and_then(|columns| RecordColumns::new(py, columns))
 }
 
+/// Position, base offset, last offset, records, greatest timestamp, codec, producer (id, epoch,
+/// sequence), control, whether the CRC is right.
+type BatchRow = (
+    usize,
+    i64,
+    i64,
+    i32,
+    i64,
+    &'static str,
+    (i64, i16, i32),
+    bool,
+    bool,
+);
+
+#[pyfunction]
+fn batch_headers(data: &[u8]) -> (Vec<BatchRow>, usize) {
+    let mut batches = Batches::new(data);
+    let mut rows = Vec::new();
+    while let Some(Ok(batch)) = batches.next() {
+        let header = &batch.header;
+        rows.push((
+            batch.position,
+            header.base_offset,
+            header.last_offset(),
+            header.count,
+            header.max_timestamp,
+            header.codec().map_or("unknown", Codec::name),
+            (
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+            ),
+            header.is_control(),
+            batch.check_crc().is_ok(),
+        ));
+    }
+    (rows, batches.position())
+}
+
 #[pyfunction]
 fn murmur2(key: &[u8]) -> u32 {
     record::murmur2(key)
@@ -255,5 +295,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(build_batch, module)?)?;
     module.add_function(wrap_pyfunction!(recode_batches, module)?)?;
     module.add_function(wrap_pyfunction!(decode_records, module)?)?;
+    module.add_function(wrap_pyfunction!(batch_headers, module)?)?;
     module.add_function(wrap_pyfunction!(murmur2, module)?)
 }

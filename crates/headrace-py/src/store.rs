@@ -196,8 +196,13 @@ struct Store(io::Store);
 /// Offset, state, files of no use.
 type State<'py> = (i64, Bound<'py, PyBytes>, Vec<String>);
 
+/// A number that no client knows.
+pub fn random_seed() -> u32 {
+    RandomState::new().hash_one(std::process::id()) as u32
+}
+
 /// Runs without the GIL; errors cross once.
-fn detached<T: Send>(
+pub fn detached<T: Send>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<T, log::Error> + Send,
 ) -> PyResult<T> {
@@ -227,7 +232,7 @@ impl Store {
             direct_write_bytes,
             reserve_bytes,
             // std draws its hash keys from the system's randomness: a number no client knows.
-            seed: RandomState::new().hash_one(std::process::id()) as u32,
+            seed: random_seed(),
         };
         detached(py, || io::Store::open(Path::new(path), options)).map(Self)
     }

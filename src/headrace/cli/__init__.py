@@ -25,6 +25,7 @@ ERROR_LINES_MAX: Final = 3
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "collect": ("headrace.cli.collect:collect", "Publish GPU telemetry to a broker."),
     "demo": ("headrace.cli.demo:demo", "Real GPU telemetry from MQTT to Spark tables."),
+    "log": ("headrace.cli.log:log", "Look at, check and repair a stopped node's data."),
     "serve": ("headrace.cli.serve:serve", "Run a node."),
     "streams": ("headrace.cli.streams:streams", "Create, list, describe, alter, delete streams."),
 }

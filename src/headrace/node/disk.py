@@ -22,5 +22,7 @@ async def on_disk(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """
     try:
         return await asyncio.to_thread(call, *args, **kwargs)
-    except (OSError, StorageError) as error:
+    except StorageError as error:  # says itself what, where and why
+        raise UnavailableError(str(error)) from error
+    except OSError as error:
         raise UnavailableError(f"the disk refused: {error}") from error

@@ -58,9 +58,9 @@ impl fmt::Display for Damage {
             write!(f, " (offset {offset})")?;
         }
         let remedy = if self.path.starts_with("streams/") {
-            "restore the file from a backup or move the stream's folder away"
+            "restore the file from a backup, or see headrace log repair --help"
         } else {
-            "restore the file from a backup or move the data folder away"
+            "restore the journal from a backup, or see headrace log repair --help"
         };
         write!(f, ": {}; nothing was changed: {remedy}", self.what)
     }

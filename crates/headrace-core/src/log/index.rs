@@ -83,6 +83,16 @@ impl Index {
         self.offsets.last().copied()
     }
 
+    /// Entries of the offset index: `(last offset of the batch, position)`.
+    pub(super) fn offsets(&self) -> &[(u32, u32)] {
+        &self.offsets
+    }
+
+    /// Entries of the time index: `(timestamp, last offset of its batch)`.
+    pub(super) fn times(&self) -> &[(i64, u32)] {
+        &self.times
+    }
+
     /// The files `.index` and `.timeindex`.
     pub(super) fn encode(&self) -> (Vec<u8>, Vec<u8>) {
         let mut offsets = Vec::with_capacity(8 * self.offsets.len());

@@ -204,7 +204,9 @@ impl Machine {
         }
         if self.strangers.contains(&(stream.to_owned(), partition)) {
             return Err(Error::Storage(format!(
-                "{} holds segments that the journal does not know: move the folder away",
+                "{} holds segments that the journal does not know, as where the folder journal/ was \
+                 removed or is another node's: bring that back, move the partition's folder away, \
+                 or make them known with: headrace log repair --rebuild-journal --data DIR",
                 layout::log_folder(stream, partition)
             )));
         }

@@ -14,6 +14,7 @@
 //! chore       syncing and journal files beside it  index, producers, sources   side files
 //! partition   one log: offsets                     read, scan  offset or time -> batches
 //! space       when the disk is too full
+//! inspect     a stopped store: what is damaged, what can be rebuilt
 //! roll, trim  where segments begin and go          settings    what differs from log to log
 //! ```
 
@@ -23,6 +24,7 @@ mod disk;
 mod draft;
 mod error;
 mod index;
+pub mod inspect;
 mod journal;
 mod layout;
 mod machine;

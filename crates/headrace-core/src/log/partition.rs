@@ -24,7 +24,7 @@ pub(super) const SNAPSHOTS: usize = 2;
 /// An active segment smaller than this is sooner scanned than its three side files are synced.
 const SIDE_FILES_BYTES_MIN: u64 = 64 << 10;
 /// Until there are replicas, every batch belongs to the first epoch.
-const LEADER_EPOCH: i32 = 0;
+pub(super) const LEADER_EPOCH: i32 = 0;
 
 /// Handle of a log within its store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

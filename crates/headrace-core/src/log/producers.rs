@@ -139,6 +139,18 @@ impl Producers {
         self.0.retain(|_, producer| newest(producer) >= oldest_kept);
     }
 
+    /// A line for each, for people.
+    pub(super) fn describe(&self) -> Vec<String> {
+        let line = |(id, producer): (&i64, &Producer)| {
+            let last = producer.batches.back().map_or_else(String::new, |batch| {
+                let (sequence, offset) = (batch.last_sequence, batch.base_offset);
+                format!(", last sequence {sequence} in the batch at offset {offset}")
+            });
+            format!("producer {id}, epoch {}{last}", producer.epoch)
+        };
+        self.0.iter().map(line).collect()
+    }
+
     /// The snapshot file.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut body = Vec::new();

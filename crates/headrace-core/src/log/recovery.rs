@@ -92,13 +92,13 @@ impl Told<'_> {
 
 /// Everything the journal tells.
 #[derive(Debug, Default)]
-struct Story<'a> {
-    clean: bool,
-    next_id: u32,
-    logs: BTreeMap<u32, Told<'a>>,
-    chain: Option<Chain>,
+pub(super) struct Story<'a> {
+    pub(super) clean: bool,
+    pub(super) next_id: u32,
+    pub(super) logs: BTreeMap<u32, Told<'a>>,
+    pub(super) chain: Option<Chain>,
     /// Of the start that reads it.
-    generation: u64,
+    pub(super) generation: u64,
 }
 
 /// Opens the folder behind `disk`.
@@ -163,7 +163,7 @@ fn durable_file(disk: &impl Disk, path: &Path) -> Result<Vec<u8>, Error> {
 /// The first file of the newest start. A start writes its first file when all is synced, so the
 /// files before it tell nothing that this one does not; a start that died may have left them, and
 /// a failed sync before it may have taken their last rounds.
-fn newest_start(files: &[Vec<u8>]) -> usize {
+pub(super) fn newest_start(files: &[Vec<u8>]) -> usize {
     let generation = |file: &Vec<u8>| FileHeader::decode(file).map(|header| header.generation);
     let newest = files.last().and_then(generation);
     let others = files.iter().rposition(|file| generation(file) != newest);
@@ -171,7 +171,10 @@ fn newest_start(files: &[Vec<u8>]) -> usize {
 }
 
 /// Verifies the whole journal and collects what it tells.
-fn read_journal<'a>(sequences: &[u64], files: &'a [Vec<u8>]) -> Result<Story<'a>, Error> {
+pub(super) fn read_journal<'a>(
+    sequences: &[u64],
+    files: &'a [Vec<u8>],
+) -> Result<Story<'a>, Error> {
     let mut story = Story {
         clean: sequences.is_empty(),
         ..Story::default()
@@ -327,7 +330,7 @@ fn empty_trash(disk: &impl Disk) -> Result<(), Error> {
 }
 
 /// Begins a new journal file and lets the old ones go.
-fn begin(
+pub(super) fn begin(
     disk: &impl Disk,
     options: Options,
     logs: Vec<Log>,

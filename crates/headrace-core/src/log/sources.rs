@@ -166,7 +166,7 @@ fn note(batch: &Batch, scratch: &mut Vec<u8>, sources: &mut BTreeMap<String, (u6
     }
 }
 
-fn decode(file: &[u8]) -> Option<Vec<SourceState>> {
+pub(super) fn decode(file: &[u8]) -> Option<Vec<SourceState>> {
     let mut take = Take(unseal(MAGIC, file)?);
     (0..take.u32()?)
         .map(|_| Some((take.text()?.to_owned(), take.u64()?, take.u64()?)))

@@ -128,6 +128,36 @@ impl BatchBuilder {
     }
 }
 
+/// Batches without records that stand for the offsets from `base_offset` to before `next_offset`,
+/// as compaction leaves them where a batch has lost all of its records. None where these are none.
+pub fn placeholder(base_offset: i64, next_offset: i64) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut from = base_offset;
+    while from < next_offset {
+        let offsets = (next_offset - from).min(i64::from(i32::MAX));
+        let mut batch = vec![0; HEADER_BYTES];
+        let header = BatchHeader {
+            base_offset: from,
+            length: (HEADER_BYTES - 12) as i32,
+            leader_epoch: 0,
+            crc: 0,
+            attributes: 0,
+            last_offset_delta: (offsets - 1) as i32,
+            base_timestamp: -1,
+            max_timestamp: -1,
+            producer_id: -1,
+            producer_epoch: -1,
+            base_sequence: -1,
+            count: 0,
+        };
+        header.write(&mut batch);
+        seal(&mut batch);
+        out.extend_from_slice(&batch);
+        from += offsets;
+    }
+    out
+}
+
 #[inline]
 fn put_bytes(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
     match bytes {

@@ -31,7 +31,7 @@ mod source;
 mod validate;
 mod varint;
 
-pub use builder::BatchBuilder;
+pub use builder::{placeholder, BatchBuilder};
 pub use columns::{decode_columns, BinaryColumn, Columns, COLUMN_BYTES_MAX};
 pub use error::{Error, Fault};
 pub use header::{set_base_offset, set_leader_epoch, Batch, BatchHeader, Batches, Codec};

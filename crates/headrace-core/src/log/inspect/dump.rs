@@ -1,0 +1,155 @@
+//! What a stopped store holds, for people to read.
+
+use std::collections::BTreeMap;
+
+use super::examine::expected;
+use super::story::{adopt, forget_deleted, Files};
+use super::verify::SNAPSHOTS;
+use crate::log::disk::Disk;
+use crate::log::error::Error;
+use crate::log::journal::{entries, walk, Entry, PAGE, ROUND_HEADER_BYTES};
+use crate::log::layout;
+use crate::log::producers::Producers;
+use crate::log::{scan, sources};
+
+/// One entry of the journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalEntry {
+    /// The file.
+    pub path: String,
+    /// Where its round begins.
+    pub position: u64,
+    /// Number of the round.
+    pub round: u64,
+    /// What it is, in one line.
+    pub text: String,
+}
+
+/// A log as the journal tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogFacts {
+    /// Its stream.
+    pub stream: String,
+    /// Its partition.
+    pub partition: u32,
+    /// Offset of the first record that is kept.
+    pub start_offset: i64,
+    /// Base offset and bytes of each segment.
+    pub segments: Vec<(i64, u64)>,
+}
+
+/// A side file with the state of producers or of MQTT sources.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The file.
+    pub path: String,
+    /// One line for each producer or source; None where the file does not verify.
+    pub lines: Option<Vec<String>>,
+}
+
+/// Every entry of the journal, up to the first damage, which is the last line then.
+pub fn journal(disk: &impl Disk) -> Result<Vec<JournalEntry>, Error> {
+    let files = Files::read(disk)?;
+    let mut lines = Vec::new();
+    for (sequence, file) in files.sequences.iter().zip(&files.bytes) {
+        let path = layout::journal_file(*sequence);
+        let mut line = |position: u64, round: u64, text: String| {
+            lines.push(JournalEntry {
+                path: path.to_string(),
+                position,
+                round,
+                text,
+            });
+        };
+        let walked = match walk(&path, *sequence, file, None) {
+            Ok(walked) => walked,
+            Err(damage) => {
+                line(damage.position, 0, format!("damaged: {}", damage.what));
+                continue;
+            }
+        };
+        let mut position = PAGE;
+        let first = walked.chain.round - walked.payloads.len() as u64;
+        for (round, payload) in (first..).zip(&walked.payloads) {
+            for entry in entries(payload).unwrap_or_default() {
+                line(position as u64, round, describe(&entry));
+            }
+            position += (ROUND_HEADER_BYTES + payload.len()).next_multiple_of(PAGE);
+        }
+    }
+    Ok(lines)
+}
+
+fn describe(entry: &Entry) -> String {
+    match entry {
+        Entry::Checkpoint(checkpoint) => {
+            let clean = if checkpoint.clean { "clean " } else { "" };
+            format!("{clean}checkpoint of {} logs", checkpoint.logs.len())
+        }
+        Entry::Write {
+            id,
+            base,
+            position,
+            bytes,
+        } => format!(
+            "write: log {id}, segment {base}, {} bytes at {position}",
+            bytes.len()
+        ),
+        other => format!("{other:?}").to_lowercase(),
+    }
+}
+
+/// Every log, by stream and partition.
+pub fn logs(
+    disk: &impl Disk,
+    incarnations: &BTreeMap<String, u64>,
+) -> Result<Vec<LogFacts>, Error> {
+    let files = Files::read(disk)?;
+    let whole = files.story()?;
+    let certain = whole.is_ok();
+    let mut story = whole.unwrap_or_else(|_| files.best_story());
+    forget_deleted(disk, &mut story)?;
+    adopt(disk, &mut story, incarnations, !certain)?;
+    let mut facts: Vec<LogFacts> = story
+        .logs
+        .values()
+        .map(|told| LogFacts {
+            stream: told.state.stream.clone(),
+            partition: told.state.partition,
+            start_offset: told.state.start_offset,
+            segments: expected(told, certain)
+                .iter()
+                .map(|segment| (segment.state.base, segment.state.bytes))
+                .collect(),
+        })
+        .collect();
+    facts.sort_by(|a, b| (&a.stream, a.partition).cmp(&(&b.stream, b.partition)));
+    Ok(facts)
+}
+
+/// The snapshots of one log.
+pub fn snapshots(disk: &impl Disk, stream: &str, partition: u32) -> Result<Vec<Snapshot>, Error> {
+    let folder = layout::log_folder(stream, partition);
+    let names = disk.list(&folder)?;
+    let mut found = Vec::new();
+    for (kind, _) in SNAPSHOTS {
+        for offset in layout::offsets(&names, kind) {
+            let path = layout::file(&folder, offset, kind);
+            let file = scan::whole_file(disk, &path)?;
+            let lines = if kind == layout::PRODUCERS {
+                Producers::decode(&file).map(|producers| producers.describe())
+            } else {
+                sources::decode(&file).map(|all| all.iter().map(source).collect())
+            };
+            found.push(Snapshot {
+                path: path.to_string(),
+                lines,
+            });
+        }
+    }
+    Ok(found)
+}
+
+fn source((name, epoch, sequence): &(String, u64, u64)) -> String {
+    format!("source {name:?}, epoch {epoch}, sequence {sequence}")
+}

@@ -1,0 +1,246 @@
+//! What is wrong in a data folder. Changes nothing.
+
+use std::collections::BTreeMap;
+
+use super::examine::{examine, expected, replay, Seen};
+use super::overlay::Overlay;
+use super::story::{adopt, forget_deleted, Files};
+use crate::log::disk::Disk;
+use crate::log::error::{Damage, Error};
+use crate::log::journal::SegmentState;
+use crate::log::layout;
+use crate::log::mend::Mender;
+use crate::log::options::Options;
+use crate::log::producers::Producers;
+use crate::log::recovery::Told;
+use crate::log::{scan, sources};
+
+/// What a finding costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Records cannot be read.
+    Records,
+    /// The journal cannot be read, so that nobody knows where logs end.
+    Journal,
+    /// A file, or a stamp, that can be rebuilt from the records.
+    Side,
+}
+
+/// One damaged place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What it costs.
+    pub class: Class,
+    /// Where and what.
+    pub damage: Damage,
+    /// Offsets that cannot be read: the first, and the one after them.
+    pub lost: Option<(i64, i64)>,
+}
+
+/// Walks everything that `wanted` (stream, partition) asks for. `incarnations` are those of the
+/// streams that have a definition; `progress` is told how many bytes each segment had.
+pub fn verify(
+    disk: &impl Disk,
+    options: Options,
+    incarnations: &BTreeMap<String, u64>,
+    wanted: impl Fn(&str, u32) -> bool,
+    mut progress: impl FnMut(u64),
+) -> Result<Vec<Finding>, Error> {
+    let files = Files::read(disk)?;
+    let mut findings = Vec::new();
+    let whole = files.story()?;
+    let certain = whole.is_ok();
+    let mut story = match whole {
+        Ok(story) => story,
+        Err(damage) => {
+            findings.push(Finding {
+                class: Class::Journal,
+                damage,
+                lost: None,
+            });
+            files.best_story()
+        }
+    };
+    forget_deleted(disk, &mut story)?;
+    if !certain {
+        // What the whole files hold counts before what the folders do.
+        adopt(disk, &mut story, incarnations, true)?;
+    }
+    strangers(disk, &story.logs, incarnations, &mut findings)?;
+    for told in story.logs.values() {
+        if !wanted(&told.state.stream, told.state.partition) {
+            continue;
+        }
+        let overlay = Overlay::new(disk);
+        let before = findings.len();
+        look(
+            &overlay,
+            told,
+            (certain, story.clean),
+            &mut findings,
+            &mut progress,
+        )?;
+        let harmless = findings[before..]
+            .iter()
+            .all(|finding| finding.class == Class::Side);
+        if certain && harmless {
+            would_start(disk, options, told, story.clean, &mut findings)?;
+        }
+    }
+    Ok(findings)
+}
+
+/// Whatever the walk may have missed: a start must accept it.
+fn would_start(
+    disk: &impl Disk,
+    options: Options,
+    told: &Told,
+    clean: bool,
+    findings: &mut Vec<Finding>,
+) -> Result<(), Error> {
+    let overlay = Overlay::new(disk);
+    match Mender::new(&overlay, options, clean).mend(told) {
+        Ok(_) => Ok(()),
+        Err(Error::Corrupt(damage)) => {
+            if !findings
+                .iter()
+                .any(|finding| finding.damage.path == damage.path)
+            {
+                findings.push(Finding {
+                    class: Class::Records,
+                    damage,
+                    lost: None,
+                });
+            }
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn look(
+    disk: &impl Disk,
+    told: &Told,
+    (certain, clean): (bool, bool),
+    findings: &mut Vec<Finding>,
+    progress: &mut impl FnMut(u64),
+) -> Result<(), Error> {
+    let folder = layout::log_folder(&told.state.stream, told.state.partition);
+    let segments = expected(told, certain);
+    replay(disk, told, &segments)?;
+    for segment in segments {
+        let seen = examine(disk, &folder, segment, clean)?;
+        findings.extend(found(&seen));
+        progress(seen.size.unwrap_or(0));
+    }
+    let names = disk.list(&folder)?;
+    for (kind, reads) in SNAPSHOTS {
+        for offset in layout::offsets(&names, kind) {
+            let path = layout::file(&folder, offset, kind);
+            if !reads(&scan::whole_file(disk, &path)?) {
+                let what = "the snapshot does not verify";
+                findings.push(side(&path, 0, None, what));
+            }
+        }
+    }
+    let epochs = layout::epochs(&folder);
+    if told.state.next_offset > 0 && scan::whole_file(disk, &epochs)? != layout::EPOCHS_AT_FIRST {
+        let what = "it does not say that the first epoch begins at offset 0";
+        findings.push(side(&epochs, 0, None, what));
+    }
+    Ok(())
+}
+
+/// A kind of snapshots, and whether a file of that kind reads whole.
+type Kind = (&'static str, fn(&[u8]) -> bool);
+
+pub(super) const SNAPSHOTS: [Kind; 2] = [
+    (layout::PRODUCERS, |file| Producers::decode(file).is_some()),
+    (layout::SOURCES, |file| sources::decode(file).is_some()),
+];
+
+pub(super) fn found(seen: &Seen) -> Vec<Finding> {
+    let path = &seen.path;
+    let mut findings = Vec::new();
+    for lost in &seen.survey.lost {
+        let missing = seen.size.is_none() && lost.position == 0;
+        let what = if missing {
+            "the segment is missing".to_owned()
+        } else {
+            lost.what.clone()
+        };
+        findings.push(Finding {
+            class: Class::Records,
+            damage: Damage {
+                path: path.to_string(),
+                position: lost.position,
+                offset: Some(lost.first),
+                what,
+            },
+            lost: Some((lost.first, lost.next)),
+        });
+    }
+    for (position, offset) in &seen.survey.stamps {
+        let what = "the batch's offset or epoch is wrong, its records are not";
+        findings.push(side(path, *position, Some(*offset), what));
+    }
+    let goes_on = seen
+        .size
+        .is_some_and(|size| size > seen.expected.state.bytes);
+    if goes_on && !seen.expected.active {
+        let what = "the segment goes on after its end";
+        findings.push(side(path, seen.expected.state.bytes, None, what));
+    }
+    if let Some((index, position)) = &seen.index {
+        let what = "the index does not name what stands in its segment";
+        findings.push(side(index, *position, None, what));
+    }
+    findings
+}
+
+fn side(path: &str, position: u64, offset: Option<i64>, what: &str) -> Finding {
+    Finding {
+        class: Class::Side,
+        damage: Damage {
+            path: path.to_owned(),
+            position,
+            offset,
+            what: what.to_owned(),
+        },
+        lost: None,
+    }
+}
+
+/// Folders with records that belong to a defined stream and that the journal does not know.
+fn strangers(
+    disk: &impl Disk,
+    logs: &BTreeMap<u32, Told>,
+    incarnations: &BTreeMap<String, u64>,
+    findings: &mut Vec<Finding>,
+) -> Result<(), Error> {
+    for stream in incarnations.keys() {
+        for name in disk.list(&layout::stream_folder(stream))? {
+            let Ok(partition) = name.parse::<u32>() else {
+                continue;
+            };
+            let known = logs
+                .values()
+                .any(|log| log.state.stream == *stream && log.state.partition == partition);
+            let state = super::examine::found(disk, stream, partition, 0, 0)?;
+            let has_past = |segment: &SegmentState| segment.bytes > 0 || segment.base > 0;
+            if !known && state.segments.iter().any(has_past) {
+                findings.push(Finding {
+                    class: Class::Journal,
+                    damage: Damage {
+                        path: layout::log_folder(stream, partition).to_string(),
+                        position: 0,
+                        offset: None,
+                        what: "the journal does not know these segments".into(),
+                    },
+                    lost: None,
+                });
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! The data folder of a stopped node: looked at and repaired, under the node's own lock.
+
+use std::collections::BTreeMap;
+use std::path::Path as FsPath;
+
+use headrace_core::log::inspect::{
+    journal, logs, repair, snapshots, verify, Action, Consent, Finding, JournalEntry, LogFacts,
+    Snapshot,
+};
+use headrace_core::log::{Error, Options};
+
+use crate::files::Files;
+use crate::lock::Lock;
+
+/// A data folder that no node uses.
+#[derive(Debug)]
+pub struct Folder {
+    files: Files,
+    options: Options,
+    _lock: Lock,
+}
+
+/// Stream and incarnation of each definition.
+type Incarnations = BTreeMap<String, u64>;
+
+impl Folder {
+    /// Locks the folder, which must be a node's.
+    pub fn open(path: &FsPath, options: Options) -> Result<Self, Error> {
+        let wrong = |what: &str| Error::Storage(format!("{} {what}", path.display()));
+        let root = path
+            .canonicalize()
+            .map_err(|error| wrong(&format!("cannot be opened: {error}")))?;
+        if !root.join("streams").is_dir() && !root.join("journal").is_dir() {
+            return Err(wrong(
+                "is no data folder: it has neither streams/ nor journal/; name one with --data",
+            ));
+        }
+        let lock = Lock::take(&root).map_err(Error::Storage)?;
+        Ok(Self {
+            files: Files::new(root),
+            options,
+            _lock: lock,
+        })
+    }
+
+    /// As [`verify`].
+    pub fn verify(
+        &self,
+        incarnations: &Incarnations,
+        wanted: impl Fn(&str, u32) -> bool,
+        progress: impl FnMut(u64),
+    ) -> Result<Vec<Finding>, Error> {
+        verify(&self.files, self.options, incarnations, wanted, progress)
+    }
+
+    /// As [`repair`].
+    pub fn repair(
+        &self,
+        incarnations: &Incarnations,
+        consent: Consent,
+        dry: bool,
+    ) -> Result<Vec<Action>, Error> {
+        repair(&self.files, self.options, incarnations, consent, dry)
+    }
+
+    /// As [`journal`].
+    pub fn journal(&self) -> Result<Vec<JournalEntry>, Error> {
+        journal(&self.files)
+    }
+
+    /// As [`logs`].
+    pub fn logs(&self, incarnations: &Incarnations) -> Result<Vec<LogFacts>, Error> {
+        logs(&self.files, incarnations)
+    }
+
+    /// As [`snapshots`].
+    pub fn snapshots(&self, stream: &str, partition: u32) -> Result<Vec<Snapshot>, Error> {
+        snapshots(&self.files, stream, partition)
+    }
+}

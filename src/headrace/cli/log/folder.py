@@ -1,0 +1,117 @@
+"""What the commands of `headrace log` share: the folder, its streams, what is asked for."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from headrace.adapters.files import FileDefinitions
+from headrace.native import Folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from headrace.model import StreamDefinition
+
+data_option: Callable[[Callable[..., None]], Callable[..., None]] = click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="DIR",
+    help="Folder of a stopped node.",
+)
+
+
+class Wanted(NamedTuple):
+    """What a command looks at; None is all."""
+
+    stream: str | None = None
+    partition: int | None = None
+
+
+class WantedType(click.ParamType[Wanted]):
+    """Reads STREAM or STREAM/PARTITION."""
+
+    name = "stream[/partition]"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Wanted:
+        """The stream and the partition.
+
+        Raises:
+            UsageError: the partition is no number.
+        """
+        if isinstance(value, Wanted):
+            return value
+        stream, slash, partition = str(value).partition("/")
+        if slash and not (partition.isascii() and partition.isdigit()):
+            self.fail(
+                f"a partition is a number from 0, as in readings/0; got {value!r}", param, ctx
+            )
+        return Wanted(stream, int(partition) if slash else None)
+
+
+wanted_argument: Callable[[Callable[..., None]], Callable[..., None]] = click.argument(
+    "wanted", type=WantedType(), required=False, default=Wanted(), metavar="[STREAM[/PARTITION]]"
+)
+
+
+class Opened(NamedTuple):
+    """A locked folder.
+
+    Attributes:
+        path: where it is.
+        folder: the compiled module's.
+        streams: their definitions, by name.
+    """
+
+    path: Path
+    folder: Folder
+    streams: dict[str, StreamDefinition]
+
+    @property
+    def incarnations(self) -> dict[str, int]:
+        """By stream."""
+        return {name: stream.incarnation for name, stream in self.streams.items()}
+
+
+@contextlib.contextmanager
+def opened(data: Path, wanted: Wanted) -> Iterator[Opened]:
+    """Locks the folder of a stopped node.
+
+    Raises:
+        StorageError: it is none, or a node uses it.
+        DefinitionError: a `stream.json` is damaged.
+        UsageError: what is wanted is not there.
+    """
+    folder = Folder.open(str(data), journal_bytes=_journal_bytes(data))
+    try:
+        streams = {each.name: each for each in FileDefinitions(data).load()}
+        if wanted.stream is not None:
+            _check(wanted, streams)
+        yield Opened(data, folder, streams)
+    finally:
+        folder.close()
+
+
+def _check(wanted: Wanted, streams: dict[str, StreamDefinition]) -> None:
+    definition = streams.get(wanted.stream or "")
+    if definition is None:
+        known = ", ".join(streams) or "none"
+        raise click.UsageError(f"no stream {wanted.stream!r} in this folder; there are: {known}")
+    if wanted.partition is not None and wanted.partition >= definition.partitions:
+        raise click.UsageError(
+            f"stream {definition.name!r} has partitions 0 to {definition.partitions - 1}"
+        )
+
+
+def _journal_bytes(data: Path) -> int:
+    """Length of the node's journal files, which a new one takes over."""
+    sizes = [each.stat().st_size for each in (data / "journal").glob("*.journal")]
+    default, page = 64 << 20, 4096
+    whole = [size for size in sizes if size >= 128 << 10 and size % page == 0]
+    return max(whole, default=default)

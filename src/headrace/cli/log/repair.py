@@ -1,0 +1,122 @@
+"""`headrace log repair`: makes a damaged folder one that a node starts from."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from headrace.cli.client import json_option
+from headrace.cli.log.folder import Wanted, data_option, opened
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from headrace.cli.log.folder import Opened
+
+BACKUPS = "repair"
+"""Folder below the data folder in which each repair keeps copies."""
+
+
+class Action(NamedTuple):
+    """One thing that is done; `lost` is the first offset and the one after the last."""
+
+    path: str
+    what: str
+    lost: tuple[int, int] | None
+    backup: bool
+
+    def __str__(self) -> str:
+        lost = (
+            "" if self.lost is None else f"; offsets {self.lost[0]} to {self.lost[1] - 1} are lost"
+        )
+        return f"{self.path} {self.what}{lost}"
+
+
+@click.command()
+@data_option
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
+@click.option("--drop-damaged", is_flag=True, help="Give up batches that cannot be read.")
+@click.option(
+    "--rebuild-journal",
+    is_flag=True,
+    help="Make a new journal; each log ends with its last sound batch.",
+)
+@json_option
+def repair(
+    *, data: Path, dry_run: bool, drop_damaged: bool, rebuild_journal: bool, as_json: bool
+) -> None:
+    """Rebuild what can be rebuilt; give up what cannot be read only where told to.
+
+    Indexes, snapshots, stamps and torn tails cost no record. Batches that cannot be read stay as
+    they are, and the command fails, until --drop-damaged says that they may go: a batch without
+    records takes the place of each, so that every other record keeps its offset and no offset is
+    used twice. Without a journal nobody knows whether a log had more records than its segments
+    hold; --rebuild-journal takes them as they are. Of every file that loses something a copy is
+    kept below DIR/repair first.
+
+    \b
+    Examples:
+      headrace log repair --data /var/lib/headrace --dry-run
+      headrace log repair --data /var/lib/headrace --drop-damaged --dry-run
+      headrace log repair --data /var/lib/headrace --drop-damaged
+    """
+    consent = {"drop_damaged": drop_damaged, "rebuild_journal": rebuild_journal}
+    with opened(data, Wanted()) as folder:
+        planned = [
+            Action(*each) for each in folder.folder.repair(folder.incarnations, dry=True, **consent)
+        ]
+        kept = None
+        if planned and not dry_run:
+            kept = _keep(folder, planned)
+            folder.folder.repair(folder.incarnations, **consent)
+    if as_json:
+        click.echo(json.dumps(_report(planned, dry_run=dry_run, kept=kept)))
+        return
+    for action in planned:
+        click.echo(str(action))
+    lost = _lost(planned)
+    would = "would be " if dry_run else ""
+    done = f"{len(planned)} repairs, {lost} offsets {would}lost" if planned else "nothing to repair"
+    click.echo(f"{done}; copies are in {kept}" if kept else done)
+
+
+def _keep(folder: Opened, actions: list[Action]) -> Path | None:
+    """Copies every file that loses something; the folder of the copies."""
+    paths = dict.fromkeys(action.path for action in actions if action.backup)
+    if not paths:
+        return None
+    kept = folder.path / BACKUPS / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    for path in paths:
+        source, target = folder.path / path, kept / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_file():
+            shutil.copy2(source, target)
+            with target.open("rb") as copy:
+                os.fsync(copy.fileno())
+    os.sync()  # the names of the copies, too
+    return kept
+
+
+def _lost(actions: list[Action]) -> int:
+    return sum(action.lost[1] - action.lost[0] for action in actions if action.lost is not None)
+
+
+def _report(actions: list[Action], *, dry_run: bool, kept: Path | None) -> dict[str, object]:
+    return {
+        "dry_run": dry_run,
+        "actions": [
+            {
+                "file": action.path,
+                "what": action.what,
+                "lost": action.lost and {"from": action.lost[0], "to": action.lost[1] - 1},
+            }
+            for action in actions
+        ],
+        "offsets_lost": _lost(actions),
+        "copies": None if kept is None else str(kept),
+    }

@@ -1,0 +1,191 @@
+"""`headrace log`, as an operator uses it: a node is stopped, looked at, damaged, repaired."""
+
+import json
+import shutil
+from pathlib import Path
+
+import kafka
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from conftest import RunningNode, headrace
+
+RECORDS = 300
+
+
+def fill(node) -> None:
+    node.create_stream("readings", partitions=2, settings={"segment.bytes": "64KiB"})
+    with kafka.KafkaProducer(bootstrap_servers=node.servers, batch_size=3000) as producer:
+        for index in range(RECORDS):
+            value = b"%d %s" % (index, b"x" * 500)
+            producer.send("readings", value, b"key-%d" % index, partition=0, timestamp_ms=1000)
+        producer.send("readings", b"\xff\x00", None, [("h", b"1")], 1, 2000)
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory) -> Path:
+    data = tmp_path_factory.mktemp("log") / "data"
+    node = RunningNode(data)
+    fill(node)
+    node.close()
+    return data
+
+
+@pytest.fixture
+def data(pristine, tmp_path) -> Path:
+    copy = tmp_path / "data"
+    shutil.copytree(pristine, copy)
+    return copy
+
+
+def run(data, command, *arguments, code=0):
+    """Standard output of one command."""
+    ended = headrace("log", command, "--data", str(data), *arguments)
+    assert ended.returncode == code, ended.stderr
+    return ended.stdout if code in {0, 1} and ended.stdout else ended.stderr
+
+
+def rows(data, *arguments):
+    return [json.loads(line) for line in run(data, "dump", *arguments, "--json").splitlines()]
+
+
+def segments(data) -> list[Path]:
+    return sorted((data / "streams/readings/0").glob("*.log"))
+
+
+def damage(data) -> Path:
+    """Spoils a record of the second segment."""
+    victim = segments(data)[1]
+    content = bytearray(victim.read_bytes())
+    content[200] ^= 1
+    victim.write_bytes(content)
+    return victim
+
+
+def test_dump_goes_from_logs_to_records(data):
+    held = rows(data)
+    of_readings = [row for row in held if row["log"] == "readings/0"]
+    assert [row["segment"] for row in of_readings] == [int(each.stem) for each in segments(data)]
+    assert all(row["bytes"] == row["on_disk"] for row in held)
+    batches = rows(data, "readings/0")
+    assert batches[0]["offset"] == 0
+    assert batches[-1]["last"] == RECORDS - 1
+    assert sum(batch["records"] for batch in batches) == RECORDS
+    assert rows(data, "readings/1", "--records") == [
+        {
+            "log": "readings/1",
+            "offset": 0,
+            "time": "1970-01-01T00:00:02.000Z",
+            "key": None,
+            "value": "b'\\xff\\x00'",
+            "headers": [["h", "1"]],
+        }
+    ]
+    some = rows(data, "readings/0", "--records", "--offset", "100", "--limit", "3")
+    assert [row["key"] for row in some] == ["key-100", "key-101", "key-102"]
+    assert "key key-299" in run(data, "dump", "readings", "--records", "--offset", "299")
+
+
+def test_dump_shows_indexes_snapshots_and_the_journal(data):
+    index = rows(data, "readings/0", "--index")
+    assert any("position" in row for row in index)
+    assert any("timeindex" in row for row in index)
+    assert any("producer" in row["entry"] for row in rows(data, "--snapshots"))
+    assert "clean checkpoint" in rows(data, "--journal")[-1]["entry"]
+
+
+def test_a_sound_folder_verifies(data):
+    assert run(data, "verify") == "nothing is damaged\n"
+    assert json.loads(run(data, "verify", "--json")) == {"sound": True, "damage": []}
+    assert run(data, "repair") == "nothing to repair\n"
+
+
+def test_damage_is_named_repaired_on_demand_and_the_rest_is_served(data):
+    victim = damage(data)
+    spoilt = victim.read_bytes()
+    told = run(data, "verify", code=1)
+    name = f"streams/readings/0/{victim.name}"
+    first = int(victim.stem)
+    assert f"damaged: {name}, byte 0, offset {first}: " in told
+    assert "--drop-damaged --dry-run" in told
+    (found,) = json.loads(run(data, "verify", "readings/0", "--json", code=1))["damage"]
+    assert (found["file"], found["position"], found["offset"]) == (name, 0, first)
+    assert run(data, "verify", "readings/1") == "nothing is damaged\n"
+    refused = run(data, "repair", code=1)
+    assert f"{name} is damaged at byte 0" in refused
+    lost = found["lost"]
+    count = lost["to"] - lost["from"] + 1
+    dry = run(data, "repair", "--drop-damaged", "--dry-run")
+    assert f"offsets {lost['from']} to {lost['to']} are lost" in dry
+    assert victim.read_bytes() == spoilt
+    report = json.loads(run(data, "repair", "--drop-damaged", "--json"))
+    assert report["offsets_lost"] == count
+    assert (Path(report["copies"]) / name).read_bytes() == spoilt
+    assert run(data, "verify") == "nothing is damaged\n"
+    node = RunningNode(data)
+    try:
+        assert sorted(read(node)) == [
+            index for index in range(RECORDS) if not lost["from"] <= index <= lost["to"]
+        ]
+        assert node.ends("readings")[0] == RECORDS
+    finally:
+        node.close()
+
+
+def read(node) -> list[int]:
+    """The number in each record, as librdkafka and kafka-python read them alike."""
+    consumer = Consumer({"bootstrap.servers": node.servers, "group.id": "g"})
+    consumer.assign([TopicPartition("readings", 0, 0)])
+    got: list[bytes] = []
+    while not got or not got[-1].startswith(b"299 "):
+        message = consumer.poll(30)
+        assert message is not None
+        assert message.error() is None
+        got.append(message.value())
+    consumer.close()
+    place = kafka.TopicPartition("readings", 0)
+    with kafka.KafkaConsumer(bootstrap_servers=node.servers, group_id=None) as other:
+        other.assign([place])
+        other.seek_to_beginning(place)
+        assert [next(other).value for _ in got] == got
+    return [int(value.split(b" ")[0]) for value in got]
+
+
+def test_a_lost_journal_is_named_and_made_anew_on_demand(data, start_node):
+    shutil.rmtree(data / "journal")
+    refused = headrace("serve", "--data", str(data), "--mqtt", "127.0.0.1:0", "--kafka",
+                       "127.0.0.1:0", "--http", "127.0.0.1:0")  # fmt: skip
+    assert refused.returncode == 1
+    assert "the journal does not know" in refused.stderr
+    assert "the disk refused" not in refused.stderr
+    assert "--rebuild-journal" in run(data, "verify", code=1)
+    run(data, "repair", "--rebuild-journal")
+    assert run(data, "verify") == "nothing is damaged\n"
+    assert start_node(data=data).ends("readings") == [RECORDS, 1]
+
+
+@pytest.mark.parametrize("command", ["dump", "verify", "repair"])
+def test_a_running_node_is_not_looked_into(broker, command):
+    refused = run(broker.data, command, code=1)
+    assert f"in use by process {broker.process.pid}: stop it" in refused
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "error"),
+    [
+        (["verify"], 2, "Missing option '--data'"),
+        (
+            ["verify", "--data", "DATA", "none"],
+            2,
+            "no stream 'none' in this folder; there are: ",
+        ),
+        (["verify", "--data", "DATA", "readings/2"], 2, "'readings' has partitions 0 to 1"),
+        (["verify", "--data", "DATA", "readings/x"], 2, "a partition is a number"),
+        (["dump", "--data", "/usr"], 1, "is no data folder"),
+        (["dump", "--data", "/does/not/exist"], 1, "cannot be opened"),
+    ],
+)
+def test_wrong_use_is_explained(data, arguments, code, error):
+    ended = headrace("log", *(str(data) if each == "DATA" else each for each in arguments))
+    assert ended.returncode == code
+    assert error in ended.stderr
