@@ -333,6 +333,18 @@ def test_a_repeated_batch_is_stored_once_and_answered_with_its_offset(raw, strea
     assert values(raw.fetch(stream, {0: 0})[0].records) == [b"a", b"b", b"c", b"d"]
 
 
+def test_a_producer_that_was_silent_for_long_is_forgotten(start_node):
+    node = start_node(HEADRACE_LOG__PRODUCER_EXPIRY="1ms")
+    node.create_stream("a")
+    with RawConnection(node) as raw:
+        producer = producer_id(raw)
+        for sequence in (0, 50):
+            built = batch(b"x", producer_id=producer, sequence=sequence)
+            while (answer := raw.produce("a", built)).error_code:
+                assert answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert node.ends("a") == [2]
+
+
 # --- Fetch ---------------------------------------------------------------------------------------
 
 

@@ -167,6 +167,18 @@ async def test_sources_of_messages_that_never_became_durable_are_not_kept(tmp_pa
     assert sources(tmp_path, "a", 0) == [("s", 1, 1)]
 
 
+async def test_a_source_is_known_after_a_kill_though_its_messages_are_trimmed(tmp_path):
+    async with running(tmp_path, a=Change(filters=["a"])) as (node, store):
+        await publish(node, "a", 1)
+        partition = node._broker.partition("a", 0)
+        partition.roll(0)
+        await node.publish("a", b"later", 1, [])
+        await node._broker.trim(partition, 1, "test")
+        assert [each.base_offset for each in partition.segments] == [1]
+        store.held = True
+    assert sources(tmp_path, "a", 0) == [("s", 1, 1)]
+
+
 async def test_a_start_that_fails_forgets_no_sources(tmp_path):
     two = Change(partitions=2, filters=["#"])
     async with running(tmp_path, a=two) as (node, _):

@@ -280,6 +280,7 @@ class LogSettings:
         segment_index_bytes: int = 10485760,
         fsync: Literal["commit", "interval", "os"] = "commit",
         flush_ms: int = 1000,
+        producer_expiry_ms: int = 86400000,
     ) -> Self:
         """`segment_bytes`: bytes beyond which a segment is closed. `segment_ms`: the age at which
         it is. `segment_index_bytes`: what each of its indexes may take, 24 bytes at least.
@@ -288,6 +289,9 @@ class LogSettings:
         whereupon it survives the process at once, and a power cut when it is synced: within
         `flush_ms` (`interval`), or when the system or another log brings it about (`os`). What a
         power cut takes is the end of a log, never a part before it.
+
+        `producer_expiry_ms`: silence, by the `wall_ms` of appends, after which an idempotent
+        producer is forgotten (`producer.id.expiration.ms`).
 
         Raises:
             ValueError: `fsync` is another.

@@ -132,6 +132,10 @@ GROUP_ID_BYTES_MAX: Final = 255
 OFFSET_METADATA_BYTES_MAX: Final = 4096
 """Text that a client may keep beside a committed offset (`offset.metadata.max.bytes`)."""
 
+PRODUCER_EXPIRY_MS: Final = 24 * 3_600_000
+"""Silence after which an idempotent producer is forgotten, Kafka's default
+(`producer.id.expiration.ms`)."""
+
 PRODUCER_ID_BLOCK: Final = 1000
 """Producer ids that one durable record claims, as Kafka claims them (`ProducerIdsBlock`)."""
 

@@ -116,7 +116,7 @@ impl LogSettings {
     #[new]
     #[pyo3(signature = (
         *, segment_bytes = 1_073_741_824, segment_ms = 604_800_000, segment_index_bytes = 10_485_760,
-        fsync = "commit", flush_ms = 1000,
+        fsync = "commit", flush_ms = 1000, producer_expiry_ms = 86_400_000,
     ))]
     fn new(
         segment_bytes: u64,
@@ -124,6 +124,7 @@ impl LogSettings {
         segment_index_bytes: u64,
         fsync: &str,
         flush_ms: u64,
+        producer_expiry_ms: u64,
     ) -> PyResult<Self> {
         let fsync = match fsync {
             "commit" => Fsync::Commit,
@@ -140,6 +141,7 @@ impl LogSettings {
             segment_index_bytes,
             fsync,
             flush_ms,
+            producer_expiry_ms,
         }))
     }
 

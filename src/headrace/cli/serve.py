@@ -155,6 +155,7 @@ def _parts(config: Config, sockets: Mapping[str, socket.socket]) -> Parts:
         streams_max=config.limits.streams,
         defaults=config.log.of_streams,
         retention_check_ms=config.log.retention_check,
+        producer_expiry_ms=config.log.producer_expiry,
         packet_bytes_max=config.mqtt.packet_bytes,
         declared={
             name: Change(stream.partitions, stream.filters, stream.key, stream.settings)

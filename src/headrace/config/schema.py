@@ -195,6 +195,10 @@ class LogSettings(_Table):
     direct_write_bytes: Annotated[int, _size(limits.DIRECT_WRITE_BYTES_MIN, limits.GIB)] = Field(
         default=limits.DIRECT_WRITE_BYTES, description="Run of batches that bypasses the journal."
     )
+    producer_expiry: Annotated[int, _duration(1, 365 * limits.DAY_MS)] = Field(
+        default=limits.PRODUCER_EXPIRY_MS,
+        description="Silence after which an idempotent producer is forgotten.",
+    )
     reserve_bytes: Annotated[int, _size(0, limits.RESERVE_BYTES_CEILING)] = Field(
         default=limits.RESERVE_BYTES,
         description="Left on the disk, and at least a journal file, when appends are refused; "

@@ -90,6 +90,7 @@ class Broker:
         switchboard: Switchboard,
         runner: Runner,
         clock: Clock,
+        producer_expiry_ms: int,
     ) -> None:
         self.catalog = catalog
         self.clock = clock
@@ -97,6 +98,7 @@ class Broker:
         self._definitions = definitions
         self._store = store
         self._switchboard = switchboard
+        self._producer_expiry_ms = producer_expiry_ms
         self._streams: dict[str, Stream] = {}
         self._changing = asyncio.Lock()
         self.trimmed: defaultdict[str, Trimmed] = defaultdict(Trimmed)
@@ -253,6 +255,7 @@ class Broker:
         """
         start, segments = partition.start_offset, partition.segments
         try:
+            await self._sources.keep(partition)
             await on_disk(self._store.trim, partition.log, offset)
         except ValueError as error:
             raise UnknownStreamError(str(error)) from None
@@ -330,12 +333,12 @@ class Broker:
             self.runner.partitions[definition.id, index] = partition
             partition.unkept_bytes = 0 if self._store.recovery.clean else partition.size_bytes
             self._switchboard.load_sources(definition.id, index, each.sources)
-        settings = _of_log(stream.settings)
+        settings = _of_log(stream.settings, self._producer_expiry_ms)
         for partition in stream.partitions:
             self._store.configure(partition.log, settings)
 
 
-def _of_log(settings: Settings) -> LogSettings:
+def _of_log(settings: Settings, producer_expiry_ms: int) -> LogSettings:
     """What the log engine itself has to know."""
     return LogSettings(
         segment_bytes=settings.segment_bytes,
@@ -343,4 +346,5 @@ def _of_log(settings: Settings) -> LogSettings:
         segment_index_bytes=settings.segment_index_bytes,
         fsync=cast("Literal['commit', 'interval', 'os']", settings.fsync),
         flush_ms=settings.flush_ms,
+        producer_expiry_ms=producer_expiry_ms,
     )

@@ -60,6 +60,7 @@ class Parts:
         streams_max: `limits.streams`.
         defaults: what holds for streams that do not say otherwise.
         retention_check_ms: `log.retention_check`.
+        producer_expiry_ms: `log.producer_expiry`.
         packet_bytes_max: `mqtt.packet_bytes`; other doors publish no larger messages.
         declared: streams of the configuration.
         first: streams that a node without any begins with.
@@ -76,6 +77,7 @@ class Parts:
     streams_max: int = limits.STREAMS_MAX
     defaults: Settings = DEFAULTS
     retention_check_ms: int = limits.RETENTION_CHECK_MS
+    producer_expiry_ms: int = limits.PRODUCER_EXPIRY_MS
     packet_bytes_max: int = limits.PACKET_BYTES_MAX
     declared: Mapping[str, Change] = field(default_factory=dict)
     first: Mapping[str, Change] = field(default_factory=dict)
@@ -125,6 +127,7 @@ class Node:
             switchboard=parts.switchboard,
             runner=runner,
             clock=parts.clock,
+            producer_expiry_ms=parts.producer_expiry_ms,
         )
         self.reason = "streams are opening"
         await self._broker.open(parts.declared, parts.first)

@@ -32,6 +32,7 @@ class SourceKeeper:
         self._store = store
         self._switchboard = switchboard
         self._keeping: asyncio.Task[None] | None = None
+        self._refreshing = asyncio.Lock()
         runner.on_grown = self.grown
 
     def grown(self) -> None:
@@ -48,8 +49,7 @@ class SourceKeeper:
         for tail, partition in sorted(tails, key=lambda each: each[0], reverse=True):
             if unkept < limits.UNKEPT_BYTES_MAX / 2:
                 return
-            await self._keep(partition)
-            partition.unkept_bytes -= tail
+            await self._try(partition)
             unkept -= tail
 
     async def close(self) -> None:
@@ -64,9 +64,22 @@ class SourceKeeper:
                 except UnavailableError as error:
                     _tell(partition, error)
 
-    async def _keep(self, partition: Partition) -> None:
+    async def keep(self, partition: Partition) -> None:
+        """Keeps the sources of one partition now, for its records are about to go.
+
+        Raises:
+            UnavailableError: the disk refused.
+            ValueError: the partition was deleted meanwhile.
+        """
+        async with self._refreshing:
+            tail = partition.unkept_bytes
+            partition.unkept_bytes = 0
+            if tail:
+                await on_disk(self._store.refresh_sources, partition.log)
+
+    async def _try(self, partition: Partition) -> None:
         try:
-            await on_disk(self._store.refresh_sources, partition.log)
+            await self.keep(partition)
         except ValueError:
             pass  # it was deleted meanwhile
         except UnavailableError as error:

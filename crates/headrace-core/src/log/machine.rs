@@ -26,6 +26,7 @@ use super::journal::{Chain, FileHeader};
 use super::layout;
 use super::options::{Options, STREAM_NAME_BYTES_MAX};
 use super::partition::{Log, LogId};
+use super::producers::STORE_PRODUCERS_MAX;
 use super::round::{Frontier, Queued, Round, Work};
 use super::space::Space;
 use super::statistics::Statistics;
@@ -120,6 +121,8 @@ pub struct Machine {
     pub(super) trims: BTreeMap<LogId, i64>,
     /// Files of segments that were let go wait for a chore.
     pub(super) has_shed: bool,
+    /// Producers that all logs know.
+    pub(super) producers: usize,
     /// Segments of all logs, at least.
     pub(super) segments: u64,
     /// Logs of streams whose deletion is queued.
@@ -154,6 +157,7 @@ impl Machine {
             deletions: VecDeque::new(),
             trims: BTreeMap::new(),
             has_shed: false,
+            producers: 0,
             segments: 0,
             deleted: BTreeSet::new(),
             ended: Vec::new(),
@@ -170,6 +174,7 @@ impl Machine {
 
     pub(super) fn adopt(&mut self, log: Log) {
         self.segments += log.segments.len() as u64;
+        self.producers += log.producers.len();
         self.has_shed |= !log.obsolete.is_empty();
         self.names
             .insert((log.stream.clone(), log.partition), log.id);
@@ -272,7 +277,14 @@ impl Machine {
             .filter(|_| !self.deleted.contains(&log));
         let owner = owner.ok_or_else(|| unknown(log))?;
         let sync_at_ns = owner.settings.sync_at_ns(now_ns);
-        let placed = owner.append(batches, interval, wall_ms, room)?;
+        self.producers -= owner.producers.len();
+        let placed = owner.append(batches, interval, wall_ms, room);
+        let own = owner.producers.len();
+        if self.producers + own > STORE_PRODUCERS_MAX {
+            owner.producers.keep_newest(own.div_ceil(2));
+        }
+        self.producers += owner.producers.len();
+        let placed = placed?;
         if let Some(roll) = placed.roll {
             self.queue_roll(log, roll, now_ns, sync_at_ns);
         }
@@ -422,6 +434,7 @@ impl Machine {
                 .retain(|id, log| log.stream != stream || !self.deleted.contains(id));
             self.deleted.retain(|id| self.logs.contains_key(id));
             self.count_segments();
+            self.producers = self.logs.values().map(|log| log.producers.len()).sum();
         }
         if round.closes {
             self.life = Life::Closed;

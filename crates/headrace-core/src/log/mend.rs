@@ -332,7 +332,7 @@ impl<'a, D: Disk> Mender<'a, D> {
             }
             let mut note = |header: &BatchHeader| {
                 if header.base_offset >= from {
-                    producers.note(header);
+                    producers.note(header, None);
                 }
             };
             if at >= touched && !self.report.clean {

@@ -71,6 +71,8 @@ pub(super) struct Log {
     /// Offset after the last committed record.
     pub(super) high_watermark: i64,
     pub(super) producers: Producers,
+    /// The wall clock when those that are silent were last forgotten.
+    pub(super) producers_swept_ms: i64,
     /// Offsets of the producer snapshots on disk.
     pub(super) snapshots: Vec<i64>,
     /// Offsets of the source snapshots on disk.
@@ -136,6 +138,7 @@ impl Log {
             next_offset: 0,
             high_watermark: 0,
             producers: Producers::default(),
+            producers_swept_ms: i64::MIN,
             snapshots: Vec::new(),
             source_snapshots: Vec::new(),
             edition: 0,
@@ -214,6 +217,7 @@ impl Log {
         room: bool,
     ) -> Result<Placed, Error> {
         let mut headers = self.parse(&bytes)?;
+        self.forget_silent(&headers, wall_ms);
         if let Some(first_copy) = self.judge(&headers)? {
             return Ok(Placed {
                 base_offset: first_copy,
@@ -240,7 +244,7 @@ impl Log {
             let position = segment.bytes as u32;
             index.add(segment.base, header, position, index_interval_bytes);
             segment.bytes += header.batch_bytes() as u64;
-            self.producers.note(header);
+            self.producers.note(header, Some(wall_ms));
         }
         segment.note_timestamp(&headers[0]);
         Ok(Placed {
@@ -314,6 +318,20 @@ impl Log {
         Ok(headers)
     }
 
+    /// Forgets producers of the run that have been silent for long, and now and then all such.
+    fn forget_silent(&mut self, headers: &[BatchHeader], wall_ms: i64) {
+        let expiry_ms = self.settings.producer_expiry_ms;
+        for header in headers.iter().filter(|header| header.has_producer()) {
+            let id = header.producer_id;
+            self.producers.forget_if_silent(id, wall_ms, expiry_ms);
+        }
+        let since = wall_ms.saturating_sub(self.producers_swept_ms);
+        if u64::try_from(since).is_ok_and(|since| since > expiry_ms / 8) {
+            self.producers.forget_silent(wall_ms, expiry_ms);
+            self.producers_swept_ms = wall_ms;
+        }
+    }
+
     /// Holds the run against its producers; the first copy's offset where it is a repeat.
     fn judge(&self, headers: &[BatchHeader]) -> Result<Option<i64>, Error> {
         if let [header] = headers {
@@ -330,7 +348,7 @@ impl Log {
         let mut first_copy = None;
         for (at, header) in headers.iter().enumerate() {
             match producers.check(header)? {
-                Verdict::New if first_copy.is_none() => producers.note(header),
+                Verdict::New if first_copy.is_none() => producers.note(header, None),
                 Verdict::Duplicate(offset) if at == 0 => first_copy = Some(offset),
                 Verdict::Duplicate(_) if first_copy.is_some() => {}
                 _ => {

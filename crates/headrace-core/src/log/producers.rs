@@ -2,10 +2,14 @@
 //!
 //! A client keeps at most five requests in flight, so an exact repeat of one of the last five
 //! batches is answered with the first copy's offset; anything else must follow on.
+//!
+//! A producer that is silent for long is forgotten, by the wall clock of appends: what clients say
+//! of the time counts for nothing. Who was met in records that a crash made us read again counts
+//! as heard when the log opens, so no one is forgotten early.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::codec::{seal, unseal, Put, Take};
+use super::codec::{maybe, seal, unseal, Put, Take};
 use super::error::Error;
 use crate::record::BatchHeader;
 
@@ -13,11 +17,13 @@ use crate::record::BatchHeader;
 /// idempotent client is at most 5 (KIP-98; Kafka `ProducerStateEntry`).
 const BATCHES: usize = 5;
 /// Producers kept for sure in one log; at most twice as many are held. Every client that begins
-/// draws a new id and none says when it ends (Kafka forgets one after a day without a batch,
-/// `producer.id.expiration.ms`), so the bound keeps ids from eating memory: those whose last batch
-/// is oldest go first.
+/// draws a new id and none says when it ends, so the bound keeps ids from eating memory until they
+/// expire: those whose last batch is oldest go first.
 const PRODUCERS_MAX: usize = 10_000;
-const MAGIC: [u8; 8] = *b"HRPROD\0\x01";
+/// Producers of all logs of a store together, at some 300 bytes each: where there are more, the log
+/// that is written to forgets half of its own.
+pub(super) const STORE_PRODUCERS_MAX: usize = if cfg!(test) { 1000 } else { 1_000_000 };
+const MAGIC: [u8; 8] = *b"HRPROD\0\x02";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Written {
@@ -29,7 +35,16 @@ struct Written {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Producer {
     epoch: i16,
+    /// The wall clock when it last wrote; None: not known since a crash.
+    heard_ms: Option<i64>,
     batches: VecDeque<Written>,
+}
+
+impl Producer {
+    fn is_silent(&self, wall_ms: i64, expiry_ms: u64) -> bool {
+        let heard = self.heard_ms.unwrap_or(wall_ms);
+        u64::try_from(wall_ms.saturating_sub(heard)).is_ok_and(|silent| silent > expiry_ms)
+    }
 }
 
 /// What is known of each producer id.
@@ -101,21 +116,44 @@ impl Producers {
         }
     }
 
-    /// Takes note of a batch that stands at `header.base_offset`.
-    pub(super) fn note(&mut self, header: &BatchHeader) {
+    /// Forgets a producer that has been silent for longer than `expiry_ms`.
+    pub(super) fn forget_if_silent(&mut self, producer_id: i64, wall_ms: i64, expiry_ms: u64) {
+        let producer = self.0.get(&producer_id);
+        if producer.is_some_and(|producer| producer.is_silent(wall_ms, expiry_ms)) {
+            self.0.remove(&producer_id);
+        }
+    }
+
+    /// Forgets all such.
+    pub(super) fn forget_silent(&mut self, wall_ms: i64, expiry_ms: u64) {
+        self.0
+            .retain(|_, producer| !producer.is_silent(wall_ms, expiry_ms));
+    }
+
+    /// Those of whom that is not known were heard at `wall_ms`.
+    pub(super) fn heard_by(&mut self, wall_ms: i64) {
+        for producer in self.0.values_mut() {
+            producer.heard_ms.get_or_insert(wall_ms);
+        }
+    }
+
+    /// Takes note of a batch that stands at `header.base_offset`, and of when it came.
+    pub(super) fn note(&mut self, header: &BatchHeader, wall_ms: Option<i64>) {
         if !header.has_producer() {
             return;
         }
         if self.0.len() >= 2 * PRODUCERS_MAX && !self.0.contains_key(&header.producer_id) {
-            self.forget_oldest();
+            self.keep_newest(PRODUCERS_MAX);
         }
         let producer = self
             .0
             .entry(header.producer_id)
             .or_insert_with(|| Producer {
                 epoch: header.producer_epoch,
+                heard_ms: wall_ms,
                 batches: VecDeque::with_capacity(BATCHES),
             });
+        producer.heard_ms = wall_ms;
         if producer.epoch != header.producer_epoch {
             producer.epoch = header.producer_epoch;
             producer.batches.clear();
@@ -130,11 +168,15 @@ impl Producers {
         });
     }
 
-    /// Keeps those with the newest batches.
-    fn forget_oldest(&mut self) {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Keeps so many, those with the newest batches.
+    pub(super) fn keep_newest(&mut self, count: usize) {
         let newest = |producer: &Producer| producer.batches.back().map(|batch| batch.base_offset);
         let mut offsets: Vec<Option<i64>> = self.0.values().map(newest).collect();
-        let forgotten = offsets.len() - PRODUCERS_MAX;
+        let forgotten = offsets.len() - count;
         let oldest_kept = *offsets.select_nth_unstable(forgotten).1;
         self.0.retain(|_, producer| newest(producer) >= oldest_kept);
     }
@@ -158,6 +200,7 @@ impl Producers {
         for (id, producer) in &self.0 {
             body.put_i64(*id);
             body.put_u32(producer.epoch as u32);
+            body.put_maybe(producer.heard_ms);
             body.put_u8(producer.batches.len() as u8);
             for batch in &producer.batches {
                 body.put_u32(batch.first_sequence as u32);
@@ -175,6 +218,7 @@ impl Producers {
         for _ in 0..take.u32()? {
             let id = take.i64()?;
             let epoch = take.u32()? as i16;
+            let heard_ms = maybe(take.i64()?);
             let mut batches = VecDeque::with_capacity(BATCHES);
             for _ in 0..take.u8()? {
                 batches.push_back(Written {
@@ -183,7 +227,12 @@ impl Producers {
                     base_offset: take.i64()?,
                 });
             }
-            producers.insert(id, Producer { epoch, batches });
+            let producer = Producer {
+                epoch,
+                heard_ms,
+                batches,
+            };
+            producers.insert(id, producer);
         }
         Some(Self(producers))
     }
@@ -213,7 +262,7 @@ mod tests {
     fn after_six() -> Producers {
         let mut producers = Producers::default();
         for at in 0..6 {
-            producers.note(&batch(1, 2 * at, 2, i64::from(10 * at)));
+            producers.note(&batch(1, 2 * at, 2, i64::from(10 * at)), Some(0));
         }
         producers
     }
@@ -251,7 +300,7 @@ mod tests {
         let mut producers = after_six();
         assert!(producers.check(&batch(2, 5, 1, 0)).is_err());
         assert_eq!(producers.check(&batch(2, 0, 1, 0)), Ok(Verdict::New));
-        producers.note(&batch(2, 0, 1, 99));
+        producers.note(&batch(2, 0, 1, 99), Some(0));
         assert!(matches!(
             producers.check(&batch(1, 12, 1, 0)),
             Err(Error::StaleProducerEpoch {
@@ -269,7 +318,7 @@ mod tests {
     #[test]
     fn a_sequence_wraps_after_two_to_the_31_less_one() {
         let mut producers = Producers::default();
-        producers.note(&batch(0, i32::MAX - 1, 4, 0));
+        producers.note(&batch(0, i32::MAX - 1, 4, 0), Some(0));
         assert_eq!(producers.check(&batch(0, 2, 1, 0)), Ok(Verdict::New));
         assert_eq!(
             producers.check(&batch(0, i32::MAX - 1, 4, 0)),
@@ -288,14 +337,44 @@ mod tests {
     }
 
     #[test]
+    fn a_producer_is_forgotten_once_it_has_been_silent_for_long() {
+        let mut producers = Producers::default();
+        producers.note(&batch(1, 0, 1, 0), Some(100));
+        producers.forget_if_silent(7, 150, 50);
+        assert!(producers.check(&batch(1, 5, 1, 0)).is_err(), "it is known");
+        producers.forget_if_silent(7, 151, 50);
+        assert_eq!(producers.check(&batch(1, 5, 1, 0)), Ok(Verdict::New));
+    }
+
+    #[test]
+    fn who_was_met_again_after_a_crash_was_heard_when_the_log_opened() {
+        let mut producers = Producers::default();
+        producers.note(&batch(1, 0, 1, 0), None);
+        producers.forget_silent(i64::MAX, 0);
+        producers.heard_by(1000);
+        producers.heard_by(0);
+        producers.forget_silent(1050, 50);
+        assert_eq!(producers.0.len(), 1);
+        let mut restarted = Producers::decode(&producers.encode()).unwrap();
+        restarted.forget_silent(1051, 50);
+        assert_eq!(restarted.0.len(), 0);
+        producers.forget_silent(i64::MIN, 50);
+        assert_eq!(
+            producers.0.len(),
+            1,
+            "a clock that goes back forgets no one"
+        );
+    }
+
+    #[test]
     fn memory_is_bounded_and_the_longest_silent_go_first() {
         let mut producers = Producers::default();
         for at in 0..5 * PRODUCERS_MAX as i32 {
             let offset = 2 * i64::from(at);
             let mut other = batch(0, 0, 1, offset);
             other.producer_id = 100 + i64::from(at);
-            producers.note(&other);
-            producers.note(&batch(0, at, 1, offset + 1));
+            producers.note(&other, Some(0));
+            producers.note(&batch(0, at, 1, offset + 1), Some(0));
             assert!(producers.0.len() <= 2 * PRODUCERS_MAX);
         }
         assert!(producers.0.len() >= PRODUCERS_MAX);

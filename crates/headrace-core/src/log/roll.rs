@@ -118,13 +118,15 @@ impl Log {
         self.may_roll() && (!fits || room && due())
     }
 
-    /// The active segment began at `wall_ms`, where nothing tells that it began earlier.
+    /// The log is open at `wall_ms`: its active segment began then and its producers were heard,
+    /// where nothing tells that it was earlier.
     pub(super) fn begins_at(&mut self, wall_ms: i64) {
         let active = self
             .segments
             .last_mut()
             .expect("a log has an active segment");
         active.created_ms.get_or_insert(wall_ms);
+        self.producers.heard_by(wall_ms);
     }
 
     /// Two segments never begin at one offset.

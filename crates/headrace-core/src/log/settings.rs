@@ -30,6 +30,8 @@ pub struct LogSettings {
     pub fsync: Fsync,
     /// Between two syncs, in milliseconds, where they come at intervals.
     pub flush_ms: u64,
+    /// Silence after which an idempotent producer is forgotten, in milliseconds.
+    pub producer_expiry_ms: u64,
 }
 
 impl Default for LogSettings {
@@ -41,6 +43,7 @@ impl Default for LogSettings {
             segment_index_bytes: 10 << 20,
             fsync: Fsync::Commit,
             flush_ms: 1000,
+            producer_expiry_ms: 24 * 3_600_000,
         }
     }
 }

@@ -75,12 +75,8 @@ impl Switchboard {
         partition: u32,
         sources: impl IntoIterator<Item = (&'a str, u64, u64)>,
     ) -> Result<(), Error> {
-        let window = self.streams.sources(stream, partition);
-        let window = window.ok_or(Error::Stream(stream, partition))?;
-        for (name, epoch, sequence) in sources {
-            window.load(name, epoch, sequence);
-        }
-        Ok(())
+        let loaded = self.streams.load_sources(stream, partition, sources);
+        loaded.ok_or(Error::Stream(stream, partition))
     }
 
     /// `(source, epoch, sequence)` of a partition's sources.

@@ -7,6 +7,15 @@ use crate::record::Source;
 /// are hundreds; the bound keeps made-up names from eating memory (the longest silent go first).
 pub const SOURCES_MAX: usize = 32_768;
 
+/// Sources of all partitions together, at some 150 bytes each: where there are more, the partition
+/// with the most forgets those that were silent longest.
+pub const SOURCES_OF_NODE_MAX: usize = if cfg!(test) { 1000 } else { 1_000_000 };
+
+/// Milliseconds of silence after which a source may be forgotten; after twice as many it is. A
+/// device that was cut off for a week keeps no message for longer, and neither do most streams
+/// (`retention.ms`).
+const EXPIRY_MS: i64 = 7 * 24 * 3_600_000;
+
 /// Where a source stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Last {
@@ -46,6 +55,8 @@ pub struct Sources {
     hash_key: Key,
     young: Map<Box<str>, Last>,
     old: Map<Box<str>, Last>,
+    /// The wall clock when the young ones began.
+    turned_ms: Option<i64>,
 }
 
 impl Sources {
@@ -55,7 +66,19 @@ impl Sources {
             hash_key,
             young: Map::with_hasher(hash_key),
             old: Map::with_hasher(hash_key),
+            turned_ms: None,
         }
+    }
+
+    /// Sources known.
+    pub fn len(&self) -> usize {
+        self.young.len() + self.old.len()
+    }
+
+    /// Forgets those that were silent longest.
+    pub fn turn(&mut self) {
+        let empty = Map::with_hasher(self.hash_key);
+        self.old = std::mem::replace(&mut self.young, empty);
     }
 
     /// Compares a publish with the last of its source.
@@ -69,7 +92,12 @@ impl Sources {
 
     /// Notes that `ticket` stores the publish. Returns what to take back if it fails, once a
     /// source and ticket.
-    pub fn note(&mut self, source: &Source, ticket: u64) -> Option<Undo> {
+    pub fn note(&mut self, source: &Source, ticket: u64, wall_ms: i64) -> Option<Undo> {
+        let turned_ms = *self.turned_ms.get_or_insert(wall_ms);
+        if wall_ms.saturating_sub(turned_ms) > EXPIRY_MS {
+            self.turned_ms = Some(wall_ms);
+            self.turn();
+        }
         let next = Last {
             epoch: source.epoch,
             sequence: source.sequence,
@@ -133,8 +161,7 @@ impl Sources {
 
     fn insert(&mut self, name: Box<str>, last: Last) {
         if self.young.len() >= SOURCES_MAX && !self.young.contains_key(&name) {
-            let empty = Map::with_hasher(self.hash_key);
-            self.old = std::mem::replace(&mut self.young, empty);
+            self.turn();
         }
         self.young.insert(name, last);
     }
@@ -156,7 +183,7 @@ mod tests {
     fn a_repeat_is_known_a_lower_epoch_is_stale_a_higher_one_begins_anew() {
         let mut sources = Sources::new(Key(1, 2));
         assert_eq!(sources.verdict(&source("a", 1, 5)), Verdict::New);
-        sources.note(&source("a", 1, 5), 1);
+        sources.note(&source("a", 1, 5), 1, 0);
         assert_eq!(sources.verdict(&source("a", 1, 5)), Verdict::Repeat);
         assert_eq!(sources.verdict(&source("a", 1, 4)), Verdict::Repeat);
         assert_eq!(sources.verdict(&source("a", 1, 6)), Verdict::New);
@@ -171,10 +198,10 @@ mod tests {
             let mut sources = Sources::new(Key(1, 2));
             sources.load("a", 1, 5);
             let mut undos = vec![
-                sources.note(&source("a", 1, 6), 1).unwrap(),
-                sources.note(&source("a", 1, 8), 3).unwrap(),
+                sources.note(&source("a", 1, 6), 1, 0).unwrap(),
+                sources.note(&source("a", 1, 8), 3, 0).unwrap(),
             ];
-            assert!(sources.note(&source("a", 1, 9), 3).is_none());
+            assert!(sources.note(&source("a", 1, 9), 3, 0).is_none());
             if reverse {
                 undos.reverse();
             }
@@ -189,11 +216,25 @@ mod tests {
     fn memory_is_bounded_and_the_longest_silent_go_first() {
         let mut sources = Sources::new(Key(1, 2));
         for index in 0..4 * SOURCES_MAX as u64 {
-            sources.note(&source(&index.to_string(), 0, 0), 1);
-            sources.note(&source("busy", 0, index), 1);
+            sources.note(&source(&index.to_string(), 0, 0), 1, 0);
+            sources.note(&source("busy", 0, index), 1, 0);
         }
         assert!(sources.list().count() <= 2 * SOURCES_MAX);
         assert_eq!(sources.verdict(&source("busy", 0, 0)), Verdict::Repeat);
         assert_eq!(sources.verdict(&source("0", 0, 0)), Verdict::New);
+    }
+
+    #[test]
+    fn a_source_is_forgotten_after_a_week_of_silence_or_two() {
+        let mut sources = Sources::new(Key(1, 2));
+        sources.load("restarted", 1, 5);
+        sources.note(&source("a", 1, 5), 1, 0);
+        for days in 0..14 {
+            sources.note(&source("busy", 1, days), 1, days as i64 * EXPIRY_MS / 7);
+            assert_eq!(sources.verdict(&source("a", 1, 5)), Verdict::Repeat);
+        }
+        sources.note(&source("busy", 1, 99), 1, 2 * EXPIRY_MS + 2);
+        sources.note(&source("busy", 1, 99), 1, 3 * EXPIRY_MS + 3);
+        assert_eq!(sources.list().collect::<Vec<_>>(), [("busy", 1, 99)]);
     }
 }

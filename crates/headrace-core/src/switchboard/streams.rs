@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 use slab::Slab;
 
-use super::sources::{Sources, Undo, Verdict};
+use super::sources::{Sources, Undo, Verdict, SOURCES_OF_NODE_MAX};
 use crate::hash::{Key, Map};
 use crate::mqtt::packet::Publish;
 use crate::record::{partition_of, BatchBuilder, Codec, Source};
@@ -194,6 +194,8 @@ pub struct Streams {
     in_flight: Map<u64, Ticket>,
     next_ticket: u64,
     undurable_bytes: usize,
+    /// Sources of all partitions, at most.
+    sources: usize,
     round: Vec<Placed>,
 }
 
@@ -217,6 +219,7 @@ impl Streams {
             in_flight: Map::with_hasher(hash_key),
             // Odd ones only: even tickets are the shell's own.
             next_ticket: 1,
+            sources: 0,
             undurable_bytes: 0,
             round: Vec::new(),
         }
@@ -390,14 +393,53 @@ impl Streams {
         self.undurable_bytes += bytes;
         ticket.waiters.extend(waiter);
         if let Some(source) = source {
-            ticket
-                .undos
-                .extend(partition.sources.note(source, ticket.number));
+            let known = partition.sources.len();
+            let undo = partition.sources.note(source, ticket.number, wall_ms);
+            ticket.undos.extend(undo);
+            self.sources += partition.sources.len().saturating_sub(known);
         }
         if partition.builder.bytes() >= BATCH_BYTES_MAX {
             self.touched
                 .retain(|touched| *touched != (placed.slot, placed.partition));
             self.finish(placed.slot, placed.partition);
+        }
+        if self.sources > SOURCES_OF_NODE_MAX {
+            self.bound_sources();
+        }
+    }
+
+    /// Notes sources that the log holds. None where there is no such partition.
+    pub fn load_sources<'a>(
+        &mut self,
+        id: u64,
+        partition: u32,
+        sources: impl IntoIterator<Item = (&'a str, u64, u64)>,
+    ) -> Option<()> {
+        let window = self.sources(id, partition)?;
+        for (name, epoch, sequence) in sources {
+            window.load(name, epoch, sequence);
+        }
+        self.bound_sources();
+        Some(())
+    }
+
+    /// Counts the sources, and has them forgotten until they are few enough.
+    fn bound_sources(&mut self) {
+        loop {
+            let streams = self.slots.iter_mut();
+            let windows = streams.flat_map(|(_, stream)| &mut stream.partitions);
+            let mut most: Option<&mut Sources> = None;
+            self.sources = 0;
+            for window in windows.map(|partition| &mut partition.sources) {
+                self.sources += window.len();
+                if most.as_ref().is_none_or(|most| most.len() < window.len()) {
+                    most = Some(window);
+                }
+            }
+            match most {
+                Some(most) if self.sources > SOURCES_OF_NODE_MAX => most.turn(),
+                _ => return,
+            }
         }
     }
 
@@ -515,32 +557,62 @@ mod tests {
     use super::*;
     use crate::mqtt::packet::PublishProperties;
 
+    fn send(streams: &mut Streams, slot: u32, source: &str, sequence: u64, ordinal: u64) -> Stored {
+        let sequence = sequence.to_string();
+        let publish = Publish {
+            topic: "t",
+            properties: PublishProperties {
+                user: vec![("source", source), ("epoch", "1"), ("sequence", &sequence)],
+                ..PublishProperties::default()
+            },
+            ..Publish::default()
+        };
+        let waiter = Waiter { origin: 0, ordinal };
+        let stored = streams.store(&[slot], &publish, 0, Some(waiter));
+        streams.collect();
+        stored
+    }
+
+    #[test]
+    fn the_sources_of_all_partitions_together_are_bounded() {
+        let mut streams = Streams::new(Key(1, 2));
+        let slots: Vec<u32> = (0..5)
+            .map(|id| streams.bind(id, 1, KeyRule::Topic))
+            .collect();
+        let known = |streams: &mut Streams| -> usize {
+            (0..5).map(|id| streams.sources(id, 0).unwrap().len()).sum()
+        };
+        for at in 0..5 * SOURCES_OF_NODE_MAX as u64 {
+            // A tenth of the streams has nine tenths of the sources.
+            let slot = slots[if at % 10 == 0 {
+                1 + at as usize / 10 % 4
+            } else {
+                0
+            }];
+            send(&mut streams, slot, &at.to_string(), 1, at);
+            assert!(streams.sources <= SOURCES_OF_NODE_MAX);
+            assert!(known(&mut streams) <= streams.sources);
+        }
+        assert!(known(&mut streams) > SOURCES_OF_NODE_MAX / 2);
+        let names: Vec<String> = (0..2 * SOURCES_OF_NODE_MAX)
+            .map(|at| format!("x{at}"))
+            .collect();
+        let loaded = names.iter().map(|name| (name.as_str(), 1, 1));
+        streams.load_sources(4, 0, loaded).unwrap();
+        assert!(known(&mut streams) <= SOURCES_OF_NODE_MAX);
+    }
+
     #[test]
     fn a_repeat_costs_the_same_however_much_is_in_flight() {
         let mut streams = Streams::new(Key(1, 2));
-        let slots = [streams.bind(1, 1, KeyRule::Topic)];
-        let send = |streams: &mut Streams, sequence: &str, ordinal| {
-            let user = vec![("source", "s"), ("epoch", "1"), ("sequence", sequence)];
-            let publish = Publish {
-                topic: "t",
-                properties: PublishProperties {
-                    user,
-                    ..PublishProperties::default()
-                },
-                ..Publish::default()
-            };
-            let waiter = Waiter { origin: 0, ordinal };
-            let stored = streams.store(&slots, &publish, 0, Some(waiter));
-            streams.collect();
-            stored
-        };
+        let slot = streams.bind(1, 1, KeyRule::Topic);
         let mut tickets = Vec::new();
         for ordinal in 0..100 {
-            send(&mut streams, &ordinal.to_string(), ordinal);
+            send(&mut streams, slot, "s", ordinal, ordinal);
             tickets.push(1 + 2 * ordinal);
         }
         for ordinal in 100..200 {
-            assert_eq!(send(&mut streams, "5", ordinal).tickets, 1);
+            assert_eq!(send(&mut streams, slot, "s", 5, ordinal).tickets, 1);
         }
         let ends: Vec<usize> = tickets
             .into_iter()

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::{batch, commit, read, stamped, SMALL};
+use super::{batch, commit, produced, read, stamped, SMALL};
 use crate::log::disk::{Disk, DiskOp};
 use crate::log::index::Index;
 use crate::log::machine::Machine;
 use crate::log::partition::LogId;
+use crate::log::producers::STORE_PRODUCERS_MAX;
 use crate::log::read::{Plan, INDEX_BYTES_MAX};
 use crate::log::{open, Error};
 use crate::testing::SimDisk;
@@ -108,6 +109,33 @@ fn files_that_are_finished_are_closed_however_slowly_the_journal_fills() {
     }
     assert!(machine.statistics().segment_rolls > 100);
     assert!(most < 16, "{most} files were open at once");
+}
+
+#[test]
+fn the_producers_of_all_logs_together_are_bounded() {
+    let disk = SimDisk::default();
+    let (mut machine, _) = open(&disk, SMALL).unwrap();
+    let logs: Vec<LogId> = (0..4)
+        .map(|partition| machine.open_log("gpu", partition, 1, 0).unwrap())
+        .collect();
+    for id in 0..4 * STORE_PRODUCERS_MAX as i64 {
+        let log = logs[id as usize % logs.len()];
+        let sent = produced(batch(1, 1, 1, 1), id, 0, 0);
+        machine.append(log, sent.clone(), 0, 0, 0).unwrap();
+        let repeat = machine.append(log, sent, 0, 0, 0).unwrap();
+        assert!(repeat.duplicate, "the newest is kept");
+        let known = machine.logs.values().map(|log| log.producers.len());
+        assert_eq!(machine.producers, known.sum::<usize>());
+        assert!(machine.producers <= STORE_PRODUCERS_MAX);
+        if id % 100 == 0 {
+            commit(&mut machine, &disk);
+        }
+    }
+    assert!(machine.producers > STORE_PRODUCERS_MAX / 4);
+    commit(&mut machine, &disk);
+    machine.delete_stream("gpu").unwrap();
+    commit(&mut machine, &disk);
+    assert_eq!(machine.producers, 0);
 }
 
 #[test]

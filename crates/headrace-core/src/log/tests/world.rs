@@ -177,6 +177,7 @@ impl World {
         let settings = LogSettings {
             fsync,
             flush_ms: 1000,
+            producer_expiry_ms: u64::MAX,
             segment_bytes: 10_000 + self.random.below(20_000) as u64,
             segment_ms: 1 + self.random.below(6 * HOUR_MS) as u64,
             segment_index_bytes: 24 + self.random.below(600) as u64,
