@@ -80,8 +80,8 @@ def repair(
     for action in planned:
         click.echo(str(action))
     lost = _lost(planned)
-    would = "would be " if dry_run else ""
-    done = f"{len(planned)} repairs, {lost} offsets {would}lost" if planned else "nothing to repair"
+    word = "would be lost" if dry_run else "lost"
+    done = f"repairs: {len(planned)}, offsets {word}: {lost}" if planned else "nothing to repair"
     click.echo(f"{done}; copies are in {kept}" if kept else done)
 
 

@@ -90,7 +90,7 @@ def _verdict(findings: list[dict[str, Any]], data: Path) -> str:
     if any(each["class"] == "journal" for each in findings):
         options += " --rebuild-journal"
     return (
-        f"{len(findings)} damaged; restore them from a backup, or see what can be saved: "
+        f"damaged places: {len(findings)}; restore from a backup, or see what can be saved: "
         f"headrace log repair --data {data}{options} --dry-run"
     )
 
