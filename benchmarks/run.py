@@ -1,7 +1,8 @@
 """headrace beside a baseline, in one run on one machine.
 
     make bench                    every row
-    make bench ARGS="commit"      one row: commit, stored, collect, relay, decode
+    make bench ARGS="commit"      one row: commit, append, partitions, read, open, stored,
+                                  collect, relay, decode
     make bench ARGS="--json"      the figures as one JSON object
 
 Each row alternates headrace and its baseline, round by round, and prints medians and their ratio:
@@ -9,6 +10,11 @@ on shared machines only the ratio means much. Rows:
 
 - `commit`: append to durable in the store, one at a time, against pwrite + fdatasync of the same
   bytes; then under load.
+- `append`: records of 100 bytes in producer batches into one partition, durable, against the
+  disk: a mebibyte and an fdatasync in turn.
+- `partitions`: a batch for each of 1,000 partitions at once, against as many for one.
+- `read`: one partition through the decoder, against reading its file.
+- `open`: opening a folder after an orderly stop and after kill -9, and the memory that it takes.
 - `stored`: QoS 1 publishes of 300 bytes into a stream, acknowledged after fdatasync, against
   mosquitto acknowledging from memory.
 - `collect`: the collector's own readings a second, file to last PUBACK, against mosquitto
@@ -22,6 +28,7 @@ import argparse
 import contextlib
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -36,6 +43,7 @@ from collections.abc import Callable, Iterator
 from importlib.resources import as_file, files
 from itertools import islice
 
+import engine
 from aiokafka.record.default_records import DefaultRecordBatch
 
 from headrace import native
@@ -197,7 +205,7 @@ def quantiles(seconds: list[float]) -> tuple[float, float]:
 def await_ticket(store: native.Store) -> None:
     """Blocks until the store reports at least one completion."""
     while not store.poll():
-        os.read(store.notify_fd(), 8)
+        select.select([store.notify_fd()], [], [])
 
 
 def commit_row() -> Row:
@@ -205,7 +213,6 @@ def commit_row() -> Row:
     batch = native.build_batch([record])
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
         store = native.Store.open(f"{folder}/node")
-        os.set_blocking(store.notify_fd(), True)
         log = store.open_log("bench", 0, 1, 0)
         bare = os.open(f"{folder}/bare", os.O_CREAT | os.O_RDWR)
         os.posix_fallocate(bare, 0, 1 << 26)
@@ -243,11 +250,11 @@ def commit_under_load(store: native.Store, log: int, batch: bytes) -> list[float
             store.append(log, batch, ticket, 0)
             ticket += 1
         store.submit()
-        os.read(store.notify_fd(), 8)
+        select.select([store.notify_fd()], [], [])
         now = time.perf_counter()
         seconds += [now - begun.pop(done.ticket) for done in store.poll()]
     while begun:
-        os.read(store.notify_fd(), 8)
+        select.select([store.notify_fd()], [], [])
         for done in store.poll():
             begun.pop(done.ticket)
     return seconds
@@ -285,6 +292,7 @@ def decode_row() -> Row:
 
 ROWS: dict[str, Callable[[], Row]] = {
     "commit": commit_row,
+    **engine.ROWS,
     "stored": lambda: versus_mosquitto(acknowledged_rate, 200_000),
     "collect": lambda: versus_mosquitto(collected_rate, 30_000),
     "relay": lambda: versus_mosquitto(relayed_rate, 500_000),

@@ -1,0 +1,239 @@
+"""Rows of `run.py` that drive the log engine alone: the compiled store against bare files."""
+
+import json
+import os
+import select
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headrace import native
+
+MIB = 1 << 20
+RECORD = (None, b"x" * 100, [], 1_700_000_000_000)
+BATCH_RECORDS = 150
+"""A batch of Kafka's default size (`batch.size`, 16 KiB) holds about as many."""
+
+IN_FLIGHT_BYTES = 8 * MIB
+ROUNDS = 3
+Row = dict[str, float]
+
+
+class Appender:
+    """Appends to a store, and knows when each append became durable."""
+
+    def __init__(self, store: native.Store) -> None:
+        self.store = store
+        self.seconds: list[float] = []
+        self._begun: dict[int, float] = {}
+        self._ticket = 0
+
+    def append(self, log: int, batch: bytes) -> None:
+        self._ticket += 1
+        self._begun[self._ticket] = time.perf_counter()
+        self.store.append(log, batch, self._ticket, 0)
+
+    def wait(self, left: int = 0) -> None:
+        """Waits until at most `left` appends are on their way."""
+        self.store.submit()
+        while len(self._begun) > left:
+            select.select([self.store.notify_fd()], [], [])
+            now = time.perf_counter()
+            for end in self.store.poll():
+                assert end.error is None
+                self.seconds.append(now - self._begun.pop(end.ticket))
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as path:
+        yield Path(path)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Appender]:
+    store = native.Store.open(str(path))
+    try:
+        yield Appender(store)
+    finally:
+        store.close()
+
+
+def disk_rate(path: Path, total: int = 256 * MIB) -> float:
+    """Bytes a second of the disk: a mebibyte and an fdatasync in turn, over written blocks."""
+    data = os.urandom(MIB)
+    file = os.open(path / "bare", os.O_CREAT | os.O_RDWR)
+    for position in range(0, total, MIB):
+        os.pwrite(file, data, position)
+    os.fsync(file)
+    started = time.perf_counter()
+    for position in range(0, total, MIB):
+        os.pwrite(file, data, position)
+        os.fdatasync(file)
+    rate = total / (time.perf_counter() - started)
+    os.close(file)
+    (path / "bare").unlink()
+    return rate
+
+
+def append_row() -> Row:
+    """One partition, producer batches, durable."""
+    batch = native.build_batch([RECORD] * BATCH_RECORDS)
+    count = 1_000_000 // BATCH_RECORDS
+    ours, theirs = [], []
+    with folder() as path:
+        for _ in range(ROUNDS):
+            with opened(path / "node") as appender:
+                log = appender.store.open_log("bench", 0, 1, 0)
+                started = time.perf_counter()
+                for at in range(count):
+                    appender.append(log, batch)
+                    if at % 16 == 0:  # as many come in one loop iteration
+                        appender.wait(IN_FLIGHT_BYTES // len(batch))
+                appender.wait()
+                ours.append(count / (time.perf_counter() - started))
+            theirs.append(disk_rate(path))
+    own, disk = statistics.median(ours), statistics.median(theirs)
+    return {
+        "per_second": own * BATCH_RECORDS,
+        "mib_per_second": own * len(batch) / MIB,
+        "baseline_mib_per_second": disk / MIB,
+        "ratio": own * len(batch) / disk,
+    }
+
+
+def partitions_row() -> Row:
+    """A thousand partitions, a batch for each at once, against as many batches for one."""
+    batch = native.build_batch([RECORD] * BATCH_RECORDS)
+    ours, theirs, seconds = [], [], []
+    with folder() as path, opened(path) as appender:
+        many = [appender.store.open_log("many", index, 1, 0) for index in range(1000)]
+        one = [appender.store.open_log("one", 0, 1, 0)] * 1000
+        first = timed(lambda: wave(appender, many, batch))  # which makes their files
+        for _ in range(12 * ROUNDS):
+            appender.seconds.clear()
+            ours.append(timed(lambda: wave(appender, many, batch)))
+            seconds += appender.seconds
+            theirs.append(timed(lambda: wave(appender, one, batch)))
+    own, single = statistics.median(ours), statistics.median(theirs)
+    return {
+        "per_second": 1000 * BATCH_RECORDS / own,
+        "p99_ms": 1e3 * sorted(seconds)[len(seconds) * 99 // 100],
+        "first_ms": 1e3 * first,
+        "one_per_second": 1000 * BATCH_RECORDS / single,
+        "ratio": single / own,
+    }
+
+
+def wave(appender: Appender, logs: list[int], batch: bytes) -> None:
+    for log in logs:
+        appender.append(log, batch)
+    appender.wait()
+
+
+def fill(path: Path, total: int, partitions: int = 1) -> None:
+    """Logs of `total` bytes together."""
+    batch = native.build_batch([RECORD] * (BATCH_RECORDS * 50))
+    with opened(path) as appender:
+        logs = [appender.store.open_log("bench", index, 1, 0) for index in range(partitions)]
+        for at in range(total // len(batch)):
+            appender.append(logs[at % partitions], batch)
+            appender.wait(8)
+        appender.wait()
+
+
+def read_row() -> Row:
+    """One partition from end to end into Arrow buffers, against reading the file."""
+    total, ours, theirs = 512 * MIB, [], []
+    with folder() as path:
+        fill(path, total)
+        segment = max(path.glob("streams/bench/0/*.log"), key=lambda file: file.stat().st_size)
+        with opened(path) as appender:
+            log = appender.store.open_log("bench", 0, 1, 0)
+            for _ in range(ROUNDS):
+                ours.append(timed(lambda: decoded(appender.store, log)))
+                theirs.append(timed(lambda: plain(segment)))
+            end = appender.store.bounds(log)[1]
+        size = segment.stat().st_size
+    own, bare = statistics.median(ours), statistics.median(theirs)
+    return {
+        "per_second": end / own,
+        "mib_per_second": size / own / MIB,
+        "baseline_mib_per_second": size / bare / MIB,
+        "ratio": bare / own,
+    }
+
+
+def timed(work: Callable[[], None]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def decoded(store: native.Store, log: int) -> None:
+    offset, end = store.bounds(log)
+    while offset < end:
+        batches = store.read(log, offset, 2 * MIB)
+        offset = native.decode_records(batches, offset, end, len(batches)).next_offset
+
+
+def plain(path: Path) -> None:
+    with path.open("rb", buffering=0) as file:
+        while file.read(2 * MIB):
+            pass
+
+
+OPEN = """
+import json, os, resource, select, signal, sys, time
+from headrace import native
+started = time.perf_counter()
+store = native.Store.open(sys.argv[1])
+seconds = time.perf_counter() - started
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(json.dumps([seconds, peak, store.recovery.clean]), flush=True)
+if sys.argv[2] == "kill":
+    log = store.open_log("bench", 0, 1, 0)
+    store.append(log, native.build_batch([(None, b"x", [], 0)]), 2, 0)
+    store.submit()
+    select.select([store.notify_fd()], [], [])
+    os.kill(os.getpid(), signal.SIGKILL)
+store.close()
+"""
+
+
+def open_row() -> Row:
+    """Opening a folder of `HEADRACE_BENCH_GB` (2) after an orderly stop, and after kill -9."""
+    total = int(float(os.environ.get("HEADRACE_BENCH_GB", "2")) * 1e9)
+    partitions = 4  # whose last segments are scanned after the kill
+
+    def open_once(path: Path, then: str) -> tuple[float, float]:
+        command = [sys.executable, "-c", OPEN, str(path), then]
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+        seconds, peak_mib, clean = json.loads(done.stdout)
+        assert clean == (then == "kill")
+        return seconds, peak_mib
+
+    with folder() as path:
+        fill(path, total, partitions)
+        clean_s, clean_mib = open_once(path, "kill")
+        killed_s, killed_mib = open_once(path, "close")
+    return {
+        "gigabytes": total / 1e9,
+        "clean_seconds": clean_s,
+        "clean_peak_mib": clean_mib,
+        "killed_seconds": killed_s,
+        "killed_peak_mib": killed_mib,
+    }
+
+
+ROWS: dict[str, Callable[[], Row]] = {
+    "append": append_row,
+    "partitions": partitions_row,
+    "read": read_row,
+    "open": open_row,
+}
