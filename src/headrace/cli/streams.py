@@ -53,9 +53,13 @@ def create(
     stored in it; their PUBACK comes after the disk has them. Records with one key keep their
     order: the key is the whole topic, its N-th level (1-based), or an MQTT 5.0 user property.
 
+    Settings have Kafka's names and take units: retention.ms=7d, retention.bytes=50GiB,
+    segment.bytes, cleanup.policy=compact, compression.type=zstd, fsync=interval, and more
+    (docs/configuration.md). What is not set holds as the node's [log] says.
+
     \b
     Examples:
-      headrace streams create orders --partitions 12
+      headrace streams create orders --partitions 12 --set retention.ms=30d
       headrace streams create readings --partitions 4 --filter 'sensors/+/temperature'
       headrace streams create big --set max.message.bytes=8MiB
     """

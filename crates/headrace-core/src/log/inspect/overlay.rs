@@ -141,3 +141,78 @@ impl<D: Disk> Disk for Overlay<'_, D> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Random, SimDisk};
+
+    const PATHS: [&str; 3] = ["a/1", "a/2", "a/3"];
+
+    fn op(random: &mut Random, disk: &impl Disk) -> DiskOp {
+        let path = |random: &mut Random| PATHS[random.below(PATHS.len())].into();
+        let existing = |disk: &dyn Fn(&str) -> bool, random: &mut Random| {
+            let there: Vec<&str> = PATHS.into_iter().filter(|path| disk(path)).collect();
+            (!there.is_empty()).then(|| there[random.below(there.len())].into())
+        };
+        let is_there = |path: &str| disk.size(path).unwrap().is_some();
+        let Some(file) = existing(&is_there, random) else {
+            return DiskOp::Create { path: path(random) };
+        };
+        match random.below(6) {
+            0 => DiskOp::Create { path: path(random) },
+            1 => DiskOp::Remove { path: path(random) },
+            2 => DiskOp::Rename {
+                from: file,
+                to: path(random),
+            },
+            3 => DiskOp::SetLength {
+                path: file,
+                bytes: random.below(60) as u64,
+            },
+            _ => DiskOp::Write {
+                path: file,
+                position: random.below(40) as u64,
+                data: vec![random.below(255) as u8 + 1; random.below(30)].into(),
+            },
+        }
+    }
+
+    fn all(disk: &impl Disk) -> Vec<(String, Vec<u8>)> {
+        let names = disk.list("a").unwrap();
+        let read = |name: String| {
+            let path = format!("a/{name}");
+            let size = disk.size(&path).unwrap().unwrap();
+            let bytes = disk.read(&path, 0, 1000).unwrap();
+            assert_eq!(bytes.len() as u64, size);
+            let tail = disk.read(&path, size / 3, 7).unwrap();
+            let from = (size / 3) as usize;
+            assert_eq!(tail, bytes[from..(from + 7).min(bytes.len())]);
+            (path, bytes)
+        };
+        names.into_iter().map(read).collect()
+    }
+
+    #[test]
+    fn what_is_tried_out_is_what_would_be_and_the_disk_below_stays() {
+        for seed in 0..300 {
+            let mut random = Random::new(seed);
+            let below = SimDisk::default();
+            below
+                .perform(&DiskOp::CreateFolder { path: "a".into() })
+                .unwrap();
+            for _ in 0..random.below(8) {
+                below.perform(&op(&mut random, &below)).unwrap();
+            }
+            let (before, model) = (all(&below), below.clone());
+            let overlay = Overlay::new(&below);
+            for _ in 0..30 {
+                let op = op(&mut random, &model);
+                model.perform(&op).unwrap();
+                overlay.perform(&op).unwrap();
+                assert_eq!(all(&overlay), all(&model), "seed {seed}: {op:?}");
+            }
+            assert_eq!(all(&below), before);
+        }
+    }
+}
