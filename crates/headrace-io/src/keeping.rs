@@ -2,7 +2,9 @@
 //!
 //! Calls wait for the disk, without the machine's lock.
 
-use headrace_core::log::{Disk, Error, FoundState, LogId, SourceState};
+use std::sync::PoisonError;
+
+use headrace_core::log::{Disk, DiskOp, Error, FoundState, LogId, Machine, SourceState};
 
 use crate::store::{Shared, Store};
 
@@ -47,7 +49,16 @@ impl Shared {
     }
 
     fn keep_sources(&self, log: LogId, end: i64, sources: &[SourceState]) -> Result<(), Error> {
-        let ops = self.lock().machine.save_sources(log, end, sources)?;
+        self.keep_beside(|machine| machine.save_sources(log, end, sources))
+    }
+
+    /// One at a time: two may be of one offset, and then of one file.
+    pub(crate) fn keep_beside(
+        &self,
+        ops: impl FnOnce(&mut Machine) -> Result<Vec<DiskOp>, Error>,
+    ) -> Result<(), Error> {
+        let _one = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
+        let ops = ops(&mut self.lock().machine)?;
         ops.iter().try_for_each(|op| Ok(self.files.perform(op)?))
     }
 }

@@ -1,8 +1,10 @@
 //! Performs what `headrace-core` decides: disk effects, on native threads, outside Python's lock.
 //!
-//! Owns: descriptors, the flusher, the keeper and the reader threads, the data folder's lock, the eventfd.
+//! Owns: descriptors, the flusher, the keeper and the reader threads, the pace of a compaction, the
+//! data folder's lock, the eventfd.
 //! Must not know: what the bytes mean, which effect comes next, when something is durable.
 
+mod compactor;
 mod descriptors;
 mod files;
 mod folder;

@@ -14,10 +14,11 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use headrace_core::log::{
-    open, Appended, Completion, Disk, DiskOp, Error, LogId, LogSettings, Machine, Options,
-    Recovery, SegmentFacts, Statistics,
+    open, Appended, Compaction, CompactionSettings, Completion, Disk, DiskOp, Error, LogId,
+    LogSettings, Machine, Options, Recovery, SegmentFacts, Statistics,
 };
 
+use crate::compactor::Compactor;
 use crate::files::Files;
 use crate::lock::Lock;
 use crate::reading::{ReadEnd, Reads, READERS};
@@ -33,6 +34,8 @@ pub struct Store {
     pub(crate) shared: Arc<Shared>,
     recovery: Recovery,
     threads: Mutex<Threads>,
+    /// Held by the compaction under way: there is one at a time.
+    compacting: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -45,13 +48,17 @@ struct Threads {
 pub(crate) struct Shared {
     state: Mutex<State>,
     /// The flusher may have a round.
-    round_due: Condvar,
+    pub(crate) round_due: Condvar,
     /// The keeper may have a chore.
     chore_due: Condvar,
     /// A round or a chore has ended.
-    ended: Condvar,
+    pub(crate) ended: Condvar,
+    /// A compaction that waits for its turn may have to give up.
+    pub(crate) overtaken: Condvar,
     pub(crate) files: Files,
     pub(crate) reads: Reads,
+    /// Held while sources are kept.
+    pub(crate) keeping: Mutex<()>,
     outbox: Mutex<Outbox>,
     wake: Wake,
     began: Instant,
@@ -90,8 +97,10 @@ impl Store {
             round_due: Condvar::new(),
             chore_due: Condvar::new(),
             ended: Condvar::new(),
+            overtaken: Condvar::new(),
             files,
             reads: Reads::default(),
+            keeping: Mutex::default(),
             outbox: Mutex::default(),
             wake: Wake::new().map_err(unusable)?,
             began: Instant::now(),
@@ -118,6 +127,7 @@ impl Store {
             shared,
             recovery,
             threads,
+            compacting: Mutex::default(),
         })
     }
 
@@ -159,6 +169,7 @@ impl Store {
     pub fn delete_stream(&self, stream: &str) -> Result<(), Error> {
         let mut state = self.shared.lock();
         state.machine.delete_stream(stream)?;
+        self.shared.overtaken.notify_all();
         self.shared.deliver(state.machine.ended());
         self.shared.round_due.notify_one();
         state = self
@@ -239,6 +250,20 @@ impl Store {
         self.shared.lock().machine.size_bytes(log)
     }
 
+    /// Compacts the closed segments of `log`, reading and writing `bytes_per_second` at most; the
+    /// store goes on meanwhile. Ends early, and leaves nothing, where a trim or the deletion of the
+    /// stream overtakes it. One compaction runs at a time; another waits for it.
+    pub fn compact(
+        &self,
+        log: LogId,
+        settings: CompactionSettings,
+        bytes_per_second: u64,
+    ) -> Result<Compaction, Error> {
+        let one = self.compacting.lock();
+        let _one = one.unwrap_or_else(PoisonError::into_inner);
+        Compactor::new(&self.shared, log, bytes_per_second)?.run(settings)
+    }
+
     /// Why nothing more is written, or None.
     pub fn failed(&self) -> Option<String> {
         self.shared.lock().machine.failed().map(ToString::to_string)
@@ -257,6 +282,7 @@ impl Store {
     pub fn close(&self) -> Result<(), Error> {
         let mut state = self.shared.lock();
         state.machine.close();
+        self.shared.overtaken.notify_all();
         self.shared.round_due.notify_one();
         state = self
             .shared
@@ -283,6 +309,8 @@ impl Store {
             // It has reported by panicking already, and the machine's lock tells everyone.
             let _ = thread.join();
         }
+        // Nobody else gets the folder while files are written there.
+        drop(self.compacting.lock());
         threads.lock = None;
     }
 }
@@ -328,7 +356,7 @@ impl Shared {
         self.began.elapsed().as_nanos() as u64
     }
 
-    fn wait_while<'a>(
+    pub(crate) fn wait_while<'a>(
         &self,
         state: MutexGuard<'a, State>,
         mut waiting: impl FnMut(&Machine) -> bool,
@@ -445,7 +473,7 @@ impl Outbox {
     }
 }
 
-fn refuse_failed(machine: &Machine) -> Result<(), Error> {
+pub(crate) fn refuse_failed(machine: &Machine) -> Result<(), Error> {
     machine
         .failed()
         .map_or(Ok(()), |why| Err(Error::Storage(why.to_string())))

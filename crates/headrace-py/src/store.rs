@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 use std::path::Path;
 
 use headrace_core::log::{
-    self, Fsync, LogId, Options, SegmentFacts, SourceState, COMMIT_BUCKETS_NS,
+    self, CompactionSettings, Fsync, LogId, Options, SegmentFacts, SourceState, COMMIT_BUCKETS_NS,
 };
 use headrace_io::{self as io, Found};
 use pyo3::exceptions::PyValueError;
@@ -184,6 +184,52 @@ impl Segment {
     #[getter]
     fn active(&self) -> bool {
         self.0.active
+    }
+
+    #[getter]
+    fn clean(&self) -> bool {
+        self.0.clean
+    }
+
+    #[getter]
+    fn horizon_ms(&self) -> Option<i64> {
+        self.0.horizon_ms
+    }
+
+    fn __repr__(&self) -> String {
+        format!("{:?}", self.0)
+    }
+}
+
+/// What a compaction did.
+#[pyclass(frozen, module = "headrace._native")]
+struct Compaction(log::Compaction);
+
+#[pymethods]
+impl Compaction {
+    #[getter]
+    fn read_bytes(&self) -> u64 {
+        self.0.read_bytes
+    }
+
+    #[getter]
+    fn written_bytes(&self) -> u64 {
+        self.0.written_bytes
+    }
+
+    #[getter]
+    fn kept_records(&self) -> u64 {
+        self.0.kept_records
+    }
+
+    #[getter]
+    fn removed_records(&self) -> u64 {
+        self.0.removed_records
+    }
+
+    #[getter]
+    fn clean_to(&self) -> i64 {
+        self.0.clean_to
     }
 
     fn __repr__(&self) -> String {
@@ -392,6 +438,25 @@ impl Store {
         Ok((found.offset, state, found.ignored))
     }
 
+    #[pyo3(signature = (log, *, wall_ms, delete_retention_ms, min_lag_ms, bytes_per_second))]
+    fn compact(
+        &self,
+        py: Python<'_>,
+        log: u32,
+        wall_ms: i64,
+        delete_retention_ms: u64,
+        min_lag_ms: u64,
+        bytes_per_second: u64,
+    ) -> PyResult<Compaction> {
+        let settings = CompactionSettings {
+            wall_ms,
+            delete_retention_ms,
+            min_lag_ms,
+        };
+        let compact = || self.0.compact(LogId(log), settings, bytes_per_second);
+        detached(py, compact).map(Compaction)
+    }
+
     fn failed(&self) -> Option<String> {
         self.0.failed()
     }
@@ -455,6 +520,7 @@ impl Store {
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Appended>()?;
+    module.add_class::<Compaction>()?;
     module.add_class::<Completion>()?;
     module.add_class::<ReadEnd>()?;
     module.add_class::<LogSettings>()?;

@@ -3,7 +3,15 @@
 
 from typing import Protocol
 
-from headrace.native import Appended, Completion, LogSettings, ReadEnd, Recovery, Segment
+from headrace.native import (
+    Appended,
+    Compaction,
+    Completion,
+    LogSettings,
+    ReadEnd,
+    Recovery,
+    Segment,
+)
 
 
 class Store(Protocol):
@@ -19,6 +27,15 @@ class Store(Protocol):
     def roll(self, log: int, wall_ms: int) -> None: ...
     def trim(self, log: int, offset: int) -> None: ...
     def segments(self, log: int) -> list[Segment]: ...
+    def compact(
+        self,
+        log: int,
+        *,
+        wall_ms: int,
+        delete_retention_ms: int,
+        min_lag_ms: int,
+        bytes_per_second: int,
+    ) -> Compaction: ...
     def submit(self) -> None: ...
     def poll(self) -> list[Completion]: ...
     def fetch(self, log: int, offset: int, max_bytes: int, ticket: int) -> bytes | None: ...

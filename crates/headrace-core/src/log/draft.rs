@@ -1,6 +1,6 @@
 //! What the next round commits: the part of the machine that drafts rounds.
 //!
-//! Deletions come before registrations, those before trims and appends, and the last of all is the
+//! Deletions come before registrations, those before trims, swaps and appends, and the last of all is the
 //! mark of a clean close. A deletion that waits for a chore holds up registrations, which may be of the
 //! same name, but no appends of other logs. A round takes what is queued in order, as far as its
 //! bounds allow.
@@ -41,11 +41,16 @@ impl Machine {
 
     fn draft_other(&mut self, now_ns: u64) -> Option<Draft> {
         let deletes = !self.deletions.is_empty();
-        let waits = !self.registrations.is_empty() || !self.trims.is_empty() || self.submitted > 0;
+        let waits = !self.registrations.is_empty()
+            || !self.trims.is_empty()
+            || self.submitted > 0
+            || self.replacement.is_some();
         let draft = if !self.registrations.is_empty() {
             (!deletes).then(|| self.draft_registrations()).flatten()
         } else if !self.trims.is_empty() {
             self.draft_trims()
+        } else if let Some(draft) = self.draft_replacement() {
+            Some(draft)
         } else if self.submitted > 0 {
             self.draft_appends(now_ns)
         } else {

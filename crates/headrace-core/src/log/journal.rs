@@ -22,6 +22,7 @@
 use super::codec::{maybe, Put, Take};
 use super::disk::Path;
 use super::error::Damage;
+use super::scan;
 
 /// Unit of the page cache and of every journal write. A power cut may leave any page of an
 /// unsynced write as it was, as it should be, or as neither.
@@ -33,7 +34,7 @@ const ENTRY_HEADER_BYTES: usize = 5;
 
 const FILE_MAGIC: &[u8; 8] = b"HRJOURNL";
 const ROUND_MAGIC: u32 = 0x4852_4E44;
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// Where a file stands in the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +97,8 @@ pub(super) struct LogState {
     pub(super) incarnation: u64,
     pub(super) start_offset: i64,
     pub(super) next_offset: i64,
+    /// Offset up to which the log was compacted.
+    pub(super) cleaned_to: i64,
     /// Ascending; the last is the active one.
     pub(super) segments: Vec<SegmentState>,
 }
@@ -109,6 +112,10 @@ pub(super) struct SegmentState {
     pub(super) newest: Option<i64>,
     /// The wall clock when it began.
     pub(super) created_ms: Option<i64>,
+    /// The compaction that wrote it; 0 for none.
+    pub(super) generation: u32,
+    /// When the first of its tombstones may go.
+    pub(super) horizon_ms: Option<i64>,
 }
 
 impl SegmentState {
@@ -119,8 +126,53 @@ impl SegmentState {
             bytes: 0,
             newest: None,
             created_ms,
+            generation: 0,
+            horizon_ms: None,
         }
     }
+
+    /// Its files.
+    pub(super) fn files(&self, folder: &str) -> scan::Files {
+        scan::Files {
+            folder: folder.into(),
+            base: self.base,
+            generation: self.generation,
+            bytes: self.bytes,
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.put_i64(self.base);
+        out.put_u64(self.bytes);
+        out.put_maybe(self.newest);
+        out.put_maybe(self.created_ms);
+        out.put_u32(self.generation);
+        out.put_maybe(self.horizon_ms);
+    }
+
+    fn decode(take: &mut Take) -> Option<Self> {
+        Some(Self {
+            base: take.i64()?,
+            bytes: take.u64()?,
+            newest: maybe(take.i64()?),
+            created_ms: maybe(take.i64()?),
+            generation: take.u32()?,
+            horizon_ms: maybe(take.i64()?),
+        })
+    }
+}
+
+/// Segments that take the place of others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Swap {
+    /// The first of those that go begins there, as does the first of those that come.
+    pub(super) from: i64,
+    /// The first that stays after them begins there.
+    pub(super) to: i64,
+    /// Offset up to which the log is compacted then.
+    pub(super) cleaned_to: i64,
+    /// Those that come, whole and synced.
+    pub(super) segments: Vec<SegmentState>,
 }
 
 /// The state of every log between two rounds.
@@ -155,6 +207,11 @@ pub(super) enum Entry<'a> {
         id: u32,
         start_offset: i64,
     },
+    /// Segments were compacted into others, which were synced before this round was written.
+    Replace {
+        id: u32,
+        swap: Swap,
+    },
     /// These bytes stand at `position` of the segment `base`.
     Write {
         id: u32,
@@ -183,6 +240,7 @@ mod kind {
     pub(super) const DIRECT: u8 = 4;
     pub(super) const DELETE: u8 = 5;
     pub(super) const TRIM: u8 = 6;
+    pub(super) const REPLACE: u8 = 7;
     pub(super) const ROLL: u8 = 8;
 }
 
@@ -242,6 +300,19 @@ impl<'a> RoundWriter<'a> {
         let at = self.open(kind::TRIM);
         self.out.put_u32(id);
         self.out.put_i64(start_offset);
+        self.close(at);
+    }
+
+    pub(super) fn replace(&mut self, id: u32, swap: &Swap) {
+        let at = self.open(kind::REPLACE);
+        self.out.put_u32(id);
+        self.out.put_i64(swap.from);
+        self.out.put_i64(swap.to);
+        self.out.put_i64(swap.cleaned_to);
+        self.out.put_u32(swap.segments.len() as u32);
+        for segment in &swap.segments {
+            segment.encode(self.out);
+        }
         self.close(at);
     }
 
@@ -323,12 +394,10 @@ impl Checkpoint {
             body.put_u64(log.incarnation);
             body.put_i64(log.start_offset);
             body.put_i64(log.next_offset);
+            body.put_i64(log.cleaned_to);
             body.put_u32(log.segments.len() as u32);
             for segment in &log.segments {
-                body.put_i64(segment.base);
-                body.put_u64(segment.bytes);
-                body.put_maybe(segment.newest);
-                body.put_maybe(segment.created_ms);
+                segment.encode(&mut body);
             }
         }
         body
@@ -346,15 +415,11 @@ impl Checkpoint {
                 incarnation: take.u64()?,
                 start_offset: take.i64()?,
                 next_offset: take.i64()?,
+                cleaned_to: take.i64()?,
                 segments: Vec::new(),
             };
             for _ in 0..take.u32()? {
-                log.segments.push(SegmentState {
-                    base: take.i64()?,
-                    bytes: take.u64()?,
-                    newest: maybe(take.i64()?),
-                    created_ms: maybe(take.i64()?),
-                });
+                log.segments.push(SegmentState::decode(&mut take)?);
             }
             logs.push(log);
         }
@@ -398,6 +463,17 @@ fn entry(kind: u8, mut body: Take<'_>) -> Option<Entry<'_>> {
         kind::TRIM => Entry::Trim {
             id: body.u32()?,
             start_offset: body.i64()?,
+        },
+        kind::REPLACE => Entry::Replace {
+            id: body.u32()?,
+            swap: Swap {
+                from: body.i64()?,
+                to: body.i64()?,
+                cleaned_to: body.i64()?,
+                segments: (0..body.u32()?)
+                    .map(|_| SegmentState::decode(&mut body))
+                    .collect::<Option<_>>()?,
+            },
         },
         kind::WRITE => Entry::Write {
             id: body.u32()?,
@@ -598,6 +674,7 @@ mod tests {
                 incarnation: 11,
                 start_offset: 5,
                 next_offset: 30,
+                cleaned_to: 20,
                 segments: vec![
                     SegmentState {
                         newest: Some(-1),
@@ -608,12 +685,23 @@ mod tests {
                 ],
             }],
         };
+        let swap = Swap {
+            from: 0,
+            to: 20,
+            cleaned_to: 15,
+            segments: vec![SegmentState {
+                generation: 3,
+                horizon_ms: Some(-1),
+                ..SegmentState::empty(0, Some(98))
+            }],
+        };
         let mut out = Vec::new();
         let mut round = RoundWriter::begin(&mut out, Chain { round: 1, crc: 2 }, 2, 1);
         round.checkpoint(&state.encode());
         round.register(7, 2, 11, Some(-3), "gpu");
         round.roll(7, 20, None);
         round.trim(7, 5);
+        round.replace(7, &swap);
         round.write(7, 20, 300, [&b"ab"[..], &b"c"[..]]);
         round.direct(7, 20, 4096, 70, 5);
         round.delete("gpu");
@@ -640,6 +728,7 @@ mod tests {
                     id: 7,
                     start_offset: 5
                 },
+                Entry::Replace { id: 7, swap },
                 Entry::Write {
                     id: 7,
                     base: 20,

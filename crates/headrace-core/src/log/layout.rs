@@ -37,6 +37,30 @@ pub(super) fn file(folder: &str, offset: i64, kind: &str) -> Path {
     format!("{folder}/{offset:020}.{kind}").into()
 }
 
+/// A file of the segment that begins at `base`, in the form that a compaction gave it; 0 is the
+/// form in which it was appended, and has the names that Kafka gives. A form never shares a name
+/// with another, so that who has planned to read one never reads the other.
+pub(super) fn segment_file(folder: &str, base: i64, generation: u32, kind: &str) -> Path {
+    if generation == 0 {
+        return file(folder, base, kind);
+    }
+    format!("{folder}/{base:020}.{generation}.{kind}").into()
+}
+
+/// `(base, generation, kind)` of a segment's file.
+pub(super) fn segment_of(name: &str) -> Option<(i64, u32, &'static str)> {
+    let (rest, kind) = name.rsplit_once('.')?;
+    let kind = [SEGMENT, INDEX, TIME_INDEX]
+        .into_iter()
+        .find(|known| *known == kind)?;
+    let (base, generation) = match rest.split_once('.') {
+        Some((base, generation)) => (base, generation.parse().ok().filter(|found| *found > 0)?),
+        None => (rest, 0),
+    };
+    let base = i64::try_from(number(&format!("{base}.{kind}"), kind)?).ok()?;
+    Some((base, generation, kind))
+}
+
 pub(super) fn epochs(folder: &str) -> Path {
     format!("{folder}/leader-epoch-checkpoint").into()
 }

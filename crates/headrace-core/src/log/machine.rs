@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::chore::Dirt;
+use super::compact::Replacement;
 use super::disk::Path;
 use super::error::Error;
 use super::journal::{Chain, FileHeader};
@@ -119,6 +120,8 @@ pub struct Machine {
     pub(super) deletions: VecDeque<Arc<str>>,
     /// Start offsets that logs are to have.
     pub(super) trims: BTreeMap<LogId, i64>,
+    /// Segments that are to take the place of others.
+    pub(super) replacement: Option<Replacement>,
     /// Files of segments that were let go wait for a chore.
     pub(super) has_shed: bool,
     /// Producers that all logs know.
@@ -156,6 +159,7 @@ impl Machine {
             registrations: Vec::new(),
             deletions: VecDeque::new(),
             trims: BTreeMap::new(),
+            replacement: None,
             has_shed: false,
             producers: 0,
             segments: 0,
@@ -428,6 +432,9 @@ impl Machine {
         for (log, start_offset) in round.trimmed {
             self.trimmed(log, start_offset);
         }
+        if round.replaces {
+            self.replaced();
+        }
         if let Some(stream) = round.deleted {
             self.deletions.pop_front();
             self.logs
@@ -488,6 +495,7 @@ impl Machine {
 
     pub(super) fn fail(&mut self, why: &str) {
         self.trims.clear();
+        self.replacement = None;
         if self.failed.is_none() {
             self.failed = Some(Arc::from(why));
         }

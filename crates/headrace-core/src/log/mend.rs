@@ -1,5 +1,7 @@
 //! Making the segments of one log what the journal tells (steps 2 to 4 of recovery).
 
+use std::collections::BTreeSet;
+
 use super::chore::Dirt;
 use super::disk::{Disk, DiskOp, Path};
 use super::error::Error;
@@ -11,7 +13,7 @@ use super::partition::{replace, Log, LogId, Segment};
 use super::producers::Producers;
 use super::read::newest;
 use super::recovery::{damage, Recovery, Redo, Told};
-use super::scan::{self, scan, Depth, Range};
+use super::scan::{scan, Depth, Range};
 use crate::record::{BatchHeader, Batches, HEADER_BYTES};
 
 /// Mends log after log; remembers what is to be synced.
@@ -57,7 +59,9 @@ impl<'a, D: Disk> Mender<'a, D> {
         );
         log.registered = true;
         log.start_offset = state.start_offset;
+        log.cleaned_to = state.cleaned_to;
         let is_new = state.segments.len() == 1 && state.next_offset == 0;
+        let is_new = is_new && state.segments[0].generation == 0;
         if is_new && self.disk.size(&log.active().path)?.is_none() {
             self.perform(log.creation())?;
         }
@@ -67,6 +71,8 @@ impl<'a, D: Disk> Mender<'a, D> {
             .filter(|segment| segment.base >= first)
             .map(|segment| held(&log.folder, *segment))
             .collect();
+        let generations = log.segments.iter().map(|segment| segment.generation);
+        log.generations = generations.max().unwrap_or(0) + 1;
         if !self.report.clean {
             // A process that died may have left entries that only the page cache knows.
             let above = [layout::STREAMS.into(), layout::stream_folder(&stream)];
@@ -74,7 +80,9 @@ impl<'a, D: Disk> Mender<'a, D> {
             self.dirt.folders.insert(log.folder.clone());
         }
         self.hold_lengths(&log)?;
-        let touched = log.segments.len().saturating_sub(1);
+        // The last may go on from where it was, unless a compaction wrote it.
+        let open = log.segments.last().is_some_and(Segment::is_appended);
+        let touched = log.segments.len() - usize::from(open);
         let needed = told.redo.iter().filter(|(base, ..)| *base >= first);
         for (base, position, redo) in needed.clone() {
             self.redo(&mut log, *base, *position, *redo)?;
@@ -108,7 +116,7 @@ impl<'a, D: Disk> Mender<'a, D> {
             if covered >= needed {
                 break;
             }
-            let path = layout::file(&log.folder, *base, layout::SEGMENT);
+            let path = told.path(&log.folder, *base);
             if self.disk.size(&path)?.unwrap_or(0) < told.bytes_beside_journal(*base) {
                 break;
             }
@@ -143,7 +151,7 @@ impl<'a, D: Disk> Mender<'a, D> {
     fn hold_lengths(&mut self, log: &Log) -> Result<(), Error> {
         for (at, segment) in log.segments.iter().enumerate() {
             let path = &segment.path;
-            let closed = at + 1 < log.segments.len();
+            let closed = at + 1 < log.segments.len() || !segment.is_appended();
             let told = segment.bytes;
             match self.disk.size(path)? {
                 None if told == 0 => self.perform([DiskOp::Create { path: path.clone() }])?,
@@ -185,7 +193,7 @@ impl<'a, D: Disk> Mender<'a, D> {
         let path = layout::file(&log.folder, base, layout::SEGMENT);
         let segment = log
             .segment_mut(base)
-            .filter(|segment| position <= segment.bytes)
+            .filter(|segment| segment.is_appended() && position <= segment.bytes)
             .ok_or_else(|| damage(&path, position, None, "the journal leaves a gap before it"))?;
         if let Redo::Write(bytes) = redo {
             if self.disk.read(&path, position, bytes.len())? != bytes {
@@ -289,18 +297,28 @@ impl<'a, D: Disk> Mender<'a, D> {
                 self.dirt.files.insert(path);
             }
         }
-        let names = self.disk.list(&log.folder)?;
-        for kind in [layout::SEGMENT, layout::INDEX, layout::TIME_INDEX] {
-            for base in layout::offsets(&names, kind) {
-                let torn = base > log.active().base;
-                if torn || base < log.segments[0].base {
-                    let path = layout::file(&log.folder, base, kind);
-                    if torn && kind == layout::SEGMENT {
-                        self.report.truncated_bytes += self.disk.size(&path)?.unwrap_or(0);
-                    }
-                    self.perform([DiskOp::Remove { path }])?;
-                }
+        self.drop_other_segments(log)
+    }
+
+    /// Files of segments that never came to be, or are gone.
+    fn drop_other_segments(&mut self, log: &Log) -> Result<(), Error> {
+        let known: BTreeSet<(i64, u32)> = log
+            .segments
+            .iter()
+            .map(|segment| (segment.base, segment.generation))
+            .collect();
+        for name in self.disk.list(&log.folder)? {
+            let Some((base, generation, kind)) = layout::segment_of(&name) else {
+                continue;
+            };
+            if known.contains(&(base, generation)) {
+                continue;
             }
+            let path = layout::segment_file(&log.folder, base, generation, kind);
+            if base > log.active().base && kind == layout::SEGMENT {
+                self.report.truncated_bytes += self.disk.size(&path)?.unwrap_or(0);
+            }
+            self.perform([DiskOp::Remove { path }])?;
         }
         Ok(())
     }
@@ -419,10 +437,9 @@ impl<'a, D: Disk> Mender<'a, D> {
     /// end the file and `after` must follow it. False where the index had to be rebuilt.
     fn hold_last(&self, log: &mut Log, at: usize, after: i64) -> Result<bool, Error> {
         let interval = self.options.index_interval_bytes;
-        let folder = log.folder.clone();
         let segment = &mut log.segments[at];
-        let (base, bytes) = (segment.base, segment.bytes);
-        let mut index = scan::index_files(self.disk, &folder, base, bytes)?;
+        let files = segment.on_disk(&log.folder);
+        let mut index = files.index(self.disk)?;
         let last = match &index {
             Some(index) => self.last_offset(segment, index)?,
             None => None,
@@ -430,11 +447,11 @@ impl<'a, D: Disk> Mender<'a, D> {
         let sound = last == Some(after);
         if !sound {
             // The index is not this segment's: a walk over all of it tells, and names the place.
-            index = Some(scan::rebuild(self.disk, &folder, base, bytes, interval)?);
+            index = Some(files.rebuild(self.disk, interval)?);
             let next = scan(self.disk, whole(segment), Depth::Headers, |_, _| {})?;
             if next != after {
                 let what = "records that were durable are missing at the end of the segment";
-                return Err(damage(&segment.path, bytes, Some(next), what));
+                return Err(damage(&segment.path, segment.bytes, Some(next), what));
             }
         }
         segment.index = index;
@@ -490,6 +507,7 @@ fn whole(segment: &Segment) -> Range<'_> {
         position: 0,
         end: segment.bytes,
         offset: segment.base,
+        gaps: !segment.is_appended(),
     }
 }
 
@@ -501,6 +519,9 @@ fn held(folder: &Path, state: SegmentState) -> Segment {
         index: None,
         newest: state.newest,
         created_ms: state.created_ms,
+        generation: state.generation,
+        horizon_ms: state.horizon_ms,
+        path: layout::segment_file(folder, state.base, state.generation, layout::SEGMENT),
         begun: true,
         ..Segment::new(folder, state.base)
     }

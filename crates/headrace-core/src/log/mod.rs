@@ -16,10 +16,12 @@
 //! space       when the disk is too full
 //! inspect     a stopped store: what is damaged, what can be rebuilt
 //! roll, trim  where segments begin and go          settings    what differs from log to log
+//! compact     of each key the last record
 //! ```
 
 mod chore;
 mod codec;
+mod compact;
 mod disk;
 mod draft;
 mod error;
@@ -47,6 +49,7 @@ mod tests;
 mod trim;
 
 pub use chore::Chore;
+pub use compact::{Compaction, CompactionSettings, Group, Pass, Replacement, Survey};
 pub use disk::{Disk, DiskError, DiskOp, Path, Slice};
 pub use error::{Damage, Error};
 pub use machine::{Appended, Completion, Machine};

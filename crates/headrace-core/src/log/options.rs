@@ -13,7 +13,7 @@ pub const JOURNAL_BYTES_MIN: u64 = 128 << 10;
 /// fields and a name of at most 249 bytes.
 pub(super) const LOG_STATE_BYTES_MAX: u64 = 352;
 /// Bytes of a segment in a checkpoint.
-pub(super) const SEGMENT_STATE_BYTES: u64 = 32;
+pub(super) const SEGMENT_STATE_BYTES: u64 = 44;
 /// A stream's name is a folder's name (CONTRACT: at most 249 characters).
 pub(super) const STREAM_NAME_BYTES_MAX: usize = 249;
 

@@ -1,6 +1,6 @@
 //! One log: its segments, its next offset, its producers. Decides where a batch will stand.
 //!
-//! Invariants. Offsets are dense. Positions and relative offsets stay below 2^31, as Kafka's
+//! Invariants. Offsets that are appended are dense; compaction leaves gaps. Positions and relative offsets stay below 2^31, as Kafka's
 //! indexes need. What is queued is ahead of what is committed; readers see the committed part
 //! alone. A refused append leaves no trace.
 
@@ -14,6 +14,7 @@ use super::layout;
 use super::producers::{Producers, Verdict};
 use super::roll::Roll;
 use super::round::Frontier;
+use super::scan;
 use super::settings::LogSettings;
 use crate::record::{set_base_offset, set_leader_epoch, BatchHeader, Batches};
 
@@ -33,8 +34,12 @@ pub struct LogId(pub u32);
 /// One segment file and what is known of it.
 #[derive(Clone, Debug)]
 pub(super) struct Segment {
-    /// Offset of its first record.
+    /// Offset of its first record, whether that is kept or not.
     pub(super) base: i64,
+    /// The compaction that wrote it; 0 for none.
+    pub(super) generation: u32,
+    /// When the first of its tombstones may go, as far as a compaction told.
+    pub(super) horizon_ms: Option<i64>,
     /// Its `.log` file.
     pub(super) path: Path,
     /// Bytes, with what is queued.
@@ -64,6 +69,10 @@ pub(super) struct Log {
     pub(super) settings: LogSettings,
     /// Offset of the first record that is kept; it may lie inside the first segment.
     pub(super) start_offset: i64,
+    /// Offset up to which it was compacted.
+    pub(super) cleaned_to: i64,
+    /// Compactions that were begun: the next is of this generation.
+    pub(super) generations: u32,
     /// Ascending, never empty; the last is the active one.
     pub(super) segments: Vec<Segment>,
     /// Offset of the next batch, after all that is queued.
@@ -135,6 +144,8 @@ impl Log {
             folder,
             settings,
             start_offset: 0,
+            cleaned_to: 0,
+            generations: 1,
             next_offset: 0,
             high_watermark: 0,
             producers: Producers::default(),
@@ -197,6 +208,7 @@ impl Log {
             incarnation: self.incarnation,
             start_offset: self.start_offset,
             next_offset: self.high_watermark,
+            cleaned_to: self.cleaned_to,
             segments: self
                 .segments
                 .iter()
@@ -397,6 +409,8 @@ impl Segment {
     pub(super) fn new(folder: &str, base: i64) -> Self {
         Self {
             base,
+            generation: 0,
+            horizon_ms: None,
             path: layout::file(folder, base, layout::SEGMENT),
             bytes: 0,
             committed: 0,
@@ -409,13 +423,45 @@ impl Segment {
     }
 
     /// Its committed state, for a checkpoint.
-    fn state(&self) -> SegmentState {
+    pub(super) fn state(&self) -> SegmentState {
         SegmentState {
             base: self.base,
             bytes: self.committed,
             newest: self.max_timestamp(),
             created_ms: self.created_ms,
+            generation: self.generation,
+            horizon_ms: self.horizon_ms,
         }
+    }
+
+    /// The segment without its index.
+    pub(super) fn bare(&self) -> Self {
+        Self {
+            path: self.path.clone(),
+            index: None,
+            newest: self.max_timestamp(),
+            ..*self
+        }
+    }
+
+    /// It is as it was appended, and goes on where it is the last.
+    pub(super) fn is_appended(&self) -> bool {
+        self.generation == 0
+    }
+
+    /// Its files as they are now.
+    pub(super) fn on_disk(&self, folder: &str) -> scan::Files {
+        self.state().files(folder)
+    }
+
+    /// Its files.
+    pub(super) fn files(&self, folder: &str) -> [Path; 3] {
+        [layout::SEGMENT, layout::INDEX, layout::TIME_INDEX].map(|kind| self.file(folder, kind))
+    }
+
+    /// One of its files.
+    pub(super) fn file(&self, folder: &str, kind: &str) -> Path {
+        layout::segment_file(folder, self.base, self.generation, kind)
     }
 
     /// The greatest timestamp of its batches, where there is one and it is known.
@@ -445,16 +491,8 @@ impl Segment {
         index.finish();
         let (offsets, times) = index.encode();
         let mut ops = Vec::new();
-        replace(
-            &mut ops,
-            layout::file(folder, self.base, layout::INDEX),
-            offsets,
-        );
-        replace(
-            &mut ops,
-            layout::file(folder, self.base, layout::TIME_INDEX),
-            times,
-        );
+        replace(&mut ops, self.file(folder, layout::INDEX), offsets);
+        replace(&mut ops, self.file(folder, layout::TIME_INDEX), times);
         ops
     }
 }

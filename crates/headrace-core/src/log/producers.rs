@@ -116,6 +116,18 @@ impl Producers {
         }
     }
 
+    /// Base offset of the last batch of each producer that stands below `end`.
+    pub(super) fn last_batches(&self, end: i64) -> BTreeMap<i64, i64> {
+        let last = |producer: &Producer| {
+            let offsets = producer.batches.iter().map(|batch| batch.base_offset);
+            offsets.rev().find(|offset| *offset < end)
+        };
+        let producers = self.0.iter();
+        producers
+            .filter_map(|(id, producer)| Some((*id, last(producer)?)))
+            .collect()
+    }
+
     /// Forgets a producer that has been silent for longer than `expiry_ms`.
     pub(super) fn forget_if_silent(&mut self, producer_id: i64, wall_ms: i64, expiry_ms: u64) {
         let producer = self.0.get(&producer_id);

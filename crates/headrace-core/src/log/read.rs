@@ -11,7 +11,7 @@ use super::index::Index;
 use super::layout;
 use super::machine::Machine;
 use super::partition::{LogId, Segment};
-use super::scan;
+use super::scan::{self, follows};
 use crate::record::{BatchHeader, Batches, Records, DECOMPRESSED_BYTES_MAX, HEADER_BYTES};
 
 /// Bytes read beyond those asked for, to cover the way from an index entry to the batch.
@@ -35,9 +35,7 @@ pub enum Plan {
 #[derive(Debug)]
 pub struct IndexFiles {
     log: LogId,
-    folder: Path,
-    base: i64,
-    bytes: u64,
+    files: scan::Files,
     interval: u64,
 }
 
@@ -46,6 +44,7 @@ pub struct IndexFiles {
 pub struct LoadedIndex {
     log: LogId,
     base: i64,
+    generation: u32,
     index: Index,
 }
 
@@ -54,6 +53,8 @@ pub struct LoadedIndex {
 pub struct Walk {
     path: Path,
     base: i64,
+    /// Compaction took records: batches need not follow on each other.
+    gaps: bool,
     /// Committed bytes.
     end: u64,
     /// Where an index entry says that a batch with this last offset begins.
@@ -61,7 +62,8 @@ pub struct Walk {
 }
 
 impl Machine {
-    /// The way to the committed batch that holds `offset`.
+    /// The way to the committed batch that holds `offset`, or, where compaction took that, to the
+    /// next one, which stands in the same segment.
     pub fn plan_read(&self, log: LogId, offset: i64) -> Result<Plan, Error> {
         let log = self.log(log)?;
         let (start, end) = (log.start_offset, log.high_watermark);
@@ -116,9 +118,7 @@ impl Machine {
         let Some(index) = &segment.index else {
             return Ok(Plan::Load(IndexFiles {
                 log: id,
-                folder: log.folder.clone(),
-                base: segment.base,
-                bytes: segment.committed,
+                files: segment.on_disk(&log.folder),
                 interval: self.options.index_interval_bytes,
             }));
         };
@@ -131,7 +131,10 @@ impl Machine {
     /// Keeps an index that [`Plan::Load`] asked for.
     pub fn indexed(&mut self, loaded: LoadedIndex) {
         let segment = self.segment_mut(loaded.log, loaded.base);
-        if let Some(segment) = segment.filter(|segment| segment.index.is_none()) {
+        let waits = |segment: &&mut Segment| {
+            segment.index.is_none() && segment.generation == loaded.generation
+        };
+        if let Some(segment) = segment.filter(waits) {
             segment.index = Some(loaded.index);
             self.keep_index(loaded.log, loaded.base);
         }
@@ -176,13 +179,14 @@ impl Machine {
 impl IndexFiles {
     /// Reads the index, or rebuilds it from the segment where the files do not fit it.
     pub fn load(&self, disk: &impl Disk) -> Result<LoadedIndex, Error> {
-        let index = match scan::index_files(disk, &self.folder, self.base, self.bytes)? {
+        let index = match self.files.index(disk)? {
             Some(index) => index,
-            None => scan::rebuild(disk, &self.folder, self.base, self.bytes, self.interval)?,
+            None => self.files.rebuild(disk, self.interval)?,
         };
         Ok(LoadedIndex {
             log: self.log,
-            base: self.base,
+            base: self.files.base,
+            generation: self.files.generation,
             index,
         })
     }
@@ -193,6 +197,7 @@ impl Walk {
         Self {
             path: segment.path.clone(),
             base: segment.base,
+            gaps: !segment.is_appended(),
             end: segment.committed,
             hint,
         }
@@ -203,7 +208,8 @@ impl Walk {
         self.base
     }
 
-    /// Whole batches from the one that holds `offset`: at least one, else at most `bytes_max`.
+    /// Whole batches from the one that holds `offset`, or the next: at least one, else at most
+    /// `bytes_max`.
     pub fn read(&self, disk: &impl Disk, offset: i64, bytes_max: usize) -> Result<Vec<u8>, Error> {
         let reach = bytes_max.saturating_add(SLACK_BYTES);
         let mut found = None;
@@ -227,7 +233,7 @@ impl Walk {
             bytes.extend_from_slice(&more);
         }
         bytes.truncate(wanted);
-        let whole = whole_bytes(&bytes);
+        let whole = whole_bytes(&bytes, self.gaps);
         if whole == 0 {
             return Err(self.damage(position, None, "the segment ends inside a batch"));
         }
@@ -245,7 +251,8 @@ impl Walk {
         // The batch in which the log begins may hold no such record from there on.
         let mut batches = Vec::new();
         self.each(disk, SLACK_BYTES, |position, header, _| {
-            if header.max_timestamp >= timestamp && header.last_offset() >= offsets.start {
+            let holds = header.count > 0; // compaction keeps a producer's last batch without records
+            if holds && header.max_timestamp >= timestamp && header.last_offset() >= offsets.start {
                 batches.push((position, *header));
             }
             batches
@@ -315,7 +322,7 @@ impl Walk {
                 let parsed = BatchHeader::parse(&bytes[at..]).ok().filter(|header| {
                     position + at as u64 + header.batch_bytes() as u64 <= self.end
                         && hinted.is_none_or(|last| header.last_offset() == last)
-                        && next.is_none_or(|next| header.base_offset == next)
+                        && next.is_none_or(|next| follows(header, next, self.gaps))
                 });
                 let Some(header) = parsed else { break };
                 hinted = None;
@@ -359,10 +366,10 @@ impl Walk {
 }
 
 /// Length of the whole batches at the front of `bytes` that follow on each other.
-fn whole_bytes(bytes: &[u8]) -> usize {
+fn whole_bytes(bytes: &[u8], gaps: bool) -> usize {
     let (mut whole, mut next) = (0, None);
     for batch in Batches::new(bytes).map_while(Result::ok) {
-        if next.is_some_and(|next| next != batch.header.base_offset) {
+        if next.is_some_and(|next| !follows(&batch.header, next, gaps)) {
             break; // whoever reads on from here is told
         }
         next = Some(batch.header.next_offset());

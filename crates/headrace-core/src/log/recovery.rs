@@ -21,7 +21,7 @@ use std::sync::Arc;
 use super::disk::{Disk, DiskOp, Path};
 use super::error::{Damage, Error};
 use super::journal::{
-    entries, walk, Chain, Entry, FileHeader, LogState, RoundWriter, SegmentState,
+    entries, walk, Chain, Entry, FileHeader, LogState, RoundWriter, SegmentState, Swap,
 };
 use super::layout;
 use super::machine::{Journal, Machine};
@@ -77,6 +77,14 @@ impl Told<'_> {
         told.chain(begun).collect()
     }
 
+    /// The file of the segment `base`.
+    pub(super) fn path(&self, folder: &str, base: i64) -> Path {
+        let told = self.state.segments.iter();
+        let told = told.filter(|segment| segment.base == base);
+        let generation = told.map(|segment| segment.generation).next();
+        layout::segment_file(folder, base, generation.unwrap_or(0), layout::SEGMENT)
+    }
+
     /// Bytes that the segment `base` must have, for the journal could not make them again.
     pub(super) fn bytes_beside_journal(&self, base: i64) -> u64 {
         let told = self.state.segments.iter();
@@ -87,6 +95,17 @@ impl Told<'_> {
         });
         let told = told.map(|segment| segment.bytes);
         told.chain(direct).max().unwrap_or(0)
+    }
+
+    /// What stood in segments that were replaced needs not be told any more.
+    fn replace(&mut self, swap: Swap) {
+        let stays = |base: i64| !(swap.from..swap.to).contains(&base);
+        self.redo.retain(|(base, ..)| stays(*base));
+        self.state.segments.retain(|segment| stays(segment.base));
+        let segments = &mut self.state.segments;
+        let at = segments.partition_point(|segment| segment.base < swap.from);
+        segments.splice(at..at, swap.segments);
+        self.state.cleaned_to = swap.cleaned_to;
     }
 }
 
@@ -239,6 +258,7 @@ impl<'a> Story<'a> {
                     incarnation,
                     start_offset: 0,
                     next_offset: 0,
+                    cleaned_to: 0,
                     segments: vec![SegmentState::empty(0, created_ms)],
                 };
                 self.logs.insert(
@@ -260,6 +280,11 @@ impl<'a> Story<'a> {
             Entry::Trim { id, start_offset } => {
                 if let Some(log) = self.logs.get_mut(&id) {
                     log.state.start_offset = start_offset;
+                }
+            }
+            Entry::Replace { id, swap } => {
+                if let Some(log) = self.logs.get_mut(&id) {
+                    log.replace(swap);
                 }
             }
             Entry::Write {
@@ -432,10 +457,13 @@ fn strangers(disk: &impl Disk, machine: &Machine) -> Result<BTreeSet<(String, u3
                 continue;
             }
             let folder = layout::log_folder(&stream, partition);
-            for base in layout::offsets(&disk.list(&folder)?, layout::SEGMENT) {
-                let path = layout::file(&folder, base, layout::SEGMENT);
+            for name in disk.list(&folder)? {
+                let is_segment =
+                    layout::segment_of(&name).is_some_and(|(_, _, kind)| kind == layout::SEGMENT);
+                let path = format!("{folder}/{name}");
                 // An empty segment that does not begin at 0 tells of records that were trimmed.
-                if base > 0 || disk.size(&path)?.is_some_and(|bytes| bytes > 0) {
+                let is_first = name.trim_start_matches('0').starts_with('.');
+                if is_segment && (!is_first || disk.size(&path)?.is_some_and(|bytes| bytes > 0)) {
                     strangers.insert((stream.clone(), partition));
                 }
             }

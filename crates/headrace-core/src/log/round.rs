@@ -8,7 +8,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::disk::{DiskOp, Path, Slice};
-use super::journal::{entry_bytes_max, Chain, FileHeader, RoundWriter, PAGE, ROUND_HEADER_BYTES};
+use super::journal::{
+    entry_bytes_max, Chain, FileHeader, RoundWriter, Swap, PAGE, ROUND_HEADER_BYTES,
+};
 use super::layout;
 use super::partition::{LogId, Run};
 use super::roll::Roll;
@@ -89,6 +91,10 @@ pub(super) enum Piece {
         log: LogId,
         start_offset: i64,
     },
+    Replace {
+        log: LogId,
+        swap: Swap,
+    },
     Delete {
         stream: Arc<str>,
     },
@@ -155,6 +161,7 @@ pub struct Round {
     pub(super) frontiers: Vec<Frontier>,
     pub(super) registered: Vec<LogId>,
     pub(super) trimmed: Vec<(LogId, i64)>,
+    pub(super) replaces: bool,
     pub(super) direct_writes: u64,
     pub(super) synced: bool,
     pub(super) deleted: Option<Arc<str>>,
@@ -209,6 +216,7 @@ struct Build {
     frontiers: Vec<Frontier>,
     registered: Vec<LogId>,
     trimmed: Vec<(LogId, i64)>,
+    replaces: bool,
     direct_writes: u64,
 }
 
@@ -236,6 +244,7 @@ impl Draft {
             frontiers: build.frontiers,
             registered: build.registered,
             trimmed: build.trimmed,
+            replaces: build.replaces,
             direct_writes: build.direct_writes,
             synced: self.sync,
             deleted: self.deleted,
@@ -338,6 +347,10 @@ fn write_piece(build: &mut Build, round: &mut RoundWriter, piece: Piece) {
         Piece::Trim { log, start_offset } => {
             round.trim(log.0, start_offset);
             build.trimmed.push((log, start_offset));
+        }
+        Piece::Replace { log, swap } => {
+            round.replace(log.0, &swap);
+            build.replaces = true;
         }
         Piece::Delete { stream } => round.delete(&stream),
         Piece::Checkpoint(body) => round.checkpoint(&body),

@@ -1,6 +1,6 @@
 //! Walking a segment's bytes at recovery.
 
-use super::disk::Disk;
+use super::disk::{Disk, Path};
 use super::error::{Damage, Error};
 use super::index::Index;
 use super::layout;
@@ -24,8 +24,10 @@ pub(super) struct Range<'a> {
     pub(super) path: &'a str,
     pub(super) position: u64,
     pub(super) end: u64,
-    /// Offset that the first batch must have.
+    /// Offset that the first batch must have, or before which it must not stand.
     pub(super) offset: i64,
+    /// Compaction took records: what follows may begin later.
+    pub(super) gaps: bool,
 }
 
 /// Walks every batch of `range`; the offset after the last one. A batch that is not sound, or
@@ -36,11 +38,26 @@ pub(super) fn scan(
     depth: Depth,
     mut visit: impl FnMut(&BatchHeader, u64),
 ) -> Result<i64, Error> {
+    scan_batches(disk, range, depth, |batch, position| {
+        visit(&batch.header, position);
+        true
+    })
+}
+
+/// The same with whole batches, until `visit` returns false; the offset after the last that it
+/// saw.
+pub(super) fn scan_batches(
+    disk: &impl Disk,
+    range: Range,
+    depth: Depth,
+    mut visit: impl FnMut(&Batch, u64) -> bool,
+) -> Result<i64, Error> {
     let Range {
         path,
         mut position,
         end,
         mut offset,
+        gaps,
     } = range;
     while position < end {
         let mut wanted = CHUNK_BYTES;
@@ -49,7 +66,7 @@ pub(super) fn scan(
             let mut taken = 0;
             for batch in Batches::new(&bytes) {
                 let Ok(batch) = batch else { break };
-                check(&batch, offset, depth).map_err(|what| {
+                check(&batch, offset, gaps, depth).map_err(|what| {
                     Error::Corrupt(Damage {
                         path: path.to_owned(),
                         position: position + batch.position as u64,
@@ -57,8 +74,10 @@ pub(super) fn scan(
                         what,
                     })
                 })?;
-                visit(&batch.header, position + batch.position as u64);
                 offset = batch.header.next_offset();
+                if !visit(&batch, position + batch.position as u64) {
+                    return Ok(offset);
+                }
                 taken = batch.position + batch.bytes.len();
             }
             if taken > 0 {
@@ -81,9 +100,14 @@ pub(super) fn scan(
     Ok(offset)
 }
 
-fn check(batch: &Batch, offset: i64, depth: Depth) -> Result<(), String> {
+/// A batch may stand where `offset` comes next: it begins there, or later where there are `gaps`.
+pub(super) fn follows(header: &BatchHeader, offset: i64, gaps: bool) -> bool {
+    header.base_offset == offset || gaps && header.base_offset > offset
+}
+
+fn check(batch: &Batch, offset: i64, gaps: bool, depth: Depth) -> Result<(), String> {
     let header = &batch.header;
-    if header.base_offset != offset || header.last_offset_delta < 0 {
+    if !follows(header, offset, gaps) || header.last_offset_delta < 0 {
         return Err(format!("the batch says offset {}", header.base_offset));
     }
     match depth {
@@ -92,39 +116,53 @@ fn check(batch: &Batch, offset: i64, depth: Depth) -> Result<(), String> {
     }
 }
 
-/// The index files of a segment of `bytes` bytes; None where they are missing or do not fit.
-pub(super) fn index_files(
-    disk: &impl Disk,
-    folder: &str,
-    base: i64,
-    bytes: u64,
-) -> Result<Option<Index>, Error> {
-    let offsets = whole_file(disk, &layout::file(folder, base, layout::INDEX))?;
-    let times = whole_file(disk, &layout::file(folder, base, layout::TIME_INDEX))?;
-    Ok(Index::decode(&offsets, &times, bytes))
+/// A segment's files, as far as it is committed.
+#[derive(Clone, Debug)]
+pub(super) struct Files {
+    pub(super) folder: Path,
+    pub(super) base: i64,
+    pub(super) generation: u32,
+    pub(super) bytes: u64,
 }
 
-/// The index of a segment, from its batches.
-pub(super) fn rebuild(
-    disk: &impl Disk,
-    folder: &str,
-    base: i64,
-    bytes: u64,
-    interval: u64,
-) -> Result<Index, Error> {
-    let mut index = Index::default();
-    let path = layout::file(folder, base, layout::SEGMENT);
-    let range = Range {
-        path: &path,
-        position: 0,
-        end: bytes,
-        offset: base,
-    };
-    scan(disk, range, Depth::Headers, |header, position| {
-        index.add(base, header, position as u32, interval);
-    })?;
-    index.finish();
-    Ok(index)
+impl Files {
+    pub(super) fn path(&self, kind: &str) -> Path {
+        layout::segment_file(&self.folder, self.base, self.generation, kind)
+    }
+
+    /// All batches of the `.log` file, which is `path`.
+    pub(super) fn range<'p>(&self, path: &'p str) -> Range<'p> {
+        Range {
+            path,
+            position: 0,
+            end: self.bytes,
+            offset: self.base,
+            gaps: self.generation > 0,
+        }
+    }
+
+    /// The index that stands in its files; None where they are missing or do not fit.
+    pub(super) fn index(&self, disk: &impl Disk) -> Result<Option<Index>, Error> {
+        let offsets = whole_file(disk, &self.path(layout::INDEX))?;
+        let times = whole_file(disk, &self.path(layout::TIME_INDEX))?;
+        Ok(Index::decode(&offsets, &times, self.bytes))
+    }
+
+    /// The index, from the segment's batches.
+    pub(super) fn rebuild(&self, disk: &impl Disk, interval: u64) -> Result<Index, Error> {
+        let mut index = Index::default();
+        let path = self.path(layout::SEGMENT);
+        scan(
+            disk,
+            self.range(&path),
+            Depth::Headers,
+            |header, position| {
+                index.add(self.base, header, position as u32, interval);
+            },
+        )?;
+        index.finish();
+        Ok(index)
+    }
 }
 
 /// All bytes of a file; none where there is no file.

@@ -69,8 +69,8 @@ impl Machine {
             from: fresh,
             to: path,
         });
-        if log.source_snapshots.last() != Some(&end) {
-            log.source_snapshots.push(end);
+        if let Err(place) = log.source_snapshots.binary_search(&end) {
+            log.source_snapshots.insert(place, end);
         }
         let old = log.source_snapshots.len().saturating_sub(SNAPSHOTS);
         for offset in log.source_snapshots.drain(..old) {
@@ -93,23 +93,9 @@ impl SourcesPlan {
     /// Loads the newest snapshot and reads on from there. Batches that other doors made carry
     /// no sources; the first record of a batch tells.
     pub fn read(&self, disk: &impl Disk) -> Result<Vec<SourceState>, Error> {
-        let mut sources = BTreeMap::new();
         let mut scratch = Vec::new();
-        let mut from = 0;
-        if let Some((offset, saved)) = newest(
-            disk,
-            &self.folder,
-            layout::SOURCES,
-            |offset| offset <= self.end,
-            decode,
-        )? {
-            from = offset;
-            sources.extend(
-                saved
-                    .into_iter()
-                    .map(|(name, epoch, last)| (name, (epoch, last))),
-            );
-        }
+        let mut sources = Sources::load(disk, &self.folder, self.end)?;
+        let from = sources.from;
         let first = self
             .walks
             .iter()
@@ -126,43 +112,83 @@ impl SourcesPlan {
             for (position, bytes) in wanted {
                 let bytes = walk.bytes(disk, position, bytes)?;
                 for batch in Batches::new(&bytes).map_while(Result::ok) {
-                    note(&batch, &mut scratch, &mut sources);
+                    sources.note(&batch, &mut scratch);
                 }
             }
         }
-        Ok(sources
-            .into_iter()
-            .map(|(name, (epoch, last))| (name, epoch, last))
-            .collect())
+        Ok(sources.states())
     }
 }
 
-fn note(batch: &Batch, scratch: &mut Vec<u8>, sources: &mut BTreeMap<String, (u64, u64)>) {
-    if batch.header.is_control() {
-        return;
+/// The sources of the records below an offset, as far as they were read.
+#[derive(Debug)]
+pub(super) struct Sources {
+    /// Of a snapshot that tells of all records below.
+    from: i64,
+    /// They hold for all records below.
+    pub(super) end: i64,
+    last: BTreeMap<String, (u64, u64)>,
+}
+
+impl Sources {
+    /// What the newest snapshot tells that is of no later offset than `end`.
+    pub(super) fn load(disk: &impl Disk, folder: &str, end: i64) -> Result<Self, Error> {
+        let saved = newest(
+            disk,
+            folder,
+            layout::SOURCES,
+            |offset| offset <= end,
+            decode,
+        )?;
+        let (from, saved) = saved.unwrap_or_default();
+        let saved = saved.into_iter();
+        Ok(Self {
+            from,
+            end,
+            last: saved
+                .map(|(name, epoch, last)| (name, (epoch, last)))
+                .collect(),
+        })
     }
-    // What cannot be opened is no batch of this node's making.
-    let Ok(body) = batch.open(scratch, DECOMPRESSED_BYTES_MAX) else {
-        return;
-    };
-    let records = Records::new(&batch.header, body).map_while(Result::ok);
-    for record in records {
-        if record
-            .headers
-            .clone()
-            .next()
-            .is_none_or(|(name, _)| name != b"mqtt.topic")
-        {
-            return; // another door's batch
+
+    pub(super) fn note(&mut self, batch: &Batch, scratch: &mut Vec<u8>) {
+        if batch.header.is_control() {
+            return;
         }
-        let Some(source) = record.source() else {
-            continue;
+        // What cannot be opened is no batch of this node's making.
+        let Ok(body) = batch.open(scratch, DECOMPRESSED_BYTES_MAX) else {
+            return;
         };
-        let found = (source.epoch, source.sequence);
-        match sources.get_mut(source.name) {
-            Some(last) => *last = found.max(*last),
-            None => drop(sources.insert(source.name.to_owned(), found)),
+        let records = Records::new(&batch.header, body).map_while(Result::ok);
+        for record in records {
+            if record
+                .headers
+                .clone()
+                .next()
+                .is_none_or(|(name, _)| name != b"mqtt.topic")
+            {
+                return; // another door's batch
+            }
+            let Some(source) = record.source() else {
+                continue;
+            };
+            let found = (source.epoch, source.sequence);
+            match self.last.get_mut(source.name) {
+                Some(last) => *last = found.max(*last),
+                None => drop(self.last.insert(source.name.to_owned(), found)),
+            }
         }
+    }
+
+    /// Whether they tell more than the snapshots.
+    pub(super) fn is_news(&self) -> bool {
+        self.end > self.from && !self.last.is_empty()
+    }
+
+    pub(super) fn states(self) -> Vec<SourceState> {
+        let last = self.last.into_iter();
+        last.map(|(name, (epoch, last))| (name, epoch, last))
+            .collect()
     }
 }
 

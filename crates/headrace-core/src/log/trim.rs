@@ -6,7 +6,6 @@
 
 use super::draft::MACHINE_ENTRY_BYTES;
 use super::error::Error;
-use super::layout;
 use super::machine::{unknown, Machine};
 use super::partition::{Log, LogId};
 use super::round::{Draft, Piece};
@@ -26,6 +25,10 @@ pub struct SegmentFacts {
     pub created_ms: Option<i64>,
     /// It is the last.
     pub active: bool,
+    /// All of it was compacted.
+    pub clean: bool,
+    /// The wall clock from which compaction may drop the first of its tombstones.
+    pub horizon_ms: Option<i64>,
 }
 
 impl Machine {
@@ -60,13 +63,16 @@ impl Machine {
         let segments = &log.segments[..begun];
         let facts = segments.iter().enumerate().map(|(at, segment)| {
             let next = segments.get(at + 1).map(|next| next.base);
+            let next_offset = next.unwrap_or(log.high_watermark);
             SegmentFacts {
                 base_offset: segment.base,
-                next_offset: next.unwrap_or(log.high_watermark),
+                next_offset,
                 bytes: segment.committed,
                 max_timestamp: segment.max_timestamp(),
                 created_ms: segment.created_ms,
                 active: next.is_none(),
+                clean: next.is_some() && next_offset <= log.cleaned_to,
+                horizon_ms: segment.horizon_ms,
             }
         });
         Ok(facts.collect())
@@ -75,6 +81,11 @@ impl Machine {
     /// Counts how often segments of `log` were let go: what was read of them meanwhile may fail.
     pub fn edition(&self, log: LogId) -> Result<u64, Error> {
         Ok(self.log(log)?.edition)
+    }
+
+    /// Offset up to which `log` was compacted.
+    pub fn cleaned_to(&self, log: LogId) -> Result<i64, Error> {
+        Ok(self.log(log)?.cleaned_to)
     }
 
     pub(super) fn draft_trims(&mut self) -> Option<Draft> {
@@ -121,10 +132,7 @@ impl Log {
         let kept = self.segments.partition_point(|segment| !needed(segment));
         let gone = kept.saturating_sub(1);
         for segment in self.segments.drain(..gone) {
-            for kind in [layout::SEGMENT, layout::INDEX, layout::TIME_INDEX] {
-                let path = layout::file(&self.folder, segment.base, kind);
-                self.obsolete.push(path);
-            }
+            self.obsolete.extend(segment.files(&self.folder));
         }
         self.edition += u64::from(gone > 0);
         gone > 0

@@ -140,6 +140,11 @@ impl BatchHeader {
         PREFIX_BYTES + self.length as usize
     }
 
+    /// The whole batch takes so many bytes, header and records.
+    pub(super) fn set_batch_bytes(&mut self, bytes: usize) {
+        self.length = (bytes - PREFIX_BYTES) as i32;
+    }
+
     /// Offset of the last record.
     pub fn last_offset(&self) -> i64 {
         self.base_offset

@@ -91,6 +91,11 @@ impl<'a> Records<'a> {
         }
     }
 
+    /// Bytes of the body that were not read yet.
+    pub(super) fn bytes_left(&self) -> usize {
+        self.rest.len()
+    }
+
     fn wrong(&mut self, part: &'static str) -> Fault {
         let index = self.index;
         self.index = self.count;

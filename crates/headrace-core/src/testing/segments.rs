@@ -43,9 +43,13 @@ fn no_other_files(
     let folder = format!("streams/{}/{}", name.0, name.1);
     let names = simulation.shell.disk().list(&folder).unwrap_or_default();
     for file in names {
-        let Some((base, "log" | "index" | "timeindex")) = file.split_once('.') else {
+        let Some((base, rest)) = file.split_once('.') else {
             continue;
         };
+        let kind = rest.rsplit('.').next();
+        if !matches!(kind, Some("log" | "index" | "timeindex")) {
+            continue;
+        }
         let base = base.parse().ok();
         if !segments
             .iter()

@@ -9,7 +9,7 @@ use crate::log::index::Index;
 use crate::log::journal::{LogState, SegmentState};
 use crate::log::layout;
 use crate::log::recovery::{Redo, Told};
-use crate::log::scan::{self, Range};
+use crate::log::scan;
 use crate::record::{BatchHeader, Batches};
 
 /// A segment as it should be.
@@ -42,15 +42,7 @@ pub(super) fn found(
     id: u32,
 ) -> Result<LogState, Error> {
     let folder = layout::log_folder(stream, partition);
-    let mut segments = Vec::new();
-    for base in layout::offsets(&disk.list(&folder)?, layout::SEGMENT) {
-        let path = layout::file(&folder, base, layout::SEGMENT);
-        let bytes = disk.size(&path)?.unwrap_or(0);
-        segments.push(SegmentState {
-            bytes,
-            ..SegmentState::empty(base, None)
-        });
-    }
+    let mut segments = listed(disk, &folder)?;
     if segments.is_empty() {
         segments.push(SegmentState::empty(0, None));
     }
@@ -61,8 +53,41 @@ pub(super) fn found(
         incarnation,
         start_offset: segments[0].base,
         next_offset: 0,
+        cleaned_to: 0,
         segments,
     })
+}
+
+/// The segments of a folder. Of one that was compacted, the older form counts while it is there:
+/// it goes once the newer one counts, and the segments that were merged into that go with it.
+fn listed(disk: &impl Disk, folder: &str) -> Result<Vec<SegmentState>, Error> {
+    let names = disk.list(folder)?;
+    let files = names.iter().filter_map(|name| layout::segment_of(name));
+    let mut forms: Vec<(i64, u32)> = files
+        .filter(|(_, _, kind)| *kind == layout::SEGMENT)
+        .map(|(base, generation, _)| (base, generation))
+        .collect();
+    forms.sort_unstable();
+    let mut segments: Vec<SegmentState> = Vec::new();
+    let mut next = 0;
+    for (base, generation) in forms {
+        let is_merged = !segments.is_empty() && base < next;
+        if is_merged || segments.last().is_some_and(|last| last.base == base) {
+            continue;
+        }
+        let mut state = SegmentState {
+            generation,
+            ..SegmentState::empty(base, None)
+        };
+        let path = state.files(folder).path(layout::SEGMENT);
+        state.bytes = disk.size(&path)?.unwrap_or(0);
+        if generation > 0 {
+            let range = state.files(folder);
+            next = survey(disk, range.range(&path), None, |_, _| {})?.next;
+        }
+        segments.push(state);
+    }
+    Ok(segments)
 }
 
 /// What the journal tells of each segment that readers may need. `certain`: the journal is whole.
@@ -145,19 +170,20 @@ pub(super) fn examine(
     all: bool,
 ) -> Result<Seen, Error> {
     let base = expected.state.base;
-    let path = layout::file(folder, base, layout::SEGMENT);
+    let mut files = expected.state.files(folder);
+    let path = files.path(layout::SEGMENT);
     let size = disk.size(&path)?;
     let end = size.unwrap_or(0).min(expected.state.bytes);
-    let range = Range {
-        path: &path,
-        position: 0,
-        end,
-        offset: base,
-    };
-    let mut truth = Truth::read(disk, folder, expected, end, all)?;
-    let mut survey = survey(disk, range, expected.after, |header, position| {
-        truth.hold(base, header, position);
-    })?;
+    files.bytes = end;
+    let mut truth = Truth::read(disk, &files, expected.active, all)?;
+    let mut survey = survey(
+        disk,
+        files.range(&path),
+        expected.after,
+        |header, position| {
+            truth.hold(base, header, position);
+        },
+    )?;
     if end < expected.state.bytes && survey.lost.is_empty() {
         survey.lost.push(Lost {
             position: end,
@@ -173,7 +199,7 @@ pub(super) fn examine(
     let sound = survey.lost.is_empty() && survey.stamps.is_empty();
     Ok(Seen {
         expected,
-        index: truth.verdict(folder, base).filter(|_| sound),
+        index: truth.verdict(&files).filter(|_| sound),
         path,
         size,
         survey,
@@ -195,24 +221,17 @@ struct Truth {
 }
 
 impl Truth {
-    fn read(
-        disk: &impl Disk,
-        folder: &str,
-        expected: Expected,
-        bytes: u64,
-        all: bool,
-    ) -> Result<Self, Error> {
-        let base = expected.state.base;
-        let written = disk.size(&layout::file(folder, base, layout::TIME_INDEX))?;
-        if expected.active && (!all || written.is_none()) {
+    fn read(disk: &impl Disk, files: &scan::Files, active: bool, all: bool) -> Result<Self, Error> {
+        let written = disk.size(&files.path(layout::TIME_INDEX))?;
+        if active && (!all || written.is_none()) {
             return Ok(Self::default());
         }
         let mut truth = Self {
-            closed: !expected.active,
+            closed: !active,
             used: true,
             ..Self::default()
         };
-        match scan::index_files(disk, folder, base, bytes)? {
+        match files.index(disk)? {
             Some(index) => truth.index = index,
             None => truth.wrong = Some((layout::INDEX, 0)),
         }
@@ -250,7 +269,7 @@ impl Truth {
     }
 
     /// What is wrong, once all batches were held against it.
-    fn verdict(self, folder: &str, base: i64) -> Option<(Path, u64)> {
+    fn verdict(self, files: &scan::Files) -> Option<(Path, u64)> {
         let (offsets, times) = (self.index.offsets(), self.index.times());
         let mut wrong = self.wrong;
         if self.used && wrong.is_none() {
@@ -262,6 +281,6 @@ impl Truth {
                 wrong = Some((layout::TIME_INDEX, 12 * self.times_held as u64));
             }
         }
-        wrong.map(|(kind, at)| (layout::file(folder, base, kind), at))
+        wrong.map(|(kind, at)| (files.path(kind), at))
     }
 }

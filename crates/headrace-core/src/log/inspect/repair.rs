@@ -375,9 +375,8 @@ impl<D: Disk> Work<'_, D> {
     /// The indexes of a closed segment are written anew; those of the active one go, and the next
     /// start makes them in memory.
     fn index(&mut self, folder: &str, state: &SegmentState, seen: &Seen) -> Result<(), Error> {
-        let (base, bytes) = (state.base, state.bytes);
-        let paths =
-            [layout::INDEX, layout::TIME_INDEX].map(|kind| layout::file(folder, base, kind));
+        let files = state.files(folder);
+        let paths = [layout::INDEX, layout::TIME_INDEX].map(|kind| files.path(kind));
         if let Some((path, _)) = &seen.index {
             self.note(path, "is built anew from its segment".into(), None, false);
         }
@@ -385,7 +384,7 @@ impl<D: Disk> Work<'_, D> {
             return self.perform(paths.map(|path| DiskOp::Remove { path }));
         }
         let interval = self.options.index_interval_bytes;
-        let (offsets, times) = scan::rebuild(self.disk, folder, base, bytes, interval)?.encode();
+        let (offsets, times) = files.rebuild(self.disk, interval)?.encode();
         for (path, bytes) in paths.into_iter().zip([offsets, times]) {
             let mut ops = Vec::new();
             replace(&mut ops, path.clone(), bytes);

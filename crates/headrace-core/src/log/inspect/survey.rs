@@ -76,7 +76,8 @@ pub(super) fn survey(
         };
         let further = resume(disk, place, after)?;
         let (position, next) = further.unwrap_or((range.end, after.unwrap_or(first)));
-        if is_misstamped(disk, place, position, next)? {
+        // Where there are gaps, nobody knows which offset was meant.
+        if !range.gaps && is_misstamped(disk, place, position, next)? {
             found.stamps.push((damage.position, first));
         } else {
             found.lost.push(Lost {

@@ -6,7 +6,7 @@ use crate::testing::{Lie, SimDisk};
 /// Seeds of a plain run; `HEADRACE_SEEDS` asks for more.
 const SEEDS: u64 = 300;
 
-fn seeds() -> u64 {
+pub(super) fn seeds() -> u64 {
     std::env::var("HEADRACE_SEEDS").map_or(SEEDS, |count| count.parse().expect("a number"))
 }
 

@@ -15,7 +15,11 @@ use crate::testing::SimDisk;
 const LOG: LogId = LogId(0);
 
 /// As `headrace-io` looks for a time.
-fn find_time(machine: &mut Machine, disk: &SimDisk, timestamp: i64) -> Result<Option<i64>, Error> {
+pub(super) fn find_time(
+    machine: &mut Machine,
+    disk: &SimDisk,
+    timestamp: i64,
+) -> Result<Option<i64>, Error> {
     let (_, end) = machine.bounds(LOG)?;
     let mut walked = None;
     loop {

@@ -1,6 +1,7 @@
 //! The engine against a disk that loses what was not synced.
 
 mod chores;
+mod compact;
 mod crash;
 mod damage;
 mod fsync;
