@@ -1,6 +1,7 @@
 """A node's parts in this process, on a real store: what no client from outside can time."""
 
 import asyncio
+from collections import Counter
 from contextlib import asynccontextmanager
 
 import pytest
@@ -267,3 +268,32 @@ async def settle():
     """Lets everything run that can."""
     for _ in range(10):
         await asyncio.sleep(0)
+
+
+async def test_who_waits_wakes_once_for_a_commit(tmp_path):
+    async with running(tmp_path, a=Change(partitions=2)) as (node, _store):
+        one, other = (node._broker.partition("a", index) for index in range(2))
+        woken = Counter()
+        for partition in (one, other):
+            partition.watch(lambda partition=partition: woken.update([partition]))
+        appended = [one.append(BATCH, 0) for _ in range(20)] + [other.append(BATCH, 0)]
+        await asyncio.gather(*appended)
+        assert woken == {one: 1, other: 1}
+        await one.append(BATCH, 0)
+        assert woken == {one: 2, other: 1}
+        for _ in range(3):
+            await settle()
+        assert woken == {one: 2, other: 1}, "and not while nothing happens"
+
+
+async def test_a_reader_that_is_cancelled_leaves_nothing_behind(tmp_path):
+    async with running(tmp_path, a=Change()) as (node, _store):
+        partition = node._broker.partition("a", 0)
+        await partition.append(BATCH, 0)
+        reading = asyncio.ensure_future(partition.offset_for_time(0))
+        await settle()
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        assert await partition.offset_for_time(0) is not None
+        assert node._broker.runner._reads == {}
