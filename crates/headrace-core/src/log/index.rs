@@ -21,6 +21,10 @@ pub(super) struct Index {
 impl Index {
     /// Takes note of a batch at `position`; an entry each `interval` bytes, as Kafka does.
     pub(super) fn add(&mut self, base: i64, header: &BatchHeader, position: u32, interval: u64) {
+        if header.is_mark() {
+            self.bytes += header.batch_bytes() as u64;
+            return; // no one looks for it
+        }
         let last = (header.last_offset() - base) as u32;
         if self
             .newest

@@ -273,7 +273,8 @@ impl<'a, D: Disk> Mender<'a, D> {
         let tail = self.disk.read(&segment.path, segment.bytes, beyond)?;
         for batch in Batches::new(&tail).map_while(Result::ok) {
             let header = &batch.header;
-            let follows = header.base_offset == next && header.last_offset_delta >= 0;
+            let follows =
+                header.base_offset == next && (header.last_offset_delta >= 0 || header.is_mark());
             if !follows || batch.check_crc().is_err() {
                 break;
             }

@@ -238,7 +238,7 @@ impl Log {
             });
         }
         let base_offset = self.next_offset;
-        let rolls = self.rolls_for(&headers, bytes.len() as u64, wall_ms, room);
+        let rolls = self.rolls_for(&headers, bytes.len() as u64, wall_ms, room)?;
         let roll = rolls.then(|| self.roll(Some(wall_ms)));
         self.stamp(&mut headers, &mut bytes);
         self.sealed = false;
@@ -316,7 +316,7 @@ impl Log {
         let mut records = 0_i64;
         for batch in Batches::new(bytes) {
             let header = batch.map_err(Error::Record)?.header;
-            if header.last_offset_delta < 0 {
+            if header.last_offset_delta < 0 && !header.is_mark() {
                 return Err(Error::Argument("a record batch has no offsets".into()));
             }
             records += i64::from(header.last_offset_delta) + 1;

@@ -209,12 +209,12 @@ impl Walk {
     }
 
     /// Whole batches from the one that holds `offset`, or the next: at least one, else at most
-    /// `bytes_max`.
+    /// `bytes_max`. They end before a mark, which is no reader's business.
     pub fn read(&self, disk: &impl Disk, offset: i64, bytes_max: usize) -> Result<Vec<u8>, Error> {
         let reach = bytes_max.saturating_add(SLACK_BYTES);
         let mut found = None;
         self.each(disk, reach, |position, header, rest| {
-            if header.last_offset() < offset {
+            if header.last_offset() < offset || header.is_mark() {
                 return true;
             }
             found = Some((position, header.batch_bytes(), rest.to_vec()));
@@ -365,11 +365,12 @@ impl Walk {
     }
 }
 
-/// Length of the whole batches at the front of `bytes` that follow on each other.
+/// Length of the whole batches at the front of `bytes` that follow on each other, to the next mark.
 fn whole_bytes(bytes: &[u8], gaps: bool) -> usize {
     let (mut whole, mut next) = (0, None);
     for batch in Batches::new(bytes).map_while(Result::ok) {
-        if next.is_some_and(|next| !follows(&batch.header, next, gaps)) {
+        let follows = next.is_none_or(|next| follows(&batch.header, next, gaps));
+        if !follows || batch.header.is_mark() {
             break; // whoever reads on from here is told
         }
         next = Some(batch.header.next_offset());

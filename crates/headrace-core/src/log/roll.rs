@@ -93,14 +93,15 @@ impl Machine {
 }
 
 impl Log {
-    /// A run of `bytes` goes to a new segment.
+    /// A run of `bytes` goes to a new segment. Refused where it does not fit, and no other may
+    /// begin.
     pub(super) fn rolls_for(
         &self,
         headers: &[BatchHeader],
         bytes: u64,
         wall_ms: i64,
         room: bool,
-    ) -> bool {
+    ) -> Result<bool, Error> {
         let active = self.active();
         let records: i64 = headers
             .iter()
@@ -110,12 +111,17 @@ impl Log {
         let end = active.bytes + bytes;
         let fits = end <= SEGMENT_BYTES_MAX && relative <= i64::from(i32::MAX);
         let due = || {
-            let newest = headers.iter().map(|header| header.max_timestamp).max();
+            let records = headers.iter().filter(|header| !header.is_mark());
+            let newest = records.map(|header| header.max_timestamp).max();
             end > self.settings.segment_bytes
                 || active.age_ms(newest.unwrap_or(-1), wall_ms) > self.settings.segment_ms
                 || active.has_full_index(self.settings.segment_index_bytes)
         };
-        self.may_roll() && (!fits || room && due())
+        if !fits && !self.may_roll() {
+            let what = "the run does not fit the segment beside the control batches there";
+            return Err(Error::Argument(what.into()));
+        }
+        Ok(self.may_roll() && (!fits || room && due()))
     }
 
     /// The log is open at `wall_ms`: its active segment began then and its producers were heard,
@@ -157,7 +163,7 @@ impl Log {
 impl Segment {
     /// Takes note of the timestamp from which it ages; a batch may have none (-1).
     pub(super) fn note_timestamp(&mut self, header: &BatchHeader) {
-        if self.first_timestamp.is_none() && header.max_timestamp >= 0 {
+        if self.first_timestamp.is_none() && header.max_timestamp >= 0 && !header.is_mark() {
             self.first_timestamp = Some(header.max_timestamp);
         }
     }

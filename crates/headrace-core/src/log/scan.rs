@@ -107,7 +107,7 @@ pub(super) fn follows(header: &BatchHeader, offset: i64, gaps: bool) -> bool {
 
 fn check(batch: &Batch, offset: i64, gaps: bool, depth: Depth) -> Result<(), String> {
     let header = &batch.header;
-    if !follows(header, offset, gaps) || header.last_offset_delta < 0 {
+    if !follows(header, offset, gaps) || (header.last_offset_delta < 0 && !header.is_mark()) {
         return Err(format!("the batch says offset {}", header.base_offset));
     }
     match depth {

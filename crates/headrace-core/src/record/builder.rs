@@ -1,7 +1,7 @@
 //! Building a batch: one growing buffer, nothing allocated per record.
 
 use super::codec::compress;
-use super::header::{seal, BatchHeader};
+use super::header::{seal, BatchHeader, CONTROL};
 use super::{varint, Codec, HEADER_BYTES};
 
 /// Bytes kept free for a record's length: two suit all lengths from 64 to 8,191, the common
@@ -128,6 +128,36 @@ impl BatchBuilder {
     }
 }
 
+/// A control batch without records, which takes no offset ([`BatchHeader::is_mark`]); `body` follows
+/// the header, where record batches have their records.
+pub fn mark(body: &[u8]) -> Vec<u8> {
+    let mut batch = empty(0, -1, CONTROL, HEADER_BYTES + body.len());
+    batch.extend_from_slice(body);
+    seal(&mut batch);
+    batch
+}
+
+/// The header of a batch of `bytes` without records, to be sealed.
+fn empty(base_offset: i64, last_offset_delta: i32, attributes: i16, bytes: usize) -> Vec<u8> {
+    let mut batch = vec![0; HEADER_BYTES];
+    let header = BatchHeader {
+        base_offset,
+        length: (bytes - 12) as i32,
+        leader_epoch: 0,
+        crc: 0,
+        attributes,
+        last_offset_delta,
+        base_timestamp: -1,
+        max_timestamp: -1,
+        producer_id: -1,
+        producer_epoch: -1,
+        base_sequence: -1,
+        count: 0,
+    };
+    header.write(&mut batch);
+    batch
+}
+
 /// Batches without records that stand for the offsets from `base_offset` to before `next_offset`,
 /// as compaction leaves them where a batch has lost all of its records. None where these are none.
 pub fn placeholder(base_offset: i64, next_offset: i64) -> Vec<u8> {
@@ -135,22 +165,7 @@ pub fn placeholder(base_offset: i64, next_offset: i64) -> Vec<u8> {
     let mut from = base_offset;
     while from < next_offset {
         let offsets = (next_offset - from).min(i64::from(i32::MAX));
-        let mut batch = vec![0; HEADER_BYTES];
-        let header = BatchHeader {
-            base_offset: from,
-            length: (HEADER_BYTES - 12) as i32,
-            leader_epoch: 0,
-            crc: 0,
-            attributes: 0,
-            last_offset_delta: (offsets - 1) as i32,
-            base_timestamp: -1,
-            max_timestamp: -1,
-            producer_id: -1,
-            producer_epoch: -1,
-            base_sequence: -1,
-            count: 0,
-        };
-        header.write(&mut batch);
+        let mut batch = empty(from, (offsets - 1) as i32, 0, HEADER_BYTES);
         seal(&mut batch);
         out.extend_from_slice(&batch);
         from += offsets;

@@ -103,6 +103,9 @@ pub fn decode_columns(
 fn check(batch: &Batch) -> Result<(), Error> {
     batch.check_crc()?;
     let (count, last_offset_delta) = (batch.header.count, batch.header.last_offset_delta);
+    if batch.header.is_mark() {
+        return Ok(());
+    }
     if count < 0 || last_offset_delta < 0 || count - 1 > last_offset_delta {
         return Err(batch.wrong(Fault::Count {
             count,

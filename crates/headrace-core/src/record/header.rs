@@ -12,6 +12,8 @@ const MAGIC: usize = 16;
 const CRC: usize = 17;
 /// First byte that the CRC covers.
 const ATTRIBUTES: usize = 21;
+/// The batch is for brokers.
+pub(super) const CONTROL: i16 = 0x20;
 /// Codec, timestamp type, transactional, control, delete horizon (KIP-98, KIP-534).
 const ATTRIBUTES_KNOWN: i16 = 0x7F;
 
@@ -174,7 +176,13 @@ impl BatchHeader {
 
     /// The records are markers for brokers, not data (bit 5).
     pub fn is_control(&self) -> bool {
-        self.attributes & 0x20 != 0
+        self.attributes & CONTROL != 0
+    }
+
+    /// A control batch without records, which takes no offset: it stands before the record whose
+    /// offset it has. Only the broker itself writes such.
+    pub fn is_mark(&self) -> bool {
+        self.is_control() && self.last_offset_delta == -1 && self.count == 0
     }
 
     /// `base_timestamp` is the time from which compaction may drop tombstones (bit 6, KIP-534).

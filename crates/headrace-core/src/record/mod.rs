@@ -32,7 +32,7 @@ mod source;
 mod validate;
 mod varint;
 
-pub use builder::{placeholder, BatchBuilder};
+pub use builder::{mark, placeholder, BatchBuilder};
 pub use columns::{decode_columns, BinaryColumn, Columns, COLUMN_BYTES_MAX};
 pub use error::{Error, Fault};
 pub use filter::{hollow, Filter};

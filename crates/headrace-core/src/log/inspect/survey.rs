@@ -159,7 +159,7 @@ fn sound(
         return Ok(None);
     };
     let follows = header.base_offset >= place.offset
-        && header.last_offset_delta >= 0
+        && (header.last_offset_delta >= 0 || header.is_mark())
         && after.is_none_or(|after| header.next_offset() <= after)
         && header.batch_bytes() as u64 <= place.end - position;
     if !follows {

@@ -5,6 +5,7 @@ mod compact;
 mod crash;
 mod damage;
 mod fsync;
+mod marks;
 mod memory;
 mod space;
 mod state;

@@ -11,7 +11,7 @@ use crate::log::machine::{Completion, Machine};
 use crate::log::partition::LogId;
 use crate::log::round::Round;
 use crate::log::{open, Error, Fsync, LogSettings};
-use crate::record::{BatchHeader, Batches};
+use crate::record::{mark, BatchHeader, Batches};
 use crate::testing::{Random, SimDisk};
 
 const PRODUCER: i64 = 7;
@@ -119,13 +119,14 @@ impl World {
                 Ok(())
             }
             320..330 => self.repeat(),
+            336..342 => self.mark(),
             330..336 => {
                 self.is_full = self.random.chance(40);
                 let free = if self.is_full { 9 } else { u64::MAX };
                 self.machine.disk_free(free);
                 Ok(())
             }
-            336..700 => self.advance_round(),
+            342..700 => self.advance_round(),
             _ => self.advance_chore(),
         }
     }
@@ -296,6 +297,35 @@ impl World {
         };
         self.tickets.insert(self.ticket, ticket);
         self.machine.submit();
+        Ok(())
+    }
+
+    /// A mark takes no offset and is no reader's business; it ends after what came before it.
+    fn mark(&mut self) -> Result<(), String> {
+        let Some(name) = self.any() else {
+            return Ok(());
+        };
+        let promise = &self.promises[&name];
+        if self.is_full || promise.batches.is_empty() {
+            return Ok(());
+        }
+        self.ticket += 1;
+        let (wall_ms, now_ns) = (self.wall_ms, self.now_ns);
+        let sent = mark(&vec![7; self.random.below(9000)]);
+        let appended = self
+            .machine
+            .append(promise.id, sent, self.ticket, wall_ms, now_ns)
+            .map_err(|error| format!("{name:?}: a mark was refused: {error}"))?;
+        if appended.duplicate || appended.base_offset != promise.next_offset {
+            return Err(format!("{name:?}: {appended:?}, a mark"));
+        }
+        let ticket = Sent {
+            name,
+            at: promise.batches.len() - 1,
+            fsync: promise.fsync,
+            repeats: true,
+        };
+        self.tickets.insert(self.ticket, ticket);
         Ok(())
     }
 
@@ -574,7 +604,8 @@ impl World {
         let last = segments.last().expect("there is one");
         let whole = follows && segments[0].base_offset <= start && last.next_offset == end;
         let told = segments.iter().all(|segment| {
-            segment.created_ms.is_some() && (segment.bytes == 0 || segment.max_timestamp.is_some())
+            segment.created_ms.is_some()
+                && (segment.base_offset == segment.next_offset || segment.max_timestamp.is_some())
         });
         if whole && told && last.active {
             return Ok(());
