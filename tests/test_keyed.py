@@ -32,7 +32,7 @@ def test_a_state_is_due_after_many_records_or_some_time():
     few, many = 7, limits.STATE_RECORDS
     assert not Progress().is_due(10 * HOUR_MS)
     assert not Progress(applied=few, kept_ms=0).is_due(HOUR_MS - 1)
-    assert Progress(applied=few, kept_ms=0).is_due(HOUR_MS)
+    assert Progress(applied=few, kept_ms=0).is_due(HOUR_MS), "as after a start, when 0 is unknown"
     assert not Progress(applied=few, kept=few).is_due(10 * HOUR_MS)
     assert Progress(applied=many).is_due(0)
     assert not Progress(applied=many, tried=few).is_due(0), "one that failed waits as long again"
@@ -92,7 +92,9 @@ def test_a_start_reads_what_history_came_to(node, start_node):
         commit(raw, "new", {1: 1})
     node.kill()
     node = start_node.again(node)
-    assert replayed(node) == (51, 2)
+    state, tail = replayed(node)  # what a start read is soon kept anew
+    assert state in {51, 52}
+    assert tail <= 2
     with RawConnection(node) as raw:
         assert committed(raw, "often") == dict.fromkeys(everywhere, 19) | {0: 77}
         assert committed(raw, "once") == {3: 3}

@@ -70,7 +70,7 @@ class Progress:
         applied: records below this offset are in the state.
         kept: those that are in the state on disk.
         records: in the state on disk.
-        kept_ms: when that was written, or tried, by the wall clock.
+        kept_ms: when that was written, or tried, by the wall clock; 0 where a start found it.
         tried: `applied` when a state was last tried to be written.
     """
 
