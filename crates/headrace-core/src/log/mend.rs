@@ -95,6 +95,11 @@ impl<'a, D: Disk> Mender<'a, D> {
         self.load(&mut log, touched, told)?;
         self.drop_later_snapshots(&mut log)?;
         log.shed();
+        let base = log.active().base;
+        let times = layout::file(&log.folder, base, layout::TIME_INDEX);
+        let has_index_files = self.disk.size(&times)?.is_some();
+        let active = log.segments.last_mut();
+        active.expect("it has an active segment").has_index_files = has_index_files;
         let end = log.active().bytes;
         let page = end - end % PAGE as u64;
         log.tail = self

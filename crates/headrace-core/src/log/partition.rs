@@ -56,6 +56,8 @@ pub(super) struct Segment {
     pub(super) created_ms: Option<i64>,
     /// The journal knows it.
     pub(super) begun: bool,
+    /// There are index files, of this moment or an earlier one: those must not stay.
+    pub(super) has_index_files: bool,
 }
 
 /// One partition of one stream.
@@ -388,7 +390,8 @@ impl Log {
     /// A clean close writes its side files: they spare the next start more than they cost.
     pub(super) fn wants_side_files(&self) -> bool {
         let least = SIDE_FILES_BYTES_MIN.min(self.settings.segment_bytes / 4);
-        !self.sealed && self.active().bytes >= least
+        let active = self.active();
+        !self.sealed && (active.bytes >= least || active.has_index_files)
     }
 
     /// The effects that write the active segment's indexes and a snapshot of the producers.
@@ -419,6 +422,7 @@ impl Segment {
             first_timestamp: None,
             created_ms: None,
             begun: false,
+            has_index_files: false,
         }
     }
 
@@ -487,6 +491,7 @@ impl Segment {
 
     /// The effects that write its indexes, which must be in memory.
     pub(super) fn close(&mut self, folder: &str) -> Vec<DiskOp> {
+        self.has_index_files = true;
         let index = self.index.as_mut().expect("the segment has its index");
         index.finish();
         let (offsets, times) = index.encode();
