@@ -10,6 +10,7 @@ from typing import ClassVar, Final, Literal, Self, final
 import typing_extensions
 
 __all__ = [
+    "Anomaly",
     "Appended",
     "BatchSummary",
     "Buffer",
@@ -20,6 +21,7 @@ __all__ = [
     "Effects",
     "Folder",
     "HeadraceError",
+    "History",
     "LogSettings",
     "NativeError",
     "OutOfOrderSequenceError",
@@ -28,6 +30,7 @@ __all__ = [
     "RecordsTooLargeError",
     "Recovery",
     "Segment",
+    "SimulatedRun",
     "StaleProducerEpochError",
     "StorageCorruptError",
     "StorageError",
@@ -39,9 +42,13 @@ __all__ = [
     "batch_headers",
     "build_batch",
     "decode_records",
+    "faults",
     "murmur2",
+    "payload",
     "recode_batches",
+    "simulate",
     "validate_batches",
+    "value_of",
 ]
 
 __version__: Final[str]
@@ -688,3 +695,126 @@ class Switchboard:
         """Everything due since the last call, or None. Called once per loop iteration."""
     def statistics(self) -> dict[str, int]:
         """Counters and gauges, flat; a name may carry one label as `name{reason="x"}`."""
+
+# --- simulation and histories (headrace-core::testing; public as headrace.testing) -------------
+
+@final
+class Anomaly:
+    """A broken promise."""
+
+    @property
+    def kind(self) -> str:
+        """lost, duplicated, reordered, invented, inconsistent, backwards, regressed, lookup,
+        unanswered, refused or panicked."""
+    @property
+    def log(self) -> str:
+        """The log, as the history names it."""
+    @property
+    def text(self) -> str:
+        """What was seen, in one line."""
+
+@final
+class SimulatedRun:
+    """What came of one seed."""
+
+    @property
+    def seed(self) -> int: ...
+    @property
+    def fault(self) -> str:
+        """The planted fault, or "none"."""
+    @property
+    def hash(self) -> int:
+        """64 bits of every call, answer and effect: two runs with one hash are the same run."""
+    @property
+    def events(self) -> int:
+        """How many calls, answers and effects there were."""
+    @property
+    def starts(self) -> int:
+        """Starts of the store, with those that were cut short."""
+    @property
+    def stored(self) -> int:
+        """Records that were acknowledged."""
+    @property
+    def anomaly(self) -> Anomaly | None:
+        """The first broken promise; the run ended there."""
+    @property
+    def trace(self) -> list[str]:
+        """A line for each event, where it was asked for."""
+
+def simulate(seed: int, *, fault: str = "none", trace: bool = False) -> SimulatedRun:
+    """One run of the store: several lives under random clients, each ended by a power cut, a kill,
+    a failing disk or a clean stop, on a disk in memory. Releases the GIL.
+
+    Raises:
+        ValueError: there is no such fault.
+    """
+
+def faults() -> list[str]:
+    """Names of the faults that `simulate` can plant."""
+
+@final
+class History:
+    """The judge of what clients sent, were told, and saw. Tell it everything in the order in
+    which it happened; it never holds against a log what nobody saw.
+
+    Logs and clients are named by any text; a deleted and recreated log needs another name.
+    Records are `(offset, value, timestamp ms)`; value is None where a record holds none.
+    """
+
+    def __new__(cls) -> Self: ...
+    def append(
+        self,
+        client: str,
+        log: str,
+        value: int,
+        timestamp_ms: int,
+        *,
+        key: int | None = None,
+        tombstone: bool = False,
+        may_repeat: bool = False,
+    ) -> None:
+        """`client` sends `value`, a number of its own, or sends it again. What one client sends
+        to one log keeps its order. `may_repeat`: a second copy is no anomaly, as over MQTT at
+        QoS 1."""
+    def stored(self, value: int, offset: int | None = None) -> None:
+        """The client was told that it is stored, and where if its protocol says so."""
+    def failed(self, value: int) -> None:
+        """The client was told that it is not stored. A time-out is `unknown`."""
+    def unknown(self, value: int) -> None:
+        """The client was told nothing: the record may be there or not."""
+    def crashed(self) -> None:
+        """The node is gone: what was not answered is unknown."""
+    def quiet(self) -> None:
+        """The node has nothing left to do: whatever was sent must have been answered."""
+    def read(
+        self,
+        reader: str,
+        log: str,
+        records: list[tuple[int, int | None, int]],
+        seek_to: int | None = None,
+    ) -> None:
+        """`reader` goes on where it stands, or at `seek_to`, and gets `records`."""
+    def scan(
+        self, log: str, start: int, end: int, records: list[tuple[int, int | None, int]]
+    ) -> None:
+        """Somebody read all of the log, from its start offset to its end."""
+    def bounds(self, log: str, start: int, end: int) -> None:
+        """Somebody was told where the log starts and ends."""
+    def lookup(self, log: str, timestamp_ms: int, found: tuple[int, int] | None) -> None:
+        """Somebody asked for the first record at or after a time: `(offset, timestamp)`."""
+    def trim(self, log: str, offset: int) -> None:
+        """Records below `offset` may be gone from now on."""
+    def compact(self, log: str) -> None:
+        """Records that a later one of the same key replaces may be gone from now on."""
+    @property
+    def anomalies(self) -> list[Anomaly]:
+        """What was found, the first first."""
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """Values that were stored, refused, and of which nobody knows."""
+
+def payload(value: int, bytes: int = 0) -> bytes:  # noqa: A002 - as Rust names it
+    """A payload of `bytes` bytes, 12 at least, that carries `value` and a CRC-32C."""
+
+def value_of(payload: bytes) -> int | None:
+    """The value in a payload; None where it is no payload, or was changed."""

@@ -4,6 +4,7 @@ Everything else imports the compiled code from here, so that one place says what
 """
 
 from headrace._native import (
+    Anomaly,
     Appended,
     BatchSummary,
     Buffer,
@@ -14,6 +15,7 @@ from headrace._native import (
     Effects,
     Folder,
     HeadraceError,
+    History,
     LogSettings,
     NativeError,
     OutOfOrderSequenceError,
@@ -22,6 +24,7 @@ from headrace._native import (
     RecordsTooLargeError,
     Recovery,
     Segment,
+    SimulatedRun,
     StaleProducerEpochError,
     StorageCorruptError,
     StorageError,
@@ -33,12 +36,17 @@ from headrace._native import (
     batch_headers,
     build_batch,
     decode_records,
+    faults,
     murmur2,
+    payload,
     recode_batches,
+    simulate,
     validate_batches,
+    value_of,
 )
 
 __all__ = [
+    "Anomaly",
     "Appended",
     "BatchSummary",
     "Buffer",
@@ -49,6 +57,7 @@ __all__ = [
     "Effects",
     "Folder",
     "HeadraceError",
+    "History",
     "LogSettings",
     "NativeError",
     "OutOfOrderSequenceError",
@@ -57,6 +66,7 @@ __all__ = [
     "RecordsTooLargeError",
     "Recovery",
     "Segment",
+    "SimulatedRun",
     "StaleProducerEpochError",
     "StorageCorruptError",
     "StorageError",
@@ -68,7 +78,11 @@ __all__ = [
     "batch_headers",
     "build_batch",
     "decode_records",
+    "faults",
     "murmur2",
+    "payload",
     "recode_batches",
+    "simulate",
     "validate_batches",
+    "value_of",
 ]

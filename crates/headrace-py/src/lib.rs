@@ -6,6 +6,7 @@ mod folder;
 mod records;
 mod store;
 mod switchboard;
+mod testing;
 
 /// The compiled part of headrace; `headrace.native` re-exports it with types.
 #[pymodule]
@@ -15,5 +16,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     folder::register(module)?;
     records::register(module)?;
     store::register(module)?;
-    switchboard::register(module)
+    switchboard::register(module)?;
+    testing::register(module)
 }

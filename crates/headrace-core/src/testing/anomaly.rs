@@ -25,6 +25,8 @@ pub enum Kind {
     Unanswered,
     /// The store refused what it must take, or took what it must refuse.
     Refused,
+    /// A machine found itself in a state that cannot be.
+    Panicked,
 }
 
 /// One broken promise.
@@ -40,7 +42,7 @@ pub struct Anomaly {
 
 impl Kind {
     /// All, in the order of their declaration.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Lost,
         Self::Duplicated,
         Self::Reordered,
@@ -51,6 +53,7 @@ impl Kind {
         Self::Lookup,
         Self::Unanswered,
         Self::Refused,
+        Self::Panicked,
     ];
 
     /// In lower case.
@@ -66,6 +69,7 @@ impl Kind {
             Self::Lookup => "lookup",
             Self::Unanswered => "unanswered",
             Self::Refused => "refused",
+            Self::Panicked => "panicked",
         }
     }
 }

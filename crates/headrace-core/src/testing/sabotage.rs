@@ -59,6 +59,12 @@ impl Sabotage {
         }
     }
 
+    /// The fault of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        let all = std::iter::once(Self::None).chain(Self::ALL);
+        all.into_iter().find(|fault| fault.name() == name)
+    }
+
     pub(super) fn disk(self) -> SimDisk {
         match self {
             Self::LostSync => SimDisk::lying(Lie::SyncBelow("")),

@@ -1,6 +1,8 @@
 //! One run: a store lives and dies several times, while clients use it and the checker looks on.
 
+use std::any::Any;
 use std::collections::BTreeMap;
+use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use super::anomaly::{Anomaly, Kind};
 use super::checker::Checker;
@@ -98,7 +100,7 @@ pub(super) struct Simulation {
 /// Runs `setup`.
 ///
 /// # Panics
-/// Where a machine does: that is a fault that was found.
+/// Where an empty disk does not open.
 pub fn simulate(setup: Setup) -> Outcome {
     let mut random = Random::new(setup.seed);
     let options = options(&mut random);
@@ -119,7 +121,8 @@ pub fn simulate(setup: Setup) -> Outcome {
         wall_ms: 1_700_000_000_000,
         starts: 1,
     };
-    let anomaly = simulation.run().err();
+    let ran = catch_unwind(AssertUnwindSafe(|| simulation.run()));
+    let anomaly = ran.unwrap_or_else(|panic| Err(panicked(&*panic))).err();
     let (stored, ..) = simulation.checker.counts();
     Outcome {
         hash: simulation.trace.hash(),
@@ -128,6 +131,17 @@ pub fn simulate(setup: Setup) -> Outcome {
         stored,
         anomaly,
         lines: simulation.trace.into_lines(),
+    }
+}
+
+/// Assertions of the machines hold in every run, or have found something.
+fn panicked(panic: &(dyn Any + Send)) -> Anomaly {
+    let text = panic.downcast_ref::<String>().cloned();
+    let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+    Anomaly {
+        kind: Kind::Panicked,
+        log: "the store".into(),
+        text: text.unwrap_or_else(|| "no message".into()),
     }
 }
 
