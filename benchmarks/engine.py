@@ -188,6 +188,67 @@ def plain(path: Path) -> None:
             pass
 
 
+def cold_row() -> Row:
+    """A thousand readers, each at its own place of a file that is not in memory, against one."""
+    rates: dict[int, list[float]] = {1: [], 1000: []}
+    with folder() as path:
+        fill(path, 512 * MIB)
+        with opened(path) as appender:
+            log = appender.store.open_log("bench", 0, 1, 0)
+            for readers in (1, 1000) * ROUNDS:
+                evict(path)
+                started = time.perf_counter()
+                size = read_at_many_places(appender.store, log, readers)
+                rates[readers].append(size / (time.perf_counter() - started))
+    many, one = statistics.median(rates[1000]), statistics.median(rates[1])
+    return {
+        "mib_per_second": many / MIB,
+        "one_mib_per_second": one / MIB,
+        "ratio": many / one,
+    }
+
+
+def evict(path: Path) -> None:
+    """Throws segments out of the page cache."""
+    for segment in path.glob("streams/bench/*/*.log"):
+        file = os.open(segment, os.O_RDONLY)
+        os.fsync(file)
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(file)
+
+
+def read_at_many_places(store: native.Store, log: int, readers: int) -> int:
+    """Each reads its part of the log; bytes that were read."""
+    _, end = store.bounds(log)
+    at = {reader: end * reader // readers for reader in range(readers)}
+    stop = {reader: end * (reader + 1) // readers for reader in range(readers)}
+    ready, waiting, size = list(at), 0, 0
+
+    def take(reader: int, batches: bytes) -> None:
+        nonlocal size
+        size += len(batches)
+        at[reader] = native.decode_records(batches, 0, end, len(batches)).next_offset
+        if at[reader] < stop[reader]:
+            ready.append(reader)
+
+    while ready or waiting:
+        while ready:
+            reader = ready.pop()
+            batches = store.fetch(log, at[reader], MIB, reader)
+            if batches is None:
+                waiting += 1
+            else:
+                take(reader, batches)
+        if waiting:
+            select.select([store.notify_fd()], [], [])
+        for ended in store.poll_reads():
+            waiting -= 1
+            found = ended.result()
+            assert isinstance(found, bytes)
+            take(ended.ticket, found)
+    return size
+
+
 OPEN = """
 import json, os, resource, select, signal, sys, time
 from headrace import native
@@ -235,5 +296,6 @@ ROWS: dict[str, Callable[[], Row]] = {
     "append": append_row,
     "partitions": partitions_row,
     "read": read_row,
+    "cold": cold_row,
     "open": open_row,
 }

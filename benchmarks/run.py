@@ -1,8 +1,8 @@
 """headrace beside a baseline, in one run on one machine.
 
     make bench                    every row
-    make bench ARGS="commit"      one row: commit, append, partitions, read, open, stored,
-                                  collect, relay, decode
+    make bench ARGS="commit"      one row: commit, append, partitions, read, cold, open,
+                                  stored, collect, relay, decode
     make bench ARGS="--json"      the figures as one JSON object
 
 Each row alternates headrace and its baseline, round by round, and prints medians and their ratio:
@@ -14,6 +14,7 @@ on shared machines only the ratio means much. Rows:
   disk: a mebibyte and an fdatasync in turn.
 - `partitions`: a batch for each of 1,000 partitions at once, against as many for one.
 - `read`: one partition through the decoder, against reading its file.
+- `cold`: 1,000 readers at places of their own in a file that is not in memory, against one.
 - `open`: opening a folder after an orderly stop and after kill -9, and the memory that it takes.
 - `stored`: QoS 1 publishes of 300 bytes into a stream, acknowledged after fdatasync, against
   mosquitto acknowledging from memory.
