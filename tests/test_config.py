@@ -121,6 +121,10 @@ def test_an_error_names_the_variable():
         refusal(None, {"HEADRACE_MQTT_BIND": "1"})
         == "HEADRACE_MQTT_BIND: no such variable; did you mean HEADRACE_MQTT__BIND?"
     )
+    assert (
+        refusal(None, {"HEADRACE_DATA": "/x"})
+        == "HEADRACE_DATA: no such variable; did you mean HEADRACE_NODE__DATA?"
+    )
     assert "HEADRACE_CLUSTER__X: [cluster] is not served" in refusal(
         None, {"HEADRACE_CLUSTER__X": "1"}
     )
@@ -139,6 +143,8 @@ def test_an_error_names_the_option():
 
 def test_variables_of_others_are_left_alone():
     assert load(None, {"HEADRACE_URL": "http://x", "PATH": "/bin", "MQTT__BIND": "x"}) == Config()
+    # Kubernetes tells every container of a service like this.
+    assert load(None, {"HEADRACE_KAFKA_PORT": "tcp://x", "HEADRACE_SERVICE_HOST": "x"}) == Config()
 
 
 def test_variables_are_text_and_become_what_the_setting_is():

@@ -227,6 +227,11 @@ def test_the_command_manages_streams(broker):
         "gpu-telemetry",
     ]
 
+    long = "long-" * 40
+    broker.create_stream(long, filters=["x" * 100])
+    row = next(line for line in streams(broker, "list").stdout.splitlines() if long in line)
+    assert row.split() == [long, "1", "0", "0", "x" * 100, "topic"], "a pipe cuts nothing"
+
     assert "max.message.bytes = 1048576" in streams(broker, "describe", "a").stdout
     altered = streams(
         broker, "alter", "a", "--partitions", "4", "--no-filters", "--key", "topic",

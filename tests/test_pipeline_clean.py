@@ -15,6 +15,7 @@ from headrace.pipeline.batch import Settings, write
 from headrace.pipeline.clean import clean, instant
 from headrace.pipeline.decode import decode
 from headrace.pipeline.schemas import REASONS
+from headrace.spark.errors import PipelineError
 
 DATA = Path(__file__).parent / "data"
 
@@ -332,6 +333,9 @@ def test_what_a_crashed_batch_left_is_never_read(spark, tmp_path):
     left = tmp_path / "batch=0" / "rows" / "table=readings"
     left.mkdir(parents=True)
     (left / "part-0.parquet").write_bytes(b"half a file")
+    with pytest.raises(PipelineError, match="holds no tables"):
+        tables.open_arrow(tmp_path, "readings")
+    tables.begin(tmp_path)
     assert tables.open_arrow(tmp_path, "readings").count_rows() == 0
     write(messages(spark, [payload()]), 0, settings(tmp_path))
     assert tables.read(spark, tmp_path, "readings").count() == 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import json
 import logging
 import re
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -176,13 +177,13 @@ class HttpDoor:
 
     async def _health(self, request: web.Request) -> web.Response:
         del request
-        return web.json_response({"status": "ok", "node": self._node.name})
+        return _json({"status": "ok", "node": self._node.name})
 
     async def _ready(self, request: web.Request) -> web.Response:
         del request
         state, reason = self._node.state, self._node.reason
         status = 200 if state is NodeState.READY else 503
-        return web.json_response({"status": state, "reason": reason}, status=status)
+        return _json({"status": state, "reason": reason}, status=status)
 
     async def _metrics(self, request: web.Request) -> web.Response:
         del request
@@ -190,32 +191,32 @@ class HttpDoor:
 
     async def _list_streams(self, request: web.Request) -> web.Response:
         del request
-        return web.json_response({"streams": [_report(each) for each in self._node.streams()]})
+        return _json({"streams": [_report(each) for each in self._node.streams()]})
 
     async def _create_stream(self, request: web.Request) -> web.Response:
         body = await _body(request, _NewStreamBody)
         await self._node.create_stream(body.name, body.change())
-        return web.json_response(_report(self._node.stream(body.name)), status=201)
+        return _json(_report(self._node.stream(body.name)), status=201)
 
     async def _describe_stream(self, request: web.Request) -> web.Response:
-        return web.json_response(_report(self._node.stream(request.match_info["name"])))
+        return _json(_report(self._node.stream(request.match_info["name"])))
 
     async def _alter_stream(self, request: web.Request) -> web.Response:
         body = await _body(request, _StreamBody)
         name = request.match_info["name"]
         await self._node.alter_stream(name, body.change())
-        return web.json_response(_report(self._node.stream(name)))
+        return _json(_report(self._node.stream(name)))
 
     async def _delete_stream(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
         await self._node.delete_stream(name)
-        return web.json_response({"deleted": name})
+        return _json({"deleted": name})
 
     async def _publish(self, request: web.Request) -> web.Response:
         body = await _body(request, _PublishBody)
         properties = list(body.properties.items())
         published = await self._node.publish(body.topic, body.content(), body.qos, properties)
-        return web.json_response({"stored": published.stored})
+        return _json({"stored": published.stored})
 
 
 class _Refused(asyncio.Protocol):
@@ -243,8 +244,14 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
         return _problem(500, "internal", "a fault of the node; its log says more")
 
 
+def _json(value: object, status: int = 200) -> web.Response:
+    """One line, ended, so that a prompt does not stick to it."""
+    text = json.dumps(value) + "\n"
+    return web.Response(text=text, status=status, content_type="application/json")
+
+
 def _problem(status: int, kind: str, detail: str) -> web.Response:
-    return web.json_response({"error": kind, "detail": detail}, status=status)
+    return _json({"error": kind, "detail": detail}, status=status)
 
 
 def _bad_request(detail: str) -> web.HTTPBadRequest:

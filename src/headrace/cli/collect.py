@@ -11,6 +11,7 @@ import json
 import math
 import signal
 import socket
+import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -106,13 +107,14 @@ def csv_file(
     with a fault is published like any other: the pipeline decides what is usable.
 
     Each message is published at QoS 1 until the broker acknowledges it. Lost connections are made
-    again, and nothing is stored twice: each message carries a source, an epoch and a sequence. A
-    signal ends the input, waits for what is out, and exits (with 0 after --loop).
+    again, and nothing of a run is stored twice: each message carries a source, an epoch (the run's
+    start) and a sequence. A second run publishes everything anew. A signal ends the input, waits
+    for what is out, and exits (with 0 after --loop).
 
     \b
     Examples:
       headrace collect csv readings.csv.gz
-      headrace collect csv readings.csv --mqtt broker.lan:1883 --wide
+      headrace collect csv readings.csv --mqtt 127.0.0.1:2883 --wide
       headrace collect csv readings.csv.gz --gpus 64 --rate 2000/s --loop
     """
     readings = replayed(CsvFile(file), gpus, loop=loop)
@@ -203,7 +205,8 @@ def _progress() -> Progress:
     from rich.console import Console  # noqa: PLC0415 - slow to import, and --help needs none
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
 
-    console = Console(stderr=True)
+    # A log has no width: its lines are not broken.
+    console = Console(stderr=True, width=None if sys.stderr.isatty() else 10_000)
     return Progress(
         SpinnerColumn(),
         TextColumn("{task.completed:,} readings acknowledged"),

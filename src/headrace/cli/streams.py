@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 from urllib.parse import quote
 
@@ -153,10 +154,16 @@ def alter(
 
 @streams.command()
 @click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
 @url_option
 @json_option
-def delete(*, name: str, url: str, as_json: bool) -> None:
-    """Delete a stream and all its records. There is no way back."""
+def delete(*, name: str, yes: bool, url: str, as_json: bool) -> None:
+    """Delete a stream and all its records. There is no way back.
+
+    A person at a terminal is asked first; a script is not.
+    """
+    if sys.stdin.isatty() and not yes:
+        click.confirm(f"delete {name} and all its records?", abort=True, err=True)
     answer = call(url, "DELETE", _path(name))
     click.echo(json.dumps(answer) if as_json else f"deleted {name}")
 
@@ -198,9 +205,11 @@ def _table(columns: list[str], rows: list[list[str]], *, right: set[int]) -> Non
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for index, column in enumerate(columns):
-        table.add_column(column, justify="right" if index in right else "left", no_wrap=True)
+        number = index in right
+        table.add_column(
+            column, justify="right" if number else "left", no_wrap=number, overflow="fold"
+        )
     for row in rows:
         table.add_row(*row)
-    console = Console()
     # A pipe has no width: never cut what a script reads.
-    console.print(table, width=None if console.is_terminal else 10_000)
+    Console(width=None if sys.stdout.isatty() else 10_000).print(table)

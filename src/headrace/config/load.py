@@ -73,6 +73,8 @@ def explain(
         path = tuple(str(part) for part in item["loc"])
         if item["type"] == "extra_forbidden":
             lines.append(f"{place(path)}: unknown; {nearest(path[-1], _names(model, path[:-1]))}")
+        elif item["type"] == "tuple_type":
+            lines.append(f"{place(path)}: must be a list; got {item['input']!r:.200}")
         elif item["type"] == "value_error":
             lines.append(f"{place(path)}: {item['ctx']['error']}")
         else:
@@ -113,11 +115,16 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _refuse_single_underscore(variable: str) -> None:
-    """Variables of other commands, such as HEADRACE_URL, pass; a setting misspelt does not."""
-    table, _, key = variable.removeprefix(PREFIX).partition("_")
-    if key and table.lower() in Config.model_fields:
-        meant = f"{PREFIX}{table}__{key}"
-        raise ConfigError(f"{variable}: no such variable; did you mean {meant}?")
+    """Refuses a setting whose table is missing or misspelt, and nothing else.
+
+    Other variables pass: HEADRACE_URL, and what Kubernetes sets for a service of this name.
+    """
+    name = variable.removeprefix(PREFIX).lower()
+    for table in Config.model_fields:
+        for key in _names(Config, (table,)) if table != "streams" else ():
+            if name in {key, f"{table}_{key}"}:
+                meant = f"{PREFIX}{table}__{key}".upper()
+                raise ConfigError(f"{variable}: no such variable; did you mean {meant}?")
 
 
 def _from_options(options: Mapping[str, Mapping[str, object]]) -> dict[str, Any]:

@@ -144,6 +144,7 @@ def start_on(
     """As `start`, on a streaming DataFrame with the columns of `format("headrace")`."""
     root, checkpoint = Path(tables_dir), Path(checkpoint_dir)
     _check_pair(tables.manifest(root), checkpoint, root)
+    tables.begin(root)
     # Only these carry statistics in the footer, from which the manifest takes its time ranges.
     messages.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
 

@@ -51,10 +51,25 @@ def read(
         version: manifest to read; default: the newest.
 
     Raises:
-        PipelineError: there is no such table, or the manifest cannot be read.
+        PipelineError: there is no such table or no tables there, or the manifest cannot be read.
     """
     _check_name(table)
-    return read_files(spark, tables_dir, table, manifest(tables_dir, version).of(table))
+    return read_files(spark, tables_dir, table, _committed(tables_dir, version).of(table))
+
+
+def begin(tables_dir: Path) -> None:
+    """Marks a folder as one of tables: until the first micro-batch readers find them empty."""
+    (tables_dir / manifests.FOLDER).mkdir(parents=True, exist_ok=True)
+
+
+def _committed(tables_dir: str | Path, version: int | None) -> Manifest:
+    """A manifest for a reader, who would take the wrong folder for empty tables."""
+    if not Path(tables_dir, manifests.FOLDER).is_dir():
+        raise PipelineError(
+            f"{tables_dir} holds no tables, for it has no folder {manifests.FOLDER!r}; name the "
+            f"folder that the pipeline writes"
+        )
+    return manifest(tables_dir, version)
 
 
 def read_files(
@@ -73,11 +88,11 @@ def open_arrow(
     """A table as an Arrow dataset: `open_arrow(dir, "readings").to_table(columns=[…])`.
 
     Raises:
-        PipelineError: there is no such table, or the manifest cannot be read.
+        PipelineError: there is no such table or no tables there, or the manifest cannot be read.
     """
     _check_name(table)
     root = Path(tables_dir)
-    paths = [str(root / file.path) for file in manifest(root, version).of(table)]
+    paths = [str(root / file.path) for file in _committed(root, version).of(table)]
     schema = to_arrow_schema(SCHEMAS[table], timezone="UTC")
     if not paths:
         return pyarrow.dataset.dataset(schema.empty_table())

@@ -36,6 +36,8 @@ counters! {
     UnknownAcks = "mqtt_unknown_acks_total",
     /// For one subscriber: its outbound bound was reached.
     DroppedFull = "mqtt_messages_dropped_total{reason=\"outbound_full\"}",
+    /// No stream stores it and nobody has subscribed: the topic may be misspelt.
+    DroppedUnmatched = "mqtt_messages_dropped_total{reason=\"no_match\"}",
     /// For one subscriber: longer than its Maximum Packet Size.
     DroppedTooLarge = "mqtt_messages_dropped_total{reason=\"packet_too_large\"}",
     /// For one subscriber: its expiry passed while it waited.

@@ -232,6 +232,9 @@ impl Switchboard {
         self.counters.count(Counter::Received);
         self.arrivals += 1;
         let route = std::mem::take(&mut self.route);
+        if route.streams.is_empty() && route.targets.is_empty() {
+            self.counters.count(Counter::DroppedUnmatched);
+        }
         let stored = self.store(&incoming, &route.streams, now);
         let mut deferred = None;
         if matches!(stored.outcome, Outcome::Accepted | Outcome::NoSubscribers) {

@@ -155,6 +155,8 @@ fn mqtt_3_4_2_1_puback_says_when_nobody_wanted_it() {
     stage.publish(five, "a", QOS_1, 1, "x");
     stage.publish(three, "a", QOS_1, 2, "x");
     assert_eq!(stage.hears(five), ["PUBACK 1 0x10"]);
+    let unmatched = "mqtt_messages_dropped_total{reason=\"no_match\"}";
+    assert_eq!(stage.statistic(unmatched), 2);
     assert_eq!(stage.raw(three), [0x40, 2, 0, 2]);
     stage.subscribe(three, "a", QOS_0);
     stage.publish(five, "a", QOS_1, 3, "x");

@@ -104,7 +104,7 @@ def _places(found: Results) -> Table:
     table.add_column(overflow="fold")
     if found.chart is not None:
         table.add_row("chart", str(found.chart))
-    table.add_row("tables", f"{found.folder / 'parquet'}")
+    table.add_row("tables", f"{found.folder / 'parquet'} (plain Parquet files, for any tool)")
     table.add_row("all else", f"{found.folder}")
     parts = ", ".join(
         f"{name.replace('_', ' ')} {value:.1f}" for name, value in found.outcome.seconds.items()
