@@ -279,40 +279,60 @@ def within(segment: Path, start: int, end: int) -> set[int]:
     }
 
 
-@settings(max_examples=60)
+@pytest.fixture(scope="module")
+def crashed(tmp_path_factory) -> tuple[Path, dict[int, bytes]]:
+    """A folder as a killed process leaves it, and what was acknowledged."""
+    data = tmp_path_factory.mktemp("crashed")
+    with opened(data / "running") as store:
+        log = fill(store, 600)
+        held = values(store, log)
+        shutil.copytree(data / "running", data / "data")
+    return data / "data", held
+
+
+def spoil(chance: random.Random, path: Path) -> tuple[int, int]:
+    """Damages a stretch of a file; where."""
+    content = path.read_bytes()
+    start = chance.randrange(len(content))
+    kind = chance.choice(["flip", "garble", "zero", "cut"])
+    end = min(start + chance.choice([1, 10, 3000]), len(content))
+    if kind == "cut":
+        path.write_bytes(content[:start])
+        return start, len(content)
+    fresh = {
+        "flip": bytes(byte ^ 0x41 for byte in content[start:end]),
+        "garble": chance.randbytes(end - start),
+        "zero": bytes(end - start),
+    }[kind]
+    path.write_bytes(content[:start] + fresh + content[end:])
+    return start, end
+
+
+@pytest.mark.parametrize("folder", ["pristine", "crashed"])
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**32))
-def test_after_any_damage_what_is_readable_is_served(pristine, tmp_path_factory, seed):
-    pristine_data, held = pristine
+def test_after_any_damage_what_is_readable_is_served(request, tmp_path_factory, folder, seed):
+    original, held = request.getfixturevalue(folder)
     chance = random.Random(seed)
     data = tmp_path_factory.mktemp("damaged") / "data"
-    shutil.copytree(pristine_data, data)
-    segments = files(data, "log")
+    shutil.copytree(original, data)
+    segments = [path for path in files(data, "log") if path.stat().st_size]
     touched: set[int] = set()
     for _ in range(chance.randint(1, 4)):
         path = chance.choice(segments)
-        content = path.read_bytes()
-        start = chance.randrange(len(content))
-        kind = chance.choice(["flip", "garble", "zero", "cut"])
-        end = min(start + chance.choice([1, 10, 3000]), len(content))
-        if kind == "cut":
-            end = len(content)
-        fresh = {
-            "flip": bytes(byte ^ 0x41 for byte in content[start:end]),
-            "garble": chance.randbytes(end - start),
-            "zero": bytes(end - start),
-            "cut": b"",
-        }[kind]
-        path.write_bytes(content[:start] + fresh + content[end:])
-        touched |= within(pristine_data / FOLDER / path.name, start, end)
-    damaged = any(
-        path.read_bytes() != (pristine_data / FOLDER / path.name).read_bytes() for path in segments
-    )
+        if path.stat().st_size:
+            touched |= within(original / FOLDER / path.name, *spoil(chance, path))
     found = findings(data)
-    assert bool(found) == damaged
+    if folder == "pristine":  # else the journal may hold what was spoilt
+        assert bool(found) == any(
+            path.read_bytes() != (original / FOLDER / path.name).read_bytes() for path in segments
+        )
     repair(data, drop_damaged=True)
     assert findings(data) == []
     got, bounds = served(data)
     assert bounds[1] == max(held) + 1
     assert got.keys() >= held.keys() - touched, "only what was touched may be lost"
     assert all(held[offset] == value for offset, value in got.items())
+    lost = held.keys() - got.keys()
+    assert lost <= {offset for each in found if each[5] for offset in range(*each[5])}, "and told"
     shutil.rmtree(data)
