@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from pathlib import Path
 
 import kafka
@@ -92,6 +93,35 @@ def test_dump_shows_indexes_snapshots_and_the_journal(data):
     assert any("timeindex" in row for row in index)
     assert any("producer" in row["entry"] for row in rows(data, "--snapshots"))
     assert "clean checkpoint" in rows(data, "--journal")[-1]["entry"]
+
+
+def test_what_compaction_has_rewritten_is_shown_and_checked_like_the_rest(tmp_path):
+    node = RunningNode(tmp_path / "data", HEADRACE_LOG__RETENTION_CHECK="10ms")
+    settings = {"segment.bytes": "64KiB", "cleanup.policy": "compact"}
+    node.create_stream("state", settings=settings)
+    with kafka.KafkaProducer(bootstrap_servers=node.servers, batch_size=3000) as producer:
+        for index in range(1000):
+            producer.send("state", b"%d %s" % (index, b"x" * 500), b"key-%d" % (index % 7))
+    deadline = time.monotonic() + 30
+    dirty = 'headrace_log_dirty_ratio{partition="0",stream="state"}'
+    while (seen := node.metrics())["headrace_log_compactions_total"] == 0 or seen[dirty] > 0:
+        assert time.monotonic() < deadline
+    node.close()
+    assert run(node.data, "verify") == "nothing is damaged\n"
+    keys = [row["key"] for row in rows(node.data, "state/0", "--records")]
+    assert 7 <= len(keys) < 1000
+    assert rows(node.data, "state/0", "--index")
+    compacted = (node.data / "streams/state/0").glob("*.*.log")
+    victim = max(compacted, key=lambda path: path.stat().st_size)
+    content = bytearray(victim.read_bytes())
+    content[100] ^= 1
+    victim.write_bytes(content)
+    assert victim.name in run(node.data, "verify", code=1)
+    run(node.data, "repair", "--drop-damaged")
+    assert run(node.data, "verify") == "nothing is damaged\n"
+    again = RunningNode(node.data)
+    assert again.ends("state") == [1000]
+    again.close()
 
 
 def test_a_sound_folder_verifies(data):

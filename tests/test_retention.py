@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.kernel.retention import RECORDS, SIZE, TIME, Trim, upkeep
+from headrace.kernel.retention import RECORDS, SIZE, TIME, Trim, dirt, upkeep
 from headrace.settings import Settings
 
 NOW = 1_000_000
@@ -21,6 +21,8 @@ class Segment:
     bytes: int
     max_timestamp_ms: int | None
     created_ms: int | None
+    clean: bool = False
+    horizon_ms: int | None = None
 
 
 def log(*segments, active=(10, 100, NOW)):
@@ -214,3 +216,58 @@ def test_brute_force(arrivals, cuts, retention_ms, retention_bytes, retention_re
             assert NOW - min(newest if newest >= 0 else ended, ended) <= retention_ms
         break
     assert asked.roll == (bool(held[-1]) and start == len(arrivals))
+
+
+CLEAN = Segment(0, 10, 100, NOW - 10 * HOUR, NOW - 11 * HOUR, clean=True)
+DIRTY = Segment(10, 20, 100, NOW - 5 * HOUR, NOW - 6 * HOUR)
+ACTIVE = Segment(20, 30, 1000, NOW, NOW - 4 * HOUR)
+
+
+@pytest.mark.parametrize(
+    ("segments", "settings", "expected"),
+    [
+        pytest.param([ACTIVE], {}, (0, False), id="the active segment is not compacted"),
+        pytest.param([DIRTY, ACTIVE], {}, (1, True), id="nothing was compacted yet"),
+        pytest.param([CLEAN, ACTIVE], {}, (0, False), id="all is clean"),
+        pytest.param([CLEAN, DIRTY, ACTIVE], {}, (0.5, False), id="more than half, not half"),
+        pytest.param(
+            [CLEAN, DIRTY, ACTIVE],
+            {"min_cleanable_dirty_ratio": 0.49},
+            (0.5, True),
+            id="more than was allowed",
+        ),
+        pytest.param([CLEAN, ACTIVE], {"min_cleanable_dirty_ratio": 0.0}, (0, False), id="ratio 0"),
+        pytest.param(
+            [DIRTY, ACTIVE], {"min_compaction_lag_ms": 5 * HOUR}, (1, True), id="old enough"
+        ),
+        pytest.param(
+            [DIRTY, ACTIVE], {"min_compaction_lag_ms": 5 * HOUR + 1}, (0, False), id="too young"
+        ),
+        pytest.param(
+            [CLEAN, DIRTY, ACTIVE],
+            {"max_compaction_lag_ms": 6 * HOUR},
+            (0.5, False),
+            id="not overdue",
+        ),
+        pytest.param(
+            [CLEAN, DIRTY, ACTIVE],
+            {"max_compaction_lag_ms": 6 * HOUR - 1},
+            (0.5, True),
+            id="overdue",
+        ),
+        pytest.param(
+            [replace(CLEAN, horizon_ms=NOW - HOUR), ACTIVE],
+            {"delete_retention_ms": HOUR},
+            (0, True),
+            id="tombstones that nobody needs any more",
+        ),
+        pytest.param(
+            [replace(CLEAN, horizon_ms=NOW - HOUR + 1), ACTIVE],
+            {"delete_retention_ms": HOUR},
+            (0, False),
+            id="tombstones that may wait",
+        ),
+    ],
+)
+def test_when_a_log_is_compacted(segments, settings, expected):
+    assert dirt(segments, replace(KEEP, **settings), NOW) == expected

@@ -2,7 +2,7 @@
 
 import time
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 DAY_MS = 86_400_000
 
@@ -166,3 +166,103 @@ def test_max_message_bytes(broker):
         producer.produce("a", b"x" * size, on_delivery=lambda error, _: errors.append(error))
         producer.flush(30)
     assert [error and error.name() for error in errors] == [None, "MSG_SIZE_TOO_LARGE"]
+
+
+# --- compaction ----------------------------------------------------------------------------------
+
+COMPACTED = {"cleanup.policy": "compact", "segment.bytes": "64KiB"}
+OFTEN = {"HEADRACE_LOG__RETENTION_CHECK": "10ms"}
+
+
+def write(node, stream, *records, size=1000):
+    """Appends `(key, value)`, and what fills the segment behind them, so that they may be
+    compacted."""
+    producer = Producer({"bootstrap.servers": node.servers, "batch.num.messages": 1})
+    for key, value in records:
+        producer.produce(stream, value, key, partition=0)
+    for _ in range(70):
+        producer.produce(stream, b"x" * size, b"filler", partition=0)
+    assert producer.flush(30) == 0
+
+
+def contents(node, stream) -> list[tuple[bytes, bytes | None]]:
+    """Every record but the filling."""
+    consumer = Consumer(
+        {"bootstrap.servers": node.servers, "group.id": "g", "enable.partition.eof": True}
+    )
+    consumer.assign([TopicPartition(stream, 0, 0)])
+    got = []
+    while True:
+        message = consumer.poll(30)
+        assert message is not None
+        if message.error() is not None:
+            assert message.error().code() == KafkaError._PARTITION_EOF
+            consumer.close()
+            return [(key, value) for key, value in got if key != b"filler"]
+        got.append((message.key(), message.value()))
+
+
+def compactions(node) -> float:
+    metrics = node.metrics()
+    assert metrics["headrace_log_compaction_failures_total"] == 0
+    return metrics["headrace_log_compactions_total"]
+
+
+def test_cleanup_policy(start_node):
+    node = start_node(**OFTEN)
+    node.create_stream("a", settings=COMPACTED)
+    for turn in range(5):
+        write(node, "a", (b"k", b"%d" % turn), (b"only-%d" % turn, b"v"))
+    expected = [*((b"only-%d" % turn, b"v") for turn in range(4)), (b"k", b"4"), (b"only-4", b"v")]
+    wait_for(lambda: contents(node, "a") == expected)
+    assert node.ends("a") == [5 * 72]
+    ratio = node.metrics()['headrace_log_dirty_ratio{partition="0",stream="a"}']
+    assert 0 <= ratio <= 0.5
+    removed = node.metrics()["headrace_log_compacted_records_total"]
+    assert removed > 70
+    assert node.stop() == 0
+    again = start_node.again(node)
+    assert contents(again, "a") == expected
+
+
+def test_delete_retention_ms(start_node):
+    node = start_node(**OFTEN)
+    for name, kept_ms in (("brief", 0), ("long", DAY_MS)):
+        node.create_stream(name, settings=COMPACTED | {"delete.retention.ms": kept_ms})
+        write(node, name, (b"k", b"v"))
+        write(node, name, (b"k", None))
+        write(node, name)
+    wait_for(lambda: contents(node, "brief") == [])
+    wait_for(lambda: contents(node, "long") == [(b"k", None)])
+
+
+def test_compaction_lags_and_dirty_ratio(start_node):
+    node = start_node(**OFTEN)
+    node.create_stream("young", settings=COMPACTED | {"min.compaction.lag.ms": "1h"})
+    node.create_stream("patient", settings=COMPACTED | {"min.cleanable.dirty.ratio": 1})
+    node.create_stream("soon", settings=COMPACTED)
+    for name in ("young", "patient", "soon"):
+        for value in (b"1", b"2"):
+            write(node, name, (b"k", value))
+        write(node, name)
+    wait_for(lambda: contents(node, "soon") == [(b"k", b"2")])
+    for name in ("young", "patient"):
+        assert contents(node, name) == [(b"k", b"1"), (b"k", b"2")]
+    alter(node, "young", min_compaction_lag_ms=0)
+    wait_for(lambda: contents(node, "young") == [(b"k", b"2")])
+    alter(node, "patient", max_compaction_lag_ms=1)
+    wait_for(lambda: contents(node, "patient") == [(b"k", b"2")])
+    assert compactions(node) >= 3
+
+
+def test_a_compaction_ends_with_its_node(start_node):
+    slow = {"HEADRACE_LOG__COMPACTION_BYTES_PER_SECOND": "64KiB"}
+    node = start_node(**OFTEN, **slow)
+    node.create_stream("a", settings=COMPACTED)
+    for turn in range(5):
+        write(node, "a", (b"k", b"%d" % turn), size=60_000)
+    assert node.metrics()["headrace_log_compactions_total"] == 0
+    assert node.stop() == 0
+    again = start_node.again(node)
+    assert contents(again, "a")[-1] == (b"k", b"4")
+    assert again.ends("a") == [5 * 71]

@@ -574,8 +574,8 @@ class Folder:
         """Its entries: `(file, position of the round, round, what it says)`."""
     def logs(
         self, incarnations: dict[str, int]
-    ) -> list[tuple[str, int, int, list[tuple[int, int]]]]:
-        """`(stream, partition, start offset, [(base offset, bytes)])`."""
+    ) -> list[tuple[str, int, int, list[tuple[int, int, str]]]]:
+        """`(stream, partition, start offset, [(base offset, bytes, file)])`."""
     def snapshots(self, stream: str, partition: int) -> list[tuple[str, list[str] | None]]:
         """Snapshots of producers and MQTT sources: `(file, lines)`, None where it does not
         verify."""

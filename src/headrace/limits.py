@@ -216,6 +216,13 @@ RETENTION_MS: Final = 7 * DAY_MS
 RETENTION_CHECK_MS: Final = 300_000
 """How often retention is asked for, Kafka's default (`log.retention.check.interval.ms`)."""
 
+COMPACTION_BYTES_PER_SECOND: Final = 100 * MIB
+"""Read and written by compaction (setting `log.compaction_bytes_per_second`): half of what a plain
+disk gives, so that appends go on beside it. Kafka's own (`log.cleaner.io.max.bytes.per.second`) is
+no bound."""
+
+COMPACTION_BYTES_PER_SECOND_MIN: Final = 64 * KIB
+
 RETENTION_FIRST_MS: Final = 30_000
 """From the start of a node to the first time, Kafka's own (`LogManager.InitialTaskDelayMs`)."""
 

@@ -135,7 +135,7 @@ impl Folder {
         &self,
         py: Python<'_>,
         incarnations: Incarnations,
-    ) -> PyResult<Vec<(String, u32, i64, Vec<(i64, u64)>)>> {
+    ) -> PyResult<Vec<(String, u32, i64, Vec<(i64, u64, String)>)>> {
         let logs = self.with(py, |folder| folder.logs(&incarnations))?;
         Ok(logs
             .into_iter()

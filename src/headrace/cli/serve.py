@@ -156,6 +156,7 @@ def _parts(config: Config, sockets: Mapping[str, socket.socket]) -> Parts:
         defaults=config.log.of_streams,
         retention_check_ms=config.log.retention_check,
         producer_expiry_ms=config.log.producer_expiry,
+        compaction_bytes_per_second=config.log.compaction_bytes_per_second,
         packet_bytes_max=config.mqtt.packet_bytes,
         declared={
             name: Change(stream.partitions, stream.filters, stream.key, stream.settings)

@@ -208,6 +208,12 @@ class LogSettings(_Table):
         default=limits.RETENTION_CHECK_MS,
         description="How often retention is looked at; also at once when settings change.",
     )
+    compaction_bytes_per_second: Annotated[
+        int, _size(limits.COMPACTION_BYTES_PER_SECOND_MIN, 1024 * limits.GIB)
+    ] = Field(
+        default=limits.COMPACTION_BYTES_PER_SECOND,
+        description="Bytes that compaction reads and writes in a second, at most.",
+    )
     cleanup_policy: str = _of_streams("cleanup.policy")
     compression_type: str = _of_streams("compression.type")
     delete_retention_ms: int = _of_streams("delete.retention.ms")

@@ -1,4 +1,4 @@
-"""What a log keeps no longer, and when its active segment is closed for that. Pure.
+"""What a log keeps no longer, when its active segment is closed, when it is compacted. Pure.
 
 Whole segments go, oldest first, as Kafka's do (`UnifiedLog.deleteOldSegments`): an expired one only
 with all before it, and the active one only where everything is expired; it is closed first then.
@@ -41,6 +41,10 @@ class Segment(Protocol):
     def max_timestamp_ms(self) -> int | None: ...
     @property
     def created_ms(self) -> int | None: ...
+    @property
+    def clean(self) -> bool: ...
+    @property
+    def horizon_ms(self) -> int | None: ...
 
 
 class Trim(NamedTuple):
@@ -131,3 +135,41 @@ def newest(segments: Sequence[Segment], wall_ms: int) -> list[int]:
         if segment.created_ms is not None:
             ended_ms = min(segment.created_ms, wall_ms)
     return found[::-1]
+
+
+class Dirt(NamedTuple):
+    """How much of a log has not been compacted, of what may be.
+
+    Attributes:
+        ratio: bytes that have not, of all that have been or could be now; 0 to 1.
+        due: whether the log's settings ask for a compaction now.
+    """
+
+    ratio: float
+    due: bool
+
+
+def dirt(segments: Sequence[Segment], settings: Settings, wall_ms: int) -> Dirt:
+    """What compaction would find at `wall_ms`, and whether it is due.
+
+    It is where more than `min.cleanable.dirty.ratio` of the log is dirty, where a dirty record is
+    older than `max.compaction.lag.ms` (Kafka's `LogCleanerManager.grabFilthiestCompactedLog`), and
+    where tombstones that a compaction has met are older than twice `delete.retention.ms`: Kafka's
+    wait for new records to come, and a log to which nothing is written keeps them for ever.
+    """
+    clean = sum(segment.bytes for segment in segments if segment.clean)
+    dirty = 0
+    overdue = False
+    for segment, newest_ms in zip(segments[:-1], newest(segments, wall_ms), strict=False):
+        if newest_ms > wall_ms - settings.min_compaction_lag_ms:
+            break  # what follows is younger still, or waits for this one
+        if not segment.clean:
+            dirty += segment.bytes
+            oldest_ms = newest_ms if segment.created_ms is None else segment.created_ms
+            overdue |= wall_ms - oldest_ms > settings.max_compaction_lag_ms
+    ratio = dirty / (clean + dirty) if dirty else 0.0
+    spent_ms = wall_ms - settings.delete_retention_ms
+    tombstones = any(
+        segment.horizon_ms is not None and segment.horizon_ms <= spent_ms for segment in segments
+    )
+    return Dirt(ratio, ratio > settings.min_cleanable_dirty_ratio or overdue or tombstones)

@@ -1,4 +1,4 @@
-"""Housekeeping: retention, asked for at intervals and whenever settings change.
+"""Housekeeping: retention and compaction, asked for at intervals and whenever settings change.
 
 Performs what `kernel.retention` decides. A partition whose turn fails is told of once, counted,
 and tried again next time: housekeeping never stops the node. Must not know a file.
@@ -19,23 +19,33 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from headrace.node.broker import Broker
+    from headrace.node.compaction import Compactions
     from headrace.node.partition import Partition
 
 log = logging.getLogger(__name__)
 
 
 class Housekeeping:
-    """Keeps the logs of one node as their streams' settings say."""
+    """Keeps the logs of one node as their streams' settings say.
 
-    def __init__(self, broker: Broker, check_ms: int) -> None:
+    After `stop` and the end of the store, `compactions` is to be waited for.
+    """
+
+    def __init__(self, broker: Broker, compactions: Compactions, check_ms: int) -> None:
         self._broker = broker
+        self._compactions = compactions
         self._check_ms = check_ms
         self._due = asyncio.Event()
         self._failing: set[Partition] = set()
         self._failures = 0
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
-        broker.altered.append(self._due.set)
+        compactions.ended = self._due.set
+        broker.altered.append(self._again)
+
+    def _again(self) -> None:
+        self._compactions.forget()
+        self._due.set()
 
     def start(self) -> None:
         """Begins the rounds; the first comes soon, but not before the node has settled."""
@@ -45,6 +55,7 @@ class Housekeeping:
     async def stop(self) -> None:
         """Ends the rounds; what the store is doing for one of them ends first."""
         self._stopping = True
+        self._compactions.stop()
         self._due.set()
         if self._task is not None:
             await asyncio.wait([self._task])
@@ -65,7 +76,7 @@ class Housekeeping:
             async with asyncio.timeout(wait_ms / 1000):
                 await self._due.wait()
         except TimeoutError:
-            return
+            self._compactions.forget()
         self._due.clear()
 
     async def _round(self) -> None:
@@ -81,6 +92,7 @@ class Housekeeping:
             else:
                 self._failing.discard(partition)
             await asyncio.sleep(0)
+        self._compactions.begin(self._broker.runner.partitions.values())
         for keeper in self._broker.keepers:
             await keeper.tend()
 

@@ -16,6 +16,7 @@ from headrace.errors import InvalidTopicError, MessageTooLargeError, StartError,
 from headrace.kernel.catalog import Catalog
 from headrace.node import statistics
 from headrace.node.broker import Broker
+from headrace.node.compaction import Compactions
 from headrace.node.housekeeping import Housekeeping
 from headrace.node.mqtt import MqttDoor
 from headrace.node.runner import Runner
@@ -61,6 +62,7 @@ class Parts:
         defaults: what holds for streams that do not say otherwise.
         retention_check_ms: `log.retention_check`.
         producer_expiry_ms: `log.producer_expiry`.
+        compaction_bytes_per_second: `log.compaction_bytes_per_second`.
         packet_bytes_max: `mqtt.packet_bytes`; other doors publish no larger messages.
         declared: streams of the configuration.
         first: streams that a node without any begins with.
@@ -78,6 +80,7 @@ class Parts:
     defaults: Settings = DEFAULTS
     retention_check_ms: int = limits.RETENTION_CHECK_MS
     producer_expiry_ms: int = limits.PRODUCER_EXPIRY_MS
+    compaction_bytes_per_second: int = limits.COMPACTION_BYTES_PER_SECOND
     packet_bytes_max: int = limits.PACKET_BYTES_MAX
     declared: Mapping[str, Change] = field(default_factory=dict)
     first: Mapping[str, Change] = field(default_factory=dict)
@@ -101,6 +104,7 @@ class Node:
         self._parts = parts
         self._store: Store | None = None
         self._broker: Broker | None = None
+        self._compactions: Compactions | None = None
         self._housekeeping: Housekeeping | None = None
         self._meters: list[MeteredDoor] = []
 
@@ -145,7 +149,8 @@ class Node:
             door = await make(self._broker)
             self._meters.append(door)
             self.listeners[name] = await parts.listen(name, door, self._admits)
-        self._housekeeping = Housekeeping(self._broker, parts.retention_check_ms)
+        self._compactions = Compactions(self._store, parts.clock, parts.compaction_bytes_per_second)
+        self._housekeeping = Housekeeping(self._broker, self._compactions, parts.retention_check_ms)
         self._housekeeping.start()
         if self.state is NodeState.STARTING:
             self.state, self.reason = NodeState.READY, ""
@@ -183,6 +188,8 @@ class Node:
                 await self._broker.keep()
         if self._store is not None:
             await asyncio.to_thread(self._store.close)
+        if self._compactions is not None:
+            await self._compactions.quiet()
 
     async def _drain(self, runner: Runner) -> bool:
         """Whether everything reached the disk."""
@@ -282,6 +289,8 @@ class Node:
             yield from statistics.of_retention(self._broker)
         if self._housekeeping is not None:
             yield from self._housekeeping.samples()
+        if self._compactions is not None:
+            yield from self._compactions.samples()
         for meter in self._meters:
             yield from meter.samples()
 

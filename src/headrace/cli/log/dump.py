@@ -24,6 +24,8 @@ SHOWN_BYTES: Final = 200
 """Of a key or value, unless JSON is asked for."""
 
 Row = dict[str, Any]
+Segments = list[tuple[int, int, str]]
+"""Base offset, bytes, file."""
 
 
 @click.command()
@@ -77,22 +79,19 @@ def dump(
             click.echo(json.dumps(row) if as_json else _text(row))
 
 
-def _logs(folder: Opened, wanted: Wanted) -> Iterator[tuple[str, int, int, list[tuple[int, int]]]]:
+def _logs(
+    folder: Opened, wanted: Wanted
+) -> Iterator[tuple[str, int, int, list[tuple[int, int, str]]]]:
     for stream, partition, start, segments in folder.folder.logs(folder.incarnations):
         if wanted.stream in {None, stream} and wanted.partition in {None, partition}:
             yield stream, partition, start, segments
 
 
-def _path(folder: Opened, stream: str, partition: int, base: int, kind: str) -> Path:
-    return folder.path / "streams" / stream / str(partition) / f"{base:020}.{kind}"
-
-
 def _of_logs(folder: Opened, wanted: Wanted, show: Any) -> Iterator[Row]:  # noqa: ANN401 - a function
     for stream, partition, start, segments in _logs(folder, wanted):
-        for base, size in segments:
+        for base, size, file in segments:
             place = {"log": f"{stream}/{partition}", "segment": base}
-            path = _path(folder, stream, partition, base, "log")
-            yield from show(path, place, size, start)
+            yield from show(folder.path / file, place, size, start)
 
 
 def _segment(path: Path, place: Row, size: int, start: int) -> Iterator[Row]:
@@ -130,12 +129,11 @@ def _contents(
     for stream, partition, start, segments in _logs(folder, wanted):
         shown = 0
         begin = max(offset, start)
-        for at, (base, size) in enumerate(segments):
+        for at, (_, size, file) in enumerate(segments):
             if at + 1 < len(segments) and segments[at + 1][0] <= begin:
                 continue
             place = {"log": f"{stream}/{partition}"}
-            path = _path(folder, stream, partition, base, "log")
-            for row in _rows(path, place, size, begin, records=records):
+            for row in _rows(folder.path / file, place, size, begin, records=records):
                 if shown == limit:
                     break
                 shown += 1

@@ -34,8 +34,8 @@ pub struct LogFacts {
     pub partition: u32,
     /// Offset of the first record that is kept.
     pub start_offset: i64,
-    /// Base offset and bytes of each segment.
-    pub segments: Vec<(i64, u64)>,
+    /// Base offset, bytes and file of each segment.
+    pub segments: Vec<(i64, u64, String)>,
 }
 
 /// A side file with the state of producers or of MQTT sources.
@@ -113,14 +113,19 @@ pub fn logs(
     let mut facts: Vec<LogFacts> = story
         .logs
         .values()
-        .map(|told| LogFacts {
-            stream: told.state.stream.clone(),
-            partition: told.state.partition,
-            start_offset: told.state.start_offset,
-            segments: expected(told, certain)
-                .iter()
-                .map(|segment| (segment.state.base, segment.state.bytes))
-                .collect(),
+        .map(|told| {
+            let state = &told.state;
+            let folder = layout::log_folder(&state.stream, state.partition);
+            let segments = expected(told, certain).into_iter().map(|segment| {
+                let path = segment.state.files(&folder).path(layout::SEGMENT);
+                (segment.state.base, segment.state.bytes, path.to_string())
+            });
+            LogFacts {
+                stream: state.stream.clone(),
+                partition: state.partition,
+                start_offset: state.start_offset,
+                segments: segments.collect(),
+            }
         })
         .collect();
     facts.sort_by(|a, b| (&a.stream, a.partition).cmp(&(&b.stream, b.partition)));
