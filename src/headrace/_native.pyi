@@ -767,15 +767,15 @@ class History:
         client: str,
         log: str,
         value: int,
-        timestamp_ms: int,
+        timestamp_ms: int | None,
         *,
         key: int | None = None,
         tombstone: bool = False,
         may_repeat: bool = False,
     ) -> None:
         """`client` sends `value`, a number of its own, or sends it again. What one client sends
-        to one log keeps its order. `may_repeat`: a second copy is no anomaly, as over MQTT at
-        QoS 1."""
+        to one log keeps its order. `timestamp_ms` is None where the broker chooses it.
+        `may_repeat`: a second copy is no anomaly, as over MQTT at QoS 1."""
     def stored(self, value: int, offset: int | None = None) -> None:
         """The client was told that it is stored, and where if its protocol says so."""
     def failed(self, value: int) -> None:

@@ -101,7 +101,7 @@ impl History {
         client: &str,
         log: &str,
         value: u64,
-        timestamp_ms: i64,
+        timestamp_ms: Option<i64>,
         key: Option<u64>,
         tombstone: bool,
         may_repeat: bool,

@@ -21,8 +21,8 @@ pub struct Append<'a> {
     pub log: &'a str,
     /// A number that no other append has.
     pub value: u64,
-    /// Of the record, in milliseconds.
-    pub timestamp: i64,
+    /// Of the record, in milliseconds; None where the broker chooses it.
+    pub timestamp: Option<i64>,
     /// The record's key, where the log may be compacted.
     pub key: Option<u64>,
     /// Its value is null: compaction may remove it altogether.
@@ -56,7 +56,7 @@ struct Value {
     client: String,
     /// Place among the appends of its client to its log.
     order: usize,
-    timestamp: i64,
+    timestamp: Option<i64>,
     key: Option<u64>,
     tombstone: bool,
     repeats: bool,
@@ -154,9 +154,9 @@ impl Checker {
         let Some(known) = self.ended(value, State::Stored) else {
             return;
         };
-        let (log, timestamp, placed) = (known.log.clone(), known.timestamp, known.offset);
+        let (log, placed) = (known.log.clone(), known.offset);
         match offset {
-            Some(offset) => self.learn(&log, offset, value, timestamp),
+            Some(offset) => self.learn(&log, offset, value, None),
             None if placed.is_none() => drop(self.log(&log).unplaced.insert(value)),
             None => {}
         }
@@ -282,7 +282,7 @@ impl Checker {
             .at
             .range(start..until.max(start))
             .find(|(offset, value)| {
-                self.values[value].timestamp >= timestamp && !self.may_be_gone(log, **offset)
+                self.values[value].timestamp >= Some(timestamp) && !self.may_be_gone(log, **offset)
             });
         if let Some((offset, _)) = earlier {
             let text = format!("time {timestamp} gave {found:?}, and offset {offset} fits");
@@ -292,7 +292,7 @@ impl Checker {
         let stands = self.logs[log]
             .at
             .get(&offset)
-            .map(|value| self.values[value].timestamp);
+            .and_then(|value| self.values[value].timestamp);
         if said < timestamp || stands.is_some_and(|stands| stands != said) {
             let text = format!("time {timestamp} gave {found:?}, whose record has {stands:?}");
             self.report(Kind::Lookup, log, text);
@@ -325,7 +325,7 @@ impl Checker {
     fn went_through(&mut self, log: &str, from: i64, to: i64, records: &[Seen]) {
         for record in records {
             if let Some(value) = record.value {
-                self.learn(log, record.offset, value, record.timestamp);
+                self.learn(log, record.offset, value, Some(record.timestamp));
             } else {
                 let text = format!("what stands at offset {} nobody sent", record.offset);
                 self.report(Kind::Invented, log, text);
@@ -349,13 +349,17 @@ impl Checker {
     }
 
     /// `value` stands at `offset`: somebody was told so, or saw it.
-    fn learn(&mut self, log: &str, offset: i64, value: u64, timestamp: i64) {
+    fn learn(&mut self, log: &str, offset: i64, value: u64, timestamp: Option<i64>) {
         if let Err(text) = self.belongs(log, offset, value, timestamp) {
             return self.report(Kind::Invented, log, text);
         }
         let known = self.values.get_mut(&value).expect("it belongs");
         let Value {
-            client, order, key, ..
+            client,
+            order,
+            key,
+            repeats,
+            ..
         } = known.clone();
         match known.offset {
             Some(before) if before != offset && !known.repeats => {
@@ -379,9 +383,10 @@ impl Checker {
             let last = history.keys.entry(key).or_insert(offset);
             *last = offset.max(*last);
         }
-        let swapped = history.place(&client, order, offset);
+        // Copies of one append may come after later appends.
+        let swapped = (!repeats).then(|| history.place(&client, order, offset));
         let covered = history.is_covered(offset);
-        if let Some(other) = swapped {
+        if let Some(other) = swapped.flatten() {
             let text = format!("{client} sent value {value} on the other side of offset {other}");
             self.report(Kind::Reordered, log, text);
         }
@@ -391,7 +396,13 @@ impl Checker {
     }
 
     /// Why a record cannot be what it says.
-    fn belongs(&self, log: &str, offset: i64, value: u64, timestamp: i64) -> Result<(), String> {
+    fn belongs(
+        &self,
+        log: &str,
+        offset: i64,
+        value: u64,
+        timestamp: Option<i64>,
+    ) -> Result<(), String> {
         let Some(known) = self.values.get(&value) else {
             return Err(format!("value {value} at offset {offset} was never sent"));
         };
@@ -404,10 +415,10 @@ impl Checker {
         if known.state == State::Failed {
             return Err(format!("value {value} at offset {offset} was refused"));
         }
-        if known.timestamp != timestamp {
-            let sent = known.timestamp;
+        let differs = |sent: i64| timestamp.is_some_and(|timestamp| timestamp != sent);
+        if let Some(sent) = known.timestamp.filter(|sent| differs(*sent)) {
             return Err(format!(
-                "value {value} has timestamp {timestamp}, not {sent}"
+                "value {value} has timestamp {timestamp:?}, not {sent}"
             ));
         }
         Ok(())

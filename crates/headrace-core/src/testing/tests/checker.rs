@@ -9,7 +9,7 @@ fn append(value: u64) -> Append<'static> {
         client: "c",
         log: LOG,
         value,
-        timestamp: 1000 + value as i64,
+        timestamp: Some(1000 + value as i64),
         key: Some(value % 2),
         tombstone: false,
         repeats: false,

@@ -150,7 +150,7 @@ impl Simulation {
                 client: &client,
                 log: &clients.label,
                 value: *value,
-                timestamp: *timestamp,
+                timestamp: Some(*timestamp),
                 key: Some(value % clients::KEYS),
                 tombstone: false,
                 repeats: false,
