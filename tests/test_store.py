@@ -628,6 +628,29 @@ def test_an_fsync_of_another_name_is_refused() -> None:
         LogSettings(fsync="never")  # type: ignore[arg-type]
 
 
+def test_batches_tell_the_epoch_in_which_they_were_appended(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        log = store.open_log("s", 0, 1, 0)
+        appender = Appender(store)
+        for epoch in (0, 3, 3, 8):
+            store.lead(log, epoch)
+            appender.append(log, batch(b"x", b"y"))
+        with pytest.raises(ValueError, match="epoch 7 comes after epoch 8"):
+            store.lead(log, 7)
+    (checkpoint,) = files(tmp_path, "leader-epoch-checkpoint")
+    assert checkpoint.read_text() == "0\n3\n0 0\n3 2\n8 6\n"
+    checkpoint.write_bytes(b"torn")
+    with opened(tmp_path) as store:
+        log = store.open_log("s", 0, 1, 0)
+        Appender(store).append(log, batch(b"z"))
+        stored = all_bytes(store, log)
+    assert checkpoint.read_text() == "0\n3\n0 0\n3 2\n8 6\n"
+    records, epochs = MemoryRecords(stored), []
+    while (each := records.next_batch()) is not None:
+        epochs.append(each.leader_epoch)
+    assert epochs == [0, 3, 3, 8, 8]
+
+
 # --- rolling and trimming -------------------------------------------------------------------------
 
 HOUR_MS = 3_600_000

@@ -410,6 +410,13 @@ class Store:
             StorageFullError: the disk is nearly full.
             OutOfOrderSequenceError, StaleProducerEpochError: idempotent producers.
         """
+    def lead(self, log: int, epoch: int) -> None:
+        """Appends from now on belong to this epoch, which is stamped into each batch. It becomes
+        durable with the first of them, and `leader-epoch-checkpoint` then tells where it began.
+
+        Raises:
+            ValueError: a later epoch has begun, or the log is unknown.
+        """
     def roll(self, log: int, wall_ms: int) -> None:
         """Begins a new segment where the active one has records. It rides the next round: a call
         of `trim` that follows finds it done, or lets the old segment go once it is.

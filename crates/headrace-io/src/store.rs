@@ -193,6 +193,11 @@ impl Store {
             .append(log, batches, ticket, wall_ms, now_ns)
     }
 
+    /// See [`Machine::lead`].
+    pub fn lead(&self, log: LogId, epoch: i32) -> Result<(), Error> {
+        self.shared.lock().machine.lead(log, epoch)
+    }
+
     /// See [`Machine::roll`]; it rides the next round.
     pub fn roll(&self, log: LogId, wall_ms: i64) -> Result<(), Error> {
         self.shared.lock().machine.roll(log, wall_ms)?;

@@ -334,6 +334,12 @@ impl Store {
             .map_err(|error| log_error(py, &error))
     }
 
+    fn lead(&self, py: Python<'_>, log: u32, epoch: i32) -> PyResult<()> {
+        self.0
+            .lead(LogId(log), epoch)
+            .map_err(|error| log_error(py, &error))
+    }
+
     fn roll(&self, py: Python<'_>, log: u32, wall_ms: i64) -> PyResult<()> {
         self.0
             .roll(LogId(log), wall_ms)

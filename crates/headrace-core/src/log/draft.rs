@@ -12,7 +12,7 @@ use super::journal::{entry_bytes_max, Checkpoint, FileHeader, PAGE};
 use super::layout;
 use super::machine::{Life, Machine};
 use super::options::{LOG_STATE_BYTES_MAX, ROUND_BYTES_MAX, STREAM_NAME_BYTES_MAX};
-use super::partition::{Log, LogId};
+use super::partition::{replace, Log, LogId};
 use super::round::{
     group_bytes_max, round_bytes, Draft, Group, Piece, Place, Queued, Rotation, Work,
 };
@@ -109,7 +109,8 @@ impl Machine {
             let group: Option<&u64> = groups.get(&(item.log, segment));
             let before = group.map_or(0, |group| need(*group));
             let grown = group.copied().unwrap_or(0) + bytes;
-            let with = journal - before + need(grown);
+            let epoch = item.work.epoch().map_or(0, |_| MACHINE_ENTRY_BYTES);
+            let with = journal - before + need(grown) + epoch;
             if journal > 0 && (with > limit || total + bytes > ROUND_BYTES_MAX) {
                 return (count, journal);
             }
@@ -133,12 +134,20 @@ impl Machine {
             });
             if let Work::Run(run) = &item.work {
                 let group = &mut groups[place];
+                group
+                    .epochs
+                    .extend(run.epoch.map(|epoch| (epoch, group.next_offset)));
                 group.parts.push(run.bytes.clone());
                 group.bytes += run.bytes.len() as u64;
                 group.next_offset = run.next_offset;
             }
         }
         for group in &mut groups {
+            if !group.epochs.is_empty() {
+                let log = &self.logs[&group.log];
+                let path = layout::epochs(&log.folder);
+                replace(&mut group.epochs_file, path, log.epochs.file());
+            }
             group.direct = self.options.is_direct(group.bytes);
         }
         groups
@@ -146,9 +155,9 @@ impl Machine {
 
     fn group(&self, first: &Queued, segment: i64) -> Group {
         let log = &self.logs[&first.log];
-        let (position, roll) = match &first.work {
-            Work::Run(run) => (run.position, None),
-            Work::Roll(roll) => (0, Some(roll.clone())),
+        let (position, next_offset, roll) = match &first.work {
+            Work::Run(run) => (run.position, log.high_watermark, None),
+            Work::Roll(roll) => (0, segment, Some(roll.clone())),
             Work::Repeat => unreachable!("it writes to no segment"),
         };
         let unsynced =
@@ -173,7 +182,9 @@ impl Machine {
             position,
             parts: Vec::new(),
             bytes: 0,
-            next_offset: segment, // of a roll; runs bring their own
+            next_offset,
+            epochs: Vec::new(),
+            epochs_file: Vec::new(),
             roll,
             page: if begins { Vec::new() } else { log.tail.clone() },
             page_logged: begins || log.page_logged,

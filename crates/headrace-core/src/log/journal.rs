@@ -21,6 +21,7 @@
 
 use super::codec::{maybe, Put, Take};
 use super::disk::Path;
+use super::epochs::Epochs;
 use super::error::Damage;
 use super::scan;
 
@@ -34,7 +35,7 @@ const ENTRY_HEADER_BYTES: usize = 5;
 
 const FILE_MAGIC: &[u8; 8] = b"HRJOURNL";
 const ROUND_MAGIC: u32 = 0x4852_4E44;
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// Where a file stands in the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +100,7 @@ pub(super) struct LogState {
     pub(super) next_offset: i64,
     /// Offset up to which the log was compacted.
     pub(super) cleaned_to: i64,
+    pub(super) epochs: Epochs,
     /// Ascending; the last is the active one.
     pub(super) segments: Vec<SegmentState>,
 }
@@ -202,6 +204,12 @@ pub(super) enum Entry<'a> {
         base: i64,
         created_ms: Option<i64>,
     },
+    /// Records from this offset on are of that epoch.
+    Epoch {
+        id: u32,
+        epoch: i32,
+        offset: i64,
+    },
     /// Records below are gone, and segments that hold no others.
     Trim {
         id: u32,
@@ -242,6 +250,7 @@ mod kind {
     pub(super) const TRIM: u8 = 6;
     pub(super) const REPLACE: u8 = 7;
     pub(super) const ROLL: u8 = 8;
+    pub(super) const EPOCH: u8 = 9;
 }
 
 /// Builds one round in place at the end of a buffer.
@@ -293,6 +302,14 @@ impl<'a> RoundWriter<'a> {
         self.out.put_u32(id);
         self.out.put_i64(base);
         self.out.put_maybe(created_ms);
+        self.close(at);
+    }
+
+    pub(super) fn epoch(&mut self, id: u32, epoch: i32, offset: i64) {
+        let at = self.open(kind::EPOCH);
+        self.out.put_u32(id);
+        self.out.put_u32(epoch as u32);
+        self.out.put_i64(offset);
         self.close(at);
     }
 
@@ -395,6 +412,7 @@ impl Checkpoint {
             body.put_i64(log.start_offset);
             body.put_i64(log.next_offset);
             body.put_i64(log.cleaned_to);
+            log.epochs.put(&mut body);
             body.put_u32(log.segments.len() as u32);
             for segment in &log.segments {
                 segment.encode(&mut body);
@@ -416,6 +434,7 @@ impl Checkpoint {
                 start_offset: take.i64()?,
                 next_offset: take.i64()?,
                 cleaned_to: take.i64()?,
+                epochs: Epochs::take(&mut take)?,
                 segments: Vec::new(),
             };
             for _ in 0..take.u32()? {
@@ -459,6 +478,11 @@ fn entry(kind: u8, mut body: Take<'_>) -> Option<Entry<'_>> {
             id: body.u32()?,
             base: body.i64()?,
             created_ms: maybe(body.i64()?),
+        },
+        kind::EPOCH => Entry::Epoch {
+            id: body.u32()?,
+            epoch: body.u32()? as i32,
+            offset: body.i64()?,
         },
         kind::TRIM => Entry::Trim {
             id: body.u32()?,
@@ -675,6 +699,7 @@ mod tests {
                 start_offset: 5,
                 next_offset: 30,
                 cleaned_to: 20,
+                epochs: Epochs::default(),
                 segments: vec![
                     SegmentState {
                         newest: Some(-1),
@@ -701,6 +726,7 @@ mod tests {
         round.register(7, 2, 11, Some(-3), "gpu");
         round.roll(7, 20, None);
         round.trim(7, 5);
+        round.epoch(7, 2, 20);
         round.replace(7, &swap);
         round.write(7, 20, 300, [&b"ab"[..], &b"c"[..]]);
         round.direct(7, 20, 4096, 70, 5);
@@ -727,6 +753,11 @@ mod tests {
                 Entry::Trim {
                     id: 7,
                     start_offset: 5
+                },
+                Entry::Epoch {
+                    id: 7,
+                    epoch: 2,
+                    offset: 20
                 },
                 Entry::Replace { id: 7, swap },
                 Entry::Write {

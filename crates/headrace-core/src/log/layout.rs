@@ -10,8 +10,6 @@ pub(super) const JOURNAL: &str = "journal";
 pub(super) const TRASH: &str = "trash";
 /// A preallocated journal file that is not in use.
 pub(super) const SPARE: &str = "journal/spare";
-/// The epochs of a log, as Kafka writes them: version 0, one entry, epoch 0 from offset 0.
-pub(super) const EPOCHS_AT_FIRST: &[u8] = b"0\n1\n0 0\n";
 
 /// Kinds of files that carry an offset in their name.
 pub(super) const SEGMENT: &str = "log";

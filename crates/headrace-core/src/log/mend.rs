@@ -13,7 +13,7 @@ use super::partition::{replace, Log, LogId, Segment};
 use super::producers::Producers;
 use super::read::newest;
 use super::recovery::{damage, Recovery, Redo, Told};
-use super::scan::{scan, Depth, Range};
+use super::scan::{scan, whole_file, Depth, Range};
 use crate::record::{BatchHeader, Batches, HEADER_BYTES};
 
 /// Mends log after log; remembers what is to be synced.
@@ -59,6 +59,7 @@ impl<'a, D: Disk> Mender<'a, D> {
         );
         log.registered = true;
         log.start_offset = state.start_offset;
+        log.epochs = state.epochs.clone();
         log.cleaned_to = state.cleaned_to;
         let is_new = state.segments.len() == 1 && state.next_offset == 0;
         let is_new = is_new && state.segments[0].generation == 0;
@@ -91,9 +92,10 @@ impl<'a, D: Disk> Mender<'a, D> {
             self.hold_direct(&log, *base, *position, *redo)?;
         }
         self.keep_sound_tail(&mut log)?;
-        self.cut(&log, touched)?;
+        self.cut(&mut log, touched)?;
         self.load(&mut log, touched, told)?;
         self.drop_later_snapshots(&mut log)?;
+        self.mend_epochs(&mut log)?;
         log.shed();
         let base = log.active().base;
         let times = layout::file(&log.folder, base, layout::TIME_INDEX);
@@ -280,8 +282,12 @@ impl<'a, D: Disk> Mender<'a, D> {
             let header = &batch.header;
             let follows =
                 header.base_offset == next && (header.last_offset_delta >= 0 || header.is_mark());
-            if !follows || batch.check_crc().is_err() {
+            let epoch = log.epochs.current();
+            if !follows || header.leader_epoch < epoch || batch.check_crc().is_err() {
                 break;
+            }
+            if header.leader_epoch > epoch {
+                log.epochs.begin(header.leader_epoch, next); // of which the journal tells nothing
             }
             next = header.next_offset();
             segment.bytes += batch.bytes.len() as u64;
@@ -291,7 +297,7 @@ impl<'a, D: Disk> Mender<'a, D> {
 
     /// Cuts what was never acknowledged. The file is synced in any case: what it holds may
     /// still be in memory alone.
-    fn cut(&mut self, log: &Log, touched: usize) -> Result<(), Error> {
+    fn cut(&mut self, log: &mut Log, touched: usize) -> Result<(), Error> {
         for segment in &log.segments[touched..] {
             let path = segment.path.clone();
             let bytes = segment.bytes;
@@ -306,8 +312,9 @@ impl<'a, D: Disk> Mender<'a, D> {
         self.drop_other_segments(log)
     }
 
-    /// Files of segments that never came to be, or are gone.
-    fn drop_other_segments(&mut self, log: &Log) -> Result<(), Error> {
+    /// Files of segments that never came to be, or are gone. Those below the start go with the first
+    /// chore: the snapshot that makes them needless may still be in memory alone.
+    fn drop_other_segments(&mut self, log: &mut Log) -> Result<(), Error> {
         let known: BTreeSet<(i64, u32)> = log
             .segments
             .iter()
@@ -321,6 +328,10 @@ impl<'a, D: Disk> Mender<'a, D> {
                 continue;
             }
             let path = layout::segment_file(&log.folder, base, generation, kind);
+            if base < log.segments[0].base {
+                log.obsolete.push(path);
+                continue;
+            }
             if base > log.active().base && kind == layout::SEGMENT {
                 self.report.truncated_bytes += self.disk.size(&path)?.unwrap_or(0);
             }
@@ -393,6 +404,18 @@ impl<'a, D: Disk> Mender<'a, D> {
         let mut ops = Vec::new();
         replace(&mut ops, path, producers.encode());
         self.perform(ops)
+    }
+
+    fn mend_epochs(&mut self, log: &mut Log) -> Result<(), Error> {
+        log.epochs.cut(log.next_offset);
+        log.leader_epoch = log.epochs.current();
+        let (path, wanted) = (layout::epochs(&log.folder), log.epochs.file());
+        if whole_file(self.disk, &path)? != wanted {
+            let mut ops = Vec::new();
+            replace(&mut ops, path, wanted);
+            self.perform(ops)?;
+        }
+        Ok(())
     }
 
     fn note_first_timestamp(&self, log: &mut Log) -> Result<(), Error> {

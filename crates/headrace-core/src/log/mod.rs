@@ -24,6 +24,7 @@ mod codec;
 mod compact;
 mod disk;
 mod draft;
+mod epochs;
 mod error;
 mod index;
 pub mod inspect;

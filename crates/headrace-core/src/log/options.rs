@@ -1,5 +1,6 @@
 //! How a store lays out its files, and the bounds between the sizes.
 
+use super::epochs::{EPOCHS_MAX, EPOCH_BYTES};
 use super::error::Error;
 use super::journal::PAGE;
 use super::settings::LogSettings;
@@ -9,9 +10,9 @@ use super::settings::LogSettings;
 pub(super) const ROUND_BYTES_MAX: u64 = 4 << 20;
 /// Smallest journal file: rounds must stay small beside it.
 pub const JOURNAL_BYTES_MIN: u64 = 128 << 10;
-/// Bytes of a log in a checkpoint, or of its registration, without its older segments: fixed
-/// fields and a name of at most 249 bytes.
-pub(super) const LOG_STATE_BYTES_MAX: u64 = 352;
+/// Bytes of a log in a checkpoint, or of its registration, without its segments: fixed fields, a
+/// name of at most 249 bytes, its epochs.
+pub(super) const LOG_STATE_BYTES_MAX: u64 = 320 + EPOCHS_MAX as u64 * EPOCH_BYTES;
 /// Bytes of a segment in a checkpoint.
 pub(super) const SEGMENT_STATE_BYTES: u64 = 44;
 /// A stream's name is a folder's name (CONTRACT: at most 249 characters).

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use super::disk::{DiskOp, Path, Slice};
+use super::epochs::Epochs;
 use super::error::Error;
 use super::index::Index;
 use super::journal::{LogState, SegmentState};
@@ -24,8 +25,6 @@ pub(super) const SEGMENT_BYTES_MAX: u64 = i32::MAX as u64;
 pub(super) const SNAPSHOTS: usize = 2;
 /// An active segment smaller than this is sooner scanned than its three side files are synced.
 const SIDE_FILES_BYTES_MIN: u64 = 64 << 10;
-/// Until there are replicas, every batch belongs to the first epoch.
-pub(super) const LEADER_EPOCH: i32 = 0;
 
 /// Handle of a log within its store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -81,6 +80,9 @@ pub(super) struct Log {
     pub(super) next_offset: i64,
     /// Offset after the last committed record.
     pub(super) high_watermark: i64,
+    /// What is appended belongs to this epoch.
+    pub(super) leader_epoch: i32,
+    pub(super) epochs: Epochs,
     pub(super) producers: Producers,
     /// The wall clock when those that are silent were last forgotten.
     pub(super) producers_swept_ms: i64,
@@ -121,6 +123,8 @@ pub(super) struct Run {
     pub(super) batches: u32,
     /// Offset after the run.
     pub(super) next_offset: i64,
+    /// The epoch that begins with it.
+    pub(super) epoch: Option<i32>,
 }
 
 impl Log {
@@ -150,6 +154,8 @@ impl Log {
             generations: 1,
             next_offset: 0,
             high_watermark: 0,
+            leader_epoch: Epochs::default().current(),
+            epochs: Epochs::default(),
             producers: Producers::default(),
             producers_swept_ms: i64::MIN,
             snapshots: Vec::new(),
@@ -193,7 +199,7 @@ impl Log {
             DiskOp::Write {
                 path: epochs,
                 position: 0,
-                data: layout::EPOCHS_AT_FIRST.to_vec().into(),
+                data: self.epochs.file().into(),
             },
             DiskOp::Create {
                 path: self.segments[0].path.clone(),
@@ -211,6 +217,7 @@ impl Log {
             start_offset: self.start_offset,
             next_offset: self.high_watermark,
             cleaned_to: self.cleaned_to,
+            epochs: self.epochs.clone(),
             segments: self
                 .segments
                 .iter()
@@ -242,6 +249,11 @@ impl Log {
         let base_offset = self.next_offset;
         let rolls = self.rolls_for(&headers, bytes.len() as u64, wall_ms, room)?;
         let roll = rolls.then(|| self.roll(Some(wall_ms)));
+        let begins = self.leader_epoch > self.epochs.current();
+        let epoch = begins.then_some(self.leader_epoch);
+        if begins {
+            self.epochs.begin(self.leader_epoch, base_offset);
+        }
         self.stamp(&mut headers, &mut bytes);
         self.sealed = false;
 
@@ -270,6 +282,7 @@ impl Log {
                 bytes: Arc::new(bytes),
                 batches: headers.len() as u32,
                 next_offset: self.next_offset,
+                epoch,
             }),
         })
     }
@@ -381,7 +394,7 @@ impl Log {
         for header in headers {
             header.base_offset = self.next_offset;
             set_base_offset(&mut bytes[at..], header.base_offset);
-            set_leader_epoch(&mut bytes[at..], LEADER_EPOCH);
+            set_leader_epoch(&mut bytes[at..], self.leader_epoch);
             at += header.batch_bytes();
             self.next_offset = header.next_offset();
         }

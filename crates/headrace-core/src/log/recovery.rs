@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::disk::{Disk, DiskOp, Path};
+use super::epochs::Epochs;
 use super::error::{Damage, Error};
 use super::journal::{
     entries, walk, Chain, Entry, FileHeader, LogState, RoundWriter, SegmentState, Swap,
@@ -259,6 +260,7 @@ impl<'a> Story<'a> {
                     start_offset: 0,
                     next_offset: 0,
                     cleaned_to: 0,
+                    epochs: Epochs::default(),
                     segments: vec![SegmentState::empty(0, created_ms)],
                 };
                 self.logs.insert(
@@ -276,6 +278,11 @@ impl<'a> Story<'a> {
                 created_ms,
             } => {
                 self.redo(id, base, 0, Redo::Roll { created_ms });
+            }
+            Entry::Epoch { id, epoch, offset } => {
+                if let Some(log) = self.logs.get_mut(&id) {
+                    log.state.epochs.begin(epoch, offset);
+                }
             }
             Entry::Trim { id, start_offset } => {
                 if let Some(log) = self.logs.get_mut(&id) {

@@ -45,6 +45,14 @@ impl Work {
         }
     }
 
+    /// The epoch that begins with it.
+    pub(super) fn epoch(&self) -> Option<i32> {
+        match self {
+            Self::Run(run) => run.epoch,
+            Self::Repeat | Self::Roll(_) => None,
+        }
+    }
+
     /// The segment that it writes to.
     pub(super) fn segment(&self) -> Option<i64> {
         match self {
@@ -67,6 +75,10 @@ pub(super) struct Group {
     pub(super) parts: Vec<Arc<Vec<u8>>>,
     pub(super) bytes: u64,
     pub(super) next_offset: i64,
+    /// Epochs that begin in the group, and where.
+    pub(super) epochs: Vec<(i32, i64)>,
+    /// What the file of epochs then says, where it changes.
+    pub(super) epochs_file: Vec<DiskOp>,
     /// The segment begins with the group.
     pub(super) roll: Option<Roll>,
     /// Committed bytes of the page in which the group begins.
@@ -362,6 +374,10 @@ fn write_group(build: &mut Build, round: &mut RoundWriter, group: &Group) {
     if let Some(roll) = &group.roll {
         round.roll(group.log.0, roll.segment, roll.created_ms);
     }
+    for (epoch, offset) in &group.epochs {
+        round.epoch(group.log.0, *epoch, *offset);
+    }
+    build.rolls.extend(group.epochs_file.iter().cloned());
     let head = group.journalled();
     if head > 0 {
         // The first write to a page since the journal's file began carries all of the page: a
@@ -481,6 +497,8 @@ mod tests {
             parts: parts.iter().map(|part| Arc::new(part.to_vec())).collect(),
             bytes: parts.iter().map(|part| part.len() as u64).sum(),
             next_offset: 9,
+            epochs: Vec::new(),
+            epochs_file: Vec::new(),
             roll: None,
             page: page.to_vec(),
             page_logged: false,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::survey::{survey, Lost, Survey};
 use crate::log::disk::{Disk, DiskOp, Path};
+use crate::log::epochs::Epochs;
 use crate::log::error::Error;
 use crate::log::index::Index;
 use crate::log::journal::{LogState, SegmentState};
@@ -54,6 +55,7 @@ pub(super) fn found(
         start_offset: segments[0].base,
         next_offset: 0,
         cleaned_to: 0,
+        epochs: Epochs::default(),
         segments,
     })
 }
@@ -83,7 +85,8 @@ fn listed(disk: &impl Disk, folder: &str) -> Result<Vec<SegmentState>, Error> {
         state.bytes = disk.size(&path)?.unwrap_or(0);
         if generation > 0 {
             let range = state.files(folder);
-            next = survey(disk, range.range(&path), None, |_, _| {})?.next;
+            let any = Epochs::default();
+            next = survey(disk, range.range(&path), None, &any, |_, _| {})?.next;
         }
         segments.push(state);
     }
@@ -167,6 +170,7 @@ pub(super) fn examine(
     disk: &impl Disk,
     folder: &str,
     expected: Expected,
+    epochs: &Epochs,
     all: bool,
 ) -> Result<Seen, Error> {
     let base = expected.state.base;
@@ -180,6 +184,7 @@ pub(super) fn examine(
         disk,
         files.range(&path),
         expected.after,
+        epochs,
         |header, position| {
             truth.hold(base, header, position);
         },

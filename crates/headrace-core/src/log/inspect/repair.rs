@@ -7,12 +7,13 @@ use super::overlay::Overlay;
 use super::story::{adopt, forget_deleted, Files};
 use super::verify::{found, Class, SNAPSHOTS};
 use crate::log::disk::{Disk, DiskOp, Path};
+use crate::log::epochs::Epochs;
 use crate::log::error::Error;
 use crate::log::journal::{Chain, FileHeader, LogState, SegmentState};
 use crate::log::layout;
 use crate::log::mend::Mender;
 use crate::log::options::Options;
-use crate::log::partition::{replace, Log, LEADER_EPOCH};
+use crate::log::partition::{replace, Log};
 use crate::log::recovery::{begin, Told};
 use crate::log::scan;
 use crate::record::{placeholder, set_base_offset, set_leader_epoch, HEADER_BYTES};
@@ -188,9 +189,11 @@ impl<D: Disk> Work<'_, D> {
             ..told.state.clone()
         };
         for segment in segments {
-            let seen = examine(self.disk, &folder, segment, clean)?;
+            let seen = examine(self.disk, &folder, segment, &told.state.epochs, clean)?;
             state.next_offset = seen.survey.next.max(told.state.next_offset);
-            state.segments.push(self.segment(&folder, &seen)?);
+            state
+                .segments
+                .push(self.segment(&folder, &seen, &told.state.epochs)?);
         }
         self.side_files(&folder, &told.state)?;
         Ok(state)
@@ -212,14 +215,19 @@ impl<D: Disk> Work<'_, D> {
         Ok(())
     }
 
-    fn segment(&mut self, folder: &str, seen: &Seen) -> Result<SegmentState, Error> {
+    fn segment(
+        &mut self,
+        folder: &str,
+        seen: &Seen,
+        epochs: &Epochs,
+    ) -> Result<SegmentState, Error> {
         let mut state = seen.expected.state;
         if seen.size.is_none() {
             self.perform([DiskOp::Create {
                 path: seen.path.clone(),
             }])?;
         }
-        self.stamp(seen)?;
+        self.stamp(seen, epochs)?;
         let tail = self.torn_tail(seen);
         if let Some(bytes) = tail {
             let what = format!("is cut at byte {bytes}, behind its last sound batch");
@@ -238,11 +246,13 @@ impl<D: Disk> Work<'_, D> {
         Ok(state)
     }
 
-    fn stamp(&mut self, seen: &Seen) -> Result<(), Error> {
+    fn stamp(&mut self, seen: &Seen, epochs: &Epochs) -> Result<(), Error> {
         for (position, offset) in &seen.survey.stamps {
             let mut header = self.disk.read(&seen.path, *position, HEADER_BYTES)?;
             set_base_offset(&mut header, *offset);
-            set_leader_epoch(&mut header, LEADER_EPOCH);
+            if let Some(epoch) = epochs.at(*offset) {
+                set_leader_epoch(&mut header, epoch);
+            }
             let what = format!("the batch at byte {position} gets its offset {offset} back");
             self.note(&seen.path, what, None, true);
             self.perform([
@@ -407,11 +417,11 @@ impl<D: Disk> Work<'_, D> {
             }
         }
         let epochs = layout::epochs(folder);
-        let wanted = layout::EPOCHS_AT_FIRST;
+        let wanted = told.epochs.file();
         if told.next_offset > 0 && scan::whole_file(self.disk, &epochs)? != wanted {
             self.note(&epochs, "is written anew".into(), None, false);
             let mut ops = Vec::new();
-            replace(&mut ops, epochs.clone(), wanted.to_vec());
+            replace(&mut ops, epochs.clone(), wanted);
             ops.push(DiskOp::Sync { path: epochs });
             self.perform(ops)?;
         }

@@ -1,8 +1,8 @@
 //! A walk over a segment that goes on after damage, at the next batch that is sound.
 
 use crate::log::disk::Disk;
+use crate::log::epochs::Epochs;
 use crate::log::error::Error;
-use crate::log::partition::LEADER_EPOCH;
 use crate::log::scan::{scan, Depth, Range};
 use crate::record::{Batch, BatchHeader, HEADER_BYTES};
 
@@ -35,18 +35,21 @@ pub(super) struct Survey {
 
 /// Walks `range` with CRCs; `visit` sees the sound batches.
 ///
-/// `after` is the offset that follows the segment, where that is known.
+/// `after` is the offset that follows the segment, where that is known. Marks tell their epochs
+/// themselves: several may stand at one offset.
 pub(super) fn survey(
     disk: &impl Disk,
     mut range: Range,
     after: Option<i64>,
+    epochs: &Epochs,
     mut visit: impl FnMut(&BatchHeader, u64),
 ) -> Result<Survey, Error> {
     let mut found = Survey::default();
     loop {
         let stamps = &mut found.stamps;
         let visit = |header: &BatchHeader, position| {
-            if header.leader_epoch != LEADER_EPOCH {
+            let epoch = epochs.at(header.base_offset);
+            if !header.is_mark() && epoch.is_some_and(|epoch| epoch != header.leader_epoch) {
                 stamps.push((position, header.base_offset));
             }
             visit(header, position);

@@ -129,7 +129,7 @@ fn look(
     let segments = expected(told, certain);
     replay(disk, told, &segments)?;
     for segment in segments {
-        let seen = examine(disk, &folder, segment, clean)?;
+        let seen = examine(disk, &folder, segment, &told.state.epochs, clean)?;
         findings.extend(found(&seen));
         progress(seen.size.unwrap_or(0));
     }
@@ -144,8 +144,9 @@ fn look(
         }
     }
     let epochs = layout::epochs(&folder);
-    if told.state.next_offset > 0 && scan::whole_file(disk, &epochs)? != layout::EPOCHS_AT_FIRST {
-        let what = "it does not say that the first epoch begins at offset 0";
+    let wanted = told.state.epochs.file();
+    if told.state.next_offset > 0 && scan::whole_file(disk, &epochs)? != wanted {
+        let what = "it does not say which epochs the journal tells of";
         findings.push(side(&epochs, 0, None, what));
     }
     Ok(())

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
 
-use super::{batch, produced, read, stamped, SMALL};
+use super::{batch, produced, read, SMALL};
 use crate::log::chore::Chore;
 use crate::log::disk::{Disk, DiskOp};
 use crate::log::layout;
@@ -11,7 +11,7 @@ use crate::log::machine::{Completion, Machine};
 use crate::log::partition::LogId;
 use crate::log::round::Round;
 use crate::log::{open, Error, Fsync, LogSettings};
-use crate::record::{mark, BatchHeader, Batches};
+use crate::record::{mark, set_base_offset, set_leader_epoch, BatchHeader, Batches};
 use crate::testing::{Random, SimDisk};
 
 const PRODUCER: i64 = 7;
@@ -32,6 +32,8 @@ struct Promise {
     fsync: Fsync,
     next_offset: i64,
     sequence: i32,
+    /// In which its batches are written.
+    epoch: i32,
     /// Where it begins, as far as that is durable, and as it may be already.
     start: i64,
     start_wanted: i64,
@@ -74,6 +76,10 @@ pub(super) struct World {
     is_full: bool,
     round: Option<UnderWay<Round>>,
     chore: Option<UnderWay<Chore>>,
+}
+
+fn epoch_of(sent: &[u8]) -> i32 {
+    BatchHeader::parse(sent).expect("it was sent").leader_epoch
 }
 
 fn is_produced((sent, _): &(Vec<u8>, i64)) -> bool {
@@ -120,13 +126,14 @@ impl World {
             }
             320..330 => self.repeat(),
             336..342 => self.mark(),
+            342..346 => self.lead(),
             330..336 => {
                 self.is_full = self.random.chance(40);
                 let free = if self.is_full { 9 } else { u64::MAX };
                 self.machine.disk_free(free);
                 Ok(())
             }
-            342..700 => self.advance_round(),
+            346..700 => self.advance_round(),
             _ => self.advance_chore(),
         }
     }
@@ -256,6 +263,8 @@ impl World {
             repeats: false,
         };
         self.tickets.insert(self.ticket, ticket);
+        let mut sent = sent;
+        set_leader_epoch(&mut sent, promise.epoch);
         promise.batches.push((sent, promise.next_offset));
         if promise.fsync != Fsync::Os {
             promise.durable_later = promise.batches.len();
@@ -298,6 +307,16 @@ impl World {
         self.tickets.insert(self.ticket, ticket);
         self.machine.submit();
         Ok(())
+    }
+
+    fn lead(&mut self) -> Result<(), String> {
+        let Some(name) = self.any() else {
+            return Ok(());
+        };
+        let promise = self.promises.get_mut(&name).expect("it was listed");
+        promise.epoch += self.random.below(3) as i32;
+        let led = self.machine.lead(promise.id, promise.epoch);
+        led.map_err(|error| format!("{name:?}: {error}"))
     }
 
     /// A mark takes no offset and is no reader's business; it ends after what came before it.
@@ -350,6 +369,7 @@ impl World {
             fsync: Fsync::Commit,
             next_offset: 0,
             sequence: 0,
+            epoch: 0,
             start: 0,
             start_wanted: 0,
         };
@@ -582,6 +602,15 @@ impl World {
             let kept = |base: i64| segments.iter().any(|segment| segment.base_offset == base);
             let folder = format!("streams/{}/{}", name.0, name.1);
             let names = self.disk.list(&folder).expect("it is listed");
+            let epochs = self
+                .machine
+                .log(promise.id)
+                .expect("it is open")
+                .epochs
+                .file();
+            if self.disk.bytes(&layout::epochs(&folder)) != epochs {
+                return Err(format!("{folder}: the file of epochs is not {epochs:?}"));
+            }
             for kind in ["log", "index", "timeindex"] {
                 let gone = layout::offsets(&names, kind)
                     .into_iter()
@@ -645,9 +674,11 @@ impl World {
         let gone = promise
             .batches
             .partition_point(|(sent, offset)| is_gone(sent, *offset));
-        let sent = promise.batches[gone..]
-            .iter()
-            .map(|(sent, offset)| stamped(sent.clone(), *offset));
+        let sent = promise.batches[gone..].iter().map(|(sent, offset)| {
+            let mut sent = sent.clone();
+            set_base_offset(&mut sent, *offset);
+            sent
+        });
         let known = gone + found.len();
         if known < promise.acknowledged {
             return Err(format!("{known} of {} acknowledged", promise.acknowledged));
@@ -660,6 +691,16 @@ impl World {
         promise.durable = known;
         promise.durable_later = known;
         promise.next_offset = end;
+        let log = self.machine.log(promise.id).expect("it is open");
+        for (sent, offset) in &promise.batches {
+            let (found, written) = (log.epochs.at(*offset), epoch_of(sent));
+            if found.is_some_and(|found| found != written) {
+                return Err(format!("epoch {found:?} at {offset}, not {written}"));
+            }
+        }
+        self.machine
+            .lead(promise.id, promise.epoch)
+            .map_err(|error| error.to_string())?;
         Self::check_producer(&mut self.machine, promise)?;
         self.configure_log(name, self.habit)?;
         self.check_segments(&self.promises[&name])
