@@ -25,6 +25,8 @@ READY_SECONDS = 60
 STOP_SECONDS = 60
 SMALL_JOURNAL = {"HEADRACE_LOG__JOURNAL_BYTES": "4MiB"}
 """A new journal is two files written full of zeros: 128 MiB for each node of a test otherwise."""
+KEEP_ALL = {"HEADRACE_LOG__RETENTION_MS": "-1"}
+"""Tests write records of any date; the default of seven days would let go of them at any moment."""
 
 
 def environment(**extra: str) -> dict[str, str]:
@@ -74,7 +76,7 @@ class RunningNode:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*wrap, *command, "--data", str(data), *addresses, *args],
-                env=environment(**SMALL_JOURNAL | extra),
+                env=environment(**SMALL_JOURNAL | KEEP_ALL | extra),
                 stderr=log,
                 stdout=subprocess.PIPE,
             )
