@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -292,10 +293,86 @@ def open_row() -> Row:
     }
 
 
+def compact_row() -> Row:
+    """A log whose records are superseded by half, as fast as it goes; then at a pace, beside
+    appends to another log."""
+    total, pace, rates = 256 * MIB, 100 * MIB, []
+    with folder() as path, opened(path) as appender:
+        store = appender.store
+        for index in range(ROUNDS):
+            log = superseded(appender, index, total)
+            size = store.size_bytes(log)
+            rates.append(size / timed(lambda log=log: compact(store, log, 1 << 40)))
+        busy = store.open_log("busy", 0, 1, 0)
+        alone, beside, paces = [], [], []
+        for index in range(ROUNDS, 2 * ROUNDS):
+            log = superseded(appender, index, total)
+            alone.append(append_for(appender, busy, 2.0, lambda: False))
+            with ThreadPoolExecutor() as threads:
+                started = time.perf_counter()
+                done = threads.submit(compact, store, log, pace)
+                beside.append(append_for(appender, busy, 60.0, done.done))
+                report = done.result()
+                paces.append((report.read_bytes + report.written_bytes) / timed_since(started))
+    before, meanwhile = statistics.median(alone), statistics.median(beside)
+    return {
+        "mib_per_second": statistics.median(rates) / MIB,
+        "paced_mib_per_second": statistics.median(paces) / MIB,
+        "appends_mib_per_second": before / MIB,
+        "meanwhile_mib_per_second": meanwhile / MIB,
+        "ratio": meanwhile / before,
+    }
+
+
+def superseded(appender: Appender, partition: int, total: int) -> int:
+    """A log of so many bytes, in which each key stands twice."""
+    log = appender.store.open_log("compacted", partition, 1, 0)
+    settings = native.LogSettings(segment_bytes=64 * MIB)
+    appender.store.configure(log, settings)
+    records = total // 120
+    for first in range(0, records, BATCH_RECORDS):
+        keys = (at % (records // 2) for at in range(first, first + BATCH_RECORDS))
+        batch = native.build_batch([(b"%012d" % key, *RECORD[1:]) for key in keys])
+        appender.append(log, batch)
+        if first % (16 * BATCH_RECORDS) == 0:
+            appender.wait(IN_FLIGHT_BYTES // len(batch))
+    appender.wait()
+    appender.store.roll(log, 0)
+    return log
+
+
+def compact(store: native.Store, log: int, bytes_per_second: int) -> native.Compaction:
+    return store.compact(
+        log,
+        wall_ms=0,
+        delete_retention_ms=0,
+        min_lag_ms=0,
+        bytes_per_second=bytes_per_second,
+    )
+
+
+def append_for(appender: Appender, log: int, seconds: float, is_over: Callable[[], bool]) -> float:
+    """Bytes a second that become durable, for so long or until it is over."""
+    batch = native.build_batch([RECORD] * BATCH_RECORDS)
+    started, count = time.perf_counter(), 0
+    while not is_over() and time.perf_counter() - started < seconds:
+        for _ in range(16):
+            appender.append(log, batch)
+        appender.wait(IN_FLIGHT_BYTES // len(batch))
+        count += 16
+    appender.wait()
+    return count * len(batch) / timed_since(started)
+
+
+def timed_since(started: float) -> float:
+    return time.perf_counter() - started
+
+
 ROWS: dict[str, Callable[[], Row]] = {
     "append": append_row,
     "partitions": partitions_row,
     "read": read_row,
     "cold": cold_row,
     "open": open_row,
+    "compact": compact_row,
 }

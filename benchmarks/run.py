@@ -2,7 +2,7 @@
 
     make bench                    every row
     make bench ARGS="commit"      one row: commit, append, partitions, read, cold, open,
-                                  stored, collect, relay, decode
+                                  compact, stored, collect, relay, decode
     make bench ARGS="--json"      the figures as one JSON object
 
 Each row alternates headrace and its baseline, round by round, and prints medians and their ratio:
@@ -16,6 +16,8 @@ on shared machines only the ratio means much. Rows:
 - `read`: one partition through the decoder, against reading its file.
 - `cold`: 1,000 readers at places of their own in a file that is not in memory, against one.
 - `open`: opening a folder after an orderly stop and after kill -9, and the memory that it takes.
+- `compact`: a log in which each key stands twice, as fast as it goes; then reading and writing
+  100 MiB/s, and appends to another log meanwhile, against the same appends alone.
 - `stored`: QoS 1 publishes of 300 bytes into a stream, acknowledged after fdatasync, against
   mosquitto acknowledging from memory.
 - `collect`: the collector's own readings a second, file to last PUBACK, against mosquitto

@@ -1,9 +1,11 @@
-//! A compaction beside the store's own threads: on its caller's thread, in pieces, at a pace.
+//! A compaction beside the store's own threads: on a thread of its own, in pieces, at a pace.
 //!
 //! The machine is locked to plan, to hand in what was written, and once for each piece of a
 //! mebibyte or so, to see whether it is still wanted; never while the disk works.
 
 use std::cell::Cell;
+use std::panic::resume_unwind;
+use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
 use headrace_core::log::{
@@ -14,6 +16,9 @@ use crate::store::{refuse_failed, Shared, State};
 
 /// What may be read and written at once after a pause: a piece or two at ordinary rates.
 const BURST: Duration = Duration::from_millis(20);
+
+/// Of the thread: a tenth of an ordinary one's share where both want the processor.
+const NICENESS: libc::c_int = 10;
 
 /// One compaction.
 pub(crate) struct Compactor<'a> {
@@ -55,7 +60,24 @@ impl<'a> Compactor<'a> {
         })
     }
 
-    pub(crate) fn run(mut self, settings: CompactionSettings) -> Result<Compaction, Error> {
+    /// Runs on a thread that yields to all others, and returns when that has ended.
+    pub(crate) fn run_in_background(
+        self,
+        settings: CompactionSettings,
+    ) -> Result<Compaction, Error> {
+        let run = || {
+            step_back();
+            self.run(settings)
+        };
+        thread::scope(|scope| {
+            let thread = Builder::new().name("compactor".into());
+            let thread = thread.spawn_scoped(scope, run);
+            let thread = thread.map_err(|error| Error::Storage(format!("compaction: {error}")))?;
+            thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+        })
+    }
+
+    fn run(mut self, settings: CompactionSettings) -> Result<Compaction, Error> {
         while self.pass(settings)? {}
         let clean_to = self.shared.lock().machine.cleaned_to(self.log);
         self.report.clean_to = clean_to.unwrap_or(0);
@@ -119,6 +141,13 @@ impl<'a> Compactor<'a> {
         refuse_failed(&state.machine)?;
         Ok(state.machine.has_replaced(survey, group))
     }
+}
+
+/// Lets every thread of ordinary priority go first. Where the system refuses, it is not that
+/// important.
+fn step_back() {
+    // SAFETY: the call takes and returns numbers; 0 is the calling thread (Linux).
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS) };
 }
 
 /// What something else did away with is no error.

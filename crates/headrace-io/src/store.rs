@@ -266,7 +266,8 @@ impl Store {
     ) -> Result<Compaction, Error> {
         let one = self.compacting.lock();
         let _one = one.unwrap_or_else(PoisonError::into_inner);
-        Compactor::new(&self.shared, log, bytes_per_second)?.run(settings)
+        let compactor = Compactor::new(&self.shared, log, bytes_per_second)?;
+        compactor.run_in_background(settings)
     }
 
     /// Why nothing more is written, or None.

@@ -1,16 +1,18 @@
 //! Compaction against a model, under crashes, and beside readers.
 
 use std::collections::BTreeMap;
+use std::panic::catch_unwind;
 
 use super::{commit, produced, read, stamped, SMALL};
 use crate::log::compact::{Compaction, CompactionSettings, Group, Survey};
 use crate::log::disk::{Disk, DiskOp};
+use crate::log::inspect::verify;
 use crate::log::machine::Machine;
 use crate::log::partition::LogId;
 use crate::log::read::Plan;
 use crate::log::{open, Error, LogSettings};
 use crate::record::{BatchBuilder, BatchHeader, Batches, Codec, Filter, Records, HEADER_BYTES};
-use crate::testing::{Random, SimDisk};
+use crate::testing::{Lie, Random, SimDisk};
 
 const LOG: LogId = LogId(0);
 const HOUR_MS: i64 = 3_600_000;
@@ -72,7 +74,10 @@ struct Rig {
 
 impl Rig {
     fn new(seed: u64) -> Self {
-        let disk = SimDisk::default();
+        Self::on(SimDisk::default(), seed)
+    }
+
+    fn on(disk: SimDisk, seed: u64) -> Self {
         let (mut machine, _) = open(&disk, SMALL).unwrap();
         machine.open_log("gpu", 0, 1, 0).unwrap();
         commit(&mut machine, &disk);
@@ -318,7 +323,7 @@ fn compaction_is_what_its_definition_says() {
             rig.compact().unwrap();
             let (end, wall_ms) = (rig.cleaned_to(), rig.wall_ms);
             let wanted = model.compact(&rig.sent, end, wall_ms);
-            let found: Vec<Row> = rig.stored_rows();
+            let found = rig.stored_rows();
             assert!(
                 found == wanted,
                 "seed {seed}: {} of {}",
@@ -384,42 +389,57 @@ fn try_commit(machine: &mut Machine, disk: &SimDisk) {
     }
 }
 
+/// Compactions of one log, each ended by a power cut or a kill at any of its effects.
+fn run(seed: u64, lie: Lie) {
+    let mut rig = Rig::on(SimDisk::lying(lie), seed);
+    for _ in 0..4 {
+        let batches = 1 + rig.random.below(60);
+        rig.fill(batches);
+        rig.disk.fail_after(rig.random.below(90), "power cut");
+        let settings = rig.settings();
+        let outcome = compact(&mut rig.machine, &rig.disk, settings, try_commit);
+        assert!(outcome.is_ok() || rig.disk.has_failed(), "{outcome:?}");
+        let mut disk = rig.disk.killed();
+        while rig.random.chance(60) {
+            disk = disk.power_cut(&mut rig.random);
+            disk.fail_after(rig.random.below(60), "power cut");
+            let _ = open(&disk, SMALL);
+            disk = disk.killed();
+        }
+        rig.reopen(disk);
+        let wanted: Vec<Row> = rig.rows().cloned().collect();
+        let found = rig.stored_rows();
+        let was_sent = |row: &Row| {
+            let at = wanted.binary_search_by_key(&row.0, |row| row.0);
+            at.is_ok_and(|at| wanted[at] == *row)
+        };
+        assert!(found.iter().all(was_sent), "it was never sent");
+        assert!(state(&found) == state(&wanted), "the last of a key is lost");
+        check_found(&mut rig);
+        commit(&mut rig.machine, &rig.disk);
+        check_files(&rig);
+        let streams = BTreeMap::from([("gpu".to_owned(), 1)]);
+        let findings = verify(&rig.disk, SMALL, &streams, |_, _| true, |_| {});
+        assert_eq!(findings, Ok(Vec::new()));
+        rig.wall_ms += rig.random.below(3) as i64 * HOUR_MS / 2;
+    }
+}
+
+fn fails(seed: u64, lie: Lie) -> bool {
+    catch_unwind(|| run(seed, lie)).is_err()
+}
+
 #[test]
 fn a_power_cut_between_any_two_effects_leaves_the_old_segments_or_the_new_ones() {
     for seed in 0..super::crash::seeds() / 3 {
-        let mut rig = Rig::new(seed);
-        for _ in 0..4 {
-            let batches = 1 + rig.random.below(60);
-            rig.fill(batches);
-            rig.disk.fail_after(rig.random.below(90), "power cut");
-            let (settings, lossy) = (rig.settings(), rig.random.chance(70));
-            let outcome = compact(&mut rig.machine, &rig.disk, settings, try_commit);
-            assert!(outcome.is_ok() || rig.disk.has_failed(), "{outcome:?}");
-            let mut disk = if lossy {
-                rig.disk.power_cut(&mut rig.random)
-            } else {
-                rig.disk.killed()
-            };
-            while rig.random.chance(40) {
-                disk.fail_after(rig.random.below(60), "power cut");
-                let _ = open(&disk, SMALL);
-                disk = disk.power_cut(&mut rig.random);
-            }
-            rig.reopen(disk);
-            let wanted: Vec<Row> = rig.rows().cloned().collect();
-            let found: Vec<Row> = rig.stored_rows();
-            assert!(
-                found.iter().all(|row| wanted
-                    .binary_search_by_key(&row.0, |row| row.0)
-                    .is_ok_and(|at| wanted[at] == *row)),
-                "seed {seed}"
-            );
-            assert!(state(&found) == state(&wanted), "seed {seed}");
-            check_found(&mut rig);
-            commit(&mut rig.machine, &rig.disk);
-            check_files(&rig);
-            rig.wall_ms += rig.random.below(3) as i64 * HOUR_MS / 2;
-        }
+        assert!(!fails(seed, Lie::None), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_disk_that_lies_is_found_out() {
+    for lie in [Lie::SyncBelow("streams/"), Lie::SyncFolders] {
+        assert!((0..100).any(|seed| fails(seed, lie)), "{lie:?}");
     }
 }
 
@@ -612,7 +632,7 @@ fn a_horizon_that_a_client_made_up_does_not_count() {
     commit(&mut rig.machine, &rig.disk);
     for kept in [1, 0] {
         rig.compact().unwrap();
-        let found: Vec<Row> = rig.stored_rows();
+        let found = rig.stored_rows();
         assert_eq!(found.len(), kept);
         rig.wall_ms += HOUR_MS;
     }
