@@ -79,7 +79,6 @@ impl<'a, D: Disk> Mender<'a, D> {
             let above = [layout::STREAMS.into(), layout::stream_folder(&stream)];
             self.dirt.folders.extend(above);
             self.dirt.folders.insert(log.folder.clone());
-            self.keep_epochs(&log)?;
         }
         self.hold_lengths(&log)?;
         // The last may go on from where it was, unless a compaction wrote it.
@@ -109,17 +108,6 @@ impl<'a, D: Disk> Mender<'a, D> {
             .disk
             .read(&log.active().path, page, (end - page) as usize)?;
         Ok(log)
-    }
-
-    /// A power cut may have taken the file before it was ever synced.
-    fn keep_epochs(&mut self, log: &Log) -> Result<(), Error> {
-        let path = layout::epochs(&log.folder);
-        if whole_file(self.disk, &path)? == layout::EPOCHS_AT_FIRST {
-            return Ok(());
-        }
-        let mut ops = Vec::new();
-        replace(&mut ops, path, layout::EPOCHS_AT_FIRST.to_vec());
-        self.perform(ops)
     }
 
     /// Where the segments begin that are read: those wholly below the start offset may be gone.
@@ -418,6 +406,7 @@ impl<'a, D: Disk> Mender<'a, D> {
         self.perform(ops)
     }
 
+    /// A power cut may have taken the file, or torn it, before it was ever synced.
     fn mend_epochs(&mut self, log: &mut Log) -> Result<(), Error> {
         log.epochs.cut(log.next_offset);
         log.leader_epoch = log.epochs.current();
