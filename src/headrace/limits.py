@@ -167,7 +167,8 @@ DESCRIPTORS_RESERVED: Final = 256
 64 segments that are being read."""
 
 PARTITION_DESCRIPTORS: Final = 4
-"""Files that one partition holds open: segment, two indexes, and one being rolled."""
+"""Files that one partition holds open: its active segment, and three of what rolls have finished
+and nobody has synced yet. Rolls of a log engine that holds more wait (`log::chore` in Rust)."""
 
 # --- HTTP ---------------------------------------------------------------------------------------
 

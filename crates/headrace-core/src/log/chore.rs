@@ -3,7 +3,7 @@
 //! A journal file is released once everything that was written up to its end is synced; then it
 //! is the next spare. A round that finds its file full waits for a spare. Large batches fill
 //! segments and leave the journal almost empty, so finished files are synced for their own sake
-//! too: each holds a descriptor until it is.
+//! too: each holds a descriptor until it is. Where they are many, rolls wait for that.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,13 @@ use super::machine::{Completion, Life, Machine};
 
 /// Files that may be finished and not yet closed: of a segment that is full its log, two indexes
 /// and a snapshot of producers. It is a part of what a node keeps for itself.
-const FINISHED_MAX: usize = if cfg!(test) { 8 } else { 64 };
+pub(super) const FINISHED_MAX: usize = if cfg!(test) { 8 } else { 64 };
+
+/// Files that a roll finishes.
+const ROLL_FILES: usize = 4;
+
+/// Files that a node keeps descriptors for, beside the active segment, for each of its logs.
+const LOG_FILES: usize = 3;
 
 /// Work beside the rounds: syncing segments, readying the next journal file.
 #[derive(Debug)]
@@ -43,6 +49,14 @@ pub(super) struct Dirt {
 }
 
 impl Machine {
+    /// How many segments may begin before a chore has closed what those before them left: all logs
+    /// may roll at once, faster than a disk syncs, and must not take all descriptors of the node.
+    pub(super) fn rolls_left(&self) -> usize {
+        let most = FINISHED_MAX + LOG_FILES * self.logs.len();
+        let held = self.dirt.finished.len() + self.syncing.finished.len();
+        most.saturating_sub(held) / ROLL_FILES
+    }
+
     /// Background work that is due; None where there is none or one is under way.
     pub fn next_chore(&mut self) -> Option<Chore> {
         let over = self.failed.is_some() || self.life == Life::Closed;

@@ -70,6 +70,9 @@ impl Machine {
 
     fn draft_appends(&mut self, now_ns: u64) -> Option<Draft> {
         let (count, bytes) = self.select();
+        if count == 0 {
+            return None; // a roll waits for a chore
+        }
         let place = if bytes == 0 {
             self.here() // nothing but repeats
         } else {
@@ -82,7 +85,8 @@ impl Machine {
         let asked = items.iter().any(|item| item.sync_at_ns == Some(0))
             && !(groups.is_empty() && self.journal.is_synced());
         // Before a page is written to that holds something durable, the journal can rebuild it.
-        let needed = |group: &Group| group.direct || !group.page_logged;
+        // And where a segment begins, the one before may go, for good.
+        let needed = |group: &Group| group.direct || !group.page_logged || group.roll.is_some();
         let sync = asked
             || place.rotation.is_some()
             || groups.iter().any(needed)
@@ -101,10 +105,17 @@ impl Machine {
         let need = |bytes: u64| group_bytes_max(bytes, self.options.is_direct(bytes));
         let mut groups = BTreeMap::new();
         let (mut journal, mut total) = (0, 0);
+        let mut rolls = self.rolls_left();
         for (count, item) in self.queue.iter().take(self.submitted).enumerate() {
             let Some(segment) = item.work.segment() else {
                 continue;
             };
+            if matches!(item.work, Work::Roll(_)) {
+                if rolls == 0 {
+                    return (count, journal);
+                }
+                rolls -= 1;
+            }
             let bytes = item.work.bytes();
             let group: Option<&u64> = groups.get(&(item.log, segment));
             let before = group.map_or(0, |group| need(*group));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::chore::Dirt;
+use super::chore::{Dirt, FINISHED_MAX};
 use super::disk::{Disk, DiskOp, Path};
 use super::error::Error;
 use super::index::Index;
@@ -39,11 +39,29 @@ impl<'a, D: Disk> Mender<'a, D> {
     }
 
     /// Syncs all that was mended.
-    pub(super) fn finish(self) -> Result<Recovery, Error> {
-        for op in self.dirt.syncs() {
+    pub(super) fn finish(mut self) -> Result<Recovery, Error> {
+        self.sync()?;
+        Ok(self.report)
+    }
+
+    /// A few files at a time: each holds a descriptor, and the next write opens again what it needs.
+    fn sync(&mut self) -> Result<(), Error> {
+        let dirt = std::mem::take(&mut self.dirt);
+        let files: Vec<Path> = dirt.files.into_iter().collect();
+        let some = |files: &[Path]| Dirt {
+            files: files.iter().cloned().collect(),
+            finished: files.iter().cloned().collect(),
+            folders: BTreeSet::new(),
+        };
+        let folders = Dirt {
+            folders: dirt.folders,
+            ..Dirt::default()
+        };
+        let parts = files.chunks(FINISHED_MAX).map(some).chain([folders]);
+        for op in parts.flat_map(Dirt::syncs) {
             self.disk.perform(&op)?;
         }
-        Ok(self.report)
+        Ok(())
     }
 
     /// The log as it was last acknowledged.
@@ -150,6 +168,9 @@ impl<'a, D: Disk> Mender<'a, D> {
         for op in ops {
             self.disk.perform(&op)?;
             self.dirt.note([&op]);
+        }
+        if self.dirt.files.len() >= FINISHED_MAX {
+            self.sync()?;
         }
         Ok(())
     }

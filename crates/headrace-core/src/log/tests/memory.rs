@@ -1,9 +1,11 @@
 //! What a log keeps, in memory and beside its segments, does not grow with what it holds.
 
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
 use super::{batch, commit, produced, read, stamped, SMALL};
-use crate::log::disk::{Disk, DiskOp};
+use crate::log::chore::FINISHED_MAX;
+use crate::log::disk::{Disk, DiskError, DiskOp};
 use crate::log::index::Index;
 use crate::log::machine::Machine;
 use crate::log::partition::LogId;
@@ -113,6 +115,106 @@ fn files_that_are_finished_are_closed_however_slowly_the_journal_fills() {
     }
     assert!(machine.statistics().segment_rolls > 100);
     assert!(most < 16, "{most} files were open at once");
+}
+
+/// A disk that counts the files which are open for writing.
+struct Counting {
+    disk: SimDisk,
+    open: RefCell<BTreeSet<String>>,
+    most: Cell<usize>,
+}
+
+impl Counting {
+    fn new(disk: SimDisk) -> Self {
+        Self {
+            disk,
+            open: RefCell::default(),
+            most: Cell::new(0),
+        }
+    }
+}
+
+impl Disk for Counting {
+    fn list(&self, folder: &str) -> Result<Vec<String>, DiskError> {
+        self.disk.list(folder)
+    }
+
+    fn size(&self, path: &str) -> Result<Option<u64>, DiskError> {
+        self.disk.size(path)
+    }
+
+    fn read(&self, path: &str, position: u64, bytes: usize) -> Result<Vec<u8>, DiskError> {
+        self.disk.read(path, position, bytes)
+    }
+
+    fn perform(&self, op: &DiskOp) -> Result<(), DiskError> {
+        let mut open = self.open.borrow_mut();
+        match op {
+            DiskOp::Close { path } | DiskOp::Remove { path } => drop(open.remove(&**path)),
+            DiskOp::Rename { from, .. } => drop(open.remove(&**from)),
+            DiskOp::Create { path }
+            | DiskOp::Write { path, .. }
+            | DiskOp::SetLength { path, .. }
+            | DiskOp::Sync { path } => drop(open.insert(path.to_string())),
+            _ => {}
+        }
+        self.most.set(self.most.get().max(open.len()));
+        self.disk.perform(op)
+    }
+}
+
+#[test]
+fn all_logs_may_roll_at_once_within_the_descriptors_of_a_node() {
+    let disk = Counting::new(SimDisk::default());
+    let (mut machine, _) = open(&disk, SMALL).unwrap();
+    let logs: Vec<LogId> = (0..40)
+        .map(|partition| machine.open_log("gpu", partition, 1, 0).unwrap())
+        .collect();
+    for _ in 0..5 {
+        for log in &logs {
+            machine.append(*log, batch(1, 1, 1, 1), 0, 0, 0).unwrap();
+            machine.roll(*log, 0).unwrap();
+        }
+        // The disk syncs so slowly that rounds come first wherever they may.
+        loop {
+            if let Some(draft) = machine.next_round(0) {
+                let round = draft.build();
+                let mut ops = round.before.iter().chain(&round.after);
+                ops.try_for_each(|op| disk.perform(op)).unwrap();
+                machine.round_done(round, Ok(()), 0, 0);
+            } else if let Some(chore) = machine.next_chore() {
+                let mut ops = chore.ops.iter();
+                ops.try_for_each(|op| disk.perform(op)).unwrap();
+                machine.chore_done(&chore, Ok(()));
+            } else {
+                break;
+            }
+        }
+    }
+    assert_eq!(machine.statistics().segment_rolls, 200);
+    let most = disk.most.get();
+    assert!(
+        most <= 4 * logs.len() + 2 * FINISHED_MAX,
+        "{most} were open at once"
+    );
+}
+
+#[test]
+fn a_start_that_mends_many_segments_opens_few_at_once() {
+    let disk = SimDisk::default();
+    let (mut machine, _) = open(&disk, SMALL).unwrap();
+    machine.open_log("gpu", 0, 1, 0).unwrap();
+    for at in 0..20 {
+        machine.append(LOG, batch(1, 1, 1, 1), at, 0, 0).unwrap();
+        machine.roll(LOG, 0).unwrap();
+        commit(&mut machine, &disk);
+    }
+    let disk = Counting::new(disk);
+    let (machine, recovery) = open(&disk, SMALL).unwrap();
+    assert_eq!(machine.bounds(LOG), Ok((0, 20)));
+    assert!(!recovery.clean);
+    let most = disk.most.get();
+    assert!(most <= 2 * FINISHED_MAX, "{most} were open at once");
 }
 
 #[test]
