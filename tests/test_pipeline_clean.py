@@ -333,7 +333,7 @@ def test_what_a_crashed_batch_left_is_never_read(spark, tmp_path):
     left = tmp_path / "batch=0" / "rows" / "table=readings"
     left.mkdir(parents=True)
     (left / "part-0.parquet").write_bytes(b"half a file")
-    with pytest.raises(PipelineError, match="holds no tables"):
+    with pytest.raises(PipelineError, match="holds no tables yet"):
         tables.open_arrow(tmp_path, "readings")
     tables.begin(tmp_path)
     assert tables.open_arrow(tmp_path, "readings").count_rows() == 0

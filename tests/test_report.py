@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.pipeline import manifest as manifests
-from headrace.pipeline import report
+from headrace.pipeline import report, tables
 from headrace.pipeline.audit import Account, Ends
 from headrace.pipeline.chart import save_chart
 from headrace.pipeline.manifest import Manifest, TableFile, Totals
@@ -205,6 +205,7 @@ def test_what_is_lost_halved_or_somebody_elses_is_missing(tmp_path):
 
 
 def test_empty_tables_are_all_zeros(tmp_path):
+    tables.begin(tmp_path)
     ends = Ends(tmp_path)
     assert ends.account(0, 0) == Account(0, 0, 0, 0, 0, 0)
     assert ends.account(0, 0).holds

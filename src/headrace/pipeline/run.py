@@ -97,6 +97,7 @@ def run(  # noqa: PLR0913 - the settings of one run, most with a default
         query.awaitTermination()
     except StreamingQueryException as error:
         raise PipelineError(explain(error)) from error
+    tables.begin(Path(tables_dir))  # where nothing was stored, there was no micro-batch
     return tables.manifest(tables_dir).totals
 
 
@@ -144,7 +145,6 @@ def start_on(
     """As `start`, on a streaming DataFrame with the columns of `format("headrace")`."""
     root, checkpoint = Path(tables_dir), Path(checkpoint_dir)
     _check_pair(tables.manifest(root), checkpoint, root)
-    tables.begin(root)
     # Only these carry statistics in the footer, from which the manifest takes its time ranges.
     messages.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
 

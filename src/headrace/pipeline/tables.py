@@ -58,7 +58,7 @@ def read(
 
 
 def begin(tables_dir: Path) -> None:
-    """Marks a folder as one of tables: until the first micro-batch readers find them empty."""
+    """Marks a folder as one of tables: without a micro-batch readers find them empty."""
     (tables_dir / manifests.FOLDER).mkdir(parents=True, exist_ok=True)
 
 
@@ -66,8 +66,8 @@ def _committed(tables_dir: str | Path, version: int | None) -> Manifest:
     """A manifest for a reader, who would take the wrong folder for empty tables."""
     if not Path(tables_dir, manifests.FOLDER).is_dir():
         raise PipelineError(
-            f"{tables_dir} holds no tables, for it has no folder {manifests.FOLDER!r}; name the "
-            f"folder that the pipeline writes"
+            f"{tables_dir} holds no tables yet, for it has no folder {manifests.FOLDER!r}; name "
+            "the folder that the pipeline writes"
         )
     return manifest(tables_dir, version)
 
