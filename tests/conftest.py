@@ -7,9 +7,10 @@ import selectors
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,14 @@ def headrace(*args: str, timeout: float = 60, **extra: str) -> subprocess.Comple
         text=True,
         timeout=timeout,
     )
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 30) -> None:
+    """Waits until it holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.01)
 
 
 class RunningNode:

@@ -4,13 +4,13 @@ import os
 import queue
 import shutil
 import tempfile
-import time
 from pathlib import Path
 
 import paho.mqtt.client as paho
 import pytest
 from confluent_kafka import KafkaError, Producer
 
+from conftest import wait_for
 from headrace import limits
 from headrace.client import FetchClient
 from rawclient import RawMqtt
@@ -29,13 +29,6 @@ def folder(tmp_path):
     path = Path(tempfile.mkdtemp(dir=memory))
     yield path
     shutil.rmtree(path)
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def ready(node):

@@ -4,6 +4,8 @@ import time
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
+from conftest import wait_for
+
 DAY_MS = 86_400_000
 
 
@@ -94,14 +96,6 @@ def test_defaults_of_the_node_hold_for_its_streams(start_node):
 def start(node, stream) -> int:
     """Where the first partition begins."""
     return node.call("GET", f"/api/v1/streams/{stream}")[1]["partitions"][0]["start"]
-
-
-def wait_for(condition, seconds=30):
-    """Waits until it holds."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.01)
 
 
 def test_retention_ms(broker):
