@@ -17,7 +17,7 @@ test: setup-test lint rust python ## Set up what is missing, then every check an
 
 quick: setup-test lint ## The checks and tests that take under two minutes
 	@$(ENV) cargo test --quiet --workspace
-	@$(ENV) pytest -q -n 2 --dist loadfile -m "not spark and not soak"
+	@$(ENV) pytest -q -n 2 --dist loadfile -m "not spark and not soak and not slow"
 
 soak: setup-test ## The long runs: crash loops, 10,000 connections, kill -9 of the whole path
 	@$(ENV) cargo test --quiet --release --workspace -- --ignored

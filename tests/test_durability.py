@@ -26,6 +26,8 @@ from headrace.native import decode_records
 from rawclient import RawMqtt, RawProducer
 from syscalls import Call, Disk, read_trace, strace_command
 
+pytestmark = pytest.mark.slow
+
 STREAM = "gpu-telemetry"
 SINGLE, PIPELINED, PRODUCED = 25, 150, 15
 LARGE = limits.DIRECT_WRITE_BYTES

@@ -14,6 +14,8 @@ from headrace.client import FetchClient
 from headrace.native import decode_records
 from headrace.testing import History, payload, value_of
 
+pytestmark = pytest.mark.slow
+
 PARTITIONS = 3
 SECONDS_MAX = 120
 NODE = {"HEADRACE_LOG__SEGMENT_BYTES": "64KiB"}

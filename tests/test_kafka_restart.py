@@ -10,6 +10,8 @@ from headrace.wire.kafka import messages as m
 from headrace.wire.kafka.errors import ErrorCode
 from kafkaraw import RawConnection, batch, values
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def node(start_node):

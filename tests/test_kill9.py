@@ -21,6 +21,8 @@ from headrace.errors import StartError
 from headrace.native import decode_records
 from processes import descendants, left_after
 
+pytestmark = pytest.mark.slow
+
 STREAM = "gpu-telemetry"
 TRACE = Path(__file__).parent.parent / "src/headrace/data/h200-1hz.csv.gz"
 PID = re.compile(r"\d+")

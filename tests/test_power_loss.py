@@ -20,6 +20,8 @@ from conftest import environment
 from headrace.native import Store, decode_records
 from storelog import SMALL, files, reads
 
+pytestmark = pytest.mark.slow
+
 KILLS = 20
 SEED = int(os.environ.get("HEADRACE_SEED", "20261127"))
 
