@@ -63,10 +63,14 @@ class RawConnection:
 
     def produce(self, stream, batch, partition=0, acks=-1, version=None, **more):
         """Produces one batch: the answer for its partition."""
+        sent = self.send_produce(stream, batch, partition, acks, version, **more)
+        return self.receive(sent).topics[0].partitions[0]
+
+    def send_produce(self, stream, batch, partition=0, acks=-1, version=None, **more):
         each = m.ProducePartition(index=partition, records=batch)
         topic = m.ProduceTopic(name=stream, partitions=[each])
         body = m.ProduceRequest(acks=acks, timeout_ms=30_000, topics=[topic], **more)
-        return self.call(apis.PRODUCE, body, version).topics[0].partitions[0]
+        return self.send(apis.PRODUCE, body, version)
 
     def fetch(self, stream, offsets, version=None, **more):
         """Fetches from `{partition: offset}`: the answers by partition."""

@@ -161,6 +161,17 @@ async def test_closing_cancels_what_waits(door, link, connection):
     assert door.held_bytes == 0
 
 
+async def test_closing_cancels_no_batch_that_came_whole(door, link, connection):
+    connection.received(metadata(1) + request(2) + request(3) + metadata(4))
+    await settle()
+    connection.closed()
+    await settle()
+    assert door.work[1].cancelled()
+    assert sorted(door.work) == [1, 2, 3], "and nobody waits for the metadata"
+    await finish(door, 2, 3)
+    assert link.answered == []
+
+
 async def test_a_malformed_request_ends_it_and_later_ones_are_not_read(door, link, connection):
     connection.received(pack(">i", -1) + request(1))
     connection.received(request(2))

@@ -6,6 +6,8 @@ from struct import pack
 
 import pytest
 
+from conftest import wait_for
+from headrace import limits
 from headrace.wire.kafka import apis
 from headrace.wire.kafka import messages as m
 from headrace.wire.kafka.errors import ErrorCode
@@ -585,3 +587,12 @@ def test_requests_and_closed_connections_are_counted(node, raw):
     metrics = node.metrics()
     assert metrics['headrace_kafka_requests_total{request="Metadata"}'] >= 1
     assert metrics['headrace_kafka_closed_total{reason="malformed"}'] >= 1
+
+
+@pytest.mark.parametrize("pad_bytes", [0, 2 * limits.CHECKED_AT_ONCE_BYTES_MAX])
+def test_what_a_client_sent_before_it_left_is_stored(node, stream, pad_bytes):
+    """With acks 0 a client hears nothing, so it may close as soon as it has sent."""
+    for number in range(20):
+        with RawConnection(node) as leaving:
+            leaving.send_produce(stream, batch(b"%d" % number, bytes(pad_bytes)), acks=0)
+    wait_for(lambda: node.ends(stream)[0] == 40)

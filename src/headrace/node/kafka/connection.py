@@ -6,7 +6,8 @@ one after the other and only what follows, durability, is waited for together. A
 begins when all before it have ended. Invariants: at most `KAFKA_PIPELINE_MAX` requests are in
 work; a connection that reads its responses too slowly begins nothing new; no batch is taken in
 while too many wait for the disk; one that sends nothing for a whole `idle_ms` is ended, within
-twice that time; closing it cancels what waits.
+twice that time; closing it cancels what waits, but nothing that came whole and is to be stored: a
+client that asks for no answer may leave as soon as it has sent.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class KafkaConnection:
         self._framer = Framer(limits.KAFKA_REQUEST_BYTES_MAX)
         self._held_bytes = 0
         self._open = True
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], bool] = {}  # whether it stores what was sent
         self._last: asyncio.Task[None] | None = None
         self._barrier: asyncio.Task[None] | None = None
         self._next: tuple[Request, int] | None = None  # while it waits for the disk
@@ -90,8 +91,9 @@ class KafkaConnection:
         self._idle.cancel()
         self._hold(-self._held_bytes)
         self._door.waiting.discard(self)
-        for task in self._tasks:
-            task.cancel()
+        for task, stores in self._tasks.items():
+            if not stores:
+                task.cancel()
 
     def advance(self) -> None:
         """Begins the requests that are whole, as far as the bounds allow."""
@@ -145,7 +147,7 @@ class KafkaConnection:
         before = self._barrier if overlaps else self._last
         task = asyncio.get_running_loop().create_task(self._serve(request, before, self._last))
         task.add_done_callback(partial(self._ended, held_bytes))
-        self._tasks.add(task)
+        self._tasks[task] = overlaps
         self._last = task
         if not overlaps:
             self._barrier = task
@@ -158,14 +160,12 @@ class KafkaConnection:
     ) -> None:
         """Answers `request` once `before` has ended; writes the response after that of `last`."""
         try:
-            if before is not None:
-                await before
+            await _end_of(before)
             while self._room is not None and request.api is not PRODUCE:
                 await self._room.wait()
             body = await self._door.answer(self, request)
-            if last is not None:
-                await last
-            if body is not None:
+            await _end_of(last)
+            if body is not None and self._open:
                 self._link.write(encode_response(request, body))
         except HangUp as order:
             self._hang_up(order.reason, str(order))
@@ -174,7 +174,7 @@ class KafkaConnection:
             self._hang_up("bug", f"{request.api.name} failed")
 
     def _ended(self, held_bytes: int, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        del self._tasks[task]
         if self._last is task:
             self._last = None
         if self._barrier is task:
@@ -189,3 +189,14 @@ class KafkaConnection:
             self._door.hung_up[reason] += 1
             log.info("connection closed: %s", message, extra={"client": self._link.peer})
             self._link.close()
+
+
+async def _end_of(task: asyncio.Task[None] | None) -> None:
+    """Waits for an earlier task, also where that one was cancelled, and never cancels it."""
+    if task is None or task.done():
+        return
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if not task.cancelled():
+            raise  # it is the waiting one that was cancelled
