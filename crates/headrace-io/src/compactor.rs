@@ -12,7 +12,7 @@ use headrace_core::log::{
     Compaction, CompactionSettings, Disk, DiskError, DiskOp, Error, Group, LogId, Machine, Survey,
 };
 
-use crate::store::{refuse_failed, Shared, State};
+use crate::shared::{refuse_failed, Shared, State};
 
 /// What may be read and written at once after a pause: a piece or two at ordinary rates.
 const BURST: Duration = Duration::from_millis(20);

@@ -6,7 +6,8 @@ use std::sync::PoisonError;
 
 use headrace_core::log::{Disk, DiskOp, Error, FoundState, LogId, Machine, SourceState};
 
-use crate::store::{Shared, Store};
+use crate::shared::Shared;
+use crate::store::Store;
 
 impl Store {
     /// The last of each MQTT source among the committed records of `log`.

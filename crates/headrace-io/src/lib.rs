@@ -11,6 +11,7 @@ mod folder;
 mod keeping;
 mod lock;
 mod reading;
+mod shared;
 mod store;
 mod wake;
 mod warm;

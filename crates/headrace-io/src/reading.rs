@@ -11,7 +11,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use headrace_core::log::{Error, LogId, Plan};
 
-use crate::store::{Shared, Store};
+use crate::shared::Shared;
+use crate::store::Store;
 use crate::warm::{Ahead, Warm};
 
 /// Threads that read: enough to keep a disk's queue filled, few enough not to make it seek.

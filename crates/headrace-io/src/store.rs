@@ -1,32 +1,23 @@
-//! The machine of `headrace-core::log`, driven by two threads.
+//! An open data folder: what callers ask of it, on their own threads.
 //!
-//! The flusher performs round after round; whatever queued while one ran is the next, so commits
-//! group by themselves and an idle store answers after one sync. The keeper performs chores
-//! (syncing segments, readying the next journal file) beside it, so that rounds do not wait for
-//! them. The machine is locked only to take work and to report it.
+//! The machine of `headrace-core::log` decides, [`Shared`]'s threads perform.
 
 use std::fs;
 use std::os::fd::RawFd;
-use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::Path as FsPath;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
-use std::time::{Duration, Instant};
 
 use headrace_core::log::{
-    open, Appended, Compaction, CompactionSettings, Completion, Disk, DiskOp, Error, LogId,
-    LogSettings, Machine, Options, Recovery, SegmentFacts, Statistics,
+    open, Appended, Compaction, CompactionSettings, Completion, Error, LogId, LogSettings, Options,
+    Recovery, SegmentFacts, Statistics,
 };
 
 use crate::compactor::Compactor;
 use crate::files::Files;
 use crate::lock::Lock;
-use crate::reading::{ReadEnd, Reads, READERS};
-use crate::wake::Wake;
-
-/// How often the keeper looks how full the disk is. What this store writes is counted between, so
-/// a second is for what others write: at a gigabyte in it the reserve should be larger.
-const SPACE_CHECK: Duration = Duration::from_secs(1);
+use crate::reading::READERS;
+use crate::shared::{refuse_failed, Shared};
 
 /// An open data folder.
 #[derive(Debug)]
@@ -44,41 +35,6 @@ struct Threads {
     lock: Option<Lock>,
 }
 
-#[derive(Debug)]
-pub(crate) struct Shared {
-    state: Mutex<State>,
-    /// The flusher may have a round.
-    pub(crate) round_due: Condvar,
-    /// The keeper may have a chore.
-    chore_due: Condvar,
-    /// A round or a chore has ended.
-    pub(crate) ended: Condvar,
-    /// A compaction that waits for its turn may have to give up.
-    pub(crate) overtaken: Condvar,
-    pub(crate) files: Files,
-    pub(crate) reads: Reads,
-    /// Held while sources are kept.
-    pub(crate) keeping: Mutex<()>,
-    outbox: Mutex<Outbox>,
-    wake: Wake,
-    began: Instant,
-}
-
-/// What ended and nobody has asked for yet. The eventfd is readable exactly while there is any.
-#[derive(Debug, Default)]
-pub(crate) struct Outbox {
-    /// The disk became too full, or is no longer.
-    room_changed: bool,
-    ended: Vec<Completion>,
-    pub(crate) reads: Vec<ReadEnd>,
-}
-
-#[derive(Debug)]
-pub(crate) struct State {
-    pub(crate) machine: Machine,
-    stopping: bool,
-}
-
 impl Store {
     /// Locks the folder, recovers, starts the threads.
     pub fn open(path: &FsPath, options: Options) -> Result<Self, Error> {
@@ -89,22 +45,7 @@ impl Store {
         let files = Files::new(root);
         let (mut machine, recovery) = open(&files, options)?;
         files.free_bytes().map(|free| machine.disk_free(free));
-        let shared = Arc::new(Shared {
-            state: Mutex::new(State {
-                machine,
-                stopping: false,
-            }),
-            round_due: Condvar::new(),
-            chore_due: Condvar::new(),
-            ended: Condvar::new(),
-            overtaken: Condvar::new(),
-            files,
-            reads: Reads::default(),
-            keeping: Mutex::default(),
-            outbox: Mutex::default(),
-            wake: Wake::new().map_err(unusable)?,
-            began: Instant::now(),
-        });
+        let shared = Arc::new(Shared::new(machine, files).map_err(unusable)?);
         let start = |name: &'static str, run: fn(&Shared)| {
             let shared = shared.clone();
             Builder::new()
@@ -141,7 +82,7 @@ impl Store {
         self.shared.wake.fd()
     }
 
-    /// See [`Machine::open_log`].
+    /// See `Machine::open_log`.
     pub fn open_log(
         &self,
         stream: &str,
@@ -158,7 +99,7 @@ impl Store {
         Ok(id)
     }
 
-    /// See [`Machine::configure`].
+    /// See `Machine::configure`.
     pub fn configure(&self, log: LogId, settings: LogSettings) -> Result<(), Error> {
         self.shared.lock().machine.configure(log, settings)?;
         self.shared.round_due.notify_one();
@@ -178,7 +119,7 @@ impl Store {
         refuse_failed(&state.machine)
     }
 
-    /// See [`Machine::append`].
+    /// See `Machine::append`.
     pub fn append(
         &self,
         log: LogId,
@@ -193,19 +134,19 @@ impl Store {
             .append(log, batches, ticket, wall_ms, now_ns)
     }
 
-    /// See [`Machine::lead`].
+    /// See `Machine::lead`.
     pub fn lead(&self, log: LogId, epoch: i32) -> Result<(), Error> {
         self.shared.lock().machine.lead(log, epoch)
     }
 
-    /// See [`Machine::roll`]; it rides the next round.
+    /// See `Machine::roll`; it rides the next round.
     pub fn roll(&self, log: LogId, wall_ms: i64) -> Result<(), Error> {
         self.shared.lock().machine.roll(log, wall_ms)?;
         self.shared.round_due.notify_one();
         Ok(())
     }
 
-    /// See [`Machine::trim`]; returns when it is durable.
+    /// See `Machine::trim`; returns when it is durable.
     pub fn trim(&self, log: LogId, offset: i64) -> Result<(), Error> {
         let mut state = self.shared.lock();
         state.machine.trim(log, offset)?;
@@ -216,7 +157,7 @@ impl Store {
         refuse_failed(&state.machine)
     }
 
-    /// See [`Machine::segments`].
+    /// See `Machine::segments`.
     pub fn segments(&self, log: LogId) -> Result<Vec<SegmentFacts>, Error> {
         self.shared.lock().machine.segments(log)
     }
@@ -240,17 +181,17 @@ impl Store {
         self.shared.lock().machine.full().map(ToString::to_string)
     }
 
-    /// See [`Machine::free_bytes`].
+    /// See `Machine::free_bytes`.
     pub fn free_bytes(&self) -> Option<u64> {
         self.shared.lock().machine.free_bytes()
     }
 
-    /// See [`Machine::bounds`].
+    /// See `Machine::bounds`.
     pub fn bounds(&self, log: LogId) -> Result<(i64, i64), Error> {
         self.shared.lock().machine.bounds(log)
     }
 
-    /// See [`Machine::size_bytes`].
+    /// See `Machine::size_bytes`.
     pub fn size_bytes(&self, log: LogId) -> Result<u64, Error> {
         self.shared.lock().machine.size_bytes(log)
     }
@@ -301,15 +242,7 @@ impl Store {
 
     /// Ends the threads after the round and the chore under way, as a crash would.
     fn stop(&self) {
-        // Also after a panic: dropping must not panic again.
-        self.shared
-            .state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .stopping = true;
-        self.shared.round_due.notify_all();
-        self.shared.chore_due.notify_all();
-        self.shared.reads.stop();
+        self.shared.stop();
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         for thread in threads.running.drain(..) {
             // It has reported by panicking already, and the machine's lock tells everyone.
@@ -325,164 +258,6 @@ impl Drop for Store {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-impl Shared {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic inside the machine is a bug; going on with half a decision could lose data.
-        self.state.lock().expect("the store's machine panicked")
-    }
-
-    fn outbox(&self) -> MutexGuard<'_, Outbox> {
-        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Puts something into the outbox.
-    pub(crate) fn put(&self, put: impl FnOnce(&mut Outbox)) {
-        let mut outbox = self.outbox();
-        let was_empty = outbox.is_empty();
-        put(&mut outbox);
-        if was_empty {
-            self.wake.set();
-        }
-    }
-
-    /// Takes something out of the outbox.
-    pub(crate) fn take<T>(&self, take: impl FnOnce(&mut Outbox) -> Vec<T>) -> Vec<T> {
-        let mut outbox = self.outbox();
-        let was_empty = outbox.is_empty();
-        let taken = take(&mut outbox);
-        if !was_empty && outbox.is_empty() {
-            self.wake.clear();
-        }
-        taken
-    }
-
-    fn now_ns(&self) -> u64 {
-        self.began.elapsed().as_nanos() as u64
-    }
-
-    pub(crate) fn wait_while<'a>(
-        &self,
-        state: MutexGuard<'a, State>,
-        mut waiting: impl FnMut(&Machine) -> bool,
-    ) -> MutexGuard<'a, State> {
-        self.ended
-            .wait_while(state, |state| {
-                state.machine.failed().is_none() && waiting(&state.machine)
-            })
-            .expect("the store's machine panicked")
-    }
-
-    fn perform(&self, ops: &[DiskOp]) -> Result<(), String> {
-        ops.iter()
-            .try_for_each(|op| self.files.perform(op))
-            .map_err(|error| error.0)
-    }
-
-    fn deliver(&self, ended: Vec<Completion>) {
-        if !ended.is_empty() {
-            self.put(|outbox| outbox.ended.extend(ended));
-        }
-    }
-
-    /// A thread that panics found a bug. It would leave everyone waiting for what it does, so the
-    /// store fails, and who waits hears of it.
-    fn guarded(&self, name: &str, run: impl FnOnce(&Self)) {
-        if catch_unwind(AssertUnwindSafe(|| run(self))).is_ok() {
-            return;
-        }
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let why = format!("a fault ended the {name} thread: report it, and restart");
-        let ended = state.machine.abort(&why);
-        self.deliver(ended);
-        self.ended.notify_all();
-    }
-
-    /// The flusher thread.
-    fn flush(&self) {
-        let mut state = self.lock();
-        while !state.stopping {
-            let Some(draft) = state.machine.next_round(self.now_ns()) else {
-                self.deliver(state.machine.ended());
-                self.ended.notify_all();
-                state = self.wait_for_round(state);
-                continue;
-            };
-            drop(state);
-            let began_ns = self.now_ns();
-            let round = draft.build();
-            let outcome = self
-                .perform(&round.before)
-                .and_then(|()| self.perform(&round.after));
-            state = self.lock();
-            let ended = state
-                .machine
-                .round_done(round, outcome, began_ns, self.now_ns());
-            self.deliver(ended);
-            self.chore_due.notify_one();
-            self.ended.notify_all();
-        }
-    }
-
-    /// Until there may be a round, or until the machine wants to look at the clock.
-    fn wait_for_round<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        let Some(wake_at_ns) = state.machine.wake_at_ns() else {
-            let woken = self.round_due.wait(state);
-            return woken.expect("the store's machine panicked");
-        };
-        let pause = Duration::from_nanos(wake_at_ns.saturating_sub(self.now_ns()));
-        let woken = self.round_due.wait_timeout(state, pause);
-        woken.expect("the store's machine panicked").0
-    }
-
-    fn look_for_room(&self) -> MutexGuard<'_, State> {
-        let free = self.files.free_bytes();
-        let mut state = self.lock();
-        if free.is_some_and(|free| state.machine.disk_free(free)) {
-            self.put(|outbox| outbox.room_changed = true);
-        }
-        state
-    }
-
-    /// The keeper thread.
-    fn keep(&self) {
-        let mut looked = Instant::now();
-        let mut state = self.lock();
-        while !state.stopping {
-            if looked.elapsed() >= SPACE_CHECK {
-                looked = Instant::now();
-                drop(state);
-                state = self.look_for_room();
-                continue;
-            }
-            let Some(chore) = state.machine.next_chore() else {
-                let pause = SPACE_CHECK.saturating_sub(looked.elapsed());
-                let woken = self.chore_due.wait_timeout(state, pause);
-                state = woken.expect("the store's machine panicked").0;
-                continue;
-            };
-            drop(state);
-            let outcome = self.perform(&chore.ops);
-            state = self.lock();
-            let ended = state.machine.chore_done(&chore, outcome);
-            self.deliver(ended);
-            self.round_due.notify_one();
-            self.ended.notify_all();
-        }
-    }
-}
-
-impl Outbox {
-    fn is_empty(&self) -> bool {
-        self.ended.is_empty() && self.reads.is_empty() && !self.room_changed
-    }
-}
-
-pub(crate) fn refuse_failed(machine: &Machine) -> Result<(), Error> {
-    machine
-        .failed()
-        .map_or(Ok(()), |why| Err(Error::Storage(why.to_string())))
 }
 
 #[cfg(test)]

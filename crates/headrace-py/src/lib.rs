@@ -2,6 +2,7 @@
 use pyo3::prelude::*;
 
 mod errors;
+mod facts;
 mod folder;
 mod records;
 mod store;
@@ -13,6 +14,7 @@ mod testing;
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     errors::register(module)?;
+    facts::register(module)?;
     folder::register(module)?;
     records::register(module)?;
     store::register(module)?;

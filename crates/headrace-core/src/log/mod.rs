@@ -8,22 +8,25 @@
 //! [`Machine`] says how they follow on each other, [`open`] how a start proceeds.
 //!
 //! ```text
-//! machine     what callers ask, what has ended     journal     the bytes of the journal
-//! draft       what the next round commits          recovery    journal -> what each log should be
-//! round       queued runs -> ordered effects       mend        one log: redo, verify, load
+//! machine     what callers ask                     journal     the bytes of the journal
+//! draft       what the next round commits          recovery    what is on disk -> a machine
+//! build       queued runs -> ordered effects       story       journal -> what each log should be
+//! ends        what has ended                       mend        one log: redo, verify, load
 //! chore       syncing and journal files beside it  index, producers, sources   side files
 //! partition   one log: offsets                     read, scan  offset or time -> batches
-//! space       when the disk is too full
-//! inspect     a stopped store: what is damaged, what can be rebuilt
+//! segment     one of its files                     space       when the disk is too full
 //! roll, trim  where segments begin and go          settings    what differs from log to log
 //! compact     of each key the last record
+//! inspect     a stopped store: what is damaged, what can be rebuilt
 //! ```
 
+mod build;
 mod chore;
 mod codec;
 mod compact;
 mod disk;
 mod draft;
+mod ends;
 mod epochs;
 mod error;
 mod index;
@@ -40,11 +43,13 @@ mod recovery;
 mod roll;
 mod round;
 mod scan;
+mod segment;
 mod settings;
 mod sources;
 mod space;
 mod state;
 mod statistics;
+mod story;
 #[cfg(test)]
 mod tests;
 mod trim;

@@ -10,8 +10,9 @@ use super::error::{Damage, Error};
 use super::index::Index;
 use super::layout;
 use super::machine::Machine;
-use super::partition::{LogId, Segment};
+use super::partition::LogId;
 use super::scan::{self, follows};
+use super::segment::Segment;
 use crate::record::{BatchHeader, Batches, Records, DECOMPRESSED_BYTES_MAX, HEADER_BYTES};
 
 /// Bytes read beyond those asked for, to cover the way from an index entry to the batch.

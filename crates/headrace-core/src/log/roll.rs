@@ -14,8 +14,9 @@ use super::error::Error;
 use super::journal::PAGE;
 use super::machine::{unknown, Machine};
 use super::options::{LOG_STATE_BYTES_MAX, SEGMENT_STATE_BYTES};
-use super::partition::{Log, LogId, Segment, SEGMENT_BYTES_MAX};
+use super::partition::{Log, LogId};
 use super::round::{Queued, Work};
+use super::segment::{Segment, SEGMENT_BYTES_MAX};
 use super::settings::{Fsync, LogSettings};
 use crate::record::BatchHeader;
 

@@ -126,9 +126,8 @@ impl Machine {
 impl Log {
     /// Forgets segments that hold nothing from the start offset on. False where there is none.
     pub(super) fn shed(&mut self) -> bool {
-        let needed = |segment: &super::partition::Segment| {
-            !segment.begun || segment.base > self.start_offset
-        };
+        let needed =
+            |segment: &super::segment::Segment| !segment.begun || segment.base > self.start_offset;
         let kept = self.segments.partition_point(|segment| !needed(segment));
         let gone = kept.saturating_sub(1);
         for segment in self.segments.drain(..gone) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::pass::{Compaction, Input, Survey};
 use crate::log::disk::{Disk, DiskOp, Slice};
 use crate::log::error::Error;
-use crate::log::partition::{Segment, SEGMENT_BYTES_MAX};
+use crate::log::segment::{Segment, SEGMENT_BYTES_MAX};
 use crate::record::{Batch, BatchHeader};
 
 /// Bytes written at once.

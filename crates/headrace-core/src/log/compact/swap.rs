@@ -6,8 +6,9 @@ use crate::log::error::Error;
 use crate::log::journal::Swap;
 use crate::log::machine::Machine;
 use crate::log::options::SEGMENT_STATE_BYTES;
-use crate::log::partition::{Log, LogId, Segment};
+use crate::log::partition::{Log, LogId};
 use crate::log::round::{Draft, Piece};
+use crate::log::segment::Segment;
 
 /// Segments that were written and synced, to take the place of others.
 #[derive(Debug)]

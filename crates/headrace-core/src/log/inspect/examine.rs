@@ -9,8 +9,8 @@ use crate::log::error::Error;
 use crate::log::index::Index;
 use crate::log::journal::{LogState, SegmentState};
 use crate::log::layout;
-use crate::log::recovery::{Redo, Told};
 use crate::log::scan;
+use crate::log::story::{Redo, Told};
 use crate::record::{BatchHeader, Batches};
 
 /// A segment as it should be.

@@ -14,8 +14,9 @@ use crate::log::layout;
 use crate::log::mend::Mender;
 use crate::log::options::Options;
 use crate::log::partition::{replace, Log};
-use crate::log::recovery::{begin, Told};
+use crate::log::recovery::begin;
 use crate::log::scan;
+use crate::log::story::Told;
 use crate::record::{placeholder, set_base_offset, set_leader_epoch, HEADER_BYTES};
 
 /// Bytes copied at once.

@@ -7,8 +7,8 @@ use crate::log::disk::Disk;
 use crate::log::error::{Damage, Error};
 use crate::log::journal::FileHeader;
 use crate::log::layout;
-use crate::log::recovery::{newest_start, read_journal, Story, Told};
 use crate::log::scan;
+use crate::log::story::{newest_start, read_journal, Story, Told};
 
 /// The journal's files.
 #[derive(Debug)]

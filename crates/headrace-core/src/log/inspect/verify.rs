@@ -12,7 +12,7 @@ use crate::log::layout;
 use crate::log::mend::Mender;
 use crate::log::options::Options;
 use crate::log::producers::Producers;
-use crate::log::recovery::Told;
+use crate::log::story::Told;
 use crate::log::{scan, sources};
 
 /// What a finding costs.

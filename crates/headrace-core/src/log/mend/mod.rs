@@ -1,23 +1,26 @@
 //! Making the segments of one log what the journal tells (steps 2 to 4 of recovery).
 
+mod load;
+
 use std::collections::BTreeSet;
 
-use super::chore::{Dirt, FINISHED_MAX};
-use super::disk::{Disk, DiskOp, Path};
-use super::error::Error;
-use super::index::Index;
-use super::journal::{SegmentState, PAGE};
-use super::layout;
-use super::options::Options;
-use super::partition::{replace, Log, LogId, Segment};
-use super::producers::Producers;
-use super::read::newest;
-use super::recovery::{damage, Recovery, Redo, Told};
-use super::scan::{scan, whole_file, Depth, Range};
-use crate::record::{BatchHeader, Batches, HEADER_BYTES};
+use crate::log::chore::{Dirt, FINISHED_MAX};
+use crate::log::disk::{Disk, DiskOp, Path};
+use crate::log::error::Error;
+use crate::log::journal::{SegmentState, PAGE};
+use crate::log::layout;
+use crate::log::options::Options;
+use crate::log::partition::{replace, Log, LogId};
+use crate::log::producers::Producers;
+use crate::log::read::newest;
+use crate::log::recovery::Recovery;
+use crate::log::scan::{scan, whole_file, Depth, Range};
+use crate::log::segment::Segment;
+use crate::log::story::{damage, Redo, Told};
+use crate::record::Batches;
 
 /// Mends log after log; remembers what is to be synced.
-pub(super) struct Mender<'a, D> {
+pub(in crate::log) struct Mender<'a, D> {
     disk: &'a D,
     options: Options,
     report: Recovery,
@@ -25,7 +28,7 @@ pub(super) struct Mender<'a, D> {
 }
 
 impl<'a, D: Disk> Mender<'a, D> {
-    pub(super) fn new(disk: &'a D, options: Options, clean: bool) -> Self {
+    pub(in crate::log) fn new(disk: &'a D, options: Options, clean: bool) -> Self {
         let report = Recovery {
             clean,
             ..Recovery::default()
@@ -39,7 +42,7 @@ impl<'a, D: Disk> Mender<'a, D> {
     }
 
     /// Syncs all that was mended.
-    pub(super) fn finish(mut self) -> Result<Recovery, Error> {
+    pub(in crate::log) fn finish(mut self) -> Result<Recovery, Error> {
         self.sync()?;
         Ok(self.report)
     }
@@ -65,7 +68,7 @@ impl<'a, D: Disk> Mender<'a, D> {
     }
 
     /// The log as it was last acknowledged.
-    pub(super) fn mend(&mut self, told: &Told) -> Result<Log, Error> {
+    pub(in crate::log) fn mend(&mut self, told: &Told) -> Result<Log, Error> {
         let state = &told.state;
         let stream = state.stream.as_str().into();
         let mut log = Log::new(
@@ -361,72 +364,6 @@ impl<'a, D: Disk> Mender<'a, D> {
         Ok(())
     }
 
-    /// Reads what the segments hold: indexes, next offset, producers.
-    fn load(&mut self, log: &mut Log, touched: usize, told: &Told) -> Result<(), Error> {
-        let durable = told.state.next_offset;
-        let mut next = log.segments[0].base;
-        let snapshot = self.snapshot(log, told)?;
-        if let (Some((offset, _)), false) = (&snapshot, self.report.clean) {
-            // Segments may go because it is there, and it may still be in memory alone.
-            let path = layout::file(&log.folder, *offset, layout::PRODUCERS);
-            self.dirt.files.insert(path);
-        }
-        let (from, mut producers) = snapshot.unwrap_or((next, Producers::default()));
-        let count = log.segments.len();
-        log.sealed = self.report.clean;
-        for at in 0..count {
-            let segment = &mut log.segments[at];
-            segment.committed = segment.bytes;
-            let base = segment.base;
-            if base != next {
-                let what = "the offsets before it are missing";
-                return Err(damage(&segment.path, 0, Some(next), what));
-            }
-            let is_active = at + 1 == count;
-            if is_active && at > 0 && from < base {
-                self.keep_snapshot(log, &producers)?;
-            }
-            let mut note = |header: &BatchHeader| {
-                if header.base_offset >= from {
-                    producers.note(header, None);
-                }
-            };
-            if at >= touched && !self.report.clean {
-                next = self.scan_whole(&mut log.segments[at], &mut note)?;
-                if !is_active {
-                    let ops = log.segments[at].close(&log.folder);
-                    self.perform(ops)?;
-                }
-            } else {
-                let after = log.segments.get(at + 1);
-                next = after.map_or(durable, |segment| segment.base);
-                if is_active || !self.report.clean {
-                    log.sealed &= self.hold_last(log, at, next)?;
-                }
-                if from < next {
-                    self.scan_headers(&log.segments[at], &mut note)?;
-                }
-            }
-            if !is_active {
-                log.segments[at].unload();
-            }
-        }
-        log.sealed &= from == next;
-        log.next_offset = next;
-        log.high_watermark = next;
-        log.producers = producers;
-        self.note_first_timestamp(log)
-    }
-
-    /// The snapshot that belongs to the beginning of the active segment was lost. Without it the
-    /// segments before could not go.
-    fn keep_snapshot(&mut self, log: &Log, producers: &Producers) -> Result<(), Error> {
-        let path = layout::file(&log.folder, log.active().base, layout::PRODUCERS);
-        let mut ops = Vec::new();
-        replace(&mut ops, path, producers.encode());
-        self.perform(ops)
-    }
-
     /// A power cut may have taken the file, or torn it, before it was ever synced.
     fn mend_epochs(&mut self, log: &mut Log) -> Result<(), Error> {
         log.epochs.cut(log.next_offset);
@@ -438,98 +375,6 @@ impl<'a, D: Disk> Mender<'a, D> {
             self.perform(ops)?;
         }
         Ok(())
-    }
-
-    fn note_first_timestamp(&self, log: &mut Log) -> Result<(), Error> {
-        let active = log
-            .segments
-            .last_mut()
-            .expect("a log has an active segment");
-        if active.bytes > 0 {
-            let bytes = self.disk.read(&active.path, 0, HEADER_BYTES)?;
-            if let Ok(header) = BatchHeader::parse(&bytes) {
-                active.note_timestamp(&header);
-            }
-        }
-        Ok(())
-    }
-
-    fn scan_whole(
-        &self,
-        segment: &mut Segment,
-        note: &mut impl FnMut(&BatchHeader),
-    ) -> Result<i64, Error> {
-        let mut index = Index::default();
-        let interval = self.options.index_interval_bytes;
-        let next = scan(
-            self.disk,
-            whole(segment),
-            Depth::Bodies,
-            |header, position| {
-                index.add(segment.base, header, position as u32, interval);
-                note(header);
-            },
-        )?;
-        segment.index = Some(index);
-        Ok(next)
-    }
-
-    fn scan_headers(
-        &self,
-        segment: &Segment,
-        note: &mut impl FnMut(&BatchHeader),
-    ) -> Result<i64, Error> {
-        scan(self.disk, whole(segment), Depth::Headers, |header, _| {
-            note(header);
-        })
-    }
-
-    /// Loads a segment's index and walks from its last entry to the end: the last batch must
-    /// end the file and `after` must follow it. False where the index had to be rebuilt.
-    fn hold_last(&self, log: &mut Log, at: usize, after: i64) -> Result<bool, Error> {
-        let interval = self.options.index_interval_bytes;
-        let segment = &mut log.segments[at];
-        let files = segment.on_disk(&log.folder);
-        let mut index = files.index(self.disk)?;
-        let last = match &index {
-            Some(index) => self.last_offset(segment, index)?,
-            None => None,
-        };
-        let sound = last == Some(after);
-        if !sound {
-            // The index is not this segment's: a walk over all of it tells, and names the place.
-            index = Some(files.rebuild(self.disk, interval)?);
-            let next = scan(self.disk, whole(segment), Depth::Headers, |_, _| {})?;
-            if next != after {
-                let what = "records that were durable are missing at the end of the segment";
-                return Err(damage(&segment.path, segment.bytes, Some(next), what));
-            }
-        }
-        segment.index = index;
-        Ok(sound)
-    }
-
-    /// The offset after the last batch, walked to from the index; None where it leads astray.
-    fn last_offset(&self, segment: &Segment, index: &Index) -> Result<Option<i64>, Error> {
-        let mut range = whole(segment);
-        if let Some((last, position)) = index.last() {
-            let bytes = self
-                .disk
-                .read(&segment.path, u64::from(position), HEADER_BYTES)?;
-            let Ok(header) = BatchHeader::parse(&bytes) else {
-                return Ok(None);
-            };
-            if header.last_offset() != segment.base + i64::from(last) {
-                return Ok(None);
-            }
-            range.position = u64::from(position);
-            range.offset = header.base_offset;
-        }
-        match scan(self.disk, range, Depth::Headers, |_, _| {}) {
-            Ok(next) => Ok(Some(next)),
-            Err(Error::Corrupt(_)) => Ok(None),
-            Err(error) => Err(error),
-        }
     }
 
     /// Snapshots of offsets that were never acknowledged would come true of other records.

@@ -1,0 +1,247 @@
+//! What the journal tells: from its entries to what each log should be (step 1 of recovery).
+
+use std::collections::BTreeMap;
+
+use super::disk::Path;
+use super::epochs::Epochs;
+use super::error::{Damage, Error};
+use super::journal::{entries, walk, Chain, Entry, FileHeader, LogState, SegmentState, Swap};
+use super::layout;
+
+/// Bytes that belong at a place of a segment.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Redo<'a> {
+    /// The segment begins.
+    Roll {
+        created_ms: Option<i64>,
+    },
+    Write(&'a [u8]),
+    Direct {
+        length: u32,
+        crc: u32,
+    },
+}
+
+/// A log as the journal tells it.
+#[derive(Debug)]
+pub(super) struct Told<'a> {
+    pub(super) state: LogState,
+    /// Base of the segment, position, what stands there.
+    pub(super) redo: Vec<(i64, u64, Redo<'a>)>,
+}
+
+impl Told<'_> {
+    /// Offsets at which its segments begin, ascending.
+    pub(super) fn bases(&self) -> Vec<i64> {
+        let told = self.state.segments.iter().map(|segment| segment.base);
+        let begun = self
+            .redo
+            .iter()
+            .filter(|(_, _, redo)| matches!(redo, Redo::Roll { .. }))
+            .map(|(base, _, _)| *base);
+        told.chain(begun).collect()
+    }
+
+    /// The file of the segment `base`.
+    pub(super) fn path(&self, folder: &str, base: i64) -> Path {
+        let told = self.state.segments.iter();
+        let told = told.filter(|segment| segment.base == base);
+        let generation = told.map(|segment| segment.generation).next();
+        layout::segment_file(folder, base, generation.unwrap_or(0), layout::SEGMENT)
+    }
+
+    /// Bytes that the segment `base` must have, for the journal could not make them again.
+    pub(super) fn bytes_beside_journal(&self, base: i64) -> u64 {
+        let told = self.state.segments.iter();
+        let told = told.filter(|segment| segment.base == base);
+        let direct = self.redo.iter().filter_map(|(of, position, redo)| {
+            let is_direct = *of == base && matches!(redo, Redo::Direct { .. });
+            is_direct.then(|| position + redo.len())
+        });
+        let told = told.map(|segment| segment.bytes);
+        told.chain(direct).max().unwrap_or(0)
+    }
+
+    /// What stood in segments that were replaced needs not be told any more.
+    fn replace(&mut self, swap: Swap) {
+        let stays = |base: i64| !(swap.from..swap.to).contains(&base);
+        self.redo.retain(|(base, ..)| stays(*base));
+        self.state.segments.retain(|segment| stays(segment.base));
+        let segments = &mut self.state.segments;
+        let at = segments.partition_point(|segment| segment.base < swap.from);
+        segments.splice(at..at, swap.segments);
+        self.state.cleaned_to = swap.cleaned_to;
+    }
+}
+
+/// Everything the journal tells.
+#[derive(Debug, Default)]
+pub(super) struct Story<'a> {
+    pub(super) clean: bool,
+    pub(super) next_id: u32,
+    pub(super) logs: BTreeMap<u32, Told<'a>>,
+    pub(super) chain: Option<Chain>,
+    /// Of the start that reads it.
+    pub(super) generation: u64,
+}
+
+/// The first file of the newest start. A start writes its first file when all is synced, so the
+/// files before it tell nothing that this one does not; a start that died may have left them, and
+/// a failed sync before it may have taken their last rounds.
+pub(super) fn newest_start(files: &[Vec<u8>]) -> usize {
+    let generation = |file: &Vec<u8>| FileHeader::decode(file).map(|header| header.generation);
+    let newest = files.last().and_then(generation);
+    let others = files.iter().rposition(|file| generation(file) != newest);
+    others.map_or(0, |at| (at + 1).min(files.len() - 1))
+}
+
+/// Verifies the whole journal and collects what it tells.
+pub(super) fn read_journal<'a>(
+    sequences: &[u64],
+    files: &'a [Vec<u8>],
+) -> Result<Story<'a>, Error> {
+    let mut story = Story {
+        clean: sequences.is_empty(),
+        ..Story::default()
+    };
+    for (at, (sequence, file)) in sequences.iter().zip(files).enumerate() {
+        let path = layout::journal_file(*sequence);
+        if at > 0 && sequences[at - 1] + 1 != *sequence {
+            return Err(damage(
+                &path,
+                0,
+                None,
+                "the journal file before it is missing",
+            ));
+        }
+        let walked = walk(&path, *sequence, file, story.chain)?;
+        story.chain = Some(walked.chain);
+        story.generation = walked.generation + 1;
+        for (round, payload) in walked.payloads.into_iter().enumerate() {
+            let entries = entries(payload).ok_or_else(|| {
+                damage(&path, 0, None, "the journal was written by a newer version")
+            })?;
+            story.clean = false;
+            for entry in entries {
+                story.tell(entry, at == 0 && round == 0);
+            }
+        }
+    }
+    Ok(story)
+}
+
+impl<'a> Story<'a> {
+    fn tell(&mut self, entry: Entry<'a>, first: bool) {
+        match entry {
+            Entry::Checkpoint(checkpoint) if first || checkpoint.clean => {
+                self.clean = checkpoint.clean;
+                self.next_id = self.next_id.max(checkpoint.next_id);
+                let told = |state: LogState| {
+                    (
+                        state.id,
+                        Told {
+                            state,
+                            redo: Vec::new(),
+                        },
+                    )
+                };
+                self.logs = checkpoint.logs.into_iter().map(told).collect();
+            }
+            // It repeats what the entries before it told.
+            Entry::Checkpoint(_) => {}
+            Entry::Register {
+                id,
+                partition,
+                incarnation,
+                created_ms,
+                stream,
+            } => {
+                self.next_id = self.next_id.max(id + 1);
+                let state = LogState {
+                    id,
+                    stream: stream.to_owned(),
+                    partition,
+                    incarnation,
+                    start_offset: 0,
+                    next_offset: 0,
+                    cleaned_to: 0,
+                    epochs: Epochs::default(),
+                    segments: vec![SegmentState::empty(0, created_ms)],
+                };
+                self.logs.insert(
+                    id,
+                    Told {
+                        state,
+                        redo: Vec::new(),
+                    },
+                );
+            }
+            Entry::Delete { stream } => self.logs.retain(|_, log| log.state.stream != stream),
+            Entry::Roll {
+                id,
+                base,
+                created_ms,
+            } => {
+                self.redo(id, base, 0, Redo::Roll { created_ms });
+            }
+            Entry::Epoch { id, epoch, offset } => {
+                if let Some(log) = self.logs.get_mut(&id) {
+                    log.state.epochs.begin(epoch, offset);
+                }
+            }
+            Entry::Trim { id, start_offset } => {
+                if let Some(log) = self.logs.get_mut(&id) {
+                    log.state.start_offset = start_offset;
+                }
+            }
+            Entry::Replace { id, swap } => {
+                if let Some(log) = self.logs.get_mut(&id) {
+                    log.replace(swap);
+                }
+            }
+            Entry::Write {
+                id,
+                base,
+                position,
+                bytes,
+            } => {
+                self.redo(id, base, position, Redo::Write(bytes));
+            }
+            Entry::Direct {
+                id,
+                base,
+                position,
+                length,
+                crc,
+            } => {
+                self.redo(id, base, position, Redo::Direct { length, crc });
+            }
+        }
+    }
+
+    fn redo(&mut self, id: u32, base: i64, position: u32, redo: Redo<'a>) {
+        // A round may carry batches of a log whose deletion the next one tells.
+        if let Some(log) = self.logs.get_mut(&id) {
+            log.redo.push((base, u64::from(position), redo));
+        }
+    }
+}
+
+impl Redo<'_> {
+    pub(super) fn len(&self) -> u64 {
+        match self {
+            Self::Roll { .. } => 0,
+            Self::Write(bytes) => bytes.len() as u64,
+            Self::Direct { length, .. } => u64::from(*length),
+        }
+    }
+}
+
+pub(super) fn damage(path: &str, position: u64, offset: Option<i64>, what: &str) -> Error {
+    Error::Corrupt(Damage {
+        path: path.to_owned(),
+        position,
+        offset,
+        what: what.to_owned(),
+    })
+}
