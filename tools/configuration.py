@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from headrace import limits
 from headrace.config import Config
-from headrace.config.schema import Within
+from headrace.config.readers import Within
 from headrace.settings import SETTINGS, Kind
 
 SIZE_UNITS: Final = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))

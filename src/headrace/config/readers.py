@@ -1,0 +1,105 @@
+"""How single values of settings are read: from TOML types and from strings alike.
+
+The environment has only strings. Each reader raises `ValueError` with what it expects.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+from headrace.model import Address
+from headrace.text import parse_duration_ms, parse_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """Reads a number and holds it to a range.
+
+    Attributes:
+        parse: reads it, in `unit`.
+        low, high: the range, both included.
+        unit: `bytes`, `milliseconds` or empty.
+    """
+
+    parse: Callable[[object], int]
+    low: int
+    high: int
+    unit: str
+
+    def __call__(self, value: object) -> int:
+        """The number.
+
+        Raises:
+            ValueError: it is none, or out of range.
+        """
+        number = self.parse(value)
+        if not self.low <= number <= self.high:
+            unit = self.unit and f" {self.unit}"
+            raise ValueError(f"must be from {self.low} to {self.high}{unit}; got {value!r}")
+        return number
+
+
+def _parse_count(value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        return int(value)
+    raise ValueError(f"must be a whole number; got {value!r}")
+
+
+def _parse_flag(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    if value in ("true", "false"):
+        return value == "true"
+    raise ValueError(f"must be true or false; got {value!r}")
+
+
+def _parse_text(value: object) -> str:
+    if isinstance(value, str) and value and "\0" not in value:
+        return value
+    raise ValueError(f"must be a text that is not empty and has no NUL; got {value!r}")
+
+
+def _parse_address(value: object) -> Address:
+    if isinstance(value, Address):
+        return value
+    return Address.parse(value if isinstance(value, str) else repr(value))
+
+
+def _parse_path(value: object) -> Path:
+    return value if isinstance(value, Path) else Path(_parse_text(value))
+
+
+def size(low: int, high: int) -> BeforeValidator:
+    """A size in bytes."""
+    return BeforeValidator(Within(parse_size, low, high, "bytes"))
+
+
+def duration(low_ms: int, high_ms: int) -> BeforeValidator:
+    """A duration in milliseconds."""
+    return BeforeValidator(Within(parse_duration_ms, low_ms, high_ms, "milliseconds"))
+
+
+def count(low: int, high: int) -> BeforeValidator:
+    """A whole number."""
+    return BeforeValidator(Within(_parse_count, low, high, ""))
+
+
+Flag = Annotated[bool, BeforeValidator(_parse_flag)]
+Text = Annotated[str, BeforeValidator(_parse_text)]
+Bind = Annotated[Address, BeforeValidator(_parse_address)]
+DataPath = Annotated[Path, BeforeValidator(_parse_path)]
+
+
+class Table(BaseModel):
+    """One table of settings: no unknown names, no changes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
