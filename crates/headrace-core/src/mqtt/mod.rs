@@ -6,7 +6,7 @@
 pub mod decode;
 pub mod encode;
 pub mod packet;
-mod property;
+pub(crate) mod property;
 pub mod reason;
 
 pub use decode::{DecodeError, Frame};

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::mqtt::packet::QoS;
+
 /// Payloads from this size are shared by reference among those who are sent them; copying less
 /// costs nothing measurable.
 pub const SHARED_BYTES_MIN: usize = 16 * 1024;
@@ -20,6 +22,10 @@ pub struct Message {
     pub topic_bytes: usize,
     /// Application message.
     pub payload: Arc<[u8]>,
+    /// As published.
+    pub qos: QoS,
+    /// RETAIN flag as published.
+    pub retain: bool,
     /// Message Expiry Interval as published.
     pub expiry: Option<Expiry>,
     /// When it came, on the monotonic clock.
@@ -73,6 +79,8 @@ mod tests {
             head: [].into(),
             topic_bytes: 0,
             payload: [].into(),
+            qos: QoS::AtMostOnce,
+            retain: false,
             expiry: Some(Expiry { seconds: 10, at: 0 }),
             arrived_ms: 1_000,
         };

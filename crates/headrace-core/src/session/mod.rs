@@ -11,39 +11,14 @@
 mod inbound;
 mod message;
 mod outbound;
+mod subscription;
 
 pub use inbound::{Answer, Ending, Inbound, Outcome};
 pub use message::{Expiry, Message, Will, OVERHEAD_BYTES, SHARED_BYTES_MIN};
 pub use outbound::{Outbound, PacketIds};
+pub use subscription::{Delivery, Ids, Subscription, Terms};
 
 use crate::hash::{Key, Map};
-use crate::mqtt::packet::QoS;
-
-/// How a client subscribed to a filter (MQTT 5.0 3.8.3.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Subscription {
-    /// Highest quality of service of what is sent.
-    pub qos: QoS,
-    /// Never send the client its own publishes.
-    pub no_local: bool,
-    /// What held for publishes up to the arrival `since`: `qos` of the subscription that this one
-    /// replaced, or `QoS` 0 where there was none.
-    pub before: QoS,
-    /// The last arrival before the subscription.
-    pub since: u64,
-}
-
-impl Subscription {
-    /// What holds for the publish of that arrival, which may still wait for the disk: replacing a
-    /// subscription loses nothing (MQTT 5.0 3.8.4).
-    pub fn qos_at(&self, arrival: u64) -> QoS {
-        if arrival > self.since {
-            self.qos
-        } else {
-            self.before
-        }
-    }
-}
 
 /// The state of one client.
 ///

@@ -1,9 +1,8 @@
 //! `QoS` 1 publishes to one client: a window of packet ids, and a queue beyond it.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
-use super::{Message, OVERHEAD_BYTES};
+use super::{Delivery, OVERHEAD_BYTES};
 
 /// Packet ids 1 to `limit`. Taking and giving back cost the same however many are in flight, and
 /// an id rests as long as possible before it is used again.
@@ -81,7 +80,7 @@ pub struct Outbound {
 
 #[derive(Debug)]
 struct Queued {
-    message: Arc<Message>,
+    delivery: Delivery,
     bytes: usize,
 }
 
@@ -117,10 +116,10 @@ impl Outbound {
     }
 
     /// Queues a message that will be a packet of `bytes`.
-    pub fn enqueue(&mut self, message: Arc<Message>, bytes: usize) {
+    pub fn enqueue(&mut self, delivery: Delivery, bytes: usize) {
         let bytes = bytes + OVERHEAD_BYTES;
         self.queued_bytes += bytes;
-        self.queue.push_back(Queued { message, bytes });
+        self.queue.push_back(Queued { delivery, bytes });
     }
 
     /// The client acknowledged `id`; false where nothing was in flight under it.
@@ -129,21 +128,21 @@ impl Outbound {
     }
 
     /// The next queued message for which the window has room, with its packet id.
-    pub fn next_queued(&mut self) -> Option<(u16, Arc<Message>)> {
+    pub fn next_queued(&mut self) -> Option<(u16, Delivery)> {
         if self.queue.is_empty() {
             return None;
         }
         let id = self.ids.take()?;
         let queued = self.queue.pop_front()?;
         self.queued_bytes -= queued.bytes;
-        Some((id, queued.message))
+        Some((id, queued.delivery))
     }
 
     /// Drops the messages at the front whose expiry has passed; how many.
     pub fn discard_expired(&mut self, mono_ms: u64) -> usize {
         let mut count = 0;
         while let Some(queued) = self.queue.front() {
-            if !queued.message.is_expired(mono_ms) {
+            if !queued.delivery.message.is_expired(mono_ms) {
                 break;
             }
             self.queued_bytes -= queued.bytes;

@@ -180,7 +180,6 @@ impl Switchboard {
             retain_available: Some(false),
             maximum_packet_size: Some(self.limits.packet_bytes_max as u32),
             assigned_client_id: pending.is_assigned.then_some(&*pending.client_id),
-            subscription_ids_available: Some(false),
             shared_subscription_available: Some(false),
             server_keep_alive_s: told,
             ..Connack::default()

@@ -6,19 +6,21 @@
 //! below half. Waiting is only ever for that time, so no circle of clients can wait for ever.
 
 use super::connection::{Connection, Overflow, Park};
-use super::outgoing::Outgoing;
+use super::outgoing::{Form, Outgoing};
+use super::publish::Target;
 use super::timers::Timer;
 use super::{Counter, Switchboard};
 use crate::mqtt::packet::QoS;
+use crate::session::{Delivery, Terms};
 use crate::Now;
 
 impl Switchboard {
     /// Sends a publish to one session, or queues or drops it.
-    pub(super) fn deliver(&mut self, session: u32, qos: QoS, outgoing: &mut Outgoing<'_>) {
+    pub(super) fn deliver(&mut self, session: u32, terms: &Terms, outgoing: &mut Outgoing<'_>) {
         let state = &mut self.sessions[session as usize];
         let Some(slot) = state.connection else { return };
         let connection = &mut self.connections[slot as usize];
-        let bytes = outgoing.bytes(connection.version, qos);
+        let bytes = outgoing.bytes(connection.version, terms);
         if bytes > connection.packet_bytes_max {
             return self.counters.count(Counter::DroppedTooLarge);
         }
@@ -28,14 +30,14 @@ impl Switchboard {
         if is_dropping || waiting + bytes > self.limits.outbound_bytes_max {
             return self.counters.count(Counter::DroppedFull);
         }
-        let packet_id = match qos {
+        let packet_id = match terms.qos {
             QoS::AtMostOnce => 0,
             _ => match state.outbound.take_id() {
                 Some(id) => id,
-                None => return state.outbound.enqueue(outgoing.message(), bytes),
+                None => return state.outbound.enqueue(outgoing.delivery(terms), bytes),
             },
         };
-        send(connection, qos, packet_id, outgoing);
+        send(connection, terms, packet_id, outgoing);
         self.counters.count(Counter::Delivered);
         self.touch(slot);
     }
@@ -52,9 +54,9 @@ impl Switchboard {
             Counter::DroppedExpired,
             outbound.discard_expired(now.mono_ms),
         );
-        while let Some((packet_id, message)) = outbound.next_queued() {
+        while let Some((packet_id, Delivery { message, terms })) = outbound.next_queued() {
             let mut outgoing = Outgoing::of_message(&message, now.mono_ms);
-            send(connection, QoS::AtLeastOnce, packet_id, &mut outgoing);
+            send(connection, &terms, packet_id, &mut outgoing);
             self.counters.count(Counter::Delivered);
             self.counters.add(
                 Counter::DroppedExpired,
@@ -69,7 +71,7 @@ impl Switchboard {
     pub(super) fn stalls(&mut self, publisher: u32, bytes: usize, now: Now) -> bool {
         let route = std::mem::take(&mut self.route);
         let mut stalls = false;
-        for (session, _) in &route.targets {
+        for Target { session, .. } in &route.targets {
             let state = &self.sessions[*session as usize];
             let Some(slot) = state.connection else {
                 continue;
@@ -149,11 +151,14 @@ impl Switchboard {
     }
 }
 
-fn send(connection: &mut Connection, qos: QoS, packet_id: u16, outgoing: &mut Outgoing<'_>) {
-    let version = connection.version;
-    connection
-        .out
-        .write(|out| outgoing.write(version, qos, packet_id, out));
+fn send(connection: &mut Connection, terms: &Terms, packet_id: u16, outgoing: &mut Outgoing<'_>) {
+    let form = Form {
+        version: connection.version,
+        dup: false,
+        packet_id,
+        terms,
+    };
+    connection.out.write(|out| outgoing.write(&form, out));
     if let Some(payload) = outgoing.large_payload() {
         connection.out.push_shared(payload);
     }

@@ -1,26 +1,46 @@
 //! One publish on its way to many subscribers, in the parts that all of them get.
 //!
 //! The parts are slices of the packet that came in, so a relay encodes nothing: it copies topic,
-//! properties and payload behind a new fixed header. What must wait becomes a [`Message`].
+//! properties and payload behind a new fixed header, and adds what one subscriber has of its own
+//! ([`Form`]). What must wait becomes a [`Message`].
 
 use std::sync::Arc;
 
-use crate::mqtt::encode;
 use crate::mqtt::packet::{Publish, QoS, Version};
-use crate::session::{Expiry, Message, SHARED_BYTES_MIN};
+use crate::mqtt::{encode, property};
+use crate::session::{Delivery, Expiry, Ids, Message, Terms, SHARED_BYTES_MIN};
 
 /// A property section without properties.
 const NO_PROPERTIES: &[u8] = &[0];
 
+/// What one subscriber's packet has of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct Form<'a> {
+    /// Of its connection.
+    pub version: Version,
+    /// A re-delivery.
+    pub dup: bool,
+    /// 0 at `QoS` 0.
+    pub packet_id: u16,
+    /// What its subscriptions make of the publish.
+    pub terms: &'a Terms,
+}
+
 /// A publish in parts.
 #[derive(Debug)]
 pub struct Outgoing<'a> {
+    /// The packet itself, where it is what a subscriber of that version gets who has nothing of
+    /// its own.
+    whole: Option<(Version, &'a [u8])>,
     /// With its length.
     topic: &'a [u8],
     /// Of 5.0, with its length, as published.
     section: &'a [u8],
     expiry: Option<Expiry>,
     payload: &'a [u8],
+    /// As published, like the RETAIN flag.
+    qos: QoS,
+    retain: bool,
     /// The payload where it is large, once someone needed it.
     shared: Option<Arc<[u8]>>,
     /// The publish, once someone had to wait for it.
@@ -47,6 +67,8 @@ impl<'a> Outgoing<'a> {
                 (&scratch[..], Some(seconds))
             }
         };
+        let whole = packet[0] == 0x30 && packet.len() < SHARED_BYTES_MIN;
+        let whole = whole.then_some((version, packet));
         let header_bytes = 1 + packet[1..].iter().take_while(|byte| **byte >= 0x80).count() + 1;
         let (topic, rest) = packet[header_bytes..].split_at(topic_bytes);
         let id_bytes = if publish.qos == QoS::AtMostOnce { 0 } else { 2 };
@@ -59,10 +81,13 @@ impl<'a> Outgoing<'a> {
             at: expiry_at(section, publish.properties.payload_format.is_some()),
         });
         Self {
+            whole,
             topic,
             section,
             expiry,
             payload: publish.payload,
+            qos: publish.qos,
+            retain: publish.retain,
             shared: None,
             message: None,
             arrived_ms: mono_ms,
@@ -73,10 +98,13 @@ impl<'a> Outgoing<'a> {
     pub fn of_message(message: &'a Arc<Message>, mono_ms: u64) -> Self {
         let (topic, section) = message.head.split_at(message.topic_bytes);
         Self {
+            whole: None,
             topic,
             section,
             expiry: message.expiry_left(mono_ms),
             payload: &message.payload,
+            qos: message.qos,
+            retain: message.retain,
             shared: Some(Arc::clone(&message.payload)),
             message: Some(Arc::clone(message)),
             arrived_ms: message.arrived_ms,
@@ -84,45 +112,85 @@ impl<'a> Outgoing<'a> {
     }
 
     /// Length of the packet for one subscriber.
-    pub fn bytes(&self, version: Version, qos: QoS) -> usize {
-        let length = self.remaining_length(version, qos);
+    pub fn bytes(&self, version: Version, terms: &Terms) -> usize {
+        if let Some(packet) = self.whole_for(version, terms) {
+            return packet.len();
+        }
+        let length = self.remaining_length(version, terms);
         1 + variable_bytes(length) + length
     }
 
-    fn remaining_length(&self, version: Version, qos: QoS) -> usize {
-        let id = if qos == QoS::AtMostOnce { 0 } else { 2 };
+    /// The packet that came, where it can go out as it is.
+    #[inline]
+    fn whole_for(&self, version: Version, terms: &Terms) -> Option<&'a [u8]> {
+        let (of, packet) = self.whole?;
+        let plain = terms.qos == QoS::AtMostOnce && !terms.retain && terms.ids == Ids::None;
+        (of == version && plain).then_some(packet)
+    }
+
+    fn remaining_length(&self, version: Version, terms: &Terms) -> usize {
+        let id = if terms.qos == QoS::AtMostOnce { 0 } else { 2 };
         let section = match version {
-            Version::V5 => self.section.len(),
+            Version::V5 => self.section_bytes(terms.ids.as_slice()),
             Version::V311 => 0,
         };
         self.topic.len() + id + section + self.payload.len()
     }
 
+    /// Length of the property section with these Subscription Identifiers.
+    fn section_bytes(&self, ids: &[u32]) -> usize {
+        if ids.is_empty() {
+            return self.section.len();
+        }
+        let bytes = self.section.len() - length_bytes(self.section) + ids_bytes(ids);
+        variable_bytes(bytes) + bytes
+    }
+
     /// Appends the packet for one subscriber, without the payload where [`Self::large_payload`]
     /// has it.
-    pub fn write(&self, version: Version, qos: QoS, packet_id: u16, out: &mut Vec<u8>) {
-        let mut length = self.remaining_length(version, qos);
-        out.reserve(5 + length);
-        out.push(0x30 | (qos as u8) << 1);
-        while length >= 0x80 {
-            out.push(length as u8 | 0x80);
-            length >>= 7;
+    pub fn write(&self, form: &Form<'_>, out: &mut Vec<u8>) {
+        let Form { version, terms, .. } = *form;
+        if let Some(packet) = self.whole_for(version, terms) {
+            return out.extend_from_slice(packet);
         }
-        out.push(length as u8);
+        let length = self.remaining_length(version, terms);
+        out.reserve(5 + length);
+        let flags = u8::from(form.dup) << 3 | (terms.qos as u8) << 1 | u8::from(terms.retain);
+        out.push(0x30 | flags);
+        write_variable(length, out);
         out.extend_from_slice(self.topic);
-        if qos != QoS::AtMostOnce {
-            out.extend_from_slice(&packet_id.to_be_bytes());
+        if terms.qos != QoS::AtMostOnce {
+            out.extend_from_slice(&form.packet_id.to_be_bytes());
         }
         if version == Version::V5 {
-            let section_at = out.len();
-            out.extend_from_slice(self.section);
-            if let Some(expiry) = self.expiry {
-                let at = section_at + expiry.at;
-                out[at..at + 4].copy_from_slice(&expiry.seconds.to_be_bytes());
-            }
+            self.write_section(terms.ids.as_slice(), out);
         }
         if self.payload.len() < SHARED_BYTES_MIN {
             out.extend_from_slice(self.payload);
+        }
+    }
+
+    /// The property section as published, with what has passed of the expiry, and identifiers
+    /// behind it.
+    fn write_section(&self, ids: &[u32], out: &mut Vec<u8>) {
+        let section_at = if ids.is_empty() {
+            let at = out.len();
+            out.extend_from_slice(self.section);
+            at
+        } else {
+            let (length, properties) = self.section.split_at(length_bytes(self.section));
+            write_variable(properties.len() + ids_bytes(ids), out);
+            let at = out.len() - length.len();
+            out.extend_from_slice(properties);
+            for id in ids {
+                out.push(property::SUBSCRIPTION_ID as u8);
+                write_variable(*id as usize, out);
+            }
+            at
+        };
+        if let Some(expiry) = self.expiry {
+            let at = section_at + expiry.at;
+            out[at..at + 4].copy_from_slice(&expiry.seconds.to_be_bytes());
         }
     }
 
@@ -142,11 +210,21 @@ impl<'a> Outgoing<'a> {
                 head: [self.topic, self.section].concat().into(),
                 topic_bytes: self.topic.len(),
                 payload: Arc::clone(shared),
+                qos: self.qos,
+                retain: self.retain,
                 expiry: self.expiry,
                 arrived_ms: self.arrived_ms,
             })
         });
         Arc::clone(message)
+    }
+
+    /// The publish for one session, owned.
+    pub fn delivery(&mut self, terms: &Terms) -> Delivery {
+        Delivery {
+            message: self.message(),
+            terms: terms.clone(),
+        }
     }
 }
 
@@ -158,13 +236,30 @@ pub fn topic_of(message: &Message) -> &str {
 /// Where the encoder puts the interval: behind the section's length, behind the two bytes of a
 /// payload format, behind its own identifier.
 fn expiry_at(section: &[u8], has_payload_format: bool) -> usize {
-    let length_bytes = section.iter().take_while(|byte| **byte >= 0x80).count() + 1;
-    let at = length_bytes + if has_payload_format { 2 } else { 0 };
+    let at = length_bytes(section) + if has_payload_format { 2 } else { 0 };
     assert_eq!(
         section[at], 0x02,
         "the encoder puts the expiry interval here"
     );
     at + 1
+}
+
+/// How many bytes say how long a property section is.
+fn length_bytes(section: &[u8]) -> usize {
+    section.iter().take_while(|byte| **byte >= 0x80).count() + 1
+}
+
+fn ids_bytes(ids: &[u32]) -> usize {
+    let each = ids.iter().map(|id| 1 + variable_bytes(*id as usize));
+    each.sum()
+}
+
+fn write_variable(mut value: usize, out: &mut Vec<u8>) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
 }
 
 const fn variable_bytes(length: usize) -> usize {

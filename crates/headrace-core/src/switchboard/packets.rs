@@ -66,7 +66,6 @@ pub(super) const fn label(reason_code: u8) -> &'static str {
         reason::TOPIC_ALIAS_INVALID => "topic_alias_invalid",
         reason::PAYLOAD_FORMAT_INVALID => "payload_format_invalid",
         reason::RECEIVE_MAXIMUM_EXCEEDED => "receive_maximum_exceeded",
-        reason::SUBSCRIPTION_IDS_NOT_SUPPORTED => "subscription_ids_not_supported",
         reason::NOT_AUTHORIZED => "not_authorized",
         _ => "malformed_packet",
     }
@@ -81,7 +80,7 @@ const fn counter(reason_code: u8) -> Counter {
         reason::TOPIC_ALIAS_INVALID => Counter::RefusedAlias,
         reason::PAYLOAD_FORMAT_INVALID => Counter::RefusedFormat,
         reason::RECEIVE_MAXIMUM_EXCEEDED => Counter::RefusedWindow,
-        reason::PROTOCOL_ERROR | reason::SUBSCRIPTION_IDS_NOT_SUPPORTED => Counter::RefusedProtocol,
+        reason::PROTOCOL_ERROR => Counter::RefusedProtocol,
         _ => Counter::RefusedMalformed,
     }
 }
@@ -217,7 +216,7 @@ impl Switchboard {
         match packet {
             Packet::Connect(connect) => return self.connect(slot, &connect, now),
             Packet::Puback(ack) => self.puback(slot, ack.packet_id, now),
-            Packet::Subscribe(subscribe) => return self.subscribe(slot, &subscribe, now),
+            Packet::Subscribe(subscribe) => self.subscribe(slot, &subscribe),
             Packet::Unsubscribe(unsubscribe) => self.unsubscribe(slot, &unsubscribe),
             Packet::Pingreq => self.answer(slot, &Packet::Pingresp),
             Packet::Disconnect(disconnect) => return self.disconnect(slot, &disconnect, now),

@@ -11,7 +11,7 @@ use super::streams::{Stored, Waiter};
 use super::{Counter, Error, Switchboard, DOOR};
 use crate::mqtt::packet::{Ack, Packet, Publish, PublishProperties, QoS, Version};
 use crate::mqtt::{encode, reason};
-use crate::session::{Answer, Ending, Inbound, Message, Outcome};
+use crate::session::{Answer, Ending, Ids, Inbound, Message, Outcome, Terms};
 use crate::topic;
 use crate::Now;
 
@@ -29,10 +29,30 @@ pub struct Published {
 /// Who gets the publish at hand.
 #[derive(Debug, Default)]
 pub(super) struct Route {
-    /// Sessions, once each, at the highest quality of service of their matching subscriptions.
-    pub targets: Vec<(u32, QoS)>,
+    /// Sessions, once each.
+    pub targets: Vec<Target>,
     /// Slots of streams.
     pub streams: Vec<u32>,
+}
+
+/// A session that gets the publish at hand.
+#[derive(Debug)]
+pub(super) struct Target {
+    /// Its slot.
+    pub session: u32,
+    /// What its subscriptions make of it.
+    pub terms: Terms,
+}
+
+/// What subscriptions are matched with.
+#[derive(Clone, Copy)]
+struct Subject<'a> {
+    topic: &'a str,
+    qos: QoS,
+    retain: bool,
+    /// Session slot, or [`DOOR`].
+    origin: u32,
+    arrival: u64,
 }
 
 /// A publish on its way through.
@@ -74,7 +94,7 @@ impl Switchboard {
         if publish.topic.starts_with('$') {
             return self.reserved_topic(slot, session, publish, now);
         }
-        self.match_topic(publish.topic, session, self.arrivals + 1);
+        self.match_topic(&self.subject(publish, session));
         let undurable = self.streams.undurable_bytes();
         if !self.route.streams.is_empty() && undurable >= self.limits.undurable_bytes_max {
             self.disk_waiters.push(slot);
@@ -178,7 +198,7 @@ impl Switchboard {
     /// Publishes a packet of 5.0 that no client is held up for.
     fn publish_own(&mut self, origin: u32, token: u64, is_answered: bool, packet: &[u8], now: Now) {
         let publish = decode_own(packet);
-        self.match_topic(publish.topic, origin, self.arrivals + 1);
+        self.match_topic(&self.subject(&publish, origin));
         self.take(
             Incoming {
                 origin,
@@ -192,9 +212,20 @@ impl Switchboard {
         );
     }
 
+    /// A publish that has just come.
+    fn subject<'a>(&self, publish: &Publish<'a>, origin: u32) -> Subject<'a> {
+        Subject {
+            topic: publish.topic,
+            qos: publish.qos,
+            retain: publish.retain,
+            origin,
+            arrival: self.arrivals + 1,
+        }
+    }
+
     /// Fills the route: streams and sessions whose filters match, each once, as it was when the
     /// publish of that arrival came.
-    fn match_topic(&mut self, topic: &str, origin: u32, arrival: u64) {
+    fn match_topic(&mut self, subject: &Subject<'_>) {
         let Self {
             route,
             subscriptions,
@@ -203,25 +234,35 @@ impl Switchboard {
             ..
         } = self;
         route.streams.clear();
-        bound.matches(topic, &mut |stream, ()| {
+        bound.matches(subject.topic, &mut |stream, ()| {
             if !route.streams.contains(stream) {
                 route.streams.push(*stream);
             }
         });
         let targets = &mut route.targets;
         targets.clear();
-        subscriptions.matches(topic, &mut |session, subscription| {
-            if subscription.no_local && *session == origin {
+        subscriptions.matches(subject.topic, &mut |session, subscription| {
+            if subscription.no_local && *session == subject.origin {
                 return;
             }
-            let granted = subscription.qos_at(arrival);
-            // Overlapping subscriptions: one copy, at the highest quality of service (3.3.4).
+            let Some(granted) = subscription.qos_at(subject.arrival) else {
+                return;
+            };
+            let qos = granted.min(subject.qos);
+            let retain = subject.retain && subscription.retain_as_published;
             let mark = &mut sessions[*session as usize].mark;
             match targets.get_mut(*mark) {
-                Some((marked, qos)) if marked == session => *qos = (*qos).max(granted),
+                Some(target) if target.session == *session => {
+                    target.terms.join(qos, retain, subscription.id);
+                }
                 _ => {
                     *mark = targets.len();
-                    targets.push((*session, granted));
+                    let ids = Ids::of(subscription.id);
+                    let terms = Terms { qos, retain, ids };
+                    targets.push(Target {
+                        session: *session,
+                        terms,
+                    });
                 }
             }
         });
@@ -246,12 +287,11 @@ impl Switchboard {
                 ..
             } = incoming;
             let mut outgoing = Outgoing::of(version, packet, publish, now.mono_ms, &mut scratch);
-            for (session, qos) in &route.targets {
-                let qos = (*qos).min(publish.qos);
-                if qos == QoS::AtLeastOnce && stored.tickets > 0 {
+            for Target { session, terms } in &route.targets {
+                if terms.qos > QoS::AtMostOnce && stored.tickets > 0 {
                     deferred = Some((self.arrivals, outgoing.message()));
                 } else {
-                    self.deliver(*session, qos, &mut outgoing);
+                    self.deliver(*session, terms, &mut outgoing);
                 }
             }
             self.scratch = scratch;
@@ -395,15 +435,21 @@ impl Switchboard {
 
     /// Delivers at `QoS` 1 what has become durable; `QoS` 0 was served when it came.
     fn deliver_deferred(&mut self, origin: u32, arrival: u64, message: &Arc<Message>, now: Now) {
-        self.match_topic(topic_of(message), origin, arrival);
+        self.match_topic(&Subject {
+            topic: topic_of(message),
+            qos: message.qos,
+            retain: message.retain,
+            origin,
+            arrival,
+        });
         let route = std::mem::take(&mut self.route);
         let mut outgoing = Outgoing::of_message(message, now.mono_ms);
         let expired = message.is_expired(now.mono_ms);
-        for (session, qos) in &route.targets {
-            match qos {
+        for Target { session, terms } in &route.targets {
+            match terms.qos {
                 QoS::AtMostOnce => {}
                 _ if expired => self.counters.count(Counter::DroppedExpired),
-                _ => self.deliver(*session, QoS::AtLeastOnce, &mut outgoing),
+                _ => self.deliver(*session, terms, &mut outgoing),
             }
         }
         self.route = route;

@@ -1,12 +1,10 @@
 //! SUBSCRIBE and UNSUBSCRIBE (MQTT 5.0 3.8 to 3.11).
 
-use super::packets::Flow;
 use super::{Counter, Switchboard};
 use crate::mqtt::packet::{ListAck, Packet, QoS, Subscribe, SubscriptionRequest, Unsubscribe};
 use crate::mqtt::reason;
 use crate::session::Subscription;
 use crate::topic::{self, Filter};
-use crate::Now;
 
 /// Subscriptions of one session: more than a dashboard for a whole fleet needs, and about 10 MB.
 pub const SUBSCRIPTIONS_MAX: usize = 65_536;
@@ -15,14 +13,12 @@ pub const SUBSCRIPTIONS_MAX: usize = 65_536;
 pub const SUBSCRIPTION_BYTES_MAX: usize = 128 * SUBSCRIPTIONS_MAX;
 
 impl Switchboard {
-    pub(super) fn subscribe(&mut self, slot: u32, subscribe: &Subscribe<'_>, now: Now) -> Flow {
-        if subscribe.subscription_id.is_some() {
-            return self.refuse(slot, reason::SUBSCRIPTION_IDS_NOT_SUPPORTED, now);
-        }
+    pub(super) fn subscribe(&mut self, slot: u32, subscribe: &Subscribe<'_>) {
         let session = self.session_of(slot);
+        let id = subscribe.subscription_id.unwrap_or(0);
         let filters = subscribe.filters.iter();
         let reason_codes = filters
-            .map(|request| match self.subscribe_one(session, request) {
+            .map(|request| match self.subscribe_one(session, id, request) {
                 Ok(granted) => granted as u8,
                 Err(refused) => {
                     self.counters.count(refused);
@@ -40,12 +36,12 @@ impl Switchboard {
             ..ListAck::default()
         };
         self.answer(slot, &Packet::Suback(ack));
-        Flow::Next
     }
 
     fn subscribe_one(
         &mut self,
         session: u32,
+        id: u32,
         request: &SubscriptionRequest<'_>,
     ) -> Result<QoS, Counter> {
         let parsed = topic::Subscription::parse(request.filter);
@@ -56,7 +52,7 @@ impl Switchboard {
         let session_state = &mut self.sessions[session as usize];
         let subscriptions = &mut session_state.subscriptions;
         let replaced = subscriptions.get(request.filter);
-        let before = replaced.map_or(QoS::AtMostOnce, |replaced| replaced.qos);
+        let before = replaced.map(|replaced| replaced.qos);
         if replaced.is_none() {
             let bytes = session_state.filter_bytes + request.filter.len();
             if subscriptions.len() >= SUBSCRIPTIONS_MAX || bytes > SUBSCRIPTION_BYTES_MAX {
@@ -67,6 +63,8 @@ impl Switchboard {
         let subscription = Subscription {
             qos: request.qos.min(QoS::AtLeastOnce),
             no_local: request.no_local,
+            retain_as_published: request.retain_as_published,
+            id,
             before,
             since: self.arrivals,
         };

@@ -47,7 +47,6 @@ fn mqtt_3_2_2_3_connack_says_what_is_not_served() {
         maximum_qos: Some(1),
         retain_available: Some(false),
         maximum_packet_size: Some(1_114_112),
-        subscription_ids_available: Some(false),
         shared_subscription_available: Some(false),
         ..Connack::default()
     };

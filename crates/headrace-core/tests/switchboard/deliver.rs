@@ -1,16 +1,8 @@
 //! PUBLISH out: quality of service, properties, windows, sizes, expiry (MQTT 5.0 3.3, 4.3, 4.9).
 
-use headrace_core::mqtt::packet::{Ack, Connect, Packet};
+use headrace_core::mqtt::packet::Connect;
 
 use super::stage::*;
-
-fn acknowledge(stage: &mut Stage, client: u64, packet_id: u16) {
-    let ack = Ack {
-        packet_id,
-        ..Ack::default()
-    };
-    stage.send(client, &Packet::Puback(ack));
-}
 
 #[test]
 fn mqtt_3_8_4_8_the_lower_qos_of_publish_and_subscription_holds() {
@@ -93,10 +85,10 @@ fn mqtt_3_3_4_7_no_more_in_flight_than_the_clients_receive_maximum() {
         ]
     );
     assert_eq!(stage.statistic("mqtt_outbound_in_flight"), 2);
-    acknowledge(&mut stage, subscriber, 2);
+    stage.acknowledge(subscriber, 2);
     assert_eq!(stage.hears(subscriber), ["PUBLISH a qos 1 id 2: 3"]);
-    acknowledge(&mut stage, subscriber, 1);
-    acknowledge(&mut stage, subscriber, 2);
+    stage.acknowledge(subscriber, 1);
+    stage.acknowledge(subscriber, 2);
     assert_eq!(
         stage.hears(subscriber),
         ["PUBLISH a qos 1 id 1: 4", "PUBLISH a qos 1 id 2: 5"]
@@ -109,7 +101,7 @@ fn a_puback_for_nothing_in_flight_is_counted_and_nothing_else() {
     let mut stage = Stage::default();
     let client = stage.client(V5, "a");
     for packet_id in [1, 1024, 65_535] {
-        acknowledge(&mut stage, client, packet_id);
+        stage.acknowledge(client, packet_id);
     }
     assert_eq!(stage.hears(client), [""; 0]);
     assert_eq!(stage.statistic("mqtt_unknown_acks_total"), 3);
@@ -167,7 +159,7 @@ fn mqtt_3_3_2_3_3_expiry_is_lowered_by_the_time_that_a_message_waited() {
         ["PUBLISH a qos 1 id 1: now expiry 10"]
     );
     stage.wait(4_200);
-    acknowledge(&mut stage, subscriber, 1);
+    stage.acknowledge(subscriber, 1);
     assert_eq!(
         stage.hears(subscriber),
         ["PUBLISH a qos 1 id 1: lives expiry 6"]

@@ -8,6 +8,7 @@ mod connect;
 mod deliver;
 mod fuzz;
 mod keep_alive;
+mod options;
 mod overflow;
 mod publish;
 mod stage;

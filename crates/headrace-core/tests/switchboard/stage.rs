@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use headrace_core::hash::Key;
 use headrace_core::mqtt::packet::{
-    Connect, Packet, Publish, Subscribe, SubscriptionRequest, Unsubscribe,
+    Ack, Connect, Packet, Publish, Subscribe, SubscriptionRequest, Unsubscribe,
 };
 use headrace_core::mqtt::{decode, encode};
 use headrace_core::switchboard::{Append, ConnectRequest, Effects, Limits, Switchboard};
@@ -177,8 +177,19 @@ impl Stage {
     }
 
     pub fn subscribe_with(&mut self, connection: u64, request: SubscriptionRequest<'_>) {
+        self.subscribe_as(connection, None, request);
+    }
+
+    /// With a Subscription Identifier.
+    pub fn subscribe_as(
+        &mut self,
+        connection: u64,
+        subscription_id: Option<u32>,
+        request: SubscriptionRequest<'_>,
+    ) {
         let subscribe = Subscribe {
             packet_id: 1,
+            subscription_id,
             filters: vec![request],
             ..Subscribe::default()
         };
@@ -192,6 +203,15 @@ impl Stage {
             ..Unsubscribe::default()
         };
         self.send(connection, &Packet::Unsubscribe(unsubscribe));
+    }
+
+    /// PUBACK.
+    pub fn acknowledge(&mut self, connection: u64, packet_id: u16) {
+        let ack = Ack {
+            packet_id,
+            ..Ack::default()
+        };
+        self.send(connection, &Packet::Puback(ack));
     }
 
     /// The socket is gone.
@@ -371,12 +391,18 @@ fn publish_line(publish: &Publish<'_>) -> String {
         0..=40 => String::from_utf8_lossy(publish.payload).into_owned(),
         bytes => format!("({bytes} bytes)"),
     };
-    assert!(!publish.dup && !publish.retain);
+    let retain = if publish.retain { " retain" } else { "" };
+    let dup = if publish.dup { " dup" } else { "" };
     let mut line = format!(
-        "PUBLISH {} qos {}{id}: {payload}",
+        "PUBLISH {} qos {}{id}{retain}{dup}: {payload}",
         publish.topic, publish.qos as u8
     );
-    let properties = &publish.properties;
+    let properties = &mut publish.properties.clone();
+    let mut ids = std::mem::take(&mut properties.subscription_ids);
+    if !ids.is_empty() {
+        ids.sort_unstable();
+        write!(line, " ids {ids:?}").unwrap();
+    }
     if let Some(seconds) = properties.message_expiry {
         write!(line, " expiry {seconds}").unwrap();
     }

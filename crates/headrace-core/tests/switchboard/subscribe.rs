@@ -38,23 +38,6 @@ fn mqtt_3_9_3_each_filter_has_its_own_reason_code() {
 }
 
 #[test]
-fn mqtt_3_8_2_1_2_a_subscription_identifier_is_refused_with_0xa1() {
-    let mut stage = Stage::default();
-    let client = stage.client(V5, "a");
-    let subscribe = Subscribe {
-        packet_id: 1,
-        subscription_id: Some(3),
-        filters: vec![request("a", QOS_0)],
-        ..Subscribe::default()
-    };
-    stage.send(client, &Packet::Subscribe(subscribe));
-    assert_eq!(
-        stage.hears(client),
-        ["DISCONNECT 0xa1", "closed: subscription_ids_not_supported"]
-    );
-}
-
-#[test]
 fn subscriptions_of_a_session_are_bounded() {
     let mut stage = Stage::default();
     let client = stage.client(V5, "a");
