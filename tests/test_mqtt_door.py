@@ -126,7 +126,7 @@ def _binary(column):
 
 @pytest.mark.parametrize("publisher_version", [V311, V5])
 @pytest.mark.parametrize("subscriber_version", [V311, V5])
-@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("qos", [0, 1, 2])
 def test_versions_and_qos_mix(shared, publisher_version, subscriber_version, qos):
     with (
         Client(shared, subscriber_version) as subscriber,
@@ -149,7 +149,9 @@ def test_versions_and_qos_mix(shared, publisher_version, subscriber_version, qos
         assert subscriber.receive().payload == b"last"
 
 
-@pytest.mark.parametrize(("published", "granted", "delivered"), [(0, 1, 0), (1, 0, 0), (1, 1, 1)])
+@pytest.mark.parametrize(
+    ("published", "granted", "delivered"), [(0, 2, 0), (2, 0, 0), (1, 2, 1), (2, 1, 1)]
+)
 def test_delivery_is_at_the_lower_qos(shared, published, granted, delivered):
     with Client(shared) as client:
         client.subscribe("t", granted)
@@ -235,10 +237,9 @@ def test_payload_sizes(shared, size):
 def test_connack_names_what_is_not_served_yet(shared):
     with Client(shared) as client:
         properties = client.properties
-    assert properties.MaximumQoS == 1
+    assert not hasattr(properties, "MaximumQoS"), "all of them"
     assert properties.RetainAvailable == 0
     assert properties.SharedSubscriptionAvailable == 0
-    assert properties.SubscriptionIdentifierAvailable == 0
     assert properties.AssignedClientIdentifier
 
 
@@ -282,7 +283,7 @@ def test_a_newer_connection_takes_the_client_id_over(shared):
 
 
 @pytest.mark.parametrize(
-    ("qos", "retain", "reason"), [(2, False, 0x9B), (1, True, 0x9A), (0, True, 0x9A)]
+    ("qos", "retain", "reason"), [(2, True, 0x9A), (1, True, 0x9A), (0, True, 0x9A)]
 )
 def test_publishes_not_served_end_a_5_0_connection_with_the_reason(shared, qos, retain, reason):
     flags = 0x30 | qos << 1 | retain

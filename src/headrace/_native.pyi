@@ -643,6 +643,10 @@ class Switchboard:
         *,
         packet_bytes_max: int = 1114112,
         receive_max: int = 1024,
+        session_expiry_s_max: int = 1209600,
+        in_flight_max: int = 1024,
+        queued_messages_max: int = 1000,
+        queued_bytes_max: int = 16777216,
         outbound_bytes_max: int = 16777216,
         stall_ms_max: int = 100,
         undurable_bytes_max: int = 67108864,
@@ -665,7 +669,8 @@ class Switchboard:
     def sources(self, stream: int, partition: int) -> list[tuple[str, int, int]]: ...
     def opened(self, connection: int, mono_ms: int, wall_ms: int) -> None: ...
     def closed(self, connection: int, mono_ms: int, wall_ms: int) -> None:
-        """The socket is gone; a will is due unless DISCONNECT came first."""
+        """The socket is gone. The session waits for its client as long as it may; then, or after
+        its delay, the will is published unless DISCONNECT came first."""
     def receive(self, connection: int, data: bytes, mono_ms: int, wall_ms: int) -> None: ...
     def writable(self, connection: int, credit_bytes: int) -> None:
         """At most this much may be written to the connection per `collect`; 0 stops it. A new

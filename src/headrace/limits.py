@@ -54,8 +54,26 @@ PACKET_BYTES_CEILING: Final = 268_435_460
 """MQTT 5.0 2.1.4: the largest remaining length and the five bytes before it."""
 
 RECEIVE_MAXIMUM: Final = 1024
-"""QoS 1 publishes that a client may have unacknowledged (3.2.2.3.3). A commit takes about 2 ms,
-so 1,024 let one publisher reach 500,000 a second."""
+"""Publishes above QoS 0 whose exchange with a client may not be over (3.2.2.3.3). A commit takes
+about 2 ms, so 1,024 let one publisher reach 500,000 a second."""
+
+SESSION_EXPIRY_MS_MAX: Final = 14 * DAY_MS
+"""Longest time for which a session waits for its client (3.1.2.11.2): a client that is away for a
+fortnight has gone for good (FlashMQ's default)."""
+
+SESSION_EXPIRY_MS_CEILING: Final = 0xFFFF_FFFF * 1000
+"""For ever, as the protocol says it (3.1.2.11.2)."""
+
+SESSION_IN_FLIGHT_MAX: Final = 1024
+"""Messages in flight to one client, however large its Receive Maximum: at a round trip of a
+millisecond it still is a million messages a second."""
+
+SESSION_MESSAGES_MAX: Final = 1000
+"""Waiting for one client, while it is away or behind what is in flight (mosquitto, EMQX, HiveMQ and
+VerneMQ hold 1,000)."""
+
+SESSION_BYTES_MAX: Final = 16 * MIB
+"""Bytes of those and of what is in flight, held to be sent again."""
 
 KEEP_ALIVE_SECONDS_MAX: Final = 65_535
 """Longest keep-alive of a client, the protocol's own (3.1.2.10)."""

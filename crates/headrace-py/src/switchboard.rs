@@ -46,6 +46,10 @@ impl Switchboard {
         *,
         packet_bytes_max = 1_114_112,
         receive_max = 1024,
+        session_expiry_s_max = 1_209_600,
+        in_flight_max = 1024,
+        queued_messages_max = 1000,
+        queued_bytes_max = 16_777_216,
         outbound_bytes_max = 16_777_216,
         stall_ms_max = 100,
         undurable_bytes_max = 67_108_864,
@@ -57,6 +61,10 @@ impl Switchboard {
         hash_key: (u64, u64),
         packet_bytes_max: usize,
         receive_max: u16,
+        session_expiry_s_max: u32,
+        in_flight_max: u16,
+        queued_messages_max: usize,
+        queued_bytes_max: usize,
         outbound_bytes_max: usize,
         stall_ms_max: u64,
         undurable_bytes_max: usize,
@@ -66,6 +74,10 @@ impl Switchboard {
         let limits = core::Limits {
             packet_bytes_max,
             receive_max,
+            session_expiry_s_max,
+            in_flight_max,
+            queued_messages_max,
+            queued_bytes_max,
             outbound_bytes_max,
             stall_ms_max,
             undurable_bytes_max,
@@ -122,7 +134,8 @@ impl Switchboard {
             .map_err(error)
     }
 
-    /// The socket is gone; a will is due unless DISCONNECT came first.
+    /// The socket is gone. The session waits for its client as long as it may; then, or after its
+    /// delay, the will is published unless DISCONNECT came first.
     fn closed(&mut self, connection: u64, mono_ms: u64, wall_ms: i64) -> PyResult<()> {
         self.0
             .closed(connection, now(mono_ms, wall_ms))

@@ -42,7 +42,11 @@ class MqttSettings(_Table):
     )
     receive_maximum: Annotated[int, _count(1, 65_535)] = Field(
         default=limits.RECEIVE_MAXIMUM,
-        description="Unacknowledged publishes that a client may have.",
+        description="Publishes of a client above QoS 0 that may be on their way.",
+    )
+    session_expiry_max: Annotated[int, _duration(0, limits.SESSION_EXPIRY_MS_CEILING)] = Field(
+        default=limits.SESSION_EXPIRY_MS_MAX,
+        description="Longest time for which a session waits for its client.",
     )
     keep_alive_max: Annotated[int, _duration(1000, 65_535_000)] = Field(
         default=limits.KEEP_ALIVE_SECONDS_MAX * 1000, description="Longest keep-alive of a client."
@@ -183,6 +187,18 @@ class LimitSettings(_Table):
     outbound_bytes: Annotated[int, _size(64 * limits.KIB, limits.GIB)] = Field(
         default=limits.OUTBOUND_BYTES_MAX,
         description="Waiting for one connection before messages drop.",
+    )
+    session_in_flight: Annotated[int, _count(1, 65_535)] = Field(
+        default=limits.SESSION_IN_FLIGHT_MAX,
+        description="Sent to one client and not acknowledged, whatever its Receive Maximum.",
+    )
+    session_messages: Annotated[int, _count(0, 10_000_000)] = Field(
+        default=limits.SESSION_MESSAGES_MAX,
+        description="Waiting for one client, while it is away or behind what is in flight.",
+    )
+    session_bytes: Annotated[int, _size(0, 64 * limits.GIB)] = Field(
+        default=limits.SESSION_BYTES_MAX,
+        description="Bytes of those and of what is in flight, held to be sent again.",
     )
     stall: Annotated[int, _duration(0, 60_000)] = Field(
         default=limits.STALL_MS_MAX,

@@ -1,9 +1,11 @@
-//! Publishes from one origin that are not answered yet, in order.
+//! Publishes from one origin that are not answered yet, in order, and the packet ids at `QoS` 2
+//! that the client has not released (MQTT 5.0 4.3.3, 4.6, 4.9).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::Message;
+use crate::mqtt::packet::QoS;
 
 /// How a publish ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +48,7 @@ impl From<bool> for Ending {
 }
 
 impl Outcome {
-    /// The reason code of its PUBACK (MQTT 5.0 3.4.2.1).
+    /// The reason code of its PUBACK or PUBREC (MQTT 5.0 3.4.2.1, 3.5.2.1).
     pub const fn reason_code(self) -> u8 {
         match self {
             Self::Accepted | Self::AlreadyStored => 0x00,
@@ -58,7 +60,7 @@ impl Outcome {
         }
     }
 
-    /// The reason string of its PUBACK.
+    /// The reason string of its PUBACK or PUBREC.
     pub const fn reason_string(self) -> Option<&'static str> {
         match self {
             Self::Accepted | Self::NoSubscribers => None,
@@ -76,11 +78,13 @@ impl Outcome {
 pub struct Answer {
     /// Packet id of a client's publish, request of another door's, 0 where no one asks.
     pub token: u64,
+    /// As published; tells PUBACK from PUBREC.
+    pub qos: QoS,
     /// How it ended.
     pub outcome: Outcome,
     /// Streams that matched it.
     pub streams: u32,
-    /// What `QoS` 1 subscribers get, now that it is durable, and its arrival.
+    /// What subscribers above `QoS` 0 get, now that it is durable, and its arrival.
     pub deferred: Option<(u64, Arc<Message>)>,
 }
 
@@ -91,14 +95,40 @@ struct Entry {
     waiting: u32,
 }
 
+/// A packet id at `QoS` 2 that its client has not released.
+#[derive(Debug)]
+struct Unreleased {
+    /// The publish is taken: PUBREC may be, or has been sent.
+    is_taken: bool,
+    /// The client has sent it on this connection, so PUBREC is due, and it takes a place in the
+    /// window.
+    is_asked: bool,
+}
+
+/// What a PUBLISH at `QoS` 2 repeats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeat {
+    /// Nothing.
+    New,
+    /// A publish that is taken: PUBREC is due.
+    Taken,
+    /// A publish whose PUBREC will come.
+    Waiting,
+}
+
 /// Publishes in the order of their packets. Tickets end in any order, answers leave in this one
-/// (MQTT 5.0 4.6), and so do deliveries that
-/// waited, which keeps the order of each topic.
+/// (MQTT 5.0 4.6), and so do deliveries that waited, which keeps the order of each topic.
+///
+/// Packet ids at `QoS` 2 outlive a connection: what is published again under one that is not
+/// released is not published twice.
 #[derive(Debug, Default)]
 pub struct Inbound {
     entries: VecDeque<Entry>,
     /// Ordinal of the first entry.
     first: u64,
+    unreleased: BTreeMap<u16, Unreleased>,
+    /// Publishes of this connection whose exchange is not over.
+    open: usize,
 }
 
 impl Inbound {
@@ -112,6 +142,22 @@ impl Inbound {
         self.entries.is_empty()
     }
 
+    /// Publishes of this connection whose exchange is not over: what Receive Maximum bounds (4.9).
+    pub fn open(&self) -> usize {
+        self.open
+    }
+
+    /// Packet ids at `QoS` 2 that are not released.
+    pub fn unreleased(&self) -> usize {
+        self.unreleased.len()
+    }
+
+    /// True where the exchange of this packet id has a place in the window.
+    pub fn is_open(&self, packet_id: u16) -> bool {
+        let found = self.unreleased.get(&packet_id);
+        found.is_some_and(|unreleased| unreleased.is_asked)
+    }
+
     /// The ordinal of the next publish.
     pub fn next_ordinal(&self) -> u64 {
         self.first + self.entries.len() as u64
@@ -120,8 +166,65 @@ impl Inbound {
     /// Adds a publish that waits for `waiting` tickets; its ordinal.
     pub fn push(&mut self, answer: Answer, waiting: u32) -> u64 {
         let ordinal = self.next_ordinal();
+        if answer.token != 0 {
+            self.open += 1;
+        }
+        if answer.token != 0 && answer.qos == QoS::ExactlyOnce {
+            let unreleased = Unreleased {
+                is_taken: false,
+                is_asked: true,
+            };
+            self.unreleased.insert(answer.token as u16, unreleased);
+        }
         self.entries.push_back(Entry { answer, waiting });
         ordinal
+    }
+
+    /// A PUBLISH at `QoS` 2 came: whether it is one that came before.
+    pub fn repeat(&mut self, packet_id: u16) -> Repeat {
+        let Some(unreleased) = self.unreleased.get_mut(&packet_id) else {
+            return Repeat::New;
+        };
+        if !unreleased.is_asked {
+            unreleased.is_asked = true;
+            self.open += 1;
+        }
+        if unreleased.is_taken {
+            Repeat::Taken
+        } else {
+            Repeat::Waiting
+        }
+    }
+
+    /// PUBREL: false where no publish was taken under this id.
+    pub fn release(&mut self, packet_id: u16) -> bool {
+        let found = self.unreleased.get(&packet_id);
+        if !found.is_some_and(|unreleased| unreleased.is_taken) {
+            return false;
+        }
+        self.forget(packet_id);
+        true
+    }
+
+    fn forget(&mut self, packet_id: u16) {
+        let forgotten = self.unreleased.remove(&packet_id);
+        if forgotten.is_some_and(|unreleased| unreleased.is_asked) {
+            self.open -= 1;
+        }
+    }
+
+    /// The connection is gone. No later one is told what became of a publish at `QoS` 1: there the
+    /// client sends it again, and may then use its id for another.
+    pub fn detach(&mut self) {
+        for entry in &mut self.entries {
+            if entry.answer.qos != QoS::ExactlyOnce {
+                entry.answer.token = 0;
+            }
+        }
+        for unreleased in self.unreleased.values_mut() {
+            unreleased.is_asked = false;
+        }
+        self.open = 0;
     }
 
     /// A ticket of the publish at `ordinal` ended.
@@ -146,7 +249,36 @@ impl Inbound {
             return None;
         }
         self.first += 1;
-        self.entries.pop_front().map(|entry| entry.answer)
+        let mut answer = self.entries.pop_front()?.answer;
+        if answer.token == 0 {
+            return Some(answer);
+        }
+        if answer.qos != QoS::ExactlyOnce {
+            self.open -= 1;
+            return Some(answer);
+        }
+        let packet_id = answer.token as u16;
+        let unreleased = self.unreleased.get_mut(&packet_id)?;
+        if !unreleased.is_asked {
+            answer.token = 0;
+        }
+        if answer.outcome.reason_code() < 0x80 {
+            unreleased.is_taken = true;
+        } else {
+            self.forget(packet_id);
+        }
+        Some(answer)
+    }
+
+    /// Asserts what must always hold.
+    ///
+    /// # Panics
+    /// Where it does not.
+    pub fn validate(&self) {
+        let asked = self.unreleased.values().filter(|each| each.is_asked);
+        let answers = self.entries.iter().map(|entry| &entry.answer);
+        let at_1 = answers.filter(|each| each.token != 0 && each.qos != QoS::ExactlyOnce);
+        assert_eq!(asked.count() + at_1.count(), self.open);
     }
 }
 
@@ -157,9 +289,17 @@ mod tests {
     fn answer(token: u64) -> Answer {
         Answer {
             token,
+            qos: QoS::AtLeastOnce,
             outcome: Outcome::Accepted,
             streams: 1,
             deferred: None,
+        }
+    }
+
+    fn exactly_once(token: u64) -> Answer {
+        Answer {
+            qos: QoS::ExactlyOnce,
+            ..answer(token)
         }
     }
 
@@ -191,5 +331,55 @@ mod tests {
         inbound.settle(ordinal, Ending::Refused);
         inbound.settle(ordinal, Ending::Stored);
         assert_eq!(ready(&mut inbound), [(1, Outcome::NotStored)]);
+    }
+
+    #[test]
+    fn mqtt_4_3_3_an_id_is_remembered_until_it_is_released() {
+        let mut inbound = Inbound::default();
+        let ordinal = inbound.push(exactly_once(7), 1);
+        assert_eq!(inbound.repeat(7), Repeat::Waiting);
+        assert!(!inbound.release(7), "PUBREC has not been sent");
+        inbound.settle(ordinal, Ending::Stored);
+        assert_eq!(ready(&mut inbound), [(7, Outcome::Accepted)]);
+        assert_eq!(inbound.repeat(7), Repeat::Taken);
+        assert_eq!((inbound.open(), inbound.unreleased()), (1, 1));
+        assert!(inbound.release(7) && !inbound.release(7));
+        assert_eq!(inbound.repeat(7), Repeat::New);
+        assert_eq!((inbound.open(), inbound.unreleased()), (0, 0));
+    }
+
+    #[test]
+    fn mqtt_4_3_3_a_refused_publish_leaves_its_id_free() {
+        let mut inbound = Inbound::default();
+        let ordinal = inbound.push(exactly_once(7), 1);
+        inbound.settle(ordinal, Ending::Refused);
+        assert_eq!(ready(&mut inbound), [(7, Outcome::NotStored)]);
+        assert_eq!(inbound.repeat(7), Repeat::New);
+        assert_eq!(inbound.open(), 0);
+    }
+
+    #[test]
+    fn a_later_connection_is_told_of_what_it_has_asked_itself() {
+        let mut inbound = Inbound::default();
+        let ordinals = [answer(1), exactly_once(2), exactly_once(3)].map(|answer| {
+            let ordinal = inbound.push(answer, 1);
+            inbound.validate();
+            ordinal
+        });
+        assert_eq!(inbound.open(), 3);
+        inbound.detach();
+        assert_eq!(inbound.open(), 0);
+        assert_eq!(inbound.repeat(3), Repeat::Waiting);
+        assert_eq!(inbound.open(), 1);
+        for ordinal in ordinals {
+            inbound.settle(ordinal, Ending::Stored);
+        }
+        let told: Vec<u64> = ready(&mut inbound)
+            .iter()
+            .map(|(token, _)| *token)
+            .collect();
+        assert_eq!(told, [0, 0, 3]);
+        assert_eq!(inbound.repeat(2), Repeat::Taken);
+        inbound.validate();
     }
 }

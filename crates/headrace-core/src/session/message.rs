@@ -42,6 +42,11 @@ pub struct Expiry {
 }
 
 impl Message {
+    /// What it costs where it waits.
+    pub fn bytes(&self) -> usize {
+        self.head.len() + self.payload.len() + OVERHEAD_BYTES
+    }
+
     /// True once the message must not be delivered any more (MQTT 5.0 3.3.2.3.3).
     pub fn is_expired(&self, mono_ms: u64) -> bool {
         self.expiry
@@ -62,11 +67,14 @@ impl Message {
     }
 }
 
-/// A client's last word: a PUBLISH packet of 5.0, published when its session ends.
+/// A client's last word (MQTT 5.0 3.1.2.5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Will {
-    /// The packet.
+    /// A PUBLISH packet of 5.0.
     pub packet: Box<[u8]>,
+    /// For how long after the end of the connection it waits for the client to come back
+    /// (3.1.3.2.2), seconds.
+    pub delay_s: u32,
 }
 
 #[cfg(test)]

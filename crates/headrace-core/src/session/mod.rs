@@ -1,40 +1,53 @@
 //! MQTT sessions: what the broker knows of a client beyond its connection.
 //!
-//! Owns a client's identity, its subscriptions, its will, the `QoS` 1 publishes that it sent and
-//! that are not acknowledged yet ([`Inbound`]), and those that it is sent ([`Outbound`]). Must not
-//! know bytes, sockets or protocol versions: a cluster runs a session on one node and its
-//! connection on another.
+//! Owns a client's identity, its subscriptions, its will, when it ends, the publishes that it sent
+//! and that are not over ([`Inbound`]), and those that it is sent ([`Outbound`]). Must not know
+//! bytes, sockets or protocol versions: a cluster runs a session on one node and its connection on
+//! another.
 //!
 //! Invariants: acknowledgements leave in the order of their packets; a packet id in flight is
-//! unique; nothing waits in the queue while the window has room.
+//! unique, and so is one that the client has not released; at most one will is published.
 
 mod inbound;
 mod message;
 mod outbound;
 mod subscription;
 
-pub use inbound::{Answer, Ending, Inbound, Outcome};
+pub use inbound::{Answer, Ending, Inbound, Outcome, Repeat};
 pub use message::{Expiry, Message, Will, OVERHEAD_BYTES, SHARED_BYTES_MIN};
-pub use outbound::{Outbound, PacketIds};
+pub use outbound::{Outbound, Receipt, Sending};
 pub use subscription::{Delivery, Ids, Subscription, Terms};
 
 use crate::hash::{Key, Map};
 
+/// The Session Expiry Interval of a session that does not expire (MQTT 5.0 3.1.2.11.2).
+pub const NEVER_S: u32 = u32::MAX;
+
 /// The state of one client.
 ///
-/// A session of this broker ends with its connection; it lingers, without connection and
-/// subscriptions, while publishes of the client still wait for the disk.
+/// It waits for the client where its expiry interval lets it. After its end it lingers, without
+/// connection and subscriptions, while publishes of the client still wait for the disk.
 #[derive(Debug)]
 pub struct Session {
     /// Client identifier, assigned ones included.
     pub client_id: Box<str>,
-    /// Slot of the connection; None after the end.
+    /// Slot of the connection; None while the client is away.
     pub connection: Option<u32>,
+    /// No client will come back to it.
+    pub is_ended: bool,
+    /// For how long after its connection it lives, seconds; [`NEVER_S`] is for ever.
+    pub expiry_s: u32,
+    /// When it ends unless the client comes back.
+    pub ends_ms: Option<u64>,
+    /// When the will is published unless the client comes back.
+    pub will_ms: Option<u64>,
+    /// When its timer is set for.
+    pub timer_ms: Option<u64>,
     /// By filter.
     pub subscriptions: Map<Box<str>, Subscription>,
     /// Of all filters together.
     pub filter_bytes: usize,
-    /// Sent at the end unless the client said good-bye.
+    /// Published at the end of the connection or later, unless the client said good-bye.
     pub will: Option<Will>,
     /// From the client.
     pub inbound: Inbound,
@@ -45,22 +58,51 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session of a client whose Receive Maximum is `window`.
-    pub fn new(hash_key: Key, client_id: Box<str>, connection: u32, window: u16) -> Self {
+    /// A session without connection that is sent at most `in_flight_max` messages at a time.
+    pub fn new(hash_key: Key, client_id: Box<str>, in_flight_max: u16) -> Self {
         Self {
             client_id,
-            connection: Some(connection),
+            connection: None,
+            is_ended: false,
+            expiry_s: 0,
+            ends_ms: None,
+            will_ms: None,
+            timer_ms: None,
             subscriptions: Map::with_hasher(hash_key),
             filter_bytes: 0,
             will: None,
             inbound: Inbound::default(),
-            outbound: Outbound::new(window),
+            outbound: Outbound::new(in_flight_max),
             mark: 0,
         }
     }
 
+    /// A connection begins whose client reads `receive_maximum` messages at a time.
+    pub fn attach(&mut self, connection: u32, receive_maximum: u16) {
+        self.connection = Some(connection);
+        self.ends_ms = None;
+        self.will_ms = None;
+        self.outbound.attach(receive_maximum, self.expiry_s > 0);
+    }
+
+    /// The connection is gone: when the session ends and its will is due, at once where it does not
+    /// outlive its connection (3.1.3.2.2).
+    pub fn detach(&mut self, mono_ms: u64) {
+        self.connection = None;
+        self.inbound.detach();
+        let after = |seconds| mono_ms + u64::from(seconds) * 1000;
+        self.ends_ms = (self.expiry_s < NEVER_S).then(|| after(self.expiry_s));
+        let will_ms = self.will.as_ref().map(|will| after(will.delay_s));
+        self.will_ms = will_ms.map(|due_ms| self.ends_ms.map_or(due_ms, |end| end.min(due_ms)));
+    }
+
+    /// When something is due while the client is away.
+    pub fn next_ms(&self) -> Option<u64> {
+        self.ends_ms.into_iter().chain(self.will_ms).min()
+    }
+
     /// True when nothing refers to the session any more.
     pub fn is_over(&self) -> bool {
-        self.connection.is_none() && self.inbound.is_empty()
+        self.is_ended && self.inbound.is_empty()
     }
 }

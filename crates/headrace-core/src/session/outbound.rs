@@ -1,102 +1,136 @@
-//! `QoS` 1 publishes to one client: a window of packet ids, and a queue beyond it.
+//! `QoS` 1 and 2 publishes to one client: what is in flight, and a queue behind it
+//! (MQTT 5.0 4.3, 4.4, 4.6, 4.9).
+//!
+//! A message stays in flight until the exchange is over, also across connections: a new one sends
+//! it again under its packet id. How many may be under way is said by each connection anew, so
+//! what is in flight may exceed the window of the present one, and then waits in its old order.
 
 use std::collections::VecDeque;
 
-use super::{Delivery, OVERHEAD_BYTES};
+use super::Delivery;
+use crate::mqtt::packet::QoS;
 
-/// Packet ids 1 to `limit`. Taking and giving back cost the same however many are in flight, and
-/// an id rests as long as possible before it is used again.
+/// An id is used again once so many others have been freed after it, or none else is left: late
+/// acknowledgements then find nothing, and a session that was busy once does not keep a place for
+/// every id that there is.
+const RESTING_IDS: usize = 64;
+
 #[derive(Debug)]
-pub struct PacketIds {
-    limit: u16,
-    /// Ids up to this one have been used.
-    used_to: u16,
-    free: VecDeque<u16>,
-    /// One bit an id: in flight.
-    taken: Vec<u64>,
+enum State {
+    /// PUBLISH was sent. The message is kept where the session may outlive its connection.
+    Published(QoS, Option<Delivery>),
+    /// PUBREC came, PUBREL was sent (4.3.3).
+    Released,
 }
 
-impl PacketIds {
-    /// `limit` ids, none taken.
-    pub fn new(limit: u16) -> Self {
-        Self {
-            limit,
-            used_to: 0,
-            free: VecDeque::new(),
-            taken: Vec::new(),
-        }
-    }
-
-    /// Ids in flight.
-    pub fn len(&self) -> usize {
-        usize::from(self.used_to) - self.free.len()
-    }
-
-    /// True where no id is in flight.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// An id that is not in flight.
-    pub fn take(&mut self) -> Option<u16> {
-        let id = if self.used_to < self.limit {
-            self.used_to += 1;
-            self.used_to
-        } else {
-            self.free.pop_front()?
-        };
-        let word = usize::from(id / 64);
-        if word >= self.taken.len() {
-            self.taken.resize(word + 1, 0);
-        }
-        self.taken[word] |= 1 << (id % 64);
-        Some(id)
-    }
-
-    /// Frees an id; false where it was not in flight.
-    pub fn give(&mut self, id: u16) -> bool {
-        let Some(word) = self.taken.get_mut(usize::from(id / 64)) else {
-            return false;
-        };
-        if *word & 1 << (id % 64) == 0 {
-            return false;
-        }
-        *word &= !(1 << (id % 64));
-        self.free.push_back(id);
-        true
-    }
+#[derive(Debug)]
+struct InFlight {
+    state: State,
+    /// Place in the order of what was sent; of PUBRECs, once it is released.
+    ordinal: u64,
+    /// Sent on this connection, so it takes a place in its window.
+    is_counted: bool,
 }
 
-/// What a client is sent at `QoS` 1.
-///
-/// The window holds packet ids alone: a session ends with its connection, so nothing is ever
-/// sent again.
+/// What is to be sent next.
+#[derive(Debug)]
+pub enum Sending {
+    /// PUBLISH, for the first time.
+    New(u16, Delivery),
+    /// PUBLISH with DUP (4.4).
+    Again(u16, Delivery),
+    /// PUBREL.
+    Release(u16),
+}
+
+/// What a PUBREC ends or begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Receipt {
+    /// PUBREL is due.
+    Release,
+    /// The client refused the message: the exchange is over.
+    Over,
+    /// Nothing is in flight under this id at `QoS` 2.
+    Unknown,
+}
+
+/// What a client is sent at `QoS` 1 and 2.
 #[derive(Debug)]
 pub struct Outbound {
-    ids: PacketIds,
-    queue: VecDeque<Queued>,
+    /// Ids are 1 to this.
+    in_flight_max: u16,
+    /// By packet id, less one.
+    slots: Vec<Option<InFlight>>,
+    free: VecDeque<u16>,
+    next_ordinal: u64,
+    kept_bytes: usize,
+    /// Ids of an earlier connection that this one has not sent yet, in order.
+    again: VecDeque<u16>,
+    /// The client's Receive Maximum.
+    window: u16,
+    /// Of the window.
+    counted: u16,
+    /// Whether messages in flight are kept to be sent again.
+    keeps: bool,
+    queue: VecDeque<Delivery>,
     queued_bytes: usize,
 }
 
-#[derive(Debug)]
-struct Queued {
-    delivery: Delivery,
-    bytes: usize,
-}
-
 impl Outbound {
-    /// At most `window` publishes in flight.
-    pub fn new(window: u16) -> Self {
+    /// Nothing in flight; at most `in_flight_max` ever will be.
+    pub fn new(in_flight_max: u16) -> Self {
         Self {
-            ids: PacketIds::new(window),
+            in_flight_max,
+            slots: Vec::new(),
+            free: VecDeque::new(),
+            next_ordinal: 0,
+            kept_bytes: 0,
+            again: VecDeque::new(),
+            window: 0,
+            counted: 0,
+            keeps: false,
             queue: VecDeque::new(),
             queued_bytes: 0,
         }
     }
 
-    /// Bytes that wait for the window, [`OVERHEAD_BYTES`] of each message included.
+    /// A connection begins: all that is in flight is to be sent again, first what was released, in
+    /// the order of PUBRECs, then what was published, in that order (4.4, 4.6). `keeps` says
+    /// whether the session may outlive the connection.
+    pub fn attach(&mut self, receive_maximum: u16, keeps: bool) {
+        self.window = receive_maximum;
+        self.keeps = keeps;
+        self.counted = 0;
+        let mut again = Vec::new();
+        for (slot, entry) in (1..).zip(&mut self.slots) {
+            if let Some(entry) = entry {
+                entry.is_counted = false;
+                let is_publish = matches!(entry.state, State::Published(..));
+                again.push((is_publish, entry.ordinal, slot));
+            }
+        }
+        again.sort_unstable();
+        self.again = again.into_iter().map(|(.., id)| id).collect();
+    }
+
+    /// Whether messages in flight are kept to be sent again.
+    pub fn keeps(&self) -> bool {
+        self.keeps
+    }
+
+    /// Bytes that wait for the window, [`super::OVERHEAD_BYTES`] of each message included.
     pub fn queued_bytes(&self) -> usize {
         self.queued_bytes
+    }
+
+    /// Bytes of what is in flight and may have to be sent again.
+    pub fn kept_bytes(&self) -> usize {
+        self.kept_bytes
+    }
+
+    /// Those, and those that wait.
+    pub fn held_bytes(&self) -> usize {
+        self.queued_bytes + self.kept_bytes
     }
 
     /// Messages that wait for the window.
@@ -104,57 +138,187 @@ impl Outbound {
         self.queue.len()
     }
 
-    /// Packets in flight.
+    /// Exchanges that are not over.
     pub fn in_flight(&self) -> usize {
-        self.ids.len()
+        self.slots.len() - self.free.len()
     }
 
-    /// A packet id for a message to send at once; None where it must queue. Nothing is overtaken:
-    /// while something waits, the window is full.
-    pub fn take_id(&mut self) -> Option<u16> {
-        self.ids.take()
+    /// True where a new message would be sent at once and overtake none.
+    pub fn has_room(&self) -> bool {
+        self.again.is_empty() && self.queue.is_empty() && self.window_has_room()
     }
 
-    /// Queues a message that will be a packet of `bytes`.
-    pub fn enqueue(&mut self, delivery: Delivery, bytes: usize) {
-        let bytes = bytes + OVERHEAD_BYTES;
-        self.queued_bytes += bytes;
-        self.queue.push_back(Queued { delivery, bytes });
+    /// True where something waits that [`Self::next_sending`] would give.
+    pub fn has_next(&self) -> bool {
+        match self.again.front() {
+            Some(id) => !self.is_published(*id) || self.counted < self.window,
+            None => !self.queue.is_empty() && self.window_has_room(),
+        }
     }
 
-    /// The client acknowledged `id`; false where nothing was in flight under it.
-    pub fn acknowledge(&mut self, id: u16) -> bool {
-        self.ids.give(id)
+    fn window_has_room(&self) -> bool {
+        self.counted < self.window && self.in_flight() < usize::from(self.in_flight_max)
     }
 
-    /// The next queued message for which the window has room, with its packet id.
-    pub fn next_queued(&mut self) -> Option<(u16, Delivery)> {
-        if self.queue.is_empty() {
+    /// A packet id for a message that is sent at once; `kept` where it may have to be again.
+    ///
+    /// # Panics
+    /// Without room.
+    pub fn begin(&mut self, qos: QoS, kept: Option<Delivery>) -> u16 {
+        assert!(self.window_has_room(), "only what has room is sent");
+        self.kept_bytes += kept.as_ref().map_or(0, bytes);
+        self.counted += 1;
+        let entry = InFlight {
+            state: State::Published(qos, kept),
+            ordinal: self.next_ordinal,
+            is_counted: true,
+        };
+        self.next_ordinal += 1;
+        let fresh = self.slots.len() < usize::from(self.in_flight_max);
+        let freed = (self.free.len() >= RESTING_IDS || !fresh).then(|| self.free.pop_front());
+        if let Some(id) = freed.flatten() {
+            self.slots[usize::from(id) - 1] = Some(entry);
+            return id;
+        }
+        self.slots.push(Some(entry));
+        self.slots.len() as u16
+    }
+
+    /// Queues a message.
+    pub fn enqueue(&mut self, delivery: Delivery) {
+        self.queued_bytes += bytes(&delivery);
+        self.queue.push_back(delivery);
+    }
+
+    /// What is to be sent now, if the window has room for it.
+    ///
+    /// # Panics
+    /// Where something was not kept and is to be sent again.
+    pub fn next_sending(&mut self) -> Option<Sending> {
+        while let Some(id) = self.again.front().copied() {
+            if self.is_published(id) && self.counted >= self.window {
+                return None;
+            }
+            self.again.pop_front();
+            let Some(entry) = &mut self.slots[usize::from(id) - 1] else {
+                continue; // It was acknowledged before it was sent again.
+            };
+            return Some(match &entry.state {
+                State::Released => Sending::Release(id),
+                State::Published(_, kept) => {
+                    entry.is_counted = true;
+                    self.counted += 1;
+                    let kept = kept.as_ref().expect("a session that went on keeps");
+                    Sending::Again(id, kept.clone())
+                }
+            });
+        }
+        if !self.window_has_room() {
             return None;
         }
-        let id = self.ids.take()?;
-        let queued = self.queue.pop_front()?;
-        self.queued_bytes -= queued.bytes;
-        Some((id, queued.delivery))
+        let delivery = self.pop()?;
+        let kept = self.keeps.then(|| delivery.clone());
+        Some(Sending::New(self.begin(delivery.terms.qos, kept), delivery))
+    }
+
+    /// Drops what has waited longest; false where nothing waits.
+    pub fn drop_oldest(&mut self) -> bool {
+        self.pop().is_some()
+    }
+
+    fn pop(&mut self) -> Option<Delivery> {
+        let delivery = self.queue.pop_front()?;
+        self.queued_bytes -= bytes(&delivery);
+        Some(delivery)
+    }
+
+    fn is_published(&self, id: u16) -> bool {
+        matches!(self.state(id), Some(State::Published(..)))
+    }
+
+    fn state(&self, id: u16) -> Option<&State> {
+        let slot = usize::from(id).checked_sub(1)?;
+        let entry = self.slots.get(slot)?.as_ref()?;
+        Some(&entry.state)
+    }
+
+    /// PUBACK: false where nothing is in flight under `id` at `QoS` 1.
+    pub fn acknowledge(&mut self, id: u16) -> bool {
+        let found = matches!(self.state(id), Some(State::Published(QoS::AtLeastOnce, ..)));
+        if found {
+            self.end(id);
+        }
+        found
+    }
+
+    /// PUBREC. A second one for a message is answered like the first.
+    pub fn receive(&mut self, id: u16, is_refused: bool) -> Receipt {
+        match self.state(id) {
+            Some(State::Published(QoS::ExactlyOnce, ..)) if is_refused => {
+                self.end(id);
+                Receipt::Over
+            }
+            Some(State::Published(QoS::ExactlyOnce, ..)) => {
+                self.release(id);
+                Receipt::Release
+            }
+            Some(State::Released) if !is_refused => Receipt::Release,
+            _ => Receipt::Unknown,
+        }
+    }
+
+    fn release(&mut self, id: u16) {
+        let entry = self.slots[usize::from(id) - 1].as_mut();
+        let entry = entry.expect("its state was seen");
+        entry.ordinal = self.next_ordinal;
+        self.next_ordinal += 1;
+        if let State::Published(_, Some(kept)) = &entry.state {
+            self.kept_bytes -= bytes(kept);
+        }
+        entry.state = State::Released;
+    }
+
+    /// PUBCOMP: false where nothing was released under `id`.
+    pub fn complete(&mut self, id: u16) -> bool {
+        let found = matches!(self.state(id), Some(State::Released));
+        if found {
+            self.end(id);
+        }
+        found
+    }
+
+    /// The exchange is over, one way or another.
+    ///
+    /// # Panics
+    /// Where none is under way.
+    pub fn end(&mut self, id: u16) {
+        let entry = self.slots[usize::from(id) - 1].take();
+        let entry = entry.expect("only what is in flight ends");
+        if let State::Published(_, Some(kept)) = &entry.state {
+            self.kept_bytes -= bytes(kept);
+        }
+        self.counted -= u16::from(entry.is_counted);
+        self.free.push_back(id);
     }
 
     /// Drops the messages at the front whose expiry has passed; how many.
     pub fn discard_expired(&mut self, mono_ms: u64) -> usize {
         let mut count = 0;
-        while let Some(queued) = self.queue.front() {
-            if !queued.delivery.message.is_expired(mono_ms) {
+        while let Some(delivery) = self.queue.front() {
+            if !delivery.message.is_expired(mono_ms) {
                 break;
             }
-            self.queued_bytes -= queued.bytes;
-            self.queue.pop_front();
+            self.pop();
             count += 1;
         }
         count
     }
 
-    /// Drops what waits.
-    pub fn clear(&mut self) {
-        *self = Self::new(self.ids.limit);
+    /// Drops everything; how many messages had not been sent.
+    pub fn clear(&mut self) -> usize {
+        let queued = self.queue.len();
+        *self = Self::new(self.in_flight_max);
+        queued
     }
 
     /// Asserts what must always hold.
@@ -162,52 +326,147 @@ impl Outbound {
     /// # Panics
     /// Where it does not.
     pub fn validate(&self) {
-        let taken: u32 = self.ids.taken.iter().map(|word| word.count_ones()).sum();
-        assert_eq!(
-            taken as usize,
-            self.ids.len(),
-            "each id in flight is counted once"
-        );
-        assert!(
-            self.queue.is_empty() || self.ids.len() == usize::from(self.ids.limit),
-            "nothing waits while the window has room"
-        );
-        let bytes: usize = self.queue.iter().map(|queued| queued.bytes).sum();
-        assert_eq!(bytes, self.queued_bytes);
+        let entries = || self.slots.iter().flatten();
+        assert_eq!(entries().count(), self.in_flight(), "an id is free or not");
+        assert!(self.slots.len() <= usize::from(self.in_flight_max));
+        let counted = entries().filter(|entry| entry.is_counted).count();
+        assert_eq!(counted, usize::from(self.counted));
+        let kept = entries().map(|entry| match &entry.state {
+            State::Published(_, Some(kept)) => bytes(kept),
+            _ => 0,
+        });
+        assert_eq!(kept.sum::<usize>(), self.kept_bytes);
+        let queued: usize = self.queue.iter().map(bytes).sum();
+        assert_eq!(queued, self.queued_bytes);
     }
+}
+
+fn bytes(delivery: &Delivery) -> usize {
+    delivery.message.bytes()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::{Ids, Message, Terms};
+    use QoS::{AtLeastOnce, ExactlyOnce};
+
+    fn delivery(qos: QoS, payload: u8) -> Delivery {
+        let message = Message {
+            head: [].into(),
+            topic_bytes: 0,
+            payload: [payload].into(),
+            qos,
+            retain: false,
+            expiry: None,
+            arrived_ms: 0,
+        };
+        let terms = Terms {
+            qos,
+            retain: false,
+            ids: Ids::None,
+        };
+        Delivery {
+            message: message.into(),
+            terms,
+        }
+    }
+
+    fn sent(outbound: &mut Outbound) -> Vec<String> {
+        let sent = std::iter::from_fn(|| outbound.next_sending());
+        sent.map(|sending| match sending {
+            Sending::New(id, delivery) => format!("new {id}: {}", delivery.message.payload[0]),
+            Sending::Again(id, delivery) => format!("again {id}: {}", delivery.message.payload[0]),
+            Sending::Release(id) => format!("release {id}"),
+        })
+        .collect()
+    }
+
+    fn enqueue(outbound: &mut Outbound, qos: QoS, payloads: std::ops::Range<u8>) {
+        for payload in payloads {
+            outbound.enqueue(delivery(qos, payload));
+        }
+        outbound.validate();
+    }
 
     #[test]
     fn an_id_rests_before_it_is_used_again() {
-        let mut ids = PacketIds::new(3);
-        assert_eq!((ids.take(), ids.take()), (Some(1), Some(2)));
-        assert!(ids.give(1));
-        assert_eq!(ids.take(), Some(3));
-        assert_eq!(ids.take(), Some(1));
-        assert_eq!(ids.take(), None);
-        assert_eq!(ids.len(), 3);
+        let mut outbound = Outbound::new(3);
+        outbound.attach(u16::MAX, false);
+        assert_eq!(outbound.begin(AtLeastOnce, None), 1);
+        assert_eq!(outbound.begin(AtLeastOnce, None), 2);
+        assert!(outbound.acknowledge(1));
+        assert_eq!(outbound.begin(AtLeastOnce, None), 3);
+        assert_eq!(outbound.begin(AtLeastOnce, None), 1);
+        assert!(!outbound.has_room());
+        assert_eq!(outbound.in_flight(), 3);
     }
 
     #[test]
-    fn only_an_id_in_flight_can_be_given_back() {
-        let mut ids = PacketIds::new(u16::MAX);
-        assert!(!ids.give(1));
-        assert!(!ids.give(u16::MAX));
-        assert_eq!(ids.take(), Some(1));
-        assert!(ids.give(1));
-        assert!(!ids.give(1));
-        assert!(ids.is_empty());
+    fn a_session_that_keeps_up_does_not_grow_with_the_ids_that_there_are() {
+        let mut outbound = Outbound::new(u16::MAX);
+        outbound.attach(u16::MAX, false);
+        for _ in 0..10_000 {
+            let id = outbound.begin(AtLeastOnce, None);
+            assert!(outbound.acknowledge(id));
+        }
+        assert!(outbound.slots.len() <= RESTING_IDS + 1);
+        outbound.validate();
     }
 
     #[test]
-    fn every_id_of_the_largest_window_is_unique() {
-        let mut ids = PacketIds::new(u16::MAX);
-        let taken: std::collections::BTreeSet<_> = std::iter::from_fn(|| ids.take()).collect();
-        assert_eq!(taken.len(), usize::from(u16::MAX));
-        assert!(!taken.contains(&0));
+    fn only_an_id_in_flight_can_be_acknowledged() {
+        let mut outbound = Outbound::new(u16::MAX);
+        outbound.attach(10, false);
+        for id in [0, 1, u16::MAX] {
+            assert!(!outbound.acknowledge(id));
+            assert!(!outbound.complete(id));
+            assert_eq!(outbound.receive(id, false), Receipt::Unknown);
+        }
+        let one = outbound.begin(AtLeastOnce, None);
+        let two = outbound.begin(ExactlyOnce, None);
+        assert!(!outbound.acknowledge(two) && !outbound.complete(two));
+        assert_eq!(outbound.receive(one, false), Receipt::Unknown);
+        assert_eq!(outbound.receive(two, false), Receipt::Release);
+        assert_eq!(outbound.receive(two, false), Receipt::Release);
+        assert!(outbound.acknowledge(one) && outbound.complete(two));
+        assert!(!outbound.acknowledge(one) && !outbound.complete(two));
+        outbound.validate();
+    }
+
+    #[test]
+    fn mqtt_4_9_the_window_of_each_connection_holds_for_what_was_in_flight_before() {
+        let mut outbound = Outbound::new(100);
+        outbound.attach(6, true);
+        enqueue(&mut outbound, ExactlyOnce, 0..9);
+        assert_eq!(sent(&mut outbound).len(), 6);
+        for id in [5, 2] {
+            assert_eq!(outbound.receive(id, false), Receipt::Release);
+        }
+        outbound.attach(2, true);
+        let expected = ["release 5", "release 2", "again 1: 0", "again 3: 2"];
+        assert_eq!(sent(&mut outbound), expected);
+        assert!(outbound.complete(5), "takes no place in this window");
+        assert_eq!(sent(&mut outbound), [""; 0]);
+        assert_eq!(outbound.receive(1, true), Receipt::Over);
+        assert_eq!(sent(&mut outbound), ["again 4: 3"]);
+        for id in [3, 4] {
+            assert_eq!(outbound.receive(id, true), Receipt::Over);
+        }
+        assert_eq!(sent(&mut outbound), ["again 6: 5", "new 7: 6"]);
+        outbound.validate();
+    }
+
+    #[test]
+    fn an_acknowledgement_may_come_before_the_message_was_sent_again() {
+        let mut outbound = Outbound::new(100);
+        outbound.attach(3, true);
+        enqueue(&mut outbound, AtLeastOnce, 0..3);
+        assert_eq!(sent(&mut outbound).len(), 3);
+        outbound.attach(1, true);
+        assert_eq!(sent(&mut outbound), ["again 1: 0"]);
+        assert!(outbound.acknowledge(2) && outbound.acknowledge(1));
+        assert_eq!(sent(&mut outbound), ["again 3: 2"]);
+        outbound.validate();
     }
 }

@@ -1,4 +1,4 @@
-//! CONNECT, the decision on it, and the beginning and end of sessions (MQTT 5.0 3.1, 3.2, 4.1).
+//! CONNECT, the decision on it, and CONNACK (MQTT 5.0 3.1, 3.2).
 
 use std::hash::BuildHasher;
 
@@ -7,13 +7,8 @@ use super::packets::Flow;
 use super::{Counter, Error, Switchboard};
 use crate::mqtt::packet::{Connack, Connect, Packet, Publish, PublishProperties, QoS, Version};
 use crate::mqtt::{decode, encode, reason};
-use crate::session::{Session, Will};
-use crate::topic::Filter;
+use crate::session::{Will, NEVER_S};
 use crate::Now;
-
-/// Most `QoS` 1 publishes in flight to one client, however large its Receive Maximum: at a round
-/// trip of a millisecond it still is a million messages a second.
-const WINDOW_MAX: u16 = 1024;
 
 /// A client asks to connect; its further input waits for [`Switchboard::decided`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,8 +33,9 @@ pub(super) struct Pending {
     connection: u64,
     client_id: Box<str>,
     is_assigned: bool,
+    clean_start: bool,
     keep_alive_s: u16,
-    window: u16,
+    receive_maximum: u16,
     packet_bytes_max: usize,
     wants_reasons: bool,
     will: Option<Will>,
@@ -49,7 +45,12 @@ impl Switchboard {
     pub(super) fn connect(&mut self, slot: u32, connect: &Connect<'_>, now: Now) -> Flow {
         let connection = &mut self.connections[slot as usize];
         connection.version = connect.version;
-        connection.session_expiry_s = connect.session_expiry_s.unwrap_or(0);
+        connection.session_expiry_s = match connect.version {
+            Version::V5 => connect.session_expiry_s.unwrap_or(0),
+            Version::V311 if connect.clean_start => 0,
+            // 3.1.2.4 of 3.1.1 knows no end.
+            Version::V311 => NEVER_S,
+        };
         if let Err(reason_code) = acceptable(connect) {
             self.refuse_connect(slot, reason_code, now);
             return Flow::Stop;
@@ -82,8 +83,9 @@ impl Switchboard {
                 connection,
                 client_id,
                 is_assigned: connect.client_id.is_empty(),
+                clean_start: connect.clean_start,
                 keep_alive_s: connect.keep_alive_s,
-                window: connect.receive_maximum.unwrap_or(u16::MAX).min(WINDOW_MAX),
+                receive_maximum: connect.receive_maximum.unwrap_or(u16::MAX),
                 packet_bytes_max: connect
                     .maximum_packet_size
                     .map_or(usize::MAX, |bytes| bytes as usize),
@@ -144,21 +146,14 @@ impl Switchboard {
     }
 
     fn accept(&mut self, slot: u32, pending: Pending, now: Now) {
-        if let Some(session) = self.by_client.get(&pending.client_id) {
-            let older = self.sessions[*session as usize].connection;
-            let older = older.expect("a session with a client id has a connection");
-            self.counters.count(Counter::Takeovers);
-            self.close_with(older, reason::SESSION_TAKEN_OVER, now);
-        }
-        let mut session = Session::new(
-            self.hash_key,
-            pending.client_id.clone(),
-            slot,
-            pending.window,
-        );
-        session.will = pending.will;
-        let session = self.sessions.insert(session) as u32;
-        self.by_client.insert(pending.client_id.clone(), session);
+        let asked_s = self.connections[slot as usize].session_expiry_s;
+        let (session, is_present) = self.session_for(&pending.client_id, pending.clean_start, now);
+        self.set_expiry(session, asked_s);
+        self.cancel_session_timer(session);
+        let state = &mut self.sessions[session as usize];
+        state.will = pending.will;
+        state.attach(slot, pending.receive_maximum);
+        let expiry_s = state.expiry_s;
 
         let (keep_alive_s, told) = self.keep_alive(slot, pending.keep_alive_s);
         let connection = &mut self.connections[slot as usize];
@@ -174,9 +169,9 @@ impl Switchboard {
             silence_ms => self.set_silence(slot, now.mono_ms + silence_ms),
         }
         let connack = Connack {
-            session_expiry_s: Some(0),
+            session_present: is_present,
+            session_expiry_s: (expiry_s != asked_s).then_some(expiry_s),
             receive_maximum: Some(self.limits.receive_max),
-            maximum_qos: Some(1),
             retain_available: Some(false),
             maximum_packet_size: Some(self.limits.packet_bytes_max as u32),
             assigned_client_id: pending.is_assigned.then_some(&*pending.client_id),
@@ -185,6 +180,7 @@ impl Switchboard {
             ..Connack::default()
         };
         self.answer(slot, &Packet::Connack(Box::new(connack)));
+        self.pump(slot, now);
     }
 
     /// The keep-alive that is enforced, and what the client must be told of it. A client of 3.1.1
@@ -198,35 +194,6 @@ impl Switchboard {
             (asked_s, None)
         }
     }
-
-    /// A session ends with its connection: what it subscribed to, what waited for it; its will
-    /// is published if it still has one (3.1.2.5). It lingers while its publishes wait for the
-    /// disk.
-    pub(super) fn end_session(&mut self, session: u32, now: Now) {
-        let state = &mut self.sessions[session as usize];
-        state.connection = None;
-        state.outbound.clear();
-        for (filter, _) in state.subscriptions.drain() {
-            let filter = Filter::parse(&filter).expect("it was parsed when subscribed");
-            self.subscriptions.remove(filter, &session);
-        }
-        self.by_client.remove(&state.client_id);
-        if let Some(will) = state.will.take() {
-            self.counters.count(Counter::Wills);
-            self.publish_will(session, &will.packet, now);
-        }
-        self.forget_if_over(session);
-    }
-
-    pub(super) fn forget_if_over(&mut self, session: u32) {
-        if self
-            .sessions
-            .get(session as usize)
-            .is_some_and(Session::is_over)
-        {
-            self.sessions.remove(session as usize);
-        }
-    }
 }
 
 /// What is not served of a CONNECT.
@@ -237,9 +204,6 @@ fn acceptable(connect: &Connect<'_>) -> Result<(), u8> {
     let Some(will) = &connect.will else {
         return Ok(());
     };
-    if will.qos == QoS::ExactlyOnce {
-        return Err(reason::QOS_NOT_SUPPORTED);
-    }
     if will.retain {
         return Err(reason::RETAIN_NOT_SUPPORTED);
     }
@@ -253,12 +217,12 @@ fn acceptable(connect: &Connect<'_>) -> Result<(), u8> {
     Ok(())
 }
 
-/// The will as the packet that will be published. Its delay is dropped: the session ends with the
-/// connection, and the will is due no later than that (3.1.3.2.2).
+/// The will as the packet that will be published.
 fn will_of(connect: &Connect<'_>) -> Option<Will> {
     let will = connect.will.as_ref()?;
     let publish = Publish {
         qos: will.qos,
+        retain: will.retain,
         topic: will.topic,
         packet_id: u16::from(will.qos != QoS::AtMostOnce),
         properties: PublishProperties {
@@ -272,6 +236,7 @@ fn will_of(connect: &Connect<'_>) -> Option<Will> {
     encode::publish(Version::V5, &publish, &mut packet);
     Some(Will {
         packet: packet.into(),
+        delay_s: will.properties.will_delay.unwrap_or(0),
     })
 }
 

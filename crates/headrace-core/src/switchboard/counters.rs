@@ -26,14 +26,28 @@ counters! {
     Stored = "mqtt_messages_stored_total",
     /// Publishes that a stream had stored before.
     Repeats = "mqtt_repeats_total",
+    /// Publishes at `QoS` 2 that had come before and were not released; taken once.
+    ReceivedAgain = "mqtt_messages_received_again_total",
+    /// Publishes sent again, with DUP, to clients that came back.
+    SentAgain = "mqtt_messages_sent_again_total",
+    /// Sessions that a client came back to.
+    Resumed = "mqtt_sessions_resumed_total",
+    /// Sessions whose expiry interval passed while the client was away.
+    Expired = "mqtt_sessions_expired_total",
     /// Wills published.
     Wills = "mqtt_wills_total",
     /// Sessions taken over by a newer connection.
     Takeovers = "mqtt_takeovers_total",
     /// Times that publishers were read no further because a subscriber was full.
     Stalls = "mqtt_stalls_total",
-    /// PUBACKs of clients for nothing that was in flight.
+    /// Acknowledgements of clients for nothing that was in flight.
     UnknownAcks = "mqtt_unknown_acks_total",
+    /// For one subscriber: at `QoS` 0, and it was away.
+    DroppedAway = "mqtt_messages_dropped_total{reason=\"away\"}",
+    /// For one subscriber: its session ended before it came for them.
+    DroppedEnded = "mqtt_messages_dropped_total{reason=\"session_ended\"}",
+    /// For one subscriber: the bound of its queue was reached.
+    DroppedQueue = "mqtt_messages_dropped_total{reason=\"queue_full\"}",
     /// For one subscriber: its outbound bound was reached.
     DroppedFull = "mqtt_messages_dropped_total{reason=\"outbound_full\"}",
     /// No stream stores it and nobody has subscribed: the topic may be misspelt.
@@ -62,8 +76,6 @@ counters! {
     RefusedTooLarge = "mqtt_packets_refused_total{reason=\"packet_too_large\"}",
     /// PUBLISH: no topic name.
     RefusedTopic = "mqtt_packets_refused_total{reason=\"topic_name_invalid\"}",
-    /// PUBLISH or will: `QoS` 2.
-    RefusedQos = "mqtt_packets_refused_total{reason=\"qos_not_supported\"}",
     /// PUBLISH or will: RETAIN.
     RefusedRetain = "mqtt_packets_refused_total{reason=\"retain_not_supported\"}",
     /// PUBLISH: topic alias.

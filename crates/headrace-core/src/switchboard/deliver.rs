@@ -10,15 +10,17 @@ use super::outgoing::{Form, Outgoing};
 use super::publish::Target;
 use super::timers::Timer;
 use super::{Counter, Switchboard};
-use crate::mqtt::packet::QoS;
-use crate::session::{Delivery, Terms};
+use crate::mqtt::packet::{Ack, Packet, QoS, Version};
+use crate::session::{Delivery, Sending, Terms, OVERHEAD_BYTES};
 use crate::Now;
 
 impl Switchboard {
     /// Sends a publish to one session, or queues or drops it.
     pub(super) fn deliver(&mut self, session: u32, terms: &Terms, outgoing: &mut Outgoing<'_>) {
         let state = &mut self.sessions[session as usize];
-        let Some(slot) = state.connection else { return };
+        let Some(slot) = state.connection else {
+            return self.deliver_later(session, terms, outgoing);
+        };
         let connection = &mut self.connections[slot as usize];
         let bytes = outgoing.bytes(connection.version, terms);
         if bytes > connection.packet_bytes_max {
@@ -30,38 +32,73 @@ impl Switchboard {
         if is_dropping || waiting + bytes > self.limits.outbound_bytes_max {
             return self.counters.count(Counter::DroppedFull);
         }
-        let packet_id = match terms.qos {
-            QoS::AtMostOnce => 0,
-            _ => match state.outbound.take_id() {
-                Some(id) => id,
-                None => return state.outbound.enqueue(outgoing.delivery(terms), bytes),
-            },
-        };
-        send(connection, terms, packet_id, outgoing);
+        let mut packet_id = 0;
+        if terms.qos > QoS::AtMostOnce {
+            if !state.outbound.has_room() {
+                return self.deliver_later(session, terms, outgoing);
+            }
+            let keeps = state.outbound.keeps();
+            let kept = keeps.then(|| outgoing.delivery(terms));
+            packet_id = state.outbound.begin(terms.qos, kept);
+        }
+        send(connection, terms, packet_id, false, outgoing);
         self.counters.count(Counter::Delivered);
         self.touch(slot);
     }
 
-    /// A client's PUBACK makes room in its window.
-    pub(super) fn puback(&mut self, slot: u32, packet_id: u16, now: Now) {
+    /// Queues a publish for a client that is away, or whose window is full.
+    fn deliver_later(&mut self, session: u32, terms: &Terms, outgoing: &mut Outgoing<'_>) {
+        if terms.qos == QoS::AtMostOnce {
+            return self.counters.count(Counter::DroppedAway);
+        }
+        let outbound = &mut self.sessions[session as usize].outbound;
+        let bytes = outbound.held_bytes() + outgoing.bytes(Version::V5, terms) + OVERHEAD_BYTES;
+        if outbound.queued() >= self.limits.queued_messages_max
+            || bytes > self.limits.queued_bytes_max
+        {
+            return self.counters.count(Counter::DroppedQueue);
+        }
+        outbound.enqueue(outgoing.delivery(terms));
+    }
+
+    /// Sends what waits for a client and what it must be sent again, as far as its window and its
+    /// outbound bound allow (4.4, 4.9).
+    pub(super) fn pump(&mut self, slot: u32, now: Now) {
         let session = self.session_of(slot);
         let outbound = &mut self.sessions[session as usize].outbound;
-        if !outbound.acknowledge(packet_id) {
-            return self.counters.count(Counter::UnknownAcks);
-        }
         let connection = &mut self.connections[slot as usize];
-        self.counters.add(
-            Counter::DroppedExpired,
-            outbound.discard_expired(now.mono_ms),
-        );
-        while let Some((packet_id, Delivery { message, terms })) = outbound.next_queued() {
+        while connection.out.len() < self.limits.outbound_bytes_max {
+            let expired = outbound.discard_expired(now.mono_ms);
+            self.counters.add(Counter::DroppedExpired, expired);
+            let Some(sending) = outbound.next_sending() else {
+                break;
+            };
+            let (packet_id, delivery, dup) = match sending {
+                Sending::New(packet_id, delivery) => (packet_id, delivery, false),
+                Sending::Again(packet_id, delivery) => (packet_id, delivery, true),
+                Sending::Release(packet_id) => {
+                    let ack = Ack {
+                        packet_id,
+                        ..Ack::default()
+                    };
+                    connection.answer(&Packet::Pubrel(ack));
+                    continue;
+                }
+            };
+            let Delivery { message, terms } = delivery;
             let mut outgoing = Outgoing::of_message(&message, now.mono_ms);
-            send(connection, &terms, packet_id, &mut outgoing);
-            self.counters.count(Counter::Delivered);
-            self.counters.add(
-                Counter::DroppedExpired,
-                outbound.discard_expired(now.mono_ms),
-            );
+            // The client's bound may be another than when it queued (3.1.2.11.4).
+            if outgoing.bytes(connection.version, &terms) > connection.packet_bytes_max {
+                outbound.end(packet_id);
+                self.counters.count(Counter::DroppedTooLarge);
+                continue;
+            }
+            send(connection, &terms, packet_id, dup, &mut outgoing);
+            self.counters.count(if dup {
+                Counter::SentAgain
+            } else {
+                Counter::Delivered
+            });
         }
         self.touch(slot);
     }
@@ -128,9 +165,9 @@ impl Switchboard {
         }
     }
 
-    /// A client may have been written to: ends its overflow once it has drained below half, and
-    /// reads it on where it had left too much unread.
-    pub(super) fn drained(&mut self, slot: u32) {
+    /// A client may have been written to: ends its overflow once it has drained below half, sends
+    /// on what there was no room for, and reads it on where it had left too much unread.
+    pub(super) fn drained(&mut self, slot: u32, now: Now) {
         let connection = &self.connections[slot as usize];
         let waiting = connection.out.len() + self.queued_bytes(connection);
         if connection.parked == Some(Park::Answers)
@@ -138,8 +175,14 @@ impl Switchboard {
         {
             self.runnable.push_back(slot);
         }
+        let has_room = connection.out.len() <= self.limits.outbound_bytes_max / 2;
+        let session = connection.session;
         if waiting <= self.limits.outbound_bytes_max / 2 {
             self.release_publishers(slot);
+        }
+        let waits = |session| self.sessions[session as usize].outbound.has_next();
+        if has_room && session.is_some_and(waits) {
+            self.pump(slot, now);
         }
     }
 
@@ -151,10 +194,16 @@ impl Switchboard {
     }
 }
 
-fn send(connection: &mut Connection, terms: &Terms, packet_id: u16, outgoing: &mut Outgoing<'_>) {
+fn send(
+    connection: &mut Connection,
+    terms: &Terms,
+    packet_id: u16,
+    dup: bool,
+    outgoing: &mut Outgoing<'_>,
+) {
     let form = Form {
         version: connection.version,
-        dup: false,
+        dup,
         packet_id,
         terms,
     };

@@ -13,8 +13,9 @@
 //!   for the disk, those of [`Limits::stall_ms_max`], and that for the client to read.
 //!
 //! ```text
-//! receive ─ packets ─┬─ connect      CONNECT, sessions, takeover, wills
+//! receive ─ packets ─┬─ connect ─── sessions    beginning, takeover, end, wills
 //!                    ├─ subscribe
+//!                    ├─ exchange               PUBACK, PUBREC, PUBREL, PUBCOMP
 //!                    └─ publish ─┬─ streams     keys, batches, tickets, repeats
 //!                                └─ deliver     windows, queues, overflow
 //! ```
@@ -24,10 +25,12 @@ mod connect;
 mod connection;
 mod counters;
 mod deliver;
+mod exchange;
 mod outbuffer;
 mod outgoing;
 mod packets;
 mod publish;
+mod sessions;
 mod sources;
 mod streams;
 mod subscribe;
@@ -72,8 +75,16 @@ const DOOR: u32 = u32::MAX;
 pub struct Limits {
     /// Longest packet that is read, bytes.
     pub packet_bytes_max: usize,
-    /// `QoS` 1 publishes of one client that may wait to be acknowledged.
+    /// Publishes above `QoS` 0 of one client whose exchange may not be over.
     pub receive_max: u16,
+    /// Longest time for which a session waits for its client, seconds.
+    pub session_expiry_s_max: u32,
+    /// Messages in flight to one client, however large its Receive Maximum.
+    pub in_flight_max: u16,
+    /// Messages that may wait for one client, while it is away or behind what is in flight.
+    pub queued_messages_max: usize,
+    /// Bytes of those, and of what is in flight and may have to be sent again.
+    pub queued_bytes_max: usize,
     /// Bytes that may wait for one client to read them.
     pub outbound_bytes_max: usize,
     /// Longest time for which a full subscriber holds up publishers of `QoS` 0, milliseconds.
@@ -91,6 +102,11 @@ impl Default for Limits {
         Self {
             packet_bytes_max: 1024 * 1024 + 64 * 1024,
             receive_max: 1024,
+            session_expiry_s_max: 14 * 86_400,
+            // At a round trip of a millisecond it still is a million messages a second.
+            in_flight_max: 1024,
+            queued_messages_max: 1000,
+            queued_bytes_max: 16 * 1024 * 1024,
             outbound_bytes_max: 16 * 1024 * 1024,
             stall_ms_max: 100,
             undurable_bytes_max: 64 * 1024 * 1024,
@@ -247,8 +263,7 @@ impl Switchboard {
         Ok(())
     }
 
-    /// The socket is gone; a will is due unless DISCONNECT came first. Called once for each
-    /// connection opened, whoever closed it.
+    /// The socket is gone. Called once for each connection opened, whoever closed it.
     ///
     /// # Errors
     /// No such connection.
@@ -321,6 +336,7 @@ impl Switchboard {
             match timer {
                 Timer::Silence(slot) => self.silent(slot, now),
                 Timer::Stall(slot) => self.stalled_out(slot),
+                Timer::Session(session) => self.session_due(session, now),
             }
         }
     }
@@ -345,7 +361,7 @@ impl Switchboard {
         let mut touched = std::mem::take(&mut self.touched);
         for connection in touched.drain(..) {
             if let Ok(slot) = self.slot(connection) {
-                self.visit(slot, &mut effects);
+                self.visit(slot, &mut effects, now);
             }
         }
         // What is touched from here on was kept back for credit, and keeps its place.
@@ -362,7 +378,7 @@ impl Switchboard {
     }
 
     /// Takes what is due from one connection.
-    fn visit(&mut self, slot: u32, effects: &mut Effects) {
+    fn visit(&mut self, slot: u32, effects: &mut Effects, now: Now) {
         let connection = &mut self.connections[slot as usize];
         connection.touched = false;
         let id = connection.id;
@@ -386,7 +402,7 @@ impl Switchboard {
         if !connection.out.is_empty() && connection.credit_bytes > 0 {
             self.touch(slot);
         }
-        self.drained(slot);
+        self.drained(slot, now);
     }
 
     fn slot(&self, connection: u64) -> Result<u32, Error> {
@@ -441,11 +457,13 @@ impl Switchboard {
     pub fn statistics(&self) -> Vec<(&'static str, u64)> {
         let full = |connection: &&Connection| !matches!(connection.overflow, Overflow::No);
         let connections = || self.connections.iter().map(|(_, connection)| connection);
+        let away = |session: &&Session| session.connection.is_none() && !session.is_ended;
         let sessions = || self.sessions.iter().map(|(_, session)| session);
         let gauges = [
             ("mqtt_connections", self.connections.len()),
             ("mqtt_connections_full", connections().filter(full).count()),
             ("mqtt_sessions", self.by_client.len()),
+            ("mqtt_sessions_away", sessions().filter(away).count()),
             ("mqtt_subscriptions", self.subscriptions.len()),
             ("mqtt_streams", self.streams.len()),
             (
@@ -455,6 +473,18 @@ impl Switchboard {
             (
                 "mqtt_outbound_queued_bytes",
                 sessions().map(|s| s.outbound.queued_bytes()).sum(),
+            ),
+            (
+                "mqtt_outbound_kept_bytes",
+                sessions().map(|s| s.outbound.kept_bytes()).sum(),
+            ),
+            (
+                "mqtt_outbound_queued_messages",
+                sessions().map(|s| s.outbound.queued()).sum(),
+            ),
+            (
+                "mqtt_inbound_unreleased",
+                sessions().map(|s| s.inbound.unreleased()).sum(),
             ),
             (
                 "mqtt_outbound_in_flight",

@@ -3,7 +3,7 @@
 use super::connection::{Park, Phase};
 use super::{Counter, Switchboard, ANSWER_BYTES_MAX};
 use crate::mqtt::decode::{self, DecodeError, Frame};
-use crate::mqtt::packet::{Ack, Connack, Disconnect, Packet, Version};
+use crate::mqtt::packet::{Connack, Disconnect, Packet, Version};
 use crate::mqtt::reason;
 use crate::Now;
 
@@ -61,7 +61,6 @@ pub(super) const fn label(reason_code: u8) -> &'static str {
         reason::SESSION_TAKEN_OVER => "taken_over",
         reason::PACKET_TOO_LARGE => "packet_too_large",
         reason::TOPIC_NAME_INVALID => "topic_name_invalid",
-        reason::QOS_NOT_SUPPORTED => "qos_not_supported",
         reason::RETAIN_NOT_SUPPORTED => "retain_not_supported",
         reason::TOPIC_ALIAS_INVALID => "topic_alias_invalid",
         reason::PAYLOAD_FORMAT_INVALID => "payload_format_invalid",
@@ -75,7 +74,6 @@ const fn counter(reason_code: u8) -> Counter {
     match reason_code {
         reason::PACKET_TOO_LARGE => Counter::RefusedTooLarge,
         reason::TOPIC_NAME_INVALID | reason::NOT_AUTHORIZED => Counter::RefusedTopic,
-        reason::QOS_NOT_SUPPORTED => Counter::RefusedQos,
         reason::RETAIN_NOT_SUPPORTED => Counter::RefusedRetain,
         reason::TOPIC_ALIAS_INVALID => Counter::RefusedAlias,
         reason::PAYLOAD_FORMAT_INVALID => Counter::RefusedFormat,
@@ -215,15 +213,14 @@ impl Switchboard {
     fn serve(&mut self, slot: u32, packet: Packet<'_>, now: Now) -> Flow {
         match packet {
             Packet::Connect(connect) => return self.connect(slot, &connect, now),
-            Packet::Puback(ack) => self.puback(slot, ack.packet_id, now),
+            Packet::Puback(ack) => self.puback(slot, &ack, now),
+            Packet::Pubrec(ack) => self.pubrec(slot, &ack, now),
+            Packet::Pubrel(ack) => self.pubrel(slot, &ack),
+            Packet::Pubcomp(ack) => self.pubcomp(slot, &ack, now),
             Packet::Subscribe(subscribe) => self.subscribe(slot, &subscribe),
             Packet::Unsubscribe(unsubscribe) => self.unsubscribe(slot, &unsubscribe),
             Packet::Pingreq => self.answer(slot, &Packet::Pingresp),
             Packet::Disconnect(disconnect) => return self.disconnect(slot, &disconnect, now),
-            // Nothing is sent or taken at QoS 2, so these name a packet that is not there (4.3.3).
-            Packet::Pubrec(ack) => self.answer(slot, &Packet::Pubrel(not_found(&ack))),
-            Packet::Pubrel(ack) => self.answer(slot, &Packet::Pubcomp(not_found(&ack))),
-            Packet::Pubcomp(_) => self.counters.count(Counter::UnknownAcks),
             _ => unreachable!("the table of steps refuses it"),
         }
         Flow::Next
@@ -269,7 +266,8 @@ impl Switchboard {
         self.close(slot, label(reason_code), Some(reason_code), now);
     }
 
-    /// Ends a connection and its session. Does nothing where it has ended before.
+    /// Ends a connection, and its session where that does not outlive it. Does nothing where it has
+    /// ended before.
     pub(super) fn close(&mut self, slot: u32, reason: &'static str, code: Option<u8>, now: Now) {
         let connection = &mut self.connections[slot as usize];
         if connection.phase == Phase::Closing {
@@ -295,31 +293,25 @@ impl Switchboard {
         self.cancel_silence(slot);
         self.release_publishers(slot);
         if let Some(session) = session {
-            self.end_session(session, now);
+            self.leave_session(session, now);
         }
     }
 
     /// DISCONNECT (3.14): 0x00 deletes the will, anything else leaves it to be published.
     fn disconnect(&mut self, slot: u32, disconnect: &Disconnect<'_>, now: Now) -> Flow {
-        let expiry_s = disconnect.session_expiry_s.unwrap_or(0);
-        if expiry_s > 0 && self.connections[slot as usize].session_expiry_s == 0 {
-            // 3.14.2.2.2: what CONNECT set to 0 stays 0.
-            return self.refuse(slot, reason::PROTOCOL_ERROR, now);
+        let session = self.session_of(slot);
+        if let Some(expiry_s) = disconnect.session_expiry_s {
+            if expiry_s > 0 && self.connections[slot as usize].session_expiry_s == 0 {
+                // 3.14.2.2.2: what CONNECT set to 0 stays 0.
+                return self.refuse(slot, reason::PROTOCOL_ERROR, now);
+            }
+            self.set_expiry(session, expiry_s);
         }
         if disconnect.reason_code == reason::SUCCESS {
-            let session = self.session_of(slot);
             self.sessions[session as usize].will = None;
         }
         self.close(slot, "client_disconnect", None, now);
         Flow::Stop
-    }
-}
-
-fn not_found<'a>(ack: &Ack<'_>) -> Ack<'a> {
-    Ack {
-        packet_id: ack.packet_id,
-        reason_code: reason::PACKET_ID_NOT_FOUND,
-        ..Ack::default()
     }
 }
 

@@ -11,7 +11,7 @@ use super::streams::{Stored, Waiter};
 use super::{Counter, Error, Switchboard, DOOR};
 use crate::mqtt::packet::{Ack, Packet, Publish, PublishProperties, QoS, Version};
 use crate::mqtt::{encode, reason};
-use crate::session::{Answer, Ending, Ids, Inbound, Message, Outcome, Terms};
+use crate::session::{Answer, Ending, Ids, Inbound, Message, Outcome, Repeat, Terms};
 use crate::topic;
 use crate::Now;
 
@@ -83,13 +83,14 @@ impl Switchboard {
         if let Err(reason_code) = acceptable(publish) {
             return self.refuse(slot, reason_code, now);
         }
-        let is_answered = publish.qos == QoS::AtLeastOnce;
-        let unanswered = self.sessions[session as usize].inbound.len();
-        if is_answered && unanswered >= usize::from(self.limits.receive_max) {
+        if self.window_is_full(session, version, publish) {
             return match version {
                 Version::V5 => self.refuse(slot, reason::RECEIVE_MAXIMUM_EXCEEDED, now),
                 Version::V311 => Flow::Park(Park::Window),
             };
+        }
+        if publish.qos == QoS::ExactlyOnce && self.is_repeat(slot, session, publish.packet_id) {
+            return Flow::Next;
         }
         if publish.topic.starts_with('$') {
             return self.reserved_topic(slot, session, publish, now);
@@ -107,7 +108,7 @@ impl Switchboard {
             Incoming {
                 origin: session,
                 token: u64::from(publish.packet_id),
-                is_answered,
+                is_answered: publish.qos > QoS::AtMostOnce,
                 version,
                 packet,
                 publish,
@@ -117,15 +118,46 @@ impl Switchboard {
         Flow::Next
     }
 
+    /// Whether a client may publish no more for now (4.9). One of 3.1.1 is told no bound, so what
+    /// it has not released does not count: the PUBREL may be behind the publish.
+    fn window_is_full(&self, session: u32, version: Version, publish: &Publish<'_>) -> bool {
+        let inbound = &self.sessions[session as usize].inbound;
+        let is_open = publish.qos == QoS::ExactlyOnce && inbound.is_open(publish.packet_id);
+        let open = match version {
+            Version::V5 => inbound.open(),
+            Version::V311 => inbound.len(),
+        };
+        publish.qos > QoS::AtMostOnce && !is_open && open >= usize::from(self.limits.receive_max)
+    }
+
+    /// Answers a publish at `QoS` 2 whose packet id has not been released since it came before,
+    /// whatever its DUP flag says (4.3.3).
+    fn is_repeat(&mut self, slot: u32, session: u32, packet_id: u16) -> bool {
+        let repeat = self.sessions[session as usize].inbound.repeat(packet_id);
+        if repeat == Repeat::New {
+            return false;
+        }
+        self.counters.count(Counter::ReceivedAgain);
+        if repeat == Repeat::Taken {
+            let ack = Ack {
+                packet_id,
+                ..Ack::default()
+            };
+            self.answer(slot, &Packet::Pubrec(ack));
+        }
+        true
+    }
+
     /// Topics that begin with `$` are the broker's own (4.7.2).
     fn reserved_topic(&mut self, slot: u32, session: u32, publish: &Publish<'_>, now: Now) -> Flow {
         if self.connections[slot as usize].version == Version::V311 {
             return self.refuse(slot, reason::NOT_AUTHORIZED, now);
         }
         self.counters.count(Counter::DroppedTopic);
-        if publish.qos == QoS::AtLeastOnce {
+        if publish.qos > QoS::AtMostOnce {
             let answer = Answer {
                 token: u64::from(publish.packet_id),
+                qos: publish.qos,
                 outcome: Outcome::NotAuthorized,
                 streams: 0,
                 deferred: None,
@@ -190,8 +222,9 @@ impl Switchboard {
         Ok(())
     }
 
-    pub(super) fn publish_will(&mut self, session: u32, packet: &[u8], now: Now) {
-        let is_answered = decode_own(packet).qos == QoS::AtLeastOnce;
+    /// A will of a session, a PUBLISH packet of 5.0.
+    pub(super) fn publish_from(&mut self, session: u32, packet: &[u8], now: Now) {
+        let is_answered = decode_own(packet).qos > QoS::AtMostOnce;
         self.publish_own(session, 0, is_answered, packet, now);
     }
 
@@ -303,6 +336,7 @@ impl Switchboard {
         if incoming.is_answered {
             let answer = Answer {
                 token: incoming.token,
+                qos: incoming.publish.qos,
                 outcome,
                 streams: route.streams.len() as u32,
                 deferred,
@@ -378,7 +412,7 @@ impl Switchboard {
                     streams: answer.streams,
                 });
             } else if answer.token != 0 {
-                self.puback_out(origin, &answer, now);
+                self.acknowledge(origin, &answer, now);
             }
         }
         if origin != DOOR {
@@ -406,34 +440,42 @@ impl Switchboard {
         session.inbound.next_answer()
     }
 
-    fn puback_out(&mut self, session: u32, answer: &Answer, now: Now) {
+    /// PUBACK or PUBREC.
+    fn acknowledge(&mut self, session: u32, answer: &Answer, now: Now) {
         let Some(slot) = self.sessions[session as usize].connection else {
             return;
         };
         let connection = &mut self.connections[slot as usize];
         let packet_id = answer.token as u16;
-        match (connection.version, answer.outcome) {
-            // 3.1.1 has no PUBACK that says no, so the connection ends without one.
-            (Version::V311, Outcome::NotStored) => self.close(slot, "not_stored", None, now),
-            (Version::V311, Outcome::NoRoom) => self.close(slot, "disk_full", None, now),
-            (Version::V311, _) | (_, Outcome::Accepted) => {
-                connection.out.write(|out| encode::puback(packet_id, out));
-                self.touch(slot);
+        let reason_code = match (connection.version, answer.outcome) {
+            // 3.1.1 has no answer that says no, so the connection ends without one.
+            (Version::V311, Outcome::NotStored) => {
+                return self.close(slot, "not_stored", None, now)
             }
-            (Version::V5, outcome) => {
-                let reason_string = outcome.reason_string();
-                let ack = Ack {
-                    packet_id,
-                    reason_code: outcome.reason_code(),
-                    reason_string: reason_string.filter(|_| connection.wants_reasons),
-                    ..Ack::default()
-                };
-                self.answer(slot, &Packet::Puback(ack));
-            }
+            (Version::V311, Outcome::NoRoom) => return self.close(slot, "disk_full", None, now),
+            (Version::V311, _) => reason::SUCCESS,
+            (Version::V5, outcome) => outcome.reason_code(),
+        };
+        let reason_string = answer.outcome.reason_string();
+        let reason_string = reason_string.filter(|_| connection.wants_reasons);
+        if answer.qos == QoS::AtLeastOnce && reason_code == 0 && reason_string.is_none() {
+            connection.out.write(|out| encode::puback(packet_id, out));
+            return self.touch(slot);
         }
+        let ack = Ack {
+            packet_id,
+            reason_code,
+            reason_string,
+            ..Ack::default()
+        };
+        let packet = match answer.qos {
+            QoS::ExactlyOnce => Packet::Pubrec(ack),
+            _ => Packet::Puback(ack),
+        };
+        self.answer(slot, &packet);
     }
 
-    /// Delivers at `QoS` 1 what has become durable; `QoS` 0 was served when it came.
+    /// Delivers above `QoS` 0 what has become durable; `QoS` 0 was served when it came.
     fn deliver_deferred(&mut self, origin: u32, arrival: u64, message: &Arc<Message>, now: Now) {
         self.match_topic(&Subject {
             topic: topic_of(message),
@@ -458,9 +500,6 @@ impl Switchboard {
 
 /// What is not served of a PUBLISH.
 fn acceptable(publish: &Publish<'_>) -> Result<(), u8> {
-    if publish.qos == QoS::ExactlyOnce {
-        return Err(reason::QOS_NOT_SUPPORTED);
-    }
     if publish.retain {
         return Err(reason::RETAIN_NOT_SUPPORTED);
     }

@@ -61,7 +61,7 @@ impl Switchboard {
             session_state.filter_bytes = bytes;
         }
         let subscription = Subscription {
-            qos: request.qos.min(QoS::AtLeastOnce),
+            qos: request.qos,
             no_local: request.no_local,
             retain_as_published: request.retain_as_published,
             id,

@@ -2,6 +2,7 @@
 
 use super::connection::{Overflow, Phase};
 use super::{Switchboard, ANSWER_BYTES_MAX};
+use crate::mqtt::packet::Version;
 use crate::session::OVERHEAD_BYTES;
 
 impl Switchboard {
@@ -13,6 +14,7 @@ impl Switchboard {
         self.streams.validate();
         assert_eq!(self.by_id.len(), self.connections.len());
         let mut subscriptions = 0;
+        let packet = self.limits.packet_bytes_max + OVERHEAD_BYTES;
         for (slot, connection) in &self.connections {
             assert_eq!(self.by_id.get(&connection.id), Some(&(slot as u32)));
             assert_eq!(
@@ -25,12 +27,10 @@ impl Switchboard {
                     Some(slot as u32)
                 );
             }
-            let queued = self.queued_bytes(connection);
             // The last answer may be a packet that passes the bound where the others end.
             let answers = ANSWER_BYTES_MAX + self.limits.packet_bytes_max;
-            let bytes_max = self.limits.outbound_bytes_max + answers + OVERHEAD_BYTES;
             assert!(
-                connection.out.len() + queued <= bytes_max,
+                connection.out.len() <= self.limits.outbound_bytes_max + answers,
                 "outbound is bounded"
             );
             let is_stalling = matches!(connection.overflow, Overflow::Stalling { .. });
@@ -44,17 +44,29 @@ impl Switchboard {
                 !session.is_over(),
                 "nothing is left of a session that is over"
             );
+            session.inbound.validate();
             session.outbound.validate();
             subscriptions += session.subscriptions.len();
             let by_client = self.by_client.get(&session.client_id);
             let is_current = by_client == Some(&(slot as u32));
-            assert_eq!(
-                is_current,
-                session.connection.is_some(),
-                "one session a client"
-            );
-            // One more for a will that waits for the disk.
-            assert!(session.inbound.len() <= usize::from(self.limits.receive_max) + 1);
+            assert_eq!(is_current, !session.is_ended, "one session a client");
+            assert!(session.outbound.queued() <= self.limits.queued_messages_max);
+            assert!(session.outbound.held_bytes() <= self.limits.queued_bytes_max + packet);
+            match session.connection {
+                Some(slot) => {
+                    assert!(session.timer_ms.is_none() && session.next_ms().is_none());
+                    let connection = &self.connections[slot as usize];
+                    let is_bounded = connection.version == Version::V5;
+                    let receive_max = usize::from(self.limits.receive_max);
+                    assert!(!is_bounded || session.inbound.open() <= receive_max);
+                    let is_full = connection.out.len() > self.limits.outbound_bytes_max / 2;
+                    assert!(
+                        is_full || !session.outbound.has_next(),
+                        "nothing waits while the window and the connection have room"
+                    );
+                }
+                None => assert_eq!(session.timer_ms, session.next_ms(), "an end is not missed"),
+            }
         }
         assert_eq!(subscriptions, self.subscriptions.len());
     }

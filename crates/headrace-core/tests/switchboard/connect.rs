@@ -42,9 +42,7 @@ fn mqtt_3_2_2_3_connack_says_what_is_not_served() {
     let bytes = stage.raw(client);
     let frame = decode::frame(&bytes, usize::MAX).unwrap().unwrap();
     let expected = Connack {
-        session_expiry_s: Some(0),
         receive_maximum: Some(1024),
-        maximum_qos: Some(1),
         retain_available: Some(false),
         maximum_packet_size: Some(1_114_112),
         shared_subscription_available: Some(false),
@@ -54,20 +52,6 @@ fn mqtt_3_2_2_3_connack_says_what_is_not_served() {
         decode::packet(Some(V5), frame),
         Ok(Packet::Connack(Box::new(expected)))
     );
-}
-
-#[test]
-fn mqtt_311_3_2_2_2_no_session_is_ever_present() {
-    let mut stage = Stage::default();
-    for _ in 0..2 {
-        let client = stage.asks(Connect {
-            client_id: "a",
-            clean_start: false,
-            ..plain(V311)
-        });
-        stage.decide(0);
-        assert_eq!(stage.raw(client), [0x20, 2, 0, 0]);
-    }
 }
 
 #[test]
@@ -302,22 +286,6 @@ fn who_has_not_been_let_in_may_not_send_much() {
 }
 
 #[test]
-fn mqtt_3_14_2_2_2_a_session_that_was_asked_for_may_be_changed_at_the_end() {
-    let mut stage = Stage::default();
-    let client = stage.client_with(Connect {
-        client_id: "a",
-        session_expiry_s: Some(300),
-        ..plain(V5)
-    });
-    let disconnect = Disconnect {
-        session_expiry_s: Some(10),
-        ..Disconnect::default()
-    };
-    stage.send(client, &Packet::Disconnect(disconnect));
-    assert_eq!(stage.hears(client), ["closed: client_disconnect"]);
-}
-
-#[test]
 fn mqtt_4_12_no_authentication_method_is_served() {
     let mut stage = Stage::default();
     let client = stage.asks(Connect {
@@ -338,7 +306,7 @@ fn mqtt_3_1_2_11_4_an_answer_longer_than_the_client_reads_is_not_sent() {
         ..plain(V5)
     });
     stage.decide(0);
-    assert_eq!(stage.hears(client), [""; 0], "CONNACK has 26 bytes");
+    assert_eq!(stage.hears(client), [""; 0], "CONNACK has more bytes");
     stage.send(client, &Packet::Pingreq);
     assert_eq!(stage.hears(client), ["PINGRESP"]);
     assert_eq!(

@@ -86,12 +86,12 @@ fn mqtt_3_3_4_7_no_more_in_flight_than_the_clients_receive_maximum() {
     );
     assert_eq!(stage.statistic("mqtt_outbound_in_flight"), 2);
     stage.acknowledge(subscriber, 2);
-    assert_eq!(stage.hears(subscriber), ["PUBLISH a qos 1 id 2: 3"]);
+    assert_eq!(stage.hears(subscriber), ["PUBLISH a qos 1 id 3: 3"]);
     stage.acknowledge(subscriber, 1);
-    stage.acknowledge(subscriber, 2);
+    stage.acknowledge(subscriber, 3);
     assert_eq!(
         stage.hears(subscriber),
-        ["PUBLISH a qos 1 id 1: 4", "PUBLISH a qos 1 id 2: 5"]
+        ["PUBLISH a qos 1 id 4: 4", "PUBLISH a qos 1 id 5: 5"]
     );
     assert_eq!(stage.statistic("mqtt_outbound_queued_bytes"), 0);
 }
@@ -162,7 +162,7 @@ fn mqtt_3_3_2_3_3_expiry_is_lowered_by_the_time_that_a_message_waited() {
     stage.acknowledge(subscriber, 1);
     assert_eq!(
         stage.hears(subscriber),
-        ["PUBLISH a qos 1 id 1: lives expiry 6"]
+        ["PUBLISH a qos 1 id 2: lives expiry 6"]
     );
     assert_eq!(
         stage.statistic("mqtt_messages_dropped_total{reason=\"expired\"}"),

@@ -6,11 +6,13 @@
 
 mod connect;
 mod deliver;
+mod exchange;
 mod fuzz;
 mod keep_alive;
 mod options;
 mod overflow;
 mod publish;
+mod session;
 mod stage;
 mod store;
 mod subscribe;

@@ -89,7 +89,7 @@ fn identifiers_stay_with_what_waits_for_the_disk_or_the_window() {
     }
     assert_eq!(stage.hears(client), ["PUBLISH s qos 1 id 1: one ids [5]"]);
     stage.acknowledge(client, 1);
-    assert_eq!(stage.hears(client), ["PUBLISH s qos 1 id 1: two ids [5]"]);
+    assert_eq!(stage.hears(client), ["PUBLISH s qos 1 id 2: two ids [5]"]);
 }
 
 #[test]

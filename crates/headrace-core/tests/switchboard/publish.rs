@@ -36,17 +36,11 @@ fn what_is_not_served_of_a_publish_is_refused_with_its_reason() {
         topic: "a",
         ..Publish::default()
     };
-    let qos_2 = || Publish {
-        qos: QOS_2,
-        packet_id: 1,
-        ..plain()
-    };
     let retained = || Publish {
         retain: true,
         ..plain()
     };
     for (code, label, publish) in [
-        (0x9B, "qos_not_supported", qos_2()),
         (0x9A, "retain_not_supported", retained()),
         (
             0x94,
@@ -80,7 +74,6 @@ fn what_is_not_served_of_a_publish_is_refused_with_its_reason() {
         ];
         assert_eq!(refused(V5, publish), answer);
     }
-    assert_eq!(refused(V311, qos_2()), ["closed: qos_not_supported"]);
     assert_eq!(refused(V311, retained()), ["closed: retain_not_supported"]);
 }
 

@@ -344,6 +344,12 @@ fn line(packet: &Packet<'_>) -> String {
     match packet {
         Packet::Connack(connack) => {
             write!(line, "CONNACK {:#04x}", connack.reason_code).unwrap();
+            if connack.session_present {
+                line += " present";
+            }
+            if let Some(seconds) = connack.session_expiry_s {
+                write!(line, " expiry {seconds}").unwrap();
+            }
             if let Some(client_id) = connack.assigned_client_id {
                 write!(line, " assigned {client_id}").unwrap();
             }
@@ -355,6 +361,10 @@ fn line(packet: &Packet<'_>) -> String {
         Packet::Puback(ack) => {
             line =
                 format!("PUBACK {}", ack.packet_id) + &reason(ack.reason_code, ack.reason_string);
+        }
+        Packet::Pubrec(ack) => {
+            line =
+                format!("PUBREC {}", ack.packet_id) + &reason(ack.reason_code, ack.reason_string);
         }
         Packet::Pubrel(ack) => {
             line = format!("PUBREL {}", ack.packet_id) + &reason(ack.reason_code, None);

@@ -131,7 +131,6 @@ fn mqtt_3_1_2_6_what_is_not_served_of_a_will_refuses_the_connect() {
         ..PublishProperties::default()
     };
     let cases = [
-        (0x9B, will(QOS_2)),
         (
             0x9A,
             Will {

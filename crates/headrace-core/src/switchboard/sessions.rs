@@ -1,0 +1,121 @@
+//! Sessions from beginning to end, and their wills (MQTT 5.0 3.1.2.4, 3.1.2.5, 3.1.2.11.2,
+//! 3.1.3.2.2, 3.1.4, 4.1).
+//!
+//! A session belongs to a client id. It waits for its client as long as its expiry interval says;
+//! a new connection of the client goes on with it, or ends it where it wants a clean start. What
+//! becomes of the will follows from that alone: it is published once, when its delay has passed or
+//! the session ends, unless the client came back before or said good-bye.
+
+use super::timers::Timer;
+use super::{Counter, Switchboard};
+use crate::mqtt::reason;
+use crate::session::Session;
+use crate::topic::Filter;
+use crate::Now;
+
+impl Switchboard {
+    /// The session of a client that connects, and whether it was there before. The connection that
+    /// had it so far ends.
+    pub(super) fn session_for(&mut self, client_id: &str, is_clean: bool, now: Now) -> (u32, bool) {
+        let find = |switchboard: &Self| switchboard.by_client.get(client_id).copied();
+        let connected = |session: u32| self.sessions[session as usize].connection;
+        if let Some(older) = find(self).and_then(connected) {
+            self.counters.count(Counter::Takeovers);
+            self.close_with(older, reason::SESSION_TAKEN_OVER, now);
+        }
+        match find(self) {
+            Some(session) if !is_clean => {
+                self.counters.count(Counter::Resumed);
+                return (session, true);
+            }
+            Some(session) => self.end_session(session, now),
+            None => {}
+        }
+        let in_flight_max = self.limits.in_flight_max;
+        let session = Session::new(self.hash_key, client_id.into(), in_flight_max);
+        let session = self.sessions.insert(session) as u32;
+        self.by_client.insert(client_id.into(), session);
+        (session, false)
+    }
+
+    /// For how long the session outlives its connection, as the client wishes, within the bound.
+    pub(super) fn set_expiry(&mut self, session: u32, asked_s: u32) {
+        let expiry_s = asked_s.min(self.limits.session_expiry_s_max);
+        self.sessions[session as usize].expiry_s = expiry_s;
+    }
+
+    /// The connection of a session is gone. What is due at once happens at once.
+    pub(super) fn leave_session(&mut self, session: u32, now: Now) {
+        self.sessions[session as usize].detach(now.mono_ms);
+        self.session_due(session, now);
+    }
+
+    /// Publishes the will, or ends the session, if its time has come.
+    pub(super) fn session_due(&mut self, session: u32, now: Now) {
+        let is_due = |due_ms: Option<u64>| due_ms.is_some_and(|due_ms| due_ms <= now.mono_ms);
+        let state = &mut self.sessions[session as usize];
+        state.timer_ms = None;
+        if is_due(state.ends_ms) {
+            if state.expiry_s > 0 {
+                self.counters.count(Counter::Expired);
+            }
+            return self.end_session(session, now);
+        }
+        if is_due(state.will_ms) {
+            self.publish_will(session, now);
+        }
+        let state = &mut self.sessions[session as usize];
+        if let Some(due_ms) = state.next_ms() {
+            state.timer_ms = Some(due_ms);
+            self.timers.set(due_ms, Timer::Session(session));
+        }
+    }
+
+    pub(super) fn cancel_session_timer(&mut self, session: u32) {
+        if let Some(due_ms) = self.sessions[session as usize].timer_ms.take() {
+            self.timers.cancel(due_ms, Timer::Session(session));
+        }
+    }
+
+    /// Ends a session without connection: what it subscribed to, what waited for it. It lingers
+    /// while its publishes, the will among them, wait for the disk.
+    pub(super) fn end_session(&mut self, session: u32, now: Now) {
+        self.cancel_session_timer(session);
+        let state = &mut self.sessions[session as usize];
+        assert!(
+            state.connection.is_none(),
+            "a session outlives its connection"
+        );
+        state.is_ended = true;
+        state.ends_ms = None;
+        let unsent = state.outbound.clear();
+        self.counters.add(Counter::DroppedEnded, unsent);
+        for (filter, _) in state.subscriptions.drain() {
+            let filter = Filter::parse(&filter).expect("it was parsed when subscribed");
+            self.subscriptions.remove(filter, &session);
+        }
+        self.by_client.remove(&state.client_id);
+        self.publish_will(session, now);
+        self.forget_if_over(session);
+    }
+
+    /// Publishes the will of a session, if it still has one.
+    fn publish_will(&mut self, session: u32, now: Now) {
+        let state = &mut self.sessions[session as usize];
+        state.will_ms = None;
+        if let Some(will) = state.will.take() {
+            self.counters.count(Counter::Wills);
+            self.publish_from(session, &will.packet, now);
+        }
+    }
+
+    pub(super) fn forget_if_over(&mut self, session: u32) {
+        if self
+            .sessions
+            .get(session as usize)
+            .is_some_and(Session::is_over)
+        {
+            self.sessions.remove(session as usize);
+        }
+    }
+}
