@@ -120,9 +120,16 @@ impl<'a> Compactor<'a> {
         if outcome == Ok(true) {
             return outcome;
         }
+        let state = self.shared.lock();
+        let overtaken = state.machine.is_overtaken(survey, group);
+        let abandoned = state.machine.is_abandoned(survey, group);
+        drop(state);
         // What is left of a folder that cannot be cleaned up, the next start removes.
-        let swept = survey.sweep(&self.shared.files, group);
-        let overtaken = self.shared.lock().machine.is_overtaken(survey, group);
+        let swept = if abandoned {
+            survey.sweep(&self.shared.files, group)
+        } else {
+            Ok(())
+        };
         match outcome {
             Err(error) => give_up(overtaken, error),
             Ok(_) if overtaken => Ok(false),

@@ -60,6 +60,12 @@ impl Machine {
         !self.holds(log, &old)
     }
 
+    /// What a pass wrote of a group is nobody's and may be removed. Of a store that has failed
+    /// nobody knows: the round that swaps may be durable. Its next start knows.
+    pub fn is_abandoned(&self, survey: &Survey, group: &Group) -> bool {
+        self.failed.is_none() && !self.has_replaced(survey, group)
+    }
+
     /// The log takes appends.
     pub fn is_live(&self, log: LogId) -> bool {
         self.refuse_writes().is_ok() && self.has_log(log)

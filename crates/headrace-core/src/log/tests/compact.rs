@@ -673,3 +673,27 @@ fn what_cannot_be_decompressed_stays_and_supersedes_nothing() {
     let found = read(&mut rig.machine, &rig.disk, LOG, offset.base_offset, 1).unwrap();
     assert_eq!(found, stamped(batch, offset.base_offset));
 }
+
+#[test]
+fn what_took_its_place_is_nobodys_to_remove_and_a_store_that_failed_cannot_tell() {
+    let mut rig = Rig::new(14);
+    rig.fill(200);
+    let mut report = Compaction::default();
+    let settings = rig.settings();
+    let pass = rig.machine.plan_compaction(LOG, settings).unwrap().unwrap();
+    let survey = pass.survey(&rig.disk, &mut report).unwrap();
+    let groups = survey.groups();
+    swap(
+        &mut rig.machine,
+        &rig.disk,
+        &survey,
+        &groups[0],
+        &mut report,
+    )
+    .unwrap();
+    assert!(rig.machine.is_abandoned(&survey, &groups[1]));
+    commit(&mut rig.machine, &rig.disk);
+    assert!(!rig.machine.is_abandoned(&survey, &groups[0]));
+    rig.machine.abort("the disk is gone");
+    assert!(!rig.machine.is_abandoned(&survey, &groups[1]));
+}
