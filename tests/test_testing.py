@@ -26,6 +26,8 @@ SEEDS_OF_FAULT = {
     "forget-producers": 100,
     "drop-completion": 100,
     "lost-sync": 20,
+    "swap-unsynced": 100,
+    "remove-before-swap": 100,
 }
 """Each planted fault is found within so many seeds."""
 

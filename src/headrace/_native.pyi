@@ -816,8 +816,10 @@ class History:
         """Somebody asked for the first record at or after a time: `(offset, timestamp)`."""
     def trim(self, log: str, offset: int) -> None:
         """Records below `offset` may be gone from now on."""
-    def compact(self, log: str) -> None:
-        """Records that a later one of the same key replaces may be gone from now on."""
+    def compact(self, log: str, below: int = ..., tombstones_below: int = ...) -> None:
+        """From now on, of the records below `below`, those may be gone that have no key or that a
+        later one there of the same key replaces, and of the records without a value those below
+        `tombstones_below`. Without bounds: anywhere."""
     @property
     def anomalies(self) -> list[Anomaly]:
         """What was found, the first first."""

@@ -166,8 +166,9 @@ impl History {
         self.0.trim(log, offset);
     }
 
-    fn compact(&mut self, log: &str) {
-        self.0.compact(log);
+    #[pyo3(signature = (log, below = i64::MAX, tombstones_below = i64::MAX))]
+    fn compact(&mut self, log: &str, below: i64, tombstones_below: i64) {
+        self.0.compact(log, below, tombstones_below);
     }
 
     #[getter]

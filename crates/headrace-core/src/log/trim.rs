@@ -15,6 +15,8 @@ use super::round::{Draft, Piece};
 pub struct SegmentFacts {
     /// Offset of its first record, whether that is kept or not.
     pub base_offset: i64,
+    /// The compaction that wrote it; 0 for none.
+    pub generation: u32,
     /// Offset after its last committed record.
     pub next_offset: i64,
     /// Committed bytes.
@@ -66,6 +68,7 @@ impl Machine {
             let next_offset = next.unwrap_or(log.high_watermark);
             SegmentFacts {
                 base_offset: segment.base,
+                generation: segment.generation,
                 next_offset,
                 bytes: segment.committed,
                 max_timestamp: segment.max_timestamp(),

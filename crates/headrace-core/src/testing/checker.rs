@@ -43,7 +43,7 @@ pub struct Seen {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+pub(super) enum State {
     Open,
     Unknown,
     Stored,
@@ -51,26 +51,28 @@ enum State {
 }
 
 #[derive(Clone, Debug)]
-struct Value {
-    log: String,
+pub(super) struct Value {
+    pub(super) log: String,
     client: String,
     /// Place among the appends of its client to its log.
     order: usize,
     timestamp: Option<i64>,
-    key: Option<u64>,
-    tombstone: bool,
+    pub(super) key: Option<u64>,
+    pub(super) tombstone: bool,
     repeats: bool,
     /// It was sent more than once: a refusal tells of one copy alone.
     again: bool,
-    state: State,
-    offset: Option<i64>,
+    pub(super) state: State,
+    pub(super) offset: Option<i64>,
+    /// The log had reached that far when it was sent first: it stands nowhere below.
+    pub(super) since: i64,
 }
 
 /// The judge.
 #[derive(Clone, Debug, Default)]
 pub struct Checker {
-    values: BTreeMap<u64, Value>,
-    logs: BTreeMap<String, LogHistory>,
+    pub(super) values: BTreeMap<u64, Value>,
+    pub(super) logs: BTreeMap<String, LogHistory>,
     /// Where each reader of each log goes on.
     readers: BTreeMap<(String, String), i64>,
     open: BTreeSet<u64>,
@@ -106,7 +108,7 @@ impl Checker {
         });
     }
 
-    fn log(&mut self, log: &str) -> &mut LogHistory {
+    pub(super) fn log(&mut self, log: &str) -> &mut LogHistory {
         if !self.logs.contains_key(log) {
             self.logs.insert(log.to_owned(), LogHistory::default());
         }
@@ -125,12 +127,14 @@ impl Checker {
             if known.state != State::Stored {
                 known.state = State::Open;
                 self.open.insert(value);
+                self.astray(value);
             }
             return;
         }
-        let sent = self.log(log).sent.entry(client.to_owned()).or_default();
+        let history = self.log(log);
+        let sent = history.sent.entry(client.to_owned()).or_default();
         *sent += 1;
-        let order = *sent;
+        let (order, since) = (*sent, history.end);
         self.open.insert(value);
         self.values.insert(
             value,
@@ -145,8 +149,10 @@ impl Checker {
                 again: false,
                 state: State::Open,
                 offset: None,
+                since,
             },
         );
+        self.astray(value);
     }
 
     /// The client was told that it is stored, and at which offset where the protocol says so.
@@ -167,6 +173,9 @@ impl Checker {
         let Some(known) = self.ended(value, State::Failed).cloned() else {
             return;
         };
+        if known.state == State::Failed {
+            self.found(value);
+        }
         if let (State::Failed, Some(offset)) = (known.state, known.offset) {
             let log = known.log;
             let text = format!("value {value} was refused, though it stands at offset {offset}");
@@ -235,15 +244,19 @@ impl Checker {
             expected = record.offset + 1;
         }
         self.readers.insert(place, last.offset + 1);
-        self.went_through(log, begins, last.offset + 1, records);
+        self.meet(log, records);
+        self.pass(log, begins, last.offset + 1, records);
     }
 
     /// A reader went through all of the log, from its start to its end.
     pub fn scan(&mut self, log: &str, start: i64, end: i64, records: &[Seen]) {
         self.bounds(log, start, end);
-        self.went_through(log, start, end, records);
+        self.meet(log, records);
+        self.all_was_seen(log);
+        self.pass(log, start, end, records);
         for value in std::mem::take(&mut self.log(log).unplaced) {
-            if self.values[&value].offset.is_none() && start == 0 {
+            let is_nowhere = self.values[&value].offset.is_none() && start == 0;
+            if is_nowhere && !self.may_be_gone_from_anywhere(log, value) {
                 let text = format!("value {value} was acknowledged and is nowhere");
                 self.report(Kind::Lost, log, text);
             }
@@ -299,30 +312,9 @@ impl Checker {
         }
     }
 
-    // --- what the log may do ------------------------------------------------------------------
+    // --- what readers went through ------------------------------------------------------------
 
-    /// Somebody allowed that records below `offset` go.
-    pub fn trim(&mut self, log: &str, offset: i64) {
-        let known = self.log(log);
-        known.trimmed = known.trimmed.max(offset);
-    }
-
-    /// Records that a later one of the same key replaces may go from now on.
-    pub fn compact(&mut self, log: &str) {
-        self.log(log).compacted = true;
-    }
-
-    /// A record that is not there need not be: it was trimmed, or a later one replaces it.
-    fn may_be_gone(&self, log: &str, offset: i64) -> bool {
-        let history = &self.logs[log];
-        let value = &self.values[&history.at[&offset]];
-        let replaced = |key: u64| history.keys.get(&key).is_some_and(|last| *last > offset);
-        offset < history.trimmed
-            || (history.compacted && (value.tombstone || value.key.is_some_and(replaced)))
-    }
-
-    /// Readers went from `from` to before `to` and met `records`.
-    fn went_through(&mut self, log: &str, from: i64, to: i64, records: &[Seen]) {
+    fn meet(&mut self, log: &str, records: &[Seen]) {
         for record in records {
             if let Some(value) = record.value {
                 self.learn(log, record.offset, value, Some(record.timestamp));
@@ -331,6 +323,10 @@ impl Checker {
                 self.report(Kind::Invented, log, text);
             }
         }
+    }
+
+    /// Readers went from `from` to before `to` and met `records`, and no others.
+    fn pass(&mut self, log: &str, from: i64, to: i64, records: &[Seen]) {
         let seen: BTreeSet<i64> = records.iter().map(|record| record.offset).collect();
         let known = self.log(log).at.range(from..to.max(from));
         let missing: Vec<i64> = known.map(|(offset, _)| *offset).collect();
@@ -380,12 +376,12 @@ impl Checker {
             None => {}
         }
         if let Some(key) = key {
-            let last = history.keys.entry(key).or_insert(offset);
-            *last = offset.max(*last);
+            history.keys.entry(key).or_default().insert(offset);
         }
         // Copies of one append may come after later appends.
         let swapped = (!repeats).then(|| history.place(&client, order, offset));
         let covered = history.is_covered(offset);
+        self.found(value);
         if let Some(other) = swapped.flatten() {
             let text = format!("{client} sent value {value} on the other side of offset {other}");
             self.report(Kind::Reordered, log, text);

@@ -2,17 +2,19 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::payload::payload;
+use super::payload::{payload, value_of};
 use super::random::Random;
 use crate::log::LogId;
-use crate::record::{BatchBuilder, Batches, Records};
+use crate::record::{BatchBuilder, Batches, Codec, Record, Records, DECOMPRESSED_BYTES_MAX};
 
 use super::checker::Seen;
 
 /// Batches that a producer has under way at most, and that the store knows again (KIP-98).
 pub(super) const WINDOW: usize = 5;
 /// Keys that records have: few, so that they are written over.
-pub(super) const KEYS: u64 = 7;
+const KEYS: u64 = 7;
+/// Carries the value of a record that has none.
+const VALUE_HEADER: &[u8] = b"value";
 
 /// A log's name: stream and partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,10 +87,12 @@ pub(super) struct LogClients {
     pub(super) sources: Vec<Source>,
     /// Where each reader stands.
     pub(super) readers: BTreeMap<&'static str, i64>,
+    /// It is compacted: to which offset at most, and when.
+    pub(super) compactions: Option<Vec<(i64, i64)>>,
 }
 
 impl LogClients {
-    pub(super) fn new(name: Name, incarnation: u64, id: LogId) -> Self {
+    pub(super) fn new(name: Name, incarnation: u64, id: LogId, compacted: bool) -> Self {
         let producer = |id| Producer {
             id,
             epoch: 0,
@@ -110,6 +114,7 @@ impl LogClients {
             producers: vec![producer(7), producer(8)],
             sources: vec![source("meter"), source("probe")],
             readers: BTreeMap::new(),
+            compactions: compacted.then(Vec::new),
         }
     }
 
@@ -149,31 +154,56 @@ impl Producer {
     }
 }
 
+/// The key of the record of a value; a few have none.
+pub(super) fn key(value: u64) -> Option<u64> {
+    (value % 31 > 0).then_some(value % KEYS)
+}
+
+/// The record deletes its key.
+pub(super) fn is_tombstone(value: u64) -> bool {
+    value / KEYS % 6 == 0
+}
+
 /// A batch of these records; each takes some of `bytes`.
-pub(super) fn batch(values: &[Value], bytes: usize, source: Option<(&str, u64)>) -> Vec<u8> {
+pub(super) fn batch(
+    values: &[Value],
+    bytes: usize,
+    codec: Codec,
+    source: Option<(&str, u64)>,
+) -> Vec<u8> {
     let mut builder = BatchBuilder::new();
+    let sequence = source.map(|(_, sequence)| sequence.to_string());
     for (value, timestamp) in values {
-        let key = format!("k{}", value % KEYS);
-        let sequence = source.map(|(_, sequence)| sequence.to_string());
-        let headers = source.iter().flat_map(|(name, _)| {
+        let key = key(*value).map(|key| format!("k{key}"));
+        let payload = payload(*value, bytes / values.len());
+        let names_source = source.iter().flat_map(|(name, _)| {
+            let sequence = sequence.as_ref().expect("it has one");
             [
                 (&b"mqtt.topic"[..], &b"t"[..]),
                 (b"source", name.as_bytes()),
                 (b"epoch", b"1"),
-                (
-                    b"sequence",
-                    sequence.as_ref().expect("it has one").as_bytes(),
-                ),
+                (b"sequence", sequence.as_bytes()),
             ]
         });
+        let deletes = is_tombstone(*value);
+        let header = deletes.then_some((VALUE_HEADER, &payload[..]));
+        let headers = names_source.chain(header);
         builder.push(
             *timestamp,
-            Some(key.as_bytes()),
-            Some(&payload(*value, bytes / values.len())),
+            key.as_ref().map(String::as_bytes),
+            (!deletes).then_some(&payload),
             headers.map(|(name, value)| (name, Some(value))),
         );
     }
-    builder.finish()
+    builder.finish_with(codec)
+}
+
+/// Mostly none.
+pub(super) fn codec(random: &mut Random) -> Codec {
+    match random.below(100) {
+        0..15 => *random.pick(&Codec::ALL).expect("there are some"),
+        _ => Codec::None,
+    }
 }
 
 /// Sizes as they come: mostly small, some of pages, a few that go straight to their segment.
@@ -185,22 +215,38 @@ pub(super) fn bytes(random: &mut Random, direct_write_bytes: u64) -> usize {
     }
 }
 
+/// What a client makes of the bytes that it got.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Decoded {
+    pub(super) records: Vec<Seen>,
+    /// Offset after the last batch, which compaction may have left without records.
+    pub(super) next: Option<i64>,
+}
+
 /// The records from `offset` on, as a client reads them: CRCs are checked.
-pub(super) fn decode(bytes: &[u8], offset: i64) -> Result<Vec<Seen>, String> {
-    let mut seen = Vec::new();
+pub(super) fn decode(bytes: &[u8], offset: i64) -> Result<Decoded, String> {
+    let mut decoded = Decoded::default();
+    let mut scratch = Vec::new();
     for batch in Batches::new(bytes) {
         let batch = batch.map_err(|error| error.to_string())?;
         batch.check_crc().map_err(|error| error.to_string())?;
-        for record in Records::new(&batch.header, batch.body()) {
+        decoded.next = Some(batch.header.next_offset());
+        let body = batch.open(&mut scratch, DECOMPRESSED_BYTES_MAX);
+        let body = body.map_err(|error| error.to_string())?;
+        for record in Records::new(&batch.header, body) {
             let record = record.map_err(|fault| fault.to_string())?;
             if record.offset >= offset {
-                seen.push(Seen {
+                decoded.records.push(Seen {
                     offset: record.offset,
-                    value: record.value.and_then(super::payload::value_of),
+                    value: value(&record),
                     timestamp: record.timestamp,
                 });
             }
         }
     }
-    Ok(seen)
+    Ok(decoded)
+}
+
+fn value(record: &Record) -> Option<u64> {
+    value_of(record.value.or_else(|| record.header(VALUE_HEADER))?)
 }

@@ -15,9 +15,14 @@ pub(super) struct LogHistory {
     pub(super) end: i64,
     /// Records below may be gone.
     pub(super) trimmed: i64,
-    pub(super) compacted: bool,
-    /// Last known offset of each key.
-    pub(super) keys: BTreeMap<u64, i64>,
+    /// Records below may be gone where a later one below replaces them.
+    pub(super) compacted: i64,
+    /// Tombstones below may be gone.
+    pub(super) deleted: i64,
+    /// Known offsets of each key.
+    pub(super) keys: BTreeMap<u64, BTreeSet<i64>>,
+    /// Values of each key of which nobody knows where they stand, if they do.
+    pub(super) astray: BTreeMap<u64, BTreeSet<u64>>,
     /// Of each client: place in its order to offset.
     orders: BTreeMap<String, BTreeMap<usize, i64>>,
     /// Appends of each client.

@@ -11,14 +11,17 @@
 //! ```text
 //! disk, random, trace   the world               shell        effects one by one, and how it lies
 //! clients, payload      what is sent and read   checker      what they may see, and may not
-//! simulation            lives, deaths, steps    sabotage     planted faults
+//! simulation            lives, deaths, steps    leave        what a log may let go
+//! compactor             beside the rounds       sabotage     planted faults
 //! ```
 
 mod anomaly;
 mod checker;
 mod clients;
+mod compactor;
 mod disk;
 mod history;
+mod leave;
 mod payload;
 mod random;
 mod rot;

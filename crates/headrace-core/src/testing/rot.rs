@@ -11,6 +11,7 @@ use super::random::Random;
 use super::sabotage::Saboteur;
 use super::shell::Shell;
 use super::simulation::Simulation;
+use super::workload;
 
 /// Damages tried on one folder.
 const TRIALS: usize = 4;
@@ -100,7 +101,8 @@ fn trial(simulation: &mut Simulation, port: Saboteur, path: &str) -> Result<(), 
         Err(error) => explained(path, &error.to_string()),
         Ok((shell, _)) => {
             simulation.shell = shell;
-            match simulation.look_at_everything() {
+            let looked = simulation.look_at_everything();
+            match looked.and_then(|()| compact_everything(simulation)) {
                 Err(Anomaly {
                     kind: Kind::Refused,
                     text,
@@ -110,6 +112,18 @@ fn trial(simulation: &mut Simulation, port: Saboteur, path: &str) -> Result<(), 
             }
         }
     }
+}
+
+/// A compaction copies nothing that is damaged under a CRC of its own.
+fn compact_everything(simulation: &mut Simulation) -> Result<(), Anomaly> {
+    if simulation.random.chance(50) {
+        return Ok(());
+    }
+    for name in simulation.logs.keys().copied().collect::<Vec<_>>() {
+        workload::begin_compaction(simulation, name, 0)?;
+        simulation.settle()?;
+    }
+    simulation.look_at_everything()
 }
 
 /// A refusal names the file, or the batch whose CRC a reader found wrong.

@@ -29,11 +29,15 @@ pub enum Sabotage {
     DropCompletion,
     /// The disk says that it has synced files, and has not.
     LostSync,
+    /// A compaction does not sync what it wrote.
+    SwapUnsynced,
+    /// A compaction removes segments before those that replace them count.
+    RemoveBeforeSwap,
 }
 
 impl Sabotage {
     /// All but none.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::AcknowledgeEarly,
         Self::ReuseJournal,
         Self::CutDurable,
@@ -42,6 +46,8 @@ impl Sabotage {
         Self::ForgetProducers,
         Self::DropCompletion,
         Self::LostSync,
+        Self::SwapUnsynced,
+        Self::RemoveBeforeSwap,
     ];
 
     /// As a command line says it.
@@ -56,6 +62,8 @@ impl Sabotage {
             Self::ForgetProducers => "forget-producers",
             Self::DropCompletion => "drop-completion",
             Self::LostSync => "lost-sync",
+            Self::SwapUnsynced => "swap-unsynced",
+            Self::RemoveBeforeSwap => "remove-before-swap",
         }
     }
 

@@ -43,18 +43,17 @@ fn no_other_files(
     let folder = format!("streams/{}/{}", name.0, name.1);
     let names = simulation.shell.disk().list(&folder).unwrap_or_default();
     for file in names {
-        let Some((base, rest)) = file.split_once('.') else {
-            continue;
-        };
-        let kind = rest.rsplit('.').next();
+        let mut parts = file.split('.');
+        let (base, kind) = (parts.next(), parts.next_back());
         if !matches!(kind, Some("log" | "index" | "timeindex")) {
             continue;
         }
-        let base = base.parse().ok();
-        if !segments
-            .iter()
-            .any(|segment| Some(segment.base_offset) == base)
-        {
+        let base = base.and_then(|base| base.parse().ok());
+        let generation = parts.next().map_or(Some(0), |form| form.parse().ok());
+        let is = |segment: &SegmentFacts| {
+            Some(segment.base_offset) == base && Some(segment.generation) == generation
+        };
+        if !segments.iter().any(is) {
             let text = format!("{folder}/{file} is left of a segment that is gone");
             return Err(Simulation::refused(&clients.label, text));
         }

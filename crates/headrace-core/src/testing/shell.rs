@@ -3,12 +3,14 @@
 
 use std::collections::VecDeque;
 
+use super::compactor::Compactor;
 use super::disk::SimDisk;
 use super::random::Random;
 use super::sabotage::{Sabotage, Saboteur};
 use super::trace::Trace;
 use crate::log::{
-    open, Chore, Completion, Disk, DiskOp, Error, LogId, Machine, Options, Plan, Recovery, Round,
+    open, Chore, CompactionSettings, Completion, Disk, DiskOp, Error, LogId, Machine, Options,
+    Plan, Recovery, Round,
 };
 
 /// Work under way, and the effects that it still needs.
@@ -24,6 +26,7 @@ pub(super) struct Shell {
     pub(super) machine: Machine,
     round: Option<UnderWay<Round>>,
     chore: Option<UnderWay<Chore>>,
+    pub(super) compactor: Option<Compactor>,
     /// Effects that a caller performs by itself.
     errand: VecDeque<DiskOp>,
     /// Syncs that a sabotaged shell puts off.
@@ -39,6 +42,7 @@ impl Shell {
             machine,
             round: None,
             chore: None,
+            compactor: None,
             errand: VecDeque::new(),
             late: Vec::new(),
         };
@@ -51,7 +55,8 @@ impl Shell {
 
     /// Nothing is under way.
     pub(super) fn is_idle(&self) -> bool {
-        self.round.is_none() && self.chore.is_none() && self.errand.is_empty()
+        let nothing_waits = self.compactor.is_none() && self.errand.is_empty();
+        self.round.is_none() && self.chore.is_none() && nothing_waits
     }
 
     fn perform(&self, lane: &str, op: &DiskOp, trace: &mut Trace) -> Result<(), String> {
@@ -128,13 +133,46 @@ impl Shell {
         self.machine.chore_done(&chore.work, outcome)
     }
 
+    /// Plans a compaction; false where there is nothing to do.
+    pub(super) fn begin_compaction(
+        &mut self,
+        log: LogId,
+        settings: CompactionSettings,
+    ) -> Result<bool, Error> {
+        let pass = self.machine.plan_compaction(log, settings)?;
+        let begun = pass.map(|pass| Compactor::new(&self.machine, log, pass));
+        self.compactor = begun.transpose()?;
+        Ok(self.compactor.is_some())
+    }
+
+    /// One effect of the compaction under way, or what follows on the last.
+    pub(super) fn advance_compaction(&mut self, trace: &mut Trace) -> Result<(), Error> {
+        let waits = |compactor: &Compactor| compactor.will_keep_sources() && self.has_errand();
+        if self.compactor.as_ref().is_none_or(waits) {
+            return Ok(());
+        }
+        let mut compactor = self.compactor.take().expect("just seen");
+        let outcome = compactor.advance(&mut self.machine, &self.port, trace);
+        self.compactor = Some(compactor).filter(|under_way| !under_way.has_ended());
+        outcome
+    }
+
     /// Begins an errand; false while another is under way.
     pub(super) fn run_errand(&mut self, ops: Vec<DiskOp>) {
         self.errand = ops.into();
     }
 
-    pub(super) fn has_errand(&self) -> bool {
+    fn has_errand(&self) -> bool {
         !self.errand.is_empty()
+    }
+
+    /// Sources are being kept: one at a time does.
+    pub(super) fn keeps_sources(&self) -> bool {
+        self.has_errand()
+            || self
+                .compactor
+                .as_ref()
+                .is_some_and(Compactor::keeps_sources)
     }
 
     /// One effect of the errand; one that fails ends it.

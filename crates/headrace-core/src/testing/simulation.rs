@@ -180,9 +180,10 @@ impl Simulation {
         for _ in 0..self.random.below(STEPS_MAX) {
             self.wall_ms += self.random.below(20) as i64;
             match self.random.below(100) {
-                0..30 => workload::step(self, weights)?,
-                30..68 => self.advance_round()?,
-                68..96 => self.advance_chore()?,
+                0..28 => workload::step(self, weights)?,
+                28..62 => self.advance_round()?,
+                62..86 => self.advance_chore()?,
+                86..97 => self.advance_compaction()?,
                 _ => self.shell.advance_errand(&mut self.trace),
             }
             self.verdict()?;
@@ -218,6 +219,17 @@ impl Simulation {
     fn advance_chore(&mut self) -> Result<(), Anomaly> {
         let ended = self.shell.advance_chore(&mut self.trace);
         self.completed(ended)
+    }
+
+    fn advance_compaction(&mut self) -> Result<(), Anomaly> {
+        let Err(error) = self.shell.advance_compaction(&mut self.trace) else {
+            return Ok(());
+        };
+        self.trace.note(format_args!("compaction: {error}"));
+        if self.shell.disk().has_failed() {
+            return Ok(());
+        }
+        Err(Self::refused("the compaction", error.to_string()))
     }
 
     /// Tells clients what has ended.
@@ -295,6 +307,7 @@ impl Simulation {
         while idle < 2 {
             self.advance_round()?;
             self.advance_chore()?;
+            self.advance_compaction()?;
             self.shell.advance_errand(&mut self.trace);
             idle = if self.shell.is_idle() { idle + 1 } else { 0 };
         }

@@ -20,8 +20,11 @@ pub(super) type Names = BTreeMap<String, Node>;
 impl Change {
     /// The change after the folder `from`, in which it happened, was renamed to `to`.
     pub(super) fn follow(&mut self, from: &str, to: &str) {
-        let (Self::Link(path, _) | Self::Unlink(path) | Self::Move(path, _)) = self;
-        if below(path, from) {
+        let paths = match self {
+            Self::Link(path, _) | Self::Unlink(path) => vec![path],
+            Self::Move(path, target) => vec![path, target],
+        };
+        for path in paths.into_iter().filter(|path| below(path, from)) {
             *path = format!("{to}{}", &path[from.len()..]);
         }
     }

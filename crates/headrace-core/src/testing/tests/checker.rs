@@ -148,22 +148,74 @@ fn what_nobody_sent_is_invented() {
 }
 
 #[test]
-fn what_was_trimmed_or_replaced_may_be_gone() {
+fn what_was_trimmed_may_be_gone() {
     let mut checker = three();
     checker.trim(LOG, 1);
     checker.scan(LOG, 1, 3, &all()[1..]);
     assert_eq!(checker.anomalies(), []);
-    checker.compact(LOG); // values 1 and 3 have one key
-    checker.scan(LOG, 1, 3, &all()[2..]);
-    assert_eq!(
-        checker.anomalies()[0].kind,
-        Kind::Lost,
-        "nothing replaces value 2"
-    );
+}
+
+/// Values 1 and 3 have one key, 2 and 4 the other.
+#[test]
+fn what_a_later_record_of_its_key_replaces_may_be_gone_and_nothing_else() {
     let mut checker = three();
-    checker.compact(LOG);
+    checker.compact(LOG, 3, 0);
     checker.scan(LOG, 0, 3, &all()[1..]);
     assert_eq!(checker.anomalies(), []);
+    assert_finds(Kind::Lost, |c| {
+        c.compact(LOG, 3, 0);
+        c.unknown(4);
+        c.scan(LOG, 0, 3, &[seen(0, 1), seen(2, 3)]);
+    });
+    assert_finds(Kind::Lost, |c| {
+        c.compact(LOG, 2, 0); // what replaces it was not looked at
+        c.scan(LOG, 0, 3, &all()[1..]);
+    });
+}
+
+#[test]
+fn what_replaces_a_record_may_not_be_known_before_all_was_seen() {
+    let mut checker = three();
+    checker.unknown(4); // it may stand at offset 3
+    checker.compact(LOG, 4, 0);
+    let rest = [seen(0, 1), seen(2, 3)];
+    checker.read("r", LOG, Some(0), &rest);
+    assert_eq!(checker.anomalies(), []);
+    checker.scan(LOG, 0, 3, &rest);
+    assert_eq!(checker.anomalies()[0].kind, Kind::Lost, "it is not there");
+}
+
+#[test]
+fn tombstones_and_records_without_a_key_may_be_gone_in_their_time() {
+    let tell = |checker: &mut Checker| {
+        checker.append(&Append {
+            tombstone: true,
+            ..append(5)
+        });
+        checker.append(&Append {
+            key: None,
+            ..append(6)
+        });
+        checker.stored(4, Some(3));
+        checker.stored(5, Some(4));
+        checker.stored(6, Some(5));
+    };
+    let rest = [seen(1, 2), seen(3, 4)];
+    let mut checker = three();
+    tell(&mut checker);
+    checker.compact(LOG, 6, 5);
+    checker.scan(LOG, 0, 6, &rest);
+    assert_eq!(checker.anomalies(), []);
+    assert_finds(Kind::Lost, |c| {
+        tell(c);
+        c.compact(LOG, 6, 4);
+        c.scan(LOG, 0, 6, &rest);
+    });
+    assert_finds(Kind::Lost, |c| {
+        tell(c);
+        c.compact(LOG, 5, 5);
+        c.scan(LOG, 0, 6, &rest);
+    });
 }
 
 #[test]

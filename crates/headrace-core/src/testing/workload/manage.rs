@@ -5,9 +5,11 @@ use super::super::clients::{LogClients, Name};
 use super::super::simulation::Simulation;
 use super::read::bounds;
 use super::HOUR_MS;
-use crate::log::LogSettings;
+use crate::log::{CompactionSettings, LogSettings};
 
 const STREAMS: [&str; 3] = ["gpu", "gpu.dlq", "all"];
+/// For so long tombstones stay after the pass that first met them.
+const DELETE_RETENTION_MS: u64 = HOUR_MS as u64;
 
 pub(super) fn open_log(simulation: &mut Simulation) -> Result<(), Anomaly> {
     let stream = STREAMS[simulation.random.below(STREAMS.len())];
@@ -23,9 +25,9 @@ pub(super) fn open_log(simulation: &mut Simulation) -> Result<(), Anomaly> {
         .open_log(name.0, name.1, incarnation, simulation.wall_ms)
     {
         Ok(id) => {
-            simulation
-                .logs
-                .insert(name, LogClients::new(name, incarnation, id));
+            let compacted = simulation.random.chance(50);
+            let clients = LogClients::new(name, incarnation, id, compacted);
+            simulation.logs.insert(name, clients);
             Ok(())
         }
         Err(error) => simulation.may_refuse(name, &error),
@@ -86,6 +88,52 @@ pub(super) fn roll(simulation: &mut Simulation, name: Name) -> Result<(), Anomal
     match simulation.shell.machine.roll(id, simulation.wall_ms) {
         Ok(()) => Ok(()),
         Err(error) => simulation.may_refuse(name, &error),
+    }
+}
+
+/// A pass over a log that is compacted begins, where none is under way.
+pub(super) fn compact(simulation: &mut Simulation, name: Name) -> Result<(), Anomaly> {
+    let lag = simulation.random.chance(30);
+    let min_lag_ms = if lag { HOUR_MS as u64 } else { 0 };
+    begin_compaction(simulation, name, min_lag_ms)
+}
+
+pub(in crate::testing) fn begin_compaction(
+    simulation: &mut Simulation,
+    name: Name,
+    min_lag_ms: u64,
+) -> Result<(), Anomaly> {
+    let clients = simulation.logs.get_mut(&name).expect("it was listed");
+    let wall_ms = simulation.wall_ms;
+    let settings = CompactionSettings {
+        wall_ms,
+        delete_retention_ms: DELETE_RETENTION_MS,
+        min_lag_ms,
+    };
+    let Some(compactions) = &mut clients.compactions else {
+        return Ok(());
+    };
+    if simulation.shell.compactor.is_some() {
+        return Ok(());
+    }
+    let begun = simulation.shell.begin_compaction(clients.id, settings);
+    let segments = simulation.shell.machine.segments(clients.id);
+    let active = segments.ok().and_then(|found| found.last().copied());
+    let note = format_args!("compact {name:?}: {begun:?}, {active:?}");
+    simulation.trace.note(note);
+    match (begun, active) {
+        (Ok(true), Some(active)) => {
+            let below = active.base_offset;
+            // A pass may have met their tombstones, and if it did, told when they may go.
+            let told = compactions.iter();
+            let told = told.filter(|(_, at)| at + DELETE_RETENTION_MS as i64 <= wall_ms);
+            let deleted = told.map(|(below, _)| *below).max().unwrap_or(0);
+            simulation.checker.compact(&clients.label, below, deleted);
+            compactions.push((below, wall_ms));
+            Ok(())
+        }
+        (Err(error), _) => simulation.may_refuse(name, &error),
+        _ => Ok(()),
     }
 }
 

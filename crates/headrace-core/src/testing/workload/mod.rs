@@ -13,7 +13,7 @@ use super::random::Random;
 use super::simulation::{By, Sent, Simulation};
 use crate::log::{Appended, Error};
 
-pub(super) use manage::meet_trims;
+pub(super) use manage::{begin_compaction, meet_trims};
 pub(super) use read::{meet_sources, scan};
 
 const HOUR_MS: usize = 3_600_000;
@@ -28,7 +28,7 @@ enum Step {
 }
 
 /// Name, usual weight, what happens.
-const OPERATIONS: [(&str, u32, Step); 18] = [
+const OPERATIONS: [(&str, u32, Step); 19] = [
     ("append", 30, Step::OfLog(write::append)),
     ("produce", 30, Step::OfLog(write::produce)),
     ("repeat", 6, Step::OfLog(write::repeat)),
@@ -64,6 +64,7 @@ const OPERATIONS: [(&str, u32, Step); 18] = [
     ("trim", 3, Step::OfLog(manage::trim)),
     ("roll", 3, Step::OfLog(manage::roll)),
     ("configure", 2, Step::OfLog(manage::configure)),
+    ("compact", 8, Step::OfLog(manage::compact)),
     (
         "let hours pass",
         2,
@@ -151,8 +152,8 @@ impl Simulation {
                 log: &clients.label,
                 value: *value,
                 timestamp: Some(*timestamp),
-                key: Some(value % clients::KEYS),
-                tombstone: false,
+                key: clients::key(*value),
+                tombstone: clients::is_tombstone(*value),
                 repeats: false,
             });
         }

@@ -2,7 +2,7 @@
 
 use super::super::anomaly::Anomaly;
 use super::super::checker::Seen;
-use super::super::clients::{self, LogClients, Name};
+use super::super::clients::{self, Decoded, LogClients, Name};
 use super::super::simulation::Simulation;
 use super::timestamp;
 use crate::log::LogId;
@@ -37,12 +37,12 @@ fn read(
     let (start, end) = bounds(simulation, name)?;
     let (at, seek) = (at.max(start), seek || at < start);
     let bytes_max = simulation.random.below(20_000);
-    let records = fetch(simulation, simulation.logs[&name].id, at, bytes_max)
+    let Decoded { records, next } = fetch(simulation, simulation.logs[&name].id, at, bytes_max)
         .map_err(|error| Simulation::refused(&format!("{name:?}"), error))?;
     simulation
         .trace
         .note(format_args!("{reader} at {at}: {records:?}"));
-    if records.is_empty() && at < end {
+    if next.is_none_or(|next| next <= at) && at < end {
         let text = format!("nothing at offset {at} below {end}");
         return Err(Simulation::refused(&format!("{name:?}"), text));
     }
@@ -51,9 +51,7 @@ fn read(
     simulation
         .checker
         .read(reader, &clients.label, from, &records);
-    clients
-        .readers
-        .insert(reader, records.last().map_or(at, |last| last.offset + 1));
+    clients.readers.insert(reader, next.unwrap_or(at));
     Ok(())
 }
 
@@ -62,7 +60,7 @@ fn fetch(
     id: LogId,
     at: i64,
     bytes_max: usize,
-) -> Result<Vec<Seen>, String> {
+) -> Result<Decoded, String> {
     let bytes = simulation
         .shell
         .read(id, at, bytes_max)
@@ -109,11 +107,11 @@ pub(in crate::testing) fn scan(simulation: &mut Simulation, name: Name) -> Resul
     let mut at = start;
     while at < end {
         let read = fetch(simulation, id, at, 6000).map_err(refused)?;
-        at = match read.last() {
-            Some(last) if last.offset >= at => last.offset + 1,
+        at = match read.next {
+            Some(next) if next > at => next,
             _ => return Err(refused(format!("nothing at offset {at} below {end}"))),
         };
-        records.extend(read);
+        records.extend(read.records);
     }
     simulation
         .trace

@@ -4,6 +4,7 @@ use super::super::anomaly::Anomaly;
 use super::super::clients::{self, Fate, Name, Produced, Published, WINDOW};
 use super::super::simulation::{By, Simulation};
 use crate::log::{Appended, Error};
+use crate::record::Codec;
 
 /// Records of one append at most.
 const RECORDS_MAX: usize = 3;
@@ -15,7 +16,8 @@ pub(super) fn append(simulation: &mut Simulation, name: Name) -> Result<(), Anom
         &mut simulation.random,
         simulation.options.direct_write_bytes,
     );
-    let batch = clients::batch(&values, bytes, None);
+    let codec = clients::codec(&mut simulation.random);
+    let batch = clients::batch(&values, bytes, codec, None);
     simulation.send(name, batch, &values, By::Anyone).map(drop)
 }
 
@@ -39,7 +41,8 @@ pub(super) fn produce(simulation: &mut Simulation, name: Name) -> Result<(), Ano
         &mut simulation.random,
         simulation.options.direct_write_bytes,
     );
-    let plain = clients::batch(&values, bytes, None);
+    let codec = clients::codec(&mut simulation.random);
+    let plain = clients::batch(&values, bytes, codec, None);
     let producer = &mut simulation.clients(name).producers[at];
     let sequence = producer.sequence;
     let batch = producer.batch(plain, producer.epoch, sequence);
@@ -132,7 +135,7 @@ pub(super) fn refuse(simulation: &mut Simulation, name: Name) -> Result<(), Anom
     } else {
         (producer.epoch, producer.sequence + 2)
     };
-    let plain = clients::batch(&[(0, simulation.wall_ms)], 20, None);
+    let plain = clients::batch(&[(0, simulation.wall_ms)], 20, Codec::None, None);
     let batch = producer.batch(plain, epoch, sequence);
     let id = simulation.logs[&name].id;
     let answer = simulation
@@ -167,12 +170,13 @@ pub(super) fn publish(simulation: &mut Simulation, name: Name) -> Result<(), Ano
     } else {
         let value = simulation.fresh(1)[0];
         let bytes = simulation.random.below(500);
+        let codec = clients::codec(&mut simulation.random);
         let source = &mut simulation.clients(name).sources[at];
         source.sequence += 1;
         let named = (source.name.as_str(), source.sequence);
         let publish = Published {
             sequence: source.sequence,
-            batch: clients::batch(&[value], bytes, Some(named)),
+            batch: clients::batch(&[value], bytes, codec, Some(named)),
             value,
             fate: Fate::Due,
         };
@@ -196,7 +200,7 @@ pub(super) fn publish(simulation: &mut Simulation, name: Name) -> Result<(), Ano
 /// Keeps the windows of the sources, as far as records are committed.
 pub(super) fn save_sources(simulation: &mut Simulation, name: Name) -> Result<(), Anomaly> {
     let shell = &simulation.shell;
-    if shell.has_errand() || shell.machine.failed().is_some() {
+    if shell.keeps_sources() || shell.machine.failed().is_some() {
         return Ok(());
     }
     let id = simulation.logs[&name].id;
