@@ -2,7 +2,7 @@
 
     make bench                    every row
     make bench ARGS="commit"      one row: commit, append, partitions, read, cold, open,
-                                  compact, stored, collect, relay, decode
+                                  compact, fetch, stored, collect, relay, decode
     make bench ARGS="--json"      the figures as one JSON object
 
 Each row alternates headrace and its baseline, round by round, and prints medians and their ratio:
@@ -18,6 +18,9 @@ on shared machines only the ratio means much. Rows:
 - `open`: opening a folder after an orderly stop and after kill -9, and the memory that it takes.
 - `compact`: a log in which each key stands twice, as fast as it goes; then reading and writing
   100 MiB/s, and appends to another log meanwhile, against the same appends alone.
+- `fetch`: one Kafka fetch over 1,000 partitions that are not in memory, against reading their files
+  one after the other; what the node computes for each record that a waiting fetch hears of, and for
+  each that one fetch after the other brings, over 1,000 partitions and over one.
 - `stored`: QoS 1 publishes of 300 bytes into a stream, acknowledged after fdatasync, against
   mosquitto acknowledging from memory.
 - `collect`: the collector's own readings a second, file to last PUBACK, against mosquitto
@@ -45,8 +48,11 @@ import time
 from collections.abc import Callable, Iterator
 from importlib.resources import as_file, files
 from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
 
 import engine
+import readers
 from aiokafka.record.default_records import DefaultRecordBatch
 
 from headrace import native
@@ -60,9 +66,18 @@ Row = dict[str, float]
 # --- servers -----------------------------------------------------------------------------------
 
 
+class Node(NamedTuple):
+    """A running node: its process, its ports and its folder."""
+
+    process: int
+    mqtt: int
+    kafka: int
+    data: Path
+
+
 @contextlib.contextmanager
-def headrace_node() -> Iterator[int]:
-    """A node on a fresh folder; yields its MQTT port."""
+def headrace_node() -> Iterator[Node]:
+    """A node on a fresh folder."""
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
         command = [sys.executable, "-m", "headrace", "serve", "--json", "--data", folder]
         command += ["--mqtt", "127.0.0.1:0", "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0"]
@@ -70,7 +85,8 @@ def headrace_node() -> Iterator[int]:
             assert process.stdout is not None
             ready = json.loads(process.stdout.readline())
             try:
-                yield int(ready["mqtt"].rpartition(":")[2])
+                mqtt, kafka = (int(ready[door].rpartition(":")[2]) for door in ("mqtt", "kafka"))
+                yield Node(process.pid, mqtt, kafka, Path(folder))
             finally:
                 process.send_signal(signal.SIGTERM)
                 process.wait()
@@ -265,9 +281,9 @@ def commit_under_load(store: native.Store, log: int, batch: bytes) -> list[float
 
 def versus_mosquitto(measure: Callable[[int, int], float], messages: int) -> Row:
     ours, theirs = [], []
-    with headrace_node() as own_port, mosquitto() as peer_port:
+    with headrace_node() as node, mosquitto() as peer_port:
         for _ in range(ROUNDS):
-            ours.append(measure(own_port, messages))
+            ours.append(measure(node.mqtt, messages))
             theirs.append(measure(peer_port, messages))
     own, peer = statistics.median(ours), statistics.median(theirs)
     return {"per_second": own, "baseline_per_second": peer, "ratio": own / peer}
@@ -293,9 +309,15 @@ def decode_row() -> Row:
     return {"per_second": own, "baseline_per_second": peer, "ratio": own / peer}
 
 
+def fetch_row() -> Row:
+    with headrace_node() as node:
+        return readers.fetch_row(node.process, node.kafka, node.data)
+
+
 ROWS: dict[str, Callable[[], Row]] = {
     "commit": commit_row,
     **engine.ROWS,
+    "fetch": fetch_row,
     "stored": lambda: versus_mosquitto(acknowledged_rate, 200_000),
     "collect": lambda: versus_mosquitto(collected_rate, 30_000),
     "relay": lambda: versus_mosquitto(relayed_rate, 500_000),

@@ -10,12 +10,15 @@ import sys
 import time
 import urllib.error
 import urllib.request
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from kafkaraw import RawConnection
 
 # Time is no property of the code here: a machine that is busy elsewhere must not fail a test.
 settings.register_profile("headrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -218,6 +221,21 @@ def shared(tmp_path_factory) -> Iterator[RunningNode]:
     node = RunningNode(tmp_path_factory.mktemp("shared") / "data")
     yield node
     node.close()
+
+
+@pytest.fixture
+def stream(node) -> str:
+    """A fresh stream of three partitions, on the node of the file."""
+    name = f"s-{uuid.uuid4().hex[:12]}"
+    node.create_stream(name, partitions=3)
+    return name
+
+
+@pytest.fixture
+def raw(node) -> Iterator[RawConnection]:
+    """A Kafka connection to the node of the file."""
+    with RawConnection(node) as connection:
+        yield connection
 
 
 @pytest.fixture

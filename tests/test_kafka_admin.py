@@ -20,7 +20,7 @@ from headrace.settings import DEFAULTS, SETTINGS
 from headrace.wire.kafka import admin as m
 from headrace.wire.kafka import apis
 from headrace.wire.kafka.errors import ErrorCode
-from kafkaraw import RawConnection, batch
+from kafkaraw import batch
 
 pytestmark = pytest.mark.clients
 
@@ -40,12 +40,6 @@ def stream(node):
 @pytest.fixture
 def admin(node):
     return confluent_kafka.admin.AdminClient({"bootstrap.servers": node.servers})
-
-
-@pytest.fixture
-def raw(node):
-    with RawConnection(node) as connection:
-        yield connection
 
 
 def settings(node, stream):

@@ -34,14 +34,6 @@ def node(shared):
 
 
 @pytest.fixture
-def stream(node):
-    """A fresh stream of three partitions."""
-    name = f"s-{uuid.uuid4().hex[:12]}"
-    node.create_stream(name, partitions=3)
-    return name
-
-
-@pytest.fixture
 def reader(node):
     with FetchClient(node.servers, timeout_s=20) as client:
         yield client

@@ -9,7 +9,7 @@ from headrace import native
 from headrace.wire.kafka import apis
 from headrace.wire.kafka import messages as m
 from headrace.wire.kafka.errors import ErrorCode
-from kafkaraw import RawConnection, restamped, values
+from kafkaraw import restamped, values
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 LARGE = [b"%06d" % n * 40 for n in range(4000)]
@@ -19,12 +19,6 @@ LARGE = [b"%06d" % n * 40 for n in range(4000)]
 @pytest.fixture
 def node(shared):
     return shared
-
-
-@pytest.fixture
-def raw(node):
-    with RawConnection(node) as connection:
-        yield connection
 
 
 def stream_of(node, compression, **more):

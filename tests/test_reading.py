@@ -1,7 +1,5 @@
 """Reading what is not in memory: nobody but the reader waits for the disk."""
 
-import errno
-import os
 import select
 from pathlib import Path
 
@@ -9,32 +7,10 @@ import pytest
 
 from headrace.errors import StorageCorruptError
 from headrace.native import Store
+from pagecache import evict
 from storelog import Appender, batch, opened
 
 MIB = 1 << 20
-
-
-def evict(*files: Path) -> None:
-    """Throws the files out of the page cache; skips the test where that cannot be done."""
-    for file in files:
-        if not any(is_evicted(file) for _ in range(20)):  # pages in use stay for a moment
-            pytest.skip(f"{file} cannot be thrown out of the page cache")
-
-
-def is_evicted(file: Path) -> bool:
-    descriptor = os.open(file, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.preadv(descriptor, [bytearray(1)], 0, os.RWF_NOWAIT)
-    except BlockingIOError:
-        return True
-    except OSError as error:
-        if error.errno != errno.EOPNOTSUPP:
-            raise
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def segments(folder: Path) -> list[Path]:
@@ -130,6 +106,20 @@ def test_the_index_of_a_closed_segment_is_loaded_beside_the_caller(tmp_path: Pat
         found = ends(store, 1)[2]
         assert found == store.read(log, 10, 3000)
         assert store.fetch(log, 20, 3000, 4) == store.read(log, 20, 3000)
+
+
+def test_what_a_read_can_bring_is_known_before(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        fill(store, 300)
+    with opened(tmp_path) as store:
+        log = store.open_log("s", 0, 1, 0)
+        for _ in range(2):  # before and after the indexes are in memory
+            for offset in range(301):
+                readable = store.readable_bytes(log, offset)
+                assert len(store.read(log, offset, 2**40)) <= readable <= store.size_bytes(log)
+        assert store.readable_bytes(log, 300) == 0
+        with pytest.raises(ValueError, match="offset 301 is outside"):
+            store.readable_bytes(log, 301)
 
 
 def test_a_time_is_looked_for_beside_the_caller(tmp_path: Path) -> None:

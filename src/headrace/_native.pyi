@@ -473,6 +473,13 @@ class Store:
         """`(log start offset, high watermark)`; the watermark is the offset after the last
         durable record."""
     def size_bytes(self, log: int) -> int: ...
+    def readable_bytes(self, log: int, offset: int) -> int:
+        """What `fetch` from `offset` brings at most, but for a batch larger than asked for. Never
+        waits for the disk.
+
+        Raises:
+            ValueError: as `read`.
+        """
     def offset_for_time(self, log: int, timestamp_ms: int) -> tuple[int, int] | None:
         """`(offset, timestamp)` of the first record whose timestamp is at or after
         `timestamp_ms`, or None. Waits for the disk, without the GIL."""

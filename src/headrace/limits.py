@@ -119,6 +119,10 @@ KAFKA_FETCH_BYTES_MAX: Final = 2 * MIB
 loop some 5 ms: with Kafka's own bound of 55 MiB (`fetch.max.bytes` of the broker) one reader held
 everyone up for 190 ms at a time, read half as fast, and one that stopped reading held all of it."""
 
+KAFKA_FETCH_READS_MAX: Final = 16
+"""Reads of one fetch that wait for the disk together: four for each thread that reads, so that none
+of them waits for the event loop, and so few that a fetch of every partition holds up no other."""
+
 KAFKA_IDLE_MS: Final = 600_000
 """How long a Kafka connection may send nothing, Kafka's own (`connections.max.idle.ms`)."""
 
@@ -270,8 +274,8 @@ DIRECT_WRITE_BYTES_MIN: Final = 4 * KIB
 """A page: what precedes the first page boundary goes through the journal in any case."""
 
 READS_MAX: Final = 10_000
-"""Reads that may wait for the disk; further ones are refused. A connection waits for one at a time,
-so that only as many connections that all read old records ever meet it."""
+"""Reads that may wait for the disk; further ones are refused. A connection waits for at most
+`KAFKA_FETCH_READS_MAX`, so that only hundreds of connections that all read old records meet it."""
 
 STATE_RECORDS: Final = 10_000
 """Records of one partition of an internal stream after which its state is written anew: a start

@@ -196,6 +196,11 @@ impl Store {
         self.shared.lock().machine.size_bytes(log)
     }
 
+    /// See [`Machine::readable_bytes`].
+    pub fn readable_bytes(&self, log: LogId, offset: i64) -> Result<u64, Error> {
+        self.shared.lock().machine.readable_bytes(log, offset)
+    }
+
     /// Compacts the closed segments of `log`, reading and writing `bytes_per_second` at most; the
     /// store goes on meanwhile. Ends early, and leaves nothing, where a trim or the deletion of the
     /// stream overtakes it. One compaction runs at a time; another waits for it.

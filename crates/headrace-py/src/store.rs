@@ -195,6 +195,12 @@ impl Store {
             .map_err(|error| log_error(py, &error))
     }
 
+    fn readable_bytes(&self, py: Python<'_>, log: u32, offset: i64) -> PyResult<u64> {
+        self.0
+            .readable_bytes(LogId(log), offset)
+            .map_err(|error| log_error(py, &error))
+    }
+
     fn offset_for_time(
         &self,
         py: Python<'_>,

@@ -87,17 +87,35 @@ class Partition:
             StorageError: the file cannot be read.
             UnavailableError: too many reads wait for the disk.
         """
-        return await self._runner.read(self, offset, max_bytes)
+        found = self.begin_read(offset, max_bytes)
+        return found if isinstance(found, bytes) else await found
+
+    def begin_read(self, offset: int, max_bytes: int) -> bytes | asyncio.Future[bytes]:
+        """As `read`; a future, which ends as that does, where the disk must bring something."""
+        return self._runner.begin_read(self, offset, max_bytes)
+
+    def readable_bytes(self, offset: int) -> int:
+        """What a read from `offset` brings at most, but for a batch larger than asked for.
+
+        Raises:
+            ValueError: `offset` is outside `[start_offset, high_watermark]`.
+        """
+        return self._store.readable_bytes(self.log, offset)
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """`(start_offset, high_watermark)`, at one moment."""
+        return self._store.bounds(self.log)
 
     @property
     def start_offset(self) -> int:
         """Offset of the first record that is kept."""
-        return self._store.bounds(self.log)[0]
+        return self.bounds[0]
 
     @property
     def high_watermark(self) -> int:
         """Offset after the last durable record."""
-        return self._store.bounds(self.log)[1]
+        return self.bounds[1]
 
     @property
     def size_bytes(self) -> int:

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace import limits
 from headrace.errors import (
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from headrace.native import Completion, Effects, ReadEnd, Switchboard
     from headrace.node.partition import Partition
     from headrace.ports import Clock, Link, Store
-
-    _Found = bytes | tuple[int, int] | None
-    """What a read ends in."""
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +78,7 @@ class Runner:
         self.links: dict[int, Link] = {}
         self.partitions: dict[tuple[int, int], Partition] = {}
         self._inflight: dict[int, _Inflight] = {}
-        self._reads: dict[int, asyncio.Future[_Found]] = {}
+        self._reads: dict[int, asyncio.Future[Any]] = {}
         self._publishes: dict[int, asyncio.Future[int]] = {}
         self._full: str | None = None
         self._idle: asyncio.Future[None] | None = None
@@ -116,15 +114,13 @@ class Runner:
         self.wake()
         return future
 
-    async def read(self, partition: Partition, offset: int, max_bytes: int) -> bytes:
-        """As `Partition.read`."""
+    def begin_read(
+        self, partition: Partition, offset: int, max_bytes: int
+    ) -> bytes | asyncio.Future[bytes]:
+        """As `Partition.begin_read`."""
         ticket = self._read_ticket()
         batches = self._store.fetch(partition.log, offset, max_bytes, ticket)
-        if batches is not None:
-            return batches
-        found = await self._read_end(ticket)
-        assert isinstance(found, bytes)
-        return found
+        return self._read_end(ticket) if batches is None else batches
 
     async def offset_for_time(
         self, partition: Partition, timestamp_ms: int
@@ -132,8 +128,7 @@ class Runner:
         """As `Partition.offset_for_time`."""
         ticket = self._read_ticket()
         self._store.seek(partition.log, timestamp_ms, ticket)
-        found = await self._read_end(ticket)
-        assert not isinstance(found, bytes)
+        found: tuple[int, int] | None = await self._read_end(ticket)
         return found
 
     def _read_ticket(self) -> int:
@@ -142,15 +137,16 @@ class Runner:
         self._ticket += 2
         return self._ticket
 
-    async def _read_end(self, ticket: int) -> _Found:
-        future: asyncio.Future[_Found] = self._loop.create_future()
+    def _read_end(self, ticket: int) -> asyncio.Future[Any]:
+        future = self._loop.create_future()
         self._reads[ticket] = future
-        try:
-            return await future
-        finally:
-            del self._reads[ticket]
-            if future.cancelled():
-                self._store.cancel_read(ticket)
+        future.add_done_callback(partial(self._read_ended, ticket))
+        return future
+
+    def _read_ended(self, ticket: int, future: asyncio.Future[Any]) -> None:
+        del self._reads[ticket]
+        if future.cancelled():
+            self._store.cancel_read(ticket)
 
     def publish(
         self, topic: str, payload: bytes, qos: int, properties: list[tuple[str, str]]

@@ -37,6 +37,8 @@ pub enum Plan {
 pub struct IndexFiles {
     log: LogId,
     files: scan::Files,
+    /// Bytes of the segment.
+    committed: u64,
     interval: u64,
 }
 
@@ -85,6 +87,16 @@ impl Machine {
         })
     }
 
+    /// Bytes that a read from `offset` brings at most, but for a batch larger than asked for: those
+    /// of its segment from there on, as far as is known without reading.
+    pub fn readable_bytes(&self, log: LogId, offset: i64) -> Result<u64, Error> {
+        Ok(match self.plan_read(log, offset)? {
+            Plan::Nothing => 0,
+            Plan::Load(files) => files.committed,
+            Plan::Walk(walk) => walk.end - walk.hint.map_or(0, |(_, position)| position),
+        })
+    }
+
     /// The way to the first committed batch, from the segment after `after` on, that may hold a
     /// timestamp of at least `timestamp`.
     pub fn plan_time(
@@ -120,6 +132,7 @@ impl Machine {
             return Ok(Plan::Load(IndexFiles {
                 log: id,
                 files: segment.on_disk(&log.folder),
+                committed: segment.committed,
                 interval: self.options.index_interval_bytes,
             }));
         };

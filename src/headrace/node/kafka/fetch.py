@@ -1,15 +1,22 @@
 """Fetch: committed batches as they are stored, waiting for the first ones without polling.
 
-A fetch reads every partition once; where records must come from the disk, it alone waits. Where
-that yields too little it watches them all, sleeps until one advances or its time is up, and reads
-them again. The budget of bytes is spent in the order of the request; the first batch of the first
-partition that has one always goes, however large, so that no reader is ever stuck.
+A fetch reads every partition once; those whose records the disk must bring are waited for together.
+Where that yields too little it watches them all, sleeps until one advances or its time is up, and
+reads again what has advanced.
+
+Invariants: the budget of bytes is spent in the order of the request, and a read begins beside
+others only where all that they can bring fits, so that the answer is that of one read after the
+other. The first batch of the first partition that has one always goes, however large, so that no
+reader is ever stuck.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections import deque
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace import limits
 from headrace.errors import HeadraceError
@@ -21,6 +28,8 @@ from headrace.wire.kafka.messages import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
     from headrace.node.broker import Broker
     from headrace.node.kafka.connection import KafkaConnection
     from headrace.node.kafka.door import KafkaDoor
@@ -37,121 +46,219 @@ async def fetch(door: KafkaDoor, _: KafkaConnection, request: Request) -> FetchR
     body: FetchRequest = request.body
     if body.session_id != 0:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, topics=[])
-    reading = _Reading(door.broker, body)
-    await reading.read()
     wait_ms = min(body.max_wait_ms, limits.KAFKA_FETCH_WAIT_MS_MAX)
-    if not reading.enough and wait_ms > 0:
-        await reading.wait(wait_ms / 1000)
+    deadline = asyncio.get_running_loop().time() + wait_ms / 1000
+    reading = _Reading(door.broker, body)
+    with reading.watch():
+        await reading.read_all()
+        await reading.wait(deadline)
     return FetchResponse(topics=reading.answers())
+
+
+class _Part:
+    """What a fetch asks of one partition, and the answer as far as it is known."""
+
+    __slots__ = ("_broker", "answer", "asked", "stream")
+
+    def __init__(self, broker: Broker, stream: str, asked: FetchPartition) -> None:
+        self._broker = broker
+        self.stream = stream
+        self.asked = asked
+        self.answer = FetchPartitionResponse(partition_index=asked.partition, records=b"")
+
+    @property
+    def partition(self) -> Partition:
+        """Raises UnknownStreamError where there is none, or no longer."""
+        return self._broker.partition(self.stream, self.asked.partition)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the records found."""
+        return len(self.answer.records or b"")
+
+    def forget(self) -> int:
+        """Gives up the records found; their bytes."""
+        size_bytes, self.answer.records = self.size_bytes, b""
+        return size_bytes
+
+    def look(self) -> int | None:
+        """Answers where the log stands. Bytes to be read from there, None where nothing is."""
+        answer, offset = self.answer, self.asked.fetch_offset
+        try:
+            partition = self.partition
+            answer.log_start_offset, answer.high_watermark = partition.bounds
+            answer.last_stable_offset = answer.high_watermark
+            if self.asked.current_leader_epoch > LEADER_EPOCH:
+                answer.error_code = ErrorCode.UNKNOWN_LEADER_EPOCH
+            elif not answer.log_start_offset <= offset <= answer.high_watermark:
+                answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+            elif offset < answer.high_watermark:
+                return min(max(self.asked.partition_max_bytes, 0), partition.readable_bytes(offset))
+        except HeadraceError as error:
+            answer.error_code = ErrorCode.of(error.kafka_code)
+        except ValueError:  # trimmed beyond the offset since its bounds were told
+            return self.look()
+        return None
+
+    def may_have_grown(self) -> int:
+        """By how many bytes the records found may have grown.
+
+        Raises:
+            HeadraceError, ValueError: the partition has gone, or the records have.
+        """
+        readable_bytes = self.partition.readable_bytes(self.asked.fetch_offset)
+        if self.size_bytes == 0:  # the first batch comes whole
+            return readable_bytes
+        return min(self.asked.partition_max_bytes, readable_bytes) - self.size_bytes
+
+
+class _Read(NamedTuple):
+    """A read that was begun."""
+
+    part: _Part
+    budget: int
+    found: bytes | asyncio.Future[bytes] | HeadraceError | ValueError
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it need not be waited for."""
+        return not isinstance(self.found, asyncio.Future) or self.found.done()
 
 
 class _Reading:
     """One fetch at work."""
 
-    __slots__ = (
-        "_broker", "_bytes_left", "_bytes_max", "_bytes_min", "_found", "_full", "_size", "_wanted",
-    )  # fmt: skip
+    __slots__ = ("_bytes_left", "_bytes_max", "_bytes_min", "_full", "_parts", "_stale", "_wake")
 
     def __init__(self, broker: Broker, request: FetchRequest) -> None:
-        self._broker = broker
         # Each partition once: a request names 100,000 in a few bytes each, a node has a few.
         wanted = {
             (topic.topic, asked.partition): asked
             for topic in request.topics
             for asked in topic.partitions
         }
-        self._wanted = [(stream, asked) for (stream, _), asked in wanted.items()]
-        self._found: list[FetchPartitionResponse] = []
-        self._size = 0
+        self._parts = [_Part(broker, stream, asked) for (stream, _), asked in wanted.items()]
         self._bytes_max = min(max(request.max_bytes, 0), limits.KAFKA_FETCH_BYTES_MAX)
         self._bytes_min = min(request.min_bytes, self._bytes_max)
-        self._bytes_left = 0
-        self._full = False  # something was left for want of budget
-
-    async def read(self) -> None:
-        """Reads every partition, within the budget of bytes."""
         self._bytes_left = self._bytes_max
-        self._full = False
-        self._size = 0
-        self._found = [await self._read(stream, asked) for stream, asked in self._wanted]
+        self._full = False  # something was left for want of budget
+        self._stale: set[_Part] = set()  # advanced, or deleted, since they were read
+        self._wake = asyncio.Event()
 
-    @property
-    def enough(self) -> bool:
-        """Whether the client should wait no longer: enough bytes, or an error it must hear."""
-        failed = any(each.error_code for each in self._found)
-        wants_more = self._found_bytes < self._bytes_min and not self._full
-        return failed or not self._wanted or not wants_more
-
-    async def wait(self, timeout_s: float) -> None:
-        """Sleeps until there is enough, at most `timeout_s`; then holds what there is."""
-        wake = asyncio.Event()
-        watched = self._partitions()
-        for partition in watched:
-            partition.watch(wake.set)
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Hears of every partition that advances."""
+        watched = []
+        for part in self._parts:
+            with suppress(HeadraceError):  # which reading will tell
+                watched.append((part.partition, partial(self._advanced, part)))
+        for partition, advanced in watched:
+            partition.watch(advanced)
         try:
-            async with asyncio.timeout(timeout_s):
-                while not self.enough:
-                    await wake.wait()
-                    wake.clear()
-                    if self._may_be_enough():
-                        await self.read()
-        except TimeoutError:
-            await self.read()
+            yield
         finally:
-            for partition in watched:
-                partition.unwatch(wake.set)
+            for partition, advanced in watched:
+                partition.unwatch(advanced)
+
+    async def read_all(self) -> None:
+        """Reads every partition, within the budget of bytes."""
+        await self._read(self._parts)
+
+    async def wait(self, deadline: float) -> None:
+        """Sleeps until there is enough, but not beyond `deadline`; then holds what there is."""
+        while not self._enough and deadline > asyncio.get_running_loop().time():
+            is_time = False
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._wake.wait()
+            except TimeoutError:
+                is_time = True
+            self._wake.clear()
+            if is_time or self._may_be_enough():
+                await self._read([part for part in self._parts if part in self._stale])
 
     def answers(self) -> list[FetchTopicResponse]:
         """What was read, by topic."""
         topics: dict[str, list[FetchPartitionResponse]] = {}
-        for (stream, _), found in zip(self._wanted, self._found, strict=True):
-            topics.setdefault(stream, []).append(found)
+        for part in self._parts:
+            topics.setdefault(part.stream, []).append(part.answer)
         return [FetchTopicResponse(topic=name, partitions=each) for name, each in topics.items()]
+
+    def _advanced(self, part: _Part) -> None:
+        self._stale.add(part)
+        self._wake.set()
 
     @property
     def _found_bytes(self) -> int:
-        return sum(len(each.records or b"") for each in self._found)
+        return self._bytes_max - self._bytes_left
 
-    def _partitions(self) -> list[Partition]:
-        return [self._broker.partition(stream, asked.partition) for stream, asked in self._wanted]
+    @property
+    def _enough(self) -> bool:
+        """Whether the client should wait no longer: enough bytes, or an error it must hear."""
+        failed = any(part.answer.error_code for part in self._parts)
+        wants_more = self._found_bytes < self._bytes_min and not self._full
+        return failed or not self._parts or not wants_more
 
     def _may_be_enough(self) -> bool:
-        """Whether partitions have grown by what is missing, as far as their sizes tell."""
+        """Whether partitions may have grown by what is missing."""
         try:
-            grown = sum(partition.size_bytes for partition in self._partitions()) - self._size
-        except HeadraceError:  # one was deleted; reading again tells which
+            grown = sum(part.may_have_grown() for part in self._stale)
+        except (HeadraceError, ValueError):  # reading again tells what has gone
             return True
         return self._found_bytes + grown >= self._bytes_min
 
-    async def _read(self, stream: str, asked: FetchPartition) -> FetchPartitionResponse:
-        answer = FetchPartitionResponse(partition_index=asked.partition, records=b"")
-        size = self._size
+    async def _read(self, parts: list[_Part]) -> None:
+        """Reads these partitions, anew where they were read before."""
+        self._bytes_left += sum(part.forget() for part in parts)
+        self._full = False
+        begun: deque[_Read] = deque()
         try:
-            partition = self._broker.partition(stream, asked.partition)
-            self._size += partition.size_bytes
-            answer.log_start_offset = partition.start_offset
-            answer.high_watermark = answer.last_stable_offset = partition.high_watermark
-            if asked.current_leader_epoch > LEADER_EPOCH:
-                answer.error_code = ErrorCode.UNKNOWN_LEADER_EPOCH
-            elif not answer.log_start_offset <= asked.fetch_offset <= answer.high_watermark:
-                answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
-            elif asked.fetch_offset < answer.high_watermark:
-                answer.records = await self._take(partition, asked)
-        except HeadraceError as error:
-            answer.error_code = ErrorCode.of(error.kafka_code)
-        except ValueError:  # trimmed beyond the offset, or deleted, while the disk was waited for
-            self._size = size
-            return await self._read(stream, asked)
-        return answer
+            for part in parts:
+                self._stale.discard(part)
+                readable_bytes = part.look()
+                if readable_bytes is None:
+                    continue
+                while begun and (begun[0].is_over or not self._fits(begun, readable_bytes)):
+                    await self._take(begun.popleft())
+                begun.append(self._begin(part, readable_bytes))
+            while begun:
+                await self._take(begun.popleft())
+        finally:
+            for read in begun:
+                if isinstance(read.found, asyncio.Future):
+                    read.found.cancel()
 
-    async def _take(self, partition: Partition, asked: FetchPartition) -> bytes:
+    def _fits(self, begun: Collection[_Read], readable_bytes: int) -> bool:
+        """Whether a read may be waited for beside those that were begun."""
+        reserved_bytes = sum(read.budget for read in begun)
+        all_fit = reserved_bytes + readable_bytes <= self._bytes_left
+        return all_fit and len(begun) < limits.KAFKA_FETCH_READS_MAX
+
+    def _begin(self, part: _Part, readable_bytes: int) -> _Read:
         if self._bytes_left <= 0:
             self._full = True
-            return b""
-        budget = min(max(asked.partition_max_bytes, 0), self._bytes_left)
-        records = await partition.read(asked.fetch_offset, budget)
-        if len(records) > budget and self._bytes_left < self._bytes_max:
-            self._full = True
-            return b""  # not the first batch of this response, so it may wait for the next
-        self._bytes_left -= len(records)
-        return records
+            return _Read(part, 0, b"")
+        budget = min(readable_bytes, self._bytes_left)
+        try:
+            return _Read(part, budget, part.partition.begin_read(part.asked.fetch_offset, budget))
+        except (HeadraceError, ValueError) as error:
+            return _Read(part, budget, error)
+
+    async def _take(self, read: _Read) -> None:
+        """Waits for a read, and answers with what it has found as far as that fits."""
+        try:
+            if isinstance(read.found, Exception):
+                raise read.found
+            records = read.found if isinstance(read.found, bytes) else await read.found
+        except HeadraceError as error:
+            read.part.answer.error_code = ErrorCode.of(error.kafka_code)
+        except ValueError:  # trimmed beyond the offset, or deleted, while the disk was waited for
+            readable_bytes = read.part.look()
+            if readable_bytes is not None:
+                await self._take(self._begin(read.part, readable_bytes))
+        else:
+            if len(records) > min(read.budget, self._bytes_left) and self._found_bytes > 0:
+                self._full = True  # no first batch of this response, so it may wait for the next
+                return
+            self._bytes_left -= len(records)
+            read.part.answer.records = records
