@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 FILE_CALLS = (
-    "openat,pwrite64,pwritev,pwritev2,write,writev,fdatasync,fsync,rename,renameat,renameat2,"
+    "openat,pwrite64,pwritev,pwritev2,write,writev,fdatasync,fsync,syncfs,rename,renameat,renameat2,"
     "unlink,unlinkat,rmdir,ftruncate,fallocate,mkdir,mkdirat"
 )
 SOCKET_CALLS = "write,writev,sendto,sendmsg"
@@ -231,6 +231,12 @@ class Disk:
             self._sync_folder(call.target)
 
     _fsync = _fdatasync
+
+    def _syncfs(self, _call: Call) -> None:
+        for file in self._live.values():
+            file.sync()
+        for folder in self._folders:
+            self._sync_folder(folder)
 
     def _sync_folder(self, folder: str) -> None:
         for path in [p for p in self._entries if _parent(p) == folder and p not in self._live]:

@@ -11,6 +11,7 @@ use headrace_core::hash::Map;
 use headrace_core::log::{Disk, DiskError, DiskOp, Path};
 
 use crate::descriptors::Descriptors;
+use crate::together::{check_written, FileSystem, SYNCS_MIN};
 
 /// Zeros are written in pieces of this size.
 const ZERO_BYTES: usize = 1 << 20;
@@ -21,6 +22,8 @@ const ZERO_BYTES: usize = 1 << 20;
 pub struct Files {
     root: PathBuf,
     open: Mutex<Map<Path, Arc<File>>>,
+    /// Where many can be synced at once.
+    file_system: Option<FileSystem>,
     /// Files that are only read.
     readers: Descriptors,
 }
@@ -29,6 +32,7 @@ impl Files {
     /// The files below `root`, which exists.
     pub fn new(root: PathBuf) -> Self {
         Self {
+            file_system: FileSystem::of(&root),
             root,
             open: Mutex::default(),
             readers: Descriptors::default(),
@@ -152,6 +156,55 @@ impl Files {
         }
     }
 
+    /// Syncs of many files, as one where that is known to be as good.
+    fn sync_together(&self, ops: &[DiskOp]) -> Result<(), DiskError> {
+        let syncs: Vec<&DiskOp> = ops.iter().filter(|op| op.is_sync()).collect();
+        let (Some(system), [others @ .., last]) = (&self.file_system, &*syncs) else {
+            return self.perform_each(ops);
+        };
+        if syncs.len() < SYNCS_MIN {
+            return self.perform_each(ops);
+        }
+        let mut files = Vec::with_capacity(others.len());
+        for op in others {
+            let found = self.target(op).and_then(|file| {
+                let held = system.holds(&file)?;
+                Ok((file, held))
+            });
+            let (file, held) = found.map_err(|error| self.failure(op, &error))?;
+            files.push((*op, file, held));
+        }
+        let written = system.write();
+        written.map_err(|error| self.error("", "syncing the file system of", &error))?;
+        for (op, file, held) in files {
+            let synced = match op {
+                _ if !held => file.sync_all(),
+                DiskOp::Sync { .. } => check_written(&file),
+                _ => Ok(()), // a folder has no pages of its own
+            };
+            synced.map_err(|error| self.failure(op, &error))?;
+        }
+        self.perform(last)
+    }
+
+    /// What a sync is of.
+    fn target(&self, op: &DiskOp) -> io::Result<Arc<File>> {
+        match op {
+            DiskOp::SyncFolder { path } => File::open(self.full(path)).map(Arc::new),
+            DiskOp::Sync { path } => self.file(path, false),
+            _ => unreachable!("it is no sync"),
+        }
+    }
+
+    fn perform_each(&self, ops: &[DiskOp]) -> Result<(), DiskError> {
+        ops.iter().try_for_each(|op| self.perform(op))
+    }
+
+    fn failure(&self, op: &DiskOp, error: &io::Error) -> DiskError {
+        let (verb, path) = describe(op);
+        self.error(path, verb, error)
+    }
+
     fn error(&self, path: &str, verb: &str, error: &io::Error) -> DiskError {
         let file = self.full(path);
         let remedy = if error.raw_os_error() == Some(libc::ENOSPC) {
@@ -202,10 +255,20 @@ impl Disk for Files {
     }
 
     fn perform(&self, op: &DiskOp) -> Result<(), DiskError> {
-        self.try_perform(op).map_err(|error| {
-            let (verb, path) = describe(op);
-            self.error(path, verb, &error)
-        })
+        self.try_perform(op)
+            .map_err(|error| self.failure(op, &error))
+    }
+
+    fn perform_all(&self, ops: &[DiskOp]) -> Result<(), DiskError> {
+        let is_sync = |op: &DiskOp| op.is_sync() || matches!(op, DiskOp::WriteOut { .. });
+        for run in ops.chunk_by(|a, b| is_sync(a) == is_sync(b)) {
+            if is_sync(&run[0]) {
+                self.sync_together(run)?;
+            } else {
+                self.perform_each(run)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -310,5 +373,38 @@ fn free_bytes(path: &FsPath) -> Option<u64> {
             let found = found.assume_init();
             found.f_bavail * found.f_frsize
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_syncs_are_one_and_a_missing_file_is_named() {
+        let root = std::env::temp_dir().join(format!("headrace-files-{}", std::process::id()));
+        fs::create_dir_all(&root).unwrap();
+        let files = Files::new(root.clone());
+        let paths = (0..SYNCS_MIN).map(|at| Path::from(format!("file-{at}")));
+        let mut ops = Vec::new();
+        for path in paths.clone() {
+            ops.push(DiskOp::Create { path: path.clone() });
+            let data = vec![7; 10].into();
+            let position = 0;
+            ops.push(DiskOp::Write {
+                path,
+                position,
+                data,
+            });
+        }
+        ops.extend(paths.map(|path| DiskOp::Sync { path }));
+        ops.push(DiskOp::SyncFolder { path: "".into() });
+        assert_eq!(files.perform_all(&ops), Ok(()));
+
+        let path = Path::from("gone");
+        ops.insert(ops.len() - 1, DiskOp::Sync { path });
+        let error = files.perform_all(&ops).unwrap_err().0;
+        assert!(error.starts_with("syncing ") && error.contains("/gone failed: No such"));
+        fs::remove_dir_all(root).unwrap();
     }
 }

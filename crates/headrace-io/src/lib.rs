@@ -13,6 +13,7 @@ mod lock;
 mod reading;
 mod shared;
 mod store;
+mod together;
 mod wake;
 mod warm;
 

@@ -132,9 +132,7 @@ impl Shared {
     }
 
     fn perform(&self, ops: &[DiskOp]) -> Result<(), String> {
-        ops.iter()
-            .try_for_each(|op| self.files.perform(op))
-            .map_err(|error| error.0)
+        self.files.perform_all(ops).map_err(|error| error.0)
     }
 
     pub(crate) fn deliver(&self, ended: Vec<Completion>) {

@@ -158,4 +158,9 @@ pub trait Disk {
     fn read(&self, path: &str, position: u64, bytes: usize) -> Result<Vec<u8>, DiskError>;
     /// Performs one effect.
     fn perform(&self, op: &DiskOp) -> Result<(), DiskError>;
+    /// Performs effects in order; the first that fails ends that. Syncs that follow on each other
+    /// may be one.
+    fn perform_all(&self, ops: &[DiskOp]) -> Result<(), DiskError> {
+        ops.iter().try_for_each(|op| self.perform(op))
+    }
 }

@@ -60,11 +60,8 @@ impl<'a, D: Disk> Mender<'a, D> {
             folders: dirt.folders,
             ..Dirt::default()
         };
-        let parts = files.chunks(FINISHED_MAX).map(some).chain([folders]);
-        for op in parts.flat_map(Dirt::syncs) {
-            self.disk.perform(&op)?;
-        }
-        Ok(())
+        let mut parts = files.chunks(FINISHED_MAX).map(some).chain([folders]);
+        parts.try_for_each(|part| Ok(self.disk.perform_all(&part.syncs())?))
     }
 
     /// The log as it was last acknowledged.
