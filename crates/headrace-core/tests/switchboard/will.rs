@@ -165,3 +165,183 @@ fn mqtt_3_1_2_6_what_is_not_served_of_a_will_refuses_the_connect() {
         assert_eq!(stage.hears(client), answer);
     }
 }
+
+/// How a connection with a will ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Lost,
+    KeepAlive,
+    ProtocolError,
+    Stop,
+    Goodbye,
+    GoodbyeWithWill,
+    GoodbyeForAMinute,
+    TakenOver { clean_start: bool },
+    BackAfter { ms: u64, clean_start: bool },
+}
+
+/// When the will is published after that end, in milliseconds; None for never.
+fn expected(delay_s: u64, expiry_s: u64, end: End) -> Option<u64> {
+    let due_ms = delay_s.min(expiry_s) * 1000;
+    match end {
+        End::Goodbye => None,
+        End::Lost | End::KeepAlive | End::ProtocolError | End::Stop | End::GoodbyeWithWill => {
+            Some(due_ms)
+        }
+        End::GoodbyeForAMinute if expiry_s == 0 => Some(0), // 0x82 instead
+        End::GoodbyeForAMinute => Some(delay_s.min(60) * 1000),
+        End::TakenOver { clean_start: true } => Some(0),
+        End::TakenOver { clean_start: false } => (due_ms == 0).then_some(0),
+        End::BackAfter { ms, clean_start } if due_ms > ms => clean_start.then_some(ms),
+        End::BackAfter { .. } => Some(due_ms),
+    }
+}
+
+fn mortal(delay_s: u64, expiry_s: u64) -> Connect<'static> {
+    Connect {
+        client_id: "mortal",
+        clean_start: false,
+        keep_alive_s: 10,
+        session_expiry_s: Some(expiry_s as u32),
+        will: Some(Will {
+            properties: PublishProperties {
+                will_delay: Some(delay_s as u32),
+                ..PublishProperties::default()
+            },
+            ..will(QOS_2)
+        }),
+        ..plain(V5)
+    }
+}
+
+fn ends(stage: &mut Stage, client: u64, end: End, again: Connect<'_>) {
+    let disconnect = |reason_code, session_expiry_s| {
+        Packet::Disconnect(Disconnect {
+            reason_code,
+            session_expiry_s,
+            ..Disconnect::default()
+        })
+    };
+    match end {
+        End::Lost | End::BackAfter { .. } => stage.hang_up(client),
+        End::KeepAlive => stage.wait(15_000),
+        End::ProtocolError => stage.send(client, &Packet::Connect(Box::new(plain(V5)))),
+        End::Stop => {
+            stage.switchboard.disconnect_all(0x8B, stage.now);
+            stage.run();
+        }
+        End::Goodbye => stage.send(client, &disconnect(0, None)),
+        End::GoodbyeWithWill => stage.send(client, &disconnect(4, None)),
+        End::GoodbyeForAMinute => stage.send(client, &disconnect(4, Some(60))),
+        End::TakenOver { clean_start } => {
+            let next = Connect {
+                clean_start,
+                ..again
+            };
+            stage.client_with(next);
+        }
+    }
+}
+
+/// Bugs 6 and 7 of other brokers: one will or none, never before its delay, and no later than the
+/// end of the session.
+#[test]
+fn mqtt_3_1_3_2_2_every_delay_expiry_and_end() {
+    let mut cases = vec![
+        End::Lost,
+        End::KeepAlive,
+        End::ProtocolError,
+        End::Stop,
+        End::Goodbye,
+        End::GoodbyeWithWill,
+        End::GoodbyeForAMinute,
+    ];
+    for clean_start in [false, true] {
+        cases.push(End::TakenOver { clean_start });
+        for ms in [1, 2_999, 4_999, 59_999] {
+            cases.push(End::BackAfter { ms, clean_start });
+        }
+    }
+    for end in cases {
+        for (delay_s, expiry_s) in [(0, 0), (0, 60), (5, 0), (5, 3), (5, 60), (60, 60), (90, 60)] {
+            let what = format!("{end:?}, delay {delay_s}, expiry {expiry_s}");
+            let mut stage = Stage::default();
+            stage.switchboard.bind(1, 1, &["gone/a"], "topic").unwrap();
+            let client = stage.client_with(mortal(delay_s, expiry_s));
+            let again = Connect {
+                will: None,
+                session_expiry_s: Some(1_000),
+                ..mortal(0, 0)
+            };
+            ends(&mut stage, client, end, again.clone());
+            let mut seen = Vec::new();
+            let mut look = |stage: &mut Stage, ms| {
+                if !stage.appends.is_empty() {
+                    seen.push(ms);
+                    stage.durable(true);
+                }
+            };
+            look(&mut stage, 0);
+            let mut passed = 0;
+            for at in [
+                1, 2_999, 3_000, 4_999, 5_000, 59_999, 60_000, 90_000, 200_000,
+            ] {
+                stage.wait(at - passed);
+                passed = at;
+                look(&mut stage, at);
+                if let End::BackAfter { ms, clean_start } = end {
+                    if ms == at {
+                        stage.client_with(Connect {
+                            clean_start,
+                            ..again.clone()
+                        });
+                        look(&mut stage, at);
+                    }
+                }
+            }
+            let expected: Vec<u64> = expected(delay_s, expiry_s, end).into_iter().collect();
+            assert_eq!(seen, expected, "{what}");
+            assert_eq!(stage.statistic("mqtt_wills_total"), expected.len() as u64);
+        }
+    }
+}
+
+#[test]
+fn mqtt_3_1_2_6_a_will_is_published_at_its_quality_of_service() {
+    for (version, qos) in [(V5, QOS_0), (V311, QOS_1), (V5, QOS_2), (V311, QOS_2)] {
+        let mut stage = Stage::default();
+        let watcher = stage.client(V5, "watcher");
+        stage.subscribe(watcher, "gone/#", QOS_2);
+        let mortal = stage.client_with(Connect {
+            client_id: "mortal",
+            will: Some(will(qos)),
+            ..plain(version)
+        });
+        stage.hang_up(mortal);
+        let heard = stage.hears(watcher);
+        let id = if qos == QOS_0 { "" } else { " id 1" };
+        let expected = format!("PUBLISH gone/a qos {}{id}: bye", qos as u8);
+        assert_eq!(heard, [expected]);
+    }
+}
+
+#[test]
+fn mqtt_3_1_2_5_the_will_of_the_new_connection_replaces_the_old_one() {
+    let mut stage = Stage::default();
+    let watcher = stage.client(V5, "watcher");
+    stage.subscribe(watcher, "gone/#", QOS_0);
+    let first = stage.client_with(mortal(5, 60));
+    stage.hang_up(first);
+    let second = Will {
+        payload: b"second",
+        ..will(QOS_0)
+    };
+    let client = stage.client_with(Connect {
+        will: Some(second),
+        ..mortal(5, 60)
+    });
+    stage.wait(10_000);
+    assert_eq!(stage.hears(watcher), [""; 0], "the first is gone for good");
+    stage.hang_up(client);
+    assert_eq!(stage.hears(watcher), ["PUBLISH gone/a qos 0: second"]);
+}
