@@ -75,6 +75,14 @@ VerneMQ hold 1,000)."""
 SESSION_BYTES_MAX: Final = 16 * MIB
 """Bytes of those and of what is in flight, held to be sent again."""
 
+QUEUED_BYTES_MAX: Final = 512 * MIB
+"""All that waits for clients, each message counted once however many it waits for: what a node of
+2 GB can spare."""
+
+SESSIONS_MAX: Final = 1_000_000
+"""MQTT sessions, of clients that are away too: as many as there may be connections. An empty one
+takes less than a kilobyte."""
+
 KEEP_ALIVE_SECONDS_MAX: Final = 65_535
 """Longest keep-alive of a client, the protocol's own (3.1.2.10)."""
 
@@ -85,7 +93,7 @@ OUTBOUND_BYTES_MAX: Final = 16 * MIB
 """Waiting for one connection; beyond it publishers are held, then messages are dropped."""
 
 STALL_MS_MAX: Final = 100
-"""How long a slow subscriber may hold publishers of QoS 0 before messages for it are dropped."""
+"""How long a slow subscriber may hold its publishers before messages for it are dropped."""
 
 UNDURABLE_BYTES_MAX: Final = 64 * MIB
 """Accepted by the data plane and not yet durable; beyond it publishers are read no further."""
@@ -376,6 +384,7 @@ assert KAFKA_FETCH_BYTES_MAX < KAFKA_RESPONSE_BYTES_MAX
 assert PACKET_BYTES_MAX > MIB, "a payload of 1 MiB must pass with its topic"
 assert PACKET_BYTES_MAX * 4 // 3 < HTTP_BODY_BYTES_MAX
 assert PACKET_BYTES_MAX < OUTBOUND_BYTES_MAX
+assert PACKET_BYTES_MAX < SESSION_BYTES_MAX < QUEUED_BYTES_MAX
 assert KAFKA_FETCH_WAIT_MS_MAX < KAFKA_IDLE_MS, "who waits for records is not idle"
 assert HTTP_CONNECTIONS_MAX < HTTP_PUBLISHES_MAX
 assert 4 * STATE_AGE_MS_MAX < DELETE_RETENTION_MS

@@ -50,6 +50,11 @@ impl Switchboard {
         in_flight_max = 1024,
         queued_messages_max = 1000,
         queued_bytes_max = 16_777_216,
+        queued_bytes_of_node_max = 536_870_912,
+        overflow = "push-back",
+        sessions_max = 1_000_000,
+        sessions_kept_max = 1_000_000,
+        messages_per_s_max = 0,
         outbound_bytes_max = 16_777_216,
         stall_ms_max = 100,
         undurable_bytes_max = 67_108_864,
@@ -65,12 +70,17 @@ impl Switchboard {
         in_flight_max: u16,
         queued_messages_max: usize,
         queued_bytes_max: usize,
+        queued_bytes_of_node_max: usize,
+        overflow: &str,
+        sessions_max: usize,
+        sessions_kept_max: usize,
+        messages_per_s_max: u32,
         outbound_bytes_max: usize,
         stall_ms_max: u64,
         undurable_bytes_max: usize,
         keep_alive_s_max: u16,
         connect_timeout_ms: u64,
-    ) -> Self {
+    ) -> PyResult<Self> {
         let limits = core::Limits {
             packet_bytes_max,
             receive_max,
@@ -78,13 +88,21 @@ impl Switchboard {
             in_flight_max,
             queued_messages_max,
             queued_bytes_max,
+            queued_bytes_of_node_max,
+            overflow: core::Policy::parse(overflow).ok_or_else(|| {
+                PyValueError::new_err(format!("\"{overflow}\" is no way to overflow"))
+            })?,
+            sessions_max,
+            sessions_kept_max,
+            messages_per_s_max,
             outbound_bytes_max,
             stall_ms_max,
             undurable_bytes_max,
             keep_alive_s_max,
             connect_timeout_ms,
         };
-        Self(core::Switchboard::new(Key(hash_key.0, hash_key.1), limits))
+        let hash_key = Key(hash_key.0, hash_key.1);
+        Ok(Self(core::Switchboard::new(hash_key, limits)))
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "PyO3 extracts owned lists")]

@@ -48,6 +48,11 @@ class MqttSettings(_Table):
         default=limits.SESSION_EXPIRY_MS_MAX,
         description="Longest time for which a session waits for its client.",
     )
+    overflow: Literal["push-back", "drop-oldest", "drop-newest", "disconnect"] = Field(
+        default="push-back",
+        description="What gives way when a subscriber is full: its publishers for `limits.stall` "
+        "and then the newest messages, messages alone, or its connection.",
+    )
     keep_alive_max: Annotated[int, _duration(1000, 65_535_000)] = Field(
         default=limits.KEEP_ALIVE_SECONDS_MAX * 1000, description="Longest keep-alive of a client."
     )
@@ -200,9 +205,24 @@ class LimitSettings(_Table):
         default=limits.SESSION_BYTES_MAX,
         description="Bytes of those and of what is in flight, held to be sent again.",
     )
+    queued_bytes: Annotated[int, _size(0, 1024 * limits.GIB)] = Field(
+        default=limits.QUEUED_BYTES_MAX,
+        description="All that waits for MQTT clients, each message counted once.",
+    )
+    sessions: Annotated[int, _count(1, 100_000_000)] = Field(
+        default=limits.SESSIONS_MAX, description="MQTT sessions, of clients that are away too."
+    )
+    sessions_kept: Annotated[int, _count(0, 100_000_000)] = Field(
+        default=limits.SESSIONS_MAX,
+        description="Those of them that may outlive their connection.",
+    )
+    messages_per_second: Annotated[int, _count(0, 1_000_000)] = Field(
+        default=0,
+        description="Publishes of one MQTT client before it is read no further; 0 for any number.",
+    )
     stall: Annotated[int, _duration(0, 60_000)] = Field(
         default=limits.STALL_MS_MAX,
-        description="How long a slow subscriber may hold publishers of QoS 0.",
+        description="How long a slow subscriber may hold its publishers.",
     )
     undurable_bytes: Annotated[int, _size(limits.MIB, 64 * limits.GIB)] = Field(
         default=limits.UNDURABLE_BYTES_MAX,

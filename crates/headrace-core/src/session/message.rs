@@ -1,6 +1,7 @@
 //! A publish that waits: for the disk, or for a client's window.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::mqtt::packet::QoS;
 
@@ -30,6 +31,32 @@ pub struct Message {
     pub expiry: Option<Expiry>,
     /// When it came, on the monotonic clock.
     pub arrived_ms: u64,
+    /// Set once it waits for somebody.
+    pub held: OnceLock<Held>,
+}
+
+/// Bytes of all messages that wait for clients, each counted once, however many it waits for.
+#[derive(Clone, Debug, Default)]
+pub struct Memory(Arc<AtomicUsize>);
+
+impl Memory {
+    /// The bytes.
+    pub fn bytes(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The bytes of one message, until it is dropped.
+#[derive(Debug)]
+pub struct Held {
+    memory: Memory,
+    bytes: usize,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.memory.0.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 /// A Message Expiry Interval (MQTT 5.0 3.3.2.3.3).
@@ -45,6 +72,15 @@ impl Message {
     /// What it costs where it waits.
     pub fn bytes(&self) -> usize {
         self.head.len() + self.payload.len() + OVERHEAD_BYTES
+    }
+
+    /// Counts it, from the first who holds it to the last.
+    pub fn hold(&self, memory: &Memory) {
+        self.held.get_or_init(|| {
+            let (memory, bytes) = (memory.clone(), self.bytes());
+            memory.0.fetch_add(bytes, Ordering::Relaxed);
+            Held { memory, bytes }
+        });
     }
 
     /// True once the message must not be delivered any more (MQTT 5.0 3.3.2.3.3).
@@ -91,11 +127,34 @@ mod tests {
             retain: false,
             expiry: Some(Expiry { seconds: 10, at: 0 }),
             arrived_ms: 1_000,
+            held: OnceLock::new(),
         };
         let left = |mono_ms| message.expiry_left(mono_ms).map(|expiry| expiry.seconds);
         assert_eq!(left(1_999), Some(10));
         assert_eq!(left(4_000), Some(7));
         assert!(!message.is_expired(11_000));
         assert!(message.is_expired(11_001));
+    }
+
+    #[test]
+    fn a_message_that_many_hold_counts_once_until_the_last_lets_go() {
+        let memory = Memory::default();
+        let message = Arc::new(Message {
+            head: [].into(),
+            topic_bytes: 0,
+            payload: [1; 100].into(),
+            qos: QoS::AtLeastOnce,
+            retain: false,
+            expiry: None,
+            arrived_ms: 0,
+            held: OnceLock::new(),
+        });
+        let holders = [Arc::clone(&message), message];
+        for message in &holders {
+            message.hold(&memory);
+            assert_eq!(memory.bytes(), 100 + OVERHEAD_BYTES);
+        }
+        drop(holders);
+        assert_eq!(memory.bytes(), 0);
     }
 }

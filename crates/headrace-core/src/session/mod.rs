@@ -14,7 +14,7 @@ mod outbound;
 mod subscription;
 
 pub use inbound::{Answer, Ending, Inbound, Outcome, Repeat};
-pub use message::{Expiry, Message, Will, OVERHEAD_BYTES, SHARED_BYTES_MIN};
+pub use message::{Expiry, Memory, Message, Will, OVERHEAD_BYTES, SHARED_BYTES_MIN};
 pub use outbound::{Outbound, Receipt, Sending};
 pub use subscription::{Delivery, Ids, Subscription, Terms};
 

@@ -360,6 +360,7 @@ mod tests {
             retain: false,
             expiry: None,
             arrived_ms: 0,
+            held: std::sync::OnceLock::new(),
         };
         let terms = Terms {
             qos,

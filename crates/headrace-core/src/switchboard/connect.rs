@@ -52,6 +52,7 @@ impl Switchboard {
             Version::V311 => NEVER_S,
         };
         if let Err(reason_code) = acceptable(connect) {
+            self.counters.count(Counter::RefusedConnect);
             self.refuse_connect(slot, reason_code, now);
             return Flow::Stop;
         }
@@ -113,7 +114,6 @@ impl Switchboard {
 
     /// CONNACK with a reason against, and the end.
     fn refuse_connect(&mut self, slot: u32, reason_code: u8, now: Now) {
-        self.counters.count(Counter::RefusedConnect);
         let connack = Connack {
             reason_code,
             ..Connack::default()
@@ -140,6 +140,7 @@ impl Switchboard {
             self.accept(slot, pending, now);
             self.unpark(slot, now);
         } else {
+            self.counters.count(Counter::RefusedConnect);
             self.refuse_connect(slot, reason_code, now);
         }
         Ok(())
@@ -147,6 +148,10 @@ impl Switchboard {
 
     fn accept(&mut self, slot: u32, pending: Pending, now: Now) {
         let asked_s = self.connections[slot as usize].session_expiry_s;
+        if !self.has_place(&pending.client_id, asked_s) {
+            self.counters.count(Counter::RefusedSession);
+            return self.refuse_connect(slot, reason::QUOTA_EXCEEDED, now);
+        }
         let (session, is_present) = self.session_for(&pending.client_id, pending.clean_start, now);
         self.set_expiry(session, asked_s);
         self.cancel_session_timer(session);

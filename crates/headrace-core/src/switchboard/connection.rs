@@ -33,6 +33,8 @@ pub enum Park {
     Disk,
     /// It does not read what it is answered.
     Answers,
+    /// It publishes more in a second than it may.
+    Rate,
 }
 
 /// What a connection does when its outbound bound is reached.
@@ -40,7 +42,7 @@ pub enum Park {
 pub enum Overflow {
     /// It is not.
     No,
-    /// Publishers of `QoS` 0 wait, until then at most.
+    /// Publishers wait, until then at most.
     Stalling {
         /// When their patience ends.
         until_ms: u64,
@@ -76,6 +78,8 @@ pub struct Connection {
     pub silence_ms_max: u64,
     /// When the last packet came.
     pub heard_ms: u64,
+    /// Up to when its rate of messages is used up, microseconds.
+    pub paid_us: u64,
     /// When its silence timer is set for.
     pub timer_ms: Option<u64>,
     /// Bytes that may be written per collect.
@@ -109,6 +113,7 @@ impl Connection {
             reading: true,
             silence_ms_max: 0,
             heard_ms: mono_ms,
+            paid_us: 0,
             timer_ms: None,
             credit_bytes: 0,
             out: OutBuffer::default(),

@@ -40,12 +40,18 @@ counters! {
     Takeovers = "mqtt_takeovers_total",
     /// Times that publishers were read no further because a subscriber was full.
     Stalls = "mqtt_stalls_total",
+    /// Times that a client was read no further because it had published as much as it may.
+    RatePauses = "mqtt_rate_pauses_total",
     /// Acknowledgements of clients for nothing that was in flight.
     UnknownAcks = "mqtt_unknown_acks_total",
     /// For one subscriber: at `QoS` 0, and it was away.
     DroppedAway = "mqtt_messages_dropped_total{reason=\"away\"}",
     /// For one subscriber: its session ended before it came for them.
     DroppedEnded = "mqtt_messages_dropped_total{reason=\"session_ended\"}",
+    /// For one subscriber: the oldest in its queue, to make room for a newer one.
+    DroppedOldest = "mqtt_messages_dropped_total{reason=\"queue_full_oldest\"}",
+    /// For one subscriber: all that waits for clients has reached its bound.
+    DroppedMemory = "mqtt_messages_dropped_total{reason=\"memory_full\"}",
     /// For one subscriber: the bound of its queue was reached.
     DroppedQueue = "mqtt_messages_dropped_total{reason=\"queue_full\"}",
     /// For one subscriber: its outbound bound was reached.
@@ -66,6 +72,8 @@ counters! {
     DroppedNoRoom = "mqtt_messages_dropped_total{reason=\"disk_full\"}",
     /// Answers that a client's Maximum Packet Size forbids.
     AnswersTooLarge = "mqtt_answers_dropped_total{reason=\"packet_too_large\"}",
+    /// CONNECT: there are as many sessions as there may be.
+    RefusedSession = "mqtt_packets_refused_total{reason=\"sessions_full\"}",
     /// CONNECT: policy said no.
     RefusedConnect = "mqtt_packets_refused_total{reason=\"connect\"}",
     /// A packet that is not what its type says.

@@ -17,7 +17,7 @@
 //!                    ├─ subscribe
 //!                    ├─ exchange               PUBACK, PUBREC, PUBREL, PUBCOMP
 //!                    └─ publish ─┬─ streams     keys, batches, tickets, repeats
-//!                                └─ deliver     windows, queues, overflow
+//!                                └─ deliver     windows, queues ─── overflow
 //! ```
 
 mod bind;
@@ -28,6 +28,7 @@ mod deliver;
 mod exchange;
 mod outbuffer;
 mod outgoing;
+mod overflow;
 mod packets;
 mod publish;
 mod sessions;
@@ -43,7 +44,7 @@ use std::fmt;
 use slab::Slab;
 
 use crate::hash::{Key, Map};
-use crate::session::{Ending, Inbound, Session, Subscription};
+use crate::session::{Ending, Inbound, Memory, Session, Subscription};
 use crate::topic::Tree;
 use crate::Now;
 use connect::Pending;
@@ -54,6 +55,7 @@ use streams::Streams;
 use timers::{Timer, Timers};
 
 pub use connect::ConnectRequest;
+pub use overflow::Policy;
 pub use publish::Published;
 pub use sources::SOURCES_MAX;
 pub use streams::{Append, KeyRule, BATCH_BYTES_MAX};
@@ -85,10 +87,20 @@ pub struct Limits {
     pub queued_messages_max: usize,
     /// Bytes of those, and of what is in flight and may have to be sent again.
     pub queued_bytes_max: usize,
+    /// Bytes of all messages that wait for clients, each counted once.
+    pub queued_bytes_of_node_max: usize,
     /// Bytes that may wait for one client to read them.
     pub outbound_bytes_max: usize,
-    /// Longest time for which a full subscriber holds up publishers of `QoS` 0, milliseconds.
+    /// What gives way at a bound of a receiver.
+    pub overflow: Policy,
+    /// Longest time for which a full subscriber holds up publishers, milliseconds.
     pub stall_ms_max: u64,
+    /// Sessions, of clients that are away too.
+    pub sessions_max: usize,
+    /// Those of them that may outlive their connection.
+    pub sessions_kept_max: usize,
+    /// Messages that one client may publish in a second; 0 for any number.
+    pub messages_per_s_max: u32,
     /// Bytes of records that may wait for the disk.
     pub undurable_bytes_max: usize,
     /// Longest keep-alive, seconds; 5.0 clients are told, 3.1.1 clients cannot be.
@@ -107,12 +119,24 @@ impl Default for Limits {
             in_flight_max: 1024,
             queued_messages_max: 1000,
             queued_bytes_max: 16 * 1024 * 1024,
+            queued_bytes_of_node_max: 512 * 1024 * 1024,
             outbound_bytes_max: 16 * 1024 * 1024,
+            overflow: Policy::PushBack,
             stall_ms_max: 100,
+            sessions_max: 1_000_000,
+            sessions_kept_max: 1_000_000,
+            messages_per_s_max: 0,
             undurable_bytes_max: 64 * 1024 * 1024,
             keep_alive_s_max: u16::MAX,
             connect_timeout_ms: 10_000,
         }
+    }
+}
+
+impl Limits {
+    /// Time between two messages of a client that sends as many as it may.
+    fn message_interval_us(&self) -> Option<u64> {
+        1_000_000_u64.checked_div(u64::from(self.messages_per_s_max))
     }
 }
 
@@ -188,8 +212,14 @@ pub struct Switchboard {
     runnable: VecDeque<u32>,
     /// Connections that rest for the disk.
     disk_waiters: Vec<u32>,
+    /// Connections that passed a bound at which they end.
+    doomed: Vec<u64>,
 
     sessions: Slab<Session>,
+    /// Sessions that may outlive their connection.
+    kept: usize,
+    /// What they hold.
+    memory: Memory,
     by_client: Map<Box<str>, u32>,
     subscriptions: Tree<u32, Subscription>,
     /// Publishes taken so far.
@@ -226,7 +256,10 @@ impl Switchboard {
             touched: Vec::new(),
             runnable: VecDeque::new(),
             disk_waiters: Vec::new(),
+            doomed: Vec::new(),
             sessions: Slab::new(),
+            kept: 0,
+            memory: Memory::default(),
             by_client: Map::with_hasher(hash_key),
             subscriptions: Tree::new(hash_key),
             arrivals: 0,
@@ -336,6 +369,7 @@ impl Switchboard {
             match timer {
                 Timer::Silence(slot) => self.silent(slot, now),
                 Timer::Stall(slot) => self.stalled_out(slot),
+                Timer::Rate(slot) => self.runnable.push_back(slot),
                 Timer::Session(session) => self.session_due(session, now),
             }
         }
@@ -353,6 +387,7 @@ impl Switchboard {
                 self.resume(slot, now);
             }
         }
+        self.end_doomed(now);
         let mut effects = Effects {
             appends: self.streams.collect(),
             decisions: std::mem::take(&mut self.decisions),
@@ -440,7 +475,7 @@ impl Switchboard {
         }
         if matches!(
             connection.parked,
-            Some(Park::Window | Park::Stall | Park::Disk)
+            Some(Park::Window | Park::Stall | Park::Disk | Park::Rate)
         ) {
             // Its packets may be here, unread by our own choice.
             connection.heard_ms = now.mono_ms;
@@ -463,6 +498,8 @@ impl Switchboard {
             ("mqtt_connections", self.connections.len()),
             ("mqtt_connections_full", connections().filter(full).count()),
             ("mqtt_sessions", self.by_client.len()),
+            ("mqtt_sessions_kept", self.kept),
+            ("mqtt_queued_bytes", self.memory.bytes()),
             ("mqtt_sessions_away", sessions().filter(away).count()),
             ("mqtt_subscriptions", self.subscriptions.len()),
             ("mqtt_streams", self.streams.len()),

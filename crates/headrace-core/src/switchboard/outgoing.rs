@@ -4,7 +4,7 @@
 //! properties and payload behind a new fixed header, and adds what one subscriber has of its own
 //! ([`Form`]). What must wait becomes a [`Message`].
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::mqtt::packet::{Publish, QoS, Version};
 use crate::mqtt::{encode, property};
@@ -214,9 +214,16 @@ impl<'a> Outgoing<'a> {
                 retain: self.retain,
                 expiry: self.expiry,
                 arrived_ms: self.arrived_ms,
+                held: OnceLock::new(),
             })
         });
         Arc::clone(message)
+    }
+
+    /// True where somebody holds it already, so that another who does costs next to nothing.
+    pub fn is_held(&self) -> bool {
+        let message = self.message.as_ref();
+        message.is_some_and(|message| message.held.get().is_some())
     }
 
     /// The publish for one session, owned.

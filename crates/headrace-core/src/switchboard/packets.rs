@@ -66,6 +66,7 @@ pub(super) const fn label(reason_code: u8) -> &'static str {
         reason::PAYLOAD_FORMAT_INVALID => "payload_format_invalid",
         reason::RECEIVE_MAXIMUM_EXCEEDED => "receive_maximum_exceeded",
         reason::NOT_AUTHORIZED => "not_authorized",
+        reason::QUOTA_EXCEEDED => "outbound_full",
         _ => "malformed_packet",
     }
 }

@@ -8,6 +8,7 @@ use super::connection::Park;
 use super::outgoing::{topic_of, Outgoing};
 use super::packets::Flow;
 use super::streams::{Stored, Waiter};
+use super::timers::Timer;
 use super::{Counter, Error, Switchboard, DOOR};
 use crate::mqtt::packet::{Ack, Packet, Publish, PublishProperties, QoS, Version};
 use crate::mqtt::{encode, reason};
@@ -83,6 +84,11 @@ impl Switchboard {
         if let Err(reason_code) = acceptable(publish) {
             return self.refuse(slot, reason_code, now);
         }
+        if let Some(due_ms) = self.next_message_ms(slot, now) {
+            self.timers.set(due_ms, Timer::Rate(slot));
+            self.counters.count(Counter::RatePauses);
+            return Flow::Park(Park::Rate);
+        }
         if self.window_is_full(session, version, publish) {
             return match version {
                 Version::V5 => self.refuse(slot, reason::RECEIVE_MAXIMUM_EXCEEDED, now),
@@ -90,6 +96,7 @@ impl Switchboard {
             };
         }
         if publish.qos == QoS::ExactlyOnce && self.is_repeat(slot, session, publish.packet_id) {
+            self.pay(slot, now);
             return Flow::Next;
         }
         if publish.topic.starts_with('$') {
@@ -101,9 +108,10 @@ impl Switchboard {
             self.disk_waiters.push(slot);
             return Flow::Park(Park::Disk);
         }
-        if publish.qos == QoS::AtMostOnce && self.stalls(slot, packet.len(), now) {
+        if self.stalls(slot, packet.len(), now) {
             return Flow::Park(Park::Stall);
         }
+        self.pay(slot, now);
         self.take(
             Incoming {
                 origin: session,
@@ -116,6 +124,24 @@ impl Switchboard {
             now,
         );
         Flow::Next
+    }
+
+    /// When a client may publish next, if not now: after as many messages as it may send in a
+    /// second, one each time that a place in the second is free again.
+    fn next_message_ms(&self, slot: u32, now: Now) -> Option<u64> {
+        let interval_us = self.limits.message_interval_us()?;
+        let paid_us = self.connections[slot as usize].paid_us;
+        let due_ms = (paid_us + interval_us).div_ceil(1000);
+        (due_ms > now.mono_ms).then_some(due_ms)
+    }
+
+    /// Counts one message to the rate of a client.
+    fn pay(&mut self, slot: u32, now: Now) {
+        if let Some(interval_us) = self.limits.message_interval_us() {
+            let paid_us = &mut self.connections[slot as usize].paid_us;
+            let second_ago_us = (now.mono_ms * 1000).saturating_sub(1_000_000);
+            *paid_us = second_ago_us.max(*paid_us) + interval_us;
+        }
     }
 
     /// Whether a client may publish no more for now (4.9). One of 3.1.1 is told no bound, so what

@@ -38,10 +38,28 @@ impl Switchboard {
         (session, false)
     }
 
+    /// Whether there is room for the session that a client asks for.
+    pub(super) fn has_place(&self, client_id: &str, asked_s: u32) -> bool {
+        let older = self.by_client.get(client_id);
+        let older = older.map(|session| &self.sessions[*session as usize]);
+        let is_new = older.is_none();
+        let is_newly_kept = older.is_none_or(|session| session.expiry_s == 0);
+        let has_place = !is_new || self.by_client.len() < self.limits.sessions_max;
+        let is_kept = is_newly_kept && self.granted_s(asked_s) > 0;
+        has_place && (!is_kept || self.kept < self.limits.sessions_kept_max)
+    }
+
+    fn granted_s(&self, asked_s: u32) -> u32 {
+        asked_s.min(self.limits.session_expiry_s_max)
+    }
+
     /// For how long the session outlives its connection, as the client wishes, within the bound.
     pub(super) fn set_expiry(&mut self, session: u32, asked_s: u32) {
-        let expiry_s = asked_s.min(self.limits.session_expiry_s_max);
-        self.sessions[session as usize].expiry_s = expiry_s;
+        let expiry_s = self.granted_s(asked_s);
+        let state = &mut self.sessions[session as usize];
+        self.kept -= usize::from(state.expiry_s > 0);
+        self.kept += usize::from(expiry_s > 0);
+        state.expiry_s = expiry_s;
     }
 
     /// The connection of a session is gone. What is due at once happens at once.
@@ -87,6 +105,7 @@ impl Switchboard {
             "a session outlives its connection"
         );
         state.is_ended = true;
+        self.kept -= usize::from(state.expiry_s > 0);
         state.ends_ms = None;
         let unsent = state.outbound.clear();
         self.counters.add(Counter::DroppedEnded, unsent);

@@ -10,6 +10,8 @@ pub enum Timer {
     Silence(u32),
     /// The end of the stall that a full connection causes.
     Stall(u32),
+    /// A connection may publish again.
+    Rate(u32),
     /// The end or the will of a session whose client is away.
     Session(u32),
 }

@@ -39,6 +39,11 @@ impl Switchboard {
                 "a stall ends by itself"
             );
         }
+        let kept = self
+            .sessions
+            .iter()
+            .filter(|(_, each)| !each.is_ended && each.expiry_s > 0);
+        assert_eq!(kept.count(), self.kept);
         for (slot, session) in &self.sessions {
             assert!(
                 !session.is_over(),

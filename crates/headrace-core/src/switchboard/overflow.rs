@@ -1,0 +1,239 @@
+//! What happens when a client does not keep up, or stays away (MQTT 5.0 4.9).
+//!
+//! Three bounds hold for each receiver: bytes on the way to its connection, messages and bytes
+//! that its session holds, and the bytes that all sessions hold together. Which message gives way
+//! is a setting ([`Policy`]). To push back is to hold up those who publish to it, for a named time
+//! at most; after that the newest messages are dropped until it has drained below half. Waiting is
+//! only ever for that time, so no circle of clients can wait for ever.
+
+use super::connection::{Connection, Overflow, Park};
+use super::publish::Target;
+use super::timers::Timer;
+use super::{Counter, Switchboard};
+use crate::mqtt::packet::QoS;
+use crate::mqtt::reason;
+use crate::session::{Session, OVERHEAD_BYTES};
+use crate::Now;
+
+/// What gives way at a bound of a receiver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// The publishers, for [`super::Limits::stall_ms_max`]; then as [`Self::DropNewest`]. Nobody
+    /// waits for a client that is away.
+    #[default]
+    PushBack,
+    /// What has waited longest. What is written to the connection cannot be taken back.
+    DropOldest,
+    /// The message at hand.
+    DropNewest,
+    /// The connection: DISCONNECT 0x97. What waits for the session stays.
+    Disconnect,
+}
+
+impl Policy {
+    /// Reads the name of a setting; None for any other.
+    pub fn parse(name: &str) -> Option<Self> {
+        match name {
+            "push-back" => Some(Self::PushBack),
+            "drop-oldest" => Some(Self::DropOldest),
+            "drop-newest" => Some(Self::DropNewest),
+            "disconnect" => Some(Self::Disconnect),
+            _ => None,
+        }
+    }
+}
+
+impl Switchboard {
+    /// Whether a message of so many bytes may be sent to a session, or wait for it; makes room for
+    /// it where the policy says so, and counts it where not.
+    pub(super) fn has_room(&mut self, session: u32, qos: QoS, bytes: usize, is_held: bool) -> bool {
+        let connection = self.sessions[session as usize].connection;
+        if connection.is_none() && qos == QoS::AtMostOnce {
+            self.counters.count(Counter::DroppedAway);
+            return false;
+        }
+        while let Some(bound) = self.bound_reached(session, qos, bytes, is_held) {
+            if self.oldest_gives_way(session, qos, bytes, bound) {
+                self.counters.count(Counter::DroppedOldest);
+                continue;
+            }
+            self.counters.count(bound);
+            if let (Policy::Disconnect, Some(slot)) = (self.limits.overflow, connection) {
+                let connection = self.connections[slot as usize].id;
+                if !self.doomed.contains(&connection) {
+                    self.doomed.push(connection);
+                }
+            }
+            return false;
+        }
+        true
+    }
+
+    /// Drops what has waited longest, if the policy says so and that makes room in the end.
+    fn oldest_gives_way(&mut self, session: u32, qos: QoS, bytes: usize, bound: Counter) -> bool {
+        if self.limits.overflow != Policy::DropOldest || qos == QoS::AtMostOnce {
+            return false;
+        }
+        let state = &mut self.sessions[session as usize];
+        let connection = state.connection;
+        let written = connection.map_or(0, |slot| self.connections[slot as usize].out.len());
+        let kept = state.outbound.kept_bytes() + OVERHEAD_BYTES;
+        let helps = match bound {
+            Counter::DroppedFull => written + bytes <= self.limits.outbound_bytes_max,
+            Counter::DroppedQueue => kept + bytes <= self.limits.queued_bytes_max,
+            _ => false,
+        };
+        helps && state.outbound.drop_oldest()
+    }
+
+    /// The bound that a message would pass, as the counter of what is dropped there.
+    fn bound_reached(
+        &self,
+        session: u32,
+        qos: QoS,
+        bytes: usize,
+        is_held: bool,
+    ) -> Option<Counter> {
+        let Session {
+            connection,
+            outbound,
+            ..
+        } = &self.sessions[session as usize];
+        let limits = &self.limits;
+        let waits = connection.is_none() || !outbound.has_room();
+        if let Some(slot) = connection {
+            // What queues may pass the bound by the overhead of one message.
+            let connection = &self.connections[*slot as usize];
+            let waiting = connection.out.len() + outbound.queued_bytes();
+            let is_dropping = matches!(connection.overflow, Overflow::Dropping);
+            if is_dropping || waiting + bytes > limits.outbound_bytes_max {
+                return Some(Counter::DroppedFull);
+            }
+        }
+        if qos == QoS::AtMostOnce || !(waits || outbound.keeps()) {
+            return None;
+        }
+        let bytes = bytes + OVERHEAD_BYTES;
+        if waits && outbound.queued() >= limits.queued_messages_max
+            || outbound.held_bytes() + bytes > limits.queued_bytes_max
+        {
+            return Some(Counter::DroppedQueue);
+        }
+        let is_too_much = !is_held && self.memory.bytes() + bytes > limits.queued_bytes_of_node_max;
+        is_too_much.then_some(Counter::DroppedMemory)
+    }
+
+    /// Ends the connections that passed a bound where the policy says so.
+    pub(super) fn end_doomed(&mut self, now: Now) {
+        for connection in std::mem::take(&mut self.doomed) {
+            if let Ok(slot) = self.slot(connection) {
+                self.close_with(slot, reason::QUOTA_EXCEEDED, now);
+            }
+        }
+    }
+
+    /// Whether the publish that was just matched must wait for a full subscriber. It waits for all
+    /// of them at once, so that their times end together.
+    pub(super) fn stalls(&mut self, publisher: u32, bytes: usize, now: Now) -> bool {
+        if self.limits.overflow != Policy::PushBack {
+            return false;
+        }
+        let route = std::mem::take(&mut self.route);
+        let mut stalls = false;
+        for Target { session, terms } in &route.targets {
+            let Some(slot) = self.sessions[*session as usize].connection else {
+                continue;
+            };
+            let connection = &self.connections[slot as usize];
+            let fits = bytes <= self.bytes_max(connection, terms.qos);
+            let is_dropping = matches!(connection.overflow, Overflow::Dropping);
+            let is_full = || {
+                self.bound_reached(*session, terms.qos, bytes, true)
+                    .is_some()
+            };
+            if fits && !is_dropping && is_full() {
+                self.wait_for(slot, publisher, now);
+                stalls = true;
+            }
+        }
+        self.route = route;
+        stalls
+    }
+
+    /// The largest message that there ever is room for.
+    fn bytes_max(&self, connection: &Connection, qos: QoS) -> usize {
+        let outbound = self
+            .limits
+            .outbound_bytes_max
+            .min(connection.packet_bytes_max);
+        match qos {
+            QoS::AtMostOnce => outbound,
+            _ => outbound.min(self.limits.queued_bytes_max.saturating_sub(OVERHEAD_BYTES)),
+        }
+    }
+
+    fn wait_for(&mut self, full: u32, publisher: u32, now: Now) {
+        let connection = &mut self.connections[full as usize];
+        if let Overflow::Stalling { publishers, .. } = &mut connection.overflow {
+            if !publishers.contains(&publisher) {
+                publishers.push(publisher);
+            }
+            return;
+        }
+        let until_ms = now.mono_ms + self.limits.stall_ms_max;
+        connection.overflow = Overflow::Stalling {
+            until_ms,
+            publishers: vec![publisher],
+        };
+        self.timers.set(until_ms, Timer::Stall(full));
+        self.counters.count(Counter::Stalls);
+    }
+
+    /// A full client had its time.
+    pub(super) fn stalled_out(&mut self, slot: u32) {
+        self.release_publishers(slot);
+        self.connections[slot as usize].overflow = Overflow::Dropping;
+    }
+
+    /// Lets those go on who waited for a full client.
+    pub(super) fn release_publishers(&mut self, slot: u32) {
+        let connection = &mut self.connections[slot as usize];
+        let overflow = std::mem::replace(&mut connection.overflow, Overflow::No);
+        if let Overflow::Stalling {
+            until_ms,
+            publishers,
+        } = overflow
+        {
+            self.timers.cancel(until_ms, Timer::Stall(slot));
+            self.runnable.extend(publishers);
+        }
+    }
+
+    /// A client may have been written to: ends its overflow once it has drained below half, sends
+    /// on what there was no room for, and reads it on where it had left too much unread.
+    pub(super) fn drained(&mut self, slot: u32, now: Now) {
+        let connection = &self.connections[slot as usize];
+        let limits = &self.limits;
+        if connection.parked == Some(Park::Answers)
+            && connection.out.len() <= limits.outbound_bytes_max
+        {
+            self.runnable.push_back(slot);
+        }
+        let Some(session) = connection.session else {
+            return;
+        };
+        let outbound = &self.sessions[session as usize].outbound;
+        let has_room = connection.out.len() <= limits.outbound_bytes_max / 2;
+        let waits = outbound.has_next();
+        let waiting = connection.out.len() + outbound.queued_bytes();
+        if waiting <= limits.outbound_bytes_max / 2
+            && outbound.queued() <= limits.queued_messages_max / 2
+            && outbound.held_bytes() <= limits.queued_bytes_max / 2
+        {
+            self.release_publishers(slot);
+        }
+        if has_room && waits {
+            self.pump(slot, now);
+        }
+    }
+}
