@@ -81,6 +81,7 @@ def headrace_node() -> Iterator[Node]:
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
         command = [sys.executable, "-m", "headrace", "serve", "--json", "--data", folder]
         command += ["--mqtt", "127.0.0.1:0", "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+        command += ["--ws", "off"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             ready = json.loads(process.stdout.readline())

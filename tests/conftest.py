@@ -37,7 +37,8 @@ def environment(**extra: str) -> dict[str, str]:
     """The environment of a started command: this source tree, no settings of the developer."""
     path = [str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
-    return kept | {"PYTHONPATH": os.pathsep.join(path)} | extra
+    ports = {"HEADRACE_MQTT__WS_BIND": "127.0.0.1:0"}  # the one port that no test chooses
+    return kept | ports | {"PYTHONPATH": os.pathsep.join(path)} | extra
 
 
 def headrace(*args: str, timeout: float = 60, **extra: str) -> subprocess.CompletedProcess[str]:

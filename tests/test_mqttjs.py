@@ -17,7 +17,7 @@ def test_mqttjs_subscribes_publishes_and_receives(broker, version: int, qos: int
     assert node, "install nodejs"
     assert (CLIENTS / "node_modules" / "mqtt").is_dir(), "run `npm install` in tests/clients"
     topic = f"js/{version}/{qos}"
-    arguments = [str(broker.mqtt), str(version), str(qos), topic, "21.5 °C"]
+    arguments = [f"mqtt://127.0.0.1:{broker.mqtt}", str(version), str(qos), topic, "21.5 °C"]
     done = subprocess.run(
         [node, str(CLIENTS / "mqttjs_round_trip.js"), *arguments],
         capture_output=True, text=True, timeout=60, check=False,

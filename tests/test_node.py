@@ -9,7 +9,8 @@ import pytest
 from headrace import limits
 from headrace.adapters.clock import SystemClock
 from headrace.adapters.files import FileDefinitions
-from headrace.adapters.tcp import TcpListener, bind
+from headrace.adapters.listener import Listener
+from headrace.adapters.sockets import bind
 from headrace.errors import DefinitionError, StorageError, UnavailableError, UnknownStreamError
 from headrace.kernel.budget import DescriptorBudget
 from headrace.kernel.catalog import Change
@@ -66,7 +67,7 @@ def node_on(store, data, **streams):
             definitions=FileDefinitions(data),
             switchboard=Switchboard((0, 0)),
             open_store=lambda: store,
-            listen=lambda _, door, admits: TcpListener.open(
+            listen=lambda _, door, admits: Listener.open(
                 bind(Address("127.0.0.1", 0)), door, admits
             ),
             budget=DescriptorBudget(1000),

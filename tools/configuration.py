@@ -5,6 +5,7 @@
 A test compares the file with what this writes, so the reference cannot go stale.
 """
 
+import json
 import sys
 from pathlib import Path
 from typing import Final
@@ -19,6 +20,9 @@ from headrace.settings import SETTINGS, Kind
 
 SIZE_UNITS: Final = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 DURATION_UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))
+
+COMMON: Final = ("proxy_", "tls_c", "tls_k", "tls_v")
+"""Beginnings of settings that several doors have."""
 
 OF_STREAMS: Final = {name.replace(".", "_"): setting for name, setting in SETTINGS.items()}
 
@@ -83,6 +87,10 @@ def shown(name: str, field: FieldInfo) -> str:
         return "not set"
     if isinstance(default, bool):
         return f"`{str(default).lower()}`"
+    if name == "unix_mode":
+        return f'`"{default:04o}"`'
+    if type(default) is tuple:
+        return f"`{json.dumps([str(each) for each in default])}`"
     if isinstance(default, int | float):
         return f"`{quantity(default, unit(name, field))}`"
     return f'`"{default}"`'
@@ -113,10 +121,9 @@ def quoted(name: str) -> str:
 
 def table(name: str, model: type[BaseModel]) -> list[str]:
     """One table of settings."""
-    rows = [
-        f"| `{key}` | {shown(key, field)} | {field.description} |"
-        for key, field in model.model_fields.items()
-    ]
+    # What a table has of its own stands before what several have in common.
+    fields = sorted(model.model_fields.items(), key=lambda item: item[0].startswith(COMMON))
+    rows = [f"| `{key}` | {shown(key, field)} | {field.description} |" for key, field in fields]
     head = ["", f"## `[{name}]`", "", "| setting | default | what it does |", "|---|---|---|"]
     return [*head, *rows]
 

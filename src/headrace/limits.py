@@ -179,6 +179,34 @@ LISTEN_BACKLOG: Final = 4096
 """Accept queue. 100 entries turn a reconnect storm into SYN retries of a second each; the kernel
 caps it at `net.core.somaxconn`, whose default is 4,096."""
 
+ACCEPTS_AT_ONCE: Final = 64
+"""Connections accepted in one loop iteration, about 1 ms of work: in a storm of connects, those who
+are connected are served in between."""
+
+ACCEPT_PAUSE_SECONDS: Final = 0.1
+"""How long nothing is accepted after an accept has failed, as for want of descriptors."""
+
+ADDRESSES_MAX: Final = 100_000
+"""Addresses of which connects and connections are known, at some 300 bytes each; beyond it the one
+seen longest ago is forgotten."""
+
+HANDSHAKE_MS: Final = 10_000
+"""From accept until a PROXY header, TLS and WebSocket are through, together."""
+
+HANDSHAKES_MAX: Final = 1000
+"""Connections of one listener that are on that way. A handshake takes 1 to 3 ms of the loop, and
+each holds what TLS needs for it."""
+
+REFUSAL_LOG_SECONDS: Final = 1.0
+"""Least time between two lines of log about connections that a listener refused for one reason."""
+
+TLS_PIECE_BYTES: Final = 16 * KIB
+"""The largest TLS record (RFC 8446 5.1): deciphered and enciphered at a time, so that no connection
+keeps larger buffers."""
+
+PROXY_HEADER_BYTES_MAX: Final = 4096
+"""PROXY header of version 2 with its extensions; those that are known take a few hundred bytes."""
+
 WRITE_CREDIT_BYTES: Final = 256 * KIB
 """Given to the transport for one connection in one loop iteration."""
 

@@ -1,13 +1,16 @@
 // One MQTT.js client subscribes, publishes at the given QoS and prints what comes back.
-// usage: node mqttjs_round_trip.js PORT PROTOCOL_VERSION QOS TOPIC PAYLOAD
+// usage: node mqttjs_round_trip.js URL PROTOCOL_VERSION QOS TOPIC PAYLOAD [FILE_OF_AUTHORITY]
+const fs = require("fs");
 const mqtt = require("mqtt");
 
-const [port, protocolVersion, qos] = process.argv.slice(2, 5).map(Number);
-const [topic, payload] = process.argv.slice(5);
+const url = process.argv[2];
+const [protocolVersion, qos] = process.argv.slice(3, 5).map(Number);
+const [topic, payload, authority] = process.argv.slice(5);
+const ca = authority ? fs.readFileSync(authority) : undefined;
 const v5 = protocolVersion === 5;
 
 async function main() {
-  const client = await mqtt.connectAsync(`mqtt://127.0.0.1:${port}`, { protocolVersion, reconnectPeriod: 0 });
+  const client = await mqtt.connectAsync(url, { protocolVersion, ca, reconnectPeriod: 0 });
   const granted = await client.subscribeAsync(topic.replace(/[^/]+$/, "+"), { qos });
   const received = new Promise((resolve) => {
     client.on("message", (name, message, packet) => resolve([name, message, packet]));

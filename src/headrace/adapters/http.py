@@ -27,17 +27,19 @@ from pydantic import (
 
 from headrace import limits
 from headrace.adapters.metrics import Exporter
-from headrace.adapters.tcp import bind, listen
+from headrace.adapters.sockets import bind, listen
 from headrace.config import explain
 from headrace.errors import HeadraceError
 from headrace.kernel import access
 from headrace.kernel.catalog import Change
+from headrace.model import Address
 from headrace.ports import NodeState
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Awaitable, Callable
 
-    from headrace.model import Address
+    from headrace.adapters.tls import Certificates
     from headrace.ports import Administration, StreamReport
 
     Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -121,32 +123,51 @@ class HttpDoor:
             lingering_time=limits.LINGER_SECONDS,
             shutdown_timeout=limits.LINGER_SECONDS,
         )
+        self._socket: socket.socket | None = None
+        self._secure = False
         self._server: asyncio.Server | None = None
 
-    async def open(self, address: Address) -> Address:
-        """Binds and serves; the address as bound.
+    async def open(self, address: Address, certificates: Certificates | None = None) -> Address:
+        """Binds and serves, over TLS where there are certificates; the address as bound.
 
         Raises:
             StartError: the address cannot be bound.
         """
         await self._runner.setup()
-        sock = bind(address)
-        bound = listen(sock)
-        self._server = await asyncio.get_running_loop().create_server(
-            self._protocol, sock=sock, backlog=limits.LISTEN_BACKLOG
-        )
+        self._socket = bind(address)
+        bound = listen(self._socket)
+        assert isinstance(bound, Address), "a TCP socket"
+        await self.serve(certificates)
         return bound
+
+    async def serve(self, certificates: Certificates | None) -> None:
+        """Takes new connections with the certificates as they are now."""
+        assert self._socket is not None, "opened before"
+        before, self._secure = self._server, certificates is not None
+        self._server = await asyncio.get_running_loop().create_server(
+            self._protocol,
+            sock=self._socket.dup(),
+            backlog=limits.LISTEN_BACKLOG,
+            ssl=certificates.context if certificates else None,
+            ssl_handshake_timeout=limits.HANDSHAKE_MS / 1000 if self._secure else None,
+        )
+        if before is not None:
+            before.close()
 
     async def close(self) -> None:
         """Accepts no more, answers what is in flight, closes."""
         if self._server is not None:
             self._server.close()
+        if self._socket is not None:
+            self._socket.close()
         await self._runner.cleanup()
 
     def _protocol(self) -> asyncio.BaseProtocol:
         server = self._runner.server
         assert server is not None, "set up before it listens"
-        if len(server.connections) >= limits.HTTP_CONNECTIONS_MAX:
+        # aiohttp does not know of connections that are not through their TLS.
+        begun = len(self._silent) if self._secure else 0
+        if max(begun, len(server.connections)) >= limits.HTTP_CONNECTIONS_MAX:
             return _Refused()
         connection = server()
         # From the first request on, aiohttp's own keep-alive ends a connection that is silent.

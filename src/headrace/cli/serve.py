@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING
 import click
 import uvloop
 
+from headrace import limits
 from headrace.adapters.clock import SystemClock
 from headrace.adapters.files import FileDefinitions
 from headrace.adapters.http import HttpDoor
 from headrace.adapters.machine import log_to_stderr, raise_descriptor_limit
-from headrace.adapters.tcp import TcpListener, bind
+from headrace.adapters.sockets import backlog_max
+from headrace.cli.listeners import OPTIONS, Listeners, addresses
 from headrace.config import load
 from headrace.errors import ConfigError, StartError
 from headrace.kernel import access
@@ -31,9 +33,9 @@ from headrace.node.kafka import KafkaDoor, KafkaSettings
 from headrace.node.lifetime import Node, Parts
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Mapping
 
+    from headrace.adapters.tls import Certificates
     from headrace.config import Config
     from headrace.model import Address
 
@@ -51,6 +53,7 @@ TELEMETRY_STREAM = {
 )
 @click.option("--data", metavar="DIR", help="Folder of everything durable.  [headrace-data]")
 @click.option("--mqtt", metavar="HOST:PORT", help="MQTT door.  [127.0.0.1:1883]")
+@click.option("--ws", metavar="HOST:PORT", help="MQTT over WebSocket, or off.  [127.0.0.1:8083]")
 @click.option("--kafka", metavar="HOST:PORT", help="Kafka door.  [127.0.0.1:9092]")
 @click.option("--http", metavar="HOST:PORT", help="HTTP door.  [127.0.0.1:8080]")
 @click.option("--json", "as_json", is_flag=True, help="Print the ready line as one JSON object.")
@@ -59,6 +62,7 @@ def serve(
     file: Path | None,
     data: str | None,
     mqtt: str | None,
+    ws: str | None,
     kafka: str | None,
     http: str | None,
     as_json: bool,
@@ -93,12 +97,12 @@ def serve(
     """
     options: dict[str, dict[str, object]] = {
         "node": {"data": data},
-        "mqtt": {"bind": mqtt},
+        "mqtt": {"bind": mqtt, "ws_bind": ws},
         "kafka": {"bind": kafka},
         "http": {"bind": http},
     }
     config = load(file, os.environ, options)
-    refusal = access.bind(_doors(config) | {"http": config.http.bind})
+    refusal = access.bind(addresses(config), OPTIONS)
     if refusal is not None:
         raise ConfigError(refusal)
     log_to_stderr(config.logging.level, config.logging.format, config.node.name)
@@ -108,11 +112,18 @@ def serve(
 
 async def _serve(config: Config, *, as_json: bool) -> None:
     # Ports come before the folder: who cannot have them leaves nothing behind.
-    sockets = {name: bind(address) for name, address in _doors(config).items()}
-    node = Node(config.node.name, _parts(config, sockets))
+    listeners = Listeners(config)
+    listeners.bind()
+    if backlog_max() < limits.LISTEN_BACKLOG:
+        log.warning(
+            "net.core.somaxconn, %d, cuts the accept queue of %d short: raise it, or storms of "
+            "connects will meet retries of a second", backlog_max(), limits.LISTEN_BACKLOG,
+        )  # fmt: skip
+    node = Node(config.node.name, _parts(config, listeners))
     stopping = _stop_on_signals()
     door = HttpDoor(node, config.http.body_bytes, config.http.request_timeout)
-    http = await door.open(config.http.bind)
+    http = await door.open(config.http.bind, listeners.certificates.get("http"))
+    reloading = _reload_on_signal(listeners.certificates, door)
     try:
         await node.open()
         # What start-up made lives as long as the process; no collection need walk it again.
@@ -124,14 +135,14 @@ async def _serve(config: Config, *, as_json: bool) -> None:
         await stopping.wait()
         log.info("stopping")
     finally:
+        reloading.cancel()
         await node.close()
         await door.close()
-        for each in sockets.values():
-            each.close()
+        listeners.close()
     log.info("stopped")
 
 
-def _parts(config: Config, sockets: Mapping[str, socket.socket]) -> Parts:
+def _parts(config: Config, listeners: Listeners) -> Parts:
     switchboard = Switchboard(
         (secrets.randbits(64), secrets.randbits(64)),
         packet_bytes_max=config.mqtt.packet_bytes,
@@ -156,7 +167,8 @@ def _parts(config: Config, sockets: Mapping[str, socket.socket]) -> Parts:
         definitions=FileDefinitions(config.node.data),
         switchboard=switchboard,
         open_store=lambda: _open_store(config),
-        listen=lambda name, door, admits: TcpListener.open(sockets[name], door, admits),
+        listen=listeners.open,
+        mqtt_listeners=listeners.of_mqtt,
         budget=DescriptorBudget(
             raise_descriptor_limit(), config.limits.connections, config.limits.partitions
         ),
@@ -182,10 +194,6 @@ def _kafka(config: Config) -> KafkaSettings:
         idle_ms=config.kafka.idle_timeout,
         undurable_bytes=config.limits.undurable_bytes,
     )
-
-
-def _doors(config: Config) -> dict[str, Address]:
-    return {"mqtt": config.mqtt.bind, "kafka": config.kafka.bind}
 
 
 def _open_store(config: Config) -> Store:
@@ -226,6 +234,26 @@ def _stop_on_signals() -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     return stopping
+
+
+def _reload_on_signal(
+    certificates: Mapping[str, Certificates], door: HttpDoor
+) -> asyncio.Task[None]:
+    """A task that reads certificates again at each SIGHUP."""
+    asked = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, asked.set)
+
+    async def reload() -> None:
+        while await asked.wait():
+            asked.clear()
+            if not certificates:
+                log.info("SIGHUP: there are no certificates to read again")
+            for each in certificates.values():
+                each.reload()
+            if "http" in certificates:
+                await door.serve(certificates["http"])
+
+    return asyncio.create_task(reload())
 
 
 def _ready_line(node: Node, config: Config, http: Address, *, as_json: bool) -> str:

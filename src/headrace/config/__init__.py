@@ -4,6 +4,7 @@ Every setting that is accepted takes effect. An unknown one is an error that nam
 known one and where it was read.
 """
 
+from headrace.config.doors import MQTT_LISTENERS, TlsSettings
 from headrace.config.load import explain, load
 from headrace.config.schema import (
     Config,
@@ -18,6 +19,7 @@ from headrace.config.schema import (
 )
 
 __all__ = [
+    "MQTT_LISTENERS",
     "Config",
     "HttpSettings",
     "KafkaSettings",
@@ -27,6 +29,7 @@ __all__ = [
     "MqttSettings",
     "NodeSettings",
     "StreamSettings",
+    "TlsSettings",
     "explain",
     "load",
 ]

@@ -165,7 +165,7 @@ def _in_file(path: Keys) -> str:
 
 
 def _option(path: Keys) -> str:
-    return f"--{path[0] if path[-1] == 'bind' else path[-1]}"
+    return f"--{path[0] if path[-1] == 'bind' else path[-1].removesuffix('_bind')}"
 
 
 def _variable(path: Keys) -> str:

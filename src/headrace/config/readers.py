@@ -5,9 +5,11 @@ The environment has only strings. Each reader raises `ValueError` with what it e
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
@@ -16,6 +18,8 @@ from headrace.text import parse_duration_ms, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,46 @@ def _parse_address(value: object) -> Address:
     return Address.parse(value if isinstance(value, str) else repr(value))
 
 
+def _parse_door(value: object) -> Address | None:
+    if value is None or value == "off":
+        return None
+    try:
+        return _parse_address(value)
+    except ValueError as error:
+        raise ValueError(f'{error}; or "off"') from None
+
+
+def _parse_words(value: object) -> tuple[str, ...]:
+    """A list; in a variable, with commas."""
+    if isinstance(value, str):
+        return tuple(word for each in value.split(",") if (word := each.strip()))
+    if isinstance(value, list | tuple):
+        return tuple(_parse_text(each) for each in value)
+    raise ValueError(f"must be a list of texts; got {value!r}")
+
+
+def _parse_networks(value: object) -> tuple[Network, ...]:
+    try:
+        return tuple(
+            each if isinstance(each, Network) else ipaddress.ip_network(each)
+            for each in (value if isinstance(value, tuple) else _parse_words(value))
+        )
+    except ValueError as error:
+        raise ValueError(f"must be a list of networks, such as 10.0.0.0/8: {error}") from None
+
+
+def _parse_mode(value: object) -> int:
+    if isinstance(value, str) and re.fullmatch("0?[0-7]{3}", value):
+        return int(value, 8)
+    raise ValueError(f'must be the mode of a file in quotes, such as "0660"; got {value!r}')
+
+
+def _parse_url_path(value: object) -> str:
+    if isinstance(value, str) and re.fullmatch(r"/[!-~]*", value) and not re.search("[?#]", value):
+        return value
+    raise ValueError(f"must be a path of a URL, such as /mqtt; got {value!r}")
+
+
 def _parse_path(value: object) -> Path:
     return value if isinstance(value, Path) else Path(_parse_text(value))
 
@@ -96,7 +140,12 @@ def count(low: int, high: int) -> BeforeValidator:
 Flag = Annotated[bool, BeforeValidator(_parse_flag)]
 Text = Annotated[str, BeforeValidator(_parse_text)]
 Bind = Annotated[Address, BeforeValidator(_parse_address)]
+Door = Annotated[Address | None, BeforeValidator(_parse_door)]
 DataPath = Annotated[Path, BeforeValidator(_parse_path)]
+Words = Annotated[tuple[str, ...], BeforeValidator(_parse_words)]
+Networks = Annotated[tuple[Network, ...], BeforeValidator(_parse_networks)]
+Mode = Annotated[int, BeforeValidator(_parse_mode)]
+UrlPath = Annotated[str, BeforeValidator(_parse_url_path)]
 
 
 class Table(BaseModel):

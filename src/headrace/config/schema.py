@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from headrace import limits
+from headrace.config.doors import MqttListeners, ProxySettings, TlsSettings
 from headrace.config.readers import Bind, DataPath, Flag, Text
 from headrace.config.readers import Table as _Table
 from headrace.config.readers import count as _count
@@ -31,12 +32,9 @@ class NodeSettings(_Table):
     )
 
 
-class MqttSettings(_Table):
+class MqttSettings(TlsSettings, MqttListeners):
     """`[mqtt]`."""
 
-    bind: Bind = Field(
-        default=Address("127.0.0.1", 1883), description="HOST:PORT; port 0 picks one."
-    )
     packet_bytes: Annotated[int, _size(limits.KIB, limits.PACKET_BYTES_CEILING)] = Field(
         default=limits.PACKET_BYTES_MAX, description="Largest packet from a client."
     )
@@ -61,7 +59,7 @@ class MqttSettings(_Table):
     )
 
 
-class KafkaSettings(_Table):
+class KafkaSettings(TlsSettings, ProxySettings):
     """`[kafka]`."""
 
     bind: Bind = Field(
@@ -77,9 +75,12 @@ class KafkaSettings(_Table):
     idle_timeout: Annotated[int, _duration(100, 86_400_000)] = Field(
         default=limits.KAFKA_IDLE_MS, description="How long a connection may send nothing."
     )
+    proxy_protocol: Flag = Field(
+        default=False, description="Whether connections must begin with a PROXY header, v1 or v2."
+    )
 
 
-class HttpSettings(_Table):
+class HttpSettings(TlsSettings):
     """`[http]`."""
 
     bind: Bind = Field(
@@ -181,6 +182,23 @@ class LimitSettings(_Table):
     connections: Annotated[int, _count(1, 10_000_000)] = Field(
         default=limits.CONNECTIONS_MAX,
         description="MQTT and Kafka connections; descriptors may allow less.",
+    )
+    connections_overflow: Literal["close", "wait"] = Field(
+        default="close",
+        description="Whether connections beyond that are closed, or wait to be accepted.",
+    )
+    connections_per_address: Annotated[int, _count(0, 10_000_000)] = Field(
+        default=0, description="Those of one address, or of one /64 of IPv6; 0: no bound."
+    )
+    connects_per_address: Annotated[int, _count(0, 1_000_000)] = Field(
+        default=0, description="New ones of one address in a second; 0: no bound."
+    )
+    handshakes: Annotated[int, _count(1, 1_000_000)] = Field(
+        default=limits.HANDSHAKES_MAX,
+        description="Connections of one listener whose TLS, WebSocket or PROXY header is due.",
+    )
+    handshake_timeout: Annotated[int, _duration(100, 600_000)] = Field(
+        default=limits.HANDSHAKE_MS, description="Time from accept until all of that is done."
     )
     streams: Annotated[int, _count(1, 100_000)] = Field(
         default=limits.STREAMS_MAX, description="Streams of the node."

@@ -12,25 +12,37 @@ from urllib.parse import urlsplit
 from headrace.model import Address
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
 MQTT_SUCCESS: Final = 0x00
 
 
-def bind(doors: Mapping[str, Address]) -> str | None:
-    """Why these doors may not be opened, or None."""
+def bind(doors: Mapping[str, Address], options: Container[str] = ()) -> str | None:
+    """Why these doors may not be opened, or None.
+
+    Args:
+        doors: addresses by door or, where it has none of its own, by setting.
+        options: doors that the command line has an option for.
+    """
     for door, address in doors.items():
         if not address.loopback:
+            safe = f"127.0.0.1:{address.port}"
+            remedy = f"--{door} {safe}" if door in options else f'{door} = "{safe}"'
             return (
                 f"{door} at {address} would be open to everyone who reaches this machine, as there "
-                f"are no access rules yet; bind it to loopback: --{door} 127.0.0.1:{address.port}"
+                f"are no access rules yet; bind it to loopback: {remedy}"
             )
     return None
 
 
-def connect(client_id: str, username: str | None, password: bytes | None) -> int:
-    """The MQTT 5.0 reason code for a CONNECT: with no users configured everyone is welcome."""
-    del client_id, username, password
+def connect(
+    client_id: str, username: str | None, password: bytes | None, identity: str | None
+) -> int:
+    """The MQTT 5.0 reason code for a CONNECT: with no users configured everyone is welcome.
+
+    `identity` is whom the client's certificate names, where it has shown one.
+    """
+    del client_id, username, password, identity
     return MQTT_SUCCESS
 
 
@@ -49,3 +61,9 @@ def call(host: str, origin: str | None) -> str | None:
     if origin is not None and urlsplit(origin).netloc != host:
         return f"pages of {origin} may not call this node"
     return None
+
+
+def upgrade(host: str, origin: str | None, origins: Container[str]) -> str | None:
+    """Why a WebSocket may not be opened, or None; as `call`, but for the pages of `origins`."""
+    trusted = origin in origins or "*" in origins
+    return call(host, None if trusted else origin)

@@ -24,7 +24,7 @@ from headrace.ports import NodeState, Published
 from headrace.settings import DEFAULTS, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from headrace.kernel.budget import DescriptorBudget
     from headrace.kernel.catalog import Change
@@ -55,8 +55,9 @@ class Parts:
     Attributes:
         clock, definitions, switchboard: as their ports say.
         open_store: blocks while the log recovers; raises `StorageError`.
-        listen: opens the port of a door by its name, admitting connections while the callable
+        listen: opens a listener by its name for a door, admitting connections while the callable
             says so.
+        mqtt_listeners: names of those that feed the MQTT door.
         budget: descriptors.
         streams_max: `limits.streams`.
         defaults: what holds for streams that do not say otherwise.
@@ -73,8 +74,9 @@ class Parts:
     definitions: Definitions
     switchboard: Switchboard
     open_store: Callable[[], Store]
-    listen: Callable[[str, Door, Callable[[], bool]], Awaitable[Listener]]
+    listen: Callable[[str, Door, Callable[[], bool]], Listener]
     budget: DescriptorBudget
+    mqtt_listeners: Sequence[str] = ("mqtt",)
     extra: Mapping[str, Callable[[Broker], Awaitable[MeteredDoor]]] = field(default_factory=dict)
     streams_max: int = limits.STREAMS_MAX
     defaults: Settings = DEFAULTS
@@ -144,11 +146,12 @@ class Node:
             )
         self.reason = "doors are opening"
         mqtt = MqttDoor(parts.clock, parts.switchboard, runner)
-        self.listeners["mqtt"] = await parts.listen("mqtt", mqtt, self._admits)
+        for name in parts.mqtt_listeners:
+            self.listeners[name] = parts.listen(name, mqtt, self._admits)
         for name, make in parts.extra.items():
             door = await make(self._broker)
             self._meters.append(door)
-            self.listeners[name] = await parts.listen(name, door, self._admits)
+            self.listeners[name] = parts.listen(name, door, self._admits)
         self._compactions = Compactions(self._store, parts.clock, parts.compaction_bytes_per_second)
         self._housekeeping = Housekeeping(self._broker, self._compactions, parts.retention_check_ms)
         self._housekeeping.start()

@@ -242,7 +242,13 @@ class Runner:
         for connection, reading in effects.reads:
             (links[connection].resume if reading else links[connection].pause)()
         for request in effects.decisions:
-            verdict = access.connect(request.client_id, request.username, request.password)
+            link = links[request.connection]
+            identity = link.identity
+            if identity is not None:
+                log.debug("its certificate names %s", identity, extra={"client": link.peer})
+            verdict = access.connect(
+                request.client_id, request.username, request.password, identity
+            )
             self._switchboard.decided(request.request, verdict, mono_ms, wall_ms)
             self.wake()
         for connection, reason in effects.closes:

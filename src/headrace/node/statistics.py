@@ -32,12 +32,13 @@ def of_node(name: str, state: NodeState, listeners: Mapping[str, Listener]) -> I
     for door, listener in listeners.items():
         label = (("door", door),)
         yield Sample("connections", listener.connections, "Open connections.", label)
-        yield Sample(
-            "connections_refused_total",
-            listener.refused,
-            "Connections closed on arrival.",
-            (*label, ("reason", "connections_limit")),
-        )
+        for reason, count in listener.refused.items():
+            yield Sample(
+                "connections_refused_total",
+                count,
+                "Connections that did not reach their door, or failed below it.",
+                (*label, ("reason", reason)),
+            )
 
 
 def of_switchboard(switchboard: Switchboard) -> Iterator[Sample]:

@@ -3,7 +3,8 @@
 A door decides nothing about sockets and an adapter nothing about protocols; they meet here.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Protocol
 
 from headrace.model import Address
@@ -15,7 +16,12 @@ class Link(Protocol):
 
     @property
     def peer(self) -> str:
-        """`HOST:PORT` of the other end, for logs."""
+        """`HOST:PORT` of the other end, or what is known of it, for logs."""
+        ...
+
+    @property
+    def identity(self) -> str | None:
+        """Whom the transport has proved the other end to be, as by a certificate."""
         ...
 
     @property
@@ -81,10 +87,10 @@ class MeteredDoor(Protocol):
 
 
 class Listener(Protocol):
-    """An open port that feeds one door."""
+    """An open port, or socket file, that feeds one door."""
 
     @property
-    def address(self) -> Address:
+    def address(self) -> Address | Path:
         """As bound; a port given as 0 is the real one here."""
         ...
 
@@ -94,8 +100,8 @@ class Listener(Protocol):
         ...
 
     @property
-    def refused(self) -> int:
-        """Closed on arrival since the start, because the node admitted no more."""
+    def refused(self) -> Mapping[str, int]:
+        """Connections that its door never got, or lost to a fault of transport, by reason."""
         ...
 
     def stop(self) -> None:

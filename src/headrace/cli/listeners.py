@@ -1,0 +1,162 @@
+"""What `headrace serve` listens on: sockets, and the layers of each, out of the configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.adapters.listener import Admittance, Listener
+from headrace.adapters.proxy import proxied
+from headrace.adapters.sockets import bind, bind_unix
+from headrace.adapters.tls import Certificates, tls
+from headrace.adapters.websocket import WebSocketSettings, websocket
+from headrace.kernel.admission import Admission
+from headrace.model import Address
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from headrace.adapters.layers import MakeLayer
+    from headrace.config import Config
+    from headrace.config.readers import Network
+    from headrace.ports import Door
+
+OPTIONS = frozenset({"mqtt", "ws", "kafka", "http"})
+"""Listeners whose address the command line may say."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """One listener to be.
+
+    Attributes:
+        where: address, or path of a Unix socket.
+        certificates: of TLS, where it speaks TLS.
+        websocket: of the upgrade, where it speaks WebSocket.
+        proxy: networks that may send PROXY headers, where such headers are required.
+    """
+
+    where: Address | Path
+    certificates: Certificates | None = None
+    websocket: WebSocketSettings | None = None
+    proxy: tuple[Network, ...] | None = None
+
+    @property
+    def layers(self) -> list[MakeLayer]:
+        """The one next to the socket first."""
+        layers: list[MakeLayer] = []
+        if self.proxy is not None:
+            layers.append(proxied(self.proxy))
+        if self.certificates is not None:
+            layers.append(tls(self.certificates))
+        if self.websocket is not None:
+            layers.append(websocket(self.websocket))
+        return layers
+
+
+class Listeners:
+    """All listeners of a node but that of HTTP, bound first and opened when it is ready.
+
+    Attributes:
+        certificates: of every door that has some, by its table.
+    """
+
+    def __init__(self, config: Config) -> None:
+        """Reads certificates.
+
+        Raises:
+            ConfigError: they cannot be used.
+        """
+        self._config = config
+        self.certificates: dict[str, Certificates] = {}
+        for table, settings in (
+            ("mqtt", config.mqtt), ("kafka", config.kafka), ("http", config.http),
+        ):  # fmt: skip
+            if settings.tls_certificate is not None:
+                names_by = config.mqtt.tls_identity
+                self.certificates[table] = Certificates(table, settings, names_by)
+        self._plans = _mqtt_plans(config, self.certificates.get("mqtt"))
+        trusted = config.kafka.proxy_trusted if config.kafka.proxy_protocol else None
+        self._plans["kafka"] = _Plan(
+            config.kafka.bind, self.certificates.get("kafka"), proxy=trusted
+        )
+        self._sockets: dict[str, socket.socket] = {}
+        limits = config.limits
+        self._admission = Admission(limits.connects_per_address, limits.connections_per_address)
+
+    @property
+    def of_mqtt(self) -> tuple[str, ...]:
+        """Names of those that feed the MQTT door."""
+        return tuple(name for name in self._plans if name != "kafka")
+
+    def bind(self) -> None:
+        """Takes every address.
+
+        Raises:
+            StartError: one cannot be had.
+        """
+        for name, plan in self._plans.items():
+            self._sockets[name] = (
+                bind(plan.where)
+                if isinstance(plan.where, Address)
+                else bind_unix(plan.where, self._config.mqtt.unix_mode)
+            )
+
+    def open(self, name: str, door: Door, admits: Callable[[], bool]) -> Listener:
+        """Lets a bound socket listen (`Parts.listen`)."""
+        plan, limits = self._plans[name], self._config.limits
+        admittance = Admittance(
+            admission=self._admission,
+            handshake_ms=limits.handshake_timeout,
+            handshakes_max=limits.handshakes,
+            waits=limits.connections_overflow == "wait",
+            behind_proxy=plan.proxy is not None,
+            tls=plan.certificates is not None,
+        )
+        return Listener.open(self._sockets[name], door, admits, plan.layers, admittance)
+
+    def close(self) -> None:
+        """Gives up what was not opened."""
+        for sock in self._sockets.values():
+            sock.close()
+
+
+def addresses(config: Config) -> dict[str, Address]:
+    """Every address that others could reach, by door or, without an option of its own, setting."""
+    mqtt = config.mqtt
+    secure = mqtt.tls_certificate is not None
+    doors = {
+        "mqtt": mqtt.bind,
+        "ws": mqtt.ws_bind,
+        "mqtt.tls_bind": mqtt.tls_bind if secure else None,
+        "mqtt.wss_bind": mqtt.wss_bind if secure else None,
+        "kafka": config.kafka.bind,
+        "http": config.http.bind,
+    }
+    return {name: address for name, address in doors.items() if address is not None}
+
+
+def _mqtt_plans(config: Config, certificates: Certificates | None) -> dict[str, _Plan]:
+    mqtt = config.mqtt
+    upgrade = WebSocketSettings(mqtt.ws_path, mqtt.ws_origins, 2 * mqtt.packet_bytes)
+    secure = certificates is not None
+    wanted: dict[str, tuple[Address | Path | None, Certificates | None, WebSocketSettings | None]]
+    wanted = {
+        "mqtt": (mqtt.bind, None, None),
+        "mqtts": (mqtt.tls_bind if secure else None, certificates, None),
+        "ws": (mqtt.ws_bind, None, upgrade),
+        "wss": (mqtt.wss_bind if secure else None, certificates, upgrade),
+        "unix": (mqtt.unix_path, None, None),
+    }
+    return {
+        name: _Plan(
+            where,
+            certificates_of,
+            upgrade_of,
+            mqtt.proxy_trusted if name in mqtt.proxy_protocol else None,
+        )
+        for name, (where, certificates_of, upgrade_of) in wanted.items()
+        if where is not None
+    }
