@@ -1,0 +1,79 @@
+"""Suites that are programs of their own: run, and their reports read."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from broker import Broker
+from outcome import Outcome
+
+SECONDS_MAX = 1800
+
+#: What the suite of mqtt-lib is told about the broker under test.
+DESCRIPTION = """\
+name = "headrace"
+address = "mqtt://{broker}"
+
+[capabilities]
+max_qos = 2
+topic_alias_maximum = 32
+server_keep_alive = 0
+server_receive_maximum = 1024
+maximum_packet_size = 1114112
+dollar_sys_publish = false
+"""
+
+
+def conformance(program: Path, broker: Broker) -> list[Outcome]:
+    """`mqtt5-conformance`: each test names the statements that it holds."""
+    with TemporaryDirectory() as folder:
+        description = Path(folder) / "broker.toml"
+        description.write_text(DESCRIPTION.format(broker=broker), encoding="utf-8")
+        # Two at a time: the suite has time limits that a starved client misses.
+        text = _run([str(program), "--sut", str(description), "--test-threads", "2"])
+    found = re.findall(r"^test (\S+)(?: .*)? \.\.\. (ok|FAILED)", text, re.MULTILINE)
+    reasons = dict(re.findall(r"^---- (\S+).* ----\n+(.*)$", text, re.MULTILINE))
+    return [Outcome(test, state == "ok", reasons.get(test, "")) for test, state in found]
+
+
+def rmqtt(program: Path, broker: Broker) -> list[Outcome]:
+    """`mqtt_harness`: the functional suites of all versions that need no setting of theirs."""
+    outcomes = []
+    for suite in ("functional_v3", "functional_v311", "functional_v5"):
+        with TemporaryDirectory() as folder:
+            report = Path(folder) / "report.json"
+            _run(
+                [str(program), "--no-broker", "--addr", str(broker), "--suites", suite,
+                 "--json", str(report)],
+                cwd=folder,
+            )  # fmt: skip
+            value = json.loads(report.read_text(encoding="utf-8"))
+        outcomes += [
+            Outcome(f"{suite}/{test['name']}", test["status"] == "passed", test.get("error") or "")
+            for part in value["suites"]
+            for test in part["tests"]
+        ]
+    return outcomes
+
+
+def gmqtt(copy: Path, broker: Broker) -> list[Outcome]:
+    """The tests of the client gmqtt, which talk to a broker."""
+    environment = {**os.environ, "HOST": broker.host, "PORT": str(broker.port)}
+    text = _run(
+        [sys.executable, "-m", "pytest", "-q", "-rA", "--tb=line", "tests/test_mqtt5.py"],
+        cwd=str(copy),
+        env=environment,
+    )
+    found = re.findall(r"^(PASSED|FAILED|ERROR) \S+::(\w+)(?: - (.*))?$", text, re.MULTILINE)
+    return [Outcome(test, state == "PASSED", detail) for state, test, detail in found]
+
+
+def _run(command: list[str], cwd: str | None = None, env: dict[str, str] | None = None) -> str:
+    done = subprocess.run(
+        command, cwd=cwd, env=env, capture_output=True, text=True, timeout=SECONDS_MAX, check=False
+    )
+    return done.stdout + done.stderr
