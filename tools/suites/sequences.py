@@ -2,7 +2,8 @@
 
 Read leniently where the specification leaves a choice: of a CONNACK only the flags and the reason
 code count (its properties are the broker's own), a broker may close without a DISCONNECT before
-it, and a DISCONNECT may say another reason. Everything else is compared byte for byte.
+it or with a CONNACK that refuses, and a DISCONNECT may say another reason. Everything else is
+compared byte for byte.
 """
 
 import json
@@ -105,7 +106,8 @@ class Client:
             self._expect(PINGRESP)
             return
         while (packet := self._packet()) is not None:
-            if packet[0] != DISCONNECT:
+            refused = packet[0] == CONNACK and packet[3] != 0
+            if packet[0] != DISCONNECT and not refused:
                 raise MismatchError(f"still connected: {_hex(packet)}")
 
     def _send(self, data: bytes) -> None:

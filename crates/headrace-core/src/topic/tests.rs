@@ -105,9 +105,17 @@ fn mqtt_4_7_3_1_names_and_filters_are_not_empty() {
 }
 
 #[test]
-fn mqtt_4_7_3_2_names_and_filters_do_not_hold_u_0000() {
-    assert_eq!(validate_name("a\0"), Err(TopicError::Nul));
-    assert_eq!(Filter::parse("a/\0/#"), Err(TopicError::Nul));
+fn mqtt_4_7_3_2_names_and_filters_hold_no_control_character() {
+    for code in (0..0x20).chain(0x7F..0xA0) {
+        let control = char::from(code);
+        let name = format!("a/{control}/b");
+        assert_eq!(validate_name(&name), Err(TopicError::Control));
+        assert_eq!(Filter::parse(&name), Err(TopicError::Control));
+    }
+    assert_eq!(
+        validate_name("\u{20}\u{7E}\u{A0}\u{BF}\u{FF}\u{FEFF}"),
+        Ok(())
+    );
 }
 
 #[test]

@@ -5,6 +5,7 @@ use super::reader::{misplaced, once, utf8, Reader};
 use super::{error, malformed, protocol, DecodeError, Decoded};
 use crate::mqtt::packet::{Connack, Connect, PublishProperties, QoS, Version, Will};
 use crate::mqtt::{property, reason};
+use crate::topic;
 
 /// What the protocol name and level ask for (3.1.2.1, 3.1.2.2).
 #[derive(Clone, Copy)]
@@ -108,7 +109,7 @@ fn fields(protocol: Protocol, mut reader: Reader<'_>) -> Decoded<Connect<'_>> {
         connect.will = Some(will(version, flags, &mut reader)?);
     }
     if flags & flag::USER_NAME != 0 {
-        connect.username = Some(reader.text()?);
+        connect.username = Some(reader.name()?);
     }
     if flags & flag::PASSWORD != 0 {
         connect.password = Some(reader.binary()?);
@@ -120,9 +121,9 @@ fn fields(protocol: Protocol, mut reader: Reader<'_>) -> Decoded<Connect<'_>> {
 fn client_id<'a>(protocol: Protocol, clean: bool, reader: &mut Reader<'a>) -> Decoded<&'a str> {
     let refused = |text| error(reason::CLIENT_ID_NOT_VALID, text);
     let bytes = reader.binary()?;
-    let id = utf8(bytes).ok().filter(|_| !bytes.contains(&0));
+    let id = utf8(bytes).ok().filter(|id| !topic::has_control(id));
     let id = id.ok_or(refused(
-        "3.1.3.1: the client identifier is no UTF-8 string [MQTT-3.1.3-4]",
+        "3.1.3.1: the client identifier is no UTF-8 string, or has a control character [MQTT-3.1.3-4]",
     ))?;
     let may_be_empty = protocol.version == Version::V5 || (clean && !protocol.is_31);
     if id.is_empty() && !may_be_empty {

@@ -4,7 +4,8 @@
 //! connection: layout, reserved bits, identifiers, allowed and repeated properties, allowed
 //! values. Does not know who sent the packet, so what only a client or only a broker may send
 //! decodes either way. Never copies a field, and allocates only for lists. A text field is valid
-//! UTF-8 without U+0000; other control characters pass (1.5.4 leaves them to the receiver).
+//! UTF-8 without U+0000; names of topics, clients and users hold no other control character either,
+//! values may (1.5.4 leaves them to the receiver).
 
 mod ack;
 mod connect;

@@ -1,6 +1,6 @@
 //! PUBLISH (3.3) and the properties that a will shares with it: the hot path.
 
-use super::reader::{holds, misplaced, once, utf8, Reader};
+use super::reader::{holds, misplaced, once, utf8, Reader, CONTROL};
 use super::{error, malformed, protocol, Decoded};
 use crate::mqtt::packet::{Publish, PublishProperties, QoS, Version};
 use crate::mqtt::{property, reason};
@@ -63,6 +63,9 @@ pub fn topic_name(bytes: &[u8]) -> Decoded<&str> {
         return Err(malformed(
             "4.7: a topic name is empty or has +, # or U+0000 [MQTT-3.3.2-2]",
         ));
+    }
+    if topic::has_control(name) {
+        return Err(CONTROL);
     }
     // Fewer bytes than levels allowed cannot hold too many of them.
     if bytes.len() >= topic::LEVELS_MAX && topic::validate_name(name).is_err() {

@@ -2,6 +2,7 @@
 
 use super::{malformed, protocol, DecodeError, Decoded};
 use crate::mqtt::property;
+use crate::topic;
 
 /// What is left of a packet or of its properties. Reading past the end is an error, never a panic.
 #[derive(Clone, Copy)]
@@ -107,6 +108,15 @@ impl<'a> Reader<'a> {
         Ok(text)
     }
 
+    /// A UTF-8 string that names something: without control characters.
+    pub fn name(&mut self) -> Decoded<&'a str> {
+        let text = self.text()?;
+        if topic::has_control(text) {
+            return Err(CONTROL);
+        }
+        Ok(text)
+    }
+
     /// UTF-8 string pair (1.5.7).
     pub fn pair(&mut self) -> Decoded<(&'a str, &'a str)> {
         Ok((self.text()?, self.text()?))
@@ -170,6 +180,9 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// The specification leaves it to the receiver (1.5.4). In a name they are mistakes, and do harm
+/// wherever names are printed; in values they are line breaks and tabs, which stay.
+pub const CONTROL: DecodeError = malformed("1.5.4: a control character in a name");
 const TRUNCATED: DecodeError = malformed("1.5: the packet ends inside a field");
 const OVERLONG: DecodeError =
     malformed("1.5.5: a variable byte integer longer than it need be [MQTT-1.5.5-1]");

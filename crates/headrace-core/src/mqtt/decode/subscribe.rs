@@ -5,6 +5,7 @@ use super::reader::{misplaced, once, Reader};
 use super::{malformed, protocol, Decoded};
 use crate::mqtt::packet::{ListAck, Subscribe, SubscriptionRequest, Unsubscribe, Version};
 use crate::mqtt::{property, reason};
+use crate::topic::{self, TopicError};
 
 const MISPLACED: super::DecodeError =
     malformed("2.2.2.2: a property that this packet must not have");
@@ -39,7 +40,7 @@ pub fn subscribe(version: Version, mut reader: Reader<'_>) -> Decoded<Subscribe<
 
 /// A topic filter and its options (3.8.3.1).
 fn subscription<'a>(version: Version, reader: &mut Reader<'a>) -> Decoded<SubscriptionRequest<'a>> {
-    let filter = filter(reader)?;
+    let filter = filter(version, reader)?;
     let options = reader.byte()?;
     let reserved = if version == Version::V5 { 0xC0 } else { 0xFC };
     if options & reserved != 0 {
@@ -65,11 +66,20 @@ fn subscription<'a>(version: Version, reader: &mut Reader<'a>) -> Decoded<Subscr
     Ok(request)
 }
 
-fn filter<'a>(reader: &mut Reader<'a>) -> Decoded<&'a str> {
-    match reader.text()? {
-        "" => Err(malformed("4.7.3: an empty topic filter [MQTT-4.7.3-1]")),
-        filter => Ok(filter),
+/// A topic filter, as sent. 5.0 has a reason code for one that breaks the rules of 4.7; for a
+/// client of 3.1.1 it is a violation of the protocol, which ends its connection (3.1.1, 4.8).
+fn filter<'a>(version: Version, reader: &mut Reader<'a>) -> Decoded<&'a str> {
+    let filter = reader.name()?;
+    if filter.is_empty() {
+        return Err(malformed("4.7.3: an empty topic filter [MQTT-4.7.3-1]"));
     }
+    let breaks_rule = |error| error != TopicError::TooDeep;
+    if version == Version::V311 && topic::Subscription::parse(filter).is_err_and(breaks_rule) {
+        return Err(malformed(
+            "4.7.1: a wildcard that does not stand alone [MQTT-4.7.1-2]",
+        ));
+    }
+    Ok(filter)
 }
 
 pub fn unsubscribe(version: Version, mut reader: Reader<'_>) -> Decoded<Unsubscribe<'_>> {
@@ -87,7 +97,7 @@ pub fn unsubscribe(version: Version, mut reader: Reader<'_>) -> Decoded<Unsubscr
         }
     }
     while !reader.is_empty() {
-        unsubscribe.filters.push(filter(&mut reader)?);
+        unsubscribe.filters.push(filter(version, &mut reader)?);
     }
     if unsubscribe.filters.is_empty() {
         return Err(malformed(

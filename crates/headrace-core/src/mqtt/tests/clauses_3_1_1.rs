@@ -186,3 +186,11 @@ fn mqtt_3_14_disconnect_is_empty() {
 fn mqtt_2_2_1_packet_type_15_is_reserved() {
     assert_eq!(refusal(V311, 0xF0, ""), MALFORMED);
 }
+
+#[test]
+fn mqtt_3_1_1_4_8_0_1_a_filter_that_breaks_the_rules_ends_the_connection() {
+    for filter in ["0002 'a+'", "0003 '#/a'", "0008 '$share/g'"] {
+        assert_eq!(refusal(V311, 0x82, &format!("0001 {filter} 00")), MALFORMED);
+        assert_eq!(refusal(V311, 0xA2, &format!("0001 {filter}")), MALFORMED);
+    }
+}

@@ -62,8 +62,19 @@ fn mqtt_1_5_4_3_a_byte_order_mark_stays() {
 }
 
 #[test]
-fn section_1_5_4_control_characters_pass() {
-    accepts(0x30, "0003 01 1F 7F 00");
+fn section_1_5_4_control_characters_pass_in_values_and_not_in_names() {
+    for control in ["01", "1F", "7F", "C280", "C29F"] {
+        let length = 1 + control.len() / 2;
+        assert_eq!(
+            refusal(V5, 0x30, &format!("000{length} 'a' {control} 00")),
+            MALFORMED
+        );
+        let filter = format!("0001 00 000{length} 'a' {control}");
+        assert_eq!(refusal(V5, 0x82, &format!("{filter} 00")), MALFORMED);
+        assert_eq!(refusal(V5, 0xA2, &filter), MALFORMED);
+    }
+    accepts(0x30, "0003 'a' C2A0 00");
+    accepts(0x30, "0001 'a' 0B 26 0002 0D0A 0004 01 1F C280");
 }
 
 #[test]

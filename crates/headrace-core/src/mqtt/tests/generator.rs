@@ -51,6 +51,16 @@ fn text(random: &mut Random) -> &'static str {
     random.pick(&TEXTS)
 }
 
+/// A text that may name a client or a user.
+fn label(random: &mut Random) -> &'static str {
+    loop {
+        let label = text(random);
+        if !label.contains(char::is_control) {
+            return label;
+        }
+    }
+}
+
 fn name(random: &mut Random) -> &'static str {
     const NAMES: [&str; 6] = [
         "a",
@@ -169,11 +179,11 @@ fn will(random: &mut Random, version: Version) -> Will<'static> {
 
 fn connect(random: &mut Random, version: Version) -> Connect<'static> {
     let v5 = version == Version::V5;
-    let username = random.maybe(text);
+    let username = random.maybe(label);
     let basic = Connect {
         clean_start: !v5 || random.coin(),
         keep_alive_s: random.next() as u16,
-        client_id: text(random),
+        client_id: label(random),
         will: random.maybe(|random| will(random, version)),
         username,
         password: random.maybe(binary).filter(|_| v5 || username.is_some()),
