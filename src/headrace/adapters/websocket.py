@@ -63,11 +63,12 @@ class WebSocketSettings:
 class WebSocketLayer(Layer):
     """One connection's WebSocket."""
 
-    __slots__ = ("_protocol", "_ready", "_settings")
+    __slots__ = ("_begun", "_protocol", "_ready", "_settings")
 
     def __init__(self, below: LowerLink, inner: Inner, settings: WebSocketSettings) -> None:
         super().__init__(below, inner)
         self._settings = settings
+        self._begun = False
         self._ready = True
         self._protocol = ServerProtocol(
             subprotocols=SUBPROTOCOLS, max_size=(None, settings.frame_bytes_max), logger=_QUIET
@@ -76,6 +77,10 @@ class WebSocketLayer(Layer):
     def received(self, data: bytes) -> None:
         """The request to upgrade, or frames."""
         protocol = self._protocol
+        if not self._begun and not data[:1].isupper():  # no method of HTTP; its line may not end
+            self._decline(_NO_REQUEST, f"no HTTP request begins with {data[:12]!r}")
+            return
+        self._begun = True
         protocol.receive_data(data)
         if self._above is None:
             self._upgrade()
