@@ -272,6 +272,9 @@ class Recovery:
     @property
     def truncated_bytes(self) -> int:
         """Bytes of torn, never acknowledged tails that were cut."""
+    @property
+    def rebuilt_indexes(self) -> int:
+        """Segments whose index files were damaged or lost, and were made anew."""
 
 @final
 class LogSettings:

@@ -93,6 +93,11 @@ impl Recovery {
     fn truncated_bytes(&self) -> u64 {
         self.0.truncated_bytes
     }
+
+    #[getter]
+    fn rebuilt_indexes(&self) -> u64 {
+        self.0.rebuilt_indexes
+    }
 }
 
 /// How one log is cut into segments.

@@ -218,6 +218,11 @@ def _open_store(config: Config) -> Store:
             "journal, %d torn bytes cut",
             recovery.logs, recovery.replayed_batches, recovery.truncated_bytes,
         )  # fmt: skip
+    if recovery.rebuilt_indexes:
+        log.warning(
+            "indexes of %d segments were damaged or lost and were built anew: check the disk, and "
+            "the rest of the folder with headrace log verify", recovery.rebuilt_indexes,
+        )  # fmt: skip
     return store
 
 

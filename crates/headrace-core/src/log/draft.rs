@@ -280,8 +280,8 @@ impl Machine {
         if self.chore_under_way {
             return None;
         }
-        let checkpoint = self.checkpoint(true).encode();
-        let place = self.place(checkpoint.len() as u64)?;
+        let checkpoint_bytes = self.checkpoint(true).encode().len() as u64;
+        let place = self.place(checkpoint_bytes)?;
         let mut first = Vec::new();
         let logs = self.logs.values_mut();
         for log in logs.filter(|log| log.wants_side_files()) {
@@ -294,6 +294,7 @@ impl Machine {
         dirt.files.retain(|path| !obsolete.contains(path));
         first.extend(dirt.syncs());
         first.extend(obsolete.into_iter().map(|path| DiskOp::Remove { path }));
+        let checkpoint = self.checkpoint(true).encode(); // which vouches for the files just made
         Some(Draft {
             first,
             pieces: vec![Piece::Checkpoint(checkpoint)],

@@ -2,10 +2,17 @@
 //!
 //! Offset index: `(last offset of a batch - base, position of that batch)`, 4 + 4 bytes.
 //! Time index: `(greatest timestamp so far, offset of that batch's last record - base)`, 8 + 4.
-//! Neither carries a checksum, so a lookup is a hint: readers compare the batch they find.
+//! Neither carries a checksum, and nobody who finds too late a batch by time can tell: the journal
+//! keeps the CRC of both. Of the offset index readers hold the batch that they find against the
+//! entry, too.
 
 use super::codec::{Put, Take};
 use crate::record::BatchHeader;
+
+/// CRC-32C of both files, one after the other.
+pub(super) fn crc(offsets: &[u8], times: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(offsets), times)
+}
 
 /// Both indexes of one segment, in memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

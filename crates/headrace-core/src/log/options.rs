@@ -14,7 +14,7 @@ pub const JOURNAL_BYTES_MIN: u64 = 128 << 10;
 /// name of at most 249 bytes, its epochs.
 pub(super) const LOG_STATE_BYTES_MAX: u64 = 320 + EPOCHS_MAX as u64 * EPOCH_BYTES;
 /// Bytes of a segment in a checkpoint.
-pub(super) const SEGMENT_STATE_BYTES: u64 = 44;
+pub(super) const SEGMENT_STATE_BYTES: u64 = 52;
 /// A stream's name is a folder's name (CONTRACT: at most 249 characters).
 pub(super) const STREAM_NAME_BYTES_MAX: usize = 249;
 

@@ -40,6 +40,8 @@ pub struct Recovery {
     pub replayed_batches: u64,
     /// Bytes of never acknowledged tails that were cut.
     pub truncated_bytes: u64,
+    /// Segments whose index files did not hold what was written, and were made anew.
+    pub rebuilt_indexes: u64,
 }
 
 /// Opens the folder behind `disk`.

@@ -2,7 +2,7 @@
 
 use super::disk::{Disk, Path};
 use super::error::{Damage, Error};
-use super::index::Index;
+use super::index::{self, Index};
 use super::layout;
 use crate::record::{Batch, BatchHeader, Batches, HEADER_BYTES};
 
@@ -123,6 +123,7 @@ pub(super) struct Files {
     pub(super) base: i64,
     pub(super) generation: u32,
     pub(super) bytes: u64,
+    pub(super) index_crc: Option<u32>,
 }
 
 impl Files {
@@ -141,11 +142,23 @@ impl Files {
         }
     }
 
-    /// The index that stands in its files; None where they are missing or do not fit.
+    /// The index that was written; None where the files do not hold that.
     pub(super) fn index(&self, disk: &impl Disk) -> Result<Option<Index>, Error> {
-        let offsets = whole_file(disk, &self.path(layout::INDEX))?;
-        let times = whole_file(disk, &self.path(layout::TIME_INDEX))?;
+        let (offsets, times) = self.index_files(disk)?;
+        let is_sound = self.index_crc == Some(index::crc(&offsets, &times));
+        let decode = || Index::decode(&offsets, &times, self.bytes);
+        Ok(is_sound.then(decode).flatten())
+    }
+
+    /// The index that stands in the files, whoever wrote it; None where it cannot be one.
+    pub(super) fn any_index(&self, disk: &impl Disk) -> Result<Option<Index>, Error> {
+        let (offsets, times) = self.index_files(disk)?;
         Ok(Index::decode(&offsets, &times, self.bytes))
+    }
+
+    fn index_files(&self, disk: &impl Disk) -> Result<(Vec<u8>, Vec<u8>), Error> {
+        let file = |kind| whole_file(disk, &self.path(kind));
+        Ok((file(layout::INDEX)?, file(layout::TIME_INDEX)?))
     }
 
     /// The index, from the segment's batches.

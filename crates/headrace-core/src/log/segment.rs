@@ -1,7 +1,7 @@
 //! One segment: its file, and what is known of it.
 
 use super::disk::{DiskOp, Path};
-use super::index::Index;
+use super::index::{self, Index};
 use super::journal::SegmentState;
 use super::layout;
 use super::partition::replace;
@@ -36,6 +36,8 @@ pub(super) struct Segment {
     pub(super) begun: bool,
     /// There are index files, of this moment or an earlier one: those must not stay.
     pub(super) has_index_files: bool,
+    /// CRC-32C of those files, as they were written last; None where nothing vouches for them.
+    pub(super) index_crc: Option<u32>,
 }
 
 impl Segment {
@@ -53,6 +55,7 @@ impl Segment {
             created_ms: None,
             begun: false,
             has_index_files: false,
+            index_crc: None,
         }
     }
 
@@ -65,6 +68,7 @@ impl Segment {
             created_ms: self.created_ms,
             generation: self.generation,
             horizon_ms: self.horizon_ms,
+            index_crc: self.index_crc,
         }
     }
 
@@ -125,6 +129,7 @@ impl Segment {
         let index = self.index.as_mut().expect("the segment has its index");
         index.finish();
         let (offsets, times) = index.encode();
+        self.index_crc = Some(index::crc(&offsets, &times));
         let mut ops = Vec::new();
         replace(&mut ops, self.file(folder, layout::INDEX), offsets);
         replace(&mut ops, self.file(folder, layout::TIME_INDEX), times);

@@ -374,6 +374,10 @@ impl Simulation {
             let text = format!("was closed in order, and {recovery:?}");
             return Err(Self::refused("the store", text));
         }
+        if recovery.rebuilt_indexes > 0 {
+            let text = format!("indexes that counted were not synced: {recovery:?}");
+            return Err(Self::refused("the store", text));
+        }
         self.look_at_everything()?;
         self.settle()
     }

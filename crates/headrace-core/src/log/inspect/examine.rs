@@ -236,7 +236,7 @@ impl Truth {
             used: true,
             ..Self::default()
         };
-        match files.index(disk)? {
+        match files.any_index(disk)? {
             Some(index) => truth.index = index,
             None => truth.wrong = Some((layout::INDEX, 0)),
         }

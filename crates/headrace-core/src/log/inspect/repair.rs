@@ -9,6 +9,7 @@ use super::verify::{found, Class, SNAPSHOTS};
 use crate::log::disk::{Disk, DiskOp, Path};
 use crate::log::epochs::Epochs;
 use crate::log::error::Error;
+use crate::log::index;
 use crate::log::journal::{Chain, FileHeader, LogState, SegmentState};
 use crate::log::layout;
 use crate::log::mend::Mender;
@@ -242,7 +243,7 @@ impl<D: Disk> Work<'_, D> {
         }
         let changed = tail.is_some() || !seen.survey.lost.is_empty();
         if changed || seen.index.is_some() || !seen.survey.stamps.is_empty() {
-            self.index(folder, &state, seen)?;
+            state.index_crc = self.index(folder, &state, seen)?;
         }
         Ok(state)
     }
@@ -384,25 +385,32 @@ impl<D: Disk> Work<'_, D> {
     }
 
     /// The indexes of a closed segment are written anew; those of the active one go, and the next
-    /// start makes them in memory.
-    fn index(&mut self, folder: &str, state: &SegmentState, seen: &Seen) -> Result<(), Error> {
+    /// start makes them in memory. Returns their CRC.
+    fn index(
+        &mut self,
+        folder: &str,
+        state: &SegmentState,
+        seen: &Seen,
+    ) -> Result<Option<u32>, Error> {
         let files = state.files(folder);
         let paths = [layout::INDEX, layout::TIME_INDEX].map(|kind| files.path(kind));
         if let Some((path, _)) = &seen.index {
             self.note(path, "is built anew from its segment".into(), None, false);
         }
         if seen.expected.active {
-            return self.perform(paths.map(|path| DiskOp::Remove { path }));
+            self.perform(paths.map(|path| DiskOp::Remove { path }))?;
+            return Ok(None);
         }
         let interval = self.options.index_interval_bytes;
         let (offsets, times) = files.rebuild(self.disk, interval)?.encode();
+        let crc = index::crc(&offsets, &times);
         for (path, bytes) in paths.into_iter().zip([offsets, times]) {
             let mut ops = Vec::new();
             replace(&mut ops, path.clone(), bytes);
             ops.push(DiskOp::Sync { path });
             self.perform(ops)?;
         }
-        Ok(())
+        Ok(Some(crc))
     }
 
     fn side_files(&mut self, folder: &str, told: &LogState) -> Result<(), Error> {

@@ -38,7 +38,7 @@ pub(super) const PAGE: usize = 4096;
 pub(super) const ROUND_HEADER_BYTES: usize = 32;
 const FILE_MAGIC: &[u8; 8] = b"HRJOURNL";
 const ROUND_MAGIC: u32 = 0x4852_4E44;
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 
 /// Where a file stands in the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

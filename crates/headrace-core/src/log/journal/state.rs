@@ -33,6 +33,8 @@ pub(in crate::log) struct SegmentState {
     pub(in crate::log) generation: u32,
     /// When the first of its tombstones may go.
     pub(in crate::log) horizon_ms: Option<i64>,
+    /// CRC-32C of its index files, where they are written: they have none of their own.
+    pub(in crate::log) index_crc: Option<u32>,
 }
 
 impl SegmentState {
@@ -45,6 +47,7 @@ impl SegmentState {
             created_ms,
             generation: 0,
             horizon_ms: None,
+            index_crc: None,
         }
     }
 
@@ -55,6 +58,7 @@ impl SegmentState {
             base: self.base,
             generation: self.generation,
             bytes: self.bytes,
+            index_crc: self.index_crc,
         }
     }
 
@@ -65,6 +69,7 @@ impl SegmentState {
         out.put_maybe(self.created_ms);
         out.put_u32(self.generation);
         out.put_maybe(self.horizon_ms);
+        out.put_maybe(self.index_crc.map(i64::from));
     }
 
     pub(super) fn decode(take: &mut Take) -> Option<Self> {
@@ -75,6 +80,7 @@ impl SegmentState {
             created_ms: maybe(take.i64()?),
             generation: take.u32()?,
             horizon_ms: maybe(take.i64()?),
+            index_crc: maybe(take.i64()?).map(|crc| crc as u32),
         })
     }
 }

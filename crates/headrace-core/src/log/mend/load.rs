@@ -110,6 +110,7 @@ impl<D: Disk> Mender<'_, D> {
             },
         )?;
         segment.index = Some(index);
+        segment.index_crc = None;
         Ok(next)
     }
 
@@ -125,26 +126,32 @@ impl<D: Disk> Mender<'_, D> {
 
     /// Loads a segment's index and walks from its last entry to the end: the last batch must
     /// end the file and `after` must follow it. False where the index had to be rebuilt.
-    fn hold_last(&self, log: &mut Log, at: usize, after: i64) -> Result<bool, Error> {
+    fn hold_last(&mut self, log: &mut Log, at: usize, after: i64) -> Result<bool, Error> {
         let interval = self.options.index_interval_bytes;
+        let is_active = at + 1 == log.segments.len();
         let segment = &mut log.segments[at];
         let files = segment.on_disk(&log.folder);
-        let mut index = files.index(self.disk)?;
+        let index = files.index(self.disk)?;
         let last = match &index {
             Some(index) => self.last_offset(segment, index)?,
             None => None,
         };
+        segment.index = index;
         let sound = last == Some(after);
         if !sound {
             // The index is not this segment's: a walk over all of it tells, and names the place.
-            index = Some(files.rebuild(self.disk, interval)?);
+            segment.index = Some(files.rebuild(self.disk, interval)?);
             let next = scan(self.disk, whole(segment), Depth::Headers, |_, _| {})?;
             if next != after {
                 let what = "records that were durable are missing at the end of the segment";
                 return Err(damage(&segment.path, segment.bytes, Some(next), what));
             }
+            self.report.rebuilt_indexes += u64::from(segment.index_crc.take().is_some());
+            if !is_active {
+                let ops = segment.close(&log.folder);
+                self.perform(ops)?;
+            }
         }
-        segment.index = index;
         Ok(sound)
     }
 

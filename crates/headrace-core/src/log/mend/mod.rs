@@ -414,6 +414,7 @@ fn held(folder: &Path, state: SegmentState) -> Segment {
         created_ms: state.created_ms,
         generation: state.generation,
         horizon_ms: state.horizon_ms,
+        index_crc: state.index_crc,
         path: layout::segment_file(folder, state.base, state.generation, layout::SEGMENT),
         begun: true,
         ..Segment::new(folder, state.base)

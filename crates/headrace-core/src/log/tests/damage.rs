@@ -1,5 +1,6 @@
 //! Cuts and flips at every byte: mended where the journal can, refused by name where it cannot.
 
+use super::memory::find_time;
 use super::{batch, commit, read, stamped, SMALL};
 use crate::log::machine::Machine;
 use crate::log::partition::LogId;
@@ -240,6 +241,10 @@ fn assert_reads(disk: &SimDisk, expected: &[(i64, Vec<u8>)], context: &str) {
     for (offset, batch) in expected {
         let found = read(&mut machine, disk, LogId(0), *offset, 1);
         assert_eq!(found.as_ref(), Ok(batch), "{context}, offset {offset}");
+    }
+    for (at, (offset, _)) in expected.iter().enumerate() {
+        let found = find_time(&mut machine, disk, 1000 + 10 * at as i64);
+        assert_eq!(found, Ok(Some(*offset)), "{context}, time of {offset}");
     }
 }
 

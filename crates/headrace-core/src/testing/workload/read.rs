@@ -8,6 +8,8 @@ use super::timestamp;
 use crate::log::LogId;
 
 const READERS: [&str; 2] = ["reader-1", "reader-2"];
+/// Times that are looked up after a scan.
+const LOOKUPS: usize = 3;
 
 /// A reader goes on where it stands.
 pub(super) fn read_on(simulation: &mut Simulation, name: Name) -> Result<(), Anomaly> {
@@ -82,8 +84,12 @@ pub(super) fn bounds(simulation: &mut Simulation, name: Name) -> Result<(i64, i6
 }
 
 pub(super) fn look_up(simulation: &mut Simulation, name: Name) -> Result<(), Anomaly> {
-    bounds(simulation, name)?;
     let timestamp = timestamp(&mut simulation.random, simulation.wall_ms);
+    look_up_time(simulation, name, timestamp)
+}
+
+fn look_up_time(simulation: &mut Simulation, name: Name, timestamp: i64) -> Result<(), Anomaly> {
+    bounds(simulation, name)?;
     let id = simulation.logs[&name].id;
     let found = simulation
         .shell
@@ -97,7 +103,7 @@ pub(super) fn look_up(simulation: &mut Simulation, name: Name) -> Result<(), Ano
     Ok(())
 }
 
-/// Reads a log from its start to its end.
+/// Reads a log from its start to its end, and looks up some of the times that stand there.
 pub(in crate::testing) fn scan(simulation: &mut Simulation, name: Name) -> Result<(), Anomaly> {
     let label = simulation.logs[&name].label.clone();
     let refused = |error| Simulation::refused(&label, error);
@@ -117,6 +123,12 @@ pub(in crate::testing) fn scan(simulation: &mut Simulation, name: Name) -> Resul
         .trace
         .note(format_args!("scan {name:?}: {records:?}"));
     simulation.checker.scan(&label, start, end, &records);
+    for _ in 0..LOOKUPS {
+        if let Some(seen) = simulation.random.pick(&records).copied() {
+            let beside = simulation.random.below(3) as i64 - 1;
+            look_up_time(simulation, name, seen.timestamp + beside)?;
+        }
+    }
     Ok(())
 }
 
