@@ -19,7 +19,7 @@ quick: setup-test lint ## The checks and tests that take under two minutes
 	@$(ENV) cargo test --quiet --workspace
 	@$(ENV) pytest -q -n 2 --dist loadfile -m "not spark and not soak and not slow"
 
-soak: setup-test ## The long runs: crash loops, 10,000 connections, kill -9 of the whole path
+soak: setup-test ## The long runs: crash loops, 10,000 connections, 20 GB of records (and 26 GB of disk)
 	@$(ENV) cargo test --quiet --release --workspace -- --ignored
 	@$(ENV) pytest -m soak
 
