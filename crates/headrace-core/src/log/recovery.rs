@@ -13,6 +13,9 @@
 //! 5. All is synced, and a new journal file begins with a checkpoint. Only then do the old ones
 //!    go, so a crash on the way starts over.
 //!
+//! Memory holds one round of the journal at a time, and of its entries where they stand. Segments
+//! are read in pieces.
+//!
 //! Below the durable point nothing is ever cut: what is missing or wrong there is a [`Damage`].
 
 use std::collections::BTreeSet;
@@ -26,8 +29,7 @@ use super::machine::{Journal, Machine};
 use super::mend::Mender;
 use super::options::Options;
 use super::partition::Log;
-use super::scan;
-use super::story::{newest_start, read_journal, Story};
+use super::story::{journal_files, newest_start, read_journal, Story};
 
 /// What opening found and mended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,17 +56,12 @@ pub fn open(disk: &impl Disk, options: Options) -> Result<(Machine, Recovery), E
     }
     disk.perform(&DiskOp::SyncFolder { path: "".into() })?;
 
-    let sequences: Vec<u64> = disk
-        .list(layout::JOURNAL)?
-        .iter()
-        .filter_map(|name| layout::number(name, "journal"))
-        .collect();
-    let files = sequences
-        .iter()
-        .map(|sequence| durable_file(disk, &layout::journal_file(*sequence)))
-        .collect::<Result<Vec<_>, _>>()?;
-    let own = newest_start(&files);
-    let mut story = read_journal(&sequences[own..], &files[own..])?;
+    let sequences = journal_files(disk)?;
+    for sequence in &sequences {
+        settle(disk, &layout::journal_file(*sequence))?;
+    }
+    let own = newest_start(disk, &sequences)?;
+    let mut story = read_journal(disk, &sequences[own..])?;
     disk.perform(&DiskOp::SyncFolder {
         path: layout::JOURNAL.into(),
     })?;
@@ -94,13 +91,12 @@ pub fn open(disk: &impl Disk, options: Options) -> Result<(Machine, Recovery), E
     Ok((machine, report))
 }
 
-/// A journal file as the disk has it. A process that died may have left its last rounds in memory
-/// alone, where after a failed sync they look as if they were durable: nothing is done by them
-/// that a power cut could then leave without a reason.
-fn durable_file(disk: &impl Disk, path: &Path) -> Result<Vec<u8>, Error> {
+/// From now on a journal file reads as the disk has it. A process that died may have left its last
+/// rounds in memory alone, where after a failed sync they look as if they were durable: nothing is
+/// done by them that a power cut could then leave without a reason.
+fn settle(disk: &impl Disk, path: &Path) -> Result<(), Error> {
     disk.perform(&DiskOp::Sync { path: path.clone() })?;
-    disk.perform(&DiskOp::DropCache { path: path.clone() })?;
-    scan::whole_file(disk, path)
+    Ok(disk.perform(&DiskOp::DropCache { path: path.clone() })?)
 }
 
 /// Forgets the logs of streams whose folder was moved to the trash: that is what deletes. The

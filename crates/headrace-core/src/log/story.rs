@@ -2,20 +2,44 @@
 
 use std::collections::BTreeMap;
 
-use super::disk::Path;
+use super::disk::{Disk, Path};
 use super::epochs::Epochs;
 use super::error::{Damage, Error};
-use super::journal::{entries, walk, Chain, Entry, FileHeader, LogState, SegmentState, Swap};
+use super::journal::{
+    entries, file_header, walk, Chain, Entry, Found, LogState, SegmentState, Swap,
+};
 use super::layout;
+
+/// Bytes that a file of the journal holds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    /// Sequence number of the file.
+    file: u64,
+    position: u64,
+    length: u32,
+}
+
+impl Held {
+    /// Reads them again: they were verified, and are not kept in memory.
+    pub(super) fn read(&self, disk: &impl Disk) -> Result<Vec<u8>, Error> {
+        let path = layout::journal_file(self.file);
+        let bytes = disk.read(&path, self.position, self.length as usize)?;
+        if bytes.len() == self.length as usize {
+            return Ok(bytes);
+        }
+        let what = "the journal file was cut while it was read";
+        Err(damage(&path, self.position, None, what))
+    }
+}
 
 /// Bytes that belong at a place of a segment.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Redo<'a> {
+pub(super) enum Redo {
     /// The segment begins.
     Roll {
         created_ms: Option<i64>,
     },
-    Write(&'a [u8]),
+    Write(Held),
     Direct {
         length: u32,
         crc: u32,
@@ -24,13 +48,13 @@ pub(super) enum Redo<'a> {
 
 /// A log as the journal tells it.
 #[derive(Debug)]
-pub(super) struct Told<'a> {
+pub(super) struct Told {
     pub(super) state: LogState,
     /// Base of the segment, position, what stands there.
-    pub(super) redo: Vec<(i64, u64, Redo<'a>)>,
+    pub(super) redo: Vec<(i64, u64, Redo)>,
 }
 
-impl Told<'_> {
+impl Told {
     /// Offsets at which its segments begin, ascending.
     pub(super) fn bases(&self) -> Vec<i64> {
         let told = self.state.segments.iter().map(|segment| segment.base);
@@ -76,62 +100,71 @@ impl Told<'_> {
 
 /// Everything the journal tells.
 #[derive(Debug, Default)]
-pub(super) struct Story<'a> {
+pub(super) struct Story {
     pub(super) clean: bool,
     pub(super) next_id: u32,
-    pub(super) logs: BTreeMap<u32, Told<'a>>,
+    pub(super) logs: BTreeMap<u32, Told>,
     pub(super) chain: Option<Chain>,
     /// Of the start that reads it.
     pub(super) generation: u64,
 }
 
+/// The journal's files, by their sequence numbers.
+pub(super) fn journal_files(disk: &impl Disk) -> Result<Vec<u64>, Error> {
+    let names = disk.list(layout::JOURNAL)?;
+    let sequences = names
+        .iter()
+        .filter_map(|name| layout::number(name, "journal"));
+    Ok(sequences.collect())
+}
+
 /// The first file of the newest start. A start writes its first file when all is synced, so the
 /// files before it tell nothing that this one does not; a start that died may have left them, and
 /// a failed sync before it may have taken their last rounds.
-pub(super) fn newest_start(files: &[Vec<u8>]) -> usize {
-    let generation = |file: &Vec<u8>| FileHeader::decode(file).map(|header| header.generation);
-    let newest = files.last().and_then(generation);
-    let others = files.iter().rposition(|file| generation(file) != newest);
-    others.map_or(0, |at| (at + 1).min(files.len() - 1))
+pub(super) fn newest_start(disk: &impl Disk, sequences: &[u64]) -> Result<usize, Error> {
+    let generation = |sequence: &u64| -> Result<Option<u64>, Error> {
+        let header = file_header(disk, &layout::journal_file(*sequence))?;
+        Ok(header.map(|header| header.generation))
+    };
+    let generations: Vec<_> = sequences.iter().map(generation).collect::<Result<_, _>>()?;
+    let newest = generations.last();
+    let others = generations.iter().rposition(|found| Some(found) != newest);
+    Ok(others.map_or(0, |at| (at + 1).min(sequences.len() - 1)))
 }
 
 /// Verifies the whole journal and collects what it tells.
-pub(super) fn read_journal<'a>(
-    sequences: &[u64],
-    files: &'a [Vec<u8>],
-) -> Result<Story<'a>, Error> {
+pub(super) fn read_journal(disk: &impl Disk, sequences: &[u64]) -> Result<Story, Error> {
     let mut story = Story {
         clean: sequences.is_empty(),
         ..Story::default()
     };
-    for (at, (sequence, file)) in sequences.iter().zip(files).enumerate() {
+    for (at, sequence) in sequences.iter().enumerate() {
         let path = layout::journal_file(*sequence);
         if at > 0 && sequences[at - 1] + 1 != *sequence {
-            return Err(damage(
-                &path,
-                0,
-                None,
-                "the journal file before it is missing",
-            ));
+            let what = "the journal file before it is missing";
+            return Err(damage(&path, 0, None, what));
         }
-        let walked = walk(&path, *sequence, file, story.chain)?;
-        story.chain = Some(walked.chain);
-        story.generation = walked.generation + 1;
-        for (round, payload) in walked.payloads.into_iter().enumerate() {
-            let entries = entries(payload).ok_or_else(|| {
+        let mut first = at == 0;
+        let walked = walk(disk, &path, *sequence, story.chain, |round| {
+            let entries = entries(round.payload).ok_or_else(|| {
                 damage(&path, 0, None, "the journal was written by a newer version")
             })?;
             story.clean = false;
             for entry in entries {
-                story.tell(entry, at == 0 && round == 0);
+                story.tell(entry, *sequence, &round, first);
             }
-        }
+            first = false;
+            Ok(())
+        })?;
+        story.chain = Some(walked.chain);
+        story.generation = walked.generation + 1;
     }
     Ok(story)
 }
 
-impl<'a> Story<'a> {
-    fn tell(&mut self, entry: Entry<'a>, first: bool) {
+impl Story {
+    /// `file` and `round`: where the entry stands.
+    fn tell(&mut self, entry: Entry, file: u64, round: &Found, first: bool) {
         match entry {
             Entry::Checkpoint(checkpoint) if first || checkpoint.clean => {
                 self.clean = checkpoint.clean;
@@ -203,9 +236,15 @@ impl<'a> Story<'a> {
                 id,
                 base,
                 position,
+                at,
                 bytes,
             } => {
-                self.redo(id, base, position, Redo::Write(bytes));
+                let held = Held {
+                    file,
+                    position: round.place(at),
+                    length: bytes.len() as u32,
+                };
+                self.redo(id, base, position, Redo::Write(held));
             }
             Entry::Direct {
                 id,
@@ -219,7 +258,7 @@ impl<'a> Story<'a> {
         }
     }
 
-    fn redo(&mut self, id: u32, base: i64, position: u32, redo: Redo<'a>) {
+    fn redo(&mut self, id: u32, base: i64, position: u32, redo: Redo) {
         // A round may carry batches of a log whose deletion the next one tells.
         if let Some(log) = self.logs.get_mut(&id) {
             log.redo.push((base, u64::from(position), redo));
@@ -227,11 +266,11 @@ impl<'a> Story<'a> {
     }
 }
 
-impl Redo<'_> {
+impl Redo {
     pub(super) fn len(&self) -> u64 {
         match self {
             Self::Roll { .. } => 0,
-            Self::Write(bytes) => bytes.len() as u64,
+            Self::Write(held) => u64::from(held.length),
             Self::Direct { length, .. } => u64::from(*length),
         }
     }

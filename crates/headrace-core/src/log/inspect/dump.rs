@@ -7,7 +7,7 @@ use super::story::{adopt, forget_deleted, Files};
 use super::verify::SNAPSHOTS;
 use crate::log::disk::Disk;
 use crate::log::error::Error;
-use crate::log::journal::{entries, walk, Entry, PAGE, ROUND_HEADER_BYTES};
+use crate::log::journal::{entries, walk, Entry};
 use crate::log::layout;
 use crate::log::producers::Producers;
 use crate::log::{scan, sources};
@@ -51,7 +51,7 @@ pub struct Snapshot {
 pub fn journal(disk: &impl Disk) -> Result<Vec<JournalEntry>, Error> {
     let files = Files::read(disk)?;
     let mut lines = Vec::new();
-    for (sequence, file) in files.sequences.iter().zip(&files.bytes) {
+    for sequence in &files.sequences {
         let path = layout::journal_file(*sequence);
         let mut line = |position: u64, round: u64, text: String| {
             lines.push(JournalEntry {
@@ -61,20 +61,17 @@ pub fn journal(disk: &impl Disk) -> Result<Vec<JournalEntry>, Error> {
                 text,
             });
         };
-        let walked = match walk(&path, *sequence, file, None) {
-            Ok(walked) => walked,
-            Err(damage) => {
+        let walked = walk(disk, &path, *sequence, None, |found| {
+            for entry in entries(found.payload).unwrap_or_default() {
+                line(found.position, found.round, describe(&entry));
+            }
+            Ok(())
+        });
+        match walked {
+            Err(Error::Corrupt(damage)) => {
                 line(damage.position, 0, format!("damaged: {}", damage.what));
-                continue;
             }
-        };
-        let mut position = PAGE;
-        let first = walked.chain.round - walked.payloads.len() as u64;
-        for (round, payload) in (first..).zip(&walked.payloads) {
-            for entry in entries(payload).unwrap_or_default() {
-                line(position as u64, round, describe(&entry));
-            }
-            position += (ROUND_HEADER_BYTES + payload.len()).next_multiple_of(PAGE);
+            outcome => outcome.map(|_| ())?,
         }
     }
     Ok(lines)
@@ -91,6 +88,7 @@ fn describe(entry: &Entry) -> String {
             base,
             position,
             bytes,
+            ..
         } => format!(
             "write: log {id}, segment {base}, {} bytes at {position}",
             bytes.len()
@@ -105,29 +103,29 @@ pub fn logs(
     incarnations: &BTreeMap<String, u64>,
 ) -> Result<Vec<LogFacts>, Error> {
     let files = Files::read(disk)?;
-    let whole = files.story()?;
+    let whole = files.story(disk)?;
     let certain = whole.is_ok();
-    let mut story = whole.unwrap_or_else(|_| files.best_story());
+    let mut story = match whole {
+        Ok(story) => story,
+        Err(_) => files.best_story(disk)?,
+    };
     forget_deleted(disk, &mut story)?;
     adopt(disk, &mut story, incarnations, !certain)?;
-    let mut facts: Vec<LogFacts> = story
-        .logs
-        .values()
-        .map(|told| {
-            let state = &told.state;
-            let folder = layout::log_folder(&state.stream, state.partition);
-            let segments = expected(told, certain).into_iter().map(|segment| {
-                let path = segment.state.files(&folder).path(layout::SEGMENT);
-                (segment.state.base, segment.state.bytes, path.to_string())
-            });
-            LogFacts {
-                stream: state.stream.clone(),
-                partition: state.partition,
-                start_offset: state.start_offset,
-                segments: segments.collect(),
-            }
-        })
-        .collect();
+    let mut facts = Vec::new();
+    for told in story.logs.values() {
+        let state = &told.state;
+        let folder = layout::log_folder(&state.stream, state.partition);
+        let segments = expected(disk, told, certain)?.into_iter().map(|segment| {
+            let path = segment.state.files(&folder).path(layout::SEGMENT);
+            (segment.state.base, segment.state.bytes, path.to_string())
+        });
+        facts.push(LogFacts {
+            stream: state.stream.clone(),
+            partition: state.partition,
+            start_offset: state.start_offset,
+            segments: segments.collect(),
+        });
+    }
     facts.sort_by(|a, b| (&a.stream, a.partition).cmp(&(&b.stream, b.partition)));
     Ok(facts)
 }

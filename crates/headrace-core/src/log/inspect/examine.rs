@@ -94,7 +94,11 @@ fn listed(disk: &impl Disk, folder: &str) -> Result<Vec<SegmentState>, Error> {
 }
 
 /// What the journal tells of each segment that readers may need. `certain`: the journal is whole.
-pub(super) fn expected(told: &Told, certain: bool) -> Vec<Expected> {
+pub(super) fn expected(
+    disk: &impl Disk,
+    told: &Told,
+    certain: bool,
+) -> Result<Vec<Expected>, Error> {
     let mut states: BTreeMap<i64, SegmentState> = BTreeMap::new();
     for state in &told.state.segments {
         states.insert(state.base, *state);
@@ -106,7 +110,8 @@ pub(super) fn expected(told: &Told, certain: bool) -> Vec<Expected> {
             .or_insert_with(|| SegmentState::empty(*base, None));
         match redo {
             Redo::Roll { created_ms } => state.created_ms = *created_ms,
-            Redo::Write(bytes) if *position <= state.bytes => {
+            Redo::Write(held) if *position <= state.bytes => {
+                let bytes = held.read(disk)?;
                 let known = (state.bytes - position).min(bytes.len() as u64);
                 for batch in Batches::new(&bytes[known as usize..]).flatten() {
                     durable = durable.max(Some(batch.header.next_offset()));
@@ -133,7 +138,7 @@ pub(super) fn expected(told: &Told, certain: bool) -> Vec<Expected> {
                 .after
                 .is_none_or(|after| after > told.state.start_offset)
     };
-    all.filter(needed).collect()
+    Ok(all.filter(needed).collect())
 }
 
 /// Writes what the journal holds of these segments to where it belongs, as a start does.
@@ -150,14 +155,15 @@ pub(super) fn replay(disk: &impl Disk, told: &Told, segments: &[Expected]) -> Re
         if size.is_none() && *position == 0 {
             disk.perform(&DiskOp::Create { path: path.clone() })?;
         }
-        if let Redo::Write(bytes) = redo {
+        if let Redo::Write(held) = redo {
+            let bytes = held.read(disk)?;
             let reaches = size.unwrap_or(0) >= *position;
-            if reaches && disk.read(&path, *position, bytes.len())? != *bytes {
-                restored += Batches::new(bytes).flatten().count() as u64;
+            if reaches && disk.read(&path, *position, bytes.len())? != bytes {
+                restored += Batches::new(&bytes).flatten().count() as u64;
                 disk.perform(&DiskOp::Write {
                     path,
                     position: *position,
-                    data: bytes.to_vec().into(),
+                    data: bytes.into(),
                 })?;
             }
         }

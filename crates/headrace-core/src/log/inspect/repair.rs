@@ -105,7 +105,7 @@ fn mend_all(
     consent: Consent,
 ) -> Result<Mended, Error> {
     let mut actions = Vec::new();
-    let whole = files.story()?;
+    let whole = files.story(disk)?;
     let certain = whole.is_ok();
     let mut story = match whole {
         Ok(story) => story,
@@ -119,14 +119,14 @@ fn mend_all(
                     backup: true,
                 });
             }
-            files.best_story()
+            files.best_story(disk)?
         }
     };
     forget_deleted(disk, &mut story)?;
     let known: BTreeSet<u32> = story.logs.keys().copied().collect();
     if consent.rebuild_journal {
         for told in story.logs.values().filter(|_| !certain) {
-            replay(disk, told, &expected(told, false))?;
+            replay(disk, told, &expected(disk, told, false)?)?;
         }
         adopt(disk, &mut story, incarnations, !certain)?;
     }
@@ -180,7 +180,7 @@ impl<D: Disk> Work<'_, D> {
     /// The log as a checkpoint tells it, once its files are so.
     fn mend(&mut self, told: &Told, clean: bool) -> Result<LogState, Error> {
         let folder = layout::log_folder(&told.state.stream, told.state.partition);
-        let segments = expected(told, self.certain);
+        let segments = expected(self.disk, told, self.certain)?;
         let restored = replay(self.disk, told, &segments)?;
         if restored > 0 {
             let what = format!("gets {restored} batches back from the journal");

@@ -5,36 +5,26 @@ use std::collections::BTreeMap;
 use super::examine;
 use crate::log::disk::Disk;
 use crate::log::error::{Damage, Error};
-use crate::log::journal::FileHeader;
+use crate::log::journal::file_header;
 use crate::log::layout;
-use crate::log::scan;
-use crate::log::story::{newest_start, read_journal, Story, Told};
+use crate::log::story::{journal_files, newest_start, read_journal, Story, Told};
 
 /// The journal's files.
 #[derive(Debug)]
 pub(super) struct Files {
     pub(super) sequences: Vec<u64>,
-    pub(super) bytes: Vec<Vec<u8>>,
 }
 
 impl Files {
     pub(super) fn read(disk: &impl Disk) -> Result<Self, Error> {
-        let names = disk.list(layout::JOURNAL)?;
-        let sequences: Vec<u64> = names
-            .iter()
-            .filter_map(|name| layout::number(name, "journal"))
-            .collect();
-        let bytes = sequences
-            .iter()
-            .map(|sequence| scan::whole_file(disk, &layout::journal_file(*sequence)))
-            .collect::<Result<_, _>>()?;
-        Ok(Self { sequences, bytes })
+        let sequences = journal_files(disk)?;
+        Ok(Self { sequences })
     }
 
-    /// What they tell; None and the damage where they are not whole.
-    pub(super) fn story(&self) -> Result<Result<Story<'_>, Damage>, Error> {
-        let own = newest_start(&self.bytes);
-        match read_journal(&self.sequences[own..], &self.bytes[own..]) {
+    /// What they tell; the damage where they are not whole.
+    pub(super) fn story(&self, disk: &impl Disk) -> Result<Result<Story, Damage>, Error> {
+        let own = newest_start(disk, &self.sequences)?;
+        match read_journal(disk, &self.sequences[own..]) {
             Ok(story) => Ok(Ok(story)),
             Err(Error::Corrupt(damage)) => Ok(Err(damage)),
             Err(error) => Err(error),
@@ -43,22 +33,20 @@ impl Files {
 
     /// What the newest files tell that are whole: each begins with a checkpoint of all logs.
     /// Else what the oldest tell.
-    pub(super) fn best_story(&self) -> Story<'_> {
+    pub(super) fn best_story(&self, disk: &impl Disk) -> Result<Story, Error> {
         let count = self.sequences.len();
         let newest = (0..count).map(|from| from..count);
         let oldest = (1..count).rev().map(|to| 0..to);
-        let story = newest.chain(oldest).find_map(|range| {
-            read_journal(&self.sequences[range.clone()], &self.bytes[range]).ok()
-        });
+        let mut ranges = newest.chain(oldest);
+        let story = ranges.find_map(|range| read_journal(disk, &self.sequences[range]).ok());
         let mut story = story.unwrap_or_default();
-        let headers = self
-            .bytes
-            .iter()
-            .filter_map(|file| FileHeader::decode(file));
-        let generation = headers.map(|header| header.generation + 1).max();
-        story.generation = story.generation.max(generation.unwrap_or(0));
+        for sequence in &self.sequences {
+            let header = file_header(disk, &layout::journal_file(*sequence))?;
+            let next = header.map_or(0, |header| header.generation + 1);
+            story.generation = story.generation.max(next);
+        }
         story.clean = false;
-        story
+        Ok(story)
     }
 }
 

@@ -48,7 +48,7 @@ pub fn verify(
 ) -> Result<Vec<Finding>, Error> {
     let files = Files::read(disk)?;
     let mut findings = Vec::new();
-    let whole = files.story()?;
+    let whole = files.story(disk)?;
     let certain = whole.is_ok();
     let mut story = match whole {
         Ok(story) => story,
@@ -58,7 +58,7 @@ pub fn verify(
                 damage,
                 lost: None,
             });
-            files.best_story()
+            files.best_story(disk)?
         }
     };
     forget_deleted(disk, &mut story)?;
@@ -126,7 +126,7 @@ fn look(
     progress: &mut impl FnMut(u64),
 ) -> Result<(), Error> {
     let folder = layout::log_folder(&told.state.stream, told.state.partition);
-    let segments = expected(told, certain);
+    let segments = expected(disk, told, certain)?;
     replay(disk, told, &segments)?;
     for segment in segments {
         let seen = examine(disk, &folder, segment, &told.state.epochs, clean)?;

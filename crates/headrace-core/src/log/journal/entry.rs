@@ -45,6 +45,8 @@ pub(in crate::log) enum Entry<'a> {
         id: u32,
         base: i64,
         position: u32,
+        /// Where in the payload they stand.
+        at: usize,
         bytes: &'a [u8],
     },
     /// Bytes of this length and CRC-32C were synced there before this round was written.
@@ -79,20 +81,21 @@ pub(in crate::log) const fn entry_bytes_max(bytes: usize) -> usize {
 }
 
 /// The entries of a round that verified. None from an entry of an unknown kind or shape.
-pub(in crate::log) fn entries(mut payload: &[u8]) -> Option<Vec<Entry<'_>>> {
+pub(in crate::log) fn entries(payload: &[u8]) -> Option<Vec<Entry<'_>>> {
     let mut entries = Vec::new();
-    while !payload.is_empty() {
-        let mut take = Take(payload);
+    let mut take = Take(payload);
+    while !take.0.is_empty() {
         let kind = take.u8()?;
         let length = take.u32()?;
         let body = Take(take.bytes(length as usize)?);
-        entries.push(entry(kind, body)?);
-        payload = take.0;
+        let end = payload.len() - take.0.len();
+        entries.push(entry(kind, body, end)?);
     }
     Some(entries)
 }
 
-fn entry(kind: u8, mut body: Take<'_>) -> Option<Entry<'_>> {
+/// The entry whose body ends at the byte `end` of the payload.
+fn entry(kind: u8, mut body: Take<'_>, end: usize) -> Option<Entry<'_>> {
     Some(match kind {
         kind::CHECKPOINT => Entry::Checkpoint(Checkpoint::decode(body)?),
         kind::REGISTER => Entry::Register {
@@ -131,6 +134,7 @@ fn entry(kind: u8, mut body: Take<'_>) -> Option<Entry<'_>> {
             id: body.u32()?,
             base: body.i64()?,
             position: body.u32()?,
+            at: end - body.0.len(),
             bytes: body.0,
         },
         kind::DIRECT => Entry::Direct {
@@ -150,8 +154,7 @@ fn entry(kind: u8, mut body: Take<'_>) -> Option<Entry<'_>> {
 #[cfg(test)]
 mod tests {
     use super::super::state::LogState;
-    use super::super::walk::Round;
-    use super::super::{Chain, RoundWriter, PAGE};
+    use super::super::{Chain, RoundWriter, PAGE, ROUND_HEADER_BYTES};
     use super::*;
     use crate::log::epochs::Epochs;
 
@@ -197,14 +200,15 @@ mod tests {
         round.trim(7, 5);
         round.epoch(7, 2, 20);
         round.replace(7, &swap);
-        round.write(7, 20, 300, [&b"ab"[..], &b"c"[..]]);
+        let written = round.write(7, 20, 300, [&b"ab"[..], &b"c"[..]]);
         round.direct(7, 20, 4096, 70, 5);
         round.delete("gpu");
         round.finish();
         assert_eq!(out.len(), PAGE);
-        let found = Round::at(&out, 0, 2).unwrap();
+        let length = u32::from_be_bytes(out[12..16].try_into().unwrap());
+        let used = ROUND_HEADER_BYTES + length as usize;
         assert_eq!(
-            entries(found.payload).unwrap(),
+            entries(&out[ROUND_HEADER_BYTES..used]).unwrap(),
             [
                 Entry::Checkpoint(state),
                 Entry::Register {
@@ -233,6 +237,7 @@ mod tests {
                     id: 7,
                     base: 20,
                     position: 300,
+                    at: written.start - ROUND_HEADER_BYTES,
                     bytes: b"abc"
                 },
                 Entry::Direct {

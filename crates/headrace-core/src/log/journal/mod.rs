@@ -28,7 +28,7 @@ use super::codec::{Put, Take};
 
 pub(super) use entry::{entries, entry_bytes_max, Entry};
 pub(super) use state::{Checkpoint, LogState, SegmentState, Swap};
-pub(super) use walk::walk;
+pub(super) use walk::{file_header, walk, Found};
 pub(super) use write::RoundWriter;
 
 /// Unit of the page cache and of every journal write. A power cut may leave any page of an

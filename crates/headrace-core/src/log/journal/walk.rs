@@ -1,116 +1,188 @@
-//! Reading a file's rounds, in the order in which they were written.
+//! Reading a file's rounds, in the order in which they were written: one after the other, so that
+//! memory holds one at a time.
 
 use super::{Chain, FileHeader, PAGE, ROUND_HEADER_BYTES, ROUND_MAGIC};
 use crate::log::codec::Take;
-use crate::log::disk::Path;
-use crate::log::error::Damage;
+use crate::log::disk::{Disk, Path};
+use crate::log::error::{Damage, Error};
 
-/// A round found in a file.
-pub(super) struct Round<'a> {
+/// Bytes searched at once for rounds behind the last.
+const SEARCH_BYTES: usize = 1 << 20;
+
+/// What a round says of itself.
+#[derive(Clone, Copy, Debug)]
+struct Head {
+    crc: u32,
+    previous: u32,
+    length: usize,
     number: u64,
     synced: u64,
-    previous: u32,
-    crc: u32,
-    pub(super) payload: &'a [u8],
 }
 
-impl<'a> Round<'a> {
-    /// The round at `position` whose own CRC is right, whatever came before it.
-    pub(super) fn at(file: &'a [u8], position: usize, seed: u32) -> Option<Self> {
-        let mut take = Take(file.get(position..)?);
-        let whole = take.0;
-        if take.u32()? != ROUND_MAGIC {
-            return None;
-        }
-        let crc = take.u32()?;
-        let previous = take.u32()?;
-        let length = take.u32()? as usize;
-        let number = take.u64()?;
-        let synced = take.u64()?;
-        let payload = take.bytes(length)?;
-        let sound = crc == crc32c::crc32c_append(seed, &whole[8..ROUND_HEADER_BYTES + length]);
-        sound.then_some(Self {
-            number,
-            synced,
-            previous,
-            crc,
-            payload,
+impl Head {
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut take = Take(bytes);
+        (take.u32()? == ROUND_MAGIC).then_some(())?;
+        Some(Self {
+            crc: take.u32()?,
+            previous: take.u32()?,
+            length: take.u32()? as usize,
+            number: take.u64()?,
+            synced: take.u64()?,
         })
+    }
+
+    /// Bytes that it takes in the file.
+    fn bytes(&self) -> u64 {
+        (ROUND_HEADER_BYTES + self.length).next_multiple_of(PAGE) as u64
+    }
+}
+
+/// A round that verified.
+#[derive(Debug)]
+pub(in crate::log) struct Found<'a> {
+    /// Its number.
+    pub(in crate::log) round: u64,
+    /// Where it stands in the file.
+    pub(in crate::log) position: u64,
+    /// Its entries.
+    pub(in crate::log) payload: &'a [u8],
+}
+
+impl Found<'_> {
+    /// Where in the file the byte `at` of the payload stands.
+    pub(in crate::log) fn place(&self, at: usize) -> u64 {
+        self.position + (ROUND_HEADER_BYTES + at) as u64
     }
 }
 
 /// What a walk over one file found.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::log) struct Walked<'a> {
-    /// The entries of each round.
-    pub(in crate::log) payloads: Vec<&'a [u8]>,
+pub(in crate::log) struct Walked {
     /// The chain after the last round.
     pub(in crate::log) chain: Chain,
     pub(in crate::log) generation: u64,
 }
 
-/// Walks one file.
+/// The header of a file; None where there is none that verifies.
+pub(in crate::log) fn file_header(
+    disk: &impl Disk,
+    path: &Path,
+) -> Result<Option<FileHeader>, Error> {
+    Ok(FileHeader::decode(&disk.read(path, 0, PAGE)?))
+}
+
+/// Walks one file; `visit` sees each round.
 ///
 /// `chain` is None at the oldest file. The walk ends at the first round that does not verify;
 /// that is damage where a later round tells that it was synced.
-pub(in crate::log) fn walk<'a>(
+pub(in crate::log) fn walk(
+    disk: &impl Disk,
     path: &Path,
     sequence: u64,
-    file: &'a [u8],
     chain: Option<Chain>,
-) -> Result<Walked<'a>, Damage> {
-    let damage = |position: usize, what: &str| Damage {
-        path: path.to_string(),
-        position: position as u64,
-        offset: None,
-        what: what.to_owned(),
-    };
-    let header = FileHeader::decode(file)
+    mut visit: impl FnMut(Found) -> Result<(), Error>,
+) -> Result<Walked, Error> {
+    let header = file_header(disk, path)?
         .filter(|header| header.sequence == sequence)
-        .ok_or_else(|| damage(0, "the journal file's header does not verify"))?;
-    if file.len() as u64 != header.bytes {
+        .ok_or_else(|| damage(path, 0, "the journal file's header does not verify"))?;
+    let bytes = disk.size(path)?.unwrap_or(0);
+    if bytes != header.bytes {
         let what = format!("the journal file had {} bytes", header.bytes);
-        return Err(damage(file.len(), &what));
+        return Err(damage(path, bytes, &what));
     }
     let FileHeader { began, .. } = header;
     if chain.is_some_and(|chain| chain != began) {
-        return Err(damage(
-            0,
-            "the journal file does not continue the one before it, of which a part is lost",
-        ));
+        let what = "the journal file does not continue the one before it, of which a part is lost";
+        return Err(damage(path, 0, what));
     }
-    let seed = header.seed();
+    let file = File {
+        disk,
+        path,
+        bytes,
+        seed: header.seed(),
+    };
     let mut chain = began;
-    let mut payloads = Vec::new();
-    let mut position = PAGE;
-    while let Some(round) = Round::at(file, position, seed)
-        .filter(|round| round.number == chain.round && round.previous == chain.crc)
-    {
-        payloads.push(round.payload);
-        chain = chain.after(round.crc);
-        position += (ROUND_HEADER_BYTES + round.payload.len()).next_multiple_of(PAGE);
-    }
-    let was_synced = (position..file.len())
-        .step_by(PAGE)
-        .filter_map(|at| Round::at(file, at, seed))
-        .any(|round| round.synced > chain.round);
-    if was_synced {
-        return Err(damage(
+    let mut position = PAGE as u64;
+    while let Some((head, round)) = file.round(position)? {
+        if head.number != chain.round || head.previous != chain.crc {
+            break;
+        }
+        visit(Found {
+            round: head.number,
             position,
-            "a round of the journal does not verify, though it was synced before a later one",
-        ));
+            payload: &round[ROUND_HEADER_BYTES..],
+        })?;
+        chain = chain.after(head.crc);
+        position += head.bytes();
     }
-    if payloads.is_empty() {
+    if file.tells_of_sync(position, chain)? {
+        let what =
+            "a round of the journal does not verify, though it was synced before a later one";
+        return Err(damage(path, position, what));
+    }
+    if chain == began {
         // A file gets its name once its first round is synced.
-        return Err(damage(
-            PAGE,
-            "the journal file's first round does not verify",
-        ));
+        let what = "the journal file's first round does not verify";
+        return Err(damage(path, PAGE as u64, what));
     }
     Ok(Walked {
-        payloads,
         chain,
         generation: header.generation,
+    })
+}
+
+/// A file whose header verified.
+struct File<'a, D> {
+    disk: &'a D,
+    path: &'a Path,
+    bytes: u64,
+    seed: u32,
+}
+
+impl<D: Disk> File<'_, D> {
+    /// The round at `position` whose own CRC is right, whatever came before it, with its header.
+    fn round(&self, position: u64) -> Result<Option<(Head, Vec<u8>)>, Error> {
+        let mut round = self.disk.read(self.path, position, PAGE)?;
+        let left = self.bytes.saturating_sub(position);
+        let Some(head) = Head::parse(&round).filter(|head| head.bytes() <= left) else {
+            return Ok(None);
+        };
+        let length = ROUND_HEADER_BYTES + head.length;
+        if let Some(more) = length.checked_sub(round.len()) {
+            let rest = position + round.len() as u64;
+            round.extend(self.disk.read(self.path, rest, more)?);
+        }
+        round.truncate(length);
+        let sound =
+            round.len() == length && head.crc == crc32c::crc32c_append(self.seed, &round[8..]);
+        Ok(sound.then_some((head, round)))
+    }
+
+    /// A round that verifies, at `position` or later, was written after one was synced that the
+    /// chain has not reached.
+    fn tells_of_sync(&self, mut position: u64, chain: Chain) -> Result<bool, Error> {
+        while position < self.bytes {
+            let bytes = self.disk.read(self.path, position, SEARCH_BYTES)?;
+            for at in (0..bytes.len()).step_by(PAGE) {
+                let head = Head::parse(&bytes[at..]);
+                let claims = head.is_some_and(|head| head.synced > chain.round);
+                if claims && self.round(position + at as u64)?.is_some() {
+                    return Ok(true);
+                }
+            }
+            position += SEARCH_BYTES as u64;
+        }
+        Ok(false)
+    }
+}
+
+fn damage(path: &Path, position: u64, what: &str) -> Error {
+    Error::Corrupt(Damage {
+        path: path.to_string(),
+        position,
+        offset: None,
+        what: what.to_owned(),
     })
 }
 
@@ -118,6 +190,8 @@ pub(in crate::log) fn walk<'a>(
 mod tests {
     use super::super::RoundWriter;
     use super::*;
+    use crate::log::disk::DiskOp;
+    use crate::testing::SimDisk;
 
     fn header(file: &mut [u8], generation: u64, began: Chain) -> FileHeader {
         let header = FileHeader {
@@ -151,7 +225,21 @@ mod tests {
     }
 
     fn rounds(file: &[u8]) -> Result<usize, Damage> {
-        walk(&"journal/3".into(), 3, file, None).map(|walked| walked.payloads.len())
+        let disk = SimDisk::default();
+        let path = Path::from("3");
+        disk.perform(&DiskOp::Create { path: path.clone() })
+            .unwrap();
+        disk.overwrite(&path, file.to_vec());
+        let mut count = 0;
+        let walked = walk(&disk, &path, 3, None, |_| {
+            count += 1;
+            Ok(())
+        });
+        match walked {
+            Ok(_) => Ok(count),
+            Err(Error::Corrupt(damage)) => Err(damage),
+            Err(error) => panic!("{error}"),
+        }
     }
 
     #[test]

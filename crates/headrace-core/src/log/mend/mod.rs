@@ -223,7 +223,8 @@ impl<'a, D: Disk> Mender<'a, D> {
             .segment_mut(base)
             .filter(|segment| segment.is_appended() && position <= segment.bytes)
             .ok_or_else(|| damage(&path, position, None, "the journal leaves a gap before it"))?;
-        if let Redo::Write(bytes) = redo {
+        if let Redo::Write(held) = redo {
+            let bytes = held.read(self.disk)?;
             if self.disk.read(&path, position, bytes.len())? != bytes {
                 // What comes before the segment's end repeats the rest of its last page.
                 let fresh = &bytes[(segment.bytes - position) as usize..];
@@ -231,7 +232,7 @@ impl<'a, D: Disk> Mender<'a, D> {
             }
             // Written in any case: after a failed sync the page cache shows what the disk has
             // not got, and no sync would write it.
-            let data = bytes.to_vec().into();
+            let data = bytes.into();
             self.perform([DiskOp::Write {
                 path,
                 position,
