@@ -29,6 +29,7 @@ __all__ = [
     "RecordColumns",
     "RecordsTooLargeError",
     "Recovery",
+    "RetainedMessage",
     "Segment",
     "SimulatedRun",
     "StaleProducerEpochError",
@@ -641,6 +642,20 @@ class Effects:
         """`mono_ms` at which `tick` is due, or None."""
 
 @final
+class RetainedMessage:
+    """A retained message."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def payload(self) -> bytes: ...
+    @property
+    def qos(self) -> int: ...
+    @property
+    def expiry_s(self) -> int | None:
+        """Seconds until it expires; None where it does not."""
+
+@final
 class Switchboard:
     """The MQTT data plane of one event loop; not thread-safe by design.
 
@@ -662,6 +677,8 @@ class Switchboard:
         sessions_max: int = 1000000,
         sessions_kept_max: int = 1000000,
         messages_per_s_max: int = 0,
+        retained_messages_max: int = 1000000,
+        retained_bytes_max: int = 268435456,
         outbound_bytes_max: int = 16777216,
         stall_ms_max: int = 100,
         undurable_bytes_max: int = 67108864,
@@ -715,6 +732,27 @@ class Switchboard:
     def published(self) -> list[tuple[int, int, int]]:
         """`(request, reason code, matched streams)` of other doors' publishes that ended; the code
         is that of PUBACK: from 0x80 on it is not stored."""
+    def retained(
+        self, topic_filter: str, start: str, count_max: int, mono_ms: int, wall_ms: int
+    ) -> tuple[list[RetainedMessage], str | None]:
+        """A page of the retained messages that match, in the order of their topics, and where the
+        next page starts, or None. The first starts at "".
+
+        Raises:
+            ValueError: the filter is malformed.
+        """
+    def count_retained(self, topic_filter: str, start: str) -> tuple[int, str | None]:
+        """How many retained messages match, page by page like `retained`.
+
+        Raises:
+            ValueError: the filter is malformed.
+        """
+    def delete_retained(self, topic_filter: str, start: str) -> tuple[int, str | None]:
+        """Deletes retained messages that match; how many, page by page like `retained`.
+
+        Raises:
+            ValueError: the filter is malformed.
+        """
     def disconnect_all(self, reason_code: int, mono_ms: int, wall_ms: int) -> None:
         """DISCONNECT (5.0) to every client and close; the shell then collects and drains."""
     def tick(self, mono_ms: int, wall_ms: int) -> None: ...

@@ -83,6 +83,12 @@ SESSIONS_MAX: Final = 1_000_000
 """MQTT sessions, of clients that are away too: as many as there may be connections. An empty one
 takes less than a kilobyte."""
 
+RETAINED_MESSAGES_MAX: Final = 1_000_000
+"""Retained messages of a node: ten for each device of a large fleet."""
+
+RETAINED_BYTES_MAX: Final = 256 * MIB
+"""Bytes of those, with some 160 that each costs beside: a million of 100 bytes fit."""
+
 KEEP_ALIVE_SECONDS_MAX: Final = 65_535
 """Longest keep-alive of a client, the protocol's own (3.1.2.10)."""
 

@@ -34,6 +34,15 @@ struct Effects {
     wake_at: Option<u64>,
 }
 
+/// A retained message.
+#[pyclass(frozen, get_all, module = "headrace._native")]
+struct RetainedMessage {
+    topic: String,
+    payload: Py<PyBytes>,
+    qos: u8,
+    expiry_s: Option<u32>,
+}
+
 /// The MQTT data plane of one event loop; not thread-safe by design.
 #[pyclass(module = "headrace._native")]
 struct Switchboard(core::Switchboard);
@@ -55,6 +64,8 @@ impl Switchboard {
         sessions_max = 1_000_000,
         sessions_kept_max = 1_000_000,
         messages_per_s_max = 0,
+        retained_messages_max = 1_000_000,
+        retained_bytes_max = 268_435_456,
         outbound_bytes_max = 16_777_216,
         stall_ms_max = 100,
         undurable_bytes_max = 67_108_864,
@@ -75,6 +86,8 @@ impl Switchboard {
         sessions_max: usize,
         sessions_kept_max: usize,
         messages_per_s_max: u32,
+        retained_messages_max: usize,
+        retained_bytes_max: usize,
         outbound_bytes_max: usize,
         stall_ms_max: u64,
         undurable_bytes_max: usize,
@@ -95,6 +108,8 @@ impl Switchboard {
             sessions_max,
             sessions_kept_max,
             messages_per_s_max,
+            retained_messages_max,
+            retained_bytes_max,
             outbound_bytes_max,
             stall_ms_max,
             undurable_bytes_max,
@@ -238,6 +253,42 @@ impl Switchboard {
             .collect()
     }
 
+    #[pyo3(signature = (topic_filter, start, count_max, mono_ms, wall_ms))]
+    fn retained(
+        &self,
+        py: Python<'_>,
+        topic_filter: &str,
+        start: &str,
+        count_max: usize,
+        mono_ms: u64,
+        wall_ms: i64,
+    ) -> PyResult<(Vec<RetainedMessage>, Option<String>)> {
+        let now = now(mono_ms, wall_ms);
+        let page = self.0.retained(topic_filter, start, count_max, now);
+        let core::Page { found, next } = page.map_err(error)?;
+        let found = found.into_iter().map(|message| RetainedMessage {
+            topic: message.topic,
+            payload: PyBytes::new(py, &message.payload).unbind(),
+            qos: message.qos as u8,
+            expiry_s: message.expiry_s,
+        });
+        Ok((found.collect(), next))
+    }
+
+    fn count_retained(&self, topic_filter: &str, start: &str) -> PyResult<(usize, Option<String>)> {
+        let page = self.0.count_retained(topic_filter, start).map_err(error)?;
+        Ok((page.found, page.next))
+    }
+
+    fn delete_retained(
+        &mut self,
+        topic_filter: &str,
+        start: &str,
+    ) -> PyResult<(usize, Option<String>)> {
+        let page = self.0.delete_retained(topic_filter, start).map_err(error)?;
+        Ok((page.found, page.next))
+    }
+
     fn disconnect_all(&mut self, reason_code: u8, mono_ms: u64, wall_ms: i64) {
         self.0.disconnect_all(reason_code, now(mono_ms, wall_ms));
     }
@@ -310,5 +361,6 @@ fn error(error: core::Error) -> PyErr {
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<ConnectRequest>()?;
     module.add_class::<Effects>()?;
+    module.add_class::<RetainedMessage>()?;
     module.add_class::<Switchboard>()
 }

@@ -156,6 +156,8 @@ def _parts(config: Config, listeners: Listeners) -> Parts:
         sessions_max=config.limits.sessions,
         sessions_kept_max=config.limits.sessions_kept,
         messages_per_s_max=config.limits.messages_per_second,
+        retained_messages_max=config.limits.retained_messages,
+        retained_bytes_max=config.limits.retained_bytes,
         outbound_bytes_max=config.limits.outbound_bytes,
         stall_ms_max=config.limits.stall,
         undurable_bytes_max=config.limits.undurable_bytes,

@@ -238,6 +238,14 @@ class LimitSettings(_Table):
         default=0,
         description="Publishes of one MQTT client before it is read no further; 0 for any number.",
     )
+    retained_messages: Annotated[int, _count(0, 100_000_000)] = Field(
+        default=limits.RETAINED_MESSAGES_MAX,
+        description="Retained messages; beyond it publishes of new ones are refused.",
+    )
+    retained_bytes: Annotated[int, _size(0, 64 * limits.GIB)] = Field(
+        default=limits.RETAINED_BYTES_MAX,
+        description="Bytes of those, with some 160 that each costs beside.",
+    )
     stall: Annotated[int, _duration(0, 60_000)] = Field(
         default=limits.STALL_MS_MAX,
         description="How long a slow subscriber may hold its publishers.",

@@ -24,6 +24,8 @@ pub enum Outcome {
     NotStored,
     /// A stream wanted it and has no room for it now.
     NoRoom,
+    /// As many messages are retained as may be.
+    RetainedFull,
 }
 
 /// How the append of a publish ended.
@@ -56,7 +58,7 @@ impl Outcome {
             Self::NotStored => 0x80,
             Self::StaleEpoch => 0x83,
             Self::NotAuthorized => 0x87,
-            Self::NoRoom => 0x97,
+            Self::NoRoom | Self::RetainedFull => 0x97,
         }
     }
 
@@ -69,6 +71,7 @@ impl Outcome {
             Self::NotAuthorized => Some("topics that begin with $ are the broker's"),
             Self::NotStored => Some("not stored: the broker's disk refused"),
             Self::NoRoom => Some("not stored: the broker's disk is nearly full"),
+            Self::RetainedFull => Some("the broker retains as many messages as it may"),
         }
     }
 }

@@ -83,6 +83,21 @@ impl Message {
         });
     }
 
+    /// The same message, counted by itself.
+    #[must_use]
+    pub fn fresh(&self) -> Self {
+        Self {
+            head: self.head.clone(),
+            topic_bytes: self.topic_bytes,
+            payload: Arc::clone(&self.payload),
+            qos: self.qos,
+            retain: self.retain,
+            expiry: self.expiry,
+            arrived_ms: self.arrived_ms,
+            held: OnceLock::new(),
+        }
+    }
+
     /// True once the message must not be delivered any more (MQTT 5.0 3.3.2.3.3).
     pub fn is_expired(&self, mono_ms: u64) -> bool {
         self.expiry

@@ -11,11 +11,13 @@
 mod inbound;
 mod message;
 mod outbound;
+mod replay;
 mod subscription;
 
 pub use inbound::{Answer, Ending, Inbound, Outcome, Repeat};
 pub use message::{Expiry, Memory, Message, Will, OVERHEAD_BYTES, SHARED_BYTES_MIN};
 pub use outbound::{Outbound, Receipt, Sending};
+pub use replay::{Replay, Replays};
 pub use subscription::{Delivery, Ids, Subscription, Terms};
 
 use crate::hash::{Key, Map};
@@ -49,6 +51,8 @@ pub struct Session {
     pub filter_bytes: usize,
     /// Published at the end of the connection or later, unless the client said good-bye.
     pub will: Option<Will>,
+    /// Retained messages to come.
+    pub replays: Replays,
     /// From the client.
     pub inbound: Inbound,
     /// To the client.
@@ -71,6 +75,7 @@ impl Session {
             subscriptions: Map::with_hasher(hash_key),
             filter_bytes: 0,
             will: None,
+            replays: Replays::default(),
             inbound: Inbound::default(),
             outbound: Outbound::new(in_flight_max),
             mark: 0,

@@ -177,7 +177,6 @@ impl Switchboard {
             session_present: is_present,
             session_expiry_s: (expiry_s != asked_s).then_some(expiry_s),
             receive_maximum: Some(self.limits.receive_max),
-            retain_available: Some(false),
             maximum_packet_size: Some(self.limits.packet_bytes_max as u32),
             assigned_client_id: pending.is_assigned.then_some(&*pending.client_id),
             shared_subscription_available: Some(false),
@@ -209,9 +208,6 @@ fn acceptable(connect: &Connect<'_>) -> Result<(), u8> {
     let Some(will) = &connect.will else {
         return Ok(());
     };
-    if will.retain {
-        return Err(reason::RETAIN_NOT_SUPPORTED);
-    }
     if will.topic.starts_with('$') {
         return Err(reason::NOT_AUTHORIZED);
     }

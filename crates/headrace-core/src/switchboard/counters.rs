@@ -34,6 +34,8 @@ counters! {
     Resumed = "mqtt_sessions_resumed_total",
     /// Sessions whose expiry interval passed while the client was away.
     Expired = "mqtt_sessions_expired_total",
+    /// Retained messages whose expiry passed.
+    RetainedExpired = "mqtt_retained_expired_total",
     /// Wills published.
     Wills = "mqtt_wills_total",
     /// Sessions taken over by a newer connection.
@@ -60,6 +62,8 @@ counters! {
     DroppedUnmatched = "mqtt_messages_dropped_total{reason=\"no_match\"}",
     /// For one subscriber: longer than its Maximum Packet Size.
     DroppedTooLarge = "mqtt_messages_dropped_total{reason=\"packet_too_large\"}",
+    /// As many messages are retained as may be. At `QoS` 0 it was delivered all the same.
+    DroppedRetained = "mqtt_messages_dropped_total{reason=\"retained_full\"}",
     /// For one subscriber: its expiry passed while it waited.
     DroppedExpired = "mqtt_messages_dropped_total{reason=\"expired\"}",
     /// A topic of the broker's own.
@@ -84,8 +88,6 @@ counters! {
     RefusedTooLarge = "mqtt_packets_refused_total{reason=\"packet_too_large\"}",
     /// PUBLISH: no topic name.
     RefusedTopic = "mqtt_packets_refused_total{reason=\"topic_name_invalid\"}",
-    /// PUBLISH or will: RETAIN.
-    RefusedRetain = "mqtt_packets_refused_total{reason=\"retain_not_supported\"}",
     /// PUBLISH: topic alias.
     RefusedAlias = "mqtt_packets_refused_total{reason=\"topic_alias_invalid\"}",
     /// PUBLISH: payload format 1, but no UTF-8.

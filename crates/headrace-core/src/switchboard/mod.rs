@@ -14,7 +14,7 @@
 //!
 //! ```text
 //! receive ─ packets ─┬─ connect ─── sessions    beginning, takeover, end, wills
-//!                    ├─ subscribe
+//!                    ├─ subscribe ─ retained
 //!                    ├─ exchange               PUBACK, PUBREC, PUBREL, PUBCOMP
 //!                    └─ publish ─┬─ streams     keys, batches, tickets, repeats
 //!                                └─ deliver     windows, queues ─── overflow
@@ -31,6 +31,7 @@ mod outgoing;
 mod overflow;
 mod packets;
 mod publish;
+mod retained;
 mod sessions;
 mod sources;
 mod streams;
@@ -57,6 +58,7 @@ use timers::{Timer, Timers};
 pub use connect::ConnectRequest;
 pub use overflow::Policy;
 pub use publish::Published;
+pub use retained::{Page, RetainedMessage, PAGE_MAX};
 pub use sources::SOURCES_MAX;
 pub use streams::{Append, KeyRule, BATCH_BYTES_MAX};
 pub use subscribe::{SUBSCRIPTIONS_MAX, SUBSCRIPTION_BYTES_MAX};
@@ -89,6 +91,10 @@ pub struct Limits {
     pub queued_bytes_max: usize,
     /// Bytes of all messages that wait for clients, each counted once.
     pub queued_bytes_of_node_max: usize,
+    /// Retained messages.
+    pub retained_messages_max: usize,
+    /// Bytes of those, with what each costs beside.
+    pub retained_bytes_max: usize,
     /// Bytes that may wait for one client to read them.
     pub outbound_bytes_max: usize,
     /// What gives way at a bound of a receiver.
@@ -120,6 +126,8 @@ impl Default for Limits {
             queued_messages_max: 1000,
             queued_bytes_max: 16 * 1024 * 1024,
             queued_bytes_of_node_max: 512 * 1024 * 1024,
+            retained_messages_max: 1_000_000,
+            retained_bytes_max: 256 * 1024 * 1024,
             outbound_bytes_max: 16 * 1024 * 1024,
             overflow: Policy::PushBack,
             stall_ms_max: 100,
@@ -222,7 +230,10 @@ pub struct Switchboard {
     memory: Memory,
     by_client: Map<Box<str>, u32>,
     subscriptions: Tree<u32, Subscription>,
-    /// Publishes taken so far.
+    retained: retained::Store,
+    /// Names that searches for retained messages may look at until the next collect.
+    replay_steps: usize,
+    /// Publishes taken so far, and changes of retained messages since they were.
     arrivals: u64,
     /// Client ids assigned so far.
     assigned: u64,
@@ -262,6 +273,8 @@ impl Switchboard {
             memory: Memory::default(),
             by_client: Map::with_hasher(hash_key),
             subscriptions: Tree::new(hash_key),
+            retained: retained::Store::default(),
+            replay_steps: 0,
             arrivals: 0,
             assigned: 0,
             pending: Map::with_hasher(hash_key),
@@ -371,6 +384,7 @@ impl Switchboard {
                 Timer::Stall(slot) => self.stalled_out(slot),
                 Timer::Rate(slot) => self.runnable.push_back(slot),
                 Timer::Session(session) => self.session_due(session, now),
+                Timer::Retained => self.purge_retained(now),
             }
         }
     }
@@ -393,6 +407,7 @@ impl Switchboard {
             decisions: std::mem::take(&mut self.decisions),
             ..Effects::default()
         };
+        self.replay_steps = retained::STEPS_MAX;
         let mut touched = std::mem::take(&mut self.touched);
         for connection in touched.drain(..) {
             if let Ok(slot) = self.slot(connection) {
@@ -438,6 +453,7 @@ impl Switchboard {
             self.touch(slot);
         }
         self.drained(slot, now);
+        self.replay(slot, now);
     }
 
     fn slot(&self, connection: u64) -> Result<u32, Error> {
@@ -502,6 +518,8 @@ impl Switchboard {
             ("mqtt_queued_bytes", self.memory.bytes()),
             ("mqtt_sessions_away", sessions().filter(away).count()),
             ("mqtt_subscriptions", self.subscriptions.len()),
+            ("mqtt_retained_messages", self.retained.len()),
+            ("mqtt_retained_bytes", self.retained.bytes()),
             ("mqtt_streams", self.streams.len()),
             (
                 "mqtt_outbound_bytes",

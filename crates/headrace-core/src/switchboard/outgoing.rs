@@ -40,7 +40,7 @@ pub struct Outgoing<'a> {
     payload: &'a [u8],
     /// As published, like the RETAIN flag.
     qos: QoS,
-    retain: bool,
+    pub retain: bool,
     /// The payload where it is large, once someone needed it.
     shared: Option<Arc<[u8]>>,
     /// The publish, once someone had to wait for it.

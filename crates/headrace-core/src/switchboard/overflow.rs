@@ -87,7 +87,7 @@ impl Switchboard {
     }
 
     /// The bound that a message would pass, as the counter of what is dropped there.
-    fn bound_reached(
+    pub(super) fn bound_reached(
         &self,
         session: u32,
         qos: QoS,
@@ -161,7 +161,7 @@ impl Switchboard {
     }
 
     /// The largest message that there ever is room for.
-    fn bytes_max(&self, connection: &Connection, qos: QoS) -> usize {
+    pub(super) fn bytes_max(&self, connection: &Connection, qos: QoS) -> usize {
         let outbound = self
             .limits
             .outbound_bytes_max

@@ -61,7 +61,6 @@ pub(super) const fn label(reason_code: u8) -> &'static str {
         reason::SESSION_TAKEN_OVER => "taken_over",
         reason::PACKET_TOO_LARGE => "packet_too_large",
         reason::TOPIC_NAME_INVALID => "topic_name_invalid",
-        reason::RETAIN_NOT_SUPPORTED => "retain_not_supported",
         reason::TOPIC_ALIAS_INVALID => "topic_alias_invalid",
         reason::PAYLOAD_FORMAT_INVALID => "payload_format_invalid",
         reason::RECEIVE_MAXIMUM_EXCEEDED => "receive_maximum_exceeded",
@@ -75,7 +74,6 @@ const fn counter(reason_code: u8) -> Counter {
     match reason_code {
         reason::PACKET_TOO_LARGE => Counter::RefusedTooLarge,
         reason::TOPIC_NAME_INVALID | reason::NOT_AUTHORIZED => Counter::RefusedTopic,
-        reason::RETAIN_NOT_SUPPORTED => Counter::RefusedRetain,
         reason::TOPIC_ALIAS_INVALID => Counter::RefusedAlias,
         reason::PAYLOAD_FORMAT_INVALID => Counter::RefusedFormat,
         reason::RECEIVE_MAXIMUM_EXCEEDED => Counter::RefusedWindow,

@@ -12,7 +12,7 @@ use super::timers::Timer;
 use super::{Counter, Error, Switchboard, DOOR};
 use crate::mqtt::packet::{Ack, Packet, Publish, PublishProperties, QoS, Version};
 use crate::mqtt::{encode, reason};
-use crate::session::{Answer, Ending, Ids, Inbound, Message, Outcome, Repeat, Terms};
+use crate::session::{Answer, Ending, Ids, Inbound, Message, Outcome, Repeat, Subscription, Terms};
 use crate::topic;
 use crate::Now;
 
@@ -32,6 +32,8 @@ pub struct Published {
 pub(super) struct Route {
     /// Sessions, once each.
     pub targets: Vec<Target>,
+    /// From here on those that subscribed after the publish had come.
+    pub late_at: usize,
     /// Slots of streams.
     pub streams: Vec<u32>,
 }
@@ -181,17 +183,23 @@ impl Switchboard {
         }
         self.counters.count(Counter::DroppedTopic);
         if publish.qos > QoS::AtMostOnce {
-            let answer = Answer {
-                token: u64::from(publish.packet_id),
-                qos: publish.qos,
-                outcome: Outcome::NotAuthorized,
-                streams: 0,
-                deferred: None,
-            };
-            self.sessions[session as usize].inbound.push(answer, 0);
-            self.answer_origin(session, now);
+            let token = u64::from(publish.packet_id);
+            self.turn_down(session, token, publish.qos, Outcome::NotAuthorized, now);
         }
         Flow::Next
+    }
+
+    /// Answers a publish that goes nowhere, in its turn.
+    fn turn_down(&mut self, origin: u32, token: u64, qos: QoS, outcome: Outcome, now: Now) {
+        let answer = Answer {
+            token,
+            qos,
+            outcome,
+            streams: 0,
+            deferred: None,
+        };
+        self.inbound(origin).push(answer, 0);
+        self.answer_origin(origin, now);
     }
 
     /// A publish from another door. `request` comes back from [`Switchboard::published`] once it
@@ -300,39 +308,50 @@ impl Switchboard {
         });
         let targets = &mut route.targets;
         targets.clear();
+        let mut late = Vec::new();
         subscriptions.matches(subject.topic, &mut |session, subscription| {
             if subscription.no_local && *session == subject.origin {
                 return;
             }
-            let Some(granted) = subscription.qos_at(subject.arrival) else {
-                return;
-            };
-            let qos = granted.min(subject.qos);
-            let retain = subject.retain && subscription.retain_as_published;
             let mark = &mut sessions[*session as usize].mark;
-            match targets.get_mut(*mark) {
-                Some(target) if target.session == *session => {
-                    target.terms.join(qos, retain, subscription.id);
-                }
-                _ => {
-                    *mark = targets.len();
-                    let ids = Ids::of(subscription.id);
-                    let terms = Terms { qos, retain, ids };
-                    targets.push(Target {
-                        session: *session,
-                        terms,
-                    });
-                }
+            if let Some(granted) = subscription.qos_at(subject.arrival) {
+                add(targets, mark, *session, granted, subscription, subject);
+            } else if subject.retain {
+                // It is retained from now on, so who has subscribed meanwhile is told now.
+                late.push((*session, *subscription));
             }
         });
+        route.late_at = targets.len();
+        for (session, subscription) in late {
+            let mark = &mut sessions[session as usize].mark;
+            let known = targets.get(*mark);
+            if !known.is_some_and(|known| known.session == session && *mark < route.late_at) {
+                add(
+                    targets,
+                    mark,
+                    session,
+                    subscription.qos,
+                    &subscription,
+                    subject,
+                );
+            }
+        }
     }
 
     /// Stores and delivers a publish that nothing holds up any more.
     fn take(&mut self, incoming: Incoming<'_>, now: Now) {
         self.counters.count(Counter::Received);
         self.arrivals += 1;
+        let can_retain = self.can_retain(incoming.publish, incoming.packet.len());
+        if !can_retain {
+            self.counters.count(Counter::DroppedRetained);
+            let (token, qos) = (incoming.token, incoming.publish.qos);
+            if token != 0 && qos > QoS::AtMostOnce {
+                return self.turn_down(incoming.origin, token, qos, Outcome::RetainedFull, now);
+            }
+        }
         let route = std::mem::take(&mut self.route);
-        if route.streams.is_empty() && route.targets.is_empty() {
+        if route.streams.is_empty() && route.targets.is_empty() && !incoming.publish.retain {
             self.counters.count(Counter::DroppedUnmatched);
         }
         let stored = self.store(&incoming, &route.streams, now);
@@ -346,11 +365,19 @@ impl Switchboard {
                 ..
             } = incoming;
             let mut outgoing = Outgoing::of(version, packet, publish, now.mono_ms, &mut scratch);
+            outgoing.retain &= can_retain;
             for Target { session, terms } in &route.targets {
                 if terms.qos > QoS::AtMostOnce && stored.tickets > 0 {
                     deferred = Some((self.arrivals, outgoing.message()));
                 } else {
                     self.deliver(*session, terms, &mut outgoing);
+                }
+            }
+            if outgoing.retain {
+                if incoming.is_answered && stored.tickets > 0 {
+                    deferred = Some((self.arrivals, outgoing.message()));
+                } else {
+                    self.retain(&outgoing.message(), now);
                 }
             }
             self.scratch = scratch;
@@ -479,6 +506,9 @@ impl Switchboard {
                 return self.close(slot, "not_stored", None, now)
             }
             (Version::V311, Outcome::NoRoom) => return self.close(slot, "disk_full", None, now),
+            (Version::V311, Outcome::RetainedFull) => {
+                return self.close(slot, "retained_full", None, now)
+            }
             (Version::V311, _) => reason::SUCCESS,
             (Version::V5, outcome) => outcome.reason_code(),
         };
@@ -513,22 +543,47 @@ impl Switchboard {
         let route = std::mem::take(&mut self.route);
         let mut outgoing = Outgoing::of_message(message, now.mono_ms);
         let expired = message.is_expired(now.mono_ms);
-        for Target { session, terms } in &route.targets {
+        for (at, Target { session, terms }) in route.targets.iter().enumerate() {
             match terms.qos {
-                QoS::AtMostOnce => {}
+                QoS::AtMostOnce if at < route.late_at => {}
                 _ if expired => self.counters.count(Counter::DroppedExpired),
                 _ => self.deliver(*session, terms, &mut outgoing),
             }
         }
         self.route = route;
+        if message.retain {
+            self.arrivals += 1;
+            self.retain(message, now);
+        }
+    }
+}
+
+/// Adds one subscription to what a session gets.
+fn add(
+    targets: &mut Vec<Target>,
+    mark: &mut usize,
+    session: u32,
+    granted: QoS,
+    subscription: &Subscription,
+    subject: &Subject<'_>,
+) {
+    let qos = granted.min(subject.qos);
+    let retain = subject.retain && subscription.retain_as_published;
+    match targets.get_mut(*mark) {
+        Some(target) if target.session == session => {
+            target.terms.join(qos, retain, subscription.id);
+        }
+        _ => {
+            *mark = targets.len();
+            let ids = Ids::of(subscription.id);
+            let terms = Terms { qos, retain, ids };
+            targets.push(Target { session, terms });
+        }
     }
 }
 
 /// What is not served of a PUBLISH.
 fn acceptable(publish: &Publish<'_>) -> Result<(), u8> {
-    if publish.retain {
-        return Err(reason::RETAIN_NOT_SUPPORTED);
-    }
     let properties = &publish.properties;
     if properties.topic_alias.is_some() {
         return Err(reason::TOPIC_ALIAS_INVALID);

@@ -71,6 +71,10 @@ impl Switchboard {
         subscriptions.insert(request.filter.into(), subscription);
         self.subscriptions
             .insert(parsed.filter, session, subscription);
+        let is_new = before.is_none();
+        if request.retain_handling == 0 || (request.retain_handling == 1 && is_new) {
+            self.begin_replay(session, request.filter, request.qos, id);
+        }
         Ok(subscription.qos)
     }
 
@@ -97,6 +101,7 @@ impl Switchboard {
             return reason::NO_SUBSCRIPTION_EXISTED;
         }
         session_state.filter_bytes -= filter.len();
+        session_state.replays.forget(filter);
         let filter = Filter::parse(filter).expect("it was parsed when subscribed");
         self.subscriptions.remove(filter, &session);
         reason::SUCCESS

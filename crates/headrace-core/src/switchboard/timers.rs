@@ -14,6 +14,8 @@ pub enum Timer {
     Rate(u32),
     /// The end or the will of a session whose client is away.
     Session(u32),
+    /// The first expiry among the retained messages.
+    Retained,
 }
 
 /// Timers in the order of their time.

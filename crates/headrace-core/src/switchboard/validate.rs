@@ -12,6 +12,7 @@ impl Switchboard {
     /// Where one does not hold.
     pub fn validate(&self) {
         self.streams.validate();
+        self.retained.validate();
         assert_eq!(self.by_id.len(), self.connections.len());
         let mut subscriptions = 0;
         let packet = self.limits.packet_bytes_max + OVERHEAD_BYTES;

@@ -3,10 +3,12 @@
 //! Knows no session and no packet. A [`Filter`] is valid by construction; [`Tree`] takes nothing
 //! else.
 
+mod retained;
 mod tree;
 
 use std::fmt;
 
+pub use retained::{Cursor, Retained};
 pub use tree::Tree;
 
 /// Most levels of a name or filter. MQTT sets no bound; this one keeps walks of the tree short

@@ -43,7 +43,6 @@ fn mqtt_3_2_2_3_connack_says_what_is_not_served() {
     let frame = decode::frame(&bytes, usize::MAX).unwrap().unwrap();
     let expected = Connack {
         receive_maximum: Some(1024),
-        retain_available: Some(false),
         maximum_packet_size: Some(1_114_112),
         shared_subscription_available: Some(false),
         ..Connack::default()

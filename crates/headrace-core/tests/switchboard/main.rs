@@ -13,6 +13,7 @@ mod keep_alive;
 mod options;
 mod overflow;
 mod publish;
+mod retained;
 mod session;
 mod stage;
 mod store;

@@ -36,12 +36,7 @@ fn what_is_not_served_of_a_publish_is_refused_with_its_reason() {
         topic: "a",
         ..Publish::default()
     };
-    let retained = || Publish {
-        retain: true,
-        ..plain()
-    };
     for (code, label, publish) in [
-        (0x9A, "retain_not_supported", retained()),
         (
             0x94,
             "topic_alias_invalid",
@@ -74,7 +69,6 @@ fn what_is_not_served_of_a_publish_is_refused_with_its_reason() {
         ];
         assert_eq!(refused(V5, publish), answer);
     }
-    assert_eq!(refused(V311, retained()), ["closed: retain_not_supported"]);
 }
 
 #[test]

@@ -37,6 +37,8 @@ pub struct Stage {
     /// What the shell was told last.
     pub reads: BTreeMap<u64, bool>,
     pub wake_at: Option<u64>,
+    /// Off where so much is there that looking at all of it takes long.
+    pub is_validating: bool,
     next_connection: u64,
 }
 
@@ -59,6 +61,7 @@ impl Stage {
             decisions: Vec::new(),
             reads: BTreeMap::new(),
             wake_at: None,
+            is_validating: true,
             next_connection: 1,
         }
     }
@@ -169,6 +172,37 @@ impl Stage {
         self.send(connection, &Packet::Publish(publish));
     }
 
+    pub fn retain(&mut self, connection: u64, topic: &str, qos: QoS, payload: &str) {
+        self.retain_with(
+            connection,
+            topic,
+            qos,
+            payload,
+            PublishProperties::default(),
+        );
+    }
+
+    /// With packet id 9.
+    pub fn retain_with(
+        &mut self,
+        connection: u64,
+        topic: &str,
+        qos: QoS,
+        payload: &str,
+        properties: PublishProperties<'_>,
+    ) {
+        let publish = Publish {
+            topic,
+            qos,
+            retain: true,
+            packet_id: if qos == QOS_0 { 0 } else { 9 },
+            properties,
+            payload: payload.as_bytes(),
+            ..Publish::default()
+        };
+        self.send(connection, &Packet::Publish(publish));
+    }
+
     /// Subscribes and looks at the SUBACK.
     pub fn subscribe(&mut self, connection: u64, filter: &str, qos: QoS) {
         self.subscribe_with(connection, request(filter, qos));
@@ -207,11 +241,18 @@ impl Stage {
 
     /// PUBACK.
     pub fn acknowledge(&mut self, connection: u64, packet_id: u16) {
-        let ack = Ack {
-            packet_id,
-            ..Ack::default()
-        };
-        self.send(connection, &Packet::Puback(ack));
+        self.send(connection, &Packet::Puback(ack(packet_id)));
+    }
+
+    /// PUBREL.
+    pub fn release(&mut self, connection: u64, packet_id: u16) {
+        self.send(connection, &Packet::Pubrel(ack(packet_id)));
+    }
+
+    /// PUBREC, and PUBCOMP for the PUBREL that follows it.
+    pub fn complete(&mut self, connection: u64, packet_id: u16) {
+        self.send(connection, &Packet::Pubrec(ack(packet_id)));
+        self.send(connection, &Packet::Pubcomp(ack(packet_id)));
     }
 
     /// The socket is gone.
@@ -245,9 +286,15 @@ impl Stage {
 
     /// Collects until nothing is due at once.
     pub fn run(&mut self) {
-        self.switchboard.validate();
+        self.validate();
         while let Some(effects) = self.switchboard.collect(self.now) {
             self.perform(effects);
+            self.validate();
+        }
+    }
+
+    fn validate(&self) {
+        if self.is_validating {
             self.switchboard.validate();
         }
     }
@@ -285,6 +332,24 @@ impl Stage {
         lines
     }
 
+    /// The packet ids of the publishes that a client was sent since it last looked.
+    pub fn hears_ids(&mut self, connection: u64) -> Vec<u16> {
+        let (version, bytes) = (self.version(connection), self.raw(connection));
+        let (mut ids, mut at) = (Vec::new(), 0);
+        while at < bytes.len() {
+            let Some(frame) = decode::frame(&bytes[at..], usize::MAX).unwrap() else {
+                break;
+            };
+            at += frame.bytes();
+            if let Packet::Publish(publish) = decode::packet(Some(version), frame).unwrap() {
+                ids.push(publish.packet_id);
+            }
+        }
+        let inbox = self.inboxes.get_mut(&connection).unwrap();
+        inbox.bytes = bytes[at..].to_vec();
+        ids
+    }
+
     /// The bytes that a client was sent since it last looked.
     pub fn raw(&mut self, connection: u64) -> Vec<u8> {
         std::mem::take(&mut self.inboxes.get_mut(&connection).unwrap().bytes)
@@ -294,6 +359,13 @@ impl Stage {
         let statistics = self.switchboard.statistics();
         let found = statistics.iter().find(|(known, _)| *known == name);
         found.unwrap_or_else(|| panic!("no statistic {name}")).1
+    }
+}
+
+fn ack(packet_id: u16) -> Ack<'static> {
+    Ack {
+        packet_id,
+        ..Ack::default()
     }
 }
 

@@ -132,13 +132,6 @@ fn mqtt_3_1_2_6_what_is_not_served_of_a_will_refuses_the_connect() {
     };
     let cases = [
         (
-            0x9A,
-            Will {
-                retain: true,
-                ..will(QOS_0)
-            },
-        ),
-        (
             0x87,
             Will {
                 topic: "$SYS/a",
