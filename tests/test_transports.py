@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import json
+import os
 import queue
+import random
 import shutil
 import signal
 import socket
@@ -19,6 +21,7 @@ import pytest
 from authority import Authority
 from conftest import RunningNode, headrace, wait_for
 from rawclient import RawMqtt
+from rawwebsocket import BINARY, CLOSE, RawWebSocket
 from test_mqttjs import CLIENTS
 
 WAIT = 30
@@ -440,6 +443,102 @@ def test_a_listener_can_be_off(start_node, server):
 def test_every_listener_stays_on_loopback(tmp_path, server, setting, remedy):
     settings = secure_settings(server, **{f"HEADRACE_MQTT__{setting}": "0.0.0.0:1"})
     assert remedy in start_refusal(tmp_path, **settings)
+
+
+# --- ends -----------------------------------------------------------------------------------------
+
+
+def test_a_stop_says_goodbye_in_every_language(start_node, server, authority):
+    node = start_node(**secure_settings(server))
+    connect = b"\x10\x0e\x00\x04MQTT\x05\x02\x00\x00\x00\x00\x01"
+    with (
+        tls_socket(node, client_context(authority)) as secure,
+        RawWebSocket(port(node, "ws")) as browser,
+    ):
+        secure.sendall(connect + b"s")
+        assert secure.recv(100)[0] == 0x20
+        browser.upgrade()
+        browser.send(connect + b"b")
+        assert browser.receive().payload[0] == 0x20
+        node.process.terminate()
+        assert secure.recv(100) == b"\xe0\x01\x8b", "server shutting down"
+        assert secure.recv(100) == b"", "close_notify, no cut"
+        assert browser.receive() == (BINARY, b"\xe0\x01\x8b")
+        assert browser.receive().opcode == CLOSE
+        assert browser.ended()
+    assert node.process.wait(60) == 0
+
+
+def test_what_came_before_the_goodbye_of_tls_counts(node, authority):
+    with RawMqtt(node.mqtt, "other") as other:
+        other.socket.sendall(b"\x82\x06\x00\x01\x00\x01g\x00")
+        assert other.read(5) == b"\x90\x03\x00\x01\x00"
+        with tls_socket(node, client_context(authority)) as client:
+            client.sendall(CONNECT)
+            assert client.recv(4) == CONNACK
+            client.sendall(b"\x30\x04\x00\x01gx")
+            client.unwrap().close()
+        assert other.read(6) == b"\x30\x04\x00\x01gx"
+
+
+def test_an_answer_that_is_due_after_the_goodbye_of_tls_is_dropped(start_node, server, authority):
+    node = start_node(**secure_settings(server))
+    node.create_stream("s", filters=["s"])
+    for number in range(50):
+        with (
+            contextlib.suppress(ssl.SSLError),  # its PUBACK may come before the goodbye
+            tls_socket(node, client_context(authority)) as client,
+        ):
+            client.sendall(CONNECT)
+            assert client.recv(4) == CONNACK
+            client.sendall(b"\x32\x06\x00\x01s\x00\x01x")
+            client.unwrap().close()
+        wait_for(lambda stored=number + 1: node.ends("s") == [stored])
+    assert node.call("GET", "/ready")[0] == 200
+
+
+@pytest.mark.parametrize("listener", ["mqtt", "mqtts", "ws", "wss"])
+def test_random_bytes_leave_the_node_up(node, listener):
+    seed = int(os.environ.get("HEADRACE_SEED", "1"))
+    rng = random.Random(seed)
+    begun = {"mqtts": b"\x16\x03\x01", "wss": b"\x16\x03\x03", "ws": b"GET /mqtt HTTP/1.1\r\n"}
+    for number in range(100):
+        with (
+            socket.create_connection(("127.0.0.1", port(node, listener)), timeout=WAIT) as client,
+            contextlib.suppress(ConnectionError),
+        ):
+            client.sendall(begun.get(listener, b"") * (number % 2))
+            client.sendall(rng.randbytes(rng.choice([1, 10, 100, 10_000])))
+            client.shutdown(socket.SHUT_WR)
+            while client.recv(65536):
+                pass
+    assert node.call("GET", "/ready")[0] == 200, f"seed {seed}"
+    with RawMqtt(node.mqtt, "c") as client:
+        client.socket.sendall(PINGREQ)
+        assert client.read(2) == PINGRESP
+
+
+@pytest.mark.parametrize("listener", ["mqtts", "ws"])
+def test_a_slow_reader_is_held_to_its_bound(start_node, server, authority, listener):
+    """What waits for one who does not read stays within `limits.outbound_bytes`."""
+    node = start_node(**secure_settings(server, HEADRACE_LIMITS__OUTBOUND_BYTES="1MiB"))
+    with contextlib.ExitStack() as opened:
+        if listener == "mqtts":
+            slow = opened.enter_context(tls_socket(node, client_context(authority)))
+            slow.sendall(CONNECT + b"\x82\x06\x00\x01\x00\x01t\x00")
+            assert slow.recv(4) == CONNACK
+        else:
+            slow = opened.enter_context(RawWebSocket(port(node, "ws")))
+            slow.upgrade()
+            slow.send(CONNECT + b"\x82\x06\x00\x01\x00\x01t\x00")
+            assert slow.receive().payload.startswith(CONNACK)
+        fast = opened.enter_context(RawMqtt(node.mqtt, "fast"))
+        before = node.resident_bytes()
+        for _ in range(2000):  # 32 MB
+            fast.publish("t", b"x" * 16_000, 0)
+        fast.socket.sendall(PINGREQ)
+        assert fast.read(2) == PINGRESP, "it holds nobody up"
+        assert node.resident_bytes() - before < 12 * 1024 * 1024
 
 
 # --- who does not finish --------------------------------------------------------------------------

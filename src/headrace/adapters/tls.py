@@ -7,6 +7,7 @@ connection holds no more than a record of either direction beside what OpenSSL d
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import ssl
@@ -161,11 +162,15 @@ def _escaped(value: str) -> str:
 class TlsLayer(Layer):
     """One connection's TLS."""
 
-    __slots__ = ("_certificates", "_identity", "_incoming", "_outgoing", "_tls")
+    __slots__ = (
+        "_certificates", "_closing", "_ended", "_identity", "_incoming", "_outgoing", "_tls",
+    )  # fmt: skip
 
     def __init__(self, below: LowerLink, inner: Inner, certificates: Certificates) -> None:
         super().__init__(below, inner)
         self._certificates = certificates
+        self._closing = False
+        self._ended = False
         self._identity: str | None = None
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls: ssl.SSLObject | None = None
@@ -187,6 +192,7 @@ class TlsLayer(Layer):
         try:
             opened = self._opened(data, self._tls)
         except ssl.SSLError as error:
+            self._closing = True
             self._flush()  # the alert
             done = "TLS record" if self._above else "TLS handshake"
             self._below.refuse(done.lower().replace(" ", "_"), f"{done} failed: {_reason(error)}")
@@ -194,6 +200,8 @@ class TlsLayer(Layer):
         self._flush()
         if opened and self._above is not None:
             self._above.received(opened)
+        if self._ended:
+            self.close()
 
     def _opened(self, data: bytes, tls: ssl.SSLObject) -> bytes:
         """What `data` brings, deciphered, as one piece."""
@@ -209,8 +217,7 @@ class TlsLayer(Layer):
                     pieces.append(piece)
             except ssl.SSLWantReadError:
                 continue
-            self._flush()
-            self._below.close()  # the other end has said goodbye
+            self._ended = True  # the other end has said goodbye
             break
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
@@ -223,7 +230,9 @@ class TlsLayer(Layer):
 
     def write(self, data: bytes) -> None:
         """Enciphers and queues bytes."""
-        assert self._tls is not None
+        assert self._tls is not None, "nobody writes before the handshake"
+        if self._closing:
+            return
         view = memoryview(data)
         sealed: list[bytes] = []
         for at in range(0, len(data), limits.TLS_PIECE_BYTES):
@@ -233,11 +242,11 @@ class TlsLayer(Layer):
 
     def close(self) -> None:
         """Says goodbye, and ends the connection."""
-        if self._tls is not None:
-            try:
+        if self._tls is not None and not self._closing:
+            self._closing = True
+            with contextlib.suppress(ssl.SSLError):  # the other end has not said it yet
                 self._tls.unwrap()
-            except ssl.SSLError:  # the other end has not said it yet, or there was no handshake
-                self._flush()
+            self._flush()
         self._below.close()
 
     def _flush(self) -> None:
