@@ -106,7 +106,9 @@ impl Machine {
 
     /// The journal tells of the replacement that was drafted.
     pub(in crate::log) fn replaced(&mut self) {
-        let replacement = self.replacement.take().expect("it was drafted");
+        let Some(replacement) = self.replacement.take() else {
+            return; // the store has failed since it was drafted
+        };
         let id = replacement.log;
         let fresh: Vec<i64> = replacement
             .segments
