@@ -87,6 +87,11 @@ impl Segment {
         self.generation == 0
     }
 
+    /// It may hold more than the checkpoint tells, at which the segment `open` was written to.
+    pub(super) fn may_have_grown(&self, open: i64) -> bool {
+        self.base >= open && self.is_appended()
+    }
+
     /// Its files as they are now.
     pub(super) fn on_disk(&self, folder: &str) -> scan::Files {
         self.state().files(folder)

@@ -50,20 +50,39 @@ pub(super) enum Redo {
 #[derive(Debug)]
 pub(super) struct Told {
     pub(super) state: LogState,
+    /// The segment that was written to when the checkpoint was: that one and those after it have
+    /// grown since, unless a compaction wrote them.
+    pub(super) open: i64,
     /// Base of the segment, position, what stands there.
     pub(super) redo: Vec<(i64, u64, Redo)>,
 }
 
 impl Told {
-    /// Offsets at which its segments begin, ascending.
+    pub(super) fn new(state: LogState) -> Self {
+        let open = state.segments.last().map_or(0, |active| active.base);
+        Self {
+            state,
+            open,
+            redo: Vec::new(),
+        }
+    }
+
+    /// Its segments, ascending: those of the checkpoint, those that began since, those that took
+    /// the place of others. A trim takes none away, for they may tell of producers.
+    pub(super) fn segments(&self) -> Vec<SegmentState> {
+        let begun = self.redo.iter().filter_map(|(base, _, redo)| match redo {
+            Redo::Roll { created_ms } => Some(SegmentState::empty(*base, *created_ms)),
+            _ => None,
+        });
+        let mut segments: Vec<SegmentState> = begun.chain(self.state.segments.clone()).collect();
+        segments.sort_unstable_by_key(|segment| segment.base);
+        segments
+    }
+
+    /// Offsets at which they begin, ascending.
     pub(super) fn bases(&self) -> Vec<i64> {
-        let told = self.state.segments.iter().map(|segment| segment.base);
-        let begun = self
-            .redo
-            .iter()
-            .filter(|(_, _, redo)| matches!(redo, Redo::Roll { .. }))
-            .map(|(base, _, _)| *base);
-        told.chain(begun).collect()
+        let segments = self.segments().into_iter();
+        segments.map(|segment| segment.base).collect()
     }
 
     /// The file of the segment `base`.
@@ -169,15 +188,7 @@ impl Story {
             Entry::Checkpoint(checkpoint) if first || checkpoint.clean => {
                 self.clean = checkpoint.clean;
                 self.next_id = self.next_id.max(checkpoint.next_id);
-                let told = |state: LogState| {
-                    (
-                        state.id,
-                        Told {
-                            state,
-                            redo: Vec::new(),
-                        },
-                    )
-                };
+                let told = |state: LogState| (state.id, Told::new(state));
                 self.logs = checkpoint.logs.into_iter().map(told).collect();
             }
             // It repeats what the entries before it told.
@@ -201,13 +212,7 @@ impl Story {
                     epochs: Epochs::default(),
                     segments: vec![SegmentState::empty(0, created_ms)],
                 };
-                self.logs.insert(
-                    id,
-                    Told {
-                        state,
-                        redo: Vec::new(),
-                    },
-                );
+                self.logs.insert(id, Told::new(state));
             }
             Entry::Delete { stream } => self.logs.retain(|_, log| log.state.stream != stream),
             Entry::Roll {

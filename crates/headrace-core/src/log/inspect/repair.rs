@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::examine::{examine, expected, replay, Seen};
 use super::overlay::Overlay;
 use super::story::{adopt, forget_deleted, Files};
-use super::verify::{found, Class, SNAPSHOTS};
+use super::verify::{found, refusal, Class, SNAPSHOTS};
 use crate::log::disk::{Disk, DiskOp, Path};
 use crate::log::epochs::Epochs;
 use crate::log::error::Error;
@@ -142,6 +142,7 @@ fn mend_all(
                 backup: false,
             });
         }
+        let before = actions.len();
         let mut work = Work {
             disk,
             options,
@@ -150,8 +151,16 @@ fn mend_all(
             actions: &mut actions,
         };
         let state = work.mend(told, story.clean)?;
-        let redo = Vec::new();
-        logs.push(mender.mend(&Told { state, redo })?);
+        if actions.len() == before {
+            let refused = refusal(disk, options, told, story.clean)?;
+            actions.extend(refused.map(|damage| Action {
+                path: damage.path,
+                what: format!("is taken as it is into a new journal: {}", damage.what),
+                lost: None,
+                backup: false,
+            }));
+        }
+        logs.push(mender.mend(&Told::new(state))?);
     }
     mender.finish()?;
     Ok(Mended {

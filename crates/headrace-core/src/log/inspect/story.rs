@@ -87,8 +87,7 @@ pub(super) fn adopt(
             let first = state.segments[0].base;
             state.start_offset = start.max(first);
             story.next_id = story.next_id.max(id + 1);
-            let redo = Vec::new();
-            story.logs.insert(id, Told { state, redo });
+            story.logs.insert(id, Told::new(state));
         }
     }
     Ok(())

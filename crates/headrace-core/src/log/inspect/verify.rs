@@ -84,36 +84,30 @@ pub fn verify(
             .iter()
             .all(|finding| finding.class == Class::Side);
         if certain && harmless {
-            would_start(disk, options, told, story.clean, &mut findings)?;
+            let refused = refusal(disk, options, told, story.clean)?;
+            let mut known = findings.iter().map(|finding| &finding.damage.path);
+            let refused = refused.filter(|damage| !known.any(|path| *path == damage.path));
+            findings.extend(refused.map(|damage| Finding {
+                class: Class::Records,
+                damage,
+                lost: None,
+            }));
         }
     }
     Ok(findings)
 }
 
-/// Whatever the walk may have missed: a start must accept it.
-fn would_start(
+/// Why a start would refuse the log, whatever a walk over it may have missed.
+pub(super) fn refusal(
     disk: &impl Disk,
     options: Options,
     told: &Told,
     clean: bool,
-    findings: &mut Vec<Finding>,
-) -> Result<(), Error> {
+) -> Result<Option<Damage>, Error> {
     let overlay = Overlay::new(disk);
     match Mender::new(&overlay, options, clean).mend(told) {
-        Ok(_) => Ok(()),
-        Err(Error::Corrupt(damage)) => {
-            if !findings
-                .iter()
-                .any(|finding| finding.damage.path == damage.path)
-            {
-                findings.push(Finding {
-                    class: Class::Records,
-                    damage,
-                    lost: None,
-                });
-            }
-            Ok(())
-        }
+        Ok(_) => Ok(None),
+        Err(Error::Corrupt(damage)) => Ok(Some(damage)),
         Err(error) => Err(error),
     }
 }

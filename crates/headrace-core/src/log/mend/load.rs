@@ -14,7 +14,7 @@ use crate::record::{BatchHeader, HEADER_BYTES};
 
 impl<D: Disk> Mender<'_, D> {
     /// Reads what the segments hold: indexes, next offset, producers.
-    pub(super) fn load(&mut self, log: &mut Log, touched: usize, told: &Told) -> Result<(), Error> {
+    pub(super) fn load(&mut self, log: &mut Log, told: &Told) -> Result<(), Error> {
         let durable = told.state.next_offset;
         let mut next = log.segments[0].base;
         let snapshot = self.snapshot(log, told)?;
@@ -30,6 +30,7 @@ impl<D: Disk> Mender<'_, D> {
             let segment = &mut log.segments[at];
             segment.committed = segment.bytes;
             let base = segment.base;
+            let may_have_grown = segment.may_have_grown(told.open);
             if base != next {
                 let what = "the offsets before it are missing";
                 return Err(damage(&segment.path, 0, Some(next), what));
@@ -43,7 +44,7 @@ impl<D: Disk> Mender<'_, D> {
                     producers.note(header, None);
                 }
             };
-            if at >= touched && !self.report.clean {
+            if may_have_grown && !self.report.clean {
                 next = self.scan_whole(&mut log.segments[at], &mut note)?;
                 if !is_active {
                     let ops = log.segments[at].close(&log.folder);

@@ -85,10 +85,10 @@ impl<'a, D: Disk> Mender<'a, D> {
             self.perform(log.creation())?;
         }
         let first = self.first_needed(&log, told)?;
-        let segments = state.segments.iter();
+        let segments = told.segments().into_iter();
         log.segments = segments
             .filter(|segment| segment.base >= first)
-            .map(|segment| held(&log.folder, *segment))
+            .map(|segment| held(&log.folder, segment))
             .collect();
         let generations = log.segments.iter().map(|segment| segment.generation);
         log.generations = generations.max().unwrap_or(0) + 1;
@@ -98,10 +98,8 @@ impl<'a, D: Disk> Mender<'a, D> {
             self.dirt.folders.extend(above);
             self.dirt.folders.insert(log.folder.clone());
         }
-        self.hold_lengths(&log)?;
-        // The last may go on from where it was, unless a compaction wrote it.
-        let open = log.segments.last().is_some_and(Segment::is_appended);
-        let touched = log.segments.len() - usize::from(open);
+        self.begin_segments(&log, told, first)?;
+        self.hold_lengths(&log, told.open)?;
         let needed = told.redo.iter().filter(|(base, ..)| *base >= first);
         for (base, position, redo) in needed.clone() {
             self.redo(&mut log, *base, *position, *redo)?;
@@ -110,8 +108,8 @@ impl<'a, D: Disk> Mender<'a, D> {
             self.hold_direct(&log, *base, *position, *redo)?;
         }
         self.keep_sound_tail(&mut log)?;
-        self.cut(&mut log, touched)?;
-        self.load(&mut log, touched, told)?;
+        self.cut(&mut log, told.open)?;
+        self.load(&mut log, told)?;
         self.drop_later_snapshots(&mut log)?;
         self.mend_epochs(&mut log)?;
         log.shed();
@@ -175,11 +173,22 @@ impl<'a, D: Disk> Mender<'a, D> {
         Ok(())
     }
 
+    /// The files of segments that began since the checkpoint, in case they never reached the disk.
+    fn begin_segments(&mut self, log: &Log, told: &Told, first: i64) -> Result<(), Error> {
+        let is_roll = |redo: &Redo| matches!(redo, Redo::Roll { .. });
+        let begun = told.redo.iter().filter(|(_, _, redo)| is_roll(redo));
+        for (base, ..) in begun.filter(|(base, ..)| *base >= first) {
+            let path = layout::file(&log.folder, *base, layout::SEGMENT);
+            self.perform([DiskOp::Create { path }])?;
+        }
+        Ok(())
+    }
+
     /// Each segment of the checkpoint is there, as long as it was.
-    fn hold_lengths(&mut self, log: &Log) -> Result<(), Error> {
-        for (at, segment) in log.segments.iter().enumerate() {
+    fn hold_lengths(&mut self, log: &Log, open: i64) -> Result<(), Error> {
+        for segment in &log.segments {
             let path = &segment.path;
-            let closed = at + 1 < log.segments.len() || !segment.is_appended();
+            let closed = !segment.may_have_grown(open);
             let told = segment.bytes;
             match self.disk.size(path)? {
                 None if told == 0 => self.perform([DiskOp::Create { path: path.clone() }])?,
@@ -211,13 +220,6 @@ impl<'a, D: Disk> Mender<'a, D> {
 
     /// Puts one entry's bytes where they belong.
     fn redo(&mut self, log: &mut Log, base: i64, position: u64, redo: Redo) -> Result<(), Error> {
-        if let Redo::Roll { created_ms } = redo {
-            let segment = held(&log.folder, SegmentState::empty(base, created_ms));
-            self.perform([DiskOp::Create {
-                path: segment.path.clone(),
-            }])?;
-            log.segments.push(segment);
-        }
         let path = layout::file(&log.folder, base, layout::SEGMENT);
         let segment = log
             .segment_mut(base)
@@ -319,8 +321,9 @@ impl<'a, D: Disk> Mender<'a, D> {
 
     /// Cuts what was never acknowledged. The file is synced in any case: what it holds may
     /// still be in memory alone.
-    fn cut(&mut self, log: &mut Log, touched: usize) -> Result<(), Error> {
-        for segment in &log.segments[touched..] {
+    fn cut(&mut self, log: &mut Log, open: i64) -> Result<(), Error> {
+        let grown = log.segments.iter();
+        for segment in grown.filter(|segment| segment.may_have_grown(open)) {
             let path = segment.path.clone();
             let bytes = segment.bytes;
             let found = self.disk.size(&path)?.unwrap_or(0);

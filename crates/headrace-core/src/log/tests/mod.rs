@@ -7,6 +7,7 @@ mod damage;
 mod fsync;
 mod marks;
 mod memory;
+mod orders;
 mod space;
 mod state;
 mod world;
