@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from headrace import native
-from headrace.wire.kafka import apis
+from headrace.wire.kafka import admin, apis
 from headrace.wire.kafka import messages as m
 from headrace.wire.kafka.frames import LENGTH, Request, decode_response, encode_request
 
@@ -107,8 +107,8 @@ def evict(segments: list[Path]) -> None:
 def fetch_row(process: int, port: int, data: Path) -> Row:
     """Fetches of a node's client over 1,000 partitions: cold, warm, and one that waits."""
     with Connection(port) as reader, Connection(port) as writer:
-        topic = m.CreateTopic(name=STREAM, num_partitions=PARTITIONS, replication_factor=1)
-        body = m.CreateTopicsRequest(topics=[topic], timeout_ms=60_000)
+        topic = admin.CreateTopic(name=STREAM, num_partitions=PARTITIONS, replication_factor=1)
+        body = admin.CreateTopicsRequest(topics=[topic], timeout_ms=60_000)
         assert reader.call(apis.CREATE_TOPICS, body).topics[0].error_code == 0
         produce(writer, range(PARTITIONS))
         segments = sorted(data.glob(f"streams/{STREAM}/*/*.log"))

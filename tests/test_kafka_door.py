@@ -8,7 +8,7 @@ import pytest
 
 from conftest import wait_for
 from headrace import limits
-from headrace.wire.kafka import apis
+from headrace.wire.kafka import admin, apis, groups
 from headrace.wire.kafka import messages as m
 from headrace.wire.kafka.errors import ErrorCode
 from kafkaraw import RawConnection, batch, restamped, values
@@ -163,34 +163,39 @@ def test_settings_of_the_door(start_node):
         assert metadata(raw, "new")["new"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         answer = raw.call(apis.METADATA, m.MetadataRequest(topics=[]))
         assert (answer.brokers[0].host, answer.brokers[0].port) == ("localhost", 19999)
-        found = raw.call(apis.FIND_COORDINATOR, m.FindCoordinatorRequest(key="g"))
+        found = raw.call(apis.FIND_COORDINATOR, groups.FindCoordinatorRequest(key="g"))
         assert (found.host, found.port) == ("localhost", 19999)
 
 
 def created(raw, *topics, version=4, **more):
-    body = m.CreateTopicsRequest(topics=list(topics), timeout_ms=1000, **more)
+    body = admin.CreateTopicsRequest(topics=list(topics), timeout_ms=1000, **more)
     return [each.error_code for each in raw.call(apis.CREATE_TOPICS, body, version).topics]
 
 
 def test_create_topics_judges_each_on_its_own(raw, stream):
     name = f"c-{uuid.uuid4().hex[:8]}"
     codes = created(
-        raw, m.CreateTopic(name=stream), m.CreateTopic(name=name), m.CreateTopic(name="a/b")
+        raw,
+        admin.CreateTopic(name=stream),
+        admin.CreateTopic(name=name),
+        admin.CreateTopic(name="a/b"),
     )
     assert codes == [
         ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION
     ]  # fmt: skip
     assert len(metadata(raw, name)[name].partitions) == 1
     assert (
-        created(raw, m.CreateTopic(name="twice"), m.CreateTopic(name="twice"))
+        created(raw, admin.CreateTopic(name="twice"), admin.CreateTopic(name="twice"))
         == [ErrorCode.INVALID_REQUEST] * 2
     )
 
 
 def test_create_topics_places_partitions_by_hand_only_here(raw):
     def placed(*assignments):
-        places = [m.CreateTopicAssignment(partition_index=i, broker_ids=b) for i, b in assignments]
-        return m.CreateTopic(name=f"p-{uuid.uuid4().hex[:8]}", assignments=places)
+        places = [
+            admin.CreateTopicAssignment(partition_index=i, broker_ids=b) for i, b in assignments
+        ]
+        return admin.CreateTopic(name=f"p-{uuid.uuid4().hex[:8]}", assignments=places)
 
     assert created(raw, placed((0, [1]), (1, [1]))) == [ErrorCode.NONE]
     for wrong in ([(0, [2])], [(1, [1])], [(0, [1, 2])], [(0, [1]), (0, [1])]):
@@ -198,9 +203,9 @@ def test_create_topics_places_partitions_by_hand_only_here(raw):
 
 
 def test_an_invalid_setting_is_named(raw):
-    config = m.CreateTopicConfig(name="max.mesage.bytes", value="1")
-    body = m.CreateTopicsRequest(
-        topics=[m.CreateTopic(name="odd", configs=[config])], timeout_ms=1000
+    config = admin.CreateTopicConfig(name="max.mesage.bytes", value="1")
+    body = admin.CreateTopicsRequest(
+        topics=[admin.CreateTopic(name="odd", configs=[config])], timeout_ms=1000
     )
     (answer,) = raw.call(apis.CREATE_TOPICS, body).topics
     assert answer.error_code == ErrorCode.INVALID_CONFIG

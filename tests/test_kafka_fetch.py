@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from headrace.wire.kafka import apis
+from headrace.wire.kafka import admin, apis
 from headrace.wire.kafka import messages as m
 from headrace.wire.kafka.errors import ErrorCode
 from kafkaraw import RawConnection, batch, values
@@ -130,7 +130,7 @@ def test_a_waiting_fetch_gives_what_there_is_when_its_time_is_up(raw, stream):
 def test_a_waiting_fetch_hears_that_its_stream_is_deleted(node, raw, stream):
     request = raw.send_fetch(stream, {0: 0}, max_wait_ms=300_000)
     with RawConnection(node) as other:
-        body = m.DeleteTopicsRequest(topic_names=[stream], timeout_ms=1000)
+        body = admin.DeleteTopicsRequest(topic_names=[stream], timeout_ms=1000)
         assert other.call(apis.DELETE_TOPICS, body).responses[0].error_code == 0
     assert raw.receive_fetch(request)[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

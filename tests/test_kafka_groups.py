@@ -21,7 +21,7 @@ from headrace.kernel.groups import (
 from headrace.kernel.keyed import Record
 from headrace.wire.kafka.codec import encode
 from headrace.wire.kafka.errors import ErrorCode
-from headrace.wire.kafka.messages import OffsetKey, OffsetValue
+from headrace.wire.kafka.groups import OffsetKey, OffsetValue
 
 HERE = Place("s", 0)
 THERE = Place("t", 1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.wire.kafka import apis
+from headrace.wire.kafka import admin, apis, groups
 from headrace.wire.kafka import messages as m
 from headrace.wire.kafka.errors import ErrorCode
 from kafkaraw import batch
@@ -40,23 +40,23 @@ def test_list_offsets(raw, stream, version):
 def commit(raw, group, places, version=7, **more):
     """Commits `{(stream, partition): (offset, metadata)}`: the error codes in that order."""
     topics = [
-        m.OffsetCommitTopic(
+        groups.OffsetCommitTopic(
             name=stream,
             partitions=[
-                m.OffsetCommitPartition(
+                groups.OffsetCommitPartition(
                     partition_index=partition, committed_offset=offset, committed_metadata=text
                 )
             ],
         )
         for (stream, partition), (offset, text) in places.items()
     ]
-    body = m.OffsetCommitRequest(group_id=group, topics=topics, **more)
+    body = groups.OffsetCommitRequest(group_id=group, topics=topics, **more)
     answer = raw.call(apis.OFFSET_COMMIT, body, version)
     return [topic.partitions[0].error_code for topic in answer.topics]
 
 
 def committed(raw, group, version=5):
-    body = m.OffsetFetchRequest(group_id=group, topics=None)
+    body = groups.OffsetFetchRequest(group_id=group, topics=None)
     answer = raw.call(apis.OFFSET_FETCH, body, version)
     return {
         (topic.name, each.partition_index): (each.committed_offset, each.metadata)
@@ -79,8 +79,8 @@ def test_a_commit_is_found_again(raw, stream, version):
 @pytest.mark.parametrize("version", range(1, 6))
 def test_partitions_without_a_commit_are_minus_1(raw, stream, version):
     commit(raw, "g1", {(stream, 1): (8, "")})
-    asked = m.OffsetFetchTopic(name=stream, partition_indexes=[0, 1, 77])
-    body = m.OffsetFetchRequest(group_id="g1", topics=[asked])
+    asked = groups.OffsetFetchTopic(name=stream, partition_indexes=[0, 1, 77])
+    body = groups.OffsetFetchRequest(group_id="g1", topics=[asked])
     (topic,) = raw.call(apis.OFFSET_FETCH, body, version).topics
     found = [(each.committed_offset, each.error_code) for each in topic.partitions]
     assert found == [(-1, 0), (8, 0), (-1, 0)]
@@ -99,7 +99,7 @@ def test_commits_that_are_refused(raw, stream):
 
 def test_a_deleted_stream_takes_its_offsets_with_it(node, raw, stream):
     assert commit(raw, "g3", {(stream, 0): (5, "")}) == [0]
-    body = m.DeleteTopicsRequest(topic_names=[stream, "nowhere", "__offsets"], timeout_ms=1000)
+    body = admin.DeleteTopicsRequest(topic_names=[stream, "nowhere", "__offsets"], timeout_ms=1000)
     codes = [each.error_code for each in raw.call(apis.DELETE_TOPICS, body).responses]
     assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION]
     node.create_stream(stream)
@@ -108,10 +108,10 @@ def test_a_deleted_stream_takes_its_offsets_with_it(node, raw, stream):
 
 @pytest.mark.parametrize("version", range(3))
 def test_this_node_coordinates_every_group(node, raw, version):
-    found = raw.call(apis.FIND_COORDINATOR, m.FindCoordinatorRequest(key="any"), version)
+    found = raw.call(apis.FIND_COORDINATOR, groups.FindCoordinatorRequest(key="any"), version)
     assert (found.error_code, found.node_id) == (0, 1)
     assert (found.host, found.port) == ("127.0.0.1", node.kafka)
     if version >= 1:
-        body = m.FindCoordinatorRequest(key="t", key_type=1)
+        body = groups.FindCoordinatorRequest(key="t", key_type=1)
         refused = raw.call(apis.FIND_COORDINATOR, body, version)
         assert refused.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

@@ -5,7 +5,7 @@ import resource
 import confluent_kafka
 import pytest
 
-from headrace.wire.kafka import apis
+from headrace.wire.kafka import admin, apis, groups
 from headrace.wire.kafka import messages as m
 from headrace.wire.kafka.errors import ErrorCode
 from kafkaraw import RawConnection, batch, values
@@ -19,16 +19,18 @@ def node(start_node):
 
 
 def commit(raw, group, stream, offset):
-    each = m.OffsetCommitPartition(
+    each = groups.OffsetCommitPartition(
         partition_index=0, committed_offset=offset, committed_metadata=f"at {offset}"
     )
-    topic = m.OffsetCommitTopic(name=stream, partitions=[each])
-    answer = raw.call(apis.OFFSET_COMMIT, m.OffsetCommitRequest(group_id=group, topics=[topic]))
+    topic = groups.OffsetCommitTopic(name=stream, partitions=[each])
+    answer = raw.call(
+        apis.OFFSET_COMMIT, groups.OffsetCommitRequest(group_id=group, topics=[topic])
+    )
     assert answer.topics[0].partitions[0].error_code == 0
 
 
 def committed(raw, group):
-    body = m.OffsetFetchRequest(group_id=group, topics=None)
+    body = groups.OffsetFetchRequest(group_id=group, topics=None)
     return {
         topic.name: (topic.partitions[0].committed_offset, topic.partitions[0].metadata)
         for topic in raw.call(apis.OFFSET_FETCH, body).topics
@@ -43,7 +45,9 @@ def test_committed_offsets_survive(node, start_node):
             commit(raw, f"g{n}", "s", n)
         commit(raw, "g0", "s", 100)
         commit(raw, "g0", "gone", 7)
-        raw.call(apis.DELETE_TOPICS, m.DeleteTopicsRequest(topic_names=["gone"], timeout_ms=1000))
+        raw.call(
+            apis.DELETE_TOPICS, admin.DeleteTopicsRequest(topic_names=["gone"], timeout_ms=1000)
+        )
     node.kill()
     node = start_node.again(node)
     node.create_stream("gone")
@@ -139,9 +143,9 @@ def test_a_disk_that_refuses_is_told_to_every_writer_and_readers_go_on(node):
         assert [raw.produce("s", batch(b"lost")).error_code for _ in range(3)] == [storage] * 3
         answer = raw.call(apis.INIT_PRODUCER_ID, m.InitProducerIdRequest())
         assert answer.error_code == storage
-        each = m.OffsetCommitPartition(partition_index=0, committed_offset=2)
-        topic = m.OffsetCommitTopic(name="s", partitions=[each])
-        body = m.OffsetCommitRequest(group_id="g", topics=[topic])
+        each = groups.OffsetCommitPartition(partition_index=0, committed_offset=2)
+        topic = groups.OffsetCommitTopic(name="s", partitions=[each])
+        body = groups.OffsetCommitRequest(group_id="g", topics=[topic])
         answer = raw.call(apis.OFFSET_COMMIT, body)
         assert answer.topics[0].partitions[0].error_code == storage
         assert committed(raw, "g") == {"s": (1, "at 1")}

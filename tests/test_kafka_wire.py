@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headrace import limits
 from headrace.errors import MalformedError
-from headrace.wire.kafka import apis, codec, frames
+from headrace.wire.kafka import apis, codec, frames, groups
 from headrace.wire.kafka import messages as m
 from headrace.wire.kafka.codec import Versions, decode, encode, uvarint
 from headrace.wire.kafka.errors import ErrorCode
@@ -29,7 +29,7 @@ EVERY_VERSION = [
 
 def test_a_request_has_header_version_1():
     frame = frames.encode_request(
-        apis.FIND_COORDINATOR, 1, 7, "me", m.FindCoordinatorRequest(key="g")
+        apis.FIND_COORDINATOR, 1, 7, "me", groups.FindCoordinatorRequest(key="g")
     )
     assert frame == (
         pack(">i", 16) + pack(">hhi", 10, 1, 7) + b"\x00\x02me" + b"\x00\x01g" + b"\x00"
@@ -128,11 +128,11 @@ def test_a_fetch_response_of_version_4_ends_with_its_records():
 
 def test_offset_records_have_kafkas_own_layout():
     assert encode(
-        m.OffsetKey(group="g", topic="t", partition=2)
+        groups.OffsetKey(group="g", topic="t", partition=2)
     ) == b"\x00\x01\x00\x01g\x00\x01t" + pack(">i", 2)
-    value = m.OffsetValue(offset=5, metadata="m", commit_timestamp=6)
+    value = groups.OffsetValue(offset=5, metadata="m", commit_timestamp=6)
     assert encode(value) == pack(">hqi", 3, 5, -1) + b"\x00\x01m" + pack(">q", 6)
-    assert decode(m.OffsetValue, encode(value)) == value
+    assert decode(groups.OffsetValue, encode(value)) == value
 
 
 @pytest.mark.parametrize(

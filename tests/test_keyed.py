@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from headrace import limits
 from headrace.kernel import keyed
 from headrace.kernel.keyed import Progress, Record
-from headrace.wire.kafka import apis
-from headrace.wire.kafka import messages as m
+from headrace.wire.kafka import apis, groups
 from kafkaraw import RawConnection
 
 HOUR_MS = 3_600_000
@@ -45,15 +44,16 @@ def test_a_state_is_due_after_many_records_or_some_time():
 def commit(raw, group, offsets, stream="s"):
     """Commits `{partition: offset}`."""
     partitions = [
-        m.OffsetCommitPartition(partition_index=p, committed_offset=o) for p, o in offsets.items()
+        groups.OffsetCommitPartition(partition_index=p, committed_offset=o)
+        for p, o in offsets.items()
     ]
-    topics = [m.OffsetCommitTopic(name=stream, partitions=partitions)]
-    answer = raw.call(apis.OFFSET_COMMIT, m.OffsetCommitRequest(group_id=group, topics=topics))
+    topics = [groups.OffsetCommitTopic(name=stream, partitions=partitions)]
+    answer = raw.call(apis.OFFSET_COMMIT, groups.OffsetCommitRequest(group_id=group, topics=topics))
     assert {each.error_code for each in answer.topics[0].partitions} == {0}
 
 
 def committed(raw, group):
-    body = m.OffsetFetchRequest(group_id=group, topics=None)
+    body = groups.OffsetFetchRequest(group_id=group, topics=None)
     return {
         each.partition_index: each.committed_offset
         for topic in raw.call(apis.OFFSET_FETCH, body).topics

@@ -15,12 +15,8 @@ from headrace.client.errors import ClientError, ConnectionLostError, DeadlineErr
 from headrace.model import Address
 from headrace.wire.kafka.apis import FIND_COORDINATOR, METADATA, Api
 from headrace.wire.kafka.errors import ErrorCode
-from headrace.wire.kafka.messages import (
-    FindCoordinatorRequest,
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataTopic,
-)
+from headrace.wire.kafka.groups import FindCoordinatorRequest
+from headrace.wire.kafka.messages import MetadataRequest, MetadataRequestTopic, MetadataTopic
 
 Q = TypeVar("Q")
 R = TypeVar("R")

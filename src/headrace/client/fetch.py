@@ -12,6 +12,12 @@ from headrace.client.cluster import Cluster
 from headrace.client.errors import check
 from headrace.model import Address
 from headrace.wire.kafka.apis import FETCH, LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH
+from headrace.wire.kafka.groups import (
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitTopic,
+    OffsetFetchRequest,
+)
 from headrace.wire.kafka.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -22,10 +28,6 @@ from headrace.wire.kafka.messages import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsTopic,
-    OffsetCommitPartition,
-    OffsetCommitRequest,
-    OffsetCommitTopic,
-    OffsetFetchRequest,
 )
 
 TIMEOUT_SECONDS: Final = 60.0

@@ -19,7 +19,7 @@ from headrace.errors import MalformedError
 from headrace.kernel.keyed import Record
 from headrace.wire.kafka.codec import decode, encode
 from headrace.wire.kafka.errors import ErrorCode
-from headrace.wire.kafka.messages import OFFSET_KEY_VERSION, OffsetKey, OffsetValue
+from headrace.wire.kafka.groups import OFFSET_KEY_VERSION, OffsetKey, OffsetValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -28,7 +28,7 @@ from headrace.kernel.groups import (
 from headrace.node.kafka.topics import NODE_ID
 from headrace.node.keyed import KeyedStream
 from headrace.wire.kafka.errors import ErrorCode
-from headrace.wire.kafka.messages import (
+from headrace.wire.kafka.groups import (
     FindCoordinatorResponse,
     OffsetCommitPartitionResponse,
     OffsetCommitResponse,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from headrace.node.kafka.connection import KafkaConnection
     from headrace.node.kafka.door import KafkaDoor
     from headrace.wire.kafka.frames import Request
-    from headrace.wire.kafka.messages import OffsetCommitRequest, OffsetFetchRequest
+    from headrace.wire.kafka.groups import OffsetCommitRequest, OffsetFetchRequest
 
 STREAM: Final = "__offsets"
 SETTINGS: Final = {"cleanup.policy": "compact", "fsync": "commit"}

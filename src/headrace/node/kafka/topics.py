@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Final
 from headrace.errors import HeadraceError, StreamExistsError
 from headrace.kernel.catalog import Change, check_name
 from headrace.node.kafka.fetch import LEADER_EPOCH
-from headrace.wire.kafka.errors import ErrorCode
-from headrace.wire.kafka.messages import (
+from headrace.wire.kafka.admin import (
     CreateTopicResult,
     CreateTopicsResponse,
     DeleteTopicResult,
     DeleteTopicsResponse,
+)
+from headrace.wire.kafka.errors import ErrorCode
+from headrace.wire.kafka.messages import (
     MetadataBroker,
     MetadataPartition,
     MetadataResponse,
@@ -25,8 +27,9 @@ if TYPE_CHECKING:
     from headrace.model import StreamDefinition
     from headrace.node.kafka.connection import KafkaConnection
     from headrace.node.kafka.door import KafkaDoor
+    from headrace.wire.kafka.admin import CreateTopic, CreateTopicsRequest
     from headrace.wire.kafka.frames import Request
-    from headrace.wire.kafka.messages import CreateTopic, CreateTopicsRequest, MetadataRequest
+    from headrace.wire.kafka.messages import MetadataRequest
 
 NODE_ID: Final = 1
 """The broker id of a node that stands alone."""

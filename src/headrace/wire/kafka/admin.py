@@ -1,4 +1,4 @@
-"""Requests of Kafka's admin clients: settings of topics, and deleting records.
+"""Requests of Kafka's admin clients: topics, their settings, and deleting records.
 
 Owns and must not know what `headrace.wire.kafka.messages` does, of which this is a part.
 Source: the message definitions of the Kafka protocol guide.
@@ -19,6 +19,89 @@ from headrace.wire.kafka.codec import (
     message,
     since,
 )
+
+# --- CreateTopics (19) -------------------------------------------------------------------------
+
+
+@message
+class CreateTopicAssignment:
+    """A partition placed by hand."""
+
+    partition_index: Int32
+    broker_ids: list[Int32]
+
+
+@message
+class CreateTopicConfig:
+    """One setting of the new topic."""
+
+    name: String
+    value: NullableString
+
+
+@message
+class CreateTopic:
+    """A topic to create; -1 partitions or replicas leave the choice to the broker."""
+
+    name: String
+    num_partitions: Int32 = -1
+    replication_factor: Int16 = -1
+    assignments: list[CreateTopicAssignment] = field(default_factory=list)
+    configs: list[CreateTopicConfig] = field(default_factory=list)
+
+
+@message
+class CreateTopicsRequest:
+    """Create topics, or only say whether it would work."""
+
+    topics: list[CreateTopic]
+    timeout_ms: Int32
+    validate_only: Annotated[Bool, since(1)] = False
+
+
+@message
+class CreateTopicResult:
+    """Created, or why not."""
+
+    name: String
+    error_code: Int16 = 0
+    error_message: Annotated[NullableString, since(1)] = None
+
+
+@message
+class CreateTopicsResponse:
+    """The answer for each topic."""
+
+    throttle_time_ms: Annotated[Int32, since(2)] = 0
+    topics: list[CreateTopicResult]
+
+
+# --- DeleteTopics (20) -------------------------------------------------------------------------
+
+
+@message
+class DeleteTopicsRequest:
+    """Delete topics and all they hold."""
+
+    topic_names: list[String]
+    timeout_ms: Int32
+
+
+@message
+class DeleteTopicResult:
+    """Deleted, or why not."""
+
+    name: String
+    error_code: Int16 = 0
+
+
+@message
+class DeleteTopicsResponse:
+    """The answer for each topic."""
+
+    throttle_time_ms: Annotated[Int32, since(1)] = 0
+    responses: list[DeleteTopicResult]
+
 
 # --- DescribeConfigs (32) ----------------------------------------------------------------------
 

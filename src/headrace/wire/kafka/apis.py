@@ -6,7 +6,7 @@ Owns: key, name, classes and versions of each. Must not know: how a request is a
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from headrace.wire.kafka import admin
+from headrace.wire.kafka import admin, groups
 from headrace.wire.kafka import messages as m
 from headrace.wire.kafka.codec import Codec, codec_of
 
@@ -46,16 +46,24 @@ PRODUCE: Final = Api(0, "Produce", m.ProduceRequest, m.ProduceResponse, 0, 7)
 FETCH: Final = Api(1, "Fetch", m.FetchRequest, m.FetchResponse, 4, 11)
 LIST_OFFSETS: Final = Api(2, "ListOffsets", m.ListOffsetsRequest, m.ListOffsetsResponse, 1, 4)
 METADATA: Final = Api(3, "Metadata", m.MetadataRequest, m.MetadataResponse, 0, 8)
-OFFSET_COMMIT: Final = Api(8, "OffsetCommit", m.OffsetCommitRequest, m.OffsetCommitResponse, 1, 7)
-OFFSET_FETCH: Final = Api(9, "OffsetFetch", m.OffsetFetchRequest, m.OffsetFetchResponse, 1, 5)
+OFFSET_COMMIT: Final = Api(
+    8, "OffsetCommit", groups.OffsetCommitRequest, groups.OffsetCommitResponse, 1, 7
+)
+OFFSET_FETCH: Final = Api(
+    9, "OffsetFetch", groups.OffsetFetchRequest, groups.OffsetFetchResponse, 1, 5
+)
 FIND_COORDINATOR: Final = Api(
-    10, "FindCoordinator", m.FindCoordinatorRequest, m.FindCoordinatorResponse, 0, 2
+    10, "FindCoordinator", groups.FindCoordinatorRequest, groups.FindCoordinatorResponse, 0, 2
 )
 API_VERSIONS: Final = Api(
     18, "ApiVersions", m.ApiVersionsRequest, m.ApiVersionsResponse, 0, 3, flexible_since=3
 )
-CREATE_TOPICS: Final = Api(19, "CreateTopics", m.CreateTopicsRequest, m.CreateTopicsResponse, 0, 4)
-DELETE_TOPICS: Final = Api(20, "DeleteTopics", m.DeleteTopicsRequest, m.DeleteTopicsResponse, 0, 3)
+CREATE_TOPICS: Final = Api(
+    19, "CreateTopics", admin.CreateTopicsRequest, admin.CreateTopicsResponse, 0, 4
+)
+DELETE_TOPICS: Final = Api(
+    20, "DeleteTopics", admin.DeleteTopicsRequest, admin.DeleteTopicsResponse, 0, 3
+)
 INIT_PRODUCER_ID: Final = Api(
     22, "InitProducerId", m.InitProducerIdRequest, m.InitProducerIdResponse, 0, 1
 )
