@@ -115,6 +115,9 @@ class BatchSummary:
     @property
     def transactional(self) -> bool:
         """A batch belongs to a transaction."""
+    @property
+    def keyless(self) -> bool:
+        """A record has no key; one that was not opened counts for none."""
 
 def validate_batches(
     data: bytes, open_compressed: bool = True, bytes_max: int = 134217728

@@ -45,6 +45,11 @@ impl BatchSummary {
     fn transactional(&self) -> bool {
         self.0.transactional
     }
+
+    #[getter]
+    fn keyless(&self) -> bool {
+        self.0.keyless
+    }
 }
 
 #[pyfunction]

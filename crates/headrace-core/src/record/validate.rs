@@ -15,6 +15,8 @@ pub struct Summary {
     pub control: bool,
     /// A batch belongs to a transaction.
     pub transactional: bool,
+    /// A record that was checked has no key.
+    pub keyless: bool,
 }
 
 /// Whether compressed batches are opened, so that their records are checked too.
@@ -41,10 +43,11 @@ pub fn validate(data: &[u8], compressed: Compressed) -> Result<Summary, Error> {
         max_timestamp: -1,
         control: false,
         transactional: false,
+        keyless: false,
     };
     for batch in Batches::new(data) {
         let batch = batch?;
-        check(&batch, compressed, &mut scratch)?;
+        summary.keyless |= check(&batch, compressed, &mut scratch)?;
         let header = &batch.header;
         summary.batches += 1;
         summary.records += header.count as u64;
@@ -55,7 +58,8 @@ pub fn validate(data: &[u8], compressed: Compressed) -> Result<Summary, Error> {
     Ok(summary)
 }
 
-fn check(batch: &Batch, compressed: Compressed, scratch: &mut Vec<u8>) -> Result<(), Error> {
+/// Whether a record has no key.
+fn check(batch: &Batch, compressed: Compressed, scratch: &mut Vec<u8>) -> Result<bool, Error> {
     batch.check_crc()?;
     let header = &batch.header;
     header
@@ -70,22 +74,25 @@ fn check(batch: &Batch, compressed: Compressed, scratch: &mut Vec<u8>) -> Result
     }
     let bytes_max = match compressed {
         Compressed::Opened { bytes_max } => bytes_max,
-        Compressed::Closed if batch.is_compressed() => return Ok(()),
+        Compressed::Closed if batch.is_compressed() => return Ok(false),
         Compressed::Closed => 0,
     };
     let body = batch.open(scratch, bytes_max)?;
     check_records(batch, body).map_err(|fault| batch.wrong(fault))
 }
 
-fn check_records(batch: &Batch, body: &[u8]) -> Result<(), Fault> {
+fn check_records(batch: &Batch, body: &[u8]) -> Result<bool, Fault> {
     let base_offset = batch.header.base_offset;
+    let mut keyless = false;
     for (index, record) in Records::new(&batch.header, body).enumerate() {
-        if record?.offset != base_offset.wrapping_add(index as i64) {
+        let record = record?;
+        keyless |= record.key.is_none();
+        if record.offset != base_offset.wrapping_add(index as i64) {
             return Err(Fault::Record {
                 index: index as u32,
                 part: "offset",
             });
         }
     }
-    Ok(())
+    Ok(keyless)
 }

@@ -134,7 +134,7 @@ def _admit(records: bytes, settings: Settings, bytes_max: int) -> bytes | ErrorC
     summary = native.validate_batches(records, bytes_max=bytes_max)
     if summary.batches != 1 or summary.records == 0 or summary.control or summary.transactional:
         return ErrorCode.INVALID_RECORD
-    if settings.compacts and _lacks_a_key(records, summary.records):
+    if settings.compacts and summary.keyless:
         return ErrorCode.INVALID_RECORD
     return records if settings.codec is None else native.recode_batches(records, settings.codec)
 
@@ -143,11 +143,6 @@ def _codec(records: bytes) -> str | None:
     """The codec that the batch says it has."""
     number = records[_ATTRIBUTES_AT + 1] & 0x07 if len(records) > _ATTRIBUTES_AT + 1 else 0
     return _CODECS[number] if number < len(_CODECS) else None
-
-
-def _lacks_a_key(batch: bytes, records: int) -> bool:
-    null_keys, _, _ = native.decode_records(batch, 0, records, records).keys
-    return null_keys is not None
 
 
 def _answer(
