@@ -6,7 +6,8 @@ here: they stand in its configuration.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace.errors import HeadraceError, InvalidStreamError
 from headrace.kernel.catalog import Change
@@ -23,17 +24,19 @@ from headrace.wire.kafka.admin import (
 from headrace.wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from headrace.node.kafka.connection import KafkaConnection
     from headrace.node.kafka.door import KafkaDoor
     from headrace.settings import Setting, Settings, Value
     from headrace.wire.kafka.admin import (
         AlterConfigsRequest,
+        AlterConfigsResource,
         DescribeConfigsRequest,
         DescribeConfigsResource,
         IncrementalAlterConfigsRequest,
         IncrementalConfig,
+        IncrementalResource,
     )
     from headrace.wire.kafka.frames import Request
 
@@ -68,16 +71,23 @@ async def describe(
         result = DescribeConfigsResult(
             resource_type=resource.resource_type, resource_name=resource.resource_name
         )
-        try:
+        with _refusals_in(result):
             result.configs = [
                 _trimmed(entry, body)
                 for entry in _entries(door, resource)
                 if not resource.configuration_keys or entry.name in resource.configuration_keys
             ]
-        except HeadraceError as error:
-            result.error_code, result.error_message = ErrorCode.of(error.kafka_code), str(error)
         results.append(result)
     return DescribeConfigsResponse(results=results)
+
+
+@contextmanager
+def _refusals_in(result: DescribeConfigsResult | AlterConfigsResult) -> Iterator[None]:
+    """Answers for one resource why it is refused; the others go on."""
+    try:
+        yield
+    except HeadraceError as error:
+        result.error_code, result.error_message = ErrorCode.of(error.kafka_code), str(error)
 
 
 def _entries(door: KafkaDoor, resource: DescribeConfigsResource) -> Iterator[ConfigEntry]:
@@ -141,57 +151,47 @@ def _trimmed(entry: ConfigEntry, asked: DescribeConfigsRequest) -> ConfigEntry:
 
 async def alter(door: KafkaDoor, _: KafkaConnection, request: Request) -> AlterConfigsResponse:
     """Replaces all settings of each resource: what is not named goes back to its default."""
-    body: AlterConfigsRequest = request.body
-    responses = []
-    for resource in body.resources:
-        changes: dict[str, Value | None] = dict.fromkeys(SETTINGS)
-        changes |= {config.name: config.value for config in resource.configs}
-        result = AlterConfigsResult(
-            resource_type=resource.resource_type, resource_name=resource.resource_name
-        )
-        await _alter(door, result, changes, validate_only=body.validate_only)
-        responses.append(result)
-    return AlterConfigsResponse(responses=responses)
+
+    def replaced(resource: AlterConfigsResource) -> dict[str, Value | None]:
+        named = {config.name: config.value for config in resource.configs}
+        return {**dict.fromkeys(SETTINGS), **named}
+
+    return await _alter_each(door, request.body, replaced)
 
 
 async def alter_incrementally(
     door: KafkaDoor, _: KafkaConnection, request: Request
 ) -> AlterConfigsResponse:
     """Changes the settings that are named."""
-    body: IncrementalAlterConfigsRequest = request.body
+
+    def changed(resource: IncrementalResource) -> dict[str, Value | None]:
+        return _changes(door, resource.resource_name, resource.configs)
+
+    return await _alter_each(door, request.body, changed)
+
+
+async def _alter_each(
+    door: KafkaDoor,
+    body: AlterConfigsRequest | IncrementalAlterConfigsRequest,
+    changes: Callable[[Any], Mapping[str, Value | None]],
+) -> AlterConfigsResponse:
     responses = []
     for resource in body.resources:
         result = AlterConfigsResult(
             resource_type=resource.resource_type, resource_name=resource.resource_name
         )
-        try:
-            changes = _changes(door, resource.resource_name, resource.configs)
-        except HeadraceError as error:
-            result.error_code, result.error_message = ErrorCode.of(error.kafka_code), str(error)
-        else:
-            await _alter(door, result, changes, validate_only=body.validate_only)
+        with _refusals_in(result):
+            if resource.resource_type != TOPIC:
+                raise _refused(
+                    "only a topic's settings change here; a node's stand in its configuration file"
+                )
+            change = Change(settings=changes(resource))
+            if body.validate_only:
+                door.broker.catalog.alter(resource.resource_name, change)
+            else:
+                await door.broker.alter_stream(resource.resource_name, change)
         responses.append(result)
     return AlterConfigsResponse(responses=responses)
-
-
-async def _alter(
-    door: KafkaDoor,
-    result: AlterConfigsResult,
-    changes: Mapping[str, Value | None],
-    *,
-    validate_only: bool,
-) -> None:
-    try:
-        if result.resource_type != TOPIC:
-            raise _refused(
-                "only a topic's settings change here; a node's stand in its configuration file"
-            )
-        if validate_only:
-            door.broker.catalog.alter(result.resource_name, Change(settings=changes))
-        else:
-            await door.broker.alter_stream(result.resource_name, Change(settings=changes))
-    except HeadraceError as error:
-        result.error_code, result.error_message = ErrorCode.of(error.kafka_code), str(error)
 
 
 def _changes(
