@@ -5,6 +5,18 @@ Layers, highest first: `cli`, `pipeline`, `spark`, `collect`, `node`, `client`, 
 only lower ones; ARCHITECTURE.md says what each owns.
 """
 
-from headrace.native import __version__
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.native import __version__
 
 __all__ = ["__version__"]
+
+
+def __getattr__(name: str) -> object:
+    """What the compiled module has, loaded late: the command tells where that does not fit."""
+    if name == "__version__":
+        from headrace.native import __version__  # noqa: PLC0415
+
+        return __version__
+    raise AttributeError(f"module 'headrace' has no attribute {name!r}", name=name)
