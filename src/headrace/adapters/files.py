@@ -123,6 +123,11 @@ def _read(folder: Path, stream_id: StreamId) -> StreamDefinition:
     return definition
 
 
+def private() -> None:
+    """What this process makes from now on is for its user and group: folders 0750, files 0640."""
+    os.umask(os.umask(0) | 0o027)
+
+
 def _sync_folder(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -18,7 +18,7 @@ import uvloop
 
 from headrace import limits
 from headrace.adapters.clock import SystemClock
-from headrace.adapters.files import FileDefinitions
+from headrace.adapters.files import FileDefinitions, private
 from headrace.adapters.http import HttpDoor
 from headrace.adapters.machine import log_to_stderr, raise_descriptor_limit
 from headrace.adapters.sockets import backlog_max
@@ -200,6 +200,7 @@ def _kafka(config: Config) -> KafkaSettings:
 
 def _open_store(config: Config) -> Store:
     data = config.node.data
+    private()
     try:
         data.mkdir(parents=True, exist_ok=True)
     except OSError as error:
