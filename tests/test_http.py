@@ -12,6 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from conftest import headrace
+from headrace.settings import SETTINGS
 from rawclient import RawMqtt
 
 STREAMS = "/api/v1/streams"
@@ -28,7 +29,8 @@ def test_a_stream_lives(broker):
     body = {"name": "a", "partitions": 2, "filters": ["x/#"], "key": "level:2"}
     status, created = broker.call("POST", STREAMS, body)
     assert status == 201
-    assert created == {
+    assert created["effective"].keys() == SETTINGS.keys()
+    assert {key: value for key, value in created.items() if key != "effective"} == {
         "name": "a",
         "filters": ["x/#"],
         "key": "level:2",
@@ -232,7 +234,13 @@ def test_the_command_manages_streams(broker):
     row = next(line for line in streams(broker, "list").stdout.splitlines() if long in line)
     assert row.split() == [long, "1", "0", "0", "x" * 100, "topic"], "a pipe cuts nothing"
 
-    assert "max.message.bytes = 1048576" in streams(broker, "describe", "a").stdout
+    shown = [line.split() for line in streams(broker, "describe", "a").stdout.splitlines()]
+    assert ["max.message.bytes", "1048576", "stream"] in shown
+    assert ["retention.ms", "-1", "node"] in shown, "as the tests' nodes are configured"
+    assert ["segment.ms", "604800000", "default"] in shown
+    described = json.loads(streams(broker, "describe", "a", "--json").stdout)
+    assert described["effective"].keys() == SETTINGS.keys()
+    assert described["effective"]["retention.ms"] == {"value": -1, "source": "node"}
     altered = streams(
         broker, "alter", "a", "--partitions", "4", "--no-filters", "--key", "topic",
         "--unset", "max.message.bytes", "--json",
@@ -243,7 +251,13 @@ def test_the_command_manages_streams(broker):
     assert json.loads(streams(broker, "delete", "a", "--json").stdout) == {"deleted": "a"}
     missing = streams(broker, "describe", "a", "--json")
     assert (missing.returncode, missing.stdout) == (1, "")
-    assert missing.stderr == "headrace: no stream is named 'a'\n"
+    assert (
+        missing.stderr == "headrace: no stream is named 'a'; known: gpu-telemetry, " + long + "\n"
+    )
+    for arguments in (["describe"], ["alter", "--key", "topic"], ["delete", "--yes"]):
+        near = streams(broker, *arguments, "gpu-telemtry")
+        assert near.returncode == 1
+        assert near.stderr.endswith("; did you mean 'gpu-telemetry'?\n")
 
 
 @pytest.mark.parametrize(

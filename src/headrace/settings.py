@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, fields, replace
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from enum import Enum, StrEnum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from headrace import limits
 from headrace.text import nearest, parse_duration_ms, parse_size
@@ -281,6 +281,33 @@ def find(name: str) -> Setting:
     if name not in SETTINGS:
         raise ValueError(f"no stream setting {name!r}; {nearest(name, SETTINGS)}")
     return SETTINGS[name]
+
+
+class Source(StrEnum):
+    """Who says what holds for a stream."""
+
+    STREAM = "stream"
+    NODE = "node"
+    DEFAULT = "default"
+
+
+class Effective(NamedTuple):
+    """What holds, and who says so."""
+
+    value: Value
+    source: Source
+
+
+def effective(own: Mapping[str, Value], defaults: Settings) -> dict[str, Effective]:
+    """Every setting of a stream that has set `own`, on a node with these defaults; by name."""
+
+    def one(name: str) -> Effective:
+        if name in own:
+            return Effective(own[name], Source.STREAM)
+        value = defaults.of(name)
+        return Effective(value, Source.DEFAULT if value == DEFAULTS.of(name) else Source.NODE)
+
+    return {name: one(name) for name in SETTINGS}
 
 
 def contradiction(settings: Settings) -> str | None:

@@ -21,6 +21,9 @@ _SIZES: Final = {
     "TB": 10**12,
 }
 _DURATIONS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_NAMES_SHOWN: Final = 30
+"""In one line of an error: more than any table of settings has."""
+
 _QUANTITY: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", re.ASCII)
 
 
@@ -69,4 +72,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
     if close:
         return f"did you mean {lowered[close[0]]!r}?"
-    return f"known: {', '.join(names)}" if names else "none is known here"
+    if not names:
+        return "none is known here"
+    more = f", … ({len(names)} in all)" if len(names) > _NAMES_SHOWN else ""
+    return f"known: {', '.join(names[:_NAMES_SHOWN])}{more}"

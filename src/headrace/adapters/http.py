@@ -34,6 +34,7 @@ from headrace.kernel import access
 from headrace.kernel.catalog import Change
 from headrace.model import Address
 from headrace.ports import NodeState
+from headrace.settings import effective
 
 if TYPE_CHECKING:
     import socket
@@ -217,16 +218,16 @@ class HttpDoor:
     async def _create_stream(self, request: web.Request) -> web.Response:
         body = await _body(request, _NewStreamBody)
         await self._node.create_stream(body.name, body.change())
-        return _json(_report(self._node.stream(body.name)), status=201)
+        return _json(_described(self._node.stream(body.name)), status=201)
 
     async def _describe_stream(self, request: web.Request) -> web.Response:
-        return _json(_report(self._node.stream(request.match_info["name"])))
+        return _json(_described(self._node.stream(request.match_info["name"])))
 
     async def _alter_stream(self, request: web.Request) -> web.Response:
         body = await _body(request, _StreamBody)
         name = request.match_info["name"]
         await self._node.alter_stream(name, body.change())
-        return _json(_report(self._node.stream(name)))
+        return _json(_described(self._node.stream(name)))
 
     async def _delete_stream(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
@@ -312,3 +313,10 @@ def _report(report: StreamReport) -> dict[str, Any]:
             for each in report.partitions
         ],
     }
+
+
+def _described(report: StreamReport) -> dict[str, Any]:
+    """With what holds for it, whoever says so."""
+    settings = effective(report.definition.settings, report.defaults)
+    held = {name: each._asdict() for name, each in settings.items()}
+    return {**_report(report), "effective": held}

@@ -28,11 +28,16 @@ json_option: Callable[[Callable[..., None]], Callable[..., None]] = click.option
 )
 
 
+class NotFound(click.ClickException):
+    """The node has nothing of that name."""
+
+
 def call(url: str, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     """The node's answer to one request.
 
     Raises:
         UsageError: the request is wrong.
+        NotFound: what it names is not there.
         ClickException: the node refused it, or is not there.
     """
     if not url.startswith(("http://", "https://")):
@@ -48,7 +53,8 @@ def call(url: str, method: str, path: str, body: dict[str, Any] | None = None) -
             answer = json.load(response)
     except urllib.error.HTTPError as error:
         detail = _detail(error)
-        raise (_wrong(detail) if error.code == 400 else click.ClickException(detail)) from None
+        kinds = {400: _wrong, 404: NotFound}
+        raise kinds.get(error.code, click.ClickException)(detail) from None
     except (http.client.HTTPException, OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise _no_node(url, getattr(reason, "strerror", None) or reason) from None

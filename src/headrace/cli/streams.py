@@ -9,7 +9,8 @@ from urllib.parse import quote
 
 import click
 
-from headrace.cli.client import call, json_option, url_option
+from headrace.cli.client import NotFound, call, json_option, url_option
+from headrace.text import nearest
 
 STREAMS = "/api/v1/streams"
 
@@ -102,8 +103,16 @@ def list_(*, url: str, as_json: bool) -> None:
 @url_option
 @json_option
 def describe(*, name: str, url: str, as_json: bool) -> None:
-    """Show a stream, its settings, and where each partition stands."""
-    _show(call(url, "GET", _path(name)), as_json=as_json)
+    """Show a stream, where each partition stands, and every setting that holds for it.
+
+    A setting comes from the stream itself, from the node's configuration, or is headrace's default.
+    """
+    stream = _call(url, "GET", name)
+    _show(stream, as_json=as_json, own_settings=False)
+    if not as_json:
+        effective = stream["effective"].items()
+        rows = [[setting, str(each["value"]), each["source"]] for setting, each in effective]
+        _table(["setting", "value", "from"], rows, right=set())
 
 
 @streams.command()
@@ -149,7 +158,7 @@ def alter(
         body["key"] = key
     if body == {"settings": {}}:
         raise click.UsageError("nothing to change; give an option")
-    _show(call(url, "PATCH", _path(name), body), as_json=as_json)
+    _show(_call(url, "PATCH", name, body), as_json=as_json)
 
 
 @streams.command()
@@ -164,12 +173,21 @@ def delete(*, name: str, yes: bool, url: str, as_json: bool) -> None:
     """
     if sys.stdin.isatty() and not yes:
         click.confirm(f"delete {name} and all its records?", abort=True, err=True)
-    answer = call(url, "DELETE", _path(name))
+    answer = _call(url, "DELETE", name)
     click.echo(json.dumps(answer) if as_json else f"deleted {name}")
 
 
-def _path(name: str) -> str:
-    return f"{STREAMS}/{quote(name, safe='')}"
+def _call(url: str, method: str, name: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A request about one stream.
+
+    Raises:
+        ClickException: as `call`; where there is no such stream, one of a like name is named.
+    """
+    try:
+        return call(url, method, f"{STREAMS}/{quote(name, safe='')}", body)
+    except NotFound as error:
+        names = [each["name"] for each in call(url, "GET", STREAMS)["streams"]]
+        raise click.ClickException(f"{error.message}; {nearest(name, names)}") from None
 
 
 def _settings(assignments: tuple[str, ...]) -> dict[str, str | None]:
@@ -182,14 +200,14 @@ def _settings(assignments: tuple[str, ...]) -> dict[str, str | None]:
     return settings
 
 
-def _show(stream: dict[str, Any], *, as_json: bool) -> None:
+def _show(stream: dict[str, Any], *, as_json: bool, own_settings: bool = True) -> None:
     if as_json:
         click.echo(json.dumps(stream))
         return
     click.echo(f"stream {stream['name']}: key {stream['key']}")
     for topic_filter in stream["filters"]:
         click.echo(f"  filter {topic_filter}")
-    for name, value in stream["settings"].items():
+    for name, value in stream["settings"].items() if own_settings else ():
         click.echo(f"  {name} = {value}")
     rows = [
         [str(each["partition"]), str(each["start"]), str(each["end"]), f"{each['size_bytes']:,}"]

@@ -169,6 +169,7 @@ class Broker:
         """
         return StreamReport(
             self.catalog.get(stream),
+            self.catalog.defaults,
             tuple(
                 PartitionReport(each.index, each.start_offset, each.high_watermark, each.size_bytes)
                 for each in self.partitions(stream)

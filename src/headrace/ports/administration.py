@@ -8,6 +8,7 @@ from typing import Protocol
 from headrace.kernel.catalog import Change
 from headrace.model import StreamDefinition
 from headrace.ports.meter import Histogram, Sample
+from headrace.settings import Settings
 
 
 class NodeState(StrEnum):
@@ -31,9 +32,10 @@ class PartitionReport:
 
 @dataclass(frozen=True, slots=True)
 class StreamReport:
-    """A stream and where each of its partitions stands."""
+    """A stream, the node's defaults for what it leaves open, and where its partitions stand."""
 
     definition: StreamDefinition
+    defaults: Settings
     partitions: tuple[PartitionReport, ...]
 
 

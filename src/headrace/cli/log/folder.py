@@ -10,6 +10,7 @@ import click
 
 from headrace.adapters.files import FileDefinitions
 from headrace.native import Folder
+from headrace.text import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -101,8 +102,8 @@ def opened(data: Path, wanted: Wanted) -> Iterator[Opened]:
 def _check(wanted: Wanted, streams: dict[str, StreamDefinition]) -> None:
     definition = streams.get(wanted.stream or "")
     if definition is None:
-        known = ", ".join(streams) or "none"
-        raise click.UsageError(f"no stream {wanted.stream!r} in this folder; there are: {known}")
+        hint = nearest(wanted.stream or "", streams)
+        raise click.UsageError(f"no stream {wanted.stream!r} in this folder; {hint}")
     if wanted.partition is not None and wanted.partition >= definition.partitions:
         raise click.UsageError(
             f"stream {definition.name!r} has partitions 0 to {definition.partitions - 1}"
