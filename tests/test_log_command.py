@@ -162,6 +162,27 @@ def test_damage_is_named_repaired_on_demand_and_the_rest_is_served(data):
         node.close()
 
 
+def test_one_partition_is_repaired_and_the_others_stay_as_they_are(data):
+    first = damage(data)
+    (second,) = (data / "streams/readings/1").glob("*.log")
+    spoilt = bytearray(second.read_bytes())
+    spoilt[70] ^= 1
+    second.write_bytes(spoilt)
+    refused = run(data, "repair", "readings/0", "--drop-damaged", code=1)
+    assert f"readings/1/{second.name} is damaged at byte 0" in refused, "no start would accept it"
+    report = json.loads(run(data, "repair", "readings/1", "--drop-damaged", "--json"))
+    assert [each["file"] for each in report["actions"]] == [f"streams/readings/1/{second.name}"]
+    assert {each["file"] for each in found_damage(data)} == {f"streams/readings/0/{first.name}"}
+    report = json.loads(run(data, "repair", "readings", "--drop-damaged", "--json"))
+    assert report["offsets_lost"] > 0
+    assert found_damage(data) == []
+
+
+def found_damage(data):
+    ended = headrace("log", "verify", "--data", str(data), "--json")
+    return json.loads(ended.stdout)["damage"]
+
+
 def read(node) -> list[int]:
     """The number in each record, as librdkafka and kafka-python read them alike."""
     consumer = Consumer({"bootstrap.servers": node.servers, "group.id": "g"})
@@ -207,7 +228,13 @@ def test_a_running_node_is_not_looked_into(broker, command):
         (
             ["verify", "--data", "DATA", "none"],
             2,
-            "no stream 'none' in this folder; there are: ",
+            "no stream 'none' in this folder; known: ",
+        ),
+        (["repair", "--data", "DATA", "reading"], 2, "did you mean 'readings'?"),
+        (
+            ["repair", "--data", "DATA", "readings", "--rebuild-journal"],
+            2,
+            "concerns every log: the journal is one",
         ),
         (["verify", "--data", "DATA", "readings/2"], 2, "'readings' has partitions 0 to 1"),
         (["verify", "--data", "DATA", "readings/x"], 2, "a partition is a number"),

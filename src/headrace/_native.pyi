@@ -579,12 +579,15 @@ class Folder:
     def repair(
         self,
         incarnations: dict[str, int],
+        stream: str | None = None,
+        partition: int | None = None,
         *,
         drop_damaged: bool = False,
         rebuild_journal: bool = False,
         dry: bool = False,
     ) -> list[tuple[str, str, tuple[int, int] | None, bool]]:
-        """What is done, or would be: `(path, what, lost, whether to keep a copy first)`.
+        """What is done, or would be: `(path, what, lost, whether to keep a copy first)`. Logs that
+        are not asked for get what a start would give them, which must accept them.
 
         Raises:
             StorageCorruptError: damage that the arguments do not cover; find out `dry`, which

@@ -57,10 +57,18 @@ impl Folder {
     pub fn repair(
         &self,
         incarnations: &Incarnations,
+        wanted: impl Fn(&str, u32) -> bool,
         consent: Consent,
         dry: bool,
     ) -> Result<Vec<Action>, Error> {
-        repair(&self.files, self.options, incarnations, consent, dry)
+        repair(
+            &self.files,
+            self.options,
+            incarnations,
+            wanted,
+            consent,
+            dry,
+        )
     }
 
     /// As [`journal`].

@@ -67,10 +67,7 @@ impl Folder {
         partition: Option<u32>,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Vec<(&'static str, String, u64, Option<i64>, String, Lost)>> {
-        let wanted = |found: &str, index: u32| {
-            stream.as_deref().is_none_or(|name| name == found)
-                && partition.is_none_or(|wanted| wanted == index)
-        };
+        let wanted = wanted(stream, partition);
         let mut failed = None;
         let tell = |bytes: u64| {
             if let Some(progress) = &progress {
@@ -103,11 +100,22 @@ impl Folder {
             .collect())
     }
 
-    #[pyo3(signature = (incarnations, *, drop_damaged = false, rebuild_journal = false, dry = false))]
+    #[pyo3(signature = (
+        incarnations,
+        stream = None,
+        partition = None,
+        *,
+        drop_damaged = false,
+        rebuild_journal = false,
+        dry = false
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn repair(
         &self,
         py: Python<'_>,
         incarnations: Incarnations,
+        stream: Option<String>,
+        partition: Option<u32>,
         drop_damaged: bool,
         rebuild_journal: bool,
         dry: bool,
@@ -116,7 +124,10 @@ impl Folder {
             drop_damaged,
             rebuild_journal,
         };
-        let actions = self.with(py, |folder| folder.repair(&incarnations, consent, dry))?;
+        let wanted = wanted(stream, partition);
+        let actions = self.with(py, |folder| {
+            folder.repair(&incarnations, wanted, consent, dry)
+        })?;
         Ok(actions
             .into_iter()
             .map(|action| (action.path, action.what, action.lost, action.backup))
@@ -158,6 +169,14 @@ impl Folder {
 
     fn close(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+/// Which logs are asked for, where None is all.
+fn wanted(stream: Option<String>, partition: Option<u32>) -> impl Fn(&str, u32) -> bool {
+    move |found, index| {
+        stream.as_deref().is_none_or(|name| name == found)
+            && partition.is_none_or(|wanted| wanted == index)
     }
 }
 

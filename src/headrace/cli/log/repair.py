@@ -6,12 +6,14 @@ import json
 import os
 import shutil
 import time
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from headrace.adapters.files import private
 from headrace.cli.client import json_option
-from headrace.cli.log.folder import Wanted, data_option, opened
+from headrace.cli.log.folder import Wanted, data_option, opened, wanted_argument
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,6 +41,7 @@ class Action(NamedTuple):
 
 @click.command()
 @data_option
+@wanted_argument
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
 @click.option("--drop-damaged", is_flag=True, help="Give up batches that cannot be read.")
 @click.option(
@@ -48,7 +51,13 @@ class Action(NamedTuple):
 )
 @json_option
 def repair(
-    *, data: Path, dry_run: bool, drop_damaged: bool, rebuild_journal: bool, as_json: bool
+    *,
+    data: Path,
+    wanted: Wanted,
+    dry_run: bool,
+    drop_damaged: bool,
+    rebuild_journal: bool,
+    as_json: bool,
 ) -> None:
     """Rebuild what can be rebuilt; give up what cannot be read only where told to.
 
@@ -57,23 +66,33 @@ def repair(
     records takes the place of each, so that every other record keeps its offset and no offset is
     used twice. Without a journal nobody knows whether a log had more records than its segments
     hold; --rebuild-journal takes them as they are. Of every file that loses something a copy is
-    kept below DIR/repair first.
+    kept below DIR/repair first. With STREAM or STREAM/PARTITION other logs lose nothing.
 
     \b
     Examples:
       headrace log repair --data /var/lib/headrace --dry-run
       headrace log repair --data /var/lib/headrace --drop-damaged --dry-run
       headrace log repair --data /var/lib/headrace --drop-damaged
+      headrace log repair --data /var/lib/headrace readings/3 --drop-damaged
     """
-    consent = {"drop_damaged": drop_damaged, "rebuild_journal": rebuild_journal}
-    with opened(data, Wanted()) as folder:
-        planned = [
-            Action(*each) for each in folder.folder.repair(folder.incarnations, dry=True, **consent)
-        ]
+    if rebuild_journal and wanted.stream is not None:
+        raise click.UsageError(
+            "--rebuild-journal concerns every log: the journal is one; leave STREAM out"
+        )
+    private()
+    with opened(data, wanted) as folder:
+        perform = partial(
+            folder.folder.repair,
+            folder.incarnations,
+            *wanted,
+            drop_damaged=drop_damaged,
+            rebuild_journal=rebuild_journal,
+        )
+        planned = [Action(*each) for each in perform(dry=True)]
         kept = None
         if planned and not dry_run:
             kept = _keep(folder, planned)
-            folder.folder.repair(folder.incarnations, **consent)
+            perform()
     if as_json:
         click.echo(json.dumps(_report(planned, dry_run=dry_run, kept=kept)))
         return

@@ -45,8 +45,9 @@ pub struct Action {
     pub backup: bool,
 }
 
-/// Repairs the folder, or says what that would do (`dry`). Nothing is done where there is nothing
-/// to repair.
+/// Repairs the logs that `wanted` (stream, partition) asks for, or says what that would do (`dry`).
+/// Nothing is done where there is nothing to repair. A new journal begins, so that a start must
+/// accept the other logs as they are.
 ///
 /// Damage that `consent` does not cover is an error, and the caller tries it dry first, so that
 /// nothing has changed then.
@@ -54,13 +55,15 @@ pub fn repair(
     disk: &impl Disk,
     options: Options,
     incarnations: &BTreeMap<String, u64>,
+    wanted: impl Fn(&str, u32) -> bool,
     consent: Consent,
     dry: bool,
 ) -> Result<Vec<Action>, Error> {
     let files = Files::read(disk)?;
     if dry {
         let overlay = Overlay::new(disk);
-        return Ok(mend_all(&overlay, options, &files, incarnations, consent)?.actions);
+        let mended = mend_all(&overlay, options, &files, incarnations, wanted, consent)?;
+        return Ok(mended.actions);
     }
     for folder in [layout::STREAMS, layout::JOURNAL, layout::TRASH] {
         disk.perform(&DiskOp::CreateFolder {
@@ -68,7 +71,7 @@ pub fn repair(
         })?;
     }
     disk.perform(&DiskOp::SyncFolder { path: "".into() })?;
-    let mended = mend_all(disk, options, &files, incarnations, consent)?;
+    let mended = mend_all(disk, options, &files, incarnations, wanted, consent)?;
     if mended.actions.is_empty() {
         return Ok(mended.actions);
     }
@@ -102,6 +105,7 @@ fn mend_all(
     options: Options,
     files: &Files,
     incarnations: &BTreeMap<String, u64>,
+    wanted: impl Fn(&str, u32) -> bool,
     consent: Consent,
 ) -> Result<Mended, Error> {
     let mut actions = Vec::new();
@@ -148,6 +152,7 @@ fn mend_all(
             options,
             consent,
             certain: of_journal,
+            wanted: wanted(&told.state.stream, told.state.partition),
             actions: &mut actions,
         };
         let state = work.mend(told, story.clean)?;
@@ -182,6 +187,8 @@ struct Work<'a, D> {
     consent: Consent,
     /// The journal tells where the log ends.
     certain: bool,
+    /// Else only what the journal holds of it is brought home.
+    wanted: bool,
     actions: &'a mut Vec<Action>,
 }
 
@@ -206,7 +213,9 @@ impl<D: Disk> Work<'_, D> {
                 .segments
                 .push(self.segment(&folder, &seen, &told.state.epochs)?);
         }
-        self.side_files(&folder, &told.state)?;
+        if self.wanted {
+            self.side_files(&folder, &told.state)?;
+        }
         Ok(state)
     }
 
@@ -233,6 +242,9 @@ impl<D: Disk> Work<'_, D> {
         epochs: &Epochs,
     ) -> Result<SegmentState, Error> {
         let mut state = seen.expected.state;
+        if !self.wanted {
+            return Ok(state);
+        }
         if seen.size.is_none() {
             self.perform([DiskOp::Create {
                 path: seen.path.clone(),
