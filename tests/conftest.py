@@ -18,7 +18,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from headrace.native import Store
 from kafkaraw import RawConnection
+from storelog import opened
 
 # Time is no property of the code here: a machine that is busy elsewhere must not fail a test.
 settings.register_profile("headrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -237,6 +239,13 @@ def raw(node) -> Iterator[RawConnection]:
     """A Kafka connection to the node of the file."""
     with RawConnection(node) as connection:
         yield connection
+
+
+@pytest.fixture
+def store(tmp_path) -> Iterator[Store]:
+    """A store of small files on an empty folder."""
+    with opened(tmp_path) as store:
+        yield store
 
 
 @pytest.fixture

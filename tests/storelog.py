@@ -24,6 +24,16 @@ def opened(path: Path, **settings: int) -> Iterator[Store]:
         store.close()
 
 
+def crashed(path: Path, *batches: bytes, **settings: int) -> None:
+    """Leaves a folder in which `batches` were acknowledged and no one closed."""
+    store = Store.open(str(path), **(SMALL | settings))
+    appender = Appender(store)
+    log = store.open_log("s", 0, 1, 0)
+    for data in batches:
+        appender.append(log, data)
+    del appender, store
+
+
 def batch(
     *values: bytes, timestamp: int = 1000, source: tuple[str, int, int] | None = None
 ) -> bytes:
