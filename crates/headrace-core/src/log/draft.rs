@@ -331,6 +331,7 @@ impl Machine {
                 sequence,
                 bytes: self.options.journal_bytes,
                 generation: journal.header.generation,
+                first: journal.header.first,
                 began: journal.chain,
             },
             path: layout::journal_file(sequence),

@@ -77,10 +77,12 @@ pub fn open(disk: &impl Disk, options: Options) -> Result<(Machine, Recovery), E
         logs: logs.len() as u64,
         ..mender.finish()?
     };
+    let sequence = sequences.last().map_or(0, |last| last + 1);
     let header = FileHeader {
-        sequence: sequences.last().map_or(0, |last| last + 1),
+        sequence,
         bytes: options.journal_bytes,
         generation: story.generation,
+        first: sequence,
         began: story.chain.unwrap_or(Chain {
             round: 0,
             crc: options.seed,

@@ -139,16 +139,15 @@ pub(super) fn journal_files(disk: &impl Disk) -> Result<Vec<u64>, Error> {
 
 /// The first file of the newest start. A start writes its first file when all is synced, so the
 /// files before it tell nothing that this one does not; a start that died may have left them, and
-/// a failed sync before it may have taken their last rounds.
+/// a failed sync before it may have taken their last rounds. Which they are the newest file says:
+/// of any other it is damage where it does not verify.
 pub(super) fn newest_start(disk: &impl Disk, sequences: &[u64]) -> Result<usize, Error> {
-    let generation = |sequence: &u64| -> Result<Option<u64>, Error> {
-        let header = file_header(disk, &layout::journal_file(*sequence))?;
-        Ok(header.map(|header| header.generation))
+    let Some(newest) = sequences.last() else {
+        return Ok(0);
     };
-    let generations: Vec<_> = sequences.iter().map(generation).collect::<Result<_, _>>()?;
-    let newest = generations.last();
-    let others = generations.iter().rposition(|found| Some(found) != newest);
-    Ok(others.map_or(0, |at| (at + 1).min(sequences.len() - 1)))
+    let header = file_header(disk, &layout::journal_file(*newest))?;
+    let first = header.map_or(*newest, |header| header.first.min(*newest));
+    Ok(sequences.partition_point(|sequence| *sequence < first))
 }
 
 /// Verifies the whole journal and collects what it tells.

@@ -75,10 +75,12 @@ pub fn repair(
     if mended.actions.is_empty() {
         return Ok(mended.actions);
     }
+    let sequence = files.sequences.last().map_or(0, |last| last + 1);
     let header = FileHeader {
-        sequence: files.sequences.last().map_or(0, |last| last + 1),
+        sequence,
         bytes: options.journal_bytes,
         generation: mended.generation,
+        first: sequence,
         began: mended.chain,
     };
     begin(

@@ -1,8 +1,8 @@
 //! The journal's bytes: files of rounds, each round one commit.
 //!
 //! ```text
-//! file    page 0: magic "HRJOURNL", version u32, sequence u64, bytes u64,
-//!         generation u64, first round u64, previous CRC u32, CRC u32
+//! file    page 0: magic "HRJOURNL", version u32, sequence u64, bytes u64, generation u64,
+//!         first sequence u64, first round u64, previous CRC u32, CRC u32
 //! round   magic u32, CRC u32 of what follows, previous CRC u32, length u32, round u64,
 //!         first round that may not have been synced yet u64, entries
 //! entry   kind u8, length u32, body
@@ -38,7 +38,9 @@ pub(super) const PAGE: usize = 4096;
 pub(super) const ROUND_HEADER_BYTES: usize = 32;
 const FILE_MAGIC: &[u8; 8] = b"HRJOURNL";
 const ROUND_MAGIC: u32 = 0x4852_4E44;
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
+/// Bytes of a file's header before its CRC.
+const FILE_HEADER_BYTES: usize = 56;
 
 /// Where a file stands in the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +50,8 @@ pub(super) struct FileHeader {
     pub(super) bytes: u64,
     /// Starts of the store before the file.
     pub(super) generation: u64,
+    /// Sequence of the first file that this start wrote: files before it tell nothing more.
+    pub(super) first: u64,
     /// The chain before the file's first round.
     pub(super) began: Chain,
 }
@@ -67,6 +71,7 @@ impl FileHeader {
         out.put_u64(self.sequence);
         out.put_u64(self.bytes);
         out.put_u64(self.generation);
+        out.put_u64(self.first);
         out.put_u64(self.began.round);
         out.put_u32(self.began.crc);
         let crc = crc32c::crc32c(&out[start..]);
@@ -83,12 +88,13 @@ impl FileHeader {
             sequence: take.u64()?,
             bytes: take.u64()?,
             generation: take.u64()?,
+            first: take.u64()?,
             began: Chain {
                 round: take.u64()?,
                 crc: take.u32()?,
             },
         };
-        (take.u32()? == crc32c::crc32c(&file[..48])).then_some(header)
+        (take.u32()? == crc32c::crc32c(&file[..FILE_HEADER_BYTES])).then_some(header)
     }
 }
 

@@ -188,7 +188,7 @@ fn damage(path: &Path, position: u64, what: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::super::RoundWriter;
+    use super::super::{RoundWriter, FILE_HEADER_BYTES};
     use super::*;
     use crate::log::disk::DiskOp;
     use crate::testing::SimDisk;
@@ -198,6 +198,7 @@ mod tests {
             sequence: 3,
             bytes: file.len() as u64,
             generation,
+            first: 3,
             began,
         };
         let mut page = Vec::new();
@@ -293,7 +294,7 @@ mod tests {
     #[test]
     fn a_header_that_does_not_verify_is_damage() {
         let (file, _) = file(&[b"one"]);
-        for at in 0..52 {
+        for at in 0..FILE_HEADER_BYTES + 4 {
             let mut flipped = file.clone();
             flipped[at] ^= 1;
             assert_eq!(rounds(&flipped).unwrap_err().position, 0, "flipped at {at}");

@@ -1,7 +1,7 @@
 //! Cuts and flips at every byte: mended where the journal can, refused by name where it cannot.
 
 use super::memory::find_time;
-use super::{batch, commit, read, stamped, SMALL};
+use super::{batch, commit, perform, read, stamped, SMALL};
 use crate::log::machine::Machine;
 use crate::log::partition::LogId;
 use crate::log::{open, Error};
@@ -260,5 +260,86 @@ fn a_journal_file_whose_first_round_is_spoilt_is_refused_and_kept() {
             damaged(outcome, &journal, &format!("flipped at {at}")),
             4096
         );
+    }
+}
+
+/// The files of the journal.
+fn journal_files(disk: &SimDisk) -> Vec<String> {
+    let paths = disk.paths().into_iter();
+    paths.filter(|path| path.ends_with(".journal")).collect()
+}
+
+/// A store whose journal has just gone on to a second file, and the batches in it. The first one
+/// is needed until a chore has synced what it tells of.
+fn rotated() -> (SimDisk, Vec<(i64, Vec<u8>)>) {
+    let disk = SimDisk::default();
+    let (mut machine, _) = open(&disk, SMALL).unwrap();
+    let mut expected = Vec::new();
+    append(&mut machine, &disk, 0); // and the spare is ready
+    while journal_files(&disk).len() < 2 {
+        let sent = batch(1, 3000, expected.len() as u8, 1000);
+        let offset = machine.append(LogId(0), sent.clone(), 0, 0, 0).unwrap();
+        machine.submit();
+        let mut draft = machine.next_round(0);
+        if draft.is_none() {
+            // A roll waits until those before it are synced.
+            let chore = machine.next_chore().expect("it waits for one");
+            perform(&disk, &chore.ops);
+            machine.chore_done(&chore, Ok(()));
+            draft = machine.next_round(0);
+        }
+        let round = draft.expect("nothing else is waited for").build();
+        perform(&disk, &round.before);
+        perform(&disk, &round.after);
+        machine.round_done(round, Ok(()), 0, 0);
+        let offset = offset.base_offset;
+        expected.push((offset, stamped(sent, offset)));
+    }
+    (disk.killed(), expected)
+}
+
+#[test]
+fn a_journal_file_whose_header_is_spoilt_is_refused_and_nothing_is_forgotten() {
+    let (disk, expected) = rotated();
+    let mut copy = disk.clone();
+    let (mut machine, _) = open(&copy, SMALL).unwrap();
+    for (offset, batch) in expected {
+        let found = read(&mut machine, &copy, LogId(0), offset, 1);
+        assert_eq!(found, Ok(batch));
+    }
+    for path in journal_files(&disk) {
+        for at in 0..64 {
+            copy = disk.clone();
+            let mut bytes = copy.bytes(&path);
+            bytes[at] ^= 1;
+            let is_used = at < 60; // the rest of the page is nothing
+            copy.overwrite(&path, bytes);
+            match open(&copy, SMALL) {
+                Err(Error::Corrupt(damage)) if is_used => assert_eq!(damage.path, path),
+                outcome => assert!(!is_used && outcome.is_ok(), "{path} at {at}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn files_of_an_earlier_start_may_be_spoilt() {
+    let (disk, _) = rotated();
+    let old = journal_files(&disk);
+    let dies = (0..).find(|count| {
+        // A start that dies when it has its own file and not yet removed the others.
+        let copy = disk.clone();
+        copy.fail_after(*count, "this start is cut short");
+        open(&copy, SMALL).is_err() && journal_files(&copy).len() == old.len() + 1
+    });
+    disk.fail_after(dies.expect("it writes its own first"), "it is cut short");
+    open(&disk, SMALL).unwrap_err();
+    let disk = disk.killed();
+    for path in old {
+        let copy = disk.clone();
+        let mut bytes = copy.bytes(&path);
+        bytes[20] ^= 1;
+        copy.overwrite(&path, bytes);
+        assert_eq!(open(&copy, SMALL).map(drop), Ok(()));
     }
 }

@@ -82,6 +82,12 @@ fn read(
     }
 }
 
+fn perform(disk: &SimDisk, ops: &[DiskOp]) {
+    for op in ops {
+        disk.perform(op).unwrap();
+    }
+}
+
 /// Performs rounds and chores until nothing is due; every append succeeds.
 fn commit(machine: &mut Machine, disk: &SimDisk) {
     machine.submit();

@@ -3,9 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{batch, commit, produced, read, SMALL};
+use super::{batch, commit, perform, produced, read, SMALL};
 use crate::log::compact::{Compaction, CompactionSettings, Replacement};
-use crate::log::disk::{Disk, DiskOp};
 use crate::log::inspect::{repair, verify, Consent};
 use crate::log::machine::Machine;
 use crate::log::partition::LogId;
@@ -43,12 +42,6 @@ struct Rig {
 
 fn incarnations() -> BTreeMap<String, u64> {
     BTreeMap::from([("gpu".to_owned(), 1)])
-}
-
-fn perform(disk: &SimDisk, ops: &[DiskOp]) {
-    for op in ops {
-        disk.perform(op).unwrap();
-    }
 }
 
 impl Rig {
