@@ -1,11 +1,13 @@
 """A node's parts in this process, on a real store: what no client from outside can time."""
 
 import asyncio
+import shutil
 from collections import Counter
 from contextlib import asynccontextmanager
 
 import pytest
 
+from conftest import wait_for
 from headrace import limits
 from headrace.adapters.clock import SystemClock
 from headrace.adapters.files import FileDefinitions
@@ -126,6 +128,46 @@ async def test_a_fault_that_loses_effects_fails_the_node(tmp_path, caplog):
             await node.publish("a", b"value", 1, [])
         lost.cancel()
     assert "Traceback" in caplog.text
+
+
+async def _rolls(node, data):
+    (data / "streams" / "a" / "0" / f"{1:020}.log").mkdir()  # where its next segment is to be
+    node._broker.partition("a", 0).roll(0)
+
+
+async def _creates(node, data):
+    (data / "streams" / "b").mkdir()
+    (data / "streams" / "b" / "0").touch()  # where its partition is to be
+    await node.create_stream("b", Change())
+
+
+async def _deletes(node, data):
+    shutil.rmtree(data / "trash")
+    (data / "trash").touch()
+    with pytest.raises(UnavailableError, match="renaming"):
+        await node.delete_stream("a")
+
+
+async def _syncs_in_the_background(node, data):
+    partition = node._broker.partition("a", 0)
+    partition.roll(0)
+    await node.publish("a", b"value", 1, [])
+    (data / "streams" / "a" / "0").rename(data / "aside")  # cannot be synced any more
+    await asyncio.to_thread(node._store.trim, partition.log, 1)  # what it leaves goes after a sync
+
+
+@pytest.mark.parametrize("meets", [_rolls, _creates, _deletes, _syncs_in_the_background])
+async def test_a_store_that_fails_is_told_of_whoever_met_it(tmp_path, caplog, meets):
+    async with running(tmp_path, a=Change(filters=["a"])) as (node, store):
+        await node.publish("a", b"value", 1, [])
+        await meets(node, tmp_path)
+        await asyncio.to_thread(wait_for, lambda: node.state is NodeState.FAILED)
+        assert node.reason == store.failed()
+        told = f"the node has failed, nothing more is accepted: {node.reason}"
+        assert caplog.messages.count(told) == 1
+        with pytest.raises(UnavailableError, match="restart"):
+            await node.publish("a", b"value", 1, [])
+        store.held = True  # it cannot be closed in order
 
 
 async def test_a_stream_that_could_not_be_made_whole_leaves_nothing(tmp_path):

@@ -392,7 +392,7 @@ class Store:
     def recovery(self) -> Recovery: ...
     def notify_fd(self) -> int:
         """An eventfd that is readable while `poll` or `poll_reads` has something; owned by the
-        store."""
+        store. It tells also, until the next `poll`, that `failed` or `full` has changed."""
     def open_log(self, stream: str, partition: int, incarnation: int, wall_ms: int) -> int:
         """The log's handle; creates its folder where needed. `incarnation` differs between a
         stream and a later one of the same name, so that a journal never revives a deleted one.
@@ -537,8 +537,7 @@ class Store:
     def failed(self) -> str | None:
         """Why the store writes no more, or None."""
     def full(self) -> str | None:
-        """Why appends are refused for want of room, or None. `notify_fd` tells of a change, which
-        `poll` takes away."""
+        """Why appends are refused for want of room, or None."""
     def statistics(self) -> dict[str, float]:
         """Counters: rounds, journal_bytes, appended_bytes, commit_seconds_sum, and so on."""
     def close(self) -> None:

@@ -43,8 +43,8 @@ pub(crate) struct Shared {
 /// What ended and nobody has asked for yet. The eventfd is readable exactly while there is any.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    /// The disk became too full, or is no longer.
-    pub(crate) room_changed: bool,
+    /// The store failed; or the disk became too full, or is no longer.
+    pub(crate) changed: bool,
     pub(crate) ended: Vec<Completion>,
     pub(crate) reads: Vec<ReadEnd>,
 }
@@ -53,6 +53,8 @@ pub(crate) struct Outbox {
 pub(crate) struct State {
     pub(crate) machine: Machine,
     stopping: bool,
+    /// The outbox says that the machine has failed.
+    told: bool,
 }
 
 impl Shared {
@@ -61,6 +63,7 @@ impl Shared {
             state: Mutex::new(State {
                 machine,
                 stopping: false,
+                told: false,
             }),
             round_due: Condvar::new(),
             chore_due: Condvar::new(),
@@ -135,9 +138,16 @@ impl Shared {
         self.files.perform_all(ops).map_err(|error| error.0)
     }
 
-    pub(crate) fn deliver(&self, ended: Vec<Completion>) {
-        if !ended.is_empty() {
-            self.put(|outbox| outbox.ended.extend(ended));
+    /// Puts into the outbox what has ended; and, once, that the store has failed: what failed may
+    /// have been nothing that anybody waits for.
+    pub(crate) fn deliver(&self, state: &mut State, ended: Vec<Completion>) {
+        let fails = !state.told && state.machine.failed().is_some();
+        if fails || !ended.is_empty() {
+            state.told |= fails;
+            self.put(|outbox| {
+                outbox.changed |= fails;
+                outbox.ended.extend(ended);
+            });
         }
     }
 
@@ -150,7 +160,7 @@ impl Shared {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let why = format!("a fault ended the {name} thread: report it, and restart");
         let ended = state.machine.abort(&why);
-        self.deliver(ended);
+        self.deliver(&mut state, ended);
         self.ended.notify_all();
     }
 
@@ -159,7 +169,8 @@ impl Shared {
         let mut state = self.lock();
         while !state.stopping {
             let Some(draft) = state.machine.next_round(self.now_ns()) else {
-                self.deliver(state.machine.ended());
+                let ended = state.machine.ended();
+                self.deliver(&mut state, ended);
                 self.ended.notify_all();
                 state = self.wait_for_round(state);
                 continue;
@@ -174,7 +185,7 @@ impl Shared {
             let ended = state
                 .machine
                 .round_done(round, outcome, began_ns, self.now_ns());
-            self.deliver(ended);
+            self.deliver(&mut state, ended);
             self.chore_due.notify_one();
             self.ended.notify_all();
         }
@@ -195,7 +206,7 @@ impl Shared {
         let free = self.files.free_bytes();
         let mut state = self.lock();
         if free.is_some_and(|free| state.machine.disk_free(free)) {
-            self.put(|outbox| outbox.room_changed = true);
+            self.put(|outbox| outbox.changed = true);
         }
         state
     }
@@ -221,7 +232,7 @@ impl Shared {
             let outcome = self.perform(&chore.ops);
             state = self.lock();
             let ended = state.machine.chore_done(&chore, outcome);
-            self.deliver(ended);
+            self.deliver(&mut state, ended);
             self.round_due.notify_one();
             self.ended.notify_all();
         }
@@ -230,7 +241,7 @@ impl Shared {
 
 impl Outbox {
     fn is_empty(&self) -> bool {
-        self.ended.is_empty() && self.reads.is_empty() && !self.room_changed
+        self.ended.is_empty() && self.reads.is_empty() && !self.changed
     }
 }
 

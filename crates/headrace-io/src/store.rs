@@ -111,7 +111,8 @@ impl Store {
         let mut state = self.shared.lock();
         state.machine.delete_stream(stream)?;
         self.shared.overtaken.notify_all();
-        self.shared.deliver(state.machine.ended());
+        let ended = state.machine.ended();
+        self.shared.deliver(&mut state, ended);
         self.shared.round_due.notify_one();
         state = self
             .shared
@@ -168,15 +169,16 @@ impl Store {
         self.shared.round_due.notify_one();
     }
 
-    /// Appends that ended since the last call.
+    /// Appends that ended since the last call. [`Store::notify_fd`] tells too that [`Store::failed`]
+    /// or [`Store::full`] has changed.
     pub fn poll(&self) -> Vec<Completion> {
         self.shared.take(|outbox| {
-            outbox.room_changed = false;
+            outbox.changed = false;
             std::mem::take(&mut outbox.ended)
         })
     }
 
-    /// Why appends are refused for want of room, or None; [`Store::notify_fd`] tells of changes.
+    /// Why appends are refused for want of room, or None.
     pub fn full(&self) -> Option<String> {
         self.shared.lock().machine.full().map(ToString::to_string)
     }

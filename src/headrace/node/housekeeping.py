@@ -52,11 +52,15 @@ class Housekeeping:
         self._task = asyncio.create_task(self._run(), name="housekeeping")
         self._task.add_done_callback(_told)
 
-    async def stop(self) -> None:
-        """Ends the rounds; what the store is doing for one of them ends first."""
+    def end(self) -> None:
+        """Begins nothing more."""
         self._stopping = True
         self._compactions.stop()
         self._due.set()
+
+    async def stop(self) -> None:
+        """Ends the rounds; what the store is doing for one of them ends first."""
+        self.end()
         if self._task is not None:
             await asyncio.wait([self._task])
 

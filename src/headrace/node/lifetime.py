@@ -135,7 +135,7 @@ class Node:
             clock=parts.clock,
             producer_expiry_ms=parts.producer_expiry_ms,
         )
-        self.reason = "streams are opening"
+        self._opens("streams")
         await self._broker.open(parts.declared, parts.first)
         partitions = self._broker.catalog.partitions
         log.info(parts.budget.describe(partitions))
@@ -144,7 +144,7 @@ class Node:
                 f"{parts.budget.descriptors} descriptors leave none for connections; raise the "
                 f"limit, for instance: ulimit -n 20000"
             )
-        self.reason = "doors are opening"
+        self._opens("doors")
         mqtt = MqttDoor(parts.clock, parts.switchboard, runner)
         for name in parts.mqtt_listeners:
             self.listeners[name] = parts.listen(name, mqtt, self._admits)
@@ -155,9 +155,21 @@ class Node:
         self._compactions = Compactions(self._store, parts.clock, parts.compaction_bytes_per_second)
         self._housekeeping = Housekeeping(self._broker, self._compactions, parts.retention_check_ms)
         self._housekeeping.start()
-        if self.state is NodeState.STARTING:
-            self.state, self.reason = NodeState.READY, ""
-            runner.look_for_room()
+        runner.look_at_store()
+        self._opens("clients")
+        self.state, self.reason = NodeState.READY, ""
+        if runner.full is not None:
+            self._tell_of_room(runner.full)
+
+    def _opens(self, what: str) -> None:
+        """Goes on to what comes next on the way to ready.
+
+        Raises:
+            StartError: the node has failed meanwhile.
+        """
+        if self.state is NodeState.FAILED:
+            raise StartError(self.reason)
+        self.reason = f"{what} are opening"
 
     async def close(self) -> None:
         """Drains and closes.
@@ -209,6 +221,8 @@ class Node:
         if self.state is not NodeState.FAILED:
             log.error("the node has failed, nothing more is accepted: %s", reason)
             self.state, self.reason = NodeState.FAILED, reason
+            if self._housekeeping is not None:
+                self._housekeeping.end()
 
     def _tell_of_room(self, full: str | None) -> None:
         """A disk that is nearly full stops appends and nothing else."""

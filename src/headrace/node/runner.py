@@ -56,8 +56,10 @@ class Runner:
         links: open MQTT connections by number; the gateway keeps it.
         partitions: by `(stream id, index)`; the broker keeps it.
         on_grown: called whenever `UNKEPT_CHECK_BYTES` have been appended.
-        on_failure: called with the reason when the disk has refused a write, or on a fault here.
+        on_failure: called with the reason once the store has failed, whoever met that, or on a
+            fault here; maybe more than once.
         on_full: called with the reason when the disk is nearly full, with None once it is not.
+        full: what `on_full` was called with last.
     """
 
     def __init__(
@@ -80,7 +82,7 @@ class Runner:
         self._inflight: dict[int, _Inflight] = {}
         self._reads: dict[int, asyncio.Future[Any]] = {}
         self._publishes: dict[int, asyncio.Future[int]] = {}
-        self._full: str | None = None
+        self.full: str | None = None
         self._idle: asyncio.Future[None] | None = None
         self._ticket = 0
         self._request = 0
@@ -219,8 +221,7 @@ class Runner:
             except StorageFullError:
                 self._refuse(ticket, QUOTA_EXCEEDED, mono_ms, wall_ms)
                 continue
-            except StorageError as error:
-                self.on_failure(str(error))
+            except StorageError:  # which `look_at_store` tells
                 self._refuse(ticket, FAILURE, mono_ms, wall_ms)
                 continue
             self._inflight[ticket] = _Inflight(partition, appended.base_offset, None)
@@ -277,13 +278,10 @@ class Runner:
             self._end_read(end)
         mono_ms, wall_ms = self._clock.mono_ms(), self._clock.wall_ms()
         advanced: dict[Partition, None] = {}
-        failed = False
         for completion in self._store.poll():
             inflight = self._inflight.pop(completion.ticket)
             if completion.error is None:
                 advanced[inflight.partition] = None
-            else:
-                failed = True
             if inflight.future is None:
                 code = 0 if completion.error is None else FAILURE
                 self._switchboard.durable(completion.ticket, code, mono_ms, wall_ms)
@@ -294,16 +292,16 @@ class Runner:
         if self._appended_bytes >= limits.UNKEPT_CHECK_BYTES:
             self._appended_bytes = 0
             self.on_grown()
-        if failed and (reason := self._store.failed()) is not None:  # not so where a stream went
-            self.on_failure(reason)
-        self.look_for_room()
+        self.look_at_store()
         self.wake()
 
-    def look_for_room(self) -> None:
-        """Tells whether the disk is nearly full, where that has changed."""
+    def look_at_store(self) -> None:
+        """Tells that the store has failed, or that the disk is nearly full or no longer."""
+        if (reason := self._store.failed()) is not None:
+            self.on_failure(reason)
         full = self._store.full()
-        if full != self._full:
-            self._full = full
+        if full != self.full:
+            self.full = full
             self.on_full(full)
 
     def _end_read(self, end: ReadEnd) -> None:
@@ -325,7 +323,7 @@ class Runner:
             elif code == STALE_EPOCH:
                 future.set_exception(StaleEpochError("its source has published in a newer epoch"))
             elif code == QUOTA_EXCEEDED:
-                future.set_exception(StorageFullError(self._full or "the disk was nearly full"))
+                future.set_exception(StorageFullError(self.full or "the disk was nearly full"))
             else:
                 future.set_exception(UnavailableError("the message could not be stored"))
 
