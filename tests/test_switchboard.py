@@ -134,6 +134,28 @@ def test_a_connect_is_a_question_to_policy():
     assert effects.closes == [(three, "refused")]
 
 
+def test_an_authentication_method_is_a_question_to_policy_in_steps():
+    stage = Stage()
+    client = stage.open()
+    properties = b"\x15" + text("M") + b"\x16\x00\x01\x00"
+    head = text("MQTT") + b"\x05\x02\x00\x00" + bytes([len(properties)]) + properties
+    stage.send(client, packet(0x10, head + text("c")))
+    [first] = stage.collect().decisions
+    assert (first.asks, first.auth_method, first.auth_data) == ("connect", "M", b"\x00")
+    stage.board.decided(first.request, 0x18, *NOW, b"\xff")
+    answer = b"\x15" + text("M") + b"\x16\x00\x01\xff"
+    auth = packet(0xF0, bytes([0x18, len(answer)]) + answer)
+    assert stage.written() == {client: auth}
+    stage.send(client, auth)
+    [second] = stage.collect().decisions
+    assert (second.asks, second.connection, second.client_id) == ("continue", client, "c")
+    stage.board.decided(second.request, 0, *NOW, b"\xff")
+    assert answer in stage.written()[client]
+    stage.send(client, packet(0xF0, bytes([0x19, len(answer)]) + answer))
+    [again] = stage.collect().decisions
+    assert (again.asks, again.auth_data) == ("reauthenticate", b"\xff")
+
+
 def test_credit_bounds_each_write_and_reads_are_paused_and_resumed():
     stage = Stage(outbound_bytes_max=1_000)
     publisher, slow = stage.client("p"), stage.client("s")
@@ -209,6 +231,7 @@ def test_what_it_does_not_know_or_cannot_use_is_a_value_error():
         (lambda: board.writable(99, 0), "no connection 99"),
         (lambda: board.opened(connection, *NOW), "connection 1 is open already"),
         (lambda: board.decided(1, 0, *NOW), "no request 1 was made"),
+        (lambda: Switchboard((0, 0), overflow="x"), '"x" is no way to overflow'),
         (lambda: stage.ends(1, stored=True), "no append with ticket 1"),
         (lambda: board.unbind(1), "no partition 0 of a stream 1"),
         (lambda: board.bind(1, 1, ["a/#/b"], "topic"), 'filter "a/#/b": '),

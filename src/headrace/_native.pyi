@@ -608,18 +608,28 @@ class Folder:
 
 @final
 class ConnectRequest:
-    """A client asks to connect; its further input waits until `Switchboard.decided`."""
+    """A client asks to connect, or authenticates. Its further input waits until
+    `Switchboard.decided`, but on an open connection."""
 
     @property
     def request(self) -> int: ...
     @property
     def connection(self) -> int: ...
     @property
+    def asks(self) -> str:
+        """`connect`; `continue` where its AUTH answers a challenge; `reauthenticate` on an open
+        connection. The steps of one exchange have one `connection`."""
+    @property
     def client_id(self) -> str: ...
     @property
     def username(self) -> str | None: ...
     @property
     def password(self) -> bytes | None: ...
+    @property
+    def auth_method(self) -> str | None:
+        """Authentication Method (MQTT 5.0 4.12)."""
+    @property
+    def auth_data(self) -> bytes | None: ...
     @property
     def protocol_level(self) -> int:
         """4 is 3.1.1 (MQTT 3.1 is served as 3.1.1), 5 is 5.0."""
@@ -712,9 +722,17 @@ class Switchboard:
     def writable(self, connection: int, credit_bytes: int) -> None:
         """At most this much may be written to the connection per `collect`; 0 stops it. A new
         connection has no credit."""
-    def decided(self, request: int, reason_code: int, mono_ms: int, wall_ms: int) -> None:
-        """0 accepts; any other MQTT 5 CONNACK reason code refuses (mapped for 3.1.1). A request
-        of a connection that has gone is ignored."""
+    def decided(
+        self,
+        request: int,
+        reason_code: int,
+        mono_ms: int,
+        wall_ms: int,
+        auth_data: bytes | None = None,
+    ) -> None:
+        """0 accepts, 0x18 challenges a client that named an authentication method, any other
+        MQTT 5 reason code of CONNACK, or of DISCONNECT on an open connection, refuses (mapped for
+        3.1.1). A request of a connection that has gone is ignored."""
     def durable(self, ticket: int, reason_code: int, mono_ms: int, wall_ms: int) -> None:
         """The append of `ticket` ended: acknowledge, deliver what waited for it. `reason_code` is 0
         where it is stored, 0x97 where there is no room for it now, and else any from 0x80 on."""

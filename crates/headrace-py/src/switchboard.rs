@@ -12,14 +12,18 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use crate::records::codec_of;
 
-/// A client asks to connect; its further input waits until `Switchboard.decided`.
+/// A client asks to connect, or authenticates. Its further input waits until
+/// `Switchboard.decided`, but on an open connection.
 #[pyclass(frozen, get_all, module = "headrace._native")]
 struct ConnectRequest {
     request: u64,
     connection: u64,
+    asks: &'static str,
     client_id: String,
     username: Option<String>,
     password: Option<Py<PyBytes>>,
+    auth_method: Option<String>,
+    auth_data: Option<Py<PyBytes>>,
     protocol_level: u8,
 }
 
@@ -190,15 +194,21 @@ impl Switchboard {
         self.0.writable(connection, credit_bytes).map_err(error)
     }
 
+    #[pyo3(signature = (request, reason_code, mono_ms, wall_ms, auth_data = None))]
     fn decided(
         &mut self,
         request: u64,
         reason_code: u8,
         mono_ms: u64,
         wall_ms: i64,
+        auth_data: Option<Vec<u8>>,
     ) -> PyResult<()> {
         let now = now(mono_ms, wall_ms);
-        self.0.decided(request, reason_code, now).map_err(error)
+        let verdict = core::Verdict {
+            reason_code,
+            auth_data,
+        };
+        self.0.decided(request, verdict, now).map_err(error)
     }
 
     #[pyo3(signature = (ticket, reason_code, mono_ms, wall_ms))]
@@ -321,13 +331,20 @@ fn convert(py: Python<'_>, effects: core::Effects) -> PyResult<Effects> {
         .into_iter()
         .map(|(connection, bytes)| (connection, PyBytes::new(py, &bytes)).into_pyobject(py));
     let decisions = effects.decisions.into_iter().map(|asked| {
-        let password = asked.password;
+        let bytes = |data: Option<Vec<u8>>| data.map(|data| PyBytes::new(py, &data).unbind());
         ConnectRequest {
             request: asked.request,
             connection: asked.connection,
+            asks: match asked.asks {
+                core::Asks::Connect => "connect",
+                core::Asks::Continue => "continue",
+                core::Asks::Reauthenticate => "reauthenticate",
+            },
             client_id: asked.client_id,
             username: asked.username,
-            password: password.map(|password| PyBytes::new(py, &password).unbind()),
+            password: bytes(asked.password),
+            auth_method: asked.auth_method,
+            auth_data: bytes(asked.auth_data),
             protocol_level: asked.protocol_level,
         }
     });

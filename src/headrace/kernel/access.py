@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
 MQTT_SUCCESS: Final = 0x00
+MQTT_BAD_AUTHENTICATION_METHOD: Final = 0x8C
 
 
 def bind(doors: Mapping[str, Address], options: Container[str] = ()) -> str | None:
@@ -36,14 +37,19 @@ def bind(doors: Mapping[str, Address], options: Container[str] = ()) -> str | No
 
 
 def connect(
-    client_id: str, username: str | None, password: bytes | None, identity: str | None
+    client_id: str,
+    username: str | None,
+    password: bytes | None,
+    identity: str | None,
+    auth_method: str | None = None,
 ) -> int:
-    """The MQTT 5.0 reason code for a CONNECT: with no users configured everyone is welcome.
+    """The MQTT 5.0 reason code for a CONNECT.
 
+    With no users configured everyone is welcome who insists on no method of authentication.
     `identity` is whom the client's certificate names, where it has shown one.
     """
     del client_id, username, password, identity
-    return MQTT_SUCCESS
+    return MQTT_SUCCESS if auth_method is None else MQTT_BAD_AUTHENTICATION_METHOD
 
 
 def call(host: str, origin: str | None) -> str | None:

@@ -248,7 +248,11 @@ class Runner:
             if identity is not None:
                 log.debug("its certificate names %s", identity, extra={"client": link.peer})
             verdict = access.connect(
-                request.client_id, request.username, request.password, identity
+                request.client_id,
+                request.username,
+                request.password,
+                identity,
+                request.auth_method,
             )
             self._switchboard.decided(request.request, verdict, mono_ms, wall_ms)
             self.wake()

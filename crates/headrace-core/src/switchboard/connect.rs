@@ -2,6 +2,7 @@
 
 use std::hash::BuildHasher;
 
+use super::authenticate::{Exchange, Pending, Turn};
 use super::connection::{Park, Phase};
 use super::packets::Flow;
 use super::{Counter, Error, Switchboard};
@@ -10,28 +11,64 @@ use crate::mqtt::{decode, encode, reason};
 use crate::session::{Will, NEVER_S};
 use crate::Now;
 
-/// A client asks to connect; its further input waits for [`Switchboard::decided`].
+/// What a client asks of policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asks {
+    /// To connect.
+    Connect,
+    /// To go on with an exchange that policy challenged.
+    Continue,
+    /// To authenticate again, on an open connection.
+    Reauthenticate,
+}
+
+/// Policy's answer to a [`ConnectRequest`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// 0 accepts, 0x18 challenges, any other of CONNACK or DISCONNECT refuses.
+    pub reason_code: u8,
+    /// Authentication Data for the client, where it named a method.
+    pub auth_data: Option<Vec<u8>>,
+}
+
+impl From<u8> for Verdict {
+    fn from(reason_code: u8) -> Self {
+        Self {
+            reason_code,
+            auth_data: None,
+        }
+    }
+}
+
+/// A client asks to connect, or authenticates. Its further input waits for
+/// [`Switchboard::decided`], but on an open connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectRequest {
     /// Comes back with the decision.
     pub request: u64,
     /// The connection that asks.
     pub connection: u64,
+    /// What.
+    pub asks: Asks,
     /// As sent, or assigned.
     pub client_id: String,
     /// As sent.
     pub username: Option<String>,
     /// As sent.
     pub password: Option<Vec<u8>>,
+    /// Authentication Method (4.12).
+    pub auth_method: Option<String>,
+    /// Authentication Data.
+    pub auth_data: Option<Vec<u8>>,
     /// 4 or 5.
     pub protocol_level: u8,
 }
 
 /// What a CONNECT asked for, kept until policy has decided.
 #[derive(Debug)]
-pub(super) struct Pending {
-    connection: u64,
-    client_id: Box<str>,
+pub(super) struct Connecting {
+    pub connection: u64,
+    pub client_id: Box<str>,
     is_assigned: bool,
     clean_start: bool,
     keep_alive_s: u16,
@@ -56,6 +93,12 @@ impl Switchboard {
             self.refuse_connect(slot, reason_code, now);
             return Flow::Stop;
         }
+        connection.exchange = connect.authentication_method.map(|method| {
+            Box::new(Exchange {
+                method: method.into(),
+                turn: Turn::Policy,
+            })
+        });
         connection.phase = Phase::Deciding;
         connection.parked = Some(Park::Decision);
         let request = self.next_request;
@@ -70,30 +113,32 @@ impl Switchboard {
         self.decisions.push(ConnectRequest {
             request,
             connection,
+            asks: Asks::Connect,
             client_id: client_id.to_string(),
             username: connect.username.map(str::to_owned),
             password: connect.password.map(<[u8]>::to_vec),
+            auth_method: connect.authentication_method.map(str::to_owned),
+            auth_data: connect.authentication_data.map(<[u8]>::to_vec),
             protocol_level: match connect.version {
                 Version::V311 => 4,
                 Version::V5 => 5,
             },
         });
-        self.pending.insert(
-            request,
-            Pending {
-                connection,
-                client_id,
-                is_assigned: connect.client_id.is_empty(),
-                clean_start: connect.clean_start,
-                keep_alive_s: connect.keep_alive_s,
-                receive_maximum: connect.receive_maximum.unwrap_or(u16::MAX),
-                packet_bytes_max: connect
-                    .maximum_packet_size
-                    .map_or(usize::MAX, |bytes| bytes as usize),
-                wants_reasons: connect.request_problem_information != Some(false),
-                will: will_of(connect),
-            },
-        );
+        let connecting = Connecting {
+            connection,
+            client_id,
+            is_assigned: connect.client_id.is_empty(),
+            clean_start: connect.clean_start,
+            keep_alive_s: connect.keep_alive_s,
+            receive_maximum: connect.receive_maximum.unwrap_or(u16::MAX),
+            packet_bytes_max: connect
+                .maximum_packet_size
+                .map_or(usize::MAX, |bytes| bytes as usize),
+            wants_reasons: connect.request_problem_information != Some(false),
+            will: will_of(connect),
+        };
+        let pending = Pending::Connect(Box::new(connecting));
+        self.pending.insert(request, pending);
         // The first of the packets behind it parks.
         Flow::Next
     }
@@ -113,7 +158,7 @@ impl Switchboard {
     }
 
     /// CONNACK with a reason against, and the end.
-    fn refuse_connect(&mut self, slot: u32, reason_code: u8, now: Now) {
+    pub(super) fn refuse_connect(&mut self, slot: u32, reason_code: u8, now: Now) {
         let connack = Connack {
             reason_code,
             ..Connack::default()
@@ -122,31 +167,47 @@ impl Switchboard {
         self.close(slot, "refused", None, now);
     }
 
-    /// Policy decided: 0 accepts, any other reason code of CONNACK refuses. The request of a
-    /// connection that has gone is ignored.
+    /// Policy decided. The request of a connection that has gone is ignored.
     ///
     /// # Errors
-    /// No such request was made.
-    pub fn decided(&mut self, request: u64, reason_code: u8, now: Now) -> Result<(), Error> {
+    /// No such request was made, or a client is challenged that named no method.
+    pub fn decided(
+        &mut self,
+        request: u64,
+        verdict: impl Into<Verdict>,
+        now: Now,
+    ) -> Result<(), Error> {
+        let Verdict {
+            reason_code,
+            auth_data,
+        } = verdict.into();
+        let auth_data = auth_data.as_deref();
         if request == 0 || request >= self.next_request {
             return Err(Error::Request(request));
         }
         let Some(pending) = self.pending.remove(&request) else {
             return Ok(());
         };
-        let slot = self.slot(pending.connection)?;
+        let slot = self.slot(pending.connection())?;
+        if reason_code == reason::CONTINUE_AUTHENTICATION {
+            return self.challenge(slot, request, pending, auth_data, now);
+        }
         self.connections[slot as usize].request = None;
-        if reason_code == reason::SUCCESS {
-            self.accept(slot, pending, now);
-            self.unpark(slot, now);
-        } else {
-            self.counters.count(Counter::RefusedConnect);
-            self.refuse_connect(slot, reason_code, now);
+        match pending {
+            Pending::Again(_) => self.authenticated(slot, reason_code, auth_data, now),
+            Pending::Connect(connecting) if reason_code == reason::SUCCESS => {
+                self.accept(slot, *connecting, auth_data, now);
+                self.unpark(slot, now);
+            }
+            Pending::Connect(_) => {
+                self.counters.count(Counter::RefusedConnect);
+                self.refuse_connect(slot, reason_code, now);
+            }
         }
         Ok(())
     }
 
-    fn accept(&mut self, slot: u32, pending: Pending, now: Now) {
+    fn accept(&mut self, slot: u32, pending: Connecting, auth_data: Option<&[u8]>, now: Now) {
         let asked_s = self.connections[slot as usize].session_expiry_s;
         if !self.has_place(&pending.client_id, asked_s) {
             self.counters.count(Counter::RefusedSession);
@@ -162,6 +223,10 @@ impl Switchboard {
 
         let (keep_alive_s, told) = self.keep_alive(slot, pending.keep_alive_s);
         let connection = &mut self.connections[slot as usize];
+        let mut exchange = connection.exchange.take();
+        if let Some(exchange) = &mut exchange {
+            exchange.turn = Turn::Over;
+        }
         connection.phase = Phase::Open;
         connection.session = Some(session);
         connection.packet_bytes_max = pending.packet_bytes_max;
@@ -181,9 +246,12 @@ impl Switchboard {
             assigned_client_id: pending.is_assigned.then_some(&*pending.client_id),
             shared_subscription_available: Some(false),
             server_keep_alive_s: told,
+            authentication_method: exchange.as_ref().map(|exchange| &*exchange.method),
+            authentication_data: auth_data,
             ..Connack::default()
         };
         self.answer(slot, &Packet::Connack(Box::new(connack)));
+        self.connections[slot as usize].exchange = exchange;
         self.pump(slot, now);
     }
 
@@ -202,9 +270,6 @@ impl Switchboard {
 
 /// What is not served of a CONNECT.
 fn acceptable(connect: &Connect<'_>) -> Result<(), u8> {
-    if connect.authentication_method.is_some() {
-        return Err(reason::BAD_AUTHENTICATION_METHOD);
-    }
     let Some(will) = &connect.will else {
         return Ok(());
     };

@@ -3,6 +3,7 @@
 //! Owns the phase, the bytes not yet decoded, the bytes not yet written and the keep-alive. Must
 //! not know subscriptions, packet ids in flight or any other connection.
 
+use super::authenticate::Exchange;
 use super::outbuffer::OutBuffer;
 use crate::mqtt::encode;
 use crate::mqtt::packet::{Packet, Version};
@@ -14,6 +15,8 @@ pub enum Phase {
     Connecting,
     /// Policy thinks about the CONNECT.
     Deciding,
+    /// Policy wants to hear an AUTH before it decides.
+    Challenged,
     /// CONNACK 0 has been sent.
     Open,
     /// Nothing is read any more; the shell closes after the last writes.
@@ -64,6 +67,8 @@ pub struct Connection {
     pub closing: Option<&'static str>,
     /// Of its CONNECT.
     pub version: Version,
+    /// Its enhanced authentication.
+    pub exchange: Option<Box<Exchange>>,
     /// The decision that it waits for.
     pub request: Option<u64>,
     /// Slot of the session, when open.
@@ -106,6 +111,7 @@ impl Connection {
             phase: Phase::Connecting,
             closing: None,
             version: Version::V5,
+            exchange: None,
             request: None,
             session: None,
             input: Vec::new(),

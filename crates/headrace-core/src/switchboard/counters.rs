@@ -78,6 +78,8 @@ counters! {
     AnswersTooLarge = "mqtt_answers_dropped_total{reason=\"packet_too_large\"}",
     /// CONNECT: there are as many sessions as there may be.
     RefusedSession = "mqtt_packets_refused_total{reason=\"sessions_full\"}",
+    /// AUTH on an open connection: policy said no.
+    RefusedAuth = "mqtt_packets_refused_total{reason=\"authentication\"}",
     /// CONNECT: policy said no.
     RefusedConnect = "mqtt_packets_refused_total{reason=\"connect\"}",
     /// A packet that is not what its type says.

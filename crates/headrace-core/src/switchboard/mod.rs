@@ -14,12 +14,14 @@
 //!
 //! ```text
 //! receive ─ packets ─┬─ connect ─── sessions    beginning, takeover, end, wills
+//!                    ├─ authenticate           AUTH
 //!                    ├─ subscribe ─ retained
 //!                    ├─ exchange               PUBACK, PUBREC, PUBREL, PUBCOMP
 //!                    └─ publish ─┬─ streams     keys, batches, tickets, repeats
 //!                                └─ deliver     windows, queues ─── overflow
 //! ```
 
+mod authenticate;
 mod bind;
 mod connect;
 mod connection;
@@ -48,14 +50,14 @@ use crate::hash::{Key, Map};
 use crate::session::{Ending, Inbound, Memory, Session, Subscription};
 use crate::topic::Tree;
 use crate::Now;
-use connect::Pending;
+use authenticate::Pending;
 use connection::{Connection, Overflow, Park, Phase};
 use counters::{Counter, Counters};
 use publish::Route;
 use streams::Streams;
 use timers::{Timer, Timers};
 
-pub use connect::ConnectRequest;
+pub use connect::{Asks, ConnectRequest, Verdict};
 pub use overflow::Policy;
 pub use publish::Published;
 pub use retained::{Page, RetainedMessage, PAGE_MAX};

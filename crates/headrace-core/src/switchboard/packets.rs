@@ -39,12 +39,13 @@ pub(super) enum Step {
 
 /// By phase, by packet type (2.1.2). Types: 1 CONNECT, 2 CONNACK, 3 PUBLISH, 4 PUBACK, 5 PUBREC,
 /// 6 PUBREL, 7 PUBCOMP, 8 SUBSCRIBE, 9 SUBACK, 10 UNSUBSCRIBE, 11 UNSUBACK, 12 PINGREQ,
-/// 13 PINGRESP, 14 DISCONNECT, 15 AUTH. No authentication method is served, so AUTH never fits
-/// (4.12).
+/// 13 PINGRESP, 14 DISCONNECT, 15 AUTH.
 pub(super) const fn step(phase: Phase, packet_type: u8) -> Step {
     match (phase, packet_type) {
-        (Phase::Connecting, 1) | (Phase::Open, 3..=8 | 10 | 12 | 14) => Step::Serve,
-        (Phase::Connecting, _) => Step::Close,
+        (Phase::Connecting, 1)
+        | (Phase::Challenged, 14 | 15)
+        | (Phase::Open, 3..=8 | 10 | 12 | 14 | 15) => Step::Serve,
+        (Phase::Connecting | Phase::Challenged, _) => Step::Close,
         (Phase::Deciding, _) => Step::Keep,
         (Phase::Open, _) => Step::Refuse,
         (Phase::Closing, _) => Step::Ignore,
@@ -151,7 +152,9 @@ impl Switchboard {
                 break;
             }
             let bytes_max = match connection.phase {
-                Phase::Connecting => CONNECT_BYTES_MAX.min(self.limits.packet_bytes_max),
+                Phase::Connecting | Phase::Challenged => {
+                    CONNECT_BYTES_MAX.min(self.limits.packet_bytes_max)
+                }
                 _ => self.limits.packet_bytes_max,
             };
             let rest = &data[at..];
@@ -198,7 +201,7 @@ impl Switchboard {
                 return Flow::Stop;
             }
         }
-        let version = (connection.phase == Phase::Open).then_some(connection.version);
+        let version = (connection.phase != Phase::Connecting).then_some(connection.version);
         match decode::packet(version, frame) {
             Ok(Packet::Publish(publish)) => self.publish_packet(slot, bytes, &publish, now),
             Ok(packet) => self.serve(slot, packet, now),
@@ -219,6 +222,7 @@ impl Switchboard {
             Packet::Subscribe(subscribe) => self.subscribe(slot, &subscribe),
             Packet::Unsubscribe(unsubscribe) => self.unsubscribe(slot, &unsubscribe),
             Packet::Pingreq => self.answer(slot, &Packet::Pingresp),
+            Packet::Auth(auth) => return self.auth(slot, &auth, now),
             Packet::Disconnect(disconnect) => return self.disconnect(slot, &disconnect, now),
             _ => unreachable!("the table of steps refuses it"),
         }
@@ -298,7 +302,10 @@ impl Switchboard {
 
     /// DISCONNECT (3.14): 0x00 deletes the will, anything else leaves it to be published.
     fn disconnect(&mut self, slot: u32, disconnect: &Disconnect<'_>, now: Now) -> Flow {
-        let session = self.session_of(slot);
+        let Some(session) = self.connections[slot as usize].session else {
+            self.close(slot, "client_disconnect", None, now);
+            return Flow::Stop;
+        };
         if let Some(expiry_s) = disconnect.session_expiry_s {
             if expiry_s > 0 && self.connections[slot as usize].session_expiry_s == 0 {
                 // 3.14.2.2.2: what CONNECT set to 0 stays 0.

@@ -285,18 +285,6 @@ fn who_has_not_been_let_in_may_not_send_much() {
 }
 
 #[test]
-fn mqtt_4_12_no_authentication_method_is_served() {
-    let mut stage = Stage::default();
-    let client = stage.asks(Connect {
-        client_id: "a",
-        authentication_method: Some("SCRAM-SHA-256"),
-        ..plain(V5)
-    });
-    assert_eq!(stage.hears(client), ["CONNACK 0x8c", "closed: refused"]);
-    assert_eq!(stage.decisions.len(), 0);
-}
-
-#[test]
 fn mqtt_3_1_2_11_4_an_answer_longer_than_the_client_reads_is_not_sent() {
     let mut stage = Stage::default();
     let client = stage.asks(Connect {

@@ -425,6 +425,10 @@ fn line(packet: &Packet<'_>) -> String {
             if let Some(client_id) = connack.assigned_client_id {
                 write!(line, " assigned {client_id}").unwrap();
             }
+            if let Some(method) = connack.authentication_method {
+                let data = text_of(connack.authentication_data);
+                write!(line, " {method}{data}").unwrap();
+            }
             if let Some(seconds) = connack.server_keep_alive_s {
                 write!(line, " keep-alive {seconds}").unwrap();
             }
@@ -451,12 +455,22 @@ fn line(packet: &Packet<'_>) -> String {
             line = format!("UNSUBACK {} {}", ack.packet_id, hex(&ack.reason_codes));
         }
         Packet::Pingresp => line.push_str("PINGRESP"),
+        Packet::Auth(auth) => {
+            let method = auth.method.unwrap_or("");
+            line = format!("AUTH {:#04x} {method}", auth.reason_code) + &text_of(auth.data);
+        }
         Packet::Disconnect(disconnect) => {
             line = format!("DISCONNECT {:#04x}", disconnect.reason_code);
         }
         other => panic!("a broker does not send {other:?}"),
     }
     line
+}
+
+fn text_of(data: Option<&[u8]>) -> String {
+    data.map_or(String::new(), |data| {
+        format!(" {}", String::from_utf8_lossy(data))
+    })
 }
 
 fn hex(codes: &[u8]) -> String {

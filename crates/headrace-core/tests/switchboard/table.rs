@@ -56,6 +56,7 @@ fn packets(version: Version) -> Vec<(&'static str, Packet<'static>)> {
         packets.push((
             "AUTH",
             Packet::Auth(Auth {
+                reason_code: 0x18,
                 method: Some("SCRAM-SHA-256"),
                 ..Auth::default()
             }),
@@ -72,6 +73,16 @@ fn connection(stage: &mut Stage, phase: &str, version: Version) -> u64 {
             client_id: "a",
             ..plain(version)
         }),
+        "challenged" => {
+            let connection = stage.asks(Connect {
+                client_id: "a",
+                authentication_method: Some("SCRAM-SHA-256"),
+                ..plain(version)
+            });
+            stage.decide(0x18);
+            assert_eq!(stage.hears(connection), ["AUTH 0x18 SCRAM-SHA-256"]);
+            connection
+        }
         "open" => stage.client(version, "a"),
         "closing" => {
             let connection = stage.client(version, "a");
@@ -119,6 +130,18 @@ fn while_policy_decides_everything_is_kept() {
 }
 
 #[test]
+fn mqtt_3_1_2_30_in_the_middle_of_authentication_nothing_else_is_served() {
+    for (name, packet) in packets(V5) {
+        let (heard, asked) = after("challenged", V5, &packet);
+        match name {
+            "AUTH" => assert_eq!((heard.len(), asked), (0, 1), "{name}"),
+            "DISCONNECT" => assert_eq!(heard, ["closed: client_disconnect"], "{name}"),
+            _ => assert_eq!(heard, ["closed: not_connected"], "{name}"),
+        }
+    }
+}
+
+#[test]
 fn a_closing_connection_hears_nothing_more() {
     for version in [V5, V311] {
         for (name, packet) in packets(version) {
@@ -159,7 +182,7 @@ fn mqtt_311_2_2_1_packet_type_15_does_not_exist() {
     let mut stage = Stage::default();
     let client = stage.client(V311, "a");
     stage.send_bytes(client, &[0xF0, 0]);
-    assert_eq!(stage.hears(client), ["closed: protocol_error"]);
+    assert_eq!(stage.hears(client), ["closed: malformed_packet"]);
 }
 
 fn to_lines(lines: &[&str]) -> Vec<String> {
