@@ -326,7 +326,7 @@ fn a_journal_file_whose_header_is_spoilt_is_refused_and_nothing_is_forgotten() {
 fn files_of_an_earlier_start_may_be_spoilt() {
     let (disk, _) = rotated();
     let old = journal_files(&disk);
-    let dies = (0..).find(|count| {
+    let dies = (0..200).find(|count| {
         // A start that dies when it has its own file and not yet removed the others.
         let copy = disk.clone();
         copy.fail_after(*count, "this start is cut short");

@@ -234,7 +234,8 @@ fn what_a_start_refuses_a_repair_has_it_accept() {
     disk.overwrite(&path, bytes);
     assert!(matches!(open(&disk.clone(), SMALL), Err(Error::Corrupt(_))));
     for dry in [true, false] {
-        let actions = repair(&disk, SMALL, &incarnations(), Consent::default(), dry).unwrap();
+        let no = Consent::default();
+        let actions = repair(&disk, SMALL, &incarnations(), |_, _| true, no, dry).unwrap();
         let files: Vec<&str> = actions.iter().map(|action| &*action.path).collect();
         assert_eq!(files, [&path]);
     }
