@@ -36,6 +36,7 @@ class HeldStore:
         self.held = False
         self.fault = None
         self.refuses_logs = False
+        self.keeps_sources = True
 
     def __getattr__(self, name):
         return getattr(self._store, name)
@@ -49,6 +50,11 @@ class HeldStore:
         if self.refuses_logs and partition > 0:
             raise StorageError("planted")
         return self._store.open_log(stream, partition, *arguments)
+
+    def refresh_sources(self, log):
+        if not self.keeps_sources:
+            raise StorageError("planted")
+        self._store.refresh_sources(log)
 
     def submit(self):
         if not self.held:
@@ -221,6 +227,60 @@ async def test_a_source_is_known_after_a_kill_though_its_messages_are_trimmed(tm
         assert [each.base_offset for each in partition.segments] == [1]
         store.held = True
     assert sources(tmp_path, "a", 0) == [("s", 1, 1)]
+
+
+async def test_sources_that_could_not_be_kept_hold_up_a_trim_and_are_tried_again(tmp_path):
+    async with running(tmp_path, a=Change(filters=["a"])) as (node, store):
+        await publish(node, "a", 1)
+        partition = node._broker.partition("a", 0)
+        partition.roll(0)
+        await node.publish("a", b"later", 1, [])
+        store.keeps_sources = False
+        for _ in range(2):
+            with pytest.raises(UnavailableError, match="planted"):
+                await node._broker.trim(partition, 1, "test")
+        assert partition.start_offset == 0
+        store.keeps_sources = True
+        await node._broker.trim(partition, 1, "test")
+        assert partition.unkept_bytes == 0
+        store.held = True
+    assert sources(tmp_path, "a", 0) == [("s", 1, 1)]
+
+
+async def test_sources_on_their_way_to_the_disk_are_kept_the_next_time(tmp_path):
+    async with running(tmp_path, a=Change(filters=["a"])) as (node, store):
+        await publish(node, "a", 1)
+        partition = node._broker.partition("a", 0)
+        store.held = True
+        second = publish(node, "a", 2)
+        await settle()
+        await node._broker._sources.keep(partition)
+        store.held = False
+        store.submit()
+        await second
+        partition.roll(0)
+        await node.publish("a", b"later", 1, [])
+        await node._broker.trim(partition, 2, "test")
+        store.held = True
+    assert sources(tmp_path, "a", 0) == [("s", 1, 2)]
+
+
+async def test_damage_among_records_does_not_keep_them_for_ever(tmp_path, caplog):
+    async with running(tmp_path, a=Change(filters=["a"])) as (node, store):
+        await publish(node, "a", 1)
+        partition = node._broker.partition("a", 0)
+        partition.roll(0)
+        await node.publish("a", b"later", 1, [])
+        with (tmp_path / "streams" / "a" / "0" / f"{0:020}.log").open("r+b") as segment:
+            segment.seek(16)
+            segment.write(b"\0")  # the format of its first batch
+        await node._broker.trim(partition, 1, "test")
+        assert partition.start_offset == 1
+        assert "damaged" in caplog.text
+        await publish(node, "a", 2)
+        await node._broker._sources.keep(partition)
+        store.held = True
+    assert sources(tmp_path, "a", 0) == [("s", 1, 2)]
 
 
 async def test_a_start_that_fails_forgets_no_sources(tmp_path):

@@ -256,7 +256,7 @@ class Broker:
         """
         start, segments = partition.start_offset, partition.segments
         try:
-            await self._sources.keep(partition)
+            await self._sources.let_go(partition)
             await on_disk(self._store.trim, partition.log, offset)
         except ValueError as error:
             raise UnknownStreamError(str(error)) from None

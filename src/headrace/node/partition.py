@@ -45,10 +45,13 @@ class Partition:
         stream: the stream it belongs to.
         index: 0-based number in the stream.
         log: the store's handle.
-        unkept_bytes: appended since the sources of messages were last kept.
+        queued_bytes: on their way to the disk; the runner counts them.
+        unkept_bytes: appended since the sources of messages were last kept, those included.
     """
 
-    __slots__ = ("_runner", "_store", "_watchers", "index", "log", "stream", "unkept_bytes")
+    __slots__ = (
+        "_runner", "_store", "_watchers", "index", "log", "queued_bytes", "stream", "unkept_bytes",
+    )  # fmt: skip
 
     def __init__(self, runner: Runner, store: Store, stream: Stream, index: int, log: int) -> None:
         self._runner = runner
@@ -57,6 +60,7 @@ class Partition:
         self.stream = stream
         self.index = index
         self.log = log
+        self.queued_bytes = 0
         self.unkept_bytes = 0
 
     def append(self, batches: bytes, wall_ms: int) -> asyncio.Future[int]:

@@ -45,6 +45,7 @@ class _Inflight(NamedTuple):
     """One append that the disk has not answered."""
 
     partition: Partition
+    size_bytes: int
     base_offset: int
     future: asyncio.Future[int] | None
 
@@ -111,8 +112,9 @@ class Runner:
         self._ticket += 2
         appended = self._store.append(partition.log, batches, self._ticket, wall_ms)
         future: asyncio.Future[int] = self._loop.create_future()
-        self._inflight[self._ticket] = _Inflight(partition, appended.base_offset, future)
-        self._appending(partition, batches)
+        self._appending(
+            self._ticket, _Inflight(partition, len(batches), appended.base_offset, future)
+        )
         self.wake()
         return future
 
@@ -224,13 +226,14 @@ class Runner:
             except StorageError:  # which `look_at_store` tells
                 self._refuse(ticket, FAILURE, mono_ms, wall_ms)
                 continue
-            self._inflight[ticket] = _Inflight(partition, appended.base_offset, None)
-            self._appending(partition, batch)
+            self._appending(ticket, _Inflight(partition, len(batch), appended.base_offset, None))
 
-    def _appending(self, partition: Partition, batches: bytes) -> None:
+    def _appending(self, ticket: int, inflight: _Inflight) -> None:
         self._queued = True
-        partition.unkept_bytes += len(batches)
-        self._appended_bytes += len(batches)
+        self._inflight[ticket] = inflight
+        self._appended_bytes += inflight.size_bytes
+        inflight.partition.queued_bytes += inflight.size_bytes
+        inflight.partition.unkept_bytes += inflight.size_bytes
 
     def _refuse(self, ticket: int, reason_code: int, mono_ms: int, wall_ms: int) -> None:
         self._switchboard.durable(ticket, reason_code, mono_ms, wall_ms)
@@ -284,6 +287,7 @@ class Runner:
         advanced: dict[Partition, None] = {}
         for completion in self._store.poll():
             inflight = self._inflight.pop(completion.ticket)
+            inflight.partition.queued_bytes -= inflight.size_bytes
             if completion.error is None:
                 advanced[inflight.partition] = None
             if inflight.future is None:

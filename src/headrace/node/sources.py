@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from headrace import limits
-from headrace.errors import UnavailableError
+from headrace.errors import StorageCorruptError, UnavailableError
 from headrace.node.disk import on_disk
 
 if TYPE_CHECKING:
@@ -65,17 +65,30 @@ class SourceKeeper:
                     _tell(partition, error)
 
     async def keep(self, partition: Partition) -> None:
-        """Keeps the sources of one partition now, for its records are about to go.
+        """Keeps the sources of one partition now.
 
         Raises:
             UnavailableError: the disk refused.
             ValueError: the partition was deleted meanwhile.
         """
         async with self._refreshing:
-            tail = partition.unkept_bytes
-            partition.unkept_bytes = 0
-            if tail:
+            durable_bytes = partition.unkept_bytes - partition.queued_bytes
+            if partition.unkept_bytes:
                 await on_disk(self._store.refresh_sources, partition.log)
+                partition.unkept_bytes -= durable_bytes
+
+    async def let_go(self, partition: Partition) -> None:
+        """As `keep`, but damage among the records does not hold up that they go.
+
+        Else retention would stop there for ever. What a source has sent last is then not known
+        after a crash: what it sends again may be stored again, which is better than a full disk.
+        """
+        try:
+            await self.keep(partition)
+        except UnavailableError as error:
+            if not isinstance(error.__cause__, StorageCorruptError):
+                raise
+            _tell(partition, error)
 
     async def _try(self, partition: Partition) -> None:
         try:
@@ -88,6 +101,7 @@ class SourceKeeper:
 
 def _tell(partition: Partition, error: UnavailableError) -> None:
     log.warning(
-        "the sources of messages were not kept, so that a start would read more: %s", error,
+        "the sources of messages were not kept, so that a start would read more, and not know "
+        "those whose records are gone: %s", error,
         extra={"stream": partition.stream.definition.name, "partition": partition.index},
     )  # fmt: skip
