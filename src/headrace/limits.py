@@ -83,6 +83,13 @@ SESSIONS_MAX: Final = 1_000_000
 """MQTT sessions, of clients that are away too: as many as there may be connections. An empty one
 takes less than a kilobyte."""
 
+GROUP_MESSAGES_MAX: Final = 10_000
+"""Waiting for one group of a shared subscription while no member can take them: what ten sessions
+may hold."""
+
+GROUP_BYTES_MAX: Final = 64 * MIB
+"""Bytes of those."""
+
 RETAINED_MESSAGES_MAX: Final = 1_000_000
 """Retained messages of a node: ten for each device of a large fleet."""
 

@@ -51,6 +51,13 @@ class MqttSettings(TlsSettings, MqttListeners):
         description="What gives way when a subscriber is full: its publishers for `limits.stall` "
         "and then the newest messages, messages alone, or its connection.",
     )
+    shared_strategy: Literal[
+        "round-robin", "random", "sticky", "hash-topic", "hash-client", "least-in-flight"
+    ] = Field(
+        default="round-robin",
+        description="Which member of a shared subscription gets the next message. `hash-topic` "
+        "keeps each topic in order.",
+    )
     keep_alive_max: Annotated[int, _duration(1000, 65_535_000)] = Field(
         default=limits.KEEP_ALIVE_SECONDS_MAX * 1000, description="Longest keep-alive of a client."
     )
@@ -237,6 +244,13 @@ class LimitSettings(_Table):
     messages_per_second: Annotated[int, _count(0, 1_000_000)] = Field(
         default=0,
         description="Publishes of one MQTT client before it is read no further; 0 for any number.",
+    )
+    group_messages: Annotated[int, _count(0, 100_000_000)] = Field(
+        default=limits.GROUP_MESSAGES_MAX,
+        description="Waiting for one group of a shared subscription.",
+    )
+    group_bytes: Annotated[int, _size(0, 64 * limits.GIB)] = Field(
+        default=limits.GROUP_BYTES_MAX, description="Bytes of those."
     )
     retained_messages: Annotated[int, _count(0, 100_000_000)] = Field(
         default=limits.RETAINED_MESSAGES_MAX,

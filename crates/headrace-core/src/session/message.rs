@@ -27,6 +27,8 @@ pub struct Message {
     pub qos: QoS,
     /// RETAIN flag as published.
     pub retain: bool,
+    /// Hash of who published it, where a group asks; 0 elsewhere.
+    pub publisher: u32,
     /// Message Expiry Interval as published.
     pub expiry: Option<Expiry>,
     /// When it came, on the monotonic clock.
@@ -92,6 +94,7 @@ impl Message {
             payload: Arc::clone(&self.payload),
             qos: self.qos,
             retain: self.retain,
+            publisher: self.publisher,
             expiry: self.expiry,
             arrived_ms: self.arrived_ms,
             held: OnceLock::new(),
@@ -140,6 +143,7 @@ mod tests {
             payload: [].into(),
             qos: QoS::AtMostOnce,
             retain: false,
+            publisher: 0,
             expiry: Some(Expiry { seconds: 10, at: 0 }),
             arrived_ms: 1_000,
             held: OnceLock::new(),
@@ -160,6 +164,7 @@ mod tests {
             payload: [1; 100].into(),
             qos: QoS::AtLeastOnce,
             retain: false,
+            publisher: 0,
             expiry: None,
             arrived_ms: 0,
             held: OnceLock::new(),

@@ -18,7 +18,9 @@ pub use inbound::{Answer, Ending, Inbound, Outcome, Repeat};
 pub use message::{Expiry, Memory, Message, Will, OVERHEAD_BYTES, SHARED_BYTES_MIN};
 pub use outbound::{Outbound, Receipt, Sending};
 pub use replay::{Replay, Replays};
-pub use subscription::{Delivery, Ids, Subscription, Terms};
+pub use subscription::{Delivery, GroupId, Ids, Subscription, Terms};
+
+use std::collections::BTreeSet;
 
 use crate::hash::{Key, Map};
 
@@ -47,6 +49,8 @@ pub struct Session {
     pub timer_ms: Option<u64>,
     /// By filter.
     pub subscriptions: Map<Box<str>, Subscription>,
+    /// Slots of the groups that it is a member of.
+    pub groups: BTreeSet<u32>,
     /// Of all filters together.
     pub filter_bytes: usize,
     /// Published at the end of the connection or later, unless the client said good-bye.
@@ -73,6 +77,7 @@ impl Session {
             will_ms: None,
             timer_ms: None,
             subscriptions: Map::with_hasher(hash_key),
+            groups: BTreeSet::new(),
             filter_bytes: 0,
             will: None,
             replays: Replays::default(),

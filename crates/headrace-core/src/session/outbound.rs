@@ -6,8 +6,9 @@
 //! what is in flight may exceed the window of the present one, and then waits in its old order.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use super::Delivery;
+use super::{Delivery, GroupId, Message};
 use crate::mqtt::packet::QoS;
 
 /// An id is used again once so many others have been freed after it, or none else is left: late
@@ -217,7 +218,8 @@ impl Outbound {
             return None;
         }
         let delivery = self.pop()?;
-        let kept = self.keeps.then(|| delivery.clone());
+        let keeps = self.keeps || delivery.terms.group.is_some();
+        let kept = keeps.then(|| delivery.clone());
         Some(Sending::New(self.begin(delivery.terms.qos, kept), delivery))
     }
 
@@ -314,6 +316,57 @@ impl Outbound {
         count
     }
 
+    /// Takes back what a group gave and what has not been sent, and where the client is away
+    /// (`is_away`), what it has not finished at `QoS` 1; in the order in which it was given.
+    pub fn withdraw(&mut self, group: GroupId, is_away: bool) -> Vec<Arc<Message>> {
+        let mut in_flight = Vec::new();
+        for (id, entry) in (1..).zip(&self.slots) {
+            let Some(entry) = entry else { continue };
+            if let State::Published(QoS::AtLeastOnce, Some(delivery)) = &entry.state {
+                if is_away && delivery.terms.group == Some(group) {
+                    in_flight.push((entry.ordinal, id, Arc::clone(&delivery.message)));
+                }
+            }
+        }
+        in_flight.sort_unstable_by_key(|(ordinal, ..)| *ordinal);
+        let mut returned = Vec::new();
+        for (_, id, message) in in_flight {
+            self.end(id);
+            returned.push(message);
+        }
+        let (given, others): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.queue)
+            .into_iter()
+            .partition(|delivery| delivery.terms.group == Some(group));
+        self.queue = others;
+        for delivery in given {
+            self.queued_bytes -= bytes(&delivery);
+            returned.push(delivery.message);
+        }
+        returned
+    }
+
+    /// What a group gave is the session's own from now on.
+    pub fn release_from(&mut self, group: GroupId) {
+        for entry in self.slots.iter_mut().flatten() {
+            if let State::Published(_, Some(delivery)) = &mut entry.state {
+                if delivery.terms.group == Some(group) {
+                    delivery.terms.group = None;
+                }
+            }
+        }
+    }
+
+    /// The groups whose messages it holds.
+    pub fn groups(&self) -> impl Iterator<Item = GroupId> + '_ {
+        let in_flight = self.slots.iter().flatten();
+        let in_flight = in_flight.filter_map(|entry| match &entry.state {
+            State::Published(_, kept) => kept.as_ref(),
+            State::Released => None,
+        });
+        let all = in_flight.chain(&self.queue);
+        all.filter_map(|delivery| delivery.terms.group)
+    }
+
     /// Drops everything; how many messages had not been sent.
     pub fn clear(&mut self) -> usize {
         let queued = self.queue.len();
@@ -358,6 +411,7 @@ mod tests {
             payload: [payload].into(),
             qos,
             retain: false,
+            publisher: 0,
             expiry: None,
             arrived_ms: 0,
             held: std::sync::OnceLock::new(),
@@ -366,6 +420,7 @@ mod tests {
             qos,
             retain: false,
             ids: Ids::None,
+            group: None,
         };
         Delivery {
             message: message.into(),

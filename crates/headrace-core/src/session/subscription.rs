@@ -1,6 +1,7 @@
 //! How a client subscribed, and what that makes of a publish on its way to it
 //! (MQTT 5.0 3.8.3.1, 3.3.4).
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use super::Message;
@@ -77,6 +78,26 @@ impl Ids {
     }
 }
 
+/// A shared subscription that gave a message to one of its members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GroupId(NonZeroU32);
+
+impl GroupId {
+    /// The group at a slot.
+    ///
+    /// # Panics
+    /// Never: there is no memory for so many.
+    pub fn new(slot: u32) -> Self {
+        let number = slot.checked_add(1).and_then(NonZeroU32::new);
+        Self(number.expect("slots are fewer"))
+    }
+
+    /// Its slot.
+    pub const fn slot(self) -> u32 {
+        self.0.get() - 1
+    }
+}
+
 /// What the subscriptions of one session make of one publish.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
@@ -86,6 +107,8 @@ pub struct Terms {
     pub retain: bool,
     /// Its Subscription Identifiers.
     pub ids: Ids,
+    /// To which group it belongs until the exchange is over.
+    pub group: Option<GroupId>,
 }
 
 impl Terms {
@@ -117,6 +140,7 @@ mod tests {
             qos: QoS::AtMostOnce,
             retain: false,
             ids: Ids::of(0),
+            group: None,
         };
         assert_eq!(terms.ids.as_slice(), [0; 0]);
         for (qos, id) in [

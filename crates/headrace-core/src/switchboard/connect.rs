@@ -220,6 +220,7 @@ impl Switchboard {
         state.will = pending.will;
         state.attach(slot, pending.receive_maximum);
         let expiry_s = state.expiry_s;
+        self.members_here(session);
 
         let (keep_alive_s, told) = self.keep_alive(slot, pending.keep_alive_s);
         let connection = &mut self.connections[slot as usize];
@@ -244,7 +245,6 @@ impl Switchboard {
             receive_maximum: Some(self.limits.receive_max),
             maximum_packet_size: Some(self.limits.packet_bytes_max as u32),
             assigned_client_id: pending.is_assigned.then_some(&*pending.client_id),
-            shared_subscription_available: Some(false),
             server_keep_alive_s: told,
             authentication_method: exchange.as_ref().map(|exchange| &*exchange.method),
             authentication_data: auth_data,

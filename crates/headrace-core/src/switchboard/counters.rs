@@ -46,6 +46,12 @@ counters! {
     RatePauses = "mqtt_rate_pauses_total",
     /// Acknowledgements of clients for nothing that was in flight.
     UnknownAcks = "mqtt_unknown_acks_total",
+    /// Messages that a member of a group had not finished when it went, given to others.
+    Returned = "mqtt_shared_returned_total",
+    /// For a group: no member could take it, and it could not wait.
+    DroppedGroupAway = "mqtt_messages_dropped_total{reason=\"group_away\"}",
+    /// For a group: the bound of its queue was reached.
+    DroppedGroupQueue = "mqtt_messages_dropped_total{reason=\"group_queue_full\"}",
     /// For one subscriber: at `QoS` 0, and it was away.
     DroppedAway = "mqtt_messages_dropped_total{reason=\"away\"}",
     /// For one subscriber: its session ended before it came for them.
@@ -98,8 +104,6 @@ counters! {
     RefusedWindow = "mqtt_packets_refused_total{reason=\"receive_maximum_exceeded\"}",
     /// One filter of a SUBSCRIBE: it is none.
     FilterInvalid = "mqtt_subscriptions_refused_total{reason=\"topic_filter_invalid\"}",
-    /// One filter of a SUBSCRIBE: a shared one.
-    FilterShared = "mqtt_subscriptions_refused_total{reason=\"shared_not_supported\"}",
     /// One filter of a SUBSCRIBE: the session holds as many as it may.
     FilterQuota = "mqtt_subscriptions_refused_total{reason=\"quota_exceeded\"}",
 }

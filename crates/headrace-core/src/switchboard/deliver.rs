@@ -30,7 +30,9 @@ impl Switchboard {
         };
         let mut packet_id = 0;
         if terms.qos > QoS::AtMostOnce {
-            let kept = outbound.keeps().then(|| outgoing.delivery(terms));
+            // What a group gave may have to go to another member.
+            let keeps = outbound.keeps() || terms.group.is_some();
+            let kept = keeps.then(|| outgoing.delivery(terms));
             if let Some(kept) = &kept {
                 kept.message.hold(&self.memory);
             }

@@ -15,7 +15,7 @@
 //! ```text
 //! receive ─ packets ─┬─ connect ─── sessions    beginning, takeover, end, wills
 //!                    ├─ authenticate           AUTH
-//!                    ├─ subscribe ─ retained
+//!                    ├─ subscribe ─ retained, groups
 //!                    ├─ exchange               PUBACK, PUBREC, PUBREL, PUBCOMP
 //!                    └─ publish ─┬─ streams     keys, batches, tickets, repeats
 //!                                └─ deliver     windows, queues ─── overflow
@@ -28,6 +28,7 @@ mod connection;
 mod counters;
 mod deliver;
 mod exchange;
+mod groups;
 mod outbuffer;
 mod outgoing;
 mod overflow;
@@ -53,11 +54,13 @@ use crate::Now;
 use authenticate::Pending;
 use connection::{Connection, Overflow, Park, Phase};
 use counters::{Counter, Counters};
+use groups::Groups;
 use publish::Route;
 use streams::Streams;
 use timers::{Timer, Timers};
 
 pub use connect::{Asks, ConnectRequest, Verdict};
+pub use groups::Strategy;
 pub use overflow::Policy;
 pub use publish::Published;
 pub use retained::{Page, RetainedMessage, PAGE_MAX};
@@ -93,6 +96,12 @@ pub struct Limits {
     pub queued_bytes_max: usize,
     /// Bytes of all messages that wait for clients, each counted once.
     pub queued_bytes_of_node_max: usize,
+    /// Which member of a group gets the next message.
+    pub shared_strategy: Strategy,
+    /// Messages that may wait for one group while no member can take them.
+    pub group_messages_max: usize,
+    /// Bytes of those.
+    pub group_bytes_max: usize,
     /// Retained messages.
     pub retained_messages_max: usize,
     /// Bytes of those, with what each costs beside.
@@ -128,6 +137,9 @@ impl Default for Limits {
             queued_messages_max: 1000,
             queued_bytes_max: 16 * 1024 * 1024,
             queued_bytes_of_node_max: 512 * 1024 * 1024,
+            shared_strategy: Strategy::RoundRobin,
+            group_messages_max: 10_000,
+            group_bytes_max: 64 * 1024 * 1024,
             retained_messages_max: 1_000_000,
             retained_bytes_max: 256 * 1024 * 1024,
             outbound_bytes_max: 16 * 1024 * 1024,
@@ -232,6 +244,7 @@ pub struct Switchboard {
     memory: Memory,
     by_client: Map<Box<str>, u32>,
     subscriptions: Tree<u32, Subscription>,
+    groups: Groups,
     retained: retained::Store,
     /// Names that searches for retained messages may look at until the next collect.
     replay_steps: usize,
@@ -275,6 +288,7 @@ impl Switchboard {
             memory: Memory::default(),
             by_client: Map::with_hasher(hash_key),
             subscriptions: Tree::new(hash_key),
+            groups: Groups::new(hash_key),
             retained: retained::Store::default(),
             replay_steps: 0,
             arrivals: 0,
@@ -456,6 +470,9 @@ impl Switchboard {
         }
         self.drained(slot, now);
         self.replay(slot, now);
+        if let Some(session) = self.connections[slot as usize].session {
+            self.refill(session, now);
+        }
     }
 
     fn slot(&self, connection: u64) -> Result<u32, Error> {
@@ -519,7 +536,14 @@ impl Switchboard {
             ("mqtt_sessions_kept", self.kept),
             ("mqtt_queued_bytes", self.memory.bytes()),
             ("mqtt_sessions_away", sessions().filter(away).count()),
-            ("mqtt_subscriptions", self.subscriptions.len()),
+            (
+                "mqtt_subscriptions",
+                self.subscriptions.len() + self.groups.members(),
+            ),
+            ("mqtt_shared_groups", self.groups.len()),
+            ("mqtt_shared_members", self.groups.members()),
+            ("mqtt_shared_queued_messages", self.groups.queued()),
+            ("mqtt_shared_queued_bytes", self.groups.queued_bytes()),
             ("mqtt_retained_messages", self.retained.len()),
             ("mqtt_retained_bytes", self.retained.bytes()),
             ("mqtt_streams", self.streams.len()),

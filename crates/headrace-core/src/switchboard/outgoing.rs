@@ -39,8 +39,10 @@ pub struct Outgoing<'a> {
     expiry: Option<Expiry>,
     payload: &'a [u8],
     /// As published, like the RETAIN flag.
-    qos: QoS,
+    pub qos: QoS,
     pub retain: bool,
+    /// Hash of who published it, where a group asks.
+    pub publisher: u32,
     /// The payload where it is large, once someone needed it.
     shared: Option<Arc<[u8]>>,
     /// The publish, once someone had to wait for it.
@@ -88,6 +90,7 @@ impl<'a> Outgoing<'a> {
             payload: publish.payload,
             qos: publish.qos,
             retain: publish.retain,
+            publisher: 0,
             shared: None,
             message: None,
             arrived_ms: mono_ms,
@@ -105,10 +108,16 @@ impl<'a> Outgoing<'a> {
             payload: &message.payload,
             qos: message.qos,
             retain: message.retain,
+            publisher: message.publisher,
             shared: Some(Arc::clone(&message.payload)),
             message: Some(Arc::clone(message)),
             arrived_ms: message.arrived_ms,
         }
+    }
+
+    /// Its topic, as bytes.
+    pub fn topic(&self) -> &[u8] {
+        &self.topic[2..]
     }
 
     /// Length of the packet for one subscriber.
@@ -212,6 +221,7 @@ impl<'a> Outgoing<'a> {
                 payload: Arc::clone(shared),
                 qos: self.qos,
                 retain: self.retain,
+                publisher: self.publisher,
                 expiry: self.expiry,
                 arrived_ms: self.arrived_ms,
                 held: OnceLock::new(),

@@ -220,7 +220,7 @@ impl Switchboard {
             Packet::Pubrel(ack) => self.pubrel(slot, &ack),
             Packet::Pubcomp(ack) => self.pubcomp(slot, &ack, now),
             Packet::Subscribe(subscribe) => self.subscribe(slot, &subscribe),
-            Packet::Unsubscribe(unsubscribe) => self.unsubscribe(slot, &unsubscribe),
+            Packet::Unsubscribe(unsubscribe) => self.unsubscribe(slot, &unsubscribe, now),
             Packet::Pingreq => self.answer(slot, &Packet::Pingresp),
             Packet::Auth(auth) => return self.auth(slot, &auth, now),
             Packet::Disconnect(disconnect) => return self.disconnect(slot, &disconnect, now),

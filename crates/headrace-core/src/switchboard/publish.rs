@@ -36,6 +36,8 @@ pub(super) struct Route {
     pub late_at: usize,
     /// Slots of streams.
     pub streams: Vec<u32>,
+    /// Slots of groups.
+    pub groups: Vec<u32>,
 }
 
 /// A session that gets the publish at hand.
@@ -297,9 +299,11 @@ impl Switchboard {
             route,
             subscriptions,
             bound,
+            groups,
             sessions,
             ..
         } = self;
+        groups.matches(subject.topic, &mut route.groups);
         route.streams.clear();
         bound.matches(subject.topic, &mut |stream, ()| {
             if !route.streams.contains(stream) {
@@ -351,7 +355,8 @@ impl Switchboard {
             }
         }
         let route = std::mem::take(&mut self.route);
-        if route.streams.is_empty() && route.targets.is_empty() && !incoming.publish.retain {
+        let has_receivers = !route.targets.is_empty() || !route.groups.is_empty();
+        if route.streams.is_empty() && !has_receivers && !incoming.publish.retain {
             self.counters.count(Counter::DroppedUnmatched);
         }
         let stored = self.store(&incoming, &route.streams, now);
@@ -373,6 +378,14 @@ impl Switchboard {
                     self.deliver(*session, terms, &mut outgoing);
                 }
             }
+            if !route.groups.is_empty() {
+                outgoing.publisher = self.publisher_hash(incoming.origin);
+                if publish.qos > QoS::AtMostOnce && stored.tickets > 0 {
+                    deferred = Some((self.arrivals, outgoing.message()));
+                } else {
+                    self.deliver_to_groups(&route.groups, &mut outgoing);
+                }
+            }
             if outgoing.retain {
                 if incoming.is_answered && stored.tickets > 0 {
                     deferred = Some((self.arrivals, outgoing.message()));
@@ -383,7 +396,7 @@ impl Switchboard {
             self.scratch = scratch;
         }
         let outcome = match stored.outcome {
-            Outcome::NoSubscribers if !route.targets.is_empty() => Outcome::Accepted,
+            Outcome::NoSubscribers if has_receivers => Outcome::Accepted,
             outcome => outcome,
         };
         if incoming.is_answered {
@@ -550,6 +563,9 @@ impl Switchboard {
                 _ => self.deliver(*session, terms, &mut outgoing),
             }
         }
+        if !expired {
+            self.deliver_to_groups(&route.groups, &mut outgoing);
+        }
         self.route = route;
         if message.retain {
             self.arrivals += 1;
@@ -576,7 +592,12 @@ fn add(
         _ => {
             *mark = targets.len();
             let ids = Ids::of(subscription.id);
-            let terms = Terms { qos, retain, ids };
+            let terms = Terms {
+                qos,
+                retain,
+                ids,
+                group: None,
+            };
             targets.push(Target { session, terms });
         }
     }

@@ -256,6 +256,7 @@ impl Switchboard {
             qos: kept.message.qos.min(replay.qos),
             retain: true,
             ids: Ids::of(replay.id),
+            group: None,
         };
         let outgoing = Outgoing::of_message(&kept.message, now.mono_ms);
         let bytes = outgoing.bytes(connection.version, &terms);

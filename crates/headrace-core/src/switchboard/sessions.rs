@@ -8,9 +8,9 @@
 
 use super::timers::Timer;
 use super::{Counter, Switchboard};
+use crate::hash::Map;
 use crate::mqtt::reason;
 use crate::session::Session;
-use crate::topic::Filter;
 use crate::Now;
 
 impl Switchboard {
@@ -65,6 +65,7 @@ impl Switchboard {
     /// The connection of a session is gone. What is due at once happens at once.
     pub(super) fn leave_session(&mut self, session: u32, now: Now) {
         self.sessions[session as usize].detach(now.mono_ms);
+        self.members_away(session, now);
         self.session_due(session, now);
     }
 
@@ -107,12 +108,13 @@ impl Switchboard {
         state.is_ended = true;
         self.kept -= usize::from(state.expiry_s > 0);
         state.ends_ms = None;
+        let filters = std::mem::replace(&mut state.subscriptions, Map::with_hasher(self.hash_key));
+        for filter in filters.keys() {
+            self.forget_filter(session, filter, now);
+        }
+        let state = &mut self.sessions[session as usize];
         let unsent = state.outbound.clear();
         self.counters.add(Counter::DroppedEnded, unsent);
-        for (filter, _) in state.subscriptions.drain() {
-            let filter = Filter::parse(&filter).expect("it was parsed when subscribed");
-            self.subscriptions.remove(filter, &session);
-        }
         self.by_client.remove(&state.client_id);
         self.publish_will(session, now);
         self.forget_if_over(session);

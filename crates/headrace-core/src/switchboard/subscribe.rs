@@ -4,7 +4,8 @@ use super::{Counter, Switchboard};
 use crate::mqtt::packet::{ListAck, Packet, QoS, Subscribe, SubscriptionRequest, Unsubscribe};
 use crate::mqtt::reason;
 use crate::session::Subscription;
-use crate::topic::{self, Filter};
+use crate::topic;
+use crate::Now;
 
 /// Subscriptions of one session: more than a dashboard for a whole fleet needs, and about 10 MB.
 pub const SUBSCRIPTIONS_MAX: usize = 65_536;
@@ -24,7 +25,6 @@ impl Switchboard {
                     self.counters.count(refused);
                     match refused {
                         Counter::FilterInvalid => reason::TOPIC_FILTER_INVALID,
-                        Counter::FilterShared => reason::SHARED_SUBSCRIPTIONS_NOT_SUPPORTED,
                         _ => reason::QUOTA_EXCEEDED,
                     }
                 }
@@ -46,9 +46,6 @@ impl Switchboard {
     ) -> Result<QoS, Counter> {
         let parsed = topic::Subscription::parse(request.filter);
         let parsed = parsed.map_err(|_| Counter::FilterInvalid)?;
-        if parsed.group.is_some() {
-            return Err(Counter::FilterShared);
-        }
         let session_state = &mut self.sessions[session as usize];
         let subscriptions = &mut session_state.subscriptions;
         let replaced = subscriptions.get(request.filter);
@@ -69,6 +66,11 @@ impl Switchboard {
             since: self.arrivals,
         };
         subscriptions.insert(request.filter.into(), subscription);
+        if parsed.group.is_some() {
+            // It brings no retained messages (4.8.2).
+            self.join_group(session, request.filter, parsed.filter, subscription);
+            return Ok(subscription.qos);
+        }
         self.subscriptions
             .insert(parsed.filter, session, subscription);
         let is_new = before.is_none();
@@ -78,11 +80,11 @@ impl Switchboard {
         Ok(subscription.qos)
     }
 
-    pub(super) fn unsubscribe(&mut self, slot: u32, unsubscribe: &Unsubscribe<'_>) {
+    pub(super) fn unsubscribe(&mut self, slot: u32, unsubscribe: &Unsubscribe<'_>, now: Now) {
         let session = self.session_of(slot);
         let filters = unsubscribe.filters.iter();
         let reason_codes = filters
-            .map(|filter| self.unsubscribe_one(session, filter))
+            .map(|filter| self.unsubscribe_one(session, filter, now))
             .collect();
         let ack = ListAck {
             packet_id: unsubscribe.packet_id,
@@ -92,7 +94,7 @@ impl Switchboard {
         self.answer(slot, &Packet::Unsuback(ack));
     }
 
-    fn unsubscribe_one(&mut self, session: u32, filter: &str) -> u8 {
+    fn unsubscribe_one(&mut self, session: u32, filter: &str, now: Now) -> u8 {
         if topic::Subscription::parse(filter).is_err() {
             return reason::TOPIC_FILTER_INVALID;
         }
@@ -102,9 +104,18 @@ impl Switchboard {
         }
         session_state.filter_bytes -= filter.len();
         session_state.replays.forget(filter);
-        let filter = Filter::parse(filter).expect("it was parsed when subscribed");
-        self.subscriptions.remove(filter, &session);
+        self.forget_filter(session, filter, now);
         reason::SUCCESS
+    }
+
+    /// Nothing that a filter matches comes to a session any more.
+    pub(super) fn forget_filter(&mut self, session: u32, text: &str, now: Now) {
+        let parsed = topic::Subscription::parse(text).expect("it was parsed when subscribed");
+        if parsed.group.is_some() {
+            self.leave_group(session, text, parsed.filter, now);
+        } else {
+            self.subscriptions.remove(parsed.filter, &session);
+        }
     }
 
     /// The session of an open connection.

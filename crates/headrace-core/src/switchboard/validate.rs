@@ -13,6 +13,7 @@ impl Switchboard {
     pub fn validate(&self) {
         self.streams.validate();
         self.retained.validate();
+        self.validate_groups();
         assert_eq!(self.by_id.len(), self.connections.len());
         let mut subscriptions = 0;
         let packet = self.limits.packet_bytes_max + OVERHEAD_BYTES;
@@ -74,6 +75,7 @@ impl Switchboard {
                 None => assert_eq!(session.timer_ms, session.next_ms(), "an end is not missed"),
             }
         }
-        assert_eq!(subscriptions, self.subscriptions.len());
+        let members = self.groups.members();
+        assert_eq!(subscriptions, self.subscriptions.len() + members);
     }
 }

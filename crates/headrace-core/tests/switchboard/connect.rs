@@ -44,7 +44,6 @@ fn mqtt_3_2_2_3_connack_says_what_is_not_served() {
     let expected = Connack {
         receive_maximum: Some(1024),
         maximum_packet_size: Some(1_114_112),
-        shared_subscription_available: Some(false),
         ..Connack::default()
     };
     assert_eq!(

@@ -10,6 +10,7 @@ mod connect;
 mod deliver;
 mod exchange;
 mod fuzz;
+mod groups;
 mod keep_alive;
 mod options;
 mod overflow;

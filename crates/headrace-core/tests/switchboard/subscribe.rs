@@ -9,8 +9,8 @@ use super::stage::*;
 fn mqtt_3_9_3_each_filter_has_its_own_reason_code() {
     // A filter that breaks the rules ends a connection of 3.1.1 (3.1.1, 4.8).
     for (version, invalid, answer) in [
-        (V5, 3, "SUBACK 1 [0x00 0x01 0x02 0x8f 0x8f 0x9e 0x8f]"),
-        (V311, 0, "SUBACK 1 [0x00 0x01 0x02 0x80]"),
+        (V5, 3, "SUBACK 1 [0x00 0x01 0x02 0x8f 0x8f 0x00 0x8f]"),
+        (V311, 0, "SUBACK 1 [0x00 0x01 0x02 0x00]"),
     ] {
         let mut stage = Stage::default();
         let client = stage.client(version, "a");
@@ -33,14 +33,9 @@ fn mqtt_3_9_3_each_filter_has_its_own_reason_code() {
         };
         stage.send(client, &Packet::Subscribe(subscribe));
         assert_eq!(stage.hears(client), [answer]);
-        assert_eq!(stage.statistic("mqtt_subscriptions"), 3);
-        for (reason, count) in [
-            ("topic_filter_invalid", invalid),
-            ("shared_not_supported", 1),
-        ] {
-            let name = format!("mqtt_subscriptions_refused_total{{reason=\"{reason}\"}}");
-            assert_eq!(stage.statistic(&name), count, "{reason}");
-        }
+        assert_eq!(stage.statistic("mqtt_subscriptions"), 4);
+        let refused = "mqtt_subscriptions_refused_total{reason=\"topic_filter_invalid\"}";
+        assert_eq!(stage.statistic(refused), invalid);
     }
 }
 

@@ -1,0 +1,582 @@
+//! Shared subscriptions: groups whose members share the work (MQTT 5.0 4.8.2).
+//!
+//! A group is what `$share/{name}/{filter}` names. A publish that the filter matches goes to one
+//! member that is there; which one is the group's [`Strategy`]. Work belongs to the group: while
+//! nobody can take it, it waits in the group's own queue, and what a member that goes has not
+//! finished at `QoS` 1 comes back to its front. At `QoS` 2 what was sent stays with its member
+//! (MQTT-4.8.2-4, MQTT-4.8.2-5). What a member refuses is over (MQTT-4.8.2-6).
+//!
+//! Invariants: a group has a member; what bears a group's mark is in the hands of a member of it;
+//! nothing overtakes what waits in the queue.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use slab::Slab;
+
+use super::outgoing::Outgoing;
+use super::overflow::Policy;
+use super::{Counter, Switchboard, DOOR};
+use crate::hash::{Key, Map};
+use crate::mqtt::packet::QoS;
+use crate::session::{GroupId, Ids, Message, Subscription, Terms};
+use crate::topic::{Filter, Tree};
+use crate::Now;
+
+/// Which member gets the next message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strategy {
+    /// Each in turn.
+    #[default]
+    RoundRobin,
+    /// Any.
+    Random,
+    /// Always the same one, until it goes.
+    Sticky,
+    /// One for each topic. Only the topics of a member that comes or goes move.
+    HashTopic,
+    /// One for each publisher.
+    HashClient,
+    /// The one with the least to do.
+    LeastInFlight,
+}
+
+impl Strategy {
+    /// Reads the name of a setting; None for any other.
+    pub fn parse(name: &str) -> Option<Self> {
+        match name {
+            "round-robin" => Some(Self::RoundRobin),
+            "random" => Some(Self::Random),
+            "sticky" => Some(Self::Sticky),
+            "hash-topic" => Some(Self::HashTopic),
+            "hash-client" => Some(Self::HashClient),
+            "least-in-flight" => Some(Self::LeastInFlight),
+            _ => None,
+        }
+    }
+
+    /// Whether a message has one member that it must go to, and waits for it where it is busy.
+    const fn is_pinned(self) -> bool {
+        matches!(self, Self::Sticky | Self::HashTopic | Self::HashClient)
+    }
+}
+
+/// A session in a group.
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    session: u32,
+    subscription: Subscription,
+    /// Of its client id.
+    hash: u64,
+}
+
+impl Member {
+    /// What its subscription makes of a message.
+    fn terms(&self, group: GroupId, qos: QoS, retain: bool) -> Terms {
+        Terms {
+            qos: self.subscription.qos.min(qos),
+            retain: retain && self.subscription.retain_as_published,
+            ids: Ids::of(self.subscription.id),
+            group: Some(group),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Group {
+    /// As subscribed to, `$share/` included.
+    text: Box<str>,
+    /// Members whose clients are there.
+    here: Vec<Member>,
+    /// Where a session stands among those.
+    places: Map<u32, usize>,
+    /// Members whose clients are away, by session.
+    away: BTreeMap<u32, Member>,
+    /// Whose turn it is.
+    turn: usize,
+    /// The member that gets everything.
+    favourite: Option<u32>,
+    queue: VecDeque<Arc<Message>>,
+    queued_bytes: usize,
+}
+
+impl Group {
+    fn new(hash_key: Key, text: &str) -> Self {
+        Self {
+            text: text.into(),
+            here: Vec::new(),
+            places: Map::with_hasher(hash_key),
+            away: BTreeMap::new(),
+            turn: 0,
+            favourite: None,
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.here.len() + self.away.len()
+    }
+
+    fn put(&mut self, member: Member, is_here: bool) {
+        self.take_out(member.session);
+        if is_here {
+            self.places.insert(member.session, self.here.len());
+            self.here.push(member);
+        } else {
+            self.away.insert(member.session, member);
+        }
+    }
+
+    fn take_out(&mut self, session: u32) -> Option<Member> {
+        let Some(place) = self.places.remove(&session) else {
+            return self.away.remove(&session);
+        };
+        let member = self.here.swap_remove(place);
+        if let Some(moved) = self.here.get(place) {
+            self.places.insert(moved.session, place);
+        }
+        Some(member)
+    }
+
+    fn member(&self, session: u32) -> Option<&Member> {
+        let here = self.places.get(&session).map(|place| &self.here[*place]);
+        here.or_else(|| self.away.get(&session))
+    }
+
+    /// Whether any member takes what must not be lost.
+    fn keeps(&self) -> bool {
+        let members = self.here.iter().chain(self.away.values());
+        members
+            .into_iter()
+            .any(|member| member.subscription.qos > QoS::AtMostOnce)
+    }
+
+    fn push(&mut self, message: Arc<Message>, is_first: bool) {
+        self.queued_bytes += message.bytes();
+        if is_first {
+            self.queue.push_front(message);
+        } else {
+            self.queue.push_back(message);
+        }
+    }
+
+    fn pop(&mut self) -> Option<Arc<Message>> {
+        let message = self.queue.pop_front()?;
+        self.queued_bytes -= message.bytes();
+        Some(message)
+    }
+}
+
+/// All groups.
+#[derive(Debug)]
+pub(super) struct Groups {
+    hash_key: Key,
+    slots: Slab<Group>,
+    by_text: Map<Box<str>, u32>,
+    tree: Tree<u32, ()>,
+    /// Those with work that waits.
+    waiting: BTreeSet<u32>,
+    random: u64,
+}
+
+impl Groups {
+    pub fn new(hash_key: Key) -> Self {
+        Self {
+            hash_key,
+            slots: Slab::new(),
+            by_text: Map::with_hasher(hash_key),
+            tree: Tree::new(hash_key),
+            waiting: BTreeSet::new(),
+            random: hash_key.hash_one("groups"),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub fn members(&self) -> usize {
+        self.slots.iter().map(|(_, group)| group.len()).sum()
+    }
+
+    pub fn queued(&self) -> usize {
+        self.slots.iter().map(|(_, group)| group.queue.len()).sum()
+    }
+
+    pub fn queued_bytes(&self) -> usize {
+        self.slots.iter().map(|(_, group)| group.queued_bytes).sum()
+    }
+
+    /// Adds the groups that match a topic.
+    #[inline]
+    pub fn matches(&self, topic: &str, into: &mut Vec<u32>) {
+        into.clear();
+        if !self.tree.is_empty() {
+            self.tree.matches(topic, &mut |group, ()| into.push(*group));
+        }
+    }
+
+    /// Those of a session that have work waiting.
+    fn waiting_of(&self, of: &BTreeSet<u32>) -> Vec<u32> {
+        if self.waiting.len() < of.len() {
+            let waiting = self.waiting.iter();
+            return waiting
+                .copied()
+                .filter(|group| of.contains(group))
+                .collect();
+        }
+        let waits = |group: &u32| self.waiting.contains(group);
+        of.iter().copied().filter(waits).collect()
+    }
+
+    /// `SplitMix64`.
+    fn next_random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        mix(self.random)
+    }
+}
+
+/// Spreads the bits of a number (the finalizer of `SplitMix64`).
+const fn mix(mut z: u64) -> u64 {
+    z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ z >> 31
+}
+
+/// What a group can do with a message now.
+enum Choice {
+    Give(Member),
+    /// Somebody may be able to take it later.
+    Wait,
+    /// It is too large for everyone who is there.
+    TooLarge,
+}
+
+impl Switchboard {
+    /// A session subscribes to `$share/{name}/{filter}`, or changes how.
+    pub(super) fn join_group(
+        &mut self,
+        session: u32,
+        text: &str,
+        filter: Filter<'_>,
+        subscription: Subscription,
+    ) {
+        let groups = &mut self.groups;
+        let slot = groups.by_text.get(text).copied().unwrap_or_else(|| {
+            let slot = groups.slots.insert(Group::new(groups.hash_key, text)) as u32;
+            groups.by_text.insert(text.into(), slot);
+            groups.tree.insert(filter, slot, ());
+            slot
+        });
+        let state = &mut self.sessions[session as usize];
+        state.groups.insert(slot);
+        let member = Member {
+            session,
+            subscription,
+            hash: self.hash_key.hash_one(&*state.client_id),
+        };
+        groups.slots[slot as usize].put(member, state.connection.is_some());
+    }
+
+    /// A session unsubscribes. What it was sent it may finish (MQTT-3.10.4-3); what it was not
+    /// sent yet goes to the others.
+    pub(super) fn leave_group(&mut self, session: u32, text: &str, filter: Filter<'_>, now: Now) {
+        let slot = *self.groups.by_text.get(text).expect("it was joined");
+        let id = GroupId::new(slot);
+        let state = &mut self.sessions[session as usize];
+        state.groups.remove(&slot);
+        let returned = state.outbound.withdraw(id, state.connection.is_none());
+        state.outbound.release_from(id);
+        let group = &mut self.groups.slots[slot as usize];
+        group.take_out(session).expect("it was a member");
+        if group.len() > 0 {
+            return self.give_back(slot, returned, now);
+        }
+        let group = self.groups.slots.remove(slot as usize);
+        self.groups.by_text.remove(&group.text);
+        self.groups.tree.remove(filter, &slot);
+        self.groups.waiting.remove(&slot);
+        let dropped = group.queue.len() + returned.len();
+        self.counters.add(Counter::DroppedEnded, dropped);
+    }
+
+    /// A client has come: its session takes part again.
+    pub(super) fn members_here(&mut self, session: u32) {
+        for slot in &self.sessions[session as usize].groups {
+            let group = &mut self.groups.slots[*slot as usize];
+            let member = *group.member(session).expect("it was a member");
+            group.put(member, true);
+        }
+    }
+
+    /// A client has gone: what it has not finished goes to the others.
+    pub(super) fn members_away(&mut self, session: u32, now: Now) {
+        let slots: Vec<u32> = self.sessions[session as usize]
+            .groups
+            .iter()
+            .copied()
+            .collect();
+        for slot in slots {
+            let group = &mut self.groups.slots[slot as usize];
+            let member = *group.member(session).expect("it was a member");
+            group.put(member, false);
+            let outbound = &mut self.sessions[session as usize].outbound;
+            let returned = outbound.withdraw(GroupId::new(slot), true);
+            self.give_back(slot, returned, now);
+        }
+    }
+
+    /// Puts work back before what waits, in its order.
+    fn give_back(&mut self, slot: u32, returned: Vec<Arc<Message>>, now: Now) {
+        if returned.is_empty() {
+            return;
+        }
+        self.counters.add(Counter::Returned, returned.len());
+        let group = &mut self.groups.slots[slot as usize];
+        for message in returned.into_iter().rev() {
+            message.hold(&self.memory);
+            group.push(message, true);
+        }
+        self.groups.waiting.insert(slot);
+        self.pump_group(slot, None, now);
+    }
+
+    /// Hash of who published, for [`Strategy::HashClient`].
+    pub(super) fn publisher_hash(&self, origin: u32) -> u32 {
+        if origin == DOOR || self.limits.shared_strategy != Strategy::HashClient {
+            return 0;
+        }
+        self.hash_key
+            .hash_one(&*self.sessions[origin as usize].client_id) as u32
+    }
+
+    pub(super) fn deliver_to_groups(&mut self, slots: &[u32], outgoing: &mut Outgoing<'_>) {
+        for slot in slots {
+            self.deliver_to_group(*slot, outgoing);
+        }
+    }
+
+    /// Gives a publish to a group: to a member, or to the queue behind what waits.
+    fn deliver_to_group(&mut self, slot: u32, outgoing: &mut Outgoing<'_>) {
+        let waits = !self.groups.slots[slot as usize].queue.is_empty();
+        let qos = outgoing.qos;
+        let choice = if waits && qos > QoS::AtMostOnce {
+            Choice::Wait
+        } else {
+            self.choose(slot, outgoing, None)
+        };
+        match choice {
+            Choice::Give(member) => {
+                let terms = member.terms(GroupId::new(slot), qos, outgoing.retain);
+                self.deliver(member.session, &terms, outgoing);
+            }
+            Choice::TooLarge => self.counters.count(Counter::DroppedTooLarge),
+            Choice::Wait if qos > QoS::AtMostOnce => self.wait_in_group(slot, outgoing),
+            Choice::Wait => self.counters.count(Counter::DroppedGroupAway),
+        }
+    }
+
+    /// Queues a publish that no member can take now, within the group's bounds.
+    fn wait_in_group(&mut self, slot: u32, outgoing: &mut Outgoing<'_>) {
+        let limits = &self.limits;
+        let group = &mut self.groups.slots[slot as usize];
+        if !group.keeps() {
+            return self.counters.count(Counter::DroppedGroupAway);
+        }
+        let message = outgoing.message();
+        let bytes = message.bytes();
+        let is_node_full =
+            !outgoing.is_held() && self.memory.bytes() + bytes > limits.queued_bytes_of_node_max;
+        if is_node_full {
+            return self.counters.count(Counter::DroppedMemory);
+        }
+        while group.queue.len() >= limits.group_messages_max
+            || group.queued_bytes + bytes > limits.group_bytes_max
+        {
+            let is_oldest =
+                limits.overflow == Policy::DropOldest && bytes <= limits.group_bytes_max;
+            self.counters.count(Counter::DroppedGroupQueue);
+            if !is_oldest || group.pop().is_none() {
+                return;
+            }
+        }
+        message.hold(&self.memory);
+        group.push(message, false);
+        self.groups.waiting.insert(slot);
+    }
+
+    /// A session may have room again: gives it what waits in its groups.
+    pub(super) fn refill(&mut self, session: u32, now: Now) {
+        if self.groups.waiting.is_empty() {
+            return;
+        }
+        let due = self
+            .groups
+            .waiting_of(&self.sessions[session as usize].groups);
+        for slot in due {
+            self.pump_group(slot, Some(session), now);
+        }
+    }
+
+    /// Gives out what waits in a group, as far as members can take it.
+    fn pump_group(&mut self, slot: u32, first: Option<u32>, now: Now) {
+        while let Some(message) = self.groups.slots[slot as usize].queue.front() {
+            let message = Arc::clone(message);
+            let mut outgoing = Outgoing::of_message(&message, now.mono_ms);
+            let choice = if message.is_expired(now.mono_ms) {
+                self.counters.count(Counter::DroppedExpired);
+                None
+            } else {
+                match self.choose(slot, &outgoing, first) {
+                    Choice::Give(member) => Some(member),
+                    Choice::Wait => return,
+                    Choice::TooLarge => {
+                        self.counters.count(Counter::DroppedTooLarge);
+                        None
+                    }
+                }
+            };
+            self.groups.slots[slot as usize].pop();
+            if let Some(member) = choice {
+                let terms = member.terms(GroupId::new(slot), message.qos, message.retain);
+                self.deliver(member.session, &terms, &mut outgoing);
+            }
+        }
+        self.groups.waiting.remove(&slot);
+    }
+
+    /// The member that gets a message; `first` is asked first where it does not matter.
+    fn choose(&mut self, slot: u32, outgoing: &Outgoing<'_>, first: Option<u32>) -> Choice {
+        let strategy = self.limits.shared_strategy;
+        let group = &self.groups.slots[slot as usize];
+        if group.here.is_empty() {
+            return Choice::Wait;
+        }
+        let place = if strategy.is_pinned() {
+            Some(self.pinned(slot, outgoing)).filter(|place| self.can_take(slot, *place, outgoing))
+        } else {
+            let first = first.and_then(|session| group.places.get(&session).copied());
+            let first = first.filter(|place| self.can_take(slot, *place, outgoing));
+            first.or_else(|| self.free_member(slot, outgoing))
+        };
+        let group = &mut self.groups.slots[slot as usize];
+        if let Some(place) = place {
+            let member = group.here[place];
+            group.turn = place + 1;
+            group.favourite = Some(member.session);
+            return Choice::Give(member);
+        }
+        let group = &self.groups.slots[slot as usize];
+        let is_too_large = |member: &Member| !self.fits(slot, member, outgoing);
+        if group.here.iter().all(is_too_large) {
+            return Choice::TooLarge;
+        }
+        Choice::Wait
+    }
+
+    /// Where the one member stands that a message must go to.
+    fn pinned(&self, slot: u32, outgoing: &Outgoing<'_>) -> usize {
+        let group = &self.groups.slots[slot as usize];
+        let hash = match self.limits.shared_strategy {
+            Strategy::HashClient => u64::from(outgoing.publisher),
+            Strategy::HashTopic => self.hash_key.hash_one(outgoing.topic()),
+            _ => {
+                let favourite = group
+                    .favourite
+                    .and_then(|session| group.places.get(&session));
+                return favourite.copied().unwrap_or(group.turn % group.here.len());
+            }
+        };
+        // The highest of as many random weights: each message keeps its member while that is
+        // there, whoever else comes and goes (rendezvous hashing).
+        let weight = |place: &usize| mix(group.here[*place].hash ^ hash);
+        let best = (0..group.here.len()).max_by_key(weight);
+        best.expect("somebody is there")
+    }
+
+    /// Where a member stands that can take a message at once.
+    fn free_member(&mut self, slot: u32, outgoing: &Outgoing<'_>) -> Option<usize> {
+        let count = self.groups.slots[slot as usize].here.len();
+        let begin = match self.limits.shared_strategy {
+            Strategy::Random => self.groups.next_random() as usize,
+            _ => self.groups.slots[slot as usize].turn,
+        };
+        let places = (0..count).map(|step| (begin % count + step) % count);
+        let mut free = places.filter(|place| self.can_take(slot, *place, outgoing));
+        match self.limits.shared_strategy {
+            Strategy::LeastInFlight => free.min_by_key(|place| {
+                let member = &self.groups.slots[slot as usize].here[*place];
+                let outbound = &self.sessions[member.session as usize].outbound;
+                outbound.in_flight() + outbound.queued()
+            }),
+            _ => free.next(),
+        }
+    }
+
+    /// Whether a member that is there can take a message within its bounds: at once, or where the
+    /// message must go to it, later.
+    fn can_take(&self, slot: u32, place: usize, outgoing: &Outgoing<'_>) -> bool {
+        let member = &self.groups.slots[slot as usize].here[place];
+        let qos = member.subscription.qos.min(outgoing.qos);
+        let outbound = &self.sessions[member.session as usize].outbound;
+        let may_wait = self.limits.shared_strategy.is_pinned() || qos == QoS::AtMostOnce;
+        let bytes = self.bytes_for(slot, member, outgoing);
+        // What a group gives is held until it is finished, to be given to another.
+        let held = outbound.held_bytes() + bytes + crate::session::OVERHEAD_BYTES;
+        self.fits(slot, member, outgoing)
+            && (may_wait || outbound.has_room())
+            && (qos == QoS::AtMostOnce || held <= self.limits.queued_bytes_max)
+            && self
+                .bound_reached(member.session, qos, bytes, true)
+                .is_none()
+    }
+
+    fn fits(&self, slot: u32, member: &Member, outgoing: &Outgoing<'_>) -> bool {
+        let connection = self.sessions[member.session as usize].connection;
+        let connection = &self.connections[connection.expect("it is there") as usize];
+        let qos = member.subscription.qos.min(outgoing.qos);
+        self.bytes_for(slot, member, outgoing) <= self.bytes_max(connection, qos)
+    }
+
+    fn bytes_for(&self, slot: u32, member: &Member, outgoing: &Outgoing<'_>) -> usize {
+        let connection = self.sessions[member.session as usize].connection;
+        let version = self.connections[connection.expect("it is there") as usize].version;
+        let terms = member.terms(GroupId::new(slot), outgoing.qos, outgoing.retain);
+        outgoing.bytes(version, &terms)
+    }
+
+    pub(super) fn validate_groups(&self) {
+        for (slot, group) in &self.groups.slots {
+            let slot = slot as u32;
+            assert!(group.len() > 0, "a group has a member");
+            assert_eq!(self.groups.by_text.get(&group.text), Some(&slot));
+            assert_eq!(self.groups.waiting.contains(&slot), !group.queue.is_empty());
+            let bytes: usize = group.queue.iter().map(|message| message.bytes()).sum();
+            assert_eq!(bytes, group.queued_bytes);
+            assert_eq!(group.places.len(), group.here.len());
+            for (place, member) in group.here.iter().enumerate() {
+                assert_eq!(group.places.get(&member.session), Some(&place));
+            }
+            let here = group.here.iter().map(|member| (member, true));
+            let away = group.away.values().map(|member| (member, false));
+            for (member, is_here) in here.chain(away) {
+                let state = &self.sessions[member.session as usize];
+                assert_eq!(state.connection.is_some(), is_here);
+                assert!(state.groups.contains(&slot));
+                assert!(state.subscriptions.contains_key(&group.text));
+            }
+        }
+        for (_, state) in &self.sessions {
+            for slot in &state.groups {
+                assert!(self.groups.slots.contains(*slot as usize));
+            }
+            for id in state.outbound.groups() {
+                assert!(state.groups.contains(&id.slot()), "it is a member's");
+            }
+        }
+        assert_eq!(self.groups.by_text.len(), self.groups.slots.len());
+        assert_eq!(self.groups.tree.len(), self.groups.slots.len());
+    }
+}

@@ -1,0 +1,581 @@
+//! Shared subscriptions (MQTT 5.0 4.8.2).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use headrace_core::mqtt::packet::{Ack, Connect, Packet, SubscriptionRequest};
+use headrace_core::switchboard::{Limits, Policy, Strategy};
+
+use super::stage::*;
+
+const STRATEGIES: [Strategy; 6] = [
+    Strategy::RoundRobin,
+    Strategy::Random,
+    Strategy::Sticky,
+    Strategy::HashTopic,
+    Strategy::HashClient,
+    Strategy::LeastInFlight,
+];
+
+fn with(strategy: Strategy) -> Stage {
+    Stage::new(Limits {
+        shared_strategy: strategy,
+        ..Limits::default()
+    })
+}
+
+/// A client whose session waits for it.
+fn lasting(stage: &mut Stage, client_id: &str, receive_maximum: u16) -> u64 {
+    let connection = stage.asks(Connect {
+        client_id,
+        clean_start: false,
+        session_expiry_s: Some(1_000),
+        receive_maximum: Some(receive_maximum),
+        ..plain(V5)
+    });
+    stage.decide(0);
+    connection
+}
+
+/// Members of `$share/g/#` at `QoS` 1, and a publisher.
+fn group(stage: &mut Stage, count: usize) -> (u64, Vec<u64>) {
+    let publisher = stage.client(V5, "p");
+    let members = (0..count).map(|at| {
+        let member = stage.client(V5, &format!("m{at}"));
+        stage.subscribe(member, "$share/g/#", QOS_1);
+        member
+    });
+    let members = members.collect();
+    (publisher, members)
+}
+
+/// Payloads of the publishes that a client heard.
+fn payloads(stage: &mut Stage, client: u64) -> Vec<String> {
+    let heard = stage.hears(client);
+    let publishes = heard.iter().filter(|line| line.starts_with("PUBLISH"));
+    let payload = |line: &String| line.rsplit(": ").next().unwrap().to_owned();
+    publishes.map(payload).collect()
+}
+
+fn refuses(stage: &mut Stage, client: u64, packet: fn(Ack<'static>) -> Packet<'static>) {
+    stage.send(
+        client,
+        &packet(Ack {
+            packet_id: 1,
+            reason_code: 0x83,
+            ..Ack::default()
+        }),
+    );
+}
+
+#[test]
+fn mqtt_4_8_2_each_message_goes_to_one_member_whatever_the_strategy() {
+    for strategy in STRATEGIES {
+        for qos in [QOS_0, QOS_1] {
+            let mut stage = with(strategy);
+            let (publisher, members) = group(&mut stage, 3);
+            let alone = stage.client(V311, "alone");
+            stage.subscribe(alone, "#", QOS_0);
+            for number in 1..=90 {
+                let topic = format!("t/{}", number % 30);
+                stage.publish(publisher, &topic, qos, number, &number.to_string());
+            }
+            assert_eq!(stage.hears(alone).len(), 90);
+            let shares: Vec<_> = members.iter().map(|m| payloads(&mut stage, *m)).collect();
+            let all: BTreeSet<&String> = shares.iter().flatten().collect();
+            let counts: Vec<usize> = shares.iter().map(Vec::len).collect();
+            assert_eq!((all.len(), counts.iter().sum()), (90, 90), "{strategy:?}");
+            match strategy {
+                Strategy::RoundRobin => assert_eq!(counts, [30, 30, 30]),
+                Strategy::LeastInFlight if qos == QOS_1 => assert_eq!(counts, [30, 30, 30]),
+                Strategy::Sticky | Strategy::HashClient => assert!(counts.contains(&90)),
+                Strategy::HashTopic | Strategy::Random => {
+                    assert!(counts.iter().all(|count| *count > 5), "{counts:?}");
+                }
+                Strategy::LeastInFlight => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn mqtt_4_8_2_the_same_name_with_another_filter_is_another_group() {
+    let mut stage = Stage::default();
+    let publisher = stage.client(V5, "p");
+    let mut members = Vec::new();
+    for filter in ["$share/g/a/+", "$share/g/+/b", "$share/h/a/b"] {
+        let member = stage.client(V311, filter);
+        stage.subscribe(member, filter, QOS_0);
+        members.push(member);
+    }
+    assert_eq!(stage.statistic("mqtt_shared_groups"), 3);
+    stage.publish(publisher, "a/b", QOS_0, 0, "x");
+    for member in members {
+        assert_eq!(stage.hears(member), ["PUBLISH a/b qos 0: x"]);
+        stage.hang_up(member);
+    }
+    assert_eq!(stage.statistic("mqtt_shared_groups"), 0);
+}
+
+#[test]
+fn mqtt_4_8_2_1_2_names_that_are_none_are_refused() {
+    let mut stage = Stage::default();
+    let client = stage.client(V5, "a");
+    for filter in [
+        "$share//x",
+        "$share/a+/x",
+        "$share/+/x",
+        "$share/a#/x",
+        "$share/#",
+        "$share/a",
+        "$share/a/",
+        "$share/",
+        "$share/a/x#",
+    ] {
+        stage.subscribe_with(client, request(filter, QOS_0));
+        assert_eq!(stage.hears(client), ["SUBACK 1 [0x8f]"], "{filter}");
+    }
+    assert_eq!(stage.statistic("mqtt_subscriptions"), 0);
+    assert_eq!(stage.statistic("mqtt_shared_groups"), 0);
+}
+
+#[test]
+fn mqtt_3_8_3_4_no_local_on_a_shared_subscription_is_a_protocol_error() {
+    let mut stage = Stage::default();
+    let client = stage.client(V5, "a");
+    let no_local = SubscriptionRequest {
+        no_local: true,
+        ..request("$share/g/t", QOS_0)
+    };
+    stage.subscribe_with(client, no_local);
+    let refused = ["DISCONNECT 0x82", "closed: protocol_error"];
+    assert_eq!(stage.hears(client), refused);
+}
+
+#[test]
+fn mqtt_4_8_2_it_brings_no_retained_messages_and_has_its_own_options() {
+    let mut stage = Stage::default();
+    let (publisher, client) = (stage.client(V5, "p"), stage.client(V5, "c"));
+    stage.retain(publisher, "t", QOS_1, "old");
+    stage.hears(publisher);
+    let as_published = SubscriptionRequest {
+        retain_as_published: true,
+        ..request("$share/g/+", QOS_1)
+    };
+    stage.subscribe_as(client, Some(7), as_published);
+    assert_eq!(stage.hears(client), ["SUBACK 1 [0x01]"]);
+    stage.retain(publisher, "t", QOS_2, "new");
+    assert_eq!(
+        stage.hears(client),
+        ["PUBLISH t qos 1 id 1 retain: new ids [7]"]
+    );
+    // Another subscription of the session has a copy of its own.
+    stage.subscribe_with(client, request("t", QOS_0));
+    stage.hears(client);
+    stage.publish(publisher, "t", QOS_0, 0, "x");
+    assert_eq!(
+        stage.hears(client),
+        ["PUBLISH t qos 0: x", "PUBLISH t qos 0: x ids [7]"]
+    );
+    // Subscribed again, it is the same membership with other options.
+    stage.subscribe_with(client, request("$share/g/+", QOS_0));
+    stage.hears(client);
+    assert_eq!(stage.statistic("mqtt_shared_members"), 1);
+    stage.unsubscribe(client, &["t"]);
+    stage.hears(client);
+    stage.publish(publisher, "t", QOS_1, 1, "x");
+    assert_eq!(stage.hears(client), ["PUBLISH t qos 0: x"]);
+}
+
+#[test]
+fn mqtt_4_7_2_1_a_leading_wildcard_shares_nothing_of_the_brokers_own() {
+    for filter in ["$share/g/#", "$share/g/+/a"] {
+        let mut stage = Stage::default();
+        let (publisher, client) = (stage.client(V5, "p"), stage.client(V5, "c"));
+        stage.subscribe(client, filter, QOS_1);
+        stage.publish(publisher, "$SYS/a", QOS_1, 1, "x");
+        assert_eq!(stage.hears(client), [""; 0]);
+    }
+}
+
+#[test]
+fn what_a_member_has_not_finished_goes_to_another_at_once_when_it_goes() {
+    for strategy in STRATEGIES {
+        let mut stage = with(strategy);
+        let (publisher, members) = group(&mut stage, 3);
+        for number in 1..=60 {
+            let topic = format!("a/{}", number % 10);
+            stage.publish(publisher, &topic, QOS_1, number, &number.to_string());
+        }
+        let mut heard: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+        for member in &members {
+            heard.insert(*member, payloads(&mut stage, *member));
+        }
+        let busiest = *heard.iter().max_by_key(|(_, heard)| heard.len()).unwrap().0;
+        // It finishes two and leaves the rest.
+        stage.acknowledge(busiest, 1);
+        stage.acknowledge(busiest, 2);
+        stage.hang_up(busiest);
+        let left: BTreeSet<String> = heard[&busiest][2..].iter().cloned().collect();
+        let mut again = BTreeSet::new();
+        for member in members.iter().filter(|member| **member != busiest) {
+            let more = payloads(&mut stage, *member);
+            let numbers: Vec<u32> = more.iter().map(|number| number.parse().unwrap()).collect();
+            assert!(
+                numbers.is_sorted(),
+                "{strategy:?} in their order {numbers:?}"
+            );
+            again.extend(more);
+        }
+        assert_eq!(again, left, "{strategy:?}");
+        assert_eq!(
+            stage.statistic("mqtt_shared_returned_total"),
+            left.len() as u64
+        );
+        assert_eq!(stage.statistic("mqtt_shared_queued_messages"), 0);
+    }
+}
+
+#[test]
+fn mqtt_4_8_2_4_5_what_was_sent_at_qos_2_stays_with_its_member() {
+    for ends in [false, true] {
+        let mut stage = Stage::default();
+        let publisher = stage.client(V5, "p");
+        let first = lasting(&mut stage, "first", 10);
+        stage.subscribe_with(first, request("$share/g/t", QOS_2));
+        stage.publish(publisher, "t", QOS_2, 1, "x");
+        stage.hears(first);
+        let second = stage.client(V5, "second");
+        stage.subscribe(second, "$share/g/t", QOS_2);
+        stage.hang_up(first);
+        if ends {
+            stage.wait(1_000_001);
+        } else {
+            let first = lasting(&mut stage, "first", 10);
+            let heard = stage.hears(first);
+            assert_eq!(heard[1..], ["PUBLISH t qos 2 id 1 dup: x"]);
+        }
+        assert_eq!(stage.hears(second), [""; 0]);
+        assert_eq!(stage.statistic("mqtt_shared_returned_total"), 0);
+    }
+}
+
+#[test]
+fn mqtt_4_8_2_6_what_a_member_refuses_goes_to_nobody_else() {
+    for (qos, packet) in [
+        (QOS_1, Packet::Puback as fn(Ack<'static>) -> Packet<'static>),
+        (QOS_2, Packet::Pubrec),
+    ] {
+        let mut stage = Stage::default();
+        let publisher = stage.client(V5, "p");
+        let members = ["first", "second"].map(|client_id| {
+            let member = stage.client(V5, client_id);
+            stage.subscribe(member, "$share/g/t", qos);
+            member
+        });
+        stage.publish(publisher, "t", qos, 1, "x");
+        assert_eq!(stage.hears(members[0]).len(), 1);
+        refuses(&mut stage, members[0], packet);
+        stage.hang_up(members[0]);
+        assert_eq!(stage.hears(members[1]), [""; 0]);
+    }
+}
+
+#[test]
+fn work_waits_in_the_group_while_all_members_are_away() {
+    for strategy in STRATEGIES {
+        let mut stage = with(strategy);
+        let publisher = stage.client(V5, "p");
+        for client_id in ["first", "second"] {
+            let member = lasting(&mut stage, client_id, 4);
+            stage.subscribe_with(member, request("$share/g/#", QOS_1));
+            stage.hang_up(member);
+        }
+        for number in 1..=20 {
+            let topic = format!("t/{}", number % 5);
+            stage.publish(publisher, &topic, QOS_1, number, &number.to_string());
+        }
+        stage.publish(publisher, "t", QOS_0, 0, "lost");
+        let away = "mqtt_messages_dropped_total{reason=\"group_away\"}";
+        assert_eq!(stage.statistic(away), 1);
+        assert_eq!(stage.statistic("mqtt_shared_queued_messages"), 20);
+        assert!(stage.statistic("mqtt_shared_queued_bytes") > 20 * 160);
+        // Whoever comes first gets it, as far as its window allows, and the rest when it goes on.
+        let second = lasting(&mut stage, "second", 4);
+        let mut heard = payloads(&mut stage, second);
+        assert_eq!(heard.len(), 4);
+        for id in 1..=20 {
+            stage.acknowledge(second, id);
+            heard.extend(payloads(&mut stage, second));
+        }
+        let expected: Vec<String> = (1..=20).map(|number| number.to_string()).collect();
+        assert_eq!(heard, expected, "{strategy:?}");
+        assert_eq!(stage.statistic("mqtt_shared_queued_messages"), 0);
+        assert_eq!(stage.statistic("mqtt_queued_bytes"), 0);
+    }
+}
+
+#[test]
+fn who_is_there_comes_before_who_is_away() {
+    for strategy in STRATEGIES {
+        let mut stage = with(strategy);
+        let publisher = stage.client(V5, "p");
+        for number in 0..5 {
+            let member = lasting(&mut stage, &format!("away{number}"), 10);
+            stage.subscribe_with(member, request("$share/g/#", QOS_1));
+            stage.hang_up(member);
+        }
+        let here = stage.client(V5, "here");
+        stage.subscribe(here, "$share/g/#", QOS_1);
+        for number in 1..=10 {
+            let topic = format!("t/{number}");
+            stage.publish(publisher, &topic, QOS_1, number, "x");
+        }
+        assert_eq!(stage.hears(here).len(), 10, "{strategy:?}");
+    }
+}
+
+#[test]
+fn a_busy_member_is_passed_over_and_what_nobody_can_take_waits() {
+    let mut stage = Stage::default();
+    let publisher = stage.client(V5, "p");
+    let slow = lasting(&mut stage, "slow", 1);
+    let fast = lasting(&mut stage, "fast", 3);
+    for member in [slow, fast] {
+        stage.subscribe_with(member, request("$share/g/#", QOS_1));
+        stage.hears(member);
+    }
+    for number in 1..=10 {
+        stage.publish(publisher, "t", QOS_1, number, &number.to_string());
+    }
+    assert_eq!(payloads(&mut stage, slow), ["1"]);
+    assert_eq!(payloads(&mut stage, fast), ["2", "3", "4"]);
+    assert_eq!(stage.statistic("mqtt_shared_queued_messages"), 6);
+    stage.acknowledge(fast, 2);
+    assert_eq!(payloads(&mut stage, fast), ["5"]);
+    stage.acknowledge(slow, 1);
+    assert_eq!(payloads(&mut stage, slow), ["6"]);
+    // One that unsubscribes may finish what it has, and is given no more.
+    stage.unsubscribe(fast, &["$share/g/#"]);
+    stage.hears(fast);
+    stage.acknowledge(fast, 1);
+    assert_eq!(payloads(&mut stage, fast), [""; 0]);
+    stage.hang_up(fast);
+    assert_eq!(stage.statistic("mqtt_shared_returned_total"), 0);
+    for (id, payload) in [(2, "7"), (3, "8"), (4, "9")] {
+        stage.acknowledge(slow, id);
+        assert_eq!(payloads(&mut stage, slow), [payload]);
+    }
+    // The last one takes the group with it.
+    stage.unsubscribe(slow, &["$share/g/#"]);
+    assert_eq!(stage.statistic("mqtt_shared_groups"), 0);
+    let ended = "mqtt_messages_dropped_total{reason=\"session_ended\"}";
+    assert_eq!(stage.statistic(ended), 1);
+}
+
+#[test]
+fn the_queue_of_a_group_is_bounded_in_messages_and_bytes() {
+    for (overflow, kept) in [
+        (Policy::PushBack, ["1", "2", "3"]),
+        (Policy::DropNewest, ["1", "2", "3"]),
+        (Policy::DropOldest, ["3", "4", "5"]),
+    ] {
+        let limits = Limits {
+            overflow,
+            group_messages_max: 3,
+            group_bytes_max: 2_000,
+            ..Limits::default()
+        };
+        let mut stage = Stage::new(limits);
+        let publisher = stage.client(V5, "p");
+        let member = lasting(&mut stage, "m", 10);
+        stage.subscribe_with(member, request("$share/g/t", QOS_1));
+        stage.hang_up(member);
+        for number in 1..=5 {
+            stage.publish(publisher, "t", QOS_1, number, &number.to_string());
+        }
+        let large = "x".repeat(2_000);
+        stage.publish(publisher, "t", QOS_1, 9, &large);
+        let full = "mqtt_messages_dropped_total{reason=\"group_queue_full\"}";
+        assert_eq!(stage.statistic(full), 3);
+        let member = lasting(&mut stage, "m", 10);
+        assert_eq!(payloads(&mut stage, member), kept);
+    }
+}
+
+#[test]
+fn what_waits_in_a_group_expires() {
+    let mut stage = Stage::default();
+    let publisher = stage.client(V5, "p");
+    let member = lasting(&mut stage, "m", 10);
+    stage.subscribe_with(member, request("$share/g/t", QOS_1));
+    stage.hang_up(member);
+    for (packet_id, seconds) in [(1, 5), (2, 50)] {
+        let properties = PublishProperties {
+            message_expiry: Some(seconds),
+            ..PublishProperties::default()
+        };
+        stage.publish_with(publisher, "t", QOS_1, packet_id, "x", properties);
+    }
+    stage.wait(10_000);
+    let member = lasting(&mut stage, "m", 10);
+    let heard = stage.hears(member);
+    assert_eq!(heard[1..], ["PUBLISH t qos 1 id 1: x expiry 40"]);
+}
+
+#[test]
+fn mqtt_3_1_2_25_a_message_goes_to_a_member_that_it_is_not_too_large_for() {
+    let mut stage = Stage::default();
+    let publisher = stage.client(V5, "p");
+    let mut join = |client_id, maximum_packet_size| {
+        let member = stage.client_with(Connect {
+            client_id,
+            maximum_packet_size,
+            ..plain(V5)
+        });
+        stage.subscribe(member, "$share/g/t", QOS_1);
+        member
+    };
+    let (small, large) = (join("small", Some(200)), join("large", None));
+    let text = "x".repeat(300);
+    for packet_id in 1..=4 {
+        stage.publish(publisher, "t", QOS_1, packet_id, &text);
+    }
+    assert_eq!(stage.hears(large).len(), 4);
+    assert_eq!(stage.hears(small), [""; 0]);
+    stage.hang_up(large);
+    let too_large = "mqtt_messages_dropped_total{reason=\"packet_too_large\"}";
+    assert_eq!(stage.statistic(too_large), 4);
+    stage.publish(publisher, "t", QOS_1, 5, "fits");
+    assert_eq!(payloads(&mut stage, small), ["fits"]);
+}
+
+#[test]
+fn a_topic_keeps_its_member_while_others_come_and_go() {
+    let mut stage = with(Strategy::HashTopic);
+    let (publisher, mut members) = group(&mut stage, 8);
+    let owners = |stage: &mut Stage, members: &[u64]| {
+        let mut owners: BTreeMap<usize, u64> = BTreeMap::new();
+        for topic in 0..200 {
+            stage.publish(
+                publisher,
+                &format!("t/{topic}"),
+                QOS_0,
+                0,
+                &topic.to_string(),
+            );
+        }
+        for member in members {
+            for payload in payloads(stage, *member) {
+                assert_eq!(owners.insert(payload.parse().unwrap(), *member), None);
+            }
+        }
+        assert_eq!(owners.len(), 200);
+        owners
+    };
+    let before = owners(&mut stage, &members);
+    let newcomer = stage.client(V5, "newcomer");
+    stage.subscribe(newcomer, "$share/g/#", QOS_1);
+    members.push(newcomer);
+    let after = owners(&mut stage, &members);
+    let moved = before
+        .iter()
+        .filter(|(topic, owner)| after[topic] != **owner);
+    assert!(moved.clone().all(|(topic, _)| after[topic] == newcomer));
+    let moved = moved.count();
+    assert!((5..60).contains(&moved), "a ninth of them: {moved}");
+    stage.hang_up(newcomer);
+    members.pop();
+    assert_eq!(owners(&mut stage, &members), before);
+    let gone = members.remove(3);
+    stage.hang_up(gone);
+    for (topic, owner) in owners(&mut stage, &members) {
+        assert!(before[&topic] == owner || before[&topic] == gone);
+    }
+}
+
+#[test]
+fn each_topic_stays_in_order_as_members_come_and_go() {
+    let mut stage = with(Strategy::HashTopic);
+    let publisher = stage.client(V5, "p");
+    let mut members: Vec<u64> = Vec::new();
+    let mut last: BTreeMap<String, u32> = BTreeMap::new();
+    let mut number = 0;
+    for round in 0..40 {
+        if round % 3 == 0 {
+            let member = stage.client_with(Connect {
+                client_id: &format!("m{round}"),
+                receive_maximum: Some(2),
+                ..plain(V5)
+            });
+            stage.subscribe(member, "$share/g/#", QOS_1);
+            members.push(member);
+        }
+        for topic in 0..10 {
+            number += 1;
+            let packet_id = (number % 1000) as u16 + 1;
+            let topic = format!("t/{topic}");
+            stage.publish(publisher, &topic, QOS_1, packet_id, &number.to_string());
+        }
+        if round % 5 == 4 && members.len() > 1 {
+            // It has finished nothing since it last looked.
+            let member = members.remove(round % members.len());
+            stage.hang_up(member);
+        }
+        // Everyone finishes what it has before anybody comes.
+        loop {
+            let mut is_idle = true;
+            for member in &members {
+                for line in stage.hears(*member) {
+                    let mut words = line.split(' ');
+                    let topic = words.nth(1).unwrap().to_owned();
+                    let id = words.nth(3).unwrap().trim_end_matches(':').parse().unwrap();
+                    let payload: u32 = line.rsplit(": ").next().unwrap().parse().unwrap();
+                    let before = last.insert(topic, payload);
+                    assert!(before.is_none_or(|before| before < payload), "{line}");
+                    stage.acknowledge(*member, id);
+                    is_idle = false;
+                }
+            }
+            if is_idle {
+                break;
+            }
+        }
+    }
+    assert_eq!(stage.statistic("mqtt_shared_queued_messages"), 0);
+}
+
+#[test]
+fn what_a_stream_stores_goes_to_a_group_once_it_is_durable() {
+    let mut stage = Stage::default();
+    stage.switchboard.bind(1, 1, &["t"], "topic").unwrap();
+    let (publisher, members) = group(&mut stage, 1);
+    stage.publish(publisher, "t", QOS_1, 1, "x");
+    assert_eq!(stage.hears(members[0]), [""; 0]);
+    stage.durable(true);
+    assert_eq!(stage.hears(members[0]), ["PUBLISH t qos 1 id 1: x"]);
+    stage.publish(publisher, "t", QOS_1, 2, "y");
+    stage.durable(false);
+    assert_eq!(stage.hears(members[0]), [""; 0]);
+    assert_eq!(stage.hears(publisher).len(), 2);
+}
+
+#[test]
+fn groups_that_come_and_go_leave_nothing() {
+    let mut stage = Stage::default();
+    stage.is_validating = false;
+    let client = stage.client(V5, "c");
+    for round in 0..20 {
+        let filters: Vec<String> = (0..1_000)
+            .map(|at| format!("$share/g{round}/t/{at}/#"))
+            .collect();
+        for filter in &filters {
+            stage.subscribe_with(client, request(filter, QOS_1));
+        }
+        let filters: Vec<&str> = filters.iter().map(String::as_str).collect();
+        stage.unsubscribe(client, &filters);
+        stage.raw(client);
+    }
+    stage.switchboard.validate();
+    assert_eq!(stage.statistic("mqtt_shared_groups"), 0);
+    assert_eq!(stage.statistic("mqtt_subscriptions"), 0);
+}
