@@ -28,6 +28,7 @@ bench: setup-test ## Speed, as ratios against a baseline in the same run
 
 docs: setup-test ## Generated references in docs/; `make test` fails where they are stale
 	@$(ENV) python tools/configuration.py docs/configuration.md
+	@$(ENV) python tools/metrics.py docs/metrics.md
 	@$(ENV) python tools/tables.py docs/tables.md
 
 clean: ## Everything that make made, .venv included

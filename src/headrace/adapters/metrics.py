@@ -46,8 +46,8 @@ def _families(samples: Iterable[Sample]) -> Iterable[Metric]:
         family = families.get(sample.name)
         if family is None:
             kind = CounterMetricFamily if sample.name.endswith("_total") else GaugeMetricFamily
-            text = sample.help or f"{sample.name.replace('_', ' ').capitalize()}."
-            family = kind(PREFIX + sample.name, text, labels=[name for name, _ in sample.labels])
+            labels = [name for name, _ in sample.labels]
+            family = kind(PREFIX + sample.name, sample.help, labels=labels)
             families[sample.name] = family
         family.add_metric([value for _, value in sample.labels], sample.value)
     return families.values()

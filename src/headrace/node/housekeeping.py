@@ -66,8 +66,12 @@ class Housekeeping:
 
     def samples(self) -> Iterator[Sample]:
         """Counters and gauges."""
-        yield Sample("log_housekeeping_failures_total", self._failures, "Turns that failed.")
-        yield Sample("log_housekeeping_failing", len(self._failing), "Partitions that failed last.")
+        yield Sample(
+            "log_housekeeping_failures_total", self._failures, "Partitions' turns that failed."
+        )
+        yield Sample(
+            "log_housekeeping_failing", len(self._failing), "Partitions whose last turn failed."
+        )
 
     async def _run(self) -> None:
         await self._wait(min(self._check_ms, limits.RETENTION_FIRST_MS))

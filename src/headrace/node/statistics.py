@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from headrace.node.meanings import HELP
 from headrace.ports import Histogram, NodeState, Sample
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def histograms(store: Store) -> Iterator[Histogram]:
         if (match := _LABELLED.fullmatch(name)) and match[1] == f"{APPEND_SECONDS}_bucket"
     ]
     yield Histogram(
-        f"log_{APPEND_SECONDS}",
+        "log_append_seconds",
         "Time from queueing an append until it is durable.",
         tuple(sorted(buckets, key=lambda bucket: float(bucket[0]))),
         values[f"{APPEND_SECONDS}_sum"],
@@ -90,6 +91,6 @@ def of_retention(broker: Broker) -> Iterator[Sample]:
 
 def _sample(prefix: str, name: str, value: float) -> Sample:
     match = _LABELLED.fullmatch(name)
-    if match is None:
-        return Sample(prefix + name, value)
-    return Sample(prefix + match[1], value, labels=((match[2], match[3]),))
+    labels = () if match is None else ((match[2], match[3]),)
+    name = prefix + (name if match is None else match[1])
+    return Sample(name, value, HELP.get(name, ""), labels)

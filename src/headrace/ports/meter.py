@@ -9,13 +9,13 @@ class Sample(NamedTuple):
     Attributes:
         name: without the `headrace_` prefix; a counter ends in `_total`.
         value: in base units.
-        help: one sentence; empty where the name says it all.
+        help: one sentence.
         labels: names and values.
     """
 
     name: str
     value: float
-    help: str = ""
+    help: str
     labels: tuple[tuple[str, str], ...] = ()
 
 

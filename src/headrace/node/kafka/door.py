@@ -133,14 +133,22 @@ class KafkaDoor:
         for name, count in self.requests.items():
             yield Sample("kafka_requests_total", count, "Kafka requests.", (("request", name),))
         for reason, count in self.hung_up.items():
-            label = (("reason", reason),)
-            yield Sample("kafka_closed_total", count, "Connections ended by the node.", label)
-        yield Sample("kafka_held_bytes", self.held_bytes, "Requests unfinished or in work.")
-        yield Sample("kafka_undurable_bytes", self.undurable_bytes, "Batches waiting for the disk.")
-        yield Sample("kafka_committed_offsets", self.offsets.count, "Offsets of all groups.")
+            why = (("reason", reason),)
+            yield Sample("kafka_closed_total", count, "Connections ended by the node.", why)
+        yield Sample(
+            "kafka_held_bytes", self.held_bytes, "Bytes of requests unfinished or in work."
+        )
+        yield Sample(
+            "kafka_undurable_bytes",
+            self.undurable_bytes,
+            "Bytes of batches that wait for the disk.",
+        )
+        yield Sample(
+            "kafka_committed_offsets", self.offsets.count, "Offsets that groups have committed."
+        )
         for place in ("state", "log"):
-            replayed, label = self.offsets.replayed.get(place, 0), (("from", place),)
-            yield Sample("kafka_replayed_offsets", replayed, "Offsets read at the start.", label)
+            replayed, origin = self.offsets.replayed.get(place, 0), (("from", place),)
+            yield Sample("kafka_replayed_offsets", replayed, "Offsets read at the start.", origin)
 
 
 async def _api_versions(_: KafkaDoor, __: KafkaConnection, request: Request) -> ApiVersionsResponse:

@@ -1,0 +1,68 @@
+"""docs/http.md and docs/metrics.md are what a node does."""
+
+import re
+import runpy
+from pathlib import Path
+
+from conftest import SMALL_JOURNAL
+from headrace.adapters import http
+from kafkaraw import RawConnection, batch
+from rawclient import RawMqtt
+from shellblocks import ROOT, run_blocks
+
+PAGE = ROOT / "docs" / "http.md"
+METRICS = runpy.run_path(str(ROOT / "tools" / "metrics.py"))
+EXPECTED = [
+    (),
+    ('"status": "ok"', '"status": "ready"'),
+    ("headrace_log_rounds_total",),
+    ('"retention.ms": {"value": 2592000000, "source": "stream"}',),
+    ('"retention.ms": {"value": 604800000, "source": "default"}',),
+    ('{"stored": 1}', '{"deleted": "rooms"}'),
+]
+
+
+def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
+    run_blocks(PAGE, "test_http_docs", EXPECTED, tmp_path, **SMALL_JOURNAL)
+
+
+def test_the_page_has_every_route_and_every_field_and_no_others() -> None:
+    page = PAGE.read_text()
+    routes = re.findall(r'web\.(\w+)\("(/[^"]*)", self\.', Path(http.__file__).read_text())
+    told = re.findall(r"^## `([A-Z]+) (/\S*)`$", page, re.MULTILINE)
+    assert sorted(told) == sorted((method.upper(), path) for method, path in routes)
+    bodies = {
+        "POST /api/v1/streams": http._NewStreamBody,
+        "POST /api/v1/publish": http._PublishBody,
+    }
+    for route, body in bodies.items():
+        section = page.partition(f"## `{route}`\n")[2].partition("\n## ")[0]
+        assert re.findall(r"^\| `(\w+)`", section, re.MULTILINE) == sorted(
+            body.model_fields, key=section.index
+        )
+
+
+def test_the_metrics_page_is_current() -> None:
+    assert (ROOT / "docs" / "metrics.md").read_text() == METRICS["render"](), "run `make docs`"
+
+
+def test_every_metric_of_a_node_is_on_the_page_with_its_text_and_labels(broker) -> None:
+    broker.create_stream("a", filters=["a"], settings={"cleanup.policy": "compact"})
+    with RawMqtt(broker.mqtt, "c") as client, RawConnection(broker) as raw:
+        client.publish("a", b"x", 1)
+        assert client.puback() == 1
+        raw.produce("a", batch(b"keyless"))
+    text = broker.call("GET", "/metrics")[1]
+    helps = dict(re.findall(r"^# HELP headrace_(\S+) ?(.*)$", text, re.MULTILINE))
+    labels = {
+        name: set(re.findall(r'(\w+)="', inside))
+        for name, inside in re.findall(r"^headrace_(\w+?)(?:_bucket)?\{(.*)\} ", text, re.MULTILINE)
+    }
+    told = {each.name: each for each in METRICS["metrics"]()}
+    own = {name: help_ for name, help_ in helps.items() if not name.startswith("process_")}
+    unknown = [name for name, text in own.items() if name not in told or text != told[name].text]
+    assert not unknown, "explain these in src/headrace/node/meanings.py, and run `make docs`"
+    silent = {name for name, each in told.items() if not each.labels} - own.keys()
+    assert not silent, "no node has these"
+    for name in labels.keys() & told.keys() - {"log_append_seconds"}:
+        assert labels[name] == set(told[name].labels)
