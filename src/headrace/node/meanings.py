@@ -56,7 +56,7 @@ HELP: Final = {
     "mqtt_shared_members": "Sessions in shared subscriptions.",
     "mqtt_shared_queued_bytes": "Bytes of messages that wait for any member of a group.",
     "mqtt_shared_queued_messages": "Messages that wait for any member of a group.",
-    "mqtt_shared_returned_total": "Messages that a member had not finished when it went; given to others.",
+    "mqtt_shared_returned_total": "Messages unfinished by a member that went; given to others.",
     "mqtt_stalls_total": "Times that a full subscriber held publishers up.",
     "mqtt_streams": "Streams that publishes are matched with.",
     "mqtt_subscriptions": "Subscriptions of all sessions.",
