@@ -48,7 +48,13 @@ fn run(seeds: std::ops::Range<u64>) {
 }
 
 /// What the seeds must bring about between them, or they prove little.
-const REACHED: [&str; 8] = [
+const REACHED: [&str; 14] = [
+    "mqtt_sessions_resumed_total",
+    "mqtt_sessions_expired_total",
+    "mqtt_messages_sent_again_total",
+    "mqtt_messages_dropped_total{reason=\"away\"}",
+    "mqtt_messages_dropped_total{reason=\"queue_full\"}",
+    "mqtt_messages_dropped_total{reason=\"memory_full\"}",
     "mqtt_messages_stored_total",
     "mqtt_messages_delivered_total",
     "mqtt_wills_total",
@@ -71,10 +77,10 @@ fn the_same_seed_gives_the_same_bytes() {
 }
 
 /// `SplitMix64`.
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
+    pub fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -82,11 +88,11 @@ impl Random {
         (z ^ z >> 31) % bound
     }
 
-    fn chance(&mut self, percent: u64) -> bool {
+    pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    fn pick<T: Copy>(&mut self, items: &[T]) -> T {
+    pub fn pick<T: Copy>(&mut self, items: &[T]) -> T {
         items[self.below(items.len() as u64) as usize]
     }
 }
@@ -96,15 +102,20 @@ struct Client {
     version: Option<Version>,
     /// Behaves, so far.
     is_sane: bool,
+    /// Of its name.
+    number: u64,
     is_connected: bool,
     is_closed: bool,
     credit: usize,
     bytes: Vec<u8>,
-    /// `(packet id, payload)` of `QoS` 1 publishes whose PUBACK has not come.
+    /// `(packet id, payload)` of publishes whose PUBACK or PUBREC has not come.
     unanswered: VecDeque<(u16, String)>,
-    next_id: u16,
+    /// Packet ids of which PUBREL was sent.
+    releasing: BTreeSet<u16>,
     /// Packet ids received and not acknowledged.
-    in_flight: BTreeSet<u16>,
+    in_flight: BTreeMap<u16, QoS>,
+    /// Of those at `QoS` 2, acknowledged and not released.
+    received: BTreeSet<u16>,
     /// The last number seen by publisher, topic and levels.
     last: BTreeMap<String, u64>,
 }
@@ -116,6 +127,8 @@ struct World {
     clients: BTreeMap<u64, Client>,
     next_connection: u64,
     next_number: u64,
+    /// Never used twice, so that a session remembers nothing that its client does not know.
+    next_id: u16,
     /// Payloads by ticket, until it ends.
     tickets: BTreeMap<u64, Vec<String>>,
     /// Payloads whose every append so far ended well, or had one that did not.
@@ -126,6 +139,8 @@ struct World {
     transcript: Vec<u8>,
 }
 
+/// So many clients may send junk, and never go on with a session.
+const MAD: u64 = 4;
 const TOPICS: [&str; 5] = ["s/a", "s/b", "r/a", "r/b", "r"];
 const FILTERS: [&str; 7] = ["#", "s/#", "+/a", "r/a", "r/#", "s/+", "s/b"];
 
@@ -135,6 +150,9 @@ impl World {
             packet_bytes_max: 2_000,
             receive_max: 8,
             outbound_bytes_max: 4_000,
+            queued_messages_max: 15,
+            queued_bytes_max: 8_000,
+            queued_bytes_of_node_max: 20_000,
             stall_ms_max: 100,
             undurable_bytes_max: 3_000,
             ..Limits::default()
@@ -152,6 +170,7 @@ impl World {
             clients: BTreeMap::new(),
             next_connection: 1,
             next_number: 1,
+            next_id: 0,
             tickets: BTreeMap::new(),
             waiting: BTreeMap::new(),
             failed: BTreeSet::new(),
@@ -221,20 +240,33 @@ impl World {
         self.clients.insert(id, client);
         self.board.opened(id, self.now).unwrap();
         // A few names, so that clients take each other over.
-        let client_id = format!("client-{}", self.random.below(12));
+        let name = self.random.below(12);
+        let client_id = format!("client-{name}");
+        self.clients.get_mut(&id).unwrap().number = name;
         let will = Will {
             topic: "s/b",
             payload: b"0 will",
-            qos: self.random.pick(&[QoS::AtMostOnce, QoS::AtLeastOnce]),
+            qos: self.qos(),
+            properties: PublishProperties {
+                will_delay: Some(self.random.below(2) as u32),
+                ..PublishProperties::default()
+            },
             ..Will::default()
         };
         let connect = Connect {
             client_id: &client_id,
+            clean_start: name < MAD || self.random.chance(30),
+            session_expiry_s: Some(self.random.pick(&[0, 1, 1_000])),
             receive_maximum: (version == V5).then_some(3),
             will: self.random.chance(50).then_some(will),
             ..plain(version)
         };
         self.send(id, &Packet::Connect(Box::new(connect)));
+    }
+
+    fn qos(&mut self) -> QoS {
+        let all = [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce];
+        self.random.pick(&all)
     }
 
     fn hang_up(&mut self) {
@@ -282,7 +314,7 @@ impl World {
 
     fn junk(&mut self) {
         let Some(id) = self.pick_client() else { return };
-        if !self.random.chance(40) {
+        if self.clients[&id].number >= MAD {
             return;
         }
         let bytes: Vec<u8> = (0..self.random.below(60))
@@ -300,12 +332,21 @@ impl World {
 
     fn acknowledge_all(&mut self, id: u64) {
         let client = self.clients.get_mut(&id).unwrap();
-        for packet_id in std::mem::take(&mut client.in_flight) {
+        for (packet_id, qos) in std::mem::take(&mut client.in_flight) {
             let ack = Ack {
                 packet_id,
                 ..Ack::default()
             };
-            self.send(id, &Packet::Puback(ack));
+            if qos == QoS::ExactlyOnce {
+                self.clients
+                    .get_mut(&id)
+                    .unwrap()
+                    .received
+                    .insert(packet_id);
+                self.send(id, &Packet::Pubrec(ack));
+            } else {
+                self.send(id, &Packet::Puback(ack));
+            }
         }
     }
 
@@ -320,7 +361,7 @@ impl World {
             };
             return self.send(id, &Packet::Unsubscribe(unsubscribe));
         }
-        let qos = self.random.pick(&[QoS::AtMostOnce, QoS::AtLeastOnce]);
+        let qos = self.qos();
         let subscribe = Subscribe {
             packet_id: 1,
             filters: vec![request(filter, qos)],
@@ -340,18 +381,19 @@ impl World {
         let Some(id) = self.pick_client() else { return };
         for _ in 0..=self.random.below(4) {
             let payload = self.payload(&id.to_string());
+            let mut qos = self.qos();
             let client = self.clients.get_mut(&id).unwrap();
-            let mut qos = self.random.pick(&[QoS::AtMostOnce, QoS::AtLeastOnce]);
-            if client.version == Some(V5) && client.unanswered.len() >= 8 {
+            let open = client.unanswered.len() + client.releasing.len();
+            if client.version == Some(V5) && open >= 8 {
                 // A sane client of 5.0 keeps to the Receive Maximum.
                 qos = QoS::AtMostOnce;
             }
             let topic = self.random.pick(&TOPICS);
             let key = self.random.pick(&["1", "2", "3"]);
             let mut packet_id = 0;
-            if qos == QoS::AtLeastOnce {
-                client.next_id = client.next_id % 60_000 + 1;
-                packet_id = client.next_id;
+            if qos > QoS::AtMostOnce {
+                self.next_id += 1;
+                packet_id = self.next_id;
                 client.unanswered.push_back((packet_id, payload.clone()));
             }
             let publish = Publish {
@@ -435,10 +477,25 @@ impl World {
         let bytes = std::mem::take(&mut self.clients.get_mut(&id).unwrap().bytes);
         let version = self.clients[&id].version;
         let mut at = 0;
+        let mut late = Vec::new();
         while let Some(frame) = decode::frame(&bytes[at..], usize::MAX).unwrap() {
             at += frame.bytes();
             match decode::packet(version, frame).unwrap() {
-                Packet::Puback(ack) => self.hear_puback(id, &ack),
+                Packet::Puback(ack) => self.hear_answer(id, &ack),
+                Packet::Pubrec(ack) => self.hear_pubrec(id, &ack),
+                Packet::Pubcomp(ack) => {
+                    let client = self.clients.get_mut(&id).unwrap();
+                    client.releasing.remove(&ack.packet_id);
+                }
+                Packet::Pubrel(ack) => {
+                    let client = self.clients.get_mut(&id).unwrap();
+                    client.received.remove(&ack.packet_id);
+                    let ack = Ack {
+                        packet_id: ack.packet_id,
+                        ..Ack::default()
+                    };
+                    late.push(Packet::Pubcomp(ack));
+                }
                 Packet::Publish(publish) => self.hear_publish(id, &publish),
                 Packet::Connack(connack) => {
                     self.clients.get_mut(&id).unwrap().is_connected = connack.reason_code == 0;
@@ -447,9 +504,25 @@ impl World {
             }
         }
         self.clients.get_mut(&id).unwrap().bytes = bytes[at..].to_vec();
+        for answer in late {
+            self.send(id, &answer);
+        }
     }
 
-    fn hear_puback(&mut self, id: u64, ack: &Ack<'_>) {
+    fn hear_pubrec(&mut self, id: u64, ack: &Ack<'_>) {
+        self.hear_answer(id, ack);
+        let client = self.clients.get_mut(&id).unwrap();
+        if client.is_sane && ack.reason_code < 0x80 {
+            client.releasing.insert(ack.packet_id);
+            let ack = Ack {
+                packet_id: ack.packet_id,
+                ..Ack::default()
+            };
+            self.send(id, &Packet::Pubrel(ack));
+        }
+    }
+
+    fn hear_answer(&mut self, id: u64, ack: &Ack<'_>) {
         let client = self.clients.get_mut(&id).unwrap();
         if !client.is_sane {
             return;
@@ -479,11 +552,10 @@ impl World {
         let number: u64 = words.next().unwrap().parse().unwrap();
         let publisher = words.next().unwrap();
         let client = self.clients.get_mut(&id).unwrap();
-        if publish.qos == QoS::AtLeastOnce {
-            assert!(
-                client.in_flight.insert(publish.packet_id),
-                "an id in flight is unique"
-            );
+        if publish.qos > QoS::AtMostOnce {
+            let before = client.in_flight.insert(publish.packet_id, publish.qos);
+            let is_unique = before.is_none() && !client.received.contains(&publish.packet_id);
+            assert!(is_unique, "an id in flight is unique");
             if publisher != "will" {
                 assert_eq!(
                     self.waiting.get(payload).copied().unwrap_or(0),
@@ -494,7 +566,7 @@ impl World {
             }
             let is_bounded = client.version == Some(V5);
             assert!(
-                !is_bounded || client.in_flight.len() <= 3,
+                !is_bounded || client.in_flight.len() + client.received.len() <= 3,
                 "its Receive Maximum"
             );
         }

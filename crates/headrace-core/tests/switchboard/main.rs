@@ -8,6 +8,7 @@ mod authenticate;
 mod bounds;
 mod connect;
 mod deliver;
+mod devices;
 mod exchange;
 mod fuzz;
 mod groups;

@@ -1,0 +1,549 @@
+//! Random lives of devices that keep their side of every exchange: connections break and are taken
+//! over at any moment, acknowledgements are late or lost, the disk refuses. Whatever happens, `QoS`
+//! 2 delivers once, `QoS` 1 at least once, in order, within the window of each connection
+//! (MQTT 5.0 4.3, 4.4, 4.6, 4.9). A failure names its seed and replays from it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use headrace_core::hash::Key;
+use headrace_core::mqtt::packet::*;
+use headrace_core::mqtt::{decode, encode};
+use headrace_core::switchboard::{Effects, Limits, Switchboard};
+use headrace_core::Now;
+
+use super::fuzz::Random;
+use super::stage::{plain, request, QOS_0, QOS_1, QOS_2};
+use Version::{V311, V5};
+
+const SEEDS: u64 = 40;
+const EVENTS: usize = 1_500;
+const RECEIVE_MAX: u16 = 8;
+const TOPICS: [&str; 3] = ["s/a", "s/b", "r"];
+
+#[test]
+fn exchanges_survive_connections() {
+    run(0..SEEDS);
+}
+
+#[test]
+#[ignore = "minutes; for changes of sessions"]
+fn exchanges_survive_connections_for_many_seeds() {
+    run(SEEDS..20_000);
+}
+
+fn run(seeds: std::ops::Range<u64>) {
+    let mut total: BTreeMap<&str, u64> = BTreeMap::new();
+    for seed in seeds {
+        let run = std::panic::catch_unwind(|| {
+            let mut world = World::new(seed);
+            world.run();
+            world.board.statistics()
+        });
+        let Ok(statistics) = run else {
+            panic!("seed {seed}");
+        };
+        for (name, value) in statistics {
+            *total.entry(name).or_default() += value;
+        }
+    }
+    for name in [
+        "mqtt_sessions_resumed_total",
+        "mqtt_takeovers_total",
+        "mqtt_messages_sent_again_total",
+        "mqtt_messages_received_again_total",
+        "mqtt_messages_dropped_total{reason=\"not_stored\"}",
+    ] {
+        assert!(total[name] > 0, "no seed reaches {name}");
+    }
+}
+
+/// A publish whose exchange is not over.
+struct Sent {
+    packet_id: u16,
+    qos: QoS,
+    topic: &'static str,
+    payload: String,
+    is_released: bool,
+}
+
+/// A device: what it must remember, and its connection.
+struct Device {
+    granted: QoS,
+    sent: Vec<Sent>,
+    next_id: u16,
+    /// Packet ids at `QoS` 2 that it has taken and that are not released.
+    unreleased: BTreeSet<u16>,
+    /// Everything that it was given.
+    taken: Vec<String>,
+
+    connection: u64,
+    version: Version,
+    window: usize,
+    /// CONNACK has come.
+    is_connected: bool,
+    is_gone: bool,
+    credit: usize,
+    bytes: Vec<u8>,
+    /// What it will answer.
+    answers: VecDeque<Packet<'static>>,
+    /// Packet ids that this connection brought and that are not over.
+    in_flight: BTreeSet<u16>,
+}
+
+struct World {
+    random: Random,
+    now: Now,
+    board: Switchboard,
+    devices: Vec<Device>,
+    next_connection: u64,
+    next_number: u64,
+    /// What was published, at which quality of service.
+    published: BTreeMap<String, QoS>,
+    refused: BTreeSet<String>,
+    tickets: Vec<u64>,
+    /// Whether the disk may refuse; what is sent again then comes out of order.
+    fails: bool,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let limits = Limits {
+            receive_max: RECEIVE_MAX,
+            in_flight_max: 5,
+            queued_messages_max: 1_000_000,
+            queued_bytes_max: 1 << 40,
+            queued_bytes_of_node_max: 1 << 40,
+            outbound_bytes_max: 1 << 40,
+            ..Limits::default()
+        };
+        let mut board = Switchboard::new(Key(seed, 1), limits);
+        board.bind(1, 3, &["s/#"], "property:key").unwrap();
+        board.bind(2, 1, &["s/a"], "topic").unwrap();
+        let device = |granted| Device {
+            granted,
+            sent: Vec::new(),
+            next_id: 0,
+            unreleased: BTreeSet::new(),
+            taken: Vec::new(),
+            connection: 0,
+            version: V5,
+            window: 0,
+            is_connected: false,
+            is_gone: true,
+            credit: 0,
+            bytes: Vec::new(),
+            answers: VecDeque::new(),
+            in_flight: BTreeSet::new(),
+        };
+        Self {
+            random: Random(seed),
+            now: Now {
+                mono_ms: 5,
+                wall_ms: 1_700_000_000_000,
+            },
+            board,
+            devices: [QOS_2, QOS_2, QOS_1, QOS_0].map(device).into(),
+            next_connection: 1,
+            next_number: 1,
+            published: BTreeMap::new(),
+            refused: BTreeSet::new(),
+            tickets: Vec::new(),
+            fails: seed % 2 == 0,
+        }
+    }
+
+    fn run(&mut self) {
+        for device in 0..self.devices.len() {
+            self.connect(device);
+            self.credit(device, usize::MAX);
+            let subscribe = Subscribe {
+                packet_id: 1,
+                filters: vec![request("#", self.devices[device].granted)],
+                ..Subscribe::default()
+            };
+            self.send(device, &Packet::Subscribe(subscribe));
+            self.collect();
+        }
+        for _ in 0..EVENTS {
+            self.event();
+            self.board.validate();
+            if self.random.chance(70) {
+                self.collect();
+            }
+        }
+        self.settle();
+        self.judge();
+    }
+
+    fn event(&mut self) {
+        let device = self.random.below(self.devices.len() as u64) as usize;
+        match self.random.below(100) {
+            0..=3 => self.connect(device),
+            4..=5 => self.hang_up(device),
+            6..=12 => {
+                let credit = self.random.pick(&[0, 7, 500, usize::MAX]);
+                self.credit(device, credit);
+            }
+            13..=24 => self.end_ticket(),
+            25..=28 => {
+                self.now.mono_ms += self.random.below(80);
+                self.board.tick(self.now);
+            }
+            29..=59 => self.answer(device),
+            _ => self.publish(device),
+        }
+    }
+
+    /// A new connection, which takes over from an older one that is still there.
+    fn connect(&mut self, index: usize) {
+        let connection = self.next_connection;
+        self.next_connection += 1;
+        let version = self.random.pick(&[V5, V311]);
+        let window = self.random.pick(&[1, 2, 5]);
+        let device = &mut self.devices[index];
+        device.connection = connection;
+        device.version = version;
+        device.window = usize::from(if version == V5 { window } else { 5 });
+        device.is_connected = false;
+        device.is_gone = false;
+        device.credit = 0;
+        device.bytes.clear();
+        device.answers.clear();
+        device.in_flight.clear();
+        self.board.opened(connection, self.now).unwrap();
+        let client_id = format!("device-{index}");
+        let connect = Connect {
+            client_id: &client_id,
+            clean_start: false,
+            session_expiry_s: (version == V5).then_some(u32::MAX),
+            receive_maximum: (version == V5).then_some(window),
+            ..plain(version)
+        };
+        self.send(index, &Packet::Connect(Box::new(connect)));
+        self.collect();
+    }
+
+    fn hang_up(&mut self, index: usize) {
+        if self.devices[index].is_gone {
+            return;
+        }
+        if self.random.chance(30) {
+            self.send(index, &Packet::Disconnect(Disconnect::default()));
+        }
+        let device = &mut self.devices[index];
+        device.is_gone = true;
+        device.is_connected = false;
+        self.board.closed(device.connection, self.now).unwrap();
+    }
+
+    fn credit(&mut self, index: usize, credit: usize) {
+        let device = &mut self.devices[index];
+        if !device.is_gone {
+            device.credit = credit;
+            self.board.writable(device.connection, credit).unwrap();
+        }
+    }
+
+    fn end_ticket(&mut self) {
+        if self.tickets.is_empty() {
+            return;
+        }
+        let at = self.random.below(self.tickets.len() as u64) as usize;
+        let ticket = self.tickets.swap_remove(at);
+        let stored = !self.fails || self.random.chance(95);
+        self.board.durable(ticket, stored, self.now).unwrap();
+    }
+
+    fn answer(&mut self, index: usize) {
+        for _ in 0..=self.random.below(4) {
+            let device = &mut self.devices[index];
+            if device.is_gone {
+                return;
+            }
+            let Some(answer) = device.answers.pop_front() else {
+                return;
+            };
+            if let Packet::Puback(ack) | Packet::Pubcomp(ack) = &answer {
+                device.in_flight.remove(&ack.packet_id);
+            }
+            self.send(index, &answer);
+        }
+    }
+
+    fn publish(&mut self, index: usize) {
+        for _ in 0..=self.random.below(3) {
+            let qos = self.random.pick(&[QOS_0, QOS_1, QOS_2]);
+            let topic = self.random.pick(&TOPICS);
+            let padding = "x".repeat(self.random.pick(&[0, 10, 400]));
+            let device = &mut self.devices[index];
+            if !device.is_connected || device.sent.len() >= usize::from(RECEIVE_MAX) {
+                return;
+            }
+            self.next_number += 1;
+            let number = self.next_number;
+            let payload = format!("{number} {index} {topic} {} {padding}", qos as u8);
+            self.published.insert(payload.clone(), qos);
+            device.next_id += 1;
+            let sent = Sent {
+                packet_id: device.next_id,
+                qos,
+                topic,
+                payload,
+                is_released: false,
+            };
+            self.send_publish(index, &sent, false);
+            if qos > QOS_0 {
+                self.devices[index].sent.push(sent);
+            }
+        }
+    }
+
+    fn send_publish(&mut self, index: usize, sent: &Sent, dup: bool) {
+        let publish = Publish {
+            dup,
+            topic: sent.topic,
+            qos: sent.qos,
+            packet_id: if sent.qos == QOS_0 { 0 } else { sent.packet_id },
+            payload: sent.payload.as_bytes(),
+            ..Publish::default()
+        };
+        self.send(index, &Packet::Publish(publish));
+    }
+
+    fn send(&mut self, index: usize, packet: &Packet<'_>) {
+        let device = &self.devices[index];
+        let mut bytes = Vec::new();
+        encode::packet(device.version, packet, &mut bytes);
+        let (connection, now) = (device.connection, self.now);
+        self.board.receive(connection, &bytes, now).unwrap();
+    }
+
+    fn collect(&mut self) {
+        while let Some(effects) = self.board.collect(self.now) {
+            let asked = effects.decisions.clone();
+            self.perform(effects);
+            for asked in asked {
+                self.board.decided(asked.request, 0, self.now).unwrap();
+            }
+            self.board.validate();
+        }
+    }
+
+    fn perform(&mut self, effects: Effects) {
+        self.tickets
+            .extend(effects.appends.iter().map(|append| append.ticket));
+        for (connection, bytes) in effects.writes {
+            if let Some(index) = self.device_of(connection) {
+                self.devices[index].bytes.extend(bytes);
+                self.hear(index);
+            }
+        }
+        for (connection, reason) in effects.closes {
+            let expected = ["taken_over", "not_stored", "client_disconnect"];
+            assert!(expected.contains(&reason), "{reason}");
+            if let Some(index) = self.device_of(connection) {
+                self.devices[index].is_gone = true;
+                self.devices[index].is_connected = false;
+            }
+            self.board.closed(connection, self.now).unwrap();
+        }
+    }
+
+    /// None for one that was taken over.
+    fn device_of(&self, connection: u64) -> Option<usize> {
+        let mut devices = self.devices.iter();
+        devices.position(|device| !device.is_gone && device.connection == connection)
+    }
+
+    fn hear(&mut self, index: usize) {
+        let bytes = std::mem::take(&mut self.devices[index].bytes);
+        let version = self.devices[index].version;
+        let mut at = 0;
+        while let Some(frame) = decode::frame(&bytes[at..], usize::MAX).unwrap() {
+            at += frame.bytes();
+            self.packet(index, decode::packet(Some(version), frame).unwrap());
+        }
+        self.devices[index].bytes = bytes[at..].to_vec();
+    }
+
+    fn packet(&mut self, index: usize, packet: Packet<'_>) {
+        let device = &mut self.devices[index];
+        let with = |packet_id| Ack {
+            packet_id,
+            ..Ack::default()
+        };
+        match packet {
+            Packet::Connack(connack) => {
+                assert_eq!(connack.reason_code, 0);
+                assert!(connack.session_present || device.next_id == 0);
+                device.is_connected = true;
+                self.resend(index);
+            }
+            Packet::Puback(ack) => self.over(index, QOS_1, &ack),
+            Packet::Pubrec(ack) if ack.reason_code >= 0x80 => self.over(index, QOS_2, &ack),
+            Packet::Pubrec(ack) => {
+                let sent = device.sent.iter_mut();
+                let sent = sent.filter(|sent| sent.qos == QOS_2);
+                for sent in sent.filter(|sent| sent.packet_id == ack.packet_id) {
+                    sent.is_released = true;
+                }
+                device
+                    .answers
+                    .push_back(Packet::Pubrel(with(ack.packet_id)));
+            }
+            Packet::Pubcomp(ack) => self.over(index, QOS_2, &ack),
+            Packet::Pubrel(ack) => {
+                assert_eq!(ack.reason_code, 0, "it knows what it sent");
+                device.unreleased.remove(&ack.packet_id);
+                device
+                    .answers
+                    .push_back(Packet::Pubcomp(with(ack.packet_id)));
+            }
+            Packet::Publish(publish) => self.take(index, &publish),
+            _ => {}
+        }
+    }
+
+    /// What a device that comes back must send again (4.4).
+    fn resend(&mut self, index: usize) {
+        let sent = std::mem::take(&mut self.devices[index].sent);
+        for sent in &sent {
+            if sent.is_released {
+                let ack = Ack {
+                    packet_id: sent.packet_id,
+                    ..Ack::default()
+                };
+                self.send(index, &Packet::Pubrel(ack));
+            } else {
+                self.send_publish(index, sent, true);
+            }
+        }
+        self.devices[index].sent = sent;
+    }
+
+    fn over(&mut self, index: usize, qos: QoS, ack: &Ack<'_>) {
+        let device = &mut self.devices[index];
+        let at = device
+            .sent
+            .iter()
+            .position(|sent| sent.packet_id == ack.packet_id);
+        let Some(at) = at else {
+            return; // A PUBREL was answered twice.
+        };
+        let sent = device.sent.remove(at);
+        assert_eq!(sent.qos, qos);
+        if ack.reason_code >= 0x80 && ack.reason_code != 0x92 {
+            self.refused.insert(sent.payload);
+        }
+    }
+
+    fn take(&mut self, index: usize, publish: &Publish<'_>) {
+        let device = &mut self.devices[index];
+        let payload = String::from_utf8(publish.payload.to_vec()).unwrap();
+        let ack = Ack {
+            packet_id: publish.packet_id,
+            ..Ack::default()
+        };
+        if publish.qos > QOS_0 {
+            let is_new = device.in_flight.insert(publish.packet_id);
+            assert!(is_new, "an id in flight is unique");
+            assert!(device.in_flight.len() <= device.window, "its window");
+        }
+        match publish.qos {
+            QOS_0 => device.taken.push(payload),
+            QOS_1 => {
+                device.taken.push(payload);
+                device.answers.push_back(Packet::Puback(ack));
+            }
+            QOS_2 => {
+                let is_new = device.unreleased.insert(publish.packet_id);
+                assert!(is_new || publish.dup, "an id is used again once released");
+                if is_new {
+                    device.taken.push(payload);
+                }
+                device.answers.push_back(Packet::Pubrec(ack));
+            }
+        }
+    }
+
+    /// Everyone comes back and answers, and the disk is well.
+    fn settle(&mut self) {
+        self.fails = false;
+        for index in 0..self.devices.len() {
+            if self.devices[index].is_gone {
+                self.connect(index);
+            }
+        }
+        for round in 0..2_000 {
+            for index in 0..self.devices.len() {
+                self.credit(index, usize::MAX);
+                self.answer(index);
+                if self.devices[index].is_gone {
+                    self.connect(index);
+                }
+            }
+            while !self.tickets.is_empty() {
+                self.end_ticket();
+            }
+            self.now.mono_ms += 20;
+            self.board.tick(self.now);
+            self.collect();
+            let is_quiet = |device: &Device| device.sent.is_empty() && device.answers.is_empty();
+            if round > 100 && self.devices.iter().all(is_quiet) {
+                break;
+            }
+        }
+        let statistics: BTreeMap<_, _> = self.board.statistics().into_iter().collect();
+        for gauge in [
+            "mqtt_tickets",
+            "mqtt_outbound_bytes",
+            "mqtt_outbound_queued_messages",
+            "mqtt_outbound_in_flight",
+            "mqtt_outbound_kept_bytes",
+            "mqtt_queued_bytes",
+            "mqtt_inbound_unreleased",
+        ] {
+            assert_eq!(statistics[gauge], 0, "{gauge}");
+        }
+    }
+
+    fn judge(&self) {
+        for (index, device) in self.devices.iter().enumerate() {
+            let mut copies: BTreeMap<&str, usize> = BTreeMap::new();
+            let mut last: BTreeMap<String, u64> = BTreeMap::new();
+            for payload in &device.taken {
+                let copies = copies.entry(payload).or_default();
+                *copies += 1;
+                // What it missed at QoS 0 may come when it is sent again.
+                let may_be_late = device.granted == QOS_0 || self.refused.contains(payload);
+                if *copies > 1 || may_be_late {
+                    continue;
+                }
+                let (number, rest) = payload.split_once(' ').unwrap();
+                let number = number.parse().unwrap();
+                let before = last.insert(rest.trim_end_matches('x').to_owned(), number);
+                let in_order = before.is_none_or(|before| before < number);
+                assert!(in_order || self.has_failed(), "{index}: {payload} is late");
+            }
+            for (payload, qos) in &self.published {
+                let copies = copies.get(payload.as_str()).copied().unwrap_or(0);
+                let is_right = match (*qos).min(device.granted) {
+                    _ if self.refused.contains(payload) => true,
+                    // Live subscribers do not wait to hear whether it is stored.
+                    QOS_0 => *qos == QOS_1 || copies <= 1 || self.has_failed(),
+                    QOS_1 => copies >= 1,
+                    QOS_2 => copies == 1,
+                };
+                assert!(is_right, "{index} was given {payload} {copies} times");
+            }
+        }
+    }
+
+    fn has_failed(&self) -> bool {
+        let statistics = self.board.statistics();
+        let name = "mqtt_messages_dropped_total{reason=\"not_stored\"}";
+        statistics
+            .iter()
+            .any(|(known, value)| *known == name && *value > 0)
+    }
+}
