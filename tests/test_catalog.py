@@ -91,6 +91,18 @@ def test_the_nodes_limits_hold():
         catalog.create("c", Change(), WALL_MS)
 
 
+def test_the_nodes_own_streams_need_neither_room_nor_defaults_of_users():
+    catalog = Catalog(
+        streams_max=1, partitions_max=1, defaults=Settings(delete_retention_ms=1, fsync="os")
+    )
+    created(catalog, "a")
+    own = catalog.create("__own", Change(partitions=16), WALL_MS, internal=True)
+    catalog.put(own)
+    assert catalog.settings(own) == DEFAULTS
+    catalog.remove("a")
+    assert catalog.settings(created(catalog, "b")) == catalog.defaults
+
+
 def test_alter_changes_what_is_named_and_nothing_else(catalog):
     created(catalog, "a", filters=["x/#"], key="level:2", settings={"max.message.bytes": 100})
     altered = catalog.alter("a", Change(filters=["y", "y", "z"]))
@@ -299,7 +311,8 @@ def test_connections_and_partitions_share_the_descriptors():
     budget = DescriptorBudget(descriptors=20_000)
     assert budget.partitions_max == 2000
     assert budget.connections_max(12) == 20_000 - 256 - 48
-    assert DescriptorBudget(1024).partitions_max == 96
+    assert DescriptorBudget(1024).partitions_max == 96 - 17
+    assert DescriptorBudget(300).partitions_max == 0
     assert DescriptorBudget(100).connections_max(0) == 0
     assert DescriptorBudget(20_000, connections_setting=50).connections_max(1) == 50
     assert "descriptors: 20000, of which 19696 for connections" in budget.describe(12)

@@ -34,8 +34,8 @@ STREAMS_MAX: Final = 1000
 """Streams of one node (setting `limits.streams`): clients may create streams, so it is bounded."""
 
 PARTITIONS_MAX: Final = 2000
-"""Partitions of one node (setting `limits.partitions`): with `PARTITION_DESCRIPTORS` each they
-stay within half of the usual hard limit of 20,000 descriptors."""
+"""Partitions of the streams of users on one node (setting `limits.partitions`): with
+`PARTITION_DESCRIPTORS` each they stay within half of the usual hard limit of 20,000 descriptors."""
 
 MESSAGE_BYTES_MAX: Final = 1_048_588
 """Default of `max.message.bytes`: Kafka's own, 1 MiB and one batch-v0 header
@@ -164,6 +164,10 @@ CHECKERS: Final = 2
 OFFSETS_PARTITIONS: Final = 16
 """Partitions of `__offsets`. A group lives in the one that its name hashes to, so the number
 never changes; 16 let the groups of a node spread over a cluster later."""
+
+INTERNAL_PARTITIONS: Final = OFFSETS_PARTITIONS + 1
+"""Of the node's own streams, `__offsets` and `__producers`. They are made when first needed, and
+have their place whatever users have made before."""
 
 OFFSETS_MAX: Final = 1_000_000
 """Committed offsets of all groups together, at about 300 bytes each: clients choose group names,

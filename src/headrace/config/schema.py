@@ -208,11 +208,11 @@ class LimitSettings(_Table):
         default=limits.HANDSHAKE_MS, description="Time from accept until all of that is done."
     )
     streams: Annotated[int, _count(1, 100_000)] = Field(
-        default=limits.STREAMS_MAX, description="Streams of the node."
+        default=limits.STREAMS_MAX, description="Streams of users on the node."
     )
     partitions: Annotated[int, _count(1, 100_000)] = Field(
         default=limits.PARTITIONS_MAX,
-        description="Partitions of the node; descriptors may allow less.",
+        description="Partitions of users' streams on the node; descriptors may allow less.",
     )
     outbound_bytes: Annotated[int, _size(64 * limits.KIB, limits.GIB)] = Field(
         default=limits.OUTBOUND_BYTES_MAX,

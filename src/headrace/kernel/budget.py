@@ -27,9 +27,10 @@ class DescriptorBudget:
 
     @property
     def partitions_max(self) -> int:
-        """Partitions of the node: at most half of what can be shared out goes to them."""
-        half = max(self.descriptors - limits.DESCRIPTORS_RESERVED, 0) // 2
-        return min(self.partitions_setting, half // limits.PARTITION_DESCRIPTORS)
+        """Partitions of users' streams: they and the node's own get half of it at most."""
+        half = (self.descriptors - limits.DESCRIPTORS_RESERVED) // 2
+        shared = half // limits.PARTITION_DESCRIPTORS - limits.INTERNAL_PARTITIONS
+        return max(min(self.partitions_setting, shared), 0)
 
     def connections_max(self, partitions: int) -> int:
         """Connections beside this many partitions."""

@@ -58,7 +58,7 @@ class Catalog:
     """Definitions of the streams that one node serves.
 
     Attributes:
-        defaults: what holds where a stream has set nothing.
+        defaults: what holds where a stream of users has set nothing.
     """
 
     def __init__(
@@ -104,8 +104,16 @@ class Catalog:
             raise UnknownStreamError(f"no stream is named {name!r}") from None
 
     def settings(self, definition: StreamDefinition) -> Settings:
-        """What holds for a stream: its own settings over the node's defaults."""
-        return self.defaults.over(definition.settings)
+        """What holds for a stream: its own settings over what it inherits."""
+        return self.inherited(definition.name).over(definition.settings)
+
+    def inherited(self, name: str) -> Settings:
+        """What holds where a stream of this name has set nothing.
+
+        The node's defaults are for the streams of users: what it keeps in its own must not depend
+        on them.
+        """
+        return DEFAULTS if is_internal(name) else self.defaults
 
     def create(
         self, name: str, change: Change, wall_ms: int, *, internal: bool = False
@@ -119,12 +127,14 @@ class Catalog:
             check_name(name)
         if name in self._streams:
             raise StreamExistsError(f"a stream named {name!r} exists; alter it, or delete it first")
-        if len(self._streams) >= self._streams_max and not internal:
+        held = len(self._of_users)
+        if held >= self._streams_max and not internal:
             raise StreamLimitError(
-                f"the node holds {len(self._streams)} streams, its limit; raise limits.streams"
+                f"the node holds {held} streams, its limit; raise limits.streams"
             )
         partitions = 1 if change.partitions is None else change.partitions
-        self._check_partitions(partitions, 0)
+        if not internal:
+            self._check_partitions(partitions, 0)
         definition = StreamDefinition(
             name=name,
             id=StreamId(self._last_id + 1),
@@ -194,13 +204,18 @@ class Catalog:
         """Forgets a stream whose data is gone."""
         del self._streams[name]
 
+    @property
+    def _of_users(self) -> list[StreamDefinition]:
+        return [each for each in self._streams.values() if not is_internal(each.name)]
+
     def _check_partitions(self, partitions: int, held: int) -> None:
         if not 1 <= partitions <= limits.STREAM_PARTITIONS_MAX:
             raise InvalidStreamError(
                 f"partitions must be from 1 to {limits.STREAM_PARTITIONS_MAX}; got {partitions}",
                 KAFKA_INVALID_PARTITIONS,
             )
-        if self.partitions - held + partitions > self._partitions_max:
+        all_held = sum(stream.partitions for stream in self._of_users)
+        if all_held - held + partitions > self._partitions_max:
             raise StreamLimitError(
                 f"{partitions - held} more partitions would exceed the node's limit of "
                 f"{self._partitions_max}; raise limits.partitions, or the limit of open files "
@@ -232,6 +247,11 @@ class Catalog:
         self._judge.unbind(0)
 
 
+def is_internal(name: str) -> bool:
+    """Whether a stream is the node's own: users neither change it nor write to it."""
+    return name.startswith("__")
+
+
 def check_name(name: str) -> None:
     """Refuses what is no name for a stream of a user.
 
@@ -244,7 +264,7 @@ def check_name(name: str) -> None:
             f"neither '.' nor '..'; got {name[:300]!r}",
             KAFKA_INVALID_TOPIC,
         )
-    if name.startswith("__"):
+    if is_internal(name):
         raise InvalidStreamError(
             f"names that begin with '__' are the node's own; got {name!r}", KAFKA_INVALID_TOPIC
         )

@@ -169,7 +169,7 @@ class Broker:
         """
         return StreamReport(
             self.catalog.get(stream),
-            self.catalog.defaults,
+            self.catalog.inherited(stream),
             tuple(
                 PartitionReport(each.index, each.start_offset, each.high_watermark, each.size_bytes)
                 for each in self.partitions(stream)
@@ -190,8 +190,6 @@ class Broker:
         self, name: str, partitions: int, settings: Mapping[str, Value]
     ) -> None:
         """Creates a stream of the node's own, with a reserved name, unless it is there.
-
-        `settings` say all that matters to it: the node's defaults are for the streams of users.
 
         Raises:
             CatalogError, UnavailableError: it cannot be.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from headrace import limits
 from headrace.errors import InvalidTopicError, MessageTooLargeError, StartError, UnavailableError
-from headrace.kernel.catalog import Catalog
+from headrace.kernel.catalog import Catalog, is_internal
 from headrace.node import statistics
 from headrace.node.broker import Broker
 from headrace.node.compaction import Compactions
@@ -255,7 +255,7 @@ class Node:
         """Every stream of users, by name."""
         broker = self._serving()
         names = [each.name for each in broker.catalog.streams()]
-        return [broker.report(name) for name in names if not name.startswith("__")]
+        return [broker.report(name) for name in names if not is_internal(name)]
 
     def stream(self, name: str) -> StreamReport:
         """One stream.

@@ -32,7 +32,7 @@ class PartitionReport:
 
 @dataclass(frozen=True, slots=True)
 class StreamReport:
-    """A stream, the node's defaults for what it leaves open, and where its partitions stand."""
+    """A stream, what holds for what it leaves open, and where its partitions stand."""
 
     definition: StreamDefinition
     defaults: Settings

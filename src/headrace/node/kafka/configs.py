@@ -94,7 +94,8 @@ def _entries(door: KafkaDoor, resource: DescribeConfigsResource) -> Iterator[Con
     catalog = door.broker.catalog
     if resource.resource_type == TOPIC:
         own = catalog.get(resource.resource_name).settings
-        return (_of_topic(each, own, catalog.defaults) for each in SETTINGS.values())
+        defaults = catalog.inherited(resource.resource_name)
+        return (_of_topic(each, own, defaults) for each in SETTINGS.values())
     if resource.resource_type == BROKER and resource.resource_name in {"", str(NODE_ID)}:
         return (_of_node(each, catalog.defaults) for each in SETTINGS.values())
     raise _refused(

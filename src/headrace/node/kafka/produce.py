@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from headrace import limits, native
 from headrace.errors import HeadraceError, RecordsTooLargeError
+from headrace.kernel.catalog import is_internal
 from headrace.node.kafka.connection import HangUp
-from headrace.node.kafka.topics import is_internal
 from headrace.wire.kafka.errors import ErrorCode
 from headrace.wire.kafka.messages import (
     ProducePartitionResponse,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headrace.errors import HeadraceError
-from headrace.node.kafka.topics import is_internal
+from headrace.kernel.catalog import is_internal
 from headrace.wire.kafka.admin import (
     DeleteRecordsPartitionResult,
     DeleteRecordsResponse,

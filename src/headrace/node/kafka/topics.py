@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from headrace.errors import HeadraceError, StreamExistsError
-from headrace.kernel.catalog import Change, check_name
+from headrace.kernel.catalog import Change, check_name, is_internal
 from headrace.node.kafka.fetch import LEADER_EPOCH
 from headrace.wire.kafka.admin import (
     CreateTopicResult,
@@ -36,11 +36,6 @@ NODE_ID: Final = 1
 
 DEFAULT: Final = -1
 """CreateTopics: the broker chooses."""
-
-
-def is_internal(stream: str) -> bool:
-    """Whether a stream is the node's own: clients may read it and see it, not write it."""
-    return stream.startswith("__")
 
 
 async def metadata(
