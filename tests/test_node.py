@@ -13,7 +13,14 @@ from headrace.adapters.clock import SystemClock
 from headrace.adapters.files import FileDefinitions
 from headrace.adapters.listener import Listener
 from headrace.adapters.sockets import bind
-from headrace.errors import DefinitionError, StorageError, UnavailableError, UnknownStreamError
+from headrace.errors import (
+    DefinitionError,
+    RecordsTooLargeError,
+    StorageError,
+    StorageFullError,
+    UnavailableError,
+    UnknownStreamError,
+)
 from headrace.kernel.budget import DescriptorBudget
 from headrace.kernel.catalog import Change
 from headrace.model import Address
@@ -21,9 +28,10 @@ from headrace.native import Store, Switchboard, build_batch
 from headrace.node.kafka import KafkaDoor, KafkaSettings
 from headrace.node.lifetime import Node, Parts
 from headrace.ports import NodeState
-from headrace.wire.kafka import apis
+from headrace.wire.kafka import apis, groups
 from headrace.wire.kafka import messages as m
-from headrace.wire.kafka.frames import encode_request
+from headrace.wire.kafka.errors import ErrorCode
+from headrace.wire.kafka.frames import Request, encode_request
 
 BATCH = build_batch([(None, b"value", [], 0)])
 
@@ -365,6 +373,42 @@ async def test_batches_of_kafka_clients_that_do_not_wait_are_bounded(tmp_path):
         assert client.reading
         connection.closed()
         assert door.held_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        (StorageFullError("planted"), ErrorCode.NOT_COORDINATOR),
+        (StorageError("planted"), ErrorCode.NOT_COORDINATOR),
+        (RecordsTooLargeError("planted"), ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
+        (UnknownStreamError("planted"), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    ],
+)
+async def test_what_coordinators_cannot_store_has_codes_that_clients_know(tmp_path, fault, code):
+    partitions = [groups.OffsetCommitPartition(partition_index=0, committed_offset=1)]
+    topics = [groups.OffsetCommitTopic(name="a", partitions=partitions)]
+    body = groups.OffsetCommitRequest(group_id="g", topics=topics)
+    async with running(tmp_path, a=Change()) as (node, store):
+        door = KafkaDoor(node._broker, KafkaSettings())
+
+        async def ask(api, body):
+            return await door.answer(door(Client()), Request(api, api.last, 1, "c", body))
+
+        async def commit():
+            answer = await ask(apis.OFFSET_COMMIT, body)
+            return answer.topics[0].partitions[0].error_code
+
+        async def init():
+            return (await ask(apis.INIT_PRODUCER_ID, m.InitProducerIdRequest())).error_code
+
+        store.refuses_logs = True  # so the internal stream cannot be created
+        assert await commit() == ErrorCode.NOT_COORDINATOR
+        store.refuses_logs = False
+        store.fault = fault
+        assert await commit() == code
+        assert await init() == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        store.fault = None
+        assert await commit() == await init() == ErrorCode.NONE
 
 
 async def settle():

@@ -52,6 +52,13 @@ if TYPE_CHECKING:
 STREAM: Final = "__offsets"
 SETTINGS: Final = {"cleanup.policy": "compact", "fsync": "commit"}
 
+CODES: Final = {
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+}
+"""What clients know of a commit for what the internal stream says: to any code of an append they
+give up (Kafka's `GroupMetadataManager`). COORDINATOR_NOT_AVAILABLE for all others."""
+
 GROUP: Final = 0
 """FindCoordinator: the key is a group, not a transactional id."""
 
@@ -146,7 +153,11 @@ class OffsetStore:
         if error is None:
             self._handle(Stored(ticket))
         else:
-            self._handle(Refused(ticket, ErrorCode.of(error.kafka_code)))
+            self._handle(Refused(ticket, _code_of(error)))
+
+
+def _code_of(error: HeadraceError) -> ErrorCode:
+    return CODES.get(ErrorCode.of(error.kafka_code), ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 def _partition_of(group: str) -> int:
@@ -187,7 +198,7 @@ async def commit(door: KafkaDoor, _: KafkaConnection, request: Request) -> Offse
     try:
         codes |= await door.offsets.commit(body.group_id, body.generation_id, offsets)
     except HeadraceError as error:
-        codes |= dict.fromkeys(offsets, ErrorCode.of(error.kafka_code))
+        codes |= dict.fromkeys(offsets, _code_of(error))
     return OffsetCommitResponse(
         topics=[
             OffsetCommitTopicResponse(

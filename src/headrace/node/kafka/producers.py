@@ -72,6 +72,6 @@ async def init_producer_id(
         return InitProducerIdResponse(error_code=code)
     try:
         producer_id = await door.producers.draw()
-    except HeadraceError as error:
-        return InitProducerIdResponse(error_code=ErrorCode.of(error.kafka_code))
+    except HeadraceError:  # clients try again on this one, as when Kafka has no block to give
+        return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
