@@ -131,6 +131,34 @@ async def test_deleting_a_stream_under_load_fails_its_appends_and_not_the_node(t
         assert (await node.publish("b", b"value", 1, [])).stored == 1
 
 
+async def test_who_holds_a_partition_of_a_deleted_stream_hears_of_it(tmp_path):
+    async with running(tmp_path, a=Change()) as (node, _):
+        partition = node._broker.partition("a", 0)
+        await node.delete_stream("a")
+        assert not partition.is_served
+        for ask in (
+            lambda: partition.bounds,
+            lambda: partition.segments,
+            lambda: partition.size_bytes,
+            lambda: partition.roll(0),
+        ):
+            with pytest.raises(UnknownStreamError, match="'a' was deleted"):
+                ask()
+        with pytest.raises(UnknownStreamError, match="'a' was deleted"):
+            await partition.offset_for_time(0)
+        with pytest.raises(UnknownStreamError):
+            await node._broker.trim(partition, 0, "test")
+
+
+async def test_who_waits_wakes_for_a_deletion_that_the_disk_refuses(tmp_path):
+    async with running(tmp_path, a=Change()) as (node, store):
+        woken = asyncio.Event()
+        node._broker.partition("a", 0).watch(woken.set)
+        await _deletes(node, tmp_path)
+        assert woken.is_set()
+        store.held = True
+
+
 async def test_a_fault_that_loses_effects_fails_the_node(tmp_path, caplog):
     async with running(tmp_path, a=Change(filters=["a"])) as (node, store):
         store.fault = ValueError("planted")

@@ -237,10 +237,9 @@ class Broker:
             stream = self._streams.pop(name)
             for partition in stream.partitions:
                 del self.runner.partitions[definition.id, partition.index]
+                partition.advanced()
             self.catalog.remove(name)
             await on_disk(self._store.delete_stream, name)
-        for partition in stream.partitions:
-            partition.advanced()
         for tell in self.deleted:
             tell(name)
         log.info("stream deleted", extra={"stream": name})

@@ -112,7 +112,7 @@ class Compactions:
             )
             self._tried[partition] = _state(partition.segments)
         except (HeadraceError, ValueError) as error:
-            if self._stopping or isinstance(error, ValueError):  # closed, or deleted meanwhile
+            if self._stopping or not partition.is_served:  # closed, or deleted meanwhile
                 return
             self._failures += 1
             self._tried[partition] = _state(partition.segments)

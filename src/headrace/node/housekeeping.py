@@ -95,7 +95,7 @@ class Housekeeping:
                 return
             try:
                 await self._tend(partition)
-            except (HeadraceError, ValueError) as error:
+            except HeadraceError as error:
                 self._tell(partition, error)
             else:
                 self._failing.discard(partition)
@@ -119,7 +119,7 @@ class Housekeeping:
             )  # fmt: skip
 
     def _tell(self, partition: Partition, error: Exception) -> None:
-        if not self._serves(partition):  # deleted meanwhile
+        if not partition.is_served:  # deleted meanwhile
             return
         self._failures += 1
         if partition not in self._failing:
@@ -127,10 +127,6 @@ class Housekeeping:
             log.error(
                 "housekeeping failed, and will be tried again: %s", error, extra=_place(partition)
             )
-
-    def _serves(self, partition: Partition) -> bool:
-        key = (partition.stream.definition.id, partition.index)
-        return self._broker.runner.partitions.get(key) is partition
 
 
 def _place(partition: Partition) -> dict[str, object]:

@@ -1,14 +1,15 @@
 """One partition of a stream, as every door sees it.
 
 Owns the order of its appends and who waits for its watermark. Must not know which protocol asks.
-Offsets are dense; records in `[start_offset, high_watermark)` are durable and readable.
+Offsets are dense; records in `[start_offset, high_watermark)` are durable and readable. Who holds
+one while its stream is deleted hears `UnknownStreamError` from then on.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.errors import MessageTooLargeError
+from headrace.errors import MessageTooLargeError, UnknownStreamError
 
 if TYPE_CHECKING:
     import asyncio
@@ -38,6 +39,23 @@ class Stream:
         self.partitions: list[Partition] = []
 
 
+class _Known:
+    """Asks the store about a log that it had: if it has none, the stream was deleted."""
+
+    __slots__ = ("_stream",)
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is ValueError:
+            name = self._stream.definition.name
+            raise UnknownStreamError(f"stream {name!r} was deleted meanwhile") from None
+
+
 class Partition:
     """A log of record batches with its high watermark.
 
@@ -50,10 +68,12 @@ class Partition:
     """
 
     __slots__ = (
-        "_runner", "_store", "_watchers", "index", "log", "queued_bytes", "stream", "unkept_bytes",
+        "_known", "_runner", "_store", "_watchers", "index", "log", "queued_bytes", "stream",
+        "unkept_bytes",
     )  # fmt: skip
 
     def __init__(self, runner: Runner, store: Store, stream: Stream, index: int, log: int) -> None:
+        self._known = _Known(stream)
         self._runner = runner
         self._store = store
         self._watchers: set[Callable[[], None]] = set()
@@ -87,7 +107,8 @@ class Partition:
         What is in memory comes at once; what is not, does not hold up the loop.
 
         Raises:
-            ValueError: `offset` is outside `[start_offset, high_watermark]`.
+            ValueError: `offset` is outside `[start_offset, high_watermark]`, or the stream was
+                deleted.
             StorageError: the file cannot be read.
             UnavailableError: too many reads wait for the disk.
         """
@@ -102,14 +123,21 @@ class Partition:
         """What a read from `offset` brings at most, but for a batch larger than asked for.
 
         Raises:
-            ValueError: `offset` is outside `[start_offset, high_watermark]`.
+            ValueError: as `read`.
         """
         return self._store.readable_bytes(self.log, offset)
 
     @property
+    def is_served(self) -> bool:
+        """Whether its stream has not been deleted."""
+        key = self.stream.definition.id, self.index
+        return self._runner.partitions.get(key) is self
+
+    @property
     def bounds(self) -> tuple[int, int]:
         """`(start_offset, high_watermark)`, at one moment."""
-        return self._store.bounds(self.log)
+        with self._known:
+            return self._store.bounds(self.log)
 
     @property
     def start_offset(self) -> int:
@@ -124,12 +152,14 @@ class Partition:
     @property
     def size_bytes(self) -> int:
         """Bytes of its segments."""
-        return self._store.size_bytes(self.log)
+        with self._known:
+            return self._store.size_bytes(self.log)
 
     @property
     def segments(self) -> list[Segment]:
         """Oldest first, the last of them active."""
-        return self._store.segments(self.log)
+        with self._known:
+            return self._store.segments(self.log)
 
     def roll(self, wall_ms: int) -> None:
         """Closes the active segment, where it has records, with the next commit round.
@@ -137,7 +167,8 @@ class Partition:
         Raises:
             StorageError: the store has failed or is closed.
         """
-        self._store.roll(self.log, wall_ms)
+        with self._known:
+            self._store.roll(self.log, wall_ms)
 
     async def offset_for_time(self, timestamp_ms: int) -> tuple[int, int] | None:
         """`(offset, timestamp)` of the first record at or after `timestamp_ms`, or None.
@@ -146,7 +177,8 @@ class Partition:
             StorageError: a file cannot be read.
             UnavailableError: too many reads wait for the disk.
         """
-        return await self._runner.offset_for_time(self, timestamp_ms)
+        with self._known:
+            return await self._runner.offset_for_time(self, timestamp_ms)
 
     def watch(self, wake: Callable[[], None]) -> None:
         """Calls `wake` on the loop after each advance of the high watermark, until `unwatch`.
