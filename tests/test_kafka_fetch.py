@@ -69,12 +69,13 @@ def test_fetch_spends_its_bytes_in_order_and_always_gives_a_first_batch(raw, str
 
     everywhere = dict.fromkeys(range(3), 0)
     assert sizes(everywhere) == [2, 2, 2]
-    assert sizes(everywhere, max_bytes=1) == [1, 0, 0]
     assert sizes({0: 2, 1: 0, 2: 0}, max_bytes=1) == [0, 1, 0]
     assert sizes(everywhere, max_bytes=2 * size) == [2, 0, 0]
     assert sizes(everywhere, max_bytes=3 * size) == [2, 1, 0]
     assert sizes(everywhere, partition_max_bytes=size) == [1, 1, 1]
-    assert sizes(everywhere, max_bytes=0) == [0, 0, 0]
+    for few in (1, 0, -1, -(2**31)):
+        assert sizes(everywhere, max_bytes=few) == [1, 0, 0]
+        assert sizes(everywhere, partition_max_bytes=few) == [1, 0, 0] if few < 1 else [1, 1, 1]
 
 
 def test_a_fetch_that_is_full_does_not_wait_for_more_than_it_may_hold(raw, stream):

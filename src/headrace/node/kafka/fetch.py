@@ -138,7 +138,8 @@ class _Reading:
             for asked in topic.partitions
         }
         self._parts = [_Part(broker, stream, asked) for (stream, _), asked in wanted.items()]
-        self._bytes_max = min(max(request.max_bytes, 0), limits.KAFKA_FETCH_BYTES_MAX)
+        # At least one byte: less would leave the first batch, which always goes, no budget at all.
+        self._bytes_max = min(max(request.max_bytes, 1), limits.KAFKA_FETCH_BYTES_MAX)
         self._bytes_min = min(request.min_bytes, self._bytes_max)
         self._bytes_left = self._bytes_max
         self._full = False  # something was left for want of budget
