@@ -22,9 +22,17 @@ class Authority:
         self.file = folder / "authority.pem"
         self._ca.cert_pem.write_to_path(self.file)
 
-    def issue(self, name: str, *names: str, common_name: str | None = None) -> tuple[Path, Path]:
+    def issue(
+        self,
+        name: str,
+        *names: str,
+        common_name: str | None = None,
+        not_after: dt.datetime | None = None,
+    ) -> tuple[Path, Path]:
         """Files of a certificate for `names`, and of its key; `name` is theirs."""
-        leaf = self._ca.issue_cert(*names, common_name=common_name, key_type=trustme.KeyType.ECDSA)
+        leaf = self._ca.issue_cert(
+            *names, common_name=common_name, not_after=not_after, key_type=trustme.KeyType.ECDSA
+        )
         chain, key = self._folder / f"{name}.pem", self._folder / f"{name}.key"
         chain.write_bytes(b"".join(each.bytes() for each in leaf.cert_chain_pems))
         leaf.private_key_pem.write_to_path(key)

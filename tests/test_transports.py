@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import datetime as dt
 import json
 import os
 import queue
@@ -12,6 +13,7 @@ import socket
 import ssl
 import stat
 import subprocess
+import time
 import urllib.request
 
 import aiomqtt
@@ -250,7 +252,7 @@ def test_a_revoked_certificate_is_refused(start_node, server, authority):
     assert is_served(node, client_context(authority, good))
     assert not is_served(node, client_context(authority, revoked))
     assert refused(node, "mqtts", "tls_handshake") == 1
-    assert "certificate verify failed" in node.log.read_text()
+    assert "TLS handshake failed: certificate revoked" in node.log.read_text()
 
 
 def served_serial(node, context):
@@ -278,6 +280,21 @@ def test_sighup_reads_certificates_again_and_drops_nobody(start_node, tmp_path):
         assert served_serial(node, context) == second
         open_before.sendall(PINGREQ)
         assert open_before.recv(2) == PINGRESP
+
+
+def test_the_end_of_a_certificate_is_a_metric_and_near_it_a_warning(start_node, tmp_path, server):
+    node = start_node(**secure_settings(server))
+    name = 'headrace_tls_certificate_expiry_seconds{door="mqtt"}'
+    assert node.metrics()[name] > time.time() + 7 * 86_400
+    assert "WARNING" not in node.log.read_text()
+    mine = Authority(tmp_path / "own")
+    now = dt.datetime.now(dt.UTC)
+    for days, said in ((3, "server.pem expires in 3.0 days; renew it"), (-1, "certificate has")):
+        own = mine.issue("server", "localhost", not_after=now + dt.timedelta(days=days))
+        data = tmp_path / f"data{days}"
+        near = start_node(data=data, **secure_settings(own))
+        assert said in near.log.read_text()
+        assert (name in near.metrics()) is (days > 0)
 
 
 def test_a_client_without_tls_on_the_tls_port_is_told_of_in_the_log(node):

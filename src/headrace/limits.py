@@ -221,6 +221,10 @@ TLS_PIECE_BYTES: Final = 16 * KIB
 """The largest TLS record (RFC 8446 5.1): deciphered and enciphered at a time, so that no connection
 keeps larger buffers."""
 
+CERTIFICATE_WARN_DAYS: Final = 7
+"""Left of a certificate when the log warns of its end: what renews by itself does so with a third
+of its life left, a month of the usual ninety days."""
+
 PROXY_HEADER_BYTES_MAX: Final = 4096
 """PROXY header of version 2 with its extensions; those that are known take a few hundred bytes."""
 

@@ -97,10 +97,12 @@ class HttpDoor:
         node: Administration,
         body_bytes_max: int,
         request_ms_max: int = limits.HTTP_REQUEST_MS,
+        handshake_ms_max: int = limits.HANDSHAKE_MS,
     ) -> None:
         self._node = node
         self._exporter = Exporter(node)
         self._request_s_max = request_ms_max / 1000
+        self._handshake_s_max = handshake_ms_max / 1000
         self._silent: dict[asyncio.BaseProtocol, asyncio.TimerHandle] = {}
         app = web.Application(
             middlewares=[_answer_errors, self._in_time], client_max_size=body_bytes_max
@@ -150,7 +152,7 @@ class HttpDoor:
             sock=self._socket.dup(),
             backlog=limits.LISTEN_BACKLOG,
             ssl=certificates.context if certificates else None,
-            ssl_handshake_timeout=limits.HANDSHAKE_MS / 1000 if self._secure else None,
+            ssl_handshake_timeout=self._handshake_s_max if self._secure else None,
         )
         if before is not None:
             before.close()

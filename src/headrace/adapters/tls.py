@@ -11,6 +11,7 @@ import contextlib
 import logging
 import re
 import ssl
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,6 +49,8 @@ class Certificates:
 
     Attributes:
         context: for new connections.
+        expires_at: Unix time at which its certificate does; None where it cannot be told, as of
+            one that has expired.
     """
 
     def __init__(self, table: str, settings: TlsSettings, names_by: str = "cn") -> None:
@@ -62,6 +65,7 @@ class Certificates:
         self._settings = settings
         self._names_by = names_by
         self.context = _make_context(table, settings)
+        self.expires_at = self._look_at_expiry()
 
     def reload(self) -> None:
         """Reads the files again, for connections from now on."""
@@ -71,6 +75,19 @@ class Certificates:
             log.error("the certificates of before stay in use: %s", error)  # noqa: TRY400 - a line
         else:
             log.info("certificates of [%s] were read again", self._table)
+            self.expires_at = self._look_at_expiry()
+
+    def _look_at_expiry(self) -> float | None:
+        file = self._settings.tls_certificate
+        try:
+            expires_at = _expiry(self.context, file)
+        except ssl.SSLError as error:  # OpenSSL's own check says it best
+            log.warning("[%s] clients may refuse %s: %s", self._table, file, _reason(error))
+            return None
+        left_days = (expires_at - time.time()) / 86_400
+        if left_days < limits.CERTIFICATE_WARN_DAYS:
+            log.warning("[%s] %s expires in %.1f days; renew it", self._table, file, left_days)
+        return expires_at
 
     def identity(self, certificate: dict[str, Any]) -> str | None:
         """Whom a client's certificate names; None where it names nobody."""
@@ -106,6 +123,28 @@ def _make_context(table: str, settings: TlsSettings) -> ssl.SSLContext:
     return context
 
 
+def _expiry(context: ssl.SSLContext, certificate: Path | None) -> float:
+    """When the certificate of `context` expires, as a client learns it that trusts it as it is.
+
+    Raises:
+        SSLError: such a client would not take it.
+    """
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    client.load_verify_locations(certificate)
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    asking = client.wrap_bio(to_client, to_server)
+    answering = context.wrap_bio(to_server, to_client, server_side=True)
+    for each in (asking, answering):  # the client's hello, and all that the server has to say
+        with contextlib.suppress(ssl.SSLWantReadError):
+            each.do_handshake()
+    asking.do_handshake()
+    learned = asking.getpeercert()
+    assert learned, "what was verified is known"
+    return ssl.cert_time_to_seconds(str(learned["notAfter"]))
+
+
 def _verify_clients(context: ssl.SSLContext, table: str, settings: TlsSettings) -> None:
     required = settings.tls_client_auth == "require"
     context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
@@ -136,6 +175,8 @@ def _read_pem(where: str, file: Path, mark: re.Pattern[str] | None, kind: str) -
 
 def _reason(error: ssl.SSLError) -> str:
     """What OpenSSL says, as a person would."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return error.verify_message
     return (error.reason or str(error)).replace("_", " ").lower()
 
 

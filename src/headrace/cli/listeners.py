@@ -12,10 +12,11 @@ from headrace.adapters.tls import Certificates, tls
 from headrace.adapters.websocket import WebSocketSettings, websocket
 from headrace.kernel.admission import Admission
 from headrace.model import Address
+from headrace.ports import Sample
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from headrace.adapters.layers import MakeLayer
@@ -116,6 +117,14 @@ class Listeners:
             tls=plan.certificates is not None,
         )
         return Listener.open(self._sockets[name], door, admits, plan.layers, admittance)
+
+    def samples(self) -> Iterator[Sample]:
+        """What is known of certificates."""
+        for table, each in self.certificates.items():
+            if each.expires_at is not None:
+                label = (("door", table),)
+                text = "When the certificate of a door expires, as a Unix time."
+                yield Sample("tls_certificate_expiry_seconds", each.expires_at, text, label)
 
     def close(self) -> None:
         """Gives up what was not opened."""

@@ -121,7 +121,12 @@ async def _serve(config: Config, *, as_json: bool) -> None:
         )  # fmt: skip
     node = Node(config.node.name, _parts(config, listeners))
     stopping = _stop_on_signals()
-    door = HttpDoor(node, config.http.body_bytes, config.http.request_timeout)
+    door = HttpDoor(
+        node,
+        config.http.body_bytes,
+        config.http.request_timeout,
+        config.limits.handshake_timeout,
+    )
     http = await door.open(config.http.bind, listeners.certificates.get("http"))
     reloading = _reload_on_signal(listeners.certificates, door)
     try:
@@ -174,6 +179,7 @@ def _parts(config: Config, listeners: Listeners) -> Parts:
         open_store=lambda: _open_store(config),
         listen=listeners.open,
         mqtt_listeners=listeners.of_mqtt,
+        meters=[listeners.samples],
         budget=DescriptorBudget(
             raise_descriptor_limit(), config.limits.connections, config.limits.partitions
         ),

@@ -58,6 +58,7 @@ class Parts:
         listen: opens a listener by its name for a door, admitting connections while the callable
             says so.
         mqtt_listeners: names of those that feed the MQTT door.
+        meters: of what the node does not know itself.
         budget: descriptors.
         streams_max: `limits.streams`.
         defaults: what holds for streams that do not say otherwise.
@@ -77,6 +78,7 @@ class Parts:
     listen: Callable[[str, Door, Callable[[], bool]], Listener]
     budget: DescriptorBudget
     mqtt_listeners: Sequence[str] = ("mqtt",)
+    meters: Sequence[Callable[[], Iterable[Sample]]] = ()
     extra: Mapping[str, Callable[[Broker], Awaitable[MeteredDoor]]] = field(default_factory=dict)
     streams_max: int = limits.STREAMS_MAX
     defaults: Settings = DEFAULTS
@@ -308,8 +310,10 @@ class Node:
             yield from self._housekeeping.samples()
         if self._compactions is not None:
             yield from self._compactions.samples()
-        for meter in self._meters:
-            yield from meter.samples()
+        for door in self._meters:
+            yield from door.samples()
+        for meter in self._parts.meters:
+            yield from meter()
 
     def histograms(self) -> Iterable[Histogram]:
         """Distributions of durations."""

@@ -1,0 +1,196 @@
+"""Layers without sockets: however bytes are cut on their way, what arrives is the same."""
+
+import contextlib
+import random
+import ssl
+
+import pytest
+
+from authority import Authority
+from headrace.adapters.layers import through
+from headrace.adapters.proxy import proxied
+from headrace.adapters.tls import Certificates, tls
+from headrace.adapters.websocket import WebSocketSettings, websocket
+from headrace.config import TlsSettings
+from headrace.config.readers import Networks
+from headrace.model import Address
+from rawwebsocket import BINARY, CONTINUATION, PING, frame
+
+HEADER = b"PROXY TCP4 203.0.113.7 192.0.2.1 4321 8084\r\n"
+UPGRADE = (
+    b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Protocol: mqtt\r\n\r\n"
+)
+
+
+class Wire:
+    """The lower end: what a socket would be (`layers.LowerLink`)."""
+
+    def __init__(self):
+        self.sent = b""
+        self.refusals = []
+        self.source = self.destination = None
+        self.has_arrived = self.is_closed = False
+        self.host, self.peer, self.identity = "127.0.0.1", "127.0.0.1:1", None
+        self.local = Address("127.0.0.1", 8084)
+
+    def write(self, data):
+        assert not self.is_closed
+        self.sent += data
+
+    def taken(self):
+        sent, self.sent = self.sent, b""
+        return sent
+
+    def close(self):
+        self.is_closed = True
+
+    def arrived(self):
+        self.has_arrived = True
+
+    def refuse(self, reason, text):
+        self.refusals.append((reason, text))
+        self.close()
+
+    def known_as(self, source, destination):
+        self.source, self.destination = source, destination
+        return True
+
+
+class Door:
+    """The upper end: remembers pieces, echoes them in upper case."""
+
+    def __init__(self):
+        self.pieces = []
+        self.link = None
+        self.ended = False
+
+    def __call__(self, link):
+        self.link = link
+        return self
+
+    def received(self, data):
+        assert type(data) is bytes
+        self.pieces.append(data)
+        self.link.write(data.upper())
+
+    def closed(self):
+        self.ended = True
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    return Authority(tmp_path_factory.mktemp("layers"))
+
+
+@pytest.fixture(scope="module")
+def certificates(authority):
+    certificate, key = authority.issue("server", "localhost")
+    return Certificates("mqtt", TlsSettings(tls_certificate=certificate, tls_key=key))
+
+
+@pytest.fixture(scope="module")
+def trusted():
+    from pydantic import TypeAdapter  # noqa: PLC0415
+
+    return TypeAdapter(Networks).validate_python("127.0.0.0/8")
+
+
+def cut(rng, data):
+    """`data` in pieces of random sizes: mostly a few bytes, at times many."""
+    at = 0
+    while at < len(data):
+        size = rng.choice([1, 2, 7, 100, 5000, 100_000])
+        yield data[at : at + size]
+        at += size
+
+
+def framed(rng, data):
+    """`data` in frames: whole, fragmented, empty, with pings between."""
+    sent = b""
+    for piece in cut(rng, data):
+        kind = rng.randrange(4)
+        if kind == 0:
+            half = len(piece) // 2
+            sent += frame(piece[:half], last=False) + frame(b"p", PING)
+            sent += frame(piece[half:], CONTINUATION)
+        elif kind == 1:
+            sent += frame(b"") + frame(piece)
+        else:
+            sent += frame(piece)
+    return sent
+
+
+def payload_of(frames):
+    """What the binary frames of a server hold."""
+    payload, at = b"", 0
+    while at < len(frames):
+        size, at = frames[at + 1], at + 2
+        opcode = frames[at - 2] & 0x0F
+        if size > 125:
+            wide = 2 if size == 126 else 8
+            size, at = int.from_bytes(frames[at : at + wide]), at + wide
+        payload += frames[at : at + size] if opcode == BINARY else b""
+        at += size
+    return payload
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_arrives_is_what_was_sent_however_it_was_cut(seed, certificates, authority, trusted):
+    rng = random.Random(seed)
+    wire, door = Wire(), Door()
+    settings = WebSocketSettings("/mqtt", (), 1 << 20)
+    top = through([proxied(trusted), tls(certificates), websocket(settings)], door)(wire)
+
+    def deliver(data):
+        for piece in cut(rng, data):
+            top.received(piece)
+
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = ssl.create_default_context(cafile=authority.file)
+    client = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+    to_send = HEADER
+    while True:
+        with contextlib.suppress(ssl.SSLWantReadError):
+            client.do_handshake()
+            break
+        deliver(to_send + outgoing.read())
+        to_send = b""
+        incoming.write(wire.taken())
+
+    assert not wire.has_arrived
+    client.write(UPGRADE)
+    deliver(outgoing.read())
+    assert wire.has_arrived
+    assert wire.source == Address("203.0.113.7", 4321)
+
+    message = rng.randbytes(rng.choice([1, 1000, 100_000, 500_000])).replace(b"\r\n\r\n", b"")
+    sealed = framed(rng, message)
+    for at in range(0, len(sealed), 10_000):
+        client.write(sealed[at : at + 10_000])
+        deliver(outgoing.read())
+    assert b"".join(door.pieces) == message
+
+    answers = b""
+    incoming.write(wire.taken())
+    with contextlib.suppress(ssl.SSLWantReadError):
+        while piece := client.read(65536):
+            answers += piece
+    assert payload_of(answers.partition(b"\r\n\r\n")[2]) == message.upper()
+
+    door.link.close()
+    assert wire.is_closed
+    door.link.write(b"too late")
+    top.closed()
+    assert door.ended
+    assert not wire.refusals
+
+
+def test_one_piece_in_is_one_piece_out():
+    """A door that pauses its link must not be given more of the same read."""
+    wire, door = Wire(), Door()
+    top = through([websocket(WebSocketSettings("/mqtt", (), 1 << 20))], door)(wire)
+    top.received(UPGRADE)
+    top.received(b"".join(frame(bytes([number])) for number in range(100)))
+    assert door.pieces == [bytes(range(100))]
