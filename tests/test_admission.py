@@ -150,6 +150,23 @@ def test_connections_beyond_the_limit_can_wait_instead(start_node):
     assert refused(node, "connections_limit") == 0
 
 
+def test_a_storm_of_connects_is_served_whole_and_holds_nobody_up(start_node):
+    node = start_node()
+    with RawMqtt(node.mqtt, "before") as before, contextlib.ExitStack() as opened:
+        storm = []
+        for _ in range(900):  # as many as a test may have open, where the limit is 1,024
+            each = opened.enter_context(socket.socket())
+            each.settimeout(0)
+            each.connect_ex(("127.0.0.1", node.mqtt))
+            storm.append(each)
+        before.socket.sendall(PINGREQ)
+        assert before.read(2) == PINGRESP
+        for number, each in enumerate(storm):
+            each.settimeout(30)
+            each.sendall(b"\x10\x10\x00\x04MQTT\x04\x02\x00\x00\x00\x04" + b"%04d" % number)
+        assert all(each.recv(4) == b"\x20\x02\x00\x00" for each in storm)
+
+
 def test_without_descriptors_accepting_pauses_and_goes_on(start_node):
     node = start_node()
     with RawMqtt(node.mqtt, "a") as client:

@@ -62,6 +62,26 @@ def test_file_over_defaults_environment_over_file_options_over_environment(toml)
             "[mqtt]\nconnect_timeout = 10",
             "[mqtt] connect_timeout: must be a duration with its unit",
         ),
+        ('[mqtt]\ntls_bind = "none"', "[mqtt] tls_bind: must be HOST:PORT"),
+        ('[mqtt]\nws_bind = ""', "got ''; or \"off\""),
+        ("[mqtt]\nunix_mode = 660", "[mqtt] unix_mode: must be the mode of a file in quotes"),
+        ('[mqtt]\nunix_mode = "888"', "[mqtt] unix_mode: must be the mode of a file in quotes"),
+        ('[mqtt]\nws_path = "mqtt"', "[mqtt] ws_path: must be a path of a URL, such as /mqtt"),
+        ('[mqtt]\nws_path = "/a?b"', "[mqtt] ws_path: must be a path of a URL, such as /mqtt"),
+        ("[mqtt]\nws_origins = 3", "[mqtt] ws_origins: must be a list of texts; got 3"),
+        (
+            '[mqtt]\nproxy_protocol = ["tcp"]',
+            "[mqtt] proxy_protocol: must be of mqtt, mqtts, ws, wss, unix; got 'tcp'",
+        ),
+        ("[kafka]\nproxy_protocol = 1", "[kafka] proxy_protocol: must be true or false; got 1"),
+        (
+            '[mqtt]\nproxy_trusted = ["10.0.0.1/8"]',
+            "[mqtt] proxy_trusted: must be a list of networks, such as 10.0.0.0/8: 10.0.0.1/8 has",
+        ),
+        ("[mqtt]\ntls_version_min = 1.1", "[mqtt] tls_version_min: input should be '1.2' or '1.3'"),
+        ('[http]\ntls_key = "k"', "tls_key does nothing without tls_certificate"),
+        ('[mqtt]\ntls_identity = "dn"', "[mqtt] tls_identity: input should be 'cn', 'san' or"),
+        ("[limits]\nhandshakes = 0", "[limits] handshakes: must be from 1 to 1000000; got 0"),
         ('[log]\nsegment_bytes = "2MX"', "[log] segment_bytes: must be a size"),
         ('[log]\nsegment_bytes = "1B"', "[log] segment_bytes: must be from 65536"),
         ('[log]\nretention_ms = "1y"', "[log] retention_ms: must be a duration"),
@@ -161,6 +181,23 @@ def test_variables_are_text_and_become_what_the_setting_is():
     assert config.limits.stall == 250
     assert config.log.segment_bytes == 16 * 1024 * 1024
     assert config.node.default_stream is False
+
+
+def test_doors_are_off_where_that_is_said_and_lists_have_commas(toml):
+    environment = {
+        "HEADRACE_MQTT__BIND": "off",
+        "HEADRACE_MQTT__PROXY_PROTOCOL": "ws, wss",
+        "HEADRACE_MQTT__PROXY_TRUSTED": "10.0.0.0/8,fd00::/8",
+        "HEADRACE_MQTT__WS_ORIGINS": "",
+        "HEADRACE_MQTT__UNIX_MODE": "0600",
+    }
+    mqtt = load(toml('[mqtt]\nws_origins = ["https://a"]'), environment).mqtt
+    assert mqtt.bind is None
+    assert mqtt.proxy_protocol == ("ws", "wss")
+    assert [str(each) for each in mqtt.proxy_trusted] == ["10.0.0.0/8", "fd00::/8"]
+    assert mqtt.ws_origins == ()
+    assert mqtt.unix_mode == 0o600
+    assert load(None, {}, {"mqtt": {"ws_bind": "off"}}).mqtt.ws_bind is None
 
 
 def test_the_log_table_holds_the_defaults_of_streams(toml):

@@ -152,11 +152,11 @@ def idle_connections(node, count):
 
 
 def test_2000_idle_connections(broker):
-    assert idle_connections(broker, 2000) < 16 * 1024
+    assert idle_connections(broker, 2000) < 6 * 1024
 
 
 def test_10000_idle_connections(broker):
-    assert idle_connections(broker, 10_000) < 16 * 1024
+    assert idle_connections(broker, 10_000) < 6 * 1024
 
 
 @pytest.mark.parametrize("door", DOORS)

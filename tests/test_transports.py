@@ -558,6 +558,31 @@ def test_a_slow_reader_is_held_to_its_bound(start_node, server, authority, liste
         assert node.resident_bytes() - before < 12 * 1024 * 1024
 
 
+@pytest.mark.parametrize(("listener", "bytes_max"), [("ws", 12 * 1024), ("mqtts", 32 * 1024)])
+def test_an_idle_connection_is_small(start_node, server, authority, listener, bytes_max):
+    node = start_node(**secure_settings(server))
+    context = client_context(authority)
+    with contextlib.ExitStack() as opened:
+
+        def connect(number):
+            if listener == "ws":
+                client = opened.enter_context(RawWebSocket(port(node, "ws")))
+                client.upgrade()
+                client.send(b"\x10\x10" + CONNECT[2:-2] + b"\x04%04d" % number)
+                client.receive()
+            else:
+                client = opened.enter_context(tls_socket(node, context))
+                client.sendall(b"\x10\x10" + CONNECT[2:-2] + b"\x04%04d" % number)
+                assert client.recv(4) == CONNACK
+
+        for number in range(100):  # what the first ones bring with them is not theirs
+            connect(number)
+        before = node.resident_bytes()
+        for number in range(100, 500):
+            connect(number)
+        assert (node.resident_bytes() - before) / 400 < bytes_max
+
+
 # --- who does not finish --------------------------------------------------------------------------
 
 
