@@ -331,8 +331,8 @@ DIRECT_WRITE_BYTES_MIN: Final = 4 * KIB
 """A page: what precedes the first page boundary goes through the journal in any case."""
 
 READS_MAX: Final = 10_000
-"""Reads that may wait for the disk; further ones are refused. A connection waits for at most
-`KAFKA_FETCH_READS_MAX`, so that only hundreds of connections that all read old records meet it."""
+"""Reads that may wait for the disk; further ones are refused. A connection waits for one
+at a time once half as many wait, so that only thousands that all read old records ever meet it."""
 
 STATE_RECORDS: Final = 10_000
 """Records of one partition of an internal stream after which its state is written anew: a start

@@ -135,6 +135,11 @@ class Runner:
         found: tuple[int, int] | None = await self._read_end(ticket)
         return found
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so many reads wait that nobody should begin several."""
+        return len(self._reads) >= limits.READS_MAX // 2
+
     def _read_ticket(self) -> int:
         if len(self._reads) >= limits.READS_MAX:
             raise UnavailableError("too many reads wait for the disk; try again")

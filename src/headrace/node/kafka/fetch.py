@@ -128,9 +128,12 @@ class _Read(NamedTuple):
 class _Reading:
     """One fetch at work."""
 
-    __slots__ = ("_bytes_left", "_bytes_max", "_bytes_min", "_full", "_parts", "_stale", "_wake")
+    __slots__ = (
+        "_bytes_left", "_bytes_max", "_bytes_min", "_full", "_parts", "_runner", "_stale", "_wake",
+    )  # fmt: skip
 
     def __init__(self, broker: Broker, request: FetchRequest) -> None:
+        self._runner = broker.runner
         # Each partition once: a request names 100,000 in a few bytes each, a node has a few.
         wanted = {
             (topic.topic, asked.partition): asked
@@ -232,8 +235,8 @@ class _Reading:
     def _fits(self, begun: Collection[_Read], readable_bytes: int) -> bool:
         """Whether a read may be waited for beside those that were begun."""
         reserved_bytes = sum(read.budget for read in begun)
-        all_fit = reserved_bytes + readable_bytes <= self._bytes_left
-        return all_fit and len(begun) < limits.KAFKA_FETCH_READS_MAX
+        reads_max = 1 if self._runner.is_crowded else limits.KAFKA_FETCH_READS_MAX
+        return len(begun) < reads_max and reserved_bytes + readable_bytes <= self._bytes_left
 
     def _begin(self, part: _Part, readable_bytes: int) -> _Read:
         if self._bytes_left <= 0:
