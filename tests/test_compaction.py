@@ -1,5 +1,6 @@
 """Compaction as Python sees it: each promise of `Store.compact`, on real files, beside traffic."""
 
+import contextlib
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -171,6 +172,19 @@ def test_a_deletion_and_a_trim_end_it(tmp_path: Path) -> None:
         running.result()
         assert [offset for offset, _, _ in rows(store, log)] == [1999, 2000]
         assert compact(store, log).clean_to == 2000
+
+
+def test_a_sync_that_fails_beside_the_rounds_ends_all_writing(tmp_path: Path) -> None:
+    with contextlib.suppress(StorageError), opened(tmp_path) as store:
+        log = store.open_log("s", 0, 1, 0)
+        appender = fill(store, log, 100)
+        # A device takes every byte, and cannot be synced.
+        (tmp_path / "streams/s/0/00000000000000000000.1.log").symlink_to("/dev/null")
+        with pytest.raises(StorageError, match=r"syncing .*\.1\.log failed: Invalid argument"):
+            compact(store, log)
+        assert "syncing" in (store.failed() or "")
+        with pytest.raises(StorageError, match="syncing"):
+            appender.append(log, keyed((b"a", b"1")))
 
 
 def test_what_cannot_work_is_refused(tmp_path: Path) -> None:

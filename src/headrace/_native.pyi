@@ -432,6 +432,13 @@ class Store:
             ValueError: the log is unknown.
             StorageError: the store has failed or is closed.
         """
+    def forget_silent(self, log: int, wall_ms: int) -> None:
+        """Forgets idempotent producers that have sent nothing for `producer_expiry_ms`, as an
+        append does. Cheap where it was done lately.
+
+        Raises:
+            ValueError: the log is unknown.
+        """
     def trim(self, log: int, offset: int) -> None:
         """Lets the log begin at `offset`, from which readers are refused at once; nothing changes
         where it begins there or later. Durable on return. Segments that hold nothing else go.

@@ -12,7 +12,7 @@ use headrace_core::log::{
     Compaction, CompactionSettings, Disk, DiskError, DiskOp, Error, Group, LogId, Machine, Survey,
 };
 
-use crate::shared::{refuse_failed, Shared, State};
+use crate::shared::{refuse_failed, Beside, Shared, State};
 
 /// What may be read and written at once after a pause: a piece or two at ordinary rates.
 const BURST: Duration = Duration::from_millis(20);
@@ -31,6 +31,7 @@ pub(crate) struct Compactor<'a> {
 /// The disk at a pace, for as long as the log takes appends.
 struct Paced<'a> {
     shared: &'a Shared,
+    disk: Beside<'a>,
     log: LogId,
     bytes_per_second: u64,
     /// What was read and written so far is paid for by then.
@@ -48,6 +49,7 @@ impl<'a> Compactor<'a> {
         }
         let disk = Paced {
             shared,
+            disk: Beside(shared),
             log,
             bytes_per_second,
             paid_at: Cell::new(Instant::now()),
@@ -126,7 +128,7 @@ impl<'a> Compactor<'a> {
         drop(state);
         // What is left of a folder that cannot be cleaned up, the next start removes.
         let swept = if abandoned {
-            survey.sweep(&self.shared.files, group)
+            survey.sweep(&Beside(self.shared), group)
         } else {
             Ok(())
         };
@@ -188,15 +190,15 @@ impl Paced<'_> {
 
 impl Disk for Paced<'_> {
     fn list(&self, folder: &str) -> Result<Vec<String>, DiskError> {
-        self.shared.files.list(folder)
+        self.disk.list(folder)
     }
 
     fn size(&self, path: &str) -> Result<Option<u64>, DiskError> {
-        self.shared.files.size(path)
+        self.disk.size(path)
     }
 
     fn read(&self, path: &str, position: u64, bytes: usize) -> Result<Vec<u8>, DiskError> {
-        let found = self.shared.files.read(path, position, bytes)?;
+        let found = self.disk.read(path, position, bytes)?;
         self.pay(found.len())?;
         Ok(found)
     }
@@ -205,6 +207,6 @@ impl Disk for Paced<'_> {
         if let DiskOp::Write { data, .. } = op {
             self.pay(data.len())?;
         }
-        self.shared.files.perform(op)
+        self.disk.perform(op)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 
 use headrace_core::log::{Disk, DiskOp, Error, FoundState, LogId, Machine, SourceState};
 
-use crate::shared::Shared;
+use crate::shared::{Beside, Shared};
 use crate::store::Store;
 
 impl Store {
@@ -30,13 +30,13 @@ impl Store {
     /// Keeps what all records below `offset` come to, in place of what was kept before.
     pub fn save_state(&self, log: LogId, offset: i64, state: &[u8]) -> Result<(), Error> {
         let place = self.shared.lock().machine.state_place(log)?;
-        place.save(&self.shared.files, offset, state)
+        place.save(&Beside(&self.shared), offset, state)
     }
 
     /// What is kept.
     pub fn load_state(&self, log: LogId) -> Result<FoundState, Error> {
         let place = self.shared.lock().machine.state_place(log)?;
-        place.load(&self.shared.files)
+        place.load(&Beside(&self.shared))
     }
 }
 
@@ -60,6 +60,6 @@ impl Shared {
     ) -> Result<(), Error> {
         let _one = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
         let ops = ops(&mut self.lock().machine)?;
-        ops.iter().try_for_each(|op| Ok(self.files.perform(op)?))
+        Ok(Beside(self).perform_all(&ops)?)
     }
 }

@@ -10,7 +10,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use headrace_core::log::{Completion, Disk, DiskOp, Error, Machine};
+use headrace_core::log::{Completion, Disk, DiskError, DiskOp, Error, Machine};
 
 use crate::files::Files;
 use crate::reading::{ReadEnd, Reads};
@@ -157,11 +157,18 @@ impl Shared {
         if catch_unwind(AssertUnwindSafe(|| run(self))).is_ok() {
             return;
         }
+        self.abort(&format!(
+            "a fault ended the {name} thread: report it, and restart"
+        ));
+    }
+
+    /// Nothing more is written, and who waits hears why.
+    fn abort(&self, why: &str) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let why = format!("a fault ended the {name} thread: report it, and restart");
-        let ended = state.machine.abort(&why);
+        let ended = state.machine.abort(why);
         self.deliver(&mut state, ended);
         self.ended.notify_all();
+        self.overtaken.notify_all();
     }
 
     /// The flusher thread.
@@ -236,6 +243,34 @@ impl Shared {
             self.round_due.notify_one();
             self.ended.notify_all();
         }
+    }
+}
+
+/// The files, for work beside the rounds and the chores. The kernel tells of a write-back that failed
+/// once, to whoever syncs first, and what was lost may be theirs: a sync that fails here ends all
+/// writing too.
+#[derive(Clone, Copy)]
+pub(crate) struct Beside<'a>(pub(crate) &'a Shared);
+
+impl Disk for Beside<'_> {
+    fn list(&self, folder: &str) -> Result<Vec<String>, DiskError> {
+        self.0.files.list(folder)
+    }
+
+    fn size(&self, path: &str) -> Result<Option<u64>, DiskError> {
+        self.0.files.size(path)
+    }
+
+    fn read(&self, path: &str, position: u64, bytes: usize) -> Result<Vec<u8>, DiskError> {
+        self.0.files.read(path, position, bytes)
+    }
+
+    fn perform(&self, op: &DiskOp) -> Result<(), DiskError> {
+        let outcome = self.0.files.perform(op);
+        if let (Err(error), true) = (&outcome, op.is_sync()) {
+            self.0.abort(&error.0);
+        }
+        outcome
     }
 }
 

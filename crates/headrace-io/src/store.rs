@@ -9,15 +9,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 use headrace_core::log::{
-    open, Appended, Compaction, CompactionSettings, Completion, Error, LogId, LogSettings, Options,
-    Recovery, SegmentFacts, Statistics,
+    open, Appended, Compaction, CompactionSettings, Completion, Disk, Error, LogId, LogSettings,
+    Options, Recovery, SegmentFacts, Statistics,
 };
 
 use crate::compactor::Compactor;
 use crate::files::Files;
 use crate::lock::Lock;
 use crate::reading::READERS;
-use crate::shared::{refuse_failed, Shared};
+use crate::shared::{refuse_failed, Beside, Shared};
 
 /// An open data folder.
 #[derive(Debug)]
@@ -106,7 +106,7 @@ impl Store {
         Ok(())
     }
 
-    /// Removes a stream; returns when that is durable.
+    /// Removes a stream; returns when that is durable and its files are gone.
     pub fn delete_stream(&self, stream: &str) -> Result<(), Error> {
         let mut state = self.shared.lock();
         state.machine.delete_stream(stream)?;
@@ -117,7 +117,10 @@ impl Store {
         state = self
             .shared
             .wait_while(state, |machine| machine.is_deleting(stream));
-        refuse_failed(&state.machine)
+        refuse_failed(&state.machine)?;
+        let ops = state.machine.empty_trash();
+        drop(state);
+        Ok(Beside(&self.shared).perform_all(&ops)?)
     }
 
     /// See `Machine::append`.
@@ -145,6 +148,11 @@ impl Store {
         self.shared.lock().machine.roll(log, wall_ms)?;
         self.shared.round_due.notify_one();
         Ok(())
+    }
+
+    /// See `Machine::forget_silent`.
+    pub fn forget_silent(&self, log: LogId, wall_ms: i64) -> Result<(), Error> {
+        self.shared.lock().machine.forget_silent(log, wall_ms)
     }
 
     /// See `Machine::trim`; returns when it is durable.

@@ -128,6 +128,12 @@ impl Store {
             .map_err(|error| log_error(py, &error))
     }
 
+    fn forget_silent(&self, py: Python<'_>, log: u32, wall_ms: i64) -> PyResult<()> {
+        self.0
+            .forget_silent(LogId(log), wall_ms)
+            .map_err(|error| log_error(py, &error))
+    }
+
     fn trim(&self, py: Python<'_>, log: u32, offset: i64) -> PyResult<()> {
         detached(py, || self.0.trim(LogId(log), offset))
     }

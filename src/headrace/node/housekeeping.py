@@ -106,6 +106,7 @@ class Housekeeping:
 
     async def _tend(self, partition: Partition) -> None:
         wall_ms = self._broker.clock.wall_ms()
+        partition.forget_silent(wall_ms)
         upkeep = retention.upkeep(
             partition.segments, partition.start_offset, partition.stream.settings, wall_ms
         )

@@ -228,15 +228,15 @@ impl Machine {
     }
 
     /// Renaming the folder is what deletes; the journal's entry keeps what it holds from coming
-    /// back; the rest is removed at leisure, by the next start if need be.
+    /// back; the rest is removed at leisure, by who asked, or by the next start.
     fn draft_deletion(&mut self) -> Option<Draft> {
         if self.chore_under_way {
             return None; // it may be syncing files of this stream
         }
-        let stream = self.deletions.front()?.clone();
+        let (stream, ids) = self.deletions.front()?.clone();
         let place = self.place(STREAM_NAME_BYTES_MAX as u64)?;
         let folder = layout::stream_folder(&stream);
-        let trash = layout::trash_folder(&stream);
+        let trash = layout::trash_folder(&stream, ids, self.journal.chain.round);
         let inside = |path: &Path| path.starts_with(&format!("{folder}/"));
         self.dirt.files.retain(|path| !inside(path));
         self.dirt.finished.retain(|path| !inside(path));
@@ -259,19 +259,12 @@ impl Machine {
                 path: layout::TRASH.into(),
             },
         ];
-        let last = vec![
-            DiskOp::RemoveFolder { path: trash },
-            DiskOp::SyncFolder {
-                path: layout::TRASH.into(),
-            },
-        ];
         Some(Draft {
             first,
             pieces: vec![Piece::Delete {
                 stream: stream.clone(),
             }],
-            last,
-            deleted: Some(stream),
+            deleted: Some((stream, trash)),
             ..Draft::at(place)
         })
     }

@@ -56,8 +56,9 @@ impl Machine {
         if round.replaces {
             self.replaced();
         }
-        if let Some(stream) = round.deleted {
+        if let Some((stream, trash)) = round.deleted {
             self.deletions.pop_front();
+            self.trash.push(trash);
             self.logs
                 .retain(|id, log| log.stream != stream || !self.deleted.contains(id));
             self.deleted.retain(|id| self.logs.contains_key(id));

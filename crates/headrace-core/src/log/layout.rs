@@ -23,8 +23,17 @@ pub(super) fn stream_folder(stream: &str) -> Path {
     format!("{STREAMS}/{stream}").into()
 }
 
-pub(super) fn trash_folder(stream: &str) -> Path {
-    format!("{TRASH}/{stream}").into()
+/// Where a stream goes that round `round` deletes, of which logs below `ids` are gone: no other has
+/// that place, and a later stream of its name has later logs.
+pub(super) fn trash_folder(stream: &str, ids: u32, round: u64) -> Path {
+    format!("{TRASH}/{stream}.{ids}.{round}").into()
+}
+
+/// The stream that stands there, and the first log that may be a later one's.
+pub(super) fn trashed(name: &str) -> Option<(&str, u32)> {
+    let (rest, _) = name.rsplit_once('.')?;
+    let (stream, ids) = rest.rsplit_once('.')?;
+    Some((stream, ids.parse().ok()?))
 }
 
 pub(super) fn log_folder(stream: &str, partition: u32) -> Path {

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use super::chore::Dirt;
 use super::compact::Replacement;
-use super::disk::Path;
+use super::disk::{DiskOp, Path};
 use super::error::Error;
 use super::journal::{Chain, FileHeader};
 use super::layout;
@@ -117,7 +117,10 @@ pub struct Machine {
     /// How many at the front of the queue may go into the next round.
     pub(super) submitted: usize,
     pub(super) registrations: Vec<LogId>,
-    pub(super) deletions: VecDeque<Arc<str>>,
+    /// Streams to be deleted; those of their logs that are below an id.
+    pub(super) deletions: VecDeque<(Arc<str>, u32)>,
+    /// Folders of streams that are gone, which nobody has begun to remove.
+    pub(super) trash: Vec<Path>,
     /// Start offsets that logs are to have.
     pub(super) trims: BTreeMap<LogId, i64>,
     /// Segments that are to take the place of others.
@@ -158,6 +161,7 @@ impl Machine {
             submitted: 0,
             registrations: Vec::new(),
             deletions: VecDeque::new(),
+            trash: Vec::new(),
             trims: BTreeMap::new(),
             replacement: None,
             has_shed: false,
@@ -251,13 +255,20 @@ impl Machine {
             self.trims.remove(&id);
             self.deleted.insert(id);
         }
-        self.deletions.push_back(Arc::from(stream));
+        self.deletions.push_back((Arc::from(stream), self.next_id));
         Ok(())
     }
 
     /// A deletion is queued or under way.
     pub fn is_deleting(&self, stream: &str) -> bool {
-        self.deletions.iter().any(|name| &**name == stream)
+        self.deletions.iter().any(|(name, _)| &**name == stream)
+    }
+
+    /// The effects that remove what deleted streams have left, for the caller to perform: removing
+    /// gigabytes takes seconds, which no round and no chore has.
+    pub fn empty_trash(&mut self) -> Vec<DiskOp> {
+        let trash = std::mem::take(&mut self.trash).into_iter();
+        trash.map(|path| DiskOp::RemoveFolder { path }).collect()
     }
 
     /// Stamps and queues a run of validated batches.
@@ -306,6 +317,17 @@ impl Machine {
             base_offset: placed.base_offset,
             duplicate,
         })
+    }
+
+    /// Forgets producers of `log` that have been silent for long: who appends does that too, but
+    /// nobody may.
+    pub fn forget_silent(&mut self, log: LogId, wall_ms: i64) -> Result<(), Error> {
+        let owner = self.log_mut(log)?;
+        let before = owner.producers.len();
+        owner.forget_silent(&[], wall_ms);
+        let gone = before - owner.producers.len();
+        self.producers -= gone;
+        Ok(())
     }
 
     /// Lets the next round take all that is queued: what is appended together commits together.

@@ -314,7 +314,7 @@ impl Log {
     }
 
     /// Forgets producers of the run that have been silent for long, and now and then all such.
-    fn forget_silent(&mut self, headers: &[BatchHeader], wall_ms: i64) {
+    pub(super) fn forget_silent(&mut self, headers: &[BatchHeader], wall_ms: i64) {
         let expiry_ms = self.settings.producer_expiry_ms;
         for header in headers.iter().filter(|header| header.has_producer()) {
             let id = header.producer_id;

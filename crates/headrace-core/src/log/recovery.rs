@@ -29,7 +29,7 @@ use super::machine::{Journal, Machine};
 use super::mend::Mender;
 use super::options::Options;
 use super::partition::Log;
-use super::story::{journal_files, newest_start, read_journal, Story};
+use super::story::{journal_files, newest_start, read_journal};
 
 /// What opening found and mended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,7 +65,10 @@ pub fn open(disk: &impl Disk, options: Options) -> Result<(Machine, Recovery), E
     disk.perform(&DiskOp::SyncFolder {
         path: layout::JOURNAL.into(),
     })?;
-    forget_deleted(disk, &mut story)?;
+    for path in [layout::STREAMS, layout::TRASH] {
+        disk.perform(&DiskOp::SyncFolder { path: path.into() })?;
+    }
+    story.forget_deleted(disk)?;
 
     let mut mender = Mender::new(disk, options, story.clean);
     let logs = story
@@ -101,29 +104,10 @@ fn settle(disk: &impl Disk, path: &Path) -> Result<(), Error> {
     Ok(disk.perform(&DiskOp::DropCache { path: path.clone() })?)
 }
 
-/// Forgets the logs of streams whose folder was moved to the trash: that is what deletes. The
-/// folder stays there until the journal has forgotten them too.
-fn forget_deleted(disk: &impl Disk, story: &mut Story) -> Result<(), Error> {
-    let live = disk.list(layout::STREAMS)?;
-    for stream in disk.list(layout::TRASH)? {
-        // A stream of that name which lives is a later one.
-        if !live.contains(&stream) {
-            story.logs.retain(|_, log| log.state.stream != stream);
-        }
-    }
-    disk.perform(&DiskOp::SyncFolder {
-        path: layout::STREAMS.into(),
-    })?;
-    Ok(disk.perform(&DiskOp::SyncFolder {
-        path: layout::TRASH.into(),
-    })?)
-}
-
 fn empty_trash(disk: &impl Disk) -> Result<(), Error> {
-    for stream in disk.list(layout::TRASH)? {
-        disk.perform(&DiskOp::RemoveFolder {
-            path: layout::trash_folder(&stream),
-        })?;
+    for name in disk.list(layout::TRASH)? {
+        let path = format!("{}/{name}", layout::TRASH).into();
+        disk.perform(&DiskOp::RemoveFolder { path })?;
     }
     Ok(disk.perform(&DiskOp::SyncFolder {
         path: layout::TRASH.into(),

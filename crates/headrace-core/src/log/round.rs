@@ -153,7 +153,8 @@ pub struct Draft {
     /// The journal is synced.
     pub(super) sync: bool,
     pub(super) items: Vec<Queued>,
-    pub(super) deleted: Option<Arc<str>>,
+    /// A stream that is gone then, and where its folder stands.
+    pub(super) deleted: Option<(Arc<str>, Path)>,
     pub(super) closes: bool,
 }
 
@@ -172,7 +173,7 @@ pub struct Round {
     pub(super) replaces: bool,
     pub(super) direct_writes: u64,
     pub(super) synced: bool,
-    pub(super) deleted: Option<Arc<str>>,
+    pub(super) deleted: Option<(Arc<str>, Path)>,
     pub(super) closes: bool,
     /// The journal after the round; None where it wrote nothing.
     pub(super) journal: Option<Journalled>,

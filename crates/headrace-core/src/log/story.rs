@@ -181,6 +181,18 @@ pub(super) fn read_journal(disk: &impl Disk, sequences: &[u64]) -> Result<Story,
 }
 
 impl Story {
+    /// Forgets the logs of streams whose folder was moved to the trash: that is what deletes. The
+    /// folder stays there until the journal has forgotten them too.
+    pub(super) fn forget_deleted(&mut self, disk: &impl Disk) -> Result<(), Error> {
+        for name in disk.list(layout::TRASH)? {
+            if let Some((stream, ids)) = layout::trashed(&name) {
+                self.logs
+                    .retain(|id, log| log.state.stream != stream || *id >= ids);
+            }
+        }
+        Ok(())
+    }
+
     /// `file` and `round`: where the entry stands.
     fn tell(&mut self, entry: Entry, file: u64, round: &Found, first: bool) {
         match entry {

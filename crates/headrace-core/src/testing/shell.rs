@@ -116,6 +116,9 @@ impl Shell {
             let skips = |op: &DiskOp| {
                 careless && matches!(op, DiskOp::Sync { path } if path.starts_with("streams/"))
             };
+            for op in self.machine.empty_trash() {
+                let _ = self.perform("trash", &op, trace); // else the next start does it
+            }
             self.chore = self.machine.next_chore().map(|work| {
                 let ops = work.ops.iter().filter(|op| !skips(op)).cloned().collect();
                 UnderWay { work, ops }

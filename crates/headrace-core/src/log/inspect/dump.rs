@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::examine::expected;
-use super::story::{adopt, forget_deleted, Files};
+use super::story::{adopt, Files};
 use super::verify::SNAPSHOTS;
 use crate::log::disk::Disk;
 use crate::log::error::Error;
@@ -109,7 +109,7 @@ pub fn logs(
         Ok(story) => story,
         Err(_) => files.best_story(disk)?,
     };
-    forget_deleted(disk, &mut story)?;
+    story.forget_deleted(disk)?;
     adopt(disk, &mut story, incarnations, !certain)?;
     let mut facts = Vec::new();
     for told in story.logs.values() {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::examine::{examine, expected, replay, Seen};
 use super::overlay::Overlay;
-use super::story::{adopt, forget_deleted, Files};
+use super::story::{adopt, Files};
 use super::verify::{found, refusal, Class, SNAPSHOTS};
 use crate::log::disk::{Disk, DiskOp, Path};
 use crate::log::epochs::Epochs;
@@ -128,7 +128,7 @@ fn mend_all(
             files.best_story(disk)?
         }
     };
-    forget_deleted(disk, &mut story)?;
+    story.forget_deleted(disk)?;
     let known: BTreeSet<u32> = story.logs.keys().copied().collect();
     if consent.rebuild_journal {
         for told in story.logs.values().filter(|_| !certain) {

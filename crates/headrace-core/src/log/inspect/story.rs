@@ -50,17 +50,6 @@ impl Files {
     }
 }
 
-/// Drops the logs of streams that were on their way out.
-pub(super) fn forget_deleted(disk: &impl Disk, story: &mut Story) -> Result<(), Error> {
-    let live = disk.list(layout::STREAMS)?;
-    for stream in disk.list(layout::TRASH)? {
-        if !live.contains(&stream) {
-            story.logs.retain(|_, log| log.state.stream != stream);
-        }
-    }
-    Ok(())
-}
-
 /// Adds the logs of which folders tell and the story does not. `known_too`: logs that it tells of get
 /// the segments that their folders hold, too.
 pub(super) fn adopt(

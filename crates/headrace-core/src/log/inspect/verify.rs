@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::examine::{examine, expected, replay, Seen};
 use super::overlay::Overlay;
-use super::story::{adopt, forget_deleted, Files};
+use super::story::{adopt, Files};
 use crate::log::disk::Disk;
 use crate::log::error::{Damage, Error};
 use crate::log::journal::SegmentState;
@@ -61,7 +61,7 @@ pub fn verify(
             files.best_story(disk)?
         }
     };
-    forget_deleted(disk, &mut story)?;
+    story.forget_deleted(disk)?;
     if !certain {
         // What the whole files hold counts before what the folders do.
         adopt(disk, &mut story, incarnations, true)?;

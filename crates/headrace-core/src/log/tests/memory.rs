@@ -11,6 +11,7 @@ use crate::log::machine::Machine;
 use crate::log::partition::LogId;
 use crate::log::producers::STORE_PRODUCERS_MAX;
 use crate::log::read::{Plan, INDEX_BYTES_MAX};
+use crate::log::settings::LogSettings;
 use crate::log::{open, Error};
 use crate::testing::SimDisk;
 
@@ -242,6 +243,23 @@ fn the_producers_of_all_logs_together_are_bounded() {
     machine.delete_stream("gpu").unwrap();
     commit(&mut machine, &disk);
     assert_eq!(machine.producers, 0);
+}
+
+#[test]
+fn the_producers_of_an_idle_log_are_forgotten_when_they_have_been_silent_for_long() {
+    let disk = SimDisk::default();
+    let (mut machine, _) = open(&disk, SMALL).unwrap();
+    for partition in 0..2 {
+        let log = machine.open_log("gpu", partition, 1, 0).unwrap();
+        let sent = produced(batch(1, 1, 1, 1), 7, 0, 0);
+        machine.append(log, sent, 0, 0, 0).unwrap();
+    }
+    commit(&mut machine, &disk);
+    let expiry_ms = LogSettings::default().producer_expiry_ms as i64;
+    machine.forget_silent(LOG, expiry_ms).unwrap();
+    assert_eq!(machine.producers, 2);
+    machine.forget_silent(LOG, 2 * expiry_ms).unwrap();
+    assert_eq!(machine.producers, 1);
 }
 
 #[test]
