@@ -690,6 +690,7 @@ class Switchboard:
         *,
         packet_bytes_max: int = 1114112,
         receive_max: int = 1024,
+        topic_alias_max: int = 32,
         session_expiry_s_max: int = 1209600,
         in_flight_max: int = 1024,
         queued_messages_max: int = 1000,

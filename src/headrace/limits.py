@@ -57,6 +57,10 @@ RECEIVE_MAXIMUM: Final = 1024
 """Publishes above QoS 0 whose exchange with a client may not be over (3.2.2.3.3). A commit takes
 about 2 ms, so 1,024 let one publisher reach 500,000 a second."""
 
+TOPIC_ALIAS_MAXIMUM: Final = 32
+"""Topic aliases that a client may set on a connection (3.2.2.3.8): a device's own topics and some
+(RMQTT's default). The compiled module bounds their bytes at 128 KiB."""
+
 SESSION_EXPIRY_MS_MAX: Final = 14 * DAY_MS
 """Longest time for which a session waits for its client (3.1.2.11.2): a client that is away for a
 fortnight has gone for good (FlashMQ's default)."""

@@ -59,6 +59,7 @@ impl Switchboard {
         *,
         packet_bytes_max = 1_114_112,
         receive_max = 1024,
+        topic_alias_max = 32,
         session_expiry_s_max = 1_209_600,
         in_flight_max = 1024,
         queued_messages_max = 1000,
@@ -84,6 +85,7 @@ impl Switchboard {
         hash_key: (u64, u64),
         packet_bytes_max: usize,
         receive_max: u16,
+        topic_alias_max: u16,
         session_expiry_s_max: u32,
         in_flight_max: u16,
         queued_messages_max: usize,
@@ -107,6 +109,7 @@ impl Switchboard {
         let limits = core::Limits {
             packet_bytes_max,
             receive_max,
+            topic_alias_max,
             session_expiry_s_max,
             in_flight_max,
             queued_messages_max,

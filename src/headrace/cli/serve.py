@@ -152,6 +152,7 @@ def _parts(config: Config, listeners: Listeners) -> Parts:
         (secrets.randbits(64), secrets.randbits(64)),
         packet_bytes_max=config.mqtt.packet_bytes,
         receive_max=config.mqtt.receive_maximum,
+        topic_alias_max=config.mqtt.topic_alias_maximum,
         session_expiry_s_max=config.mqtt.session_expiry_max // 1000,
         in_flight_max=config.limits.session_in_flight,
         queued_messages_max=config.limits.session_messages,

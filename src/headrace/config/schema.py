@@ -42,6 +42,10 @@ class MqttSettings(TlsSettings, MqttListeners):
         default=limits.RECEIVE_MAXIMUM,
         description="Publishes of a client above QoS 0 that may be on their way.",
     )
+    topic_alias_maximum: Annotated[int, _count(0, 65_535)] = Field(
+        default=limits.TOPIC_ALIAS_MAXIMUM,
+        description="Topic aliases that a client may set; 0 for none.",
+    )
     session_expiry_max: Annotated[int, _duration(0, limits.SESSION_EXPIRY_MS_CEILING)] = Field(
         default=limits.SESSION_EXPIRY_MS_MAX,
         description="Longest time for which a session waits for its client.",

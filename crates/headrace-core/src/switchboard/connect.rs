@@ -2,6 +2,7 @@
 
 use std::hash::BuildHasher;
 
+use super::alias;
 use super::authenticate::{Exchange, Pending, Turn};
 use super::connection::{Park, Phase};
 use super::packets::Flow;
@@ -73,6 +74,7 @@ pub(super) struct Connecting {
     clean_start: bool,
     keep_alive_s: u16,
     receive_maximum: u16,
+    topic_alias_maximum: u16,
     packet_bytes_max: usize,
     wants_reasons: bool,
     will: Option<Will>,
@@ -131,6 +133,7 @@ impl Switchboard {
             clean_start: connect.clean_start,
             keep_alive_s: connect.keep_alive_s,
             receive_maximum: connect.receive_maximum.unwrap_or(u16::MAX),
+            topic_alias_maximum: connect.topic_alias_maximum.unwrap_or(0),
             packet_bytes_max: connect
                 .maximum_packet_size
                 .map_or(usize::MAX, |bytes| bytes as usize),
@@ -231,6 +234,7 @@ impl Switchboard {
         connection.phase = Phase::Open;
         connection.session = Some(session);
         connection.packet_bytes_max = pending.packet_bytes_max;
+        connection.aliases_out = alias::Outbound::new(pending.topic_alias_maximum);
         connection.wants_reasons = pending.wants_reasons;
         connection.heard_ms = now.mono_ms;
         // 3.1.2.10: one and a half times the interval.
@@ -239,10 +243,12 @@ impl Switchboard {
             0 => self.cancel_silence(slot),
             silence_ms => self.set_silence(slot, now.mono_ms + silence_ms),
         }
+        let alias_max = self.limits.topic_alias_max;
         let connack = Connack {
             session_present: is_present,
             session_expiry_s: (expiry_s != asked_s).then_some(expiry_s),
             receive_maximum: Some(self.limits.receive_max),
+            topic_alias_maximum: (alias_max > 0).then_some(alias_max),
             maximum_packet_size: Some(self.limits.packet_bytes_max as u32),
             assigned_client_id: pending.is_assigned.then_some(&*pending.client_id),
             server_keep_alive_s: told,

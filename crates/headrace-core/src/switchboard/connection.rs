@@ -3,6 +3,7 @@
 //! Owns the phase, the bytes not yet decoded, the bytes not yet written and the keep-alive. Must
 //! not know subscriptions, packet ids in flight or any other connection.
 
+use super::alias;
 use super::authenticate::Exchange;
 use super::outbuffer::OutBuffer;
 use crate::mqtt::encode;
@@ -95,6 +96,10 @@ pub struct Connection {
     pub packet_bytes_max: usize,
     /// The Session Expiry Interval of its CONNECT, seconds.
     pub session_expiry_s: u32,
+    /// Topic aliases that the client has set.
+    pub aliases: alias::Inbound,
+    /// Topic aliases towards the client, where it allows any.
+    pub aliases_out: Option<Box<alias::Outbound>>,
     /// False where the client wants no reason strings (3.1.2.11.7).
     pub wants_reasons: bool,
     /// Publishes that found it full.
@@ -125,6 +130,8 @@ impl Connection {
             out: OutBuffer::default(),
             packet_bytes_max: usize::MAX,
             session_expiry_s: 0,
+            aliases: alias::Inbound::default(),
+            aliases_out: None,
             wants_reasons: true,
             overflow: Overflow::No,
             touched: false,

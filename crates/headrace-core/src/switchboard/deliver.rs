@@ -1,11 +1,15 @@
 //! PUBLISH out: windows and queues (MQTT 5.0 3.3.4, 4.4, 4.6, 4.9).
 
+use super::alias::Alias;
 use super::connection::Connection;
 use super::outgoing::{Form, Outgoing};
 use super::{Counter, Switchboard};
 use crate::mqtt::packet::{Ack, Packet, QoS, Version};
 use crate::session::{Delivery, Sending, Terms};
 use crate::Now;
+
+/// A topic alias, and what the lengths of its property section and its packet may grow by.
+const ALIAS_PROPERTY_BYTES_MAX: usize = 3 + 2;
 
 impl Switchboard {
     /// Sends a publish to one session, or queues or drops it.
@@ -94,10 +98,22 @@ fn send(
     dup: bool,
     outgoing: &mut Outgoing<'_>,
 ) {
+    let alias = match &mut connection.aliases_out {
+        None => Alias::None,
+        // An alias may make the packet longer by its property.
+        Some(_)
+            if outgoing.bytes(connection.version, terms) + ALIAS_PROPERTY_BYTES_MAX
+                > connection.packet_bytes_max =>
+        {
+            Alias::None
+        }
+        Some(aliases) => aliases.next(outgoing.topic()),
+    };
     let form = Form {
         version: connection.version,
         dup,
         packet_id,
+        alias,
         terms,
     };
     connection.out.write(|out| outgoing.write(&form, out));

@@ -21,6 +21,7 @@
 //!                                └─ deliver     windows, queues ─── overflow
 //! ```
 
+mod alias;
 mod authenticate;
 mod bind;
 mod connect;
@@ -59,6 +60,7 @@ use publish::Route;
 use streams::Streams;
 use timers::{Timer, Timers};
 
+pub use alias::{ALIAS_BYTES_MAX, OUT_MAX as ALIASES_OUT_MAX};
 pub use connect::{Asks, ConnectRequest, Verdict};
 pub use groups::Strategy;
 pub use overflow::Policy;
@@ -86,6 +88,8 @@ pub struct Limits {
     pub packet_bytes_max: usize,
     /// Publishes above `QoS` 0 of one client whose exchange may not be over.
     pub receive_max: u16,
+    /// Topic aliases that one client may set; 0 for none.
+    pub topic_alias_max: u16,
     /// Longest time for which a session waits for its client, seconds.
     pub session_expiry_s_max: u32,
     /// Messages in flight to one client, however large its Receive Maximum.
@@ -131,6 +135,7 @@ impl Default for Limits {
         Self {
             packet_bytes_max: 1024 * 1024 + 64 * 1024,
             receive_max: 1024,
+            topic_alias_max: 32,
             session_expiry_s_max: 14 * 86_400,
             // At a round trip of a millisecond it still is a million messages a second.
             in_flight_max: 1024,
@@ -266,6 +271,7 @@ pub struct Switchboard {
     /// Scratch of the publish at hand.
     route: Route,
     scratch: Vec<u8>,
+    packet: Vec<u8>,
     wake_at: Option<u64>,
 }
 
@@ -303,6 +309,7 @@ impl Switchboard {
             published: Vec::new(),
             route: Route::default(),
             scratch: Vec::new(),
+            packet: Vec::new(),
             wake_at: None,
         }
     }

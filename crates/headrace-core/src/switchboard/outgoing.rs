@@ -6,6 +6,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use super::alias::Alias;
 use crate::mqtt::packet::{Publish, QoS, Version};
 use crate::mqtt::{encode, property};
 use crate::session::{Delivery, Expiry, Ids, Message, Terms, SHARED_BYTES_MIN};
@@ -22,6 +23,8 @@ pub struct Form<'a> {
     pub dup: bool,
     /// 0 at `QoS` 0.
     pub packet_id: u16,
+    /// How it says its topic.
+    pub alias: Alias,
     /// What its subscriptions make of the publish.
     pub terms: &'a Terms,
 }
@@ -125,7 +128,7 @@ impl<'a> Outgoing<'a> {
         if let Some(packet) = self.whole_for(version, terms) {
             return packet.len();
         }
-        let length = self.remaining_length(version, terms);
+        let length = self.remaining_length(version, terms, Alias::None);
         1 + variable_bytes(length) + length
     }
 
@@ -137,61 +140,80 @@ impl<'a> Outgoing<'a> {
         (of == version && plain).then_some(packet)
     }
 
-    fn remaining_length(&self, version: Version, terms: &Terms) -> usize {
+    fn remaining_length(&self, version: Version, terms: &Terms, alias: Alias) -> usize {
         let id = if terms.qos == QoS::AtMostOnce { 0 } else { 2 };
+        let topic = match alias {
+            Alias::StandsFor(_) => 2,
+            _ => self.topic.len(),
+        };
         let section = match version {
-            Version::V5 => self.section_bytes(terms.ids.as_slice()),
+            Version::V5 => self.section_bytes(more_bytes(terms, alias)),
             Version::V311 => 0,
         };
-        self.topic.len() + id + section + self.payload.len()
+        topic + id + section + self.payload.len()
     }
 
-    /// Length of the property section with these Subscription Identifiers.
-    fn section_bytes(&self, ids: &[u32]) -> usize {
-        if ids.is_empty() {
+    /// Length of the property section with so many bytes of properties more.
+    fn section_bytes(&self, more: usize) -> usize {
+        if more == 0 {
             return self.section.len();
         }
-        let bytes = self.section.len() - length_bytes(self.section) + ids_bytes(ids);
+        let bytes = self.section.len() - length_bytes(self.section) + more;
         variable_bytes(bytes) + bytes
     }
 
     /// Appends the packet for one subscriber, without the payload where [`Self::large_payload`]
     /// has it.
     pub fn write(&self, form: &Form<'_>, out: &mut Vec<u8>) {
-        let Form { version, terms, .. } = *form;
+        let Form {
+            version,
+            terms,
+            alias,
+            ..
+        } = *form;
         if let Some(packet) = self.whole_for(version, terms) {
-            return out.extend_from_slice(packet);
+            if alias == Alias::None {
+                return out.extend_from_slice(packet);
+            }
         }
-        let length = self.remaining_length(version, terms);
+        let length = self.remaining_length(version, terms, alias);
         out.reserve(5 + length);
         let flags = u8::from(form.dup) << 3 | (terms.qos as u8) << 1 | u8::from(terms.retain);
         out.push(0x30 | flags);
         write_variable(length, out);
-        out.extend_from_slice(self.topic);
+        match alias {
+            Alias::StandsFor(_) => out.extend_from_slice(&[0, 0]),
+            _ => out.extend_from_slice(self.topic),
+        }
         if terms.qos != QoS::AtMostOnce {
             out.extend_from_slice(&form.packet_id.to_be_bytes());
         }
         if version == Version::V5 {
-            self.write_section(terms.ids.as_slice(), out);
+            self.write_section(terms, alias, out);
         }
         if self.payload.len() < SHARED_BYTES_MIN {
             out.extend_from_slice(self.payload);
         }
     }
 
-    /// The property section as published, with what has passed of the expiry, and identifiers
-    /// behind it.
-    fn write_section(&self, ids: &[u32], out: &mut Vec<u8>) {
-        let section_at = if ids.is_empty() {
+    /// The property section as published, with what has passed of the expiry, and behind it what
+    /// the subscriber has of its own.
+    fn write_section(&self, terms: &Terms, alias: Alias, out: &mut Vec<u8>) {
+        let more = more_bytes(terms, alias);
+        let section_at = if more == 0 {
             let at = out.len();
             out.extend_from_slice(self.section);
             at
         } else {
             let (length, properties) = self.section.split_at(length_bytes(self.section));
-            write_variable(properties.len() + ids_bytes(ids), out);
+            write_variable(properties.len() + more, out);
             let at = out.len() - length.len();
             out.extend_from_slice(properties);
-            for id in ids {
+            if let Alias::Sets(alias) | Alias::StandsFor(alias) = alias {
+                out.push(property::TOPIC_ALIAS as u8);
+                out.extend_from_slice(&alias.to_be_bytes());
+            }
+            for id in terms.ids.as_slice() {
                 out.push(property::SUBSCRIPTION_ID as u8);
                 write_variable(*id as usize, out);
             }
@@ -266,9 +288,11 @@ fn length_bytes(section: &[u8]) -> usize {
     section.iter().take_while(|byte| **byte >= 0x80).count() + 1
 }
 
-fn ids_bytes(ids: &[u32]) -> usize {
-    let each = ids.iter().map(|id| 1 + variable_bytes(*id as usize));
-    each.sum()
+/// Bytes of the properties that one subscriber has of its own.
+fn more_bytes(terms: &Terms, alias: Alias) -> usize {
+    let ids = terms.ids.as_slice().iter();
+    let ids: usize = ids.map(|id| 1 + variable_bytes(*id as usize)).sum();
+    ids + if alias == Alias::None { 0 } else { 3 }
 }
 
 fn write_variable(mut value: usize, out: &mut Vec<u8>) {

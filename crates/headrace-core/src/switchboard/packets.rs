@@ -203,7 +203,7 @@ impl Switchboard {
         }
         let version = (connection.phase != Phase::Connecting).then_some(connection.version);
         match decode::packet(version, frame) {
-            Ok(Packet::Publish(publish)) => self.publish_packet(slot, bytes, &publish, now),
+            Ok(Packet::Publish(publish)) => self.publish_packet(slot, bytes, publish, now),
             Ok(packet) => self.serve(slot, packet, now),
             Err(error) => {
                 self.fail(slot, error, now);

@@ -75,8 +75,48 @@ struct Incoming<'a> {
 }
 
 impl Switchboard {
-    /// A client's PUBLISH. Nothing has happened yet where it parks.
+    /// A client's PUBLISH; an alias is as good as its topic from here on.
     pub(super) fn publish_packet(
+        &mut self,
+        slot: u32,
+        packet: &[u8],
+        publish: Publish<'_>,
+        now: Now,
+    ) -> Flow {
+        let Some(alias) = publish.properties.topic_alias else {
+            return self.publish_in_full(slot, packet, &publish, now);
+        };
+        let mut aliases = std::mem::take(&mut self.connections[slot as usize].aliases);
+        let alias_max = self.limits.topic_alias_max;
+        let flow = match aliases.resolve(alias, publish.topic, alias_max, self.hash_key) {
+            Ok(topic) => {
+                let mut publish = Publish { topic, ..publish };
+                publish.properties.topic_alias = None;
+                let mut packet = std::mem::take(&mut self.packet);
+                packet.clear();
+                encode::publish(Version::V5, &publish, &mut packet);
+                let flow = self.publish_in_full(slot, &packet, &publish, now);
+                self.packet = packet;
+                flow
+            }
+            Err(reason::QUOTA_EXCEEDED) => {
+                self.counters.count(Counter::RefusedAlias);
+                self.close(
+                    slot,
+                    "topic_aliases_full",
+                    Some(reason::QUOTA_EXCEEDED),
+                    now,
+                );
+                Flow::Stop
+            }
+            Err(reason_code) => self.refuse(slot, reason_code, now),
+        };
+        self.connections[slot as usize].aliases = aliases;
+        flow
+    }
+
+    /// Nothing has happened yet where it parks.
+    fn publish_in_full(
         &mut self,
         slot: u32,
         packet: &[u8],
@@ -606,9 +646,6 @@ fn add(
 /// What is not served of a PUBLISH.
 fn acceptable(publish: &Publish<'_>) -> Result<(), u8> {
     let properties = &publish.properties;
-    if properties.topic_alias.is_some() {
-        return Err(reason::TOPIC_ALIAS_INVALID);
-    }
     if !properties.subscription_ids.is_empty() {
         // 3.3.4: a client does not send them.
         return Err(reason::PROTOCOL_ERROR);

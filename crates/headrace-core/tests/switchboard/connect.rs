@@ -43,6 +43,7 @@ fn mqtt_3_2_2_3_connack_says_what_is_not_served() {
     let frame = decode::frame(&bytes, usize::MAX).unwrap().unwrap();
     let expected = Connack {
         receive_maximum: Some(1024),
+        topic_alias_maximum: Some(32),
         maximum_packet_size: Some(1_114_112),
         ..Connack::default()
     };

@@ -24,10 +24,6 @@ fn what_is_not_served_of_a_publish_is_refused_with_its_reason() {
         payload_format: Some(1),
         ..PublishProperties::default()
     };
-    let alias = PublishProperties {
-        topic_alias: Some(1),
-        ..PublishProperties::default()
-    };
     let id = PublishProperties {
         subscription_ids: vec![1],
         ..PublishProperties::default()
@@ -37,14 +33,6 @@ fn what_is_not_served_of_a_publish_is_refused_with_its_reason() {
         ..Publish::default()
     };
     for (code, label, publish) in [
-        (
-            0x94,
-            "topic_alias_invalid",
-            Publish {
-                properties: alias,
-                ..plain()
-            },
-        ),
         (
             0x82,
             "protocol_error",

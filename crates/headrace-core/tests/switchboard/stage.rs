@@ -494,6 +494,9 @@ fn publish_line(publish: &Publish<'_>) -> String {
         publish.topic, publish.qos as u8
     );
     let properties = &mut publish.properties.clone();
+    if let Some(alias) = properties.topic_alias.take() {
+        write!(line, " alias {alias}").unwrap();
+    }
     let mut ids = std::mem::take(&mut properties.subscription_ids);
     if !ids.is_empty() {
         ids.sort_unstable();
