@@ -69,6 +69,7 @@ def test_file_over_defaults_environment_over_file_options_over_environment(toml)
         ('[mqtt]\nws_path = "mqtt"', "[mqtt] ws_path: must be a path of a URL, such as /mqtt"),
         ('[mqtt]\nws_path = "/a?b"', "[mqtt] ws_path: must be a path of a URL, such as /mqtt"),
         ("[mqtt]\nws_origins = 3", "[mqtt] ws_origins: must be a list of texts; got 3"),
+        ('[mqtt]\nws_origins = ["a.org/"]', "[mqtt] ws_origins: must be origins, such as https:"),
         (
             '[mqtt]\nproxy_protocol = ["tcp"]',
             "[mqtt] proxy_protocol: must be of mqtt, mqtts, ws, wss, unix; got 'tcp'",

@@ -1,5 +1,6 @@
 """MQTT over WebSocket, byte by byte (MQTT 5.0 6, RFC 6455)."""
 
+import socket
 import struct
 
 import pytest
@@ -132,6 +133,18 @@ def test_frames_before_the_answer_get_400(node):
 @pytest.mark.parametrize("origin", ["https://console.example.org", "own"])
 def test_pages_that_may_connect(node, client, origin):
     client.upgrade(Origin=f"http://127.0.0.1:{port(node)}" if origin == "own" else origin)
+
+
+def test_pages_of_the_nodes_own_http_door_may_connect(start_node):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        http = free.getsockname()[1]
+    node = start_node(ports=(0, 0, http))
+    for host in ("127.0.0.1", "localhost"):
+        with RawWebSocket(port(node)) as client:
+            client.upgrade(Origin=f"http://{host}:{http}")
+    with RawWebSocket(port(node)) as client:
+        client.request(Origin="http://localhost:3000")
+        assert client.answer()[0] == 403
 
 
 def test_a_request_that_comes_byte_by_byte(client):

@@ -149,7 +149,8 @@ def addresses(config: Config) -> dict[str, Address]:
 
 def _mqtt_plans(config: Config, certificates: Certificates | None) -> dict[str, _Plan]:
     mqtt = config.mqtt
-    upgrade = WebSocketSettings(mqtt.ws_path, mqtt.ws_origins, 2 * mqtt.packet_bytes)
+    origins = (*mqtt.ws_origins, *_own_origins(config))
+    upgrade = WebSocketSettings(mqtt.ws_path, origins, 2 * mqtt.packet_bytes)
     secure = certificates is not None
     wanted: dict[str, tuple[Address | Path | None, Certificates | None, WebSocketSettings | None]]
     wanted = {
@@ -169,3 +170,10 @@ def _mqtt_plans(config: Config, certificates: Certificates | None) -> dict[str, 
         for name, (where, certificates_of, upgrade_of) in wanted.items()
         if where is not None
     }
+
+
+def _own_origins(config: Config) -> list[str]:
+    """Of the pages that the node's own HTTP door serves."""
+    scheme = "http" if config.http.tls_certificate is None else "https"
+    host, port = config.http.bind
+    return [f"{scheme}://{Address(name, port)}" for name in (host, "localhost")]

@@ -12,6 +12,7 @@ from headrace.config.readers import (
     Door,
     Mode,
     Networks,
+    Origins,
     Table,
     UrlPath,
     Words,
@@ -86,7 +87,7 @@ class MqttListeners(ProxySettings):
     unix_path: DataPath | None = Field(default=None, description="File of a Unix socket.")
     unix_mode: Mode = Field(default=0o660, description="Mode of that file.")
     ws_path: UrlPath = Field(default="/mqtt", description="Path of the WebSockets' URL.")
-    ws_origins: Words = Field(
+    ws_origins: Origins = Field(
         default=(),
         description="Origins of web pages that may connect, beside the node's own; `*`: all.",
     )

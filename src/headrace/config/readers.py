@@ -96,6 +96,14 @@ def _parse_words(value: object) -> tuple[str, ...]:
     raise ValueError(f"must be a list of texts; got {value!r}")
 
 
+def _parse_origins(value: object) -> tuple[str, ...]:
+    origins = _parse_words(value)
+    for origin in origins:
+        if origin != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/?#\s]+", origin):
+            raise ValueError(f"must be origins, such as https://example.org, or *; got {origin!r}")
+    return origins
+
+
 def _parse_networks(value: object) -> tuple[Network, ...]:
     try:
         return tuple(
@@ -143,6 +151,7 @@ Bind = Annotated[Address, BeforeValidator(_parse_address)]
 Door = Annotated[Address | None, BeforeValidator(_parse_door)]
 DataPath = Annotated[Path, BeforeValidator(_parse_path)]
 Words = Annotated[tuple[str, ...], BeforeValidator(_parse_words)]
+Origins = Annotated[tuple[str, ...], BeforeValidator(_parse_origins)]
 Networks = Annotated[tuple[Network, ...], BeforeValidator(_parse_networks)]
 Mode = Annotated[int, BeforeValidator(_parse_mode)]
 UrlPath = Annotated[str, BeforeValidator(_parse_url_path)]
