@@ -1,6 +1,8 @@
 """`headrace log`, as an operator uses it: a node is stopped, looked at, damaged, repaired."""
 
+import errno
 import json
+import os
 import shutil
 import time
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from conftest import RunningNode, headrace
+from headrace.cli.log.repair import PAGE_BYTES, copy_readable
 
 RECORDS = 300
 
@@ -246,3 +249,19 @@ def test_wrong_use_is_explained(data, arguments, code, error):
     ended = headrace("log", *(str(data) if each == "DATA" else each for each in arguments))
     assert ended.returncode == code
     assert error in ended.stderr
+
+
+def test_a_copy_leaves_out_what_the_disk_does_not_give_back(tmp_path, monkeypatch):
+    source, target = tmp_path / "damaged.log", tmp_path / "copy.log"
+    pages = [bytes([at]) * PAGE_BYTES for at in range(1, 4)]
+    source.write_bytes(b"".join(pages) + b"tail")
+    pread = os.pread
+
+    def failing(fd: int, length: int, position: int) -> bytes:
+        if position == PAGE_BYTES:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return pread(fd, length, position)
+
+    monkeypatch.setattr(os, "pread", failing)
+    copy_readable(source, target)
+    assert target.read_bytes() == pages[0] + bytes(PAGE_BYTES) + pages[2] + b"tail"

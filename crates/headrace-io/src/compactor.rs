@@ -184,7 +184,7 @@ impl Paced<'_> {
         if state.machine.is_live(self.log) {
             return Ok(());
         }
-        Err(DiskError("the store is closed".into()))
+        Err("the store is closed".to_owned().into())
     }
 }
 

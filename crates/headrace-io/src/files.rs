@@ -15,6 +15,8 @@ use crate::together::{check_written, FileSystem, SYNCS_MIN};
 
 /// Zeros are written in pieces of this size.
 const ZERO_BYTES: usize = 1 << 20;
+/// What a read that fails is called.
+const READING: &str = "reading";
 
 /// The files of one data folder. Those that are written stay open until an effect closes them,
 /// so that the kernel tells this process, and no other, of a failed write-back.
@@ -215,10 +217,10 @@ impl Files {
         } else {
             "check the disk and its mount, then restart".to_owned()
         };
-        DiskError(format!(
-            "{verb} {} failed: {error}: {remedy}",
-            file.display()
-        ))
+        DiskError {
+            text: format!("{verb} {} failed: {error}: {remedy}", file.display()),
+            unreadable: verb == READING && error.raw_os_error() == Some(libc::EIO),
+        }
     }
 }
 
@@ -251,7 +253,7 @@ impl Disk for Files {
     fn read(&self, path: &str, position: u64, bytes: usize) -> Result<Vec<u8>, DiskError> {
         self.reader(path)
             .and_then(|file| read_at(&file, position, bytes))
-            .map_err(|error| self.error(path, "reading", &error))
+            .map_err(|error| self.error(path, READING, &error))
     }
 
     fn perform(&self, op: &DiskOp) -> Result<(), DiskError> {
@@ -403,7 +405,7 @@ mod tests {
 
         let path = Path::from("gone");
         ops.insert(ops.len() - 1, DiskOp::Sync { path });
-        let error = files.perform_all(&ops).unwrap_err().0;
+        let error = files.perform_all(&ops).unwrap_err().text;
         assert!(error.starts_with("syncing ") && error.contains("/gone failed: No such"));
         fs::remove_dir_all(root).unwrap();
     }

@@ -135,7 +135,7 @@ impl Shared {
     }
 
     fn perform(&self, ops: &[DiskOp]) -> Result<(), String> {
-        self.files.perform_all(ops).map_err(|error| error.0)
+        self.files.perform_all(ops).map_err(|error| error.text)
     }
 
     /// Puts into the outbox what has ended; and, once, that the store has failed: what failed may
@@ -268,7 +268,7 @@ impl Disk for Beside<'_> {
     fn perform(&self, op: &DiskOp) -> Result<(), DiskError> {
         let outcome = self.0.files.perform(op);
         if let (Err(error), true) = (&outcome, op.is_sync()) {
-            self.0.abort(&error.0);
+            self.0.abort(&error.text);
         }
         outcome
     }

@@ -27,7 +27,7 @@ impl<'a> Warm<'a> {
 }
 
 fn would_wait<T>() -> Result<T, DiskError> {
-    Err(DiskError("the disk would have to be waited for".into()))
+    Err("the disk would have to be waited for".to_owned().into())
 }
 
 impl Disk for Warm<'_> {

@@ -144,9 +144,25 @@ impl DiskOp {
     }
 }
 
-/// Why the disk refused: one line that names the file, the cause and the remedy.
+/// Why the disk refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DiskError(pub String);
+pub struct DiskError {
+    /// One line that names the file, the cause and the remedy.
+    pub text: String,
+    /// The medium does not give these bytes back (EIO): others may be sound, and writing there
+    /// may mend it.
+    pub unreadable: bool,
+}
+
+impl From<String> for DiskError {
+    /// A refusal of any other kind.
+    fn from(text: String) -> Self {
+        Self {
+            text,
+            unreadable: false,
+        }
+    }
+}
 
 /// Files as the machine knows them.
 pub trait Disk {

@@ -96,7 +96,7 @@ impl std::error::Error for Error {}
 
 impl From<DiskError> for Error {
     fn from(error: DiskError) -> Self {
-        Self::Storage(error.0)
+        Self::Storage(error.text)
     }
 }
 

@@ -239,11 +239,9 @@ impl Walk {
         };
         let wanted = bytes_max.max(first).min((self.end - position) as usize);
         if bytes.len() < wanted {
-            let more = disk.read(
-                &self.path,
-                position + bytes.len() as u64,
-                wanted - bytes.len(),
-            )?;
+            let rest = position + bytes.len() as u64;
+            let least = first.saturating_sub(bytes.len());
+            let more = self.readable(disk, rest, wanted - bytes.len(), least)?;
             bytes.extend_from_slice(&more);
         }
         bytes.truncate(wanted);
@@ -291,7 +289,7 @@ impl Walk {
         timestamp: i64,
         start: i64,
     ) -> Result<Option<(i64, i64)>, Error> {
-        let bytes = disk.read(&self.path, position, header.batch_bytes())?;
+        let bytes = self.bytes(disk, position, header.batch_bytes())?;
         let batch = Batches::new(&bytes)
             .next()
             .and_then(Result::ok)
@@ -330,7 +328,7 @@ impl Walk {
         let mut next = hinted.is_none().then_some(self.base);
         while position < self.end {
             let wanted = reach.max(HEADER_BYTES).min((self.end - position) as usize);
-            let bytes = disk.read(&self.path, position, wanted)?;
+            let bytes = self.readable(disk, position, wanted, HEADER_BYTES.min(wanted))?;
             let mut at = 0;
             while at < bytes.len() {
                 let parsed = BatchHeader::parse(&bytes[at..]).ok().filter(|header| {
@@ -366,7 +364,27 @@ impl Walk {
         position: u64,
         bytes: usize,
     ) -> Result<Vec<u8>, Error> {
-        Ok(disk.read(&self.path, position, bytes)?)
+        scan::read(disk, &self.path, position, bytes, None)
+    }
+
+    /// As much of that as the medium gives back in one piece, and at least so much.
+    fn readable(
+        &self,
+        disk: &impl Disk,
+        position: u64,
+        bytes: usize,
+        least: usize,
+    ) -> Result<Vec<u8>, Error> {
+        let mut wanted = bytes;
+        loop {
+            match disk.read(&self.path, position, wanted) {
+                Err(error) if error.unreadable && wanted > least => {
+                    wanted = least.max(wanted / 2);
+                }
+                Ok(bytes) => return Ok(bytes),
+                Err(_) => return self.bytes(disk, position, least),
+            }
+        }
     }
 
     fn damage(&self, position: u64, offset: Option<i64>, what: &str) -> Error {
@@ -403,7 +421,7 @@ pub(super) fn newest<T>(
 ) -> Result<Option<(i64, T)>, Error> {
     let offsets = layout::offsets(&disk.list(folder)?, kind);
     for offset in offsets.into_iter().rev().filter(|offset| trusted(*offset)) {
-        let file = scan::whole_file(disk, &layout::file(folder, offset, kind))?;
+        let file = scan::side_file(disk, &layout::file(folder, offset, kind))?;
         if let Some(found) = decode(&file) {
             return Ok(Some((offset, found)));
         }

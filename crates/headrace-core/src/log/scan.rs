@@ -3,6 +3,7 @@
 use super::disk::{Disk, Path};
 use super::error::{Damage, Error};
 use super::index::{self, Index};
+use super::journal::PAGE;
 use super::layout;
 use crate::record::{Batch, BatchHeader, Batches, HEADER_BYTES};
 
@@ -62,7 +63,8 @@ pub(super) fn scan_batches(
     while position < end {
         let mut wanted = CHUNK_BYTES;
         let taken = loop {
-            let bytes = disk.read(path, position, wanted.min((end - position) as usize))?;
+            let wanted_now = wanted.min((end - position) as usize);
+            let bytes = read(disk, path, position, wanted_now, Some(offset))?;
             let mut taken = 0;
             for batch in Batches::new(&bytes) {
                 let Ok(batch) = batch else { break };
@@ -157,7 +159,7 @@ impl Files {
     }
 
     fn index_files(&self, disk: &impl Disk) -> Result<(Vec<u8>, Vec<u8>), Error> {
-        let file = |kind| whole_file(disk, &self.path(kind));
+        let file = |kind| side_file(disk, &self.path(kind));
         Ok((file(layout::INDEX)?, file(layout::TIME_INDEX)?))
     }
 
@@ -178,10 +180,63 @@ impl Files {
     }
 }
 
-/// All bytes of a file; none where there is no file.
-pub(super) fn whole_file(disk: &impl Disk, path: &str) -> Result<Vec<u8>, Error> {
-    match disk.size(path)? {
-        Some(bytes) => Ok(disk.read(path, 0, bytes as usize)?),
-        None => Ok(Vec::new()),
+/// All bytes of a side file, which can be made anew: none where there is no file, or the medium
+/// does not give it back.
+pub(super) fn side_file(disk: &impl Disk, path: &str) -> Result<Vec<u8>, Error> {
+    let Some(bytes) = disk.size(path)? else {
+        return Ok(Vec::new());
+    };
+    Ok(copy(disk, path, 0, bytes as usize)?.unwrap_or_default())
+}
+
+/// What stands where something else holds the same; None where the medium does not give it back.
+pub(super) fn copy(
+    disk: &impl Disk,
+    path: &str,
+    position: u64,
+    bytes: usize,
+) -> Result<Option<Vec<u8>>, Error> {
+    match disk.read(path, position, bytes) {
+        Err(error) if error.unreadable => Ok(None),
+        outcome => Ok(Some(outcome?)),
     }
+}
+
+/// `bytes` and zeros up to the end of their last page, as far as the file goes: a page that cannot
+/// be read can be written, if that is done at once. What stood there behind `bytes` comes after them
+/// in the journal.
+pub(super) fn whole_pages(
+    disk: &impl Disk,
+    path: &str,
+    position: u64,
+    mut bytes: Vec<u8>,
+) -> Result<Vec<u8>, Error> {
+    let end = position + bytes.len() as u64;
+    let size = disk.size(path)?.unwrap_or(0);
+    let to = end.next_multiple_of(PAGE as u64).min(size).max(end);
+    bytes.resize((to - position) as usize, 0);
+    Ok(bytes)
+}
+
+/// Bytes that nothing else holds: where the medium does not give them back, they are damaged.
+pub(super) fn read(
+    disk: &impl Disk,
+    path: &str,
+    position: u64,
+    bytes: usize,
+    offset: Option<i64>,
+) -> Result<Vec<u8>, Error> {
+    disk.read(path, position, bytes).map_err(|error| {
+        if error.unreadable {
+            let what = "the disk does not give back what stands there (Input/output error)";
+            Error::Corrupt(Damage {
+                path: path.to_owned(),
+                position,
+                offset,
+                what: what.to_owned(),
+            })
+        } else {
+            error.into()
+        }
+    })
 }

@@ -102,7 +102,7 @@ impl StatePlace {
                 disk.perform(&DiskOp::Remove { path })?;
                 continue;
             }
-            if let Some(state) = decode(&scan::whole_file(disk, &path)?, offset) {
+            if let Some(state) = decode(&scan::side_file(disk, &path)?, offset) {
                 found.offset = offset;
                 found.state = state;
                 break;

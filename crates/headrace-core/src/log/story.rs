@@ -9,6 +9,7 @@ use super::journal::{
     entries, file_header, walk, Chain, Entry, Found, LogState, SegmentState, Swap,
 };
 use super::layout;
+use super::scan::read;
 
 /// Bytes that a file of the journal holds.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +24,7 @@ impl Held {
     /// Reads them again: they were verified, and are not kept in memory.
     pub(super) fn read(&self, disk: &impl Disk) -> Result<Vec<u8>, Error> {
         let path = layout::journal_file(self.file);
-        let bytes = disk.read(&path, self.position, self.length as usize)?;
+        let bytes = read(disk, &path, self.position, self.length as usize, None)?;
         if bytes.len() == self.length as usize {
             return Ok(bytes);
         }

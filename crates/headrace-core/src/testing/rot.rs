@@ -58,7 +58,7 @@ impl Damage {
                 bytes[sector].fill(0);
             }
             Self::Cut(at) => bytes.truncate(at),
-            Self::Unreadable(at) => return disk.spoil_sector(path, at),
+            Self::Unreadable(at) => return disk.spoil_page(path, at),
             Self::Missing => return disk.erase(path),
         }
         disk.overwrite(path, bytes);

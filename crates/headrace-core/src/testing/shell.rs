@@ -60,7 +60,7 @@ impl Shell {
     }
 
     fn perform(&self, lane: &str, op: &DiskOp, trace: &mut Trace) -> Result<(), String> {
-        let outcome = self.port.perform(op).map_err(|error| error.0);
+        let outcome = self.port.perform(op).map_err(|error| error.text);
         trace.effect(lane, op, outcome.is_err());
         outcome
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from headrace.cli.log.folder import Opened
 
+PAGE_BYTES = 4096
+"""Unit in which a disk fails to read, behind a page cache."""
 BACKUPS = "repair"
 """Folder below the data folder in which each repair keeps copies."""
 
@@ -114,11 +117,27 @@ def _keep(folder: Opened, actions: list[Action]) -> Path | None:
         source, target = folder.path / path, kept / path
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_file():
-            shutil.copy2(source, target)
-            with target.open("rb") as copy:
-                os.fsync(copy.fileno())
+            copy_readable(source, target)
     os.sync()  # the names of the copies, too
     return kept
+
+
+def copy_readable(source: Path, target: Path) -> None:
+    """Copies a file, durably; zeros stand where the disk does not give back what it holds."""
+    with source.open("rb") as found, target.open("xb") as copy:
+        size = os.fstat(found.fileno()).st_size
+        for position in range(0, size, PAGE_BYTES):
+            bytes_left = min(PAGE_BYTES, size - position)
+            try:
+                page = os.pread(found.fileno(), bytes_left, position)
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise
+                page = bytes(bytes_left)
+            copy.write(page)
+        copy.flush()
+        os.fsync(copy.fileno())
+    shutil.copystat(source, target)
 
 
 def _lost(actions: list[Action]) -> int:

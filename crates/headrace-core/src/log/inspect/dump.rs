@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::examine::expected;
+use super::holes::Holes;
 use super::story::{adopt, Files};
 use super::verify::SNAPSHOTS;
 use crate::log::disk::Disk;
@@ -102,12 +103,13 @@ pub fn logs(
     disk: &impl Disk,
     incarnations: &BTreeMap<String, u64>,
 ) -> Result<Vec<LogFacts>, Error> {
+    let disk = &Holes(disk);
     let files = Files::read(disk)?;
     let whole = files.story(disk)?;
     let certain = whole.is_ok();
     let mut story = match whole {
         Ok(story) => story,
-        Err(_) => files.best_story(disk)?,
+        Err(_) => files.best_story(disk),
     };
     story.forget_deleted(disk)?;
     adopt(disk, &mut story, incarnations, !certain)?;
@@ -138,7 +140,7 @@ pub fn snapshots(disk: &impl Disk, stream: &str, partition: u32) -> Result<Vec<S
     for (kind, _) in SNAPSHOTS {
         for offset in layout::offsets(&names, kind) {
             let path = layout::file(&folder, offset, kind);
-            let file = scan::whole_file(disk, &path)?;
+            let file = scan::side_file(disk, &path)?;
             let lines = if kind == layout::PRODUCERS {
                 Producers::decode(&file).map(|producers| producers.describe())
             } else {

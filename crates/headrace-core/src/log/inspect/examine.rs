@@ -160,6 +160,7 @@ pub(super) fn replay(disk: &impl Disk, told: &Told, segments: &[Expected]) -> Re
             let reaches = size.unwrap_or(0) >= *position;
             if reaches && disk.read(&path, *position, bytes.len())? != bytes {
                 restored += Batches::new(&bytes).flatten().count() as u64;
+                let bytes = scan::whole_pages(disk, &path, *position, bytes)?;
                 disk.perform(&DiskOp::Write {
                     path,
                     position: *position,

@@ -7,6 +7,7 @@
 
 mod dump;
 mod examine;
+mod holes;
 mod overlay;
 mod repair;
 mod story;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::examine::{examine, expected, replay, Seen};
+use super::holes::Holes;
 use super::overlay::Overlay;
 use super::story::{adopt, Files};
 use super::verify::{found, refusal, Class, SNAPSHOTS};
@@ -59,6 +60,7 @@ pub fn repair(
     consent: Consent,
     dry: bool,
 ) -> Result<Vec<Action>, Error> {
+    let disk = &Holes(disk);
     let files = Files::read(disk)?;
     if dry {
         let overlay = Overlay::new(disk);
@@ -125,7 +127,7 @@ fn mend_all(
                     backup: true,
                 });
             }
-            files.best_story(disk)?
+            files.best_story(disk)
         }
     };
     story.forget_deleted(disk)?;
@@ -441,7 +443,7 @@ impl<D: Disk> Work<'_, D> {
         for (kind, reads) in SNAPSHOTS {
             for offset in layout::offsets(&names, kind) {
                 let path = layout::file(folder, offset, kind);
-                if !reads(&scan::whole_file(self.disk, &path)?) {
+                if !reads(&scan::side_file(self.disk, &path)?) {
                     let what = "goes; the next start reads the records instead".into();
                     self.note(&path, what, None, false);
                     self.perform([DiskOp::Remove { path }])?;
@@ -450,7 +452,7 @@ impl<D: Disk> Work<'_, D> {
         }
         let epochs = layout::epochs(folder);
         let wanted = told.epochs.file();
-        if told.next_offset > 0 && scan::whole_file(self.disk, &epochs)? != wanted {
+        if told.next_offset > 0 && scan::side_file(self.disk, &epochs)? != wanted {
             self.note(&epochs, "is written anew".into(), None, false);
             let mut ops = Vec::new();
             replace(&mut ops, epochs.clone(), wanted);

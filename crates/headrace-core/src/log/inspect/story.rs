@@ -23,8 +23,8 @@ impl Files {
 
     /// What they tell; the damage where they are not whole.
     pub(super) fn story(&self, disk: &impl Disk) -> Result<Result<Story, Damage>, Error> {
-        let own = newest_start(disk, &self.sequences)?;
-        match read_journal(disk, &self.sequences[own..]) {
+        let own = newest_start(disk, &self.sequences);
+        match own.and_then(|own| read_journal(disk, &self.sequences[own..])) {
             Ok(story) => Ok(Ok(story)),
             Err(Error::Corrupt(damage)) => Ok(Err(damage)),
             Err(error) => Err(error),
@@ -33,7 +33,7 @@ impl Files {
 
     /// What the newest files tell that are whole: each begins with a checkpoint of all logs.
     /// Else what the oldest tell.
-    pub(super) fn best_story(&self, disk: &impl Disk) -> Result<Story, Error> {
+    pub(super) fn best_story(&self, disk: &impl Disk) -> Story {
         let count = self.sequences.len();
         let newest = (0..count).map(|from| from..count);
         let oldest = (1..count).rev().map(|to| 0..to);
@@ -41,12 +41,12 @@ impl Files {
         let story = ranges.find_map(|range| read_journal(disk, &self.sequences[range]).ok());
         let mut story = story.unwrap_or_default();
         for sequence in &self.sequences {
-            let header = file_header(disk, &layout::journal_file(*sequence))?;
-            let next = header.map_or(0, |header| header.generation + 1);
+            let header = file_header(disk, &layout::journal_file(*sequence)).ok();
+            let next = header.flatten().map_or(0, |header| header.generation + 1);
             story.generation = story.generation.max(next);
         }
         story.clean = false;
-        Ok(story)
+        story
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::examine::{examine, expected, replay, Seen};
+use super::holes::Holes;
 use super::overlay::Overlay;
 use super::story::{adopt, Files};
 use crate::log::disk::Disk;
@@ -46,6 +47,7 @@ pub fn verify(
     wanted: impl Fn(&str, u32) -> bool,
     mut progress: impl FnMut(u64),
 ) -> Result<Vec<Finding>, Error> {
+    let disk = &Holes(disk);
     let files = Files::read(disk)?;
     let mut findings = Vec::new();
     let whole = files.story(disk)?;
@@ -58,7 +60,7 @@ pub fn verify(
                 damage,
                 lost: None,
             });
-            files.best_story(disk)?
+            files.best_story(disk)
         }
     };
     story.forget_deleted(disk)?;
@@ -131,7 +133,7 @@ fn look(
     for (kind, reads) in SNAPSHOTS {
         for offset in layout::offsets(&names, kind) {
             let path = layout::file(&folder, offset, kind);
-            if !reads(&scan::whole_file(disk, &path)?) {
+            if !reads(&scan::side_file(disk, &path)?) {
                 let what = "the snapshot does not verify";
                 findings.push(side(&path, 0, None, what));
             }
@@ -139,7 +141,7 @@ fn look(
     }
     let epochs = layout::epochs(&folder);
     let wanted = told.state.epochs.file();
-    if told.state.next_offset > 0 && scan::whole_file(disk, &epochs)? != wanted {
+    if told.state.next_offset > 0 && scan::side_file(disk, &epochs)? != wanted {
         let what = "it does not say which epochs the journal tells of";
         findings.push(side(&epochs, 0, None, what));
     }

@@ -5,6 +5,7 @@ use super::{Chain, FileHeader, PAGE, ROUND_HEADER_BYTES, ROUND_MAGIC};
 use crate::log::codec::Take;
 use crate::log::disk::{Disk, Path};
 use crate::log::error::{Damage, Error};
+use crate::log::scan::read;
 
 /// Bytes searched at once for rounds behind the last.
 const SEARCH_BYTES: usize = 1 << 20;
@@ -69,7 +70,7 @@ pub(in crate::log) fn file_header(
     disk: &impl Disk,
     path: &Path,
 ) -> Result<Option<FileHeader>, Error> {
-    Ok(FileHeader::decode(&disk.read(path, 0, PAGE)?))
+    Ok(FileHeader::decode(&read(disk, path, 0, PAGE, None)?))
 }
 
 /// Walks one file; `visit` sees each round.
@@ -141,9 +142,13 @@ struct File<'a, D> {
 }
 
 impl<D: Disk> File<'_, D> {
+    fn read(&self, position: u64, bytes: usize) -> Result<Vec<u8>, Error> {
+        read(self.disk, self.path, position, bytes, None)
+    }
+
     /// The round at `position` whose own CRC is right, whatever came before it, with its header.
     fn round(&self, position: u64) -> Result<Option<(Head, Vec<u8>)>, Error> {
-        let mut round = self.disk.read(self.path, position, PAGE)?;
+        let mut round = self.read(position, PAGE)?;
         let left = self.bytes.saturating_sub(position);
         let Some(head) = Head::parse(&round).filter(|head| head.bytes() <= left) else {
             return Ok(None);
@@ -151,7 +156,7 @@ impl<D: Disk> File<'_, D> {
         let length = ROUND_HEADER_BYTES + head.length;
         if let Some(more) = length.checked_sub(round.len()) {
             let rest = position + round.len() as u64;
-            round.extend(self.disk.read(self.path, rest, more)?);
+            round.extend(self.read(rest, more)?);
         }
         round.truncate(length);
         let sound =
@@ -163,7 +168,7 @@ impl<D: Disk> File<'_, D> {
     /// chain has not reached.
     fn tells_of_sync(&self, mut position: u64, chain: Chain) -> Result<bool, Error> {
         while position < self.bytes {
-            let bytes = self.disk.read(self.path, position, SEARCH_BYTES)?;
+            let bytes = self.read(position, SEARCH_BYTES)?;
             for at in (0..bytes.len()).step_by(PAGE) {
                 let head = Head::parse(&bytes[at..]);
                 let claims = head.is_some_and(|head| head.synced > chain.round);

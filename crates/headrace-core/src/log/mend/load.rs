@@ -7,7 +7,7 @@ use crate::log::index::Index;
 use crate::log::layout;
 use crate::log::partition::{replace, Log};
 use crate::log::producers::Producers;
-use crate::log::scan::{scan, Depth};
+use crate::log::scan::{read, scan, Depth};
 use crate::log::segment::Segment;
 use crate::log::story::{damage, Told};
 use crate::record::{BatchHeader, HEADER_BYTES};
@@ -86,7 +86,7 @@ impl<D: Disk> Mender<'_, D> {
             .last_mut()
             .expect("a log has an active segment");
         if active.bytes > 0 {
-            let bytes = self.disk.read(&active.path, 0, HEADER_BYTES)?;
+            let bytes = read(self.disk, &active.path, 0, HEADER_BYTES, Some(active.base))?;
             if let Ok(header) = BatchHeader::parse(&bytes) {
                 active.note_timestamp(&header);
             }
@@ -160,16 +160,15 @@ impl<D: Disk> Mender<'_, D> {
     fn last_offset(&self, segment: &Segment, index: &Index) -> Result<Option<i64>, Error> {
         let mut range = whole(segment);
         if let Some((last, position)) = index.last() {
-            let bytes = self
-                .disk
-                .read(&segment.path, u64::from(position), HEADER_BYTES)?;
+            let position = u64::from(position);
+            let bytes = read(self.disk, &segment.path, position, HEADER_BYTES, None)?;
             let Ok(header) = BatchHeader::parse(&bytes) else {
                 return Ok(None);
             };
             if header.last_offset() != segment.base + i64::from(last) {
                 return Ok(None);
             }
-            range.position = u64::from(position);
+            range.position = position;
             range.offset = header.base_offset;
         }
         match scan(self.disk, range, Depth::Headers, |_, _| {}) {

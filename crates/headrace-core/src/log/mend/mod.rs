@@ -14,7 +14,7 @@ use crate::log::partition::{replace, Log, LogId};
 use crate::log::producers::Producers;
 use crate::log::read::newest;
 use crate::log::recovery::Recovery;
-use crate::log::scan::{scan, whole_file, Depth, Range};
+use crate::log::scan::{copy, read, scan, side_file, whole_pages, Depth, Range};
 use crate::log::segment::Segment;
 use crate::log::story::{damage, Redo, Told};
 use crate::record::Batches;
@@ -120,9 +120,8 @@ impl<'a, D: Disk> Mender<'a, D> {
         active.expect("it has an active segment").has_index_files = has_index_files;
         let end = log.active().bytes;
         let page = end - end % PAGE as u64;
-        log.tail = self
-            .disk
-            .read(&log.active().path, page, (end - page) as usize)?;
+        let path = &log.active().path;
+        log.tail = read(self.disk, path, page, (end - page) as usize, None)?;
         Ok(log)
     }
 
@@ -226,11 +225,15 @@ impl<'a, D: Disk> Mender<'a, D> {
             .filter(|segment| segment.is_appended() && position <= segment.bytes)
             .ok_or_else(|| damage(&path, position, None, "the journal leaves a gap before it"))?;
         if let Redo::Write(held) = redo {
-            let bytes = held.read(self.disk)?;
-            if self.disk.read(&path, position, bytes.len())? != bytes {
+            let mut bytes = held.read(self.disk)?;
+            let found = copy(self.disk, &path, position, bytes.len())?;
+            if found.as_ref() != Some(&bytes) {
                 // What comes before the segment's end repeats the rest of its last page.
                 let fresh = &bytes[(segment.bytes - position) as usize..];
                 self.report.replayed_batches += Batches::new(fresh).flatten().count() as u64;
+            }
+            if found.is_none() {
+                bytes = whole_pages(self.disk, &path, position, bytes)?;
             }
             // Written in any case: after a failed sync the page cache shows what the disk has
             // not got, and no sync would write it.
@@ -252,7 +255,7 @@ impl<'a, D: Disk> Mender<'a, D> {
             return Ok(());
         };
         let path = layout::file(&log.folder, base, layout::SEGMENT);
-        let found = self.disk.read(&path, position, length as usize)?;
+        let found = read(self.disk, &path, position, length as usize, None)?;
         if crc32c::crc32c(&found) == crc {
             return Ok(());
         }
@@ -301,7 +304,7 @@ impl<'a, D: Disk> Mender<'a, D> {
             self.disk.perform(&DiskOp::Sync { path: path() })?;
             self.disk.perform(&DiskOp::DropCache { path: path() })?;
         }
-        let tail = self.disk.read(&segment.path, segment.bytes, beyond)?;
+        let tail = read(self.disk, &segment.path, segment.bytes, beyond, Some(next))?;
         for batch in Batches::new(&tail).map_while(Result::ok) {
             let header = &batch.header;
             let follows =
@@ -370,7 +373,7 @@ impl<'a, D: Disk> Mender<'a, D> {
         log.epochs.cut(log.next_offset);
         log.leader_epoch = log.epochs.current();
         let (path, wanted) = (layout::epochs(&log.folder), log.epochs.file());
-        if whole_file(self.disk, &path)? != wanted {
+        if side_file(self.disk, &path)? != wanted {
             let mut ops = Vec::new();
             replace(&mut ops, path, wanted);
             self.perform(ops)?;

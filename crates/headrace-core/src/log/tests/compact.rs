@@ -370,7 +370,7 @@ fn state(rows: &[Row]) -> BTreeMap<Vec<u8>, Vec<u8>> {
 /// Performs rounds and chores until the disk fails or nothing is due.
 fn try_commit(machine: &mut Machine, disk: &SimDisk) {
     machine.submit();
-    let perform = |op: &DiskOp| disk.perform(op).map_err(|error| error.0);
+    let perform = |op: &DiskOp| disk.perform(op).map_err(|error| error.text);
     loop {
         if let Some(draft) = machine.next_round(0) {
             let round = draft.build();

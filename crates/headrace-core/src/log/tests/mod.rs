@@ -10,6 +10,7 @@ mod memory;
 mod orders;
 mod space;
 mod state;
+mod unreadable;
 mod world;
 
 use super::disk::{Disk, DiskOp};

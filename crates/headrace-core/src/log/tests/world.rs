@@ -402,7 +402,7 @@ impl World {
             return Ok(());
         };
         let outcome = match round.ops.pop_front() {
-            Some(op) => self.disk.perform(&op).map_err(|error| error.0),
+            Some(op) => self.disk.perform(&op).map_err(|error| error.text),
             None => Ok(()),
         };
         if outcome.is_ok() && !round.ops.is_empty() {
@@ -441,7 +441,7 @@ impl World {
             return Ok(());
         };
         let outcome = match chore.ops.pop_front() {
-            Some(op) => self.disk.perform(&op).map_err(|error| error.0),
+            Some(op) => self.disk.perform(&op).map_err(|error| error.text),
             None => Ok(()),
         };
         if outcome.is_ok() && !chore.ops.is_empty() {

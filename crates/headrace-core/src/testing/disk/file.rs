@@ -7,7 +7,7 @@ use super::super::random::Random;
 /// Unit of the page cache.
 pub(super) const PAGE: usize = 4096;
 /// What a disk writes whole.
-pub(super) const SECTOR: usize = 512;
+const SECTOR: usize = 512;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct File {

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 
 use super::random::Random;
 use crate::log::{Disk, DiskError, DiskOp};
-use file::{File, SECTOR};
+use file::{File, PAGE};
 use names::{ancestors, below, parent, Change, Names, Node};
 
 /// Lies that a disk may tell. No log survives them; they prove that the checks find a loss.
@@ -52,7 +52,7 @@ struct State {
     lie: Lie,
     ops: usize,
     /// `(path, sector)` that read as an error.
-    unreadable: BTreeSet<(String, usize)>,
+    unreadable: BTreeSet<(usize, usize)>,
 }
 
 /// The disk. Cloning it takes a snapshot.
@@ -116,10 +116,15 @@ impl SimDisk {
         state.durable.remove(path);
     }
 
-    /// Reads that touch this byte's sector fail from now on, until the next crash.
-    pub fn spoil_sector(&self, path: &str, byte: usize) {
+    /// Reads that touch this byte's page fail from now on, until it is written over or the next
+    /// crash.
+    ///
+    /// # Panics
+    /// Where there is no such file.
+    pub fn spoil_page(&self, path: &str, byte: usize) {
         let mut state = self.0.borrow_mut();
-        state.unreadable.insert((path.to_owned(), byte / SECTOR));
+        let at = state.file(path).expect("the file exists");
+        state.unreadable.insert((at, byte / PAGE));
     }
 
     /// The first file of a kind.
@@ -234,6 +239,16 @@ impl State {
         Ok(())
     }
 
+    /// Pages that are written over whole can be read again, as can those that are cut off.
+    fn renew(&mut self, path: &str, position: usize, bytes: usize) {
+        let Some(at) = self.file(path) else { return };
+        let size = self.files[at].current.len();
+        let end = position + bytes;
+        let fresh = position.div_ceil(PAGE)..if end < size { end / PAGE } else { usize::MAX };
+        self.unreadable
+            .retain(|(file, page)| *file != at || !fresh.contains(page));
+    }
+
     /// Counts down to the effect that fails, and leaves it half done.
     fn burn(&mut self, op: &DiskOp) -> Result<(), DiskError> {
         let Some(mut fuse) = self.fuse.take() else {
@@ -248,7 +263,7 @@ impl State {
             self.failed = true;
             self.fail(op, &mut fuse.random);
         }
-        let why = DiskError(fuse.why.clone());
+        let why = DiskError::from(fuse.why.clone());
         self.fuse = Some(fuse);
         Err(why)
     }
@@ -289,14 +304,17 @@ impl State {
                 data,
             } => {
                 self.open(path)?.write(*position as usize, data);
+                self.renew(path, *position as usize, data.len());
             }
             DiskOp::Zero { path, bytes } => {
                 let at = self.create(path)?;
                 self.files[at].write(0, &vec![0; *bytes as usize]);
+                self.renew(path, 0, *bytes as usize);
             }
             DiskOp::SetLength { path, bytes } => {
                 let file = self.open(path)?;
                 file.current.resize(*bytes as usize, 0);
+                self.renew(path, *bytes as usize, 0);
             }
             DiskOp::Sync { path } => {
                 let lie = self.lie;
@@ -355,12 +373,13 @@ impl Disk for SimDisk {
         let current = &state.files[at].current;
         let start = (position as usize).min(current.len());
         let end = start.saturating_add(bytes).min(current.len());
-        let bad = (path.to_owned(), start / SECTOR)..(path.to_owned(), end.div_ceil(SECTOR));
+        let bad = (at, start / PAGE)..(at, end.div_ceil(PAGE));
         if start < end && state.unreadable.range(bad).next().is_some() {
-            return Err(DiskError(format!(
-                "reading {path} failed: Input/output error: check the disk and its mount, then \
-                 restart"
-            )));
+            let what = "Input/output error: check the disk and its mount, then restart";
+            return Err(DiskError {
+                text: format!("reading {path} failed: {what}"),
+                unreadable: true,
+            });
         }
         Ok(current[start..end].to_vec())
     }
@@ -374,5 +393,5 @@ impl Disk for SimDisk {
 }
 
 fn missing(path: &str) -> DiskError {
-    DiskError(format!("{path}: no such file or folder"))
+    format!("{path}: no such file or folder").into()
 }
