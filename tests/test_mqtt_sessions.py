@@ -210,7 +210,7 @@ def test_bytes_that_wait_are_bounded(start_node, setting, reason):
 
 def test_a_full_client_may_be_disconnected(start_node):
     node = start_node(
-        HEADRACE_LIMITS__SESSION_MESSAGES="1",
+        HEADRACE_LIMITS__SESSION_BYTES="300",
         HEADRACE_LIMITS__SESSION_IN_FLIGHT="1",
         HEADRACE_MQTT__OVERFLOW="disconnect",
     )

@@ -73,11 +73,11 @@ SESSION_IN_FLIGHT_MAX: Final = 1024
 millisecond it still is a million messages a second."""
 
 SESSION_MESSAGES_MAX: Final = 1000
-"""Waiting for one client, while it is away or behind what is in flight (mosquitto, EMQX, HiveMQ and
-VerneMQ hold 1,000)."""
+"""Waiting for one client while it is away (mosquitto, EMQX, HiveMQ and VerneMQ hold 1,000). One that
+is there is held to bytes alone: a commit releases thousands of messages at once."""
 
 SESSION_BYTES_MAX: Final = 16 * MIB
-"""Bytes of those and of what is in flight, held to be sent again."""
+"""Waiting for one client, with what is in flight and may have to be sent again."""
 
 QUEUED_BYTES_MAX: Final = 512 * MIB
 """All that waits for clients, each message counted once however many it waits for: what a node of

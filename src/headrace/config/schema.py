@@ -228,11 +228,11 @@ class LimitSettings(_Table):
     )
     session_messages: Annotated[int, _count(0, 10_000_000)] = Field(
         default=limits.SESSION_MESSAGES_MAX,
-        description="Waiting for one client, while it is away or behind what is in flight.",
+        description="Messages that wait for one client while it is away.",
     )
     session_bytes: Annotated[int, _size(0, 64 * limits.GIB)] = Field(
         default=limits.SESSION_BYTES_MAX,
-        description="Bytes of those and of what is in flight, held to be sent again.",
+        description="Waiting for one client, with what is in flight and may be sent again.",
     )
     queued_bytes: Annotated[int, _size(0, 1024 * limits.GIB)] = Field(
         default=limits.QUEUED_BYTES_MAX,

@@ -94,9 +94,9 @@ pub struct Limits {
     pub session_expiry_s_max: u32,
     /// Messages in flight to one client, however large its Receive Maximum.
     pub in_flight_max: u16,
-    /// Messages that may wait for one client, while it is away or behind what is in flight.
+    /// Messages that may wait for one client while it is away.
     pub queued_messages_max: usize,
-    /// Bytes of those, and of what is in flight and may have to be sent again.
+    /// Bytes that may wait for one client, with those in flight that may have to be sent again.
     pub queued_bytes_max: usize,
     /// Bytes of all messages that wait for clients, each counted once.
     pub queued_bytes_of_node_max: usize,

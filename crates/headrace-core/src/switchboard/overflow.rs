@@ -1,8 +1,10 @@
 //! What happens when a client does not keep up, or stays away (MQTT 5.0 4.9).
 //!
-//! Three bounds hold for each receiver: bytes on the way to its connection, messages and bytes
-//! that its session holds, and the bytes that all sessions hold together. Which message gives way
-//! is a setting ([`Policy`]). To push back is to hold up those who publish to it, for a named time
+//! Three bounds hold for each receiver: bytes on the way to its connection, bytes that its session
+//! holds, and messages while it is away, and the bytes that all sessions hold together. A commit
+//! releases thousands of messages at once, so a client that is there is not held to a number of
+//! them: that would lose what it could have read a moment later. Which message gives way is a
+//! setting ([`Policy`]). To push back is to hold up those who publish to it, for a named time
 //! at most; after that the newest messages are dropped until it has drained below half. Waiting is
 //! only ever for that time, so no circle of clients can wait for ever.
 
@@ -114,7 +116,7 @@ impl Switchboard {
             return None;
         }
         let bytes = bytes + OVERHEAD_BYTES;
-        if waits && outbound.queued() >= limits.queued_messages_max
+        if connection.is_none() && outbound.queued() >= limits.queued_messages_max
             || outbound.held_bytes() + bytes > limits.queued_bytes_max
         {
             return Some(Counter::DroppedQueue);
@@ -227,7 +229,6 @@ impl Switchboard {
         let waits = outbound.has_next();
         let waiting = connection.out.len() + outbound.queued_bytes();
         if waiting <= limits.outbound_bytes_max / 2
-            && outbound.queued() <= limits.queued_messages_max / 2
             && outbound.held_bytes() <= limits.queued_bytes_max / 2
         {
             self.release_publishers(slot);
