@@ -49,6 +49,7 @@ class Client:
         if protocol == V5:
             properties = Properties(PacketTypes.CONNECT)
             properties.SessionExpiryInterval = expiry
+            properties.RequestResponseInformation = 1
             start = {"clean_start": clean, "properties": properties}
             self.paho.connect(node.host, node.mqtt, **start)
         else:
@@ -231,6 +232,12 @@ def test_sessions_are_bounded(start_node):
     assert Client(node, "b").refused() == QUOTA_EXCEEDED, "one is kept"
     with Client(node, "b", expiry=0) as client:
         assert not client.reason.is_failure
+
+
+def test_response_information_is_told_to_who_asks(start_node):
+    node = start_node(HEADRACE_MQTT__RESPONSE_INFORMATION="reply/")
+    with Client(node) as client:
+        assert client.properties.ResponseInformation == "reply/"
 
 
 def test_a_client_is_held_to_its_rate(start_node):

@@ -709,6 +709,7 @@ class Switchboard:
         stall_ms_max: int = 100,
         undurable_bytes_max: int = 67108864,
         keep_alive_s_max: int = 65535,
+        response_information: str | None = None,
         connect_timeout_ms: int = 10000,
     ) -> Self: ...
     def bind(self, stream: int, partitions: int, filters: list[str], key: str) -> None:

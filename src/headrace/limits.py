@@ -73,8 +73,8 @@ SESSION_IN_FLIGHT_MAX: Final = 1024
 millisecond it still is a million messages a second."""
 
 SESSION_MESSAGES_MAX: Final = 1000
-"""Waiting for one client while it is away (mosquitto, EMQX, HiveMQ and VerneMQ hold 1,000). One that
-is there is held to bytes alone: a commit releases thousands of messages at once."""
+"""Waiting for one client while it is away (mosquitto, EMQX, HiveMQ and VerneMQ hold 1,000). One
+that is there is held to bytes alone: a commit releases thousands of messages at once."""
 
 SESSION_BYTES_MAX: Final = 16 * MIB
 """Waiting for one client, with what is in flight and may have to be sent again."""
@@ -102,6 +102,9 @@ RETAINED_BYTES_MAX: Final = 256 * MIB
 
 KEEP_ALIVE_SECONDS_MAX: Final = 65_535
 """Longest keep-alive of a client, the protocol's own (3.1.2.10)."""
+
+RESPONSE_INFORMATION_LENGTH_MAX: Final = 1024
+"""The beginning of a topic, told to clients that ask (3.2.2.3.15)."""
 
 CONNECT_TIMEOUT_MS: Final = 10_000
 """Time from accept to a whole CONNECT (3.1.4 asks for "a reasonable time")."""

@@ -78,6 +78,7 @@ impl Switchboard {
         stall_ms_max = 100,
         undurable_bytes_max = 67_108_864,
         keep_alive_s_max = 65535,
+        response_information = None,
         connect_timeout_ms = 10000,
     ))]
     #[expect(clippy::too_many_arguments, reason = "each is a setting of its own")]
@@ -104,6 +105,7 @@ impl Switchboard {
         stall_ms_max: u64,
         undurable_bytes_max: usize,
         keep_alive_s_max: u16,
+        response_information: Option<String>,
         connect_timeout_ms: u64,
     ) -> PyResult<Self> {
         let limits = core::Limits {
@@ -132,6 +134,7 @@ impl Switchboard {
             stall_ms_max,
             undurable_bytes_max,
             keep_alive_s_max,
+            response_information: response_information.map(Into::into),
             connect_timeout_ms,
         };
         let hash_key = Key(hash_key.0, hash_key.1);

@@ -170,6 +170,7 @@ def _parts(config: Config, listeners: Listeners) -> Parts:
         outbound_bytes_max=config.limits.outbound_bytes,
         stall_ms_max=config.limits.stall,
         undurable_bytes_max=config.limits.undurable_bytes,
+        response_information=config.mqtt.response_information,
         keep_alive_s_max=config.mqtt.keep_alive_max // 1000,
         connect_timeout_ms=config.mqtt.connect_timeout,
     )

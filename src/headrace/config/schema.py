@@ -65,6 +65,11 @@ class MqttSettings(TlsSettings, MqttListeners):
     keep_alive_max: Annotated[int, _duration(1000, 65_535_000)] = Field(
         default=limits.KEEP_ALIVE_SECONDS_MAX * 1000, description="Longest keep-alive of a client."
     )
+    response_information: Text | None = Field(
+        default=None,
+        max_length=limits.RESPONSE_INFORMATION_LENGTH_MAX,
+        description="What MQTT 5.0 clients are told that ask on which topics they may be answered.",
+    )
     connect_timeout: Annotated[int, _duration(100, 600_000)] = Field(
         default=limits.CONNECT_TIMEOUT_MS, description="Time from accept to a whole CONNECT."
     )

@@ -77,6 +77,7 @@ pub(super) struct Connecting {
     topic_alias_maximum: u16,
     packet_bytes_max: usize,
     wants_reasons: bool,
+    response_information: Option<Box<str>>,
     will: Option<Will>,
 }
 
@@ -138,6 +139,11 @@ impl Switchboard {
                 .maximum_packet_size
                 .map_or(usize::MAX, |bytes| bytes as usize),
             wants_reasons: connect.request_problem_information != Some(false),
+            response_information: self
+                .limits
+                .response_information
+                .clone()
+                .filter(|_| connect.request_response_information == Some(true)),
             will: will_of(connect),
         };
         let pending = Pending::Connect(Box::new(connecting));
@@ -252,6 +258,7 @@ impl Switchboard {
             maximum_packet_size: Some(self.limits.packet_bytes_max as u32),
             assigned_client_id: pending.is_assigned.then_some(&*pending.client_id),
             server_keep_alive_s: told,
+            response_information: pending.response_information.as_deref(),
             authentication_method: exchange.as_ref().map(|exchange| &*exchange.method),
             authentication_data: auth_data,
             ..Connack::default()

@@ -126,6 +126,8 @@ pub struct Limits {
     pub undurable_bytes_max: usize,
     /// Longest keep-alive, seconds; 5.0 clients are told, 3.1.1 clients cannot be.
     pub keep_alive_s_max: u16,
+    /// What a client is told that asks on which topics it may be answered (3.2.2.3.15).
+    pub response_information: Option<Box<str>>,
     /// Longest time from the connection to the answer on its CONNECT, milliseconds.
     pub connect_timeout_ms: u64,
 }
@@ -155,6 +157,7 @@ impl Default for Limits {
             messages_per_s_max: 0,
             undurable_bytes_max: 64 * 1024 * 1024,
             keep_alive_s_max: u16::MAX,
+            response_information: None,
             connect_timeout_ms: 10_000,
         }
     }

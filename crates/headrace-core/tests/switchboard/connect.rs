@@ -2,7 +2,7 @@
 
 use headrace_core::mqtt::decode;
 use headrace_core::mqtt::packet::{Connack, Connect, Disconnect, Packet};
-use headrace_core::switchboard::{Error, DECISION_BYTES_MAX};
+use headrace_core::switchboard::{Error, Limits, DECISION_BYTES_MAX};
 
 use super::stage::*;
 
@@ -51,6 +51,46 @@ fn mqtt_3_2_2_3_connack_says_what_is_not_served() {
         decode::packet(Some(V5), frame),
         Ok(Packet::Connack(Box::new(expected)))
     );
+}
+
+#[test]
+fn mqtt_3_2_2_3_15_response_information_is_for_who_asks() {
+    for (told, asks, expected) in [
+        (Some("reply/"), Some(true), "CONNACK 0x00 response reply/"),
+        (Some("reply/"), Some(false), "CONNACK 0x00"),
+        (Some("reply/"), None, "CONNACK 0x00"),
+        (None, Some(true), "CONNACK 0x00"),
+    ] {
+        let mut stage = Stage::new(Limits {
+            response_information: told.map(Into::into),
+            ..Limits::default()
+        });
+        let client = stage.asks(Connect {
+            client_id: "a",
+            request_response_information: asks,
+            ..plain(V5)
+        });
+        stage.decide(0);
+        assert_eq!(stage.hears(client), [expected]);
+    }
+}
+
+/// MQTT 3.1, which calls itself `MQIsdp`, is served as 3.1.1.
+#[test]
+fn mqtt_31_a_client_of_3_1_has_a_session_like_one_of_3_1_1() {
+    let connect = b"\x10\x0f\x00\x06MQIsdp\x03\x00\x00\x00\x00\x01a";
+    let mut stage = Stage::default();
+    for is_present in [0, 1, 1] {
+        let client = stage.open();
+        stage.send_bytes(client, connect);
+        assert_eq!(stage.decisions[0].protocol_level, 4);
+        stage.decide(0);
+        assert_eq!(stage.raw(client), [0x20, 2, is_present, 0]);
+        stage.send_bytes(client, &[0x82, 6, 0, 1, 0, 1, b't', 2]);
+        assert_eq!(stage.raw(client), [0x90, 3, 0, 1, 2]);
+        stage.hang_up(client);
+    }
+    assert_eq!(stage.statistic("mqtt_subscriptions"), 1);
 }
 
 #[test]

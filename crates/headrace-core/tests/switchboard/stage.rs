@@ -429,6 +429,9 @@ fn line(packet: &Packet<'_>) -> String {
                 let data = text_of(connack.authentication_data);
                 write!(line, " {method}{data}").unwrap();
             }
+            if let Some(text) = connack.response_information {
+                write!(line, " response {text}").unwrap();
+            }
             if let Some(seconds) = connack.server_keep_alive_s {
                 write!(line, " keep-alive {seconds}").unwrap();
             }
