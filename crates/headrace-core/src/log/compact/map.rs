@@ -84,7 +84,25 @@ impl KeyMap {
         self.offsets.len() >= KEYS_MAX
     }
 
+    /// Of each record in order, whether a later one of its key is known, as far as they can be read.
+    /// One after the other, without a branch on what was found: each look-up is a miss of the
+    /// processor's cache, and so several are under way at once.
+    pub(super) fn superseded<'r>(
+        &self,
+        records: impl Iterator<Item = Result<Record<'r>, Fault>>,
+    ) -> Vec<bool> {
+        let known = records.map_while(Result::ok);
+        let wanted: Vec<(Digest, i64)> = known
+            .map(|record| (self.digest(record.key.unwrap_or_default()), record.offset))
+            .collect();
+        wanted
+            .into_iter()
+            .map(|(digest, offset)| self.offsets.get(&digest).copied().unwrap_or(-1) > offset)
+            .collect()
+    }
+
     /// A later record of this key is known.
+    #[cfg(test)]
     pub(super) fn supersedes(&self, key: &[u8], offset: i64) -> bool {
         let last = self.offsets.get(&self.digest(key));
         last.is_some_and(|last| *last > offset)

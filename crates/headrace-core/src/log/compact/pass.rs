@@ -332,11 +332,8 @@ impl Survey {
         Ok(())
     }
 
-    /// The record stays.
+    /// The record stays, whose key no later one has.
     fn keeps(&self, batch: &Batch, record: &Record) -> bool {
-        let Some(key) = record.key else {
-            return false;
-        };
         let header = &batch.header;
         // A client may have set the bit.
         let has_horizon = header.has_delete_horizon() && header.base_offset < self.pass.dirty_from;
@@ -344,7 +341,7 @@ impl Survey {
             && has_horizon
             && !header.is_transactional()
             && header.base_timestamp <= self.pass.settings.wall_ms;
-        !expired && !self.map.supersedes(key, record.offset)
+        record.key.is_some() && !expired
     }
 
     fn is_last_of_producer(&self, batch: &Batch) -> bool {
@@ -372,7 +369,10 @@ impl Survey {
             whole(out);
             return None;
         };
-        let Ok(filter) = Filter::new(header, body, |record| self.keeps(batch, record)) else {
+        let superseded = self.map.superseded(Records::new(header, body));
+        let mut superseded = superseded.into_iter();
+        let keeps = |record: &Record| superseded.next() != Some(true) && self.keeps(batch, record);
+        let Ok(filter) = Filter::new(header, body, keeps) else {
             whole(out);
             return None;
         };
