@@ -245,11 +245,9 @@ impl Walk {
             bytes.extend_from_slice(&more);
         }
         bytes.truncate(wanted);
-        let whole = whole_bytes(&bytes, self.gaps);
-        if whole == 0 {
-            return Err(self.damage(position, None, "the segment ends inside a batch"));
-        }
-        bytes.truncate(whole);
+        let sound = sound_bytes(&bytes, self.gaps);
+        let sound = sound.map_err(|what| self.damage(position, Some(offset), &what))?;
+        bytes.truncate(sound);
         Ok(bytes)
     }
 
@@ -300,6 +298,10 @@ impl Walk {
                     "the segment ends inside a batch",
                 )
             })?;
+        batch.check_crc().map_err(|error| {
+            let what = error.fault.to_string();
+            self.damage(position, Some(header.base_offset), &what)
+        })?;
         let mut scratch = Vec::new();
         let Ok(body) = batch.open(&mut scratch, DECOMPRESSED_BYTES_MAX) else {
             let first = header.base_offset.max(start);
@@ -397,18 +399,27 @@ impl Walk {
     }
 }
 
-/// Length of the whole batches at the front of `bytes` that follow on each other, to the next mark.
-fn whole_bytes(bytes: &[u8], gaps: bool) -> usize {
-    let (mut whole, mut next) = (0, None);
+/// Length of the sound batches at the front of `bytes` that follow on each other, to the next mark;
+/// what is wrong where the first is not sound. Clients need not check CRCs, and some do not.
+fn sound_bytes(bytes: &[u8], gaps: bool) -> Result<usize, String> {
+    let (mut sound, mut next) = (0, None);
     for batch in Batches::new(bytes).map_while(Result::ok) {
         let follows = next.is_none_or(|next| follows(&batch.header, next, gaps));
         if !follows || batch.header.is_mark() {
             break; // whoever reads on from here is told
         }
+        match batch.check_crc() {
+            Err(error) if sound == 0 => return Err(error.fault.to_string()),
+            Err(_) => break,
+            Ok(()) => {}
+        }
         next = Some(batch.header.next_offset());
-        whole = batch.position + batch.bytes.len();
+        sound = batch.position + batch.bytes.len();
     }
-    whole
+    if sound == 0 {
+        return Err("the segment ends inside a batch".into());
+    }
+    Ok(sound)
 }
 
 /// The newest side file of `kind` in `folder` that reads whole, of offsets that are `trusted`.

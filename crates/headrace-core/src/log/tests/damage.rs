@@ -5,6 +5,7 @@ use super::{batch, commit, perform, read, stamped, SMALL};
 use crate::log::machine::Machine;
 use crate::log::partition::LogId;
 use crate::log::{open, Error};
+use crate::record::HEADER_BYTES;
 use crate::testing::SimDisk;
 
 /// A store with ten acknowledged batches; half of them below the durable point.
@@ -341,5 +342,45 @@ fn files_of_an_earlier_start_may_be_spoilt() {
         bytes[20] ^= 1;
         copy.overwrite(&path, bytes);
         assert_eq!(open(&copy, SMALL).map(drop), Ok(()));
+    }
+}
+
+#[test]
+fn a_batch_that_is_damaged_in_an_old_segment_is_refused_to_readers_and_the_others_are_not() {
+    let disk = SimDisk::default();
+    let (mut machine, _) = open(&disk, SMALL).unwrap();
+    let mut expected = Vec::new();
+    for at in 0..80 {
+        let log = machine.open_log("gpu", 0, 1, 0).unwrap();
+        let sent = batch(2, 300, at, 1000 + 10 * i64::from(at));
+        let appended = machine.append(log, sent.clone(), 0, 0, 0).unwrap();
+        let offset = appended.base_offset;
+        commit(&mut machine, &disk);
+        expected.push((offset, stamped(sent, offset)));
+    }
+    machine.close();
+    commit(&mut machine, &disk);
+    let path = disk.path_of("log");
+    let sound = disk.bytes(&path);
+    let bytes = expected[0].1.len();
+    // The third batch; and what stands before it comes to readers all the same.
+    for at in (2 * bytes + HEADER_BYTES..3 * bytes).step_by(3) {
+        let copy = disk.clone();
+        let mut flipped = sound.clone();
+        flipped[at] ^= 1;
+        copy.overwrite(&path, flipped);
+        let (mut machine, _) = open(&copy, SMALL).unwrap();
+        for (index, (offset, batch)) in expected.iter().enumerate() {
+            let found = read(&mut machine, &copy, LogId(0), *offset, 1);
+            if index == 2 {
+                assert_eq!(damaged(found, &path, "a reader"), 2 * bytes as u64);
+            } else {
+                assert_eq!(found.as_ref(), Ok(batch), "at {at}");
+            }
+        }
+        let before = read(&mut machine, &copy, LogId(0), 0, 10 * bytes).unwrap();
+        assert_eq!(before, sound[..2 * bytes], "at {at}");
+        let time = find_time(&mut machine, &copy, 1021);
+        assert!(matches!(time, Err(Error::Corrupt(_))), "{time:?}");
     }
 }
