@@ -45,8 +45,8 @@ impl Machine {
             || !self.trims.is_empty()
             || self.submitted > 0
             || self.replacement.is_some();
-        let draft = if !self.registrations.is_empty() {
-            (!deletes).then(|| self.draft_registrations()).flatten()
+        let draft = if !self.registrations.is_empty() && !deletes {
+            self.draft_registrations()
         } else if !self.trims.is_empty() {
             self.draft_trims()
         } else if let Some(draft) = self.draft_replacement() {
@@ -69,9 +69,10 @@ impl Machine {
     }
 
     fn draft_appends(&mut self, now_ns: u64) -> Option<Draft> {
-        let (count, bytes) = self.select();
+        let ready = self.ready();
+        let (count, bytes) = self.select(ready);
         if count == 0 {
-            return None; // a roll waits for a chore
+            return None; // a roll waits for a chore, or logs for a deletion
         }
         let place = if bytes == 0 {
             self.here() // nothing but repeats
@@ -99,14 +100,31 @@ impl Machine {
         })
     }
 
-    /// How many submitted appends the next round takes, and the journal bytes they need at most.
-    fn select(&self) -> (usize, u64) {
+    /// How many at the front of the queue belong to logs that the journal knows. Those of others,
+    /// which wait for a deletion that waits for a chore, step back behind them.
+    fn ready(&mut self) -> usize {
+        if self.registrations.is_empty() {
+            return self.submitted;
+        }
+        let submitted = self.queue.drain(..self.submitted);
+        let (waits, ready): (Vec<_>, Vec<_>) =
+            submitted.partition(|item| self.registrations.contains(&item.log));
+        let count = ready.len();
+        for item in ready.into_iter().chain(waits).rev() {
+            self.queue.push_front(item);
+        }
+        count
+    }
+
+    /// How many of the `ready` appends the next round takes, and the journal bytes they need at
+    /// most.
+    fn select(&self, ready: usize) -> (usize, u64) {
         let limit = self.options.round_need_max();
         let need = |bytes: u64| group_bytes_max(bytes, self.options.is_direct(bytes));
         let mut groups = BTreeMap::new();
         let (mut journal, mut total) = (0, 0);
         let mut rolls = self.rolls_left();
-        for (count, item) in self.queue.iter().take(self.submitted).enumerate() {
+        for (count, item) in self.queue.iter().take(ready).enumerate() {
             let Some(segment) = item.work.segment() else {
                 continue;
             };
@@ -129,7 +147,7 @@ impl Machine {
             total += bytes;
             journal = with;
         }
-        (self.submitted, journal)
+        (ready, journal)
     }
 
     fn groups(&self, items: &[Queued]) -> Vec<Group> {

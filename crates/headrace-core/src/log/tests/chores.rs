@@ -85,3 +85,41 @@ fn appends_do_not_wait_for_a_deletion_that_waits_for_a_chore() {
     let again = machine.open_log("gone", 0, 2, 0).unwrap();
     assert_eq!(machine.bounds(again), Ok((0, 1)));
 }
+
+#[test]
+fn appends_do_not_wait_for_a_registration_that_waits_for_a_deletion() {
+    let disk = SimDisk::default();
+    let (mut machine, logs) = machine_with(&disk, &["gone", "stays"]);
+    let chore = loop {
+        let sent = batch(1, 2000, 1, 1);
+        machine.append(logs[1], sent, 1, 0, 0).unwrap();
+        assert!(round(&mut machine, &disk));
+        if let Some(chore) = machine.next_chore() {
+            break chore;
+        }
+    };
+    machine.delete_stream("gone").unwrap();
+    let fresh = machine.open_log("fresh", 0, 1, 0).unwrap();
+    let (_, before) = machine.bounds(logs[1]).unwrap();
+    for at in 0..3 {
+        for log in [fresh, logs[1]] {
+            machine.append(log, batch(1, 10, at, 1), 2, 0, 0).unwrap();
+        }
+    }
+    assert!(round(&mut machine, &disk), "what is known goes on");
+    assert_eq!(machine.bounds(logs[1]), Ok((0, before + 3)));
+    assert_eq!(machine.bounds(fresh), Ok((0, 0)));
+    assert!(!round(&mut machine, &disk));
+
+    for op in &chore.ops {
+        disk.perform(op).unwrap();
+    }
+    assert_eq!(machine.chore_done(&chore, Ok(())), []);
+    commit(&mut machine, &disk);
+    assert_eq!(machine.bounds(fresh), Ok((0, 3)));
+    let (mut machine, _) = open(&disk, SMALL).unwrap();
+    let fresh = machine.open_log("fresh", 0, 1, 0).unwrap();
+    let bytes = super::read(&mut machine, &disk, fresh, 0, 10_000).unwrap();
+    let fills = [0, 1, 2].map(|fill| super::stamped(batch(1, 10, fill, 1), i64::from(fill)));
+    assert_eq!(bytes, fills.concat());
+}
