@@ -292,11 +292,8 @@ impl Machine {
         let sync_at_ns = owner.settings.sync_at_ns(now_ns);
         self.producers -= owner.producers.len();
         let placed = owner.append(batches, interval, wall_ms, room);
-        let own = owner.producers.len();
-        if self.producers + own > STORE_PRODUCERS_MAX {
-            owner.producers.keep_newest(own.div_ceil(2));
-        }
         self.producers += owner.producers.len();
+        self.bound_producers();
         let placed = placed?;
         if let Some(roll) = placed.roll {
             self.queue_roll(log, roll, now_ns, sync_at_ns);
@@ -317,6 +314,19 @@ impl Machine {
             base_offset: placed.base_offset,
             duplicate,
         })
+    }
+
+    /// Where there are too many producers, the log that has the most forgets half of its own: it
+    /// hurts those the least whose windows are few.
+    fn bound_producers(&mut self) {
+        if self.producers <= STORE_PRODUCERS_MAX {
+            return;
+        }
+        let most = self.logs.values_mut().max_by_key(|log| log.producers.len());
+        let producers = &mut most.expect("one was appended to").producers;
+        let count = producers.len();
+        producers.keep_newest(count.div_ceil(2));
+        self.producers -= count - producers.len();
     }
 
     /// Forgets producers of `log` that have been silent for long: who appends does that too, but

@@ -246,6 +246,31 @@ fn the_producers_of_all_logs_together_are_bounded() {
 }
 
 #[test]
+fn a_log_with_many_producers_does_not_cost_others_theirs() {
+    let disk = SimDisk::default();
+    let (mut machine, _) = open(&disk, SMALL).unwrap();
+    let [crowded, other] = [0, 1].map(|at| machine.open_log("gpu", at, 1, 0).unwrap());
+    for id in 0..STORE_PRODUCERS_MAX as i64 {
+        let sent = produced(batch(1, 1, 1, 1), id, 0, 0);
+        machine.append(crowded, sent, 0, 0, 0).unwrap();
+        if id % 100 == 0 {
+            commit(&mut machine, &disk);
+        }
+    }
+    let sent: Vec<Vec<u8>> = (0..9)
+        .map(|id| produced(batch(1, 1, 1, 1), -id + 9_999, 0, 0))
+        .collect();
+    for duplicate in [false, true] {
+        for batch in &sent {
+            let appended = machine.append(other, batch.clone(), 0, 0, 0).unwrap();
+            assert_eq!(appended.duplicate, duplicate);
+        }
+    }
+    assert!(machine.producers > STORE_PRODUCERS_MAX / 2);
+    commit(&mut machine, &disk);
+}
+
+#[test]
 fn the_producers_of_an_idle_log_are_forgotten_when_they_have_been_silent_for_long() {
     let disk = SimDisk::default();
     let (mut machine, _) = open(&disk, SMALL).unwrap();
