@@ -53,6 +53,8 @@ pub(super) struct Input {
     pub(super) segment: Segment,
     /// Where the one after it begins.
     pub(super) next: i64,
+    /// The wall clock when the next one began, where that is known.
+    ended_ms: Option<i64>,
 }
 
 /// One pass, planned.
@@ -151,6 +153,7 @@ impl Log {
         self.segments[..begun].windows(2).map(|pair| Input {
             segment: pair[0].bare(),
             next: pair[1].base,
+            ended_ms: pair[1].created_ms,
         })
     }
 
@@ -161,8 +164,7 @@ impl Log {
             .wall_ms
             .saturating_sub_unsigned(settings.min_lag_ms);
         let is_young = |input: &Input| {
-            let newest = input.segment.max_timestamp();
-            settings.min_lag_ms > 0 && newest.is_some_and(|newest| newest > oldest)
+            settings.min_lag_ms > 0 && input.newest_ms().is_some_and(|newest| newest > oldest)
         };
         let dirty = self.closed().filter(|input| input.next > from);
         let to = dirty.take_while(|input| !is_young(input)).last();
@@ -171,6 +173,13 @@ impl Log {
 }
 
 impl Input {
+    /// When its newest record was written at the latest. Clients say what they like of the time, or
+    /// nothing (-1): the segment after it had not begun.
+    fn newest_ms(&self) -> Option<i64> {
+        let told = self.segment.max_timestamp().filter(|newest| *newest >= 0);
+        told.into_iter().chain(self.ended_ms).min()
+    }
+
     fn range(&self) -> Range<'_> {
         Range {
             path: &self.segment.path,

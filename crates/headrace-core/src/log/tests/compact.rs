@@ -565,6 +565,32 @@ fn young_segments_and_the_active_one_are_left_alone() {
     assert!(again.is_none(), "there is nothing to do");
 }
 
+/// What clients say of the time is no reason to wait for ever.
+#[test]
+fn a_segment_is_no_younger_than_the_beginning_of_the_next() {
+    for stamp in [4_000_000_000_000, -1] {
+        let mut rig = Rig::new(12);
+        for at in 0..60 {
+            let mut builder = BatchBuilder::new();
+            let timestamp = if at == 1 { stamp } else { rig.wall_ms };
+            builder.push(timestamp, Some(&[at % 3]), Some(&[at; 1000]), []);
+            let sent = builder.finish();
+            rig.machine.append(LOG, sent, 0, rig.wall_ms, 0).unwrap();
+            commit(&mut rig.machine, &rig.disk);
+        }
+        let plan = |rig: &mut Rig, later_ms: i64| {
+            let settings = CompactionSettings {
+                wall_ms: rig.wall_ms + later_ms,
+                min_lag_ms: HOUR_MS as u64,
+                ..rig.settings()
+            };
+            rig.machine.plan_compaction(LOG, settings).unwrap()
+        };
+        assert!(plan(&mut rig, HOUR_MS / 2).is_none());
+        assert!(plan(&mut rig, 2 * HOUR_MS).is_some());
+    }
+}
+
 #[test]
 fn small_neighbours_merge_up_to_the_size_of_a_segment() {
     let mut rig = Rig::new(9);
