@@ -18,6 +18,7 @@ mod options;
 mod overflow;
 mod publish;
 mod retained;
+mod routing;
 mod session;
 mod stage;
 mod store;
