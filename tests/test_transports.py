@@ -22,6 +22,9 @@ import pytest
 
 from authority import Authority
 from conftest import RunningNode, headrace, wait_for
+from headrace.cli.listeners import Listeners
+from headrace.config import load
+from headrace.errors import ConfigError
 from rawclient import RawMqtt
 from rawwebsocket import BINARY, CLOSE, RawWebSocket
 from test_mqttjs import CLIENTS
@@ -356,6 +359,37 @@ def test_http_over_tls_and_new_certificates(start_node, tmp_path):
     wait_for(lambda: serial() != first)
 
 
+@pytest.mark.parametrize("door", ["kafka", "http"])
+def test_the_other_doors_ask_for_client_certificates_too(start_node, server, authority, door):
+    certificate, key = server
+    table = f"HEADRACE_{door.upper()}__"
+    node = start_node(
+        **{
+            f"{table}TLS_CERTIFICATE": str(certificate),
+            f"{table}TLS_KEY": str(key),
+            f"{table}TLS_CLIENT_CA": str(authority.file),
+            f"{table}TLS_VERSION_MIN": "1.3",
+        }
+    )
+
+    def answered(context):
+        try:
+            with tls_socket(node, context, door) as client:
+                if door == "http":
+                    client.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+                else:
+                    client.sendall(b"\0\0\0\x0b\x00\x12\x00\x00\x00\x00\x00\x07\x00\x01c")
+                return client.recv(8) != b""
+        except (ssl.SSLError, ConnectionError):
+            return False
+
+    shown = client_context(authority, authority.issue("d", "d.example.org"))
+    assert answered(shown)
+    assert not answered(client_context(authority))
+    shown.maximum_version = ssl.TLSVersion.TLSv1_2
+    assert not answered(shown)
+
+
 # --- wrong settings -------------------------------------------------------------------------------
 
 
@@ -387,7 +421,14 @@ def test_files_that_cannot_be_used_are_one_line(tmp_path, server, authority):
         ),
     ):
         environment = {f"HEADRACE_MQTT__{name}": str(value) for name, value in settings.items()}
-        assert said in start_refusal(tmp_path, **environment), settings
+        with pytest.raises(ConfigError) as refusal:
+            Listeners(load(None, environment))
+        assert said in str(refusal.value)
+        assert "\n" not in str(refusal.value)
+    # All of them reach a person as this one does.
+    assert "none.pem holds no" in start_refusal(
+        tmp_path, **environment | {"HEADRACE_MQTT__TLS_CLIENT_CA": str(tmp_path / "none.pem")}
+    )
 
 
 # --- a Unix socket --------------------------------------------------------------------------------
@@ -411,6 +452,7 @@ def test_a_unix_socket_has_its_mode_and_goes_with_the_node(start_node, tmp_path)
     assert not path.exists()
 
 
+@pytest.mark.slow
 def test_a_stale_unix_socket_is_replaced_and_a_live_one_is_not(start_node, tmp_path):
     path = tmp_path / "mqtt.sock"
     settings = {"HEADRACE_MQTT__UNIX_PATH": str(path)}
@@ -535,6 +577,7 @@ def test_random_bytes_leave_the_node_up(node, listener):
         assert client.read(2) == PINGRESP
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("listener", ["mqtts", "ws"])
 def test_a_slow_reader_is_held_to_its_bound(start_node, server, authority, listener):
     """What waits for one who does not read stays within `limits.outbound_bytes`."""
@@ -558,6 +601,7 @@ def test_a_slow_reader_is_held_to_its_bound(start_node, server, authority, liste
         assert node.resident_bytes() - before < 12 * 1024 * 1024
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("listener", "bytes_max"), [("ws", 12 * 1024), ("mqtts", 32 * 1024)])
 def test_an_idle_connection_is_small(start_node, server, authority, listener, bytes_max):
     node = start_node(**secure_settings(server))
