@@ -14,7 +14,7 @@ from headrace.adapters.websocket import WebSocketSettings, websocket
 from headrace.config import TlsSettings
 from headrace.config.readers import Networks
 from headrace.model import Address
-from rawwebsocket import BINARY, CONTINUATION, PING, frame
+from rawwebsocket import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, frame
 
 HEADER = b"PROXY TCP4 203.0.113.7 192.0.2.1 4321 8084\r\n"
 UPGRADE = (
@@ -194,3 +194,57 @@ def test_one_piece_in_is_one_piece_out():
     top.received(UPGRADE)
     top.received(b"".join(frame(bytes([number])) for number in range(100)))
     assert door.pieces == [bytes(range(100))]
+
+
+def spoilt(rng, data):
+    """`data` with a few bytes changed, left out or doubled."""
+    changed = bytearray(data)
+    for _ in range(rng.randint(1, 3)):
+        at = rng.randrange(len(changed))
+        changed[at : at + rng.randrange(3)] = rng.randbytes(rng.randrange(3))
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_spoilt_frames_and_requests_end_the_connection_or_pass(seed):
+    rng = random.Random(seed)
+    for _ in range(100):
+        wire, door = Wire(), Door()
+        top = through([websocket(WebSocketSettings("/mqtt", (), 1 << 20))], door)(wire)
+        kinds = [BINARY, CONTINUATION, PING, TEXT, CLOSE, PONG]
+        frames = b"".join(
+            frame(rng.randbytes(rng.randrange(200)), rng.choice(kinds), last=rng.random() < 0.8)
+            for _ in range(5)
+        )
+        whole = UPGRADE if rng.random() < 0.8 else spoilt(rng, UPGRADE)
+        for piece in [whole, *cut(rng, spoilt(rng, frames))]:
+            if not wire.is_closed:  # as a socket would
+                top.received(piece)
+        top.closed()
+        assert door.link is None or door.ended
+
+
+def test_spoilt_records_end_the_connection(certificates, authority):
+    rng = random.Random(3)
+    context = ssl.create_default_context(cafile=authority.file)
+    for _ in range(60):
+        wire, door = Wire(), Door()
+        top = through([tls(certificates)], door)(wire)
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+        spoil_at, flight = rng.randrange(3), 0
+        while not wire.is_closed and flight < 3:
+            try:
+                client.do_handshake()
+                client.write(b"a message")
+            except ssl.SSLWantReadError:
+                pass
+            except ssl.SSLError:
+                break
+            records = outgoing.read()
+            top.received(spoilt(rng, records) if records and flight == spoil_at else records)
+            incoming.write(wire.taken())
+            flight += 1
+        top.closed()
+        assert b"".join(door.pieces) in {b"", b"a message", b"a message" * 2}
+        assert door.link is None or door.ended

@@ -117,13 +117,14 @@ class WebSocketLayer(Layer):
         events = protocol.events_received()
         if not events:
             if protocol.handshake_exc is not None:  # else there is more to come
-                self._decline(_NO_REQUEST, str(protocol.handshake_exc))
+                answer = b"".join(protocol.data_to_send()) or _NO_REQUEST
+                self._decline(answer, str(protocol.handshake_exc))
             return
         request = events[0]
         assert isinstance(request, Request), "frames come after the request"
         refusal = self._refusal(request)
         if len(events) > 1 or protocol.eof_sent:
-            refusal = HTTPStatus.BAD_REQUEST, "frames came before the answer to the request"
+            refusal = HTTPStatus.BAD_REQUEST, "frames came before the answer to the request\n"
         response = protocol.accept(request) if refusal is None else protocol.reject(*refusal)
         if response.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
             protocol.send_response(response)
@@ -145,8 +146,7 @@ class WebSocketLayer(Layer):
         return None if refused is None else (HTTPStatus.FORBIDDEN, f"{refused}\n")
 
     def _decline(self, answer: bytes, why: str) -> None:
-        answers = [each for each in self._protocol.data_to_send() if each]
-        self._below.write(b"".join(answers) or answer)
+        self._below.write(answer)
         self._below.refuse("websocket_upgrade", f"no upgrade to WebSocket: {why}")
 
     def writable(self, ready: bool) -> None:
