@@ -65,10 +65,10 @@ impl Outcome {
     /// The reason string of its PUBACK or PUBREC.
     pub const fn reason_string(self) -> Option<&'static str> {
         match self {
-            Self::Accepted | Self::NoSubscribers => None,
+            // The code says it, and some clients know no acknowledgement that is longer.
+            Self::Accepted | Self::NoSubscribers | Self::NotAuthorized => None,
             Self::AlreadyStored => Some("already stored"),
             Self::StaleEpoch => Some("stale epoch"),
-            Self::NotAuthorized => Some("topics that begin with $ are the broker's"),
             Self::NotStored => Some("not stored: the broker's disk refused"),
             Self::NoRoom => Some("not stored: the broker's disk is nearly full"),
             Self::RetainedFull => Some("the broker retains as many messages as it may"),

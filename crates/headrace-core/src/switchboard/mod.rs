@@ -17,11 +17,13 @@
 //!                    ├─ authenticate           AUTH
 //!                    ├─ subscribe ─ retained, groups
 //!                    ├─ exchange               PUBACK, PUBREC, PUBREL, PUBCOMP
-//!                    └─ publish ─┬─ streams     keys, batches, tickets, repeats
-//!                                └─ deliver     windows, queues ─── overflow
+//!                    └─ admit ─ publish ─┬─ streams ─ answers   keys, batches, tickets
+//!                                        └─ deliver ─ overflow  windows, queues
 //! ```
 
+mod admit;
 mod alias;
+mod answers;
 mod authenticate;
 mod bind;
 mod connect;

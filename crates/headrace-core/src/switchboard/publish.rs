@@ -1,18 +1,13 @@
-//! PUBLISH in: what is refused, who gets it, what waits for the disk, and the answer
-//! (MQTT 5.0 3.3, 3.4, 4.3, 4.4, 4.9).
-
-use std::sync::Arc;
+//! A publish on its way from a client, a will or another door: who gets it, what stores it
+//! (MQTT 5.0 3.3.4). What it must pass before is in `admit`, what follows its tickets in `answers`.
 
 use super::connect::decode_own;
-use super::connection::Park;
-use super::outgoing::{topic_of, Outgoing};
-use super::packets::Flow;
+use super::outgoing::Outgoing;
 use super::streams::{Stored, Waiter};
-use super::timers::Timer;
 use super::{Counter, Error, Switchboard, DOOR};
-use crate::mqtt::packet::{Ack, Packet, Publish, PublishProperties, QoS, Version};
-use crate::mqtt::{encode, reason};
-use crate::session::{Answer, Ending, Ids, Inbound, Message, Outcome, Repeat, Subscription, Terms};
+use crate::mqtt::encode;
+use crate::mqtt::packet::{Publish, PublishProperties, QoS, Version};
+use crate::session::{Answer, Ids, Outcome, Subscription, Terms};
 use crate::topic;
 use crate::Now;
 
@@ -51,199 +46,30 @@ pub(super) struct Target {
 
 /// What subscriptions are matched with.
 #[derive(Clone, Copy)]
-struct Subject<'a> {
-    topic: &'a str,
-    qos: QoS,
-    retain: bool,
+pub(super) struct Subject<'a> {
+    pub topic: &'a str,
+    pub qos: QoS,
+    pub retain: bool,
     /// Session slot, or [`DOOR`].
-    origin: u32,
-    arrival: u64,
+    pub origin: u32,
+    pub arrival: u64,
 }
 
 /// A publish on its way through.
 #[derive(Clone, Copy)]
-struct Incoming<'a> {
+pub(super) struct Incoming<'a> {
     /// Session slot, or [`DOOR`].
-    origin: u32,
+    pub origin: u32,
     /// To answer: packet id, request, or 0 where no one asks.
-    token: u64,
+    pub token: u64,
     /// Whether an answer waits in the origin's [`Inbound`].
-    is_answered: bool,
-    version: Version,
-    packet: &'a [u8],
-    publish: &'a Publish<'a>,
+    pub is_answered: bool,
+    pub version: Version,
+    pub packet: &'a [u8],
+    pub publish: &'a Publish<'a>,
 }
 
 impl Switchboard {
-    /// A client's PUBLISH; an alias is as good as its topic from here on.
-    pub(super) fn publish_packet(
-        &mut self,
-        slot: u32,
-        packet: &[u8],
-        publish: Publish<'_>,
-        now: Now,
-    ) -> Flow {
-        let Some(alias) = publish.properties.topic_alias else {
-            return self.publish_in_full(slot, packet, &publish, now);
-        };
-        let mut aliases = std::mem::take(&mut self.connections[slot as usize].aliases);
-        let alias_max = self.limits.topic_alias_max;
-        let flow = match aliases.resolve(alias, publish.topic, alias_max, self.hash_key) {
-            Ok(topic) => {
-                let mut publish = Publish { topic, ..publish };
-                publish.properties.topic_alias = None;
-                let mut packet = std::mem::take(&mut self.packet);
-                packet.clear();
-                encode::publish(Version::V5, &publish, &mut packet);
-                let flow = self.publish_in_full(slot, &packet, &publish, now);
-                self.packet = packet;
-                flow
-            }
-            Err(reason::QUOTA_EXCEEDED) => {
-                self.counters.count(Counter::RefusedAlias);
-                self.close(
-                    slot,
-                    "topic_aliases_full",
-                    Some(reason::QUOTA_EXCEEDED),
-                    now,
-                );
-                Flow::Stop
-            }
-            Err(reason_code) => self.refuse(slot, reason_code, now),
-        };
-        self.connections[slot as usize].aliases = aliases;
-        flow
-    }
-
-    /// Nothing has happened yet where it parks.
-    fn publish_in_full(
-        &mut self,
-        slot: u32,
-        packet: &[u8],
-        publish: &Publish<'_>,
-        now: Now,
-    ) -> Flow {
-        let session = self.session_of(slot);
-        let version = self.connections[slot as usize].version;
-        if let Err(reason_code) = acceptable(publish) {
-            return self.refuse(slot, reason_code, now);
-        }
-        if let Some(due_ms) = self.next_message_ms(slot, now) {
-            self.timers.set(due_ms, Timer::Rate(slot));
-            self.counters.count(Counter::RatePauses);
-            return Flow::Park(Park::Rate);
-        }
-        if self.window_is_full(session, version, publish) {
-            return match version {
-                Version::V5 => self.refuse(slot, reason::RECEIVE_MAXIMUM_EXCEEDED, now),
-                Version::V311 => Flow::Park(Park::Window),
-            };
-        }
-        if publish.qos == QoS::ExactlyOnce && self.is_repeat(slot, session, publish.packet_id) {
-            self.pay(slot, now);
-            return Flow::Next;
-        }
-        if publish.topic.starts_with('$') {
-            return self.reserved_topic(slot, session, publish, now);
-        }
-        self.match_topic(&self.subject(publish, session));
-        let undurable = self.streams.undurable_bytes();
-        if !self.route.streams.is_empty() && undurable >= self.limits.undurable_bytes_max {
-            self.disk_waiters.push(slot);
-            return Flow::Park(Park::Disk);
-        }
-        if self.stalls(slot, packet.len(), now) {
-            return Flow::Park(Park::Stall);
-        }
-        self.pay(slot, now);
-        self.take(
-            Incoming {
-                origin: session,
-                token: u64::from(publish.packet_id),
-                is_answered: publish.qos > QoS::AtMostOnce,
-                version,
-                packet,
-                publish,
-            },
-            now,
-        );
-        Flow::Next
-    }
-
-    /// When a client may publish next, if not now: after as many messages as it may send in a
-    /// second, one each time that a place in the second is free again.
-    fn next_message_ms(&self, slot: u32, now: Now) -> Option<u64> {
-        let interval_us = self.limits.message_interval_us()?;
-        let paid_us = self.connections[slot as usize].paid_us;
-        let due_ms = (paid_us + interval_us).div_ceil(1000);
-        (due_ms > now.mono_ms).then_some(due_ms)
-    }
-
-    /// Counts one message to the rate of a client.
-    fn pay(&mut self, slot: u32, now: Now) {
-        if let Some(interval_us) = self.limits.message_interval_us() {
-            let paid_us = &mut self.connections[slot as usize].paid_us;
-            let second_ago_us = (now.mono_ms * 1000).saturating_sub(1_000_000);
-            *paid_us = second_ago_us.max(*paid_us) + interval_us;
-        }
-    }
-
-    /// Whether a client may publish no more for now (4.9). One of 3.1.1 is told no bound, so what
-    /// it has not released does not count: the PUBREL may be behind the publish.
-    fn window_is_full(&self, session: u32, version: Version, publish: &Publish<'_>) -> bool {
-        let inbound = &self.sessions[session as usize].inbound;
-        let is_open = publish.qos == QoS::ExactlyOnce && inbound.is_open(publish.packet_id);
-        let open = match version {
-            Version::V5 => inbound.open(),
-            Version::V311 => inbound.len(),
-        };
-        publish.qos > QoS::AtMostOnce && !is_open && open >= usize::from(self.limits.receive_max)
-    }
-
-    /// Answers a publish at `QoS` 2 whose packet id has not been released since it came before,
-    /// whatever its DUP flag says (4.3.3).
-    fn is_repeat(&mut self, slot: u32, session: u32, packet_id: u16) -> bool {
-        let repeat = self.sessions[session as usize].inbound.repeat(packet_id);
-        if repeat == Repeat::New {
-            return false;
-        }
-        self.counters.count(Counter::ReceivedAgain);
-        if repeat == Repeat::Taken {
-            let ack = Ack {
-                packet_id,
-                ..Ack::default()
-            };
-            self.answer(slot, &Packet::Pubrec(ack));
-        }
-        true
-    }
-
-    /// Topics that begin with `$` are the broker's own (4.7.2).
-    fn reserved_topic(&mut self, slot: u32, session: u32, publish: &Publish<'_>, now: Now) -> Flow {
-        if self.connections[slot as usize].version == Version::V311 {
-            return self.refuse(slot, reason::NOT_AUTHORIZED, now);
-        }
-        self.counters.count(Counter::DroppedTopic);
-        if publish.qos > QoS::AtMostOnce {
-            let token = u64::from(publish.packet_id);
-            self.turn_down(session, token, publish.qos, Outcome::NotAuthorized, now);
-        }
-        Flow::Next
-    }
-
-    /// Answers a publish that goes nowhere, in its turn.
-    fn turn_down(&mut self, origin: u32, token: u64, qos: QoS, outcome: Outcome, now: Now) {
-        let answer = Answer {
-            token,
-            qos,
-            outcome,
-            streams: 0,
-            deferred: None,
-        };
-        self.inbound(origin).push(answer, 0);
-        self.answer_origin(origin, now);
-    }
-
     /// A publish from another door. `request` comes back from [`Switchboard::published`] once it
     /// is as durable as its streams ask.
     ///
@@ -322,7 +148,7 @@ impl Switchboard {
     }
 
     /// A publish that has just come.
-    fn subject<'a>(&self, publish: &Publish<'a>, origin: u32) -> Subject<'a> {
+    pub(super) fn subject<'a>(&self, publish: &Publish<'a>, origin: u32) -> Subject<'a> {
         Subject {
             topic: publish.topic,
             qos: publish.qos,
@@ -334,7 +160,7 @@ impl Switchboard {
 
     /// Fills the route: streams and sessions whose filters match, each once, as it was when the
     /// publish of that arrival came.
-    fn match_topic(&mut self, subject: &Subject<'_>) {
+    pub(super) fn match_topic(&mut self, subject: &Subject<'_>) {
         let Self {
             route,
             subscriptions,
@@ -383,7 +209,7 @@ impl Switchboard {
     }
 
     /// Stores and delivers a publish that nothing holds up any more.
-    fn take(&mut self, incoming: Incoming<'_>, now: Now) {
+    pub(super) fn take(&mut self, incoming: Incoming<'_>, now: Now) {
         self.counters.count(Counter::Received);
         self.arrivals += 1;
         let can_retain = self.can_retain(incoming.publish, incoming.packet.len());
@@ -479,139 +305,6 @@ impl Switchboard {
         }
         stored
     }
-
-    pub(super) fn inbound(&mut self, origin: u32) -> &mut Inbound {
-        if origin == DOOR {
-            &mut self.door
-        } else {
-            &mut self.sessions[origin as usize].inbound
-        }
-    }
-
-    /// A ticket ended: who waited for it, and whether it stored what they wait for.
-    pub(super) fn settle(&mut self, waiters: &[(Waiter, Ending)], now: Now) {
-        for same in waiters.chunk_by(|(a, _), (b, _)| a.origin == b.origin) {
-            let origin = same[0].0.origin;
-            let inbound = self.inbound(origin);
-            for (waiter, ending) in same {
-                inbound.settle(waiter.ordinal, *ending);
-            }
-            self.answer_origin(origin, now);
-        }
-    }
-
-    /// Answers every publish of an origin whose turn has come.
-    fn answer_origin(&mut self, origin: u32, now: Now) {
-        while let Some(answer) = self.next_answer(origin) {
-            match answer.outcome {
-                Outcome::NotStored => self.counters.count(Counter::DroppedNotStored),
-                Outcome::NoRoom => self.counters.count(Counter::DroppedNoRoom),
-                _ => {}
-            }
-            if let Some((arrival, message)) = &answer.deferred {
-                self.deliver_deferred(origin, *arrival, message, now);
-            }
-            if origin == DOOR {
-                self.published.push(Published {
-                    request: answer.token,
-                    reason_code: answer.outcome.reason_code(),
-                    streams: answer.streams,
-                });
-            } else if answer.token != 0 {
-                self.acknowledge(origin, &answer, now);
-            }
-        }
-        if origin != DOOR {
-            self.window_opened(origin);
-            self.forget_if_over(origin);
-        }
-    }
-
-    /// A client of 3.1.1 that had sent too much may be read on.
-    fn window_opened(&mut self, session: u32) {
-        let session = self.sessions.get(session as usize);
-        if let Some(slot) = session.and_then(|session| session.connection) {
-            if self.connections[slot as usize].parked == Some(Park::Window) {
-                self.runnable.push_back(slot);
-            }
-        }
-    }
-
-    /// None too where an answer has just ended the origin.
-    fn next_answer(&mut self, origin: u32) -> Option<Answer> {
-        if origin == DOOR {
-            return self.door.next_answer();
-        }
-        let session = self.sessions.get_mut(origin as usize)?;
-        session.inbound.next_answer()
-    }
-
-    /// PUBACK or PUBREC.
-    fn acknowledge(&mut self, session: u32, answer: &Answer, now: Now) {
-        let Some(slot) = self.sessions[session as usize].connection else {
-            return;
-        };
-        let connection = &mut self.connections[slot as usize];
-        let packet_id = answer.token as u16;
-        let reason_code = match (connection.version, answer.outcome) {
-            // 3.1.1 has no answer that says no, so the connection ends without one.
-            (Version::V311, Outcome::NotStored) => {
-                return self.close(slot, "not_stored", None, now)
-            }
-            (Version::V311, Outcome::NoRoom) => return self.close(slot, "disk_full", None, now),
-            (Version::V311, Outcome::RetainedFull) => {
-                return self.close(slot, "retained_full", None, now)
-            }
-            (Version::V311, _) => reason::SUCCESS,
-            (Version::V5, outcome) => outcome.reason_code(),
-        };
-        let reason_string = answer.outcome.reason_string();
-        let reason_string = reason_string.filter(|_| connection.wants_reasons);
-        if answer.qos == QoS::AtLeastOnce && reason_code == 0 && reason_string.is_none() {
-            connection.out.write(|out| encode::puback(packet_id, out));
-            return self.touch(slot);
-        }
-        let ack = Ack {
-            packet_id,
-            reason_code,
-            reason_string,
-            ..Ack::default()
-        };
-        let packet = match answer.qos {
-            QoS::ExactlyOnce => Packet::Pubrec(ack),
-            _ => Packet::Puback(ack),
-        };
-        self.answer(slot, &packet);
-    }
-
-    /// Delivers above `QoS` 0 what has become durable; `QoS` 0 was served when it came.
-    fn deliver_deferred(&mut self, origin: u32, arrival: u64, message: &Arc<Message>, now: Now) {
-        self.match_topic(&Subject {
-            topic: topic_of(message),
-            qos: message.qos,
-            retain: message.retain,
-            origin,
-            arrival,
-        });
-        let route = std::mem::take(&mut self.route);
-        let mut outgoing = Outgoing::of_message(message, now.mono_ms);
-        let expired = message.is_expired(now.mono_ms);
-        for (at, Target { session, terms }) in route.targets.iter().enumerate() {
-            match terms.qos {
-                QoS::AtMostOnce if at < route.late_at => {}
-                _ if expired => self.counters.count(Counter::DroppedExpired),
-                _ => self.deliver(*session, terms, &mut outgoing),
-            }
-        }
-        if !expired {
-            self.deliver_to_groups(&route.groups, &mut outgoing);
-        }
-        self.route = route;
-        if message.retain {
-            self.arrivals += 1;
-            self.retain(message, now);
-        }
-    }
 }
 
 /// Adds one subscription to what a session gets.
@@ -641,17 +334,4 @@ fn add(
             targets.push(Target { session, terms });
         }
     }
-}
-
-/// What is not served of a PUBLISH.
-fn acceptable(publish: &Publish<'_>) -> Result<(), u8> {
-    let properties = &publish.properties;
-    if !properties.subscription_ids.is_empty() {
-        // 3.3.4: a client does not send them.
-        return Err(reason::PROTOCOL_ERROR);
-    }
-    if properties.payload_format == Some(1) && std::str::from_utf8(publish.payload).is_err() {
-        return Err(reason::PAYLOAD_FORMAT_INVALID);
-    }
-    Ok(())
 }

@@ -172,10 +172,7 @@ fn mqtt_4_7_2_1_a_leading_wildcard_brings_no_retained_message_of_the_brokers_own
     let mut stage = Stage::default();
     let publisher = stage.client(V5, "p");
     stage.retain(publisher, "$SYS/a", QOS_1, "x");
-    assert_eq!(
-        stage.hears(publisher),
-        ["PUBACK 9 0x87 topics that begin with $ are the broker's"]
-    );
+    assert_eq!(stage.hears(publisher), ["PUBACK 9 0x87"]);
     assert_eq!(stage.statistic("mqtt_retained_messages"), 0);
     stage.retain(publisher, "a", QOS_0, "x");
     for filter in ["#", "+/a", "+/#", "$SYS/#"] {

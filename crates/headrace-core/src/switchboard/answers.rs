@@ -1,0 +1,169 @@
+//! What follows a publish once its tickets have ended: PUBACK or PUBREC, in the order of the
+//! publishes, and delivery above `QoS` 0 (MQTT 5.0 3.4, 3.5, 4.6).
+
+use std::sync::Arc;
+
+use super::connection::Park;
+use super::outgoing::{topic_of, Outgoing};
+use super::publish::{Published, Subject, Target};
+use super::streams::Waiter;
+use super::{Counter, Switchboard, DOOR};
+use crate::mqtt::packet::{Ack, Packet, QoS, Version};
+use crate::mqtt::{encode, reason};
+use crate::session::{Answer, Ending, Inbound, Message, Outcome};
+use crate::Now;
+
+impl Switchboard {
+    pub(super) fn inbound(&mut self, origin: u32) -> &mut Inbound {
+        if origin == DOOR {
+            &mut self.door
+        } else {
+            &mut self.sessions[origin as usize].inbound
+        }
+    }
+
+    /// A ticket ended: who waited for it, and whether it stored what they wait for.
+    pub(super) fn settle(&mut self, waiters: &[(Waiter, Ending)], now: Now) {
+        for same in waiters.chunk_by(|(a, _), (b, _)| a.origin == b.origin) {
+            let origin = same[0].0.origin;
+            let inbound = self.inbound(origin);
+            for (waiter, ending) in same {
+                inbound.settle(waiter.ordinal, *ending);
+            }
+            self.answer_origin(origin, now);
+        }
+    }
+
+    /// Answers every publish of an origin whose turn has come.
+    pub(super) fn answer_origin(&mut self, origin: u32, now: Now) {
+        while let Some(answer) = self.next_answer(origin) {
+            match answer.outcome {
+                Outcome::NotStored => self.counters.count(Counter::DroppedNotStored),
+                Outcome::NoRoom => self.counters.count(Counter::DroppedNoRoom),
+                _ => {}
+            }
+            if let Some((arrival, message)) = &answer.deferred {
+                self.deliver_deferred(origin, *arrival, message, now);
+            }
+            if origin == DOOR {
+                self.published.push(Published {
+                    request: answer.token,
+                    reason_code: answer.outcome.reason_code(),
+                    streams: answer.streams,
+                });
+            } else if answer.token != 0 {
+                self.acknowledge(origin, &answer, now);
+            }
+        }
+        if origin != DOOR {
+            self.window_opened(origin);
+            self.forget_if_over(origin);
+        }
+    }
+
+    /// A client of 3.1.1 that had sent too much may be read on.
+    fn window_opened(&mut self, session: u32) {
+        let session = self.sessions.get(session as usize);
+        if let Some(slot) = session.and_then(|session| session.connection) {
+            if self.connections[slot as usize].parked == Some(Park::Window) {
+                self.runnable.push_back(slot);
+            }
+        }
+    }
+
+    /// None too where an answer has just ended the origin.
+    fn next_answer(&mut self, origin: u32) -> Option<Answer> {
+        if origin == DOOR {
+            return self.door.next_answer();
+        }
+        let session = self.sessions.get_mut(origin as usize)?;
+        session.inbound.next_answer()
+    }
+
+    /// PUBACK or PUBREC.
+    fn acknowledge(&mut self, session: u32, answer: &Answer, now: Now) {
+        let Some(slot) = self.sessions[session as usize].connection else {
+            return;
+        };
+        let connection = &mut self.connections[slot as usize];
+        let packet_id = answer.token as u16;
+        let reason_code = match (connection.version, answer.outcome) {
+            // 3.1.1 has no answer that says no, so the connection ends without one.
+            (Version::V311, Outcome::NotStored) => {
+                return self.close(slot, "not_stored", None, now)
+            }
+            (Version::V311, Outcome::NoRoom) => return self.close(slot, "disk_full", None, now),
+            (Version::V311, Outcome::RetainedFull) => {
+                return self.close(slot, "retained_full", None, now)
+            }
+            (Version::V311, _) => reason::SUCCESS,
+            (Version::V5, outcome) => outcome.reason_code(),
+        };
+        let reason_string = answer.outcome.reason_string();
+        let reason_string = reason_string.filter(|_| connection.wants_reasons);
+        if answer.qos == QoS::AtLeastOnce && reason_code == 0 && reason_string.is_none() {
+            connection.out.write(|out| encode::puback(packet_id, out));
+            return self.touch(slot);
+        }
+        let ack = Ack {
+            packet_id,
+            reason_code,
+            reason_string,
+            ..Ack::default()
+        };
+        let packet = match answer.qos {
+            QoS::ExactlyOnce => Packet::Pubrec(ack),
+            _ => Packet::Puback(ack),
+        };
+        self.answer(slot, &packet);
+    }
+
+    /// Delivers above `QoS` 0 what has become durable; `QoS` 0 was served when it came.
+    fn deliver_deferred(&mut self, origin: u32, arrival: u64, message: &Arc<Message>, now: Now) {
+        self.match_topic(&Subject {
+            topic: topic_of(message),
+            qos: message.qos,
+            retain: message.retain,
+            origin,
+            arrival,
+        });
+        let route = std::mem::take(&mut self.route);
+        let mut outgoing = Outgoing::of_message(message, now.mono_ms);
+        let expired = message.is_expired(now.mono_ms);
+        for (at, Target { session, terms }) in route.targets.iter().enumerate() {
+            match terms.qos {
+                QoS::AtMostOnce if at < route.late_at => {}
+                _ if expired => self.counters.count(Counter::DroppedExpired),
+                _ => self.deliver(*session, terms, &mut outgoing),
+            }
+        }
+        if !expired {
+            self.deliver_to_groups(&route.groups, &mut outgoing);
+        }
+        self.route = route;
+        if message.retain {
+            self.arrivals += 1;
+            self.retain(message, now);
+        }
+    }
+
+    /// Answers a publish that goes nowhere, in its turn.
+    pub(super) fn turn_down(
+        &mut self,
+        origin: u32,
+        token: u64,
+        qos: QoS,
+        outcome: Outcome,
+        now: Now,
+    ) {
+        let answer = Answer {
+            token,
+            qos,
+            outcome,
+            streams: 0,
+            deferred: None,
+        };
+        self.inbound(origin).push(answer, 0);
+        self.answer_origin(origin, now);
+    }
+}
