@@ -4,6 +4,7 @@
 //! else.
 
 mod retained;
+mod subscribers;
 mod tree;
 
 use std::fmt;

@@ -8,9 +8,9 @@
 //! deeper than [`LEVELS_MAX`](super::LEVELS_MAX), for a [`Filter`] has no more levels; a map that
 //! has become sparse gives its memory back.
 
-use std::collections::BTreeMap;
 use std::mem;
 
+use super::subscribers::Subscribers;
 use super::Filter;
 use crate::hash;
 
@@ -23,7 +23,7 @@ const SHRINK_CAPACITY_MIN: usize = 64;
 /// same for the same calls under the same key.
 #[derive(Clone, Debug)]
 pub struct Tree<K, T> {
-    exact: hash::Map<Box<str>, BTreeMap<K, T>>,
+    exact: hash::Map<Box<str>, Subscribers<K, T>>,
     root: Node<K, T>,
     len: usize,
 }
@@ -53,7 +53,7 @@ impl<K: Ord, T> Tree<K, T> {
         let subscribers = if filter.has_wildcard() {
             self.root.subscribers_below(filter.as_str())
         } else {
-            entry(&mut self.exact, filter.as_str(), BTreeMap::new)
+            entry(&mut self.exact, filter.as_str(), Subscribers::default)
         };
         let before = subscribers.insert(subscriber, value);
         self.len += usize::from(before.is_none());
@@ -81,12 +81,12 @@ impl<K: Ord, T> Tree<K, T> {
     #[inline]
     pub fn matches(&self, name: &str, visit: &mut impl FnMut(&K, &T)) {
         if let Some(subscribers) = self.exact.get(name) {
-            visit_all(subscribers, visit);
+            subscribers.visit(visit);
         }
         // A wildcard in the first level does not match `$…` (MQTT-4.7.2-1).
         let (level, rest) = split(name);
         if !level.starts_with('$') {
-            visit_all(&self.root.below, visit);
+            self.root.below.visit(visit);
             self.root.matches_any(rest, visit);
         }
         self.root.matches_level(level, rest, visit);
@@ -106,9 +106,9 @@ struct Node<K, T> {
     /// Next level `+`.
     any: Option<Box<Node<K, T>>>,
     /// Filters that end here.
-    here: BTreeMap<K, T>,
+    here: Subscribers<K, T>,
     /// Filters that end with `#` behind this place.
-    below: BTreeMap<K, T>,
+    below: Subscribers<K, T>,
 }
 
 impl<K: Ord, T> Node<K, T> {
@@ -117,8 +117,8 @@ impl<K: Ord, T> Node<K, T> {
             path: path.into(),
             levels: hash::Map::with_hasher(key),
             any: None,
-            here: BTreeMap::new(),
-            below: BTreeMap::new(),
+            here: Subscribers::None,
+            below: Subscribers::None,
         }
     }
 
@@ -131,7 +131,7 @@ impl<K: Ord, T> Node<K, T> {
     }
 
     /// The subscribers of the filter that goes on with `rest` behind the level that led here.
-    fn subscribers(&mut self, rest: &str) -> &mut BTreeMap<K, T> {
+    fn subscribers(&mut self, rest: &str) -> &mut Subscribers<K, T> {
         let shared = shared_bytes(&self.path, rest);
         if shared < self.path.len() {
             self.part(shared);
@@ -143,7 +143,7 @@ impl<K: Ord, T> Node<K, T> {
     }
 
     /// The subscribers of the filter that goes on with the levels `rest` behind this place.
-    fn subscribers_below(&mut self, rest: &str) -> &mut BTreeMap<K, T> {
+    fn subscribers_below(&mut self, rest: &str) -> &mut Subscribers<K, T> {
         let key = *self.levels.hasher();
         let (level, rest) = split(rest);
         let new = || Box::new(Self::new(key, rest.strip_suffix("/#").unwrap_or(rest)));
@@ -221,9 +221,9 @@ impl<K: Ord, T> Node<K, T> {
         let Some(rest) = behind(&self.path, rest) else {
             return;
         };
-        visit_all(&self.below, visit);
+        self.below.visit(visit);
         match rest.strip_prefix('/') {
-            None => visit_all(&self.here, visit),
+            None => self.here.visit(visit),
             Some(rest) => {
                 let (level, rest) = split(rest);
                 self.matches_any(rest, visit);
@@ -284,13 +284,6 @@ fn shared_bytes(path: &str, filter: &str) -> usize {
         shared += 1 + level.len();
     }
     shared
-}
-
-#[inline]
-fn visit_all<K, T>(subscribers: &BTreeMap<K, T>, visit: &mut impl FnMut(&K, &T)) {
-    for (subscriber, value) in subscribers {
-        visit(subscriber, value);
-    }
 }
 
 /// The value of a name, put there where it is missing.

@@ -1,0 +1,135 @@
+//! Time and memory of topics: `cargo bench -p headrace-core --bench topics`.
+//!
+//! Subscriptions of a fleet: seven of ten name one topic of a device, two all of a device, one a
+//! metric of all devices of a rack. Matches are of topics in random order, so caches help as little
+//! as in a broker. A row is the best of five rounds in processor time, for other processes only
+//! ever add to it.
+
+use std::hint::black_box;
+
+use headrace_core::hash::Key;
+use headrace_core::topic::{Cursor, Filter, Retained, Tree};
+
+const METRICS: [&str; 10] = [
+    "power", "temp", "clock", "memory", "fan", "util", "pcie", "nvlink", "ecc", "state",
+];
+const ROUNDS: usize = 5;
+
+fn main() {
+    for count in [1_000, 10_000, 100_000, 1_000_000] {
+        subscriptions(count);
+    }
+    for count in [10_000, 1_000_000] {
+        retained(count);
+    }
+}
+
+fn topic(device: usize, metric: usize) -> String {
+    format!(
+        "fleet/rack-{}/node-{device}/{}",
+        device / 40,
+        METRICS[metric % METRICS.len()]
+    )
+}
+
+fn filter(number: usize) -> String {
+    let device = number / 10;
+    match number % 10 {
+        0..=6 => topic(device, number),
+        7 | 8 => format!("fleet/rack-{}/node-{device}/#", device / 40),
+        _ => format!(
+            "fleet/rack-{}/+/{}",
+            device,
+            METRICS[device % METRICS.len()]
+        ),
+    }
+}
+
+fn subscriptions(count: usize) {
+    let before = resident_bytes();
+    let mut tree = Tree::new(Key(1, 2));
+    for number in 0..count {
+        let filter = filter(number);
+        tree.insert(Filter::parse(&filter).unwrap(), number as u32, [0_u64; 2]);
+    }
+    let bytes = resident_bytes().saturating_sub(before) / count;
+    let topics = shuffled(count.min(100_000), |at| topic(at * 7919 % count / 10, at));
+    let mut matched = 0;
+    let nanos = best(topics.len(), || {
+        matched = 0;
+        for topic in &topics {
+            tree.matches(black_box(topic), &mut |_, _| matched += 1);
+        }
+    });
+    let each = f64::from(matched) / f64::from(topics.len() as u32);
+    println!("{count:>9} subscriptions {nanos:>10} ns a match of {each:.2} {bytes:>6} bytes each");
+}
+
+fn retained(count: usize) {
+    let before = resident_bytes();
+    let mut retained = Retained::default();
+    for number in 0..count {
+        retained.insert(&topic(number / 10, number), number);
+    }
+    let bytes = resident_bytes().saturating_sub(before) / count;
+    for text in [
+        "fleet/#",
+        "fleet/+/+/power",
+        "fleet/rack-7/+/power",
+        "+/+/node-77/fan",
+    ] {
+        let filter = Filter::parse(text).unwrap();
+        let (mut found, mut looked_at) = (0, 0);
+        let nanos = best(1, || {
+            (found, looked_at) = (0, usize::MAX);
+            let mut cursor = Cursor::default();
+            while retained.next(filter, &mut cursor, &mut looked_at).is_some() {
+                found += 1;
+            }
+        });
+        let (micros, looked_at) = (nanos / 1000, usize::MAX - looked_at);
+        println!(
+            "{count:>9} retained {text:<22} {micros:>10} µs {found:>8} found of {looked_at} \
+             looked at {bytes:>4} bytes each"
+        );
+    }
+}
+
+/// Nanoseconds for one of `count`, in the best of the rounds. A round lasts for a while, as the
+/// kernel counts in ticks.
+fn best(count: usize, mut work: impl FnMut()) -> u64 {
+    let rounds = (0..ROUNDS).map(|_| {
+        let (start, mut times) = (processor_nanos(), 0);
+        while processor_nanos() - start < 80_000_000 {
+            work();
+            times += 1;
+        }
+        (processor_nanos() - start) / (count * times) as u64
+    });
+    rounds.min().expect("there are rounds")
+}
+
+fn shuffled(count: usize, make: impl Fn(usize) -> String) -> Vec<String> {
+    let mut all: Vec<String> = (0..count).map(make).collect();
+    let mut random: u64 = 1;
+    for at in (1..count).rev() {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        all.swap(at, (random >> 33) as usize % (at + 1));
+    }
+    all
+}
+
+/// That this process has had.
+fn processor_nanos() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/schedstat").unwrap();
+    text.split(' ').next().unwrap().parse().unwrap()
+}
+
+/// Of this process.
+fn resident_bytes() -> usize {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: usize = text.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * 4096
+}
