@@ -392,7 +392,8 @@ class Store:
     def recovery(self) -> Recovery: ...
     def notify_fd(self) -> int:
         """An eventfd that is readable while `poll` or `poll_reads` has something; owned by the
-        store. It tells also, until the next `poll`, that `failed` or `full` has changed."""
+        store. It tells also, until the next `poll`, that `failed`, `full` or `leftovers`
+        has changed."""
     def open_log(self, stream: str, partition: int, incarnation: int, wall_ms: int) -> int:
         """The log's handle; creates its folder where needed. `incarnation` differs between a
         stream and a later one of the same name, so that a journal never revives a deleted one.
@@ -545,6 +546,10 @@ class Store:
         """Why the store writes no more, or None."""
     def full(self) -> str | None:
         """Why appends are refused for want of room, or None."""
+    def leftovers(self) -> str | None:
+        """Which files that nothing needs any more could not be removed, or None. That is tried
+        again, each minute and at the next start.
+        """
     def statistics(self) -> dict[str, float]:
         """Counters: rounds, journal_bytes, appended_bytes, commit_seconds_sum, and so on."""
     def close(self) -> None:

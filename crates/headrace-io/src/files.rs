@@ -11,6 +11,7 @@ use headrace_core::hash::Map;
 use headrace_core::log::{Disk, DiskError, DiskOp, Path};
 
 use crate::descriptors::Descriptors;
+use crate::leftovers::Leftovers;
 use crate::together::{check_written, FileSystem, SYNCS_MIN};
 
 /// Zeros are written in pieces of this size.
@@ -28,6 +29,7 @@ pub struct Files {
     file_system: Option<FileSystem>,
     /// Files that are only read.
     readers: Descriptors,
+    pub(crate) leftovers: Leftovers,
 }
 
 impl Files {
@@ -38,6 +40,7 @@ impl Files {
             root,
             open: Mutex::default(),
             readers: Descriptors::default(),
+            leftovers: Leftovers::default(),
         }
     }
 
@@ -65,6 +68,7 @@ impl Files {
         if let Some(file) = self.cache().get(path) {
             return Ok(file.clone());
         }
+        self.leftovers.forget(|left| left == &**path);
         let mut options = OpenOptions::new();
         let options = options
             .read(true)
@@ -134,28 +138,56 @@ impl Files {
             DiskOp::Rename { from, to } => {
                 self.forget(from);
                 self.forget(to);
+                let moves = |left: &str| is_within(left, from) || is_within(left, to);
+                self.leftovers.forget(moves);
                 let outcome = fs::rename(self.full(from), self.full(to));
                 self.forget_readers(from);
                 self.forget_readers(to);
                 outcome
             }
-            DiskOp::Remove { path } => {
-                self.forget(path);
-                let outcome = present(fs::remove_file(self.full(path)));
-                self.forget_readers(path);
-                outcome
+            DiskOp::Remove { path } => self.remove(path, |file| fs::remove_file(file)),
+            DiskOp::LetGo { path } => {
+                if let Err(why) = self.try_remove_file(path) {
+                    self.leftovers.note_file(path, why);
+                }
+                Ok(())
             }
             DiskOp::RemoveFolder { path } => {
-                self.forget(path);
-                let outcome = present(fs::remove_dir_all(self.full(path)));
-                self.forget_readers(path);
-                outcome
+                if let Err(why) = self.try_remove_folder(path) {
+                    self.leftovers.note_folder(path, why);
+                }
+                Ok(())
             }
             DiskOp::Close { path } => {
                 self.forget(path);
                 Ok(())
             }
         }
+    }
+
+    fn remove(&self, path: &str, remove: impl Fn(&FsPath) -> io::Result<()>) -> io::Result<()> {
+        self.forget(path);
+        let outcome = present(remove(&self.full(path)));
+        self.forget_readers(path);
+        outcome
+    }
+
+    fn try_remove_file(&self, path: &str) -> Result<(), String> {
+        self.remove(path, |file| fs::remove_file(file))
+            .map_err(|error| self.error(path, "removing", &error).text)
+    }
+
+    fn try_remove_folder(&self, path: &str) -> Result<(), String> {
+        self.remove(path, |folder| fs::remove_dir_all(folder))
+            .map_err(|error| self.error(path, "removing", &error).text)
+    }
+
+    /// Removes what could not be removed before.
+    pub(crate) fn retry_leftovers(&self) {
+        self.leftovers.retry(
+            |path| self.try_remove_file(path),
+            |path| self.try_remove_folder(path),
+        );
     }
 
     /// Syncs of many files, as one where that is known to be as good.
@@ -292,7 +324,9 @@ fn describe(op: &DiskOp) -> (&'static str, &Path) {
         | DiskOp::DropCache { path }
         | DiskOp::SyncFolder { path } => ("syncing", path),
         DiskOp::Rename { from, .. } => ("renaming", from),
-        DiskOp::Remove { path } | DiskOp::RemoveFolder { path } => ("removing", path),
+        DiskOp::Remove { path } | DiskOp::LetGo { path } | DiskOp::RemoveFolder { path } => {
+            ("removing", path)
+        }
         DiskOp::Close { path } => ("closing", path),
     }
 }
@@ -407,6 +441,36 @@ mod tests {
         ops.insert(ops.len() - 1, DiskOp::Sync { path });
         let error = files.perform_all(&ops).unwrap_err().text;
         assert!(error.starts_with("syncing ") && error.contains("/gone failed: No such"));
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_removed_is_told_and_tried_again() {
+        let root = std::env::temp_dir().join(format!("headrace-left-{}", std::process::id()));
+        fs::create_dir_all(root.join("gone")).unwrap(); // no file, so no file of that name goes
+        let files = Files::new(root.clone());
+        let path = Path::from("gone");
+        let let_go = DiskOp::LetGo { path: path.clone() };
+        assert_eq!(files.perform(&let_go), Ok(()));
+        assert!(files.leftovers.has_news() && !files.leftovers.has_news());
+        let report = files.leftovers.report().unwrap();
+        assert!(report.contains("tried again: 1; the first: removing "));
+        assert!(report.contains("/gone failed: "));
+
+        files.retry_leftovers();
+        assert!(root.join("gone").exists() && files.leftovers.count() == 1);
+        fs::remove_dir(root.join("gone")).unwrap();
+        fs::write(root.join("gone"), "file").unwrap();
+        files.retry_leftovers();
+        assert!(!root.join("gone").exists() && files.leftovers.has_news());
+        assert_eq!(files.leftovers.report(), None);
+
+        fs::create_dir(root.join("gone")).unwrap();
+        assert_eq!(files.perform(&let_go), Ok(()));
+        fs::remove_dir(root.join("gone")).unwrap();
+        assert_eq!(files.perform(&DiskOp::Create { path }), Ok(()));
+        files.retry_leftovers();
+        assert!(root.join("gone").exists(), "it is a new file's name");
         fs::remove_dir_all(root).unwrap();
     }
 }

@@ -9,6 +9,7 @@ mod descriptors;
 mod files;
 mod folder;
 mod keeping;
+mod leftovers;
 mod lock;
 mod reading;
 mod shared;

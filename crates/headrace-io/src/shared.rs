@@ -20,6 +20,9 @@ use crate::wake::Wake;
 /// a second is for what others write: at a gigabyte in it the reserve should be larger.
 const SPACE_CHECK: Duration = Duration::from_secs(1);
 
+/// How often it tries to remove what could not be removed: somebody has to do something first.
+const LEFTOVERS_RETRY: Duration = Duration::from_secs(60);
+
 #[derive(Debug)]
 pub(crate) struct Shared {
     state: Mutex<State>,
@@ -43,7 +46,7 @@ pub(crate) struct Shared {
 /// What ended and nobody has asked for yet. The eventfd is readable exactly while there is any.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    /// The store failed; or the disk became too full, or is no longer.
+    /// The store failed; the disk became too full, or is no longer; or other files are left over.
     pub(crate) changed: bool,
     pub(crate) ended: Vec<Completion>,
     pub(crate) reads: Vec<ReadEnd>,
@@ -211,8 +214,9 @@ impl Shared {
 
     fn look_for_room(&self) -> MutexGuard<'_, State> {
         let free = self.files.free_bytes();
+        let has_left = self.files.leftovers.has_news();
         let mut state = self.lock();
-        if free.is_some_and(|free| state.machine.disk_free(free)) {
+        if free.is_some_and(|free| state.machine.disk_free(free)) || has_left {
             self.put(|outbox| outbox.changed = true);
         }
         state
@@ -221,8 +225,16 @@ impl Shared {
     /// The keeper thread.
     pub(crate) fn keep(&self) {
         let mut looked = Instant::now();
+        let mut retried = Instant::now();
         let mut state = self.lock();
         while !state.stopping {
+            if retried.elapsed() >= LEFTOVERS_RETRY {
+                retried = Instant::now();
+                drop(state);
+                self.files.retry_leftovers();
+                state = self.lock();
+                continue;
+            }
             if looked.elapsed() >= SPACE_CHECK {
                 looked = Instant::now();
                 drop(state);

@@ -106,7 +106,7 @@ impl Store {
         Ok(())
     }
 
-    /// Removes a stream; returns when that is durable and its files are gone.
+    /// Removes a stream; returns when that is durable and its files are gone, or left over.
     pub fn delete_stream(&self, stream: &str) -> Result<(), Error> {
         let mut state = self.shared.lock();
         state.machine.delete_stream(stream)?;
@@ -177,8 +177,8 @@ impl Store {
         self.shared.round_due.notify_one();
     }
 
-    /// Appends that ended since the last call. [`Store::notify_fd`] tells too that [`Store::failed`]
-    /// or [`Store::full`] has changed.
+    /// Appends that ended since the last call. [`Store::notify_fd`] tells too that [`Store::failed`],
+    /// [`Store::full`] or [`Store::leftovers`] has changed.
     pub fn poll(&self) -> Vec<Completion> {
         self.shared.take(|outbox| {
             outbox.changed = false;
@@ -189,6 +189,16 @@ impl Store {
     /// Why appends are refused for want of room, or None.
     pub fn full(&self) -> Option<String> {
         self.shared.lock().machine.full().map(ToString::to_string)
+    }
+
+    /// Which files could not be removed, in one line, or None.
+    pub fn leftovers(&self) -> Option<String> {
+        self.shared.files.leftovers.report()
+    }
+
+    /// How many these are.
+    pub fn leftover_count(&self) -> usize {
+        self.shared.files.leftovers.count()
     }
 
     /// See `Machine::free_bytes`.

@@ -265,6 +265,10 @@ impl Store {
         self.0.full()
     }
 
+    fn leftovers(&self) -> Option<String> {
+        self.0.leftovers()
+    }
+
     #[expect(
         clippy::cast_precision_loss,
         reason = "exact to 2^53, beyond any counter here"
@@ -291,6 +295,7 @@ impl Store {
             ),
             ("logs", counted.logs as f64),
             ("open_files", open_files as f64),
+            ("leftovers", self.0.leftover_count() as f64),
         ]
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value))

@@ -15,6 +15,7 @@ HELP: Final = {
     "log_free_bytes": "Bytes that the disk of the data folder has left.",
     "log_journal_bytes_total": "Bytes written to the journal.",
     "log_journal_rotations_total": "Times that the journal went on to its other file.",
+    "log_leftovers": "Files that nothing needs any more and that could not be removed.",
     "log_logs": "Partitions that are open.",
     "log_open_files": "Files that are open for writing.",
     "log_queued_bytes": "Bytes that wait for a commit round.",

@@ -84,6 +84,7 @@ class Runner:
         self._reads: dict[int, asyncio.Future[Any]] = {}
         self._publishes: dict[int, asyncio.Future[int]] = {}
         self.full: str | None = None
+        self._leftovers: str | None = None
         self._idle: asyncio.Future[None] | None = None
         self._ticket = 0
         self._request = 0
@@ -309,13 +310,18 @@ class Runner:
         self.wake()
 
     def look_at_store(self) -> None:
-        """Tells that the store has failed, or that the disk is nearly full or no longer."""
+        """Tells what has changed: a failure, room on the disk, files that cannot be removed."""
         if (reason := self._store.failed()) is not None:
             self.on_failure(reason)
         full = self._store.full()
         if full != self.full:
             self.full = full
             self.on_full(full)
+        leftovers = self._store.leftovers()
+        if leftovers != self._leftovers:
+            self._leftovers = leftovers
+            if leftovers is not None:
+                log.warning(leftovers)
 
     def _end_read(self, end: ReadEnd) -> None:
         future = self._reads.get(end.ticket)

@@ -98,7 +98,7 @@ impl Machine {
         let obsolete = self.obsolete();
         self.syncing.files.retain(|path| !obsolete.contains(path));
         let mut ops = self.syncing.clone().syncs();
-        ops.extend(obsolete.into_iter().map(|path| DiskOp::Remove { path }));
+        ops.extend(obsolete.into_iter().map(|path| DiskOp::LetGo { path }));
         ops
     }
 
@@ -141,7 +141,7 @@ impl Dirt {
                     self.entry(path);
                 }
                 DiskOp::CreateFolder { path } => self.entry(path),
-                DiskOp::Remove { path } => {
+                DiskOp::Remove { path } | DiskOp::LetGo { path } => {
                     self.files.remove(path);
                     self.finished.remove(path);
                     self.entry(path);

@@ -125,7 +125,13 @@ pub enum DiskOp {
         /// The file.
         path: Path,
     },
-    /// Removes a folder and all in it; no fault where it is not there.
+    /// Removes a file that nothing needs any more. Where that fails nothing is lost, and what
+    /// follows is performed: the shell tells of it and tries again.
+    LetGo {
+        /// The file.
+        path: Path,
+    },
+    /// Removes a folder and all in it, which nothing needs any more: as [`DiskOp::LetGo`].
     RemoveFolder {
         /// The folder.
         path: Path,
@@ -138,6 +144,11 @@ pub enum DiskOp {
 }
 
 impl DiskOp {
+    /// What goes wrong with it loses nothing.
+    pub fn may_fail(&self) -> bool {
+        matches!(self, Self::LetGo { .. } | Self::RemoveFolder { .. })
+    }
+
     /// It waits for the disk.
     pub fn is_sync(&self) -> bool {
         matches!(self, Self::Sync { .. } | Self::SyncFolder { .. })

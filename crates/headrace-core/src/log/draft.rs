@@ -304,7 +304,7 @@ impl Machine {
         let obsolete = self.obsolete();
         dirt.files.retain(|path| !obsolete.contains(path));
         first.extend(dirt.syncs());
-        first.extend(obsolete.into_iter().map(|path| DiskOp::Remove { path }));
+        first.extend(obsolete.into_iter().map(|path| DiskOp::LetGo { path }));
         let checkpoint = self.checkpoint(true).encode(); // which vouches for the files just made
         Some(Draft {
             first,

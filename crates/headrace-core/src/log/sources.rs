@@ -75,7 +75,7 @@ impl Machine {
         let old = log.source_snapshots.len().saturating_sub(SNAPSHOTS);
         for offset in log.source_snapshots.drain(..old) {
             let path = layout::file(folder, offset, layout::SOURCES);
-            ops.push(DiskOp::Remove { path });
+            ops.push(DiskOp::LetGo { path });
         }
         ops.push(DiskOp::SyncFolder {
             path: folder.clone(),

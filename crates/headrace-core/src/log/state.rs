@@ -83,7 +83,7 @@ impl StatePlace {
         let kept = older.len().saturating_sub(SNAPSHOTS - 1);
         for offset in &older[..kept] {
             let path = self.file(*offset);
-            ops.push(DiskOp::Remove { path });
+            ops.push(DiskOp::LetGo { path });
         }
         ops.iter().try_for_each(|op| Ok(disk.perform(op)?))
     }

@@ -125,7 +125,7 @@ impl<D: Disk> Disk for Overlay<'_, D> {
                 changed.insert(to.to_string(), file);
                 Ok(())
             }
-            DiskOp::Remove { path } => {
+            DiskOp::Remove { path } | DiskOp::LetGo { path } => {
                 self.changed.borrow_mut().insert(path.to_string(), None);
                 Ok(())
             }

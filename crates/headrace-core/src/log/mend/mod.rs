@@ -340,8 +340,9 @@ impl<'a, D: Disk> Mender<'a, D> {
         self.drop_other_segments(log)
     }
 
-    /// Files of segments that never came to be, or are gone. Those below the start go with the first
-    /// chore: the snapshot that makes them needless may still be in memory alone.
+    /// Files of segments that never came to be, or are gone. What nothing will ever have the name of
+    /// again goes with the first chore: those below the start, for the snapshot that makes them needless
+    /// may still be in memory alone, and those that compaction replaced.
     fn drop_other_segments(&mut self, log: &mut Log) -> Result<(), Error> {
         let known: BTreeSet<(i64, u32)> = log
             .segments
@@ -356,7 +357,9 @@ impl<'a, D: Disk> Mender<'a, D> {
                 continue;
             }
             let path = layout::segment_file(&log.folder, base, generation, kind);
-            if base < log.segments[0].base {
+            let at = log.segments.partition_point(|segment| segment.base <= base);
+            let is_replaced = at > 0 && log.segments[at - 1].generation > generation;
+            if at == 0 || is_replaced {
                 log.obsolete.push(path);
                 continue;
             }

@@ -95,7 +95,9 @@ fn files_that_are_finished_are_closed_however_slowly_the_journal_fills() {
             disk.perform(op).unwrap();
             match op {
                 DiskOp::Create { path } => drop(files.insert(path.to_string())),
-                DiskOp::Close { path } | DiskOp::Remove { path } => drop(files.remove(&**path)),
+                DiskOp::Close { path } | DiskOp::Remove { path } | DiskOp::LetGo { path } => {
+                    files.remove(&**path);
+                }
                 _ => {}
             }
         };
@@ -151,7 +153,9 @@ impl Disk for Counting {
     fn perform(&self, op: &DiskOp) -> Result<(), DiskError> {
         let mut open = self.open.borrow_mut();
         match op {
-            DiskOp::Close { path } | DiskOp::Remove { path } => drop(open.remove(&**path)),
+            DiskOp::Close { path } | DiskOp::Remove { path } | DiskOp::LetGo { path } => {
+                open.remove(&**path);
+            }
             DiskOp::Rename { from, .. } => drop(open.remove(&**from)),
             DiskOp::Create { path }
             | DiskOp::Write { path, .. }

@@ -259,7 +259,7 @@ impl State {
             self.fuse = Some(fuse);
             return Ok(());
         }
-        if !self.failed {
+        if !self.failed && !op.may_fail() {
             self.failed = true;
             self.fail(op, &mut fuse.random);
         }
@@ -329,7 +329,7 @@ impl State {
                 self.current.get(&**from).ok_or_else(|| missing(from))?;
                 self.change(Change::Move(from.to_string(), to.to_string()));
             }
-            DiskOp::Remove { path } => {
+            DiskOp::Remove { path } | DiskOp::LetGo { path } => {
                 if self.file(path).is_some() {
                     self.change(Change::Unlink(path.to_string()));
                 }
@@ -387,7 +387,11 @@ impl Disk for SimDisk {
     fn perform(&self, op: &DiskOp) -> Result<(), DiskError> {
         let mut state = self.0.borrow_mut();
         state.ops += 1;
-        state.burn(op)?;
+        let outcome = state.burn(op);
+        if outcome.is_err() && op.may_fail() {
+            return Ok(()); // what was let go stays
+        }
+        outcome?;
         state.perform(op)
     }
 }
