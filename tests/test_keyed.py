@@ -134,24 +134,19 @@ def test_a_deleted_stream_stays_deleted_in_the_state(node, start_node):
         assert committed(raw, "g") == {0: 6}
 
 
-@pytest.mark.parametrize("left", [0, 1], ids=["the log", "an older state"])
-def test_a_damaged_state_is_told_of_and_what_is_left_serves(node, start_node, left):
+def test_a_damaged_state_is_told_of_and_the_log_serves(node, start_node):
     for n in range(2):
         with RawConnection(node) as raw:
             commit(raw, "g", {0: n, n: n})
         assert node.stop() == 0
-        states = sorted(node.data.glob("streams/__offsets/*/*.state"))
         node = start_node.again(node)
     assert node.stop() == 0
-    assert len(states) == 2
-    for state in states[left:]:
-        whole = bytearray(state.read_bytes())
-        whole[-1] ^= 1
-        state.write_bytes(whole)
+    (state,) = node.data.glob("streams/__offsets/*/*.state")
+    whole = bytearray(state.read_bytes())
+    whole[-1] ^= 1
+    state.write_bytes(whole)
     node = start_node.again(node)
-    assert replayed(node) == ((1, 2) if left else (0, 3))
+    assert replayed(node) == (0, 3)
     with RawConnection(node) as raw:
         assert committed(raw, "g") == {0: 1, 1: 1}
-    text = node.log.read_text()
-    for state in states[left:]:
-        assert f"{state.relative_to(node.data)} is damaged" in text
+    assert f"{state.relative_to(node.data)} is damaged" in node.log.read_text()

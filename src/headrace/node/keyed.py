@@ -1,8 +1,8 @@
 """Keyed state in an internal compacted stream: a start reads a kept state and a tail, not history.
 
 `KeyedStream` appends records, says when they are durable, and from time to time keeps beside each
-partition what its records have come to. A state that is damaged or of no use is told of; then an
-older one serves, or the log does, which compaction leaves whole. Must not know what keys mean.
+partition what its records have come to. A state that is damaged or of no use is told of; then the
+log serves, which compaction leaves whole. Must not know what keys mean.
 Invariant: a state holds exactly the records below its offset, all of them durable.
 """
 

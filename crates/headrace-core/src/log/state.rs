@@ -1,15 +1,16 @@
 //! What the records of a log come to, kept beside it as `<offset>.state`: true of all records
 //! below that offset. A start reads it, and the records from there on.
 //!
-//! Opaque here. Invariants: a state is whole and durable before an older one goes; one that is
-//! damaged, or of records that the log has not, is never given out, and is named.
+//! Opaque here. Invariants: a state is whole and durable before the older one goes, and then it does:
+//! what compaction has taken since would come back with it. One that is damaged, or of records that
+//! the log has not, is never given out, and is named; the records are always true.
 
 use super::codec::{seal, unseal, Put, Take};
 use super::disk::{Disk, DiskOp, Path};
 use super::error::Error;
 use super::layout;
 use super::machine::Machine;
-use super::partition::{replace, LogId, SNAPSHOTS};
+use super::partition::{replace, LogId};
 use super::scan;
 
 const MAGIC: [u8; 8] = *b"HRSTATE\x01";
@@ -79,16 +80,14 @@ impl StatePlace {
             ops.push(DiskOp::SyncFolder { path });
         }
         let older = self.offsets(disk)?;
-        let older: Vec<i64> = older.into_iter().filter(|found| *found < offset).collect();
-        let kept = older.len().saturating_sub(SNAPSHOTS - 1);
-        for offset in &older[..kept] {
-            let path = self.file(*offset);
+        for offset in older.into_iter().filter(|found| *found < offset) {
+            let path = self.file(offset);
             ops.push(DiskOp::LetGo { path });
         }
         ops.iter().try_for_each(|op| Ok(disk.perform(op)?))
     }
 
-    /// The newest state that is of use. One of records that are not there would come true of
+    /// The newest state, where it is of use. One of records that are not there would come true of
     /// others: it goes.
     pub fn load(&self, disk: &impl Disk) -> Result<FoundState, Error> {
         let mut found = FoundState::default();
@@ -102,12 +101,11 @@ impl StatePlace {
                 disk.perform(&DiskOp::Remove { path })?;
                 continue;
             }
-            if let Some(state) = decode(&scan::side_file(disk, &path)?, offset) {
-                found.offset = offset;
-                found.state = state;
-                break;
+            match decode(&scan::side_file(disk, &path)?, offset) {
+                Some(state) => (found.offset, found.state) = (offset, state),
+                None => found.ignored.push(format!("{path} is damaged")),
             }
-            found.ignored.push(format!("{path} is damaged"));
+            break; // an older one may be too old
         }
         Ok(found)
     }
