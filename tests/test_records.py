@@ -15,6 +15,7 @@ from headrace import native
 from headrace.errors import (
     CorruptRecordError,
     HeadraceError,
+    InvalidRecordError,
     RecordsTooLargeError,
     UnsupportedRecordError,
 )
@@ -248,6 +249,11 @@ FAULTS = {
     "Attributes": (signed(GOOD, 21, b"\1\0"), CorruptRecordError, "0x0100 hold undefined bits"),
     "Codec": (signed(GOOD, 22, b"\7"), UnsupportedRecordError, "codec 7 is unknown"),
     "Count": (signed(GOOD, 57, b"\0\0\0\5"), CorruptRecordError, "record count 5 does not fit"),
+    "Producer": (
+        signed(GOOD, 43, b"\0\0\0\0\0\0\0\5\0\0\xff\xff\xff\xff"),
+        InvalidRecordError,
+        "producer 5 sent epoch 0 and sequence -1: neither is negative",
+    ),
     "Record": (signed(GOOD, 61, b"\x7f"), CorruptRecordError, "record 0: length is malformed"),
     "Compression": (signed(GZIP, 61, b"xx"), CorruptRecordError, "its gzip data is malformed"),
     "TooLarge": (
@@ -275,3 +281,15 @@ def test_compressed_records_can_pass_unseen():
     assert native.validate_batches(bad, open_compressed=False).records == 4
     with pytest.raises(CorruptRecordError):
         native.decode_records(bad, 0, 9, 9)
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("claimed", [0, 1 << 60, -1])
+def test_a_header_with_another_timestamp_than_its_records_is_found_and_put_right(codec, claimed):
+    good = native.build_batch(EVERY_KIND, codec)
+    assert not native.validate_batches(good).misdated
+    misdated = signed(good, 35, claimed.to_bytes(8, "big", signed=True))
+    assert native.validate_batches(misdated).misdated
+    assert native.recode_batches(misdated, codec) == good
+    other = native.recode_batches(misdated, "zstd")
+    assert not native.validate_batches(other).misdated

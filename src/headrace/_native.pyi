@@ -22,6 +22,7 @@ __all__ = [
     "Folder",
     "HeadraceError",
     "History",
+    "InvalidRecordError",
     "LogSettings",
     "NativeError",
     "OutOfOrderSequenceError",
@@ -78,6 +79,9 @@ class CorruptRecordError(NativeError):
 class UnsupportedRecordError(NativeError):
     """A record batch has a magic other than 2, or an unknown codec (Kafka error 76)."""
 
+class InvalidRecordError(NativeError):
+    """A record batch is whole and says what none may say (Kafka error 87)."""
+
 class RecordsTooLargeError(NativeError):
     """The records of a batch decompress to more than the bound (Kafka error 10)."""
 
@@ -118,6 +122,9 @@ class BatchSummary:
     @property
     def keyless(self) -> bool:
         """A record has no key; one that was not opened counts for none."""
+    @property
+    def misdated(self) -> bool:
+        """A header does not tell the greatest timestamp of its records (opened ones count)."""
 
 def validate_batches(
     data: bytes, open_compressed: bool = True, bytes_max: int = 134217728
@@ -129,12 +136,13 @@ def validate_batches(
     Raises:
         CorruptRecordError: a CRC, a length, a count or a record is wrong.
         UnsupportedRecordError: magic is not 2 or the codec is unknown.
+        InvalidRecordError: a producer's epoch or sequence is negative.
         RecordsTooLargeError: a batch decompresses to more than `bytes_max`.
     """
 
 def recode_batches(data: bytes, codec: str) -> bytes:
-    """The batches with their records compressed by `codec`; all else of them stays. Those of that
-    codec stay as they are. Releases the GIL.
+    """The batches with their records compressed by `codec`, and their headers with the greatest
+    timestamp of those; all else of them stays. Releases the GIL.
 
     Raises:
         ValueError: the codec is unknown.

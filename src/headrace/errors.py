@@ -21,6 +21,7 @@ HeadraceError
 └── NativeError                raised by the compiled module; its stub tells them apart
     ├── CorruptRecordError             Kafka 2, retry
     ├── UnsupportedRecordError         Kafka 76
+    ├── InvalidRecordError             Kafka 87
     ├── RecordsTooLargeError           Kafka 10
     ├── OutOfOrderSequenceError        Kafka 45
     ├── StaleProducerEpochError        Kafka 47
@@ -36,6 +37,7 @@ Messages are one line: what, where, and what to do. Bugs are assertions, never o
 from headrace.native import (
     CorruptRecordError,
     HeadraceError,
+    InvalidRecordError,
     NativeError,
     OutOfOrderSequenceError,
     RecordsTooLargeError,
@@ -53,6 +55,7 @@ __all__ = [
     "DefinitionError",
     "HeadraceError",
     "InputError",
+    "InvalidRecordError",
     "InvalidStreamError",
     "InvalidTopicError",
     "MalformedError",

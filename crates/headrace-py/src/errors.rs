@@ -18,6 +18,7 @@ pub enum Class {
     Native,
     CorruptRecord,
     UnsupportedRecord,
+    InvalidRecord,
     RecordsTooLarge,
     OutOfOrderSequence,
     StaleProducerEpoch,
@@ -55,7 +56,7 @@ const UNSTORABLE: Answers = Answers {
     retriable: true,
 };
 
-const CLASSES: [Description; 10] = [
+const CLASSES: [Description; 11] = [
     Description {
         class: Class::Headrace,
         base: None,
@@ -92,6 +93,16 @@ const CLASSES: [Description; 10] = [
         doc: c"A record batch has a magic other than 2, or an unknown codec (Kafka error 76).",
         answers: Answers {
             kafka_code: 76,
+            ..INTERNAL
+        },
+    },
+    Description {
+        class: Class::InvalidRecord,
+        base: Some(Class::Native),
+        name: c"headrace.errors.InvalidRecordError",
+        doc: c"A record batch is whole and says what none may say (Kafka error 87).",
+        answers: Answers {
+            kafka_code: 87,
             ..INTERNAL
         },
     },
@@ -205,6 +216,7 @@ pub fn record_error(py: Python<'_>, error: &record::Error) -> PyErr {
         | Fault::Record { .. }
         | Fault::Compression(_) => Class::CorruptRecord,
         Fault::Magic(_) | Fault::Codec(_) => Class::UnsupportedRecord,
+        Fault::Producer { .. } => Class::InvalidRecord,
         Fault::TooLarge { .. } => Class::RecordsTooLarge,
     };
     class.error(py, &error.to_string())

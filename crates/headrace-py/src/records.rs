@@ -50,6 +50,11 @@ impl BatchSummary {
     fn keyless(&self) -> bool {
         self.0.keyless
     }
+
+    #[getter]
+    fn misdated(&self) -> bool {
+        self.0.misdated
+    }
 }
 
 #[pyfunction]

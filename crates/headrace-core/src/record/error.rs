@@ -47,6 +47,15 @@ pub enum Fault {
         /// Last offset delta in the header.
         last_offset_delta: i32,
     },
+    /// A producer that is known by an id numbers its batches from 0.
+    Producer {
+        /// Its id.
+        producer_id: i64,
+        /// Its epoch.
+        epoch: i16,
+        /// The sequence of the first record.
+        sequence: i32,
+    },
     /// A record is malformed.
     Record {
         /// Its index in the batch.
@@ -94,6 +103,14 @@ impl fmt::Display for Fault {
             } => write!(
                 f,
                 "record count {count} does not fit the last offset delta {last_offset_delta}"
+            ),
+            Self::Producer {
+                producer_id,
+                epoch,
+                sequence,
+            } => write!(
+                f,
+                "producer {producer_id} sent epoch {epoch} and sequence {sequence}: neither is negative"
             ),
             Self::Record { index, part } => write!(f, "record {index}: {part} is malformed"),
             Self::Compression(codec) => write!(f, "its {codec} data is malformed"),

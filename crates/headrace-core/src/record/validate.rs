@@ -4,6 +4,10 @@ use super::{Batch, Batches, Error, Fault, Records};
 
 /// What a run of validated batches holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a finding of its own"
+)]
 pub struct Summary {
     /// Number of batches.
     pub batches: u32,
@@ -17,6 +21,8 @@ pub struct Summary {
     pub transactional: bool,
     /// A record that was checked has no key.
     pub keyless: bool,
+    /// A header does not tell the greatest timestamp of the records that were checked.
+    pub misdated: bool,
 }
 
 /// Whether compressed batches are opened, so that their records are checked too.
@@ -32,7 +38,7 @@ pub enum Compressed {
 }
 
 /// Checks each batch of `data`: length, magic, CRC-32C, attributes, a count of records that is
-/// positive and fits the last offset delta, and the records themselves, offsets included.
+/// positive and fits the last offset delta, a producer's sequence, and the records themselves, offsets included.
 ///
 /// No data at all is valid and holds no batch.
 pub fn validate(data: &[u8], compressed: Compressed) -> Result<Summary, Error> {
@@ -44,10 +50,13 @@ pub fn validate(data: &[u8], compressed: Compressed) -> Result<Summary, Error> {
         control: false,
         transactional: false,
         keyless: false,
+        misdated: false,
     };
     for batch in Batches::new(data) {
         let batch = batch?;
-        summary.keyless |= check(&batch, compressed, &mut scratch)?;
+        let found = check(&batch, compressed, &mut scratch)?;
+        summary.keyless |= found.keyless;
+        summary.misdated |= found.misdated;
         let header = &batch.header;
         summary.batches += 1;
         summary.records += header.count as u64;
@@ -58,8 +67,14 @@ pub fn validate(data: &[u8], compressed: Compressed) -> Result<Summary, Error> {
     Ok(summary)
 }
 
-/// Whether a record has no key.
-fn check(batch: &Batch, compressed: Compressed, scratch: &mut Vec<u8>) -> Result<bool, Error> {
+/// What the records of a batch say.
+#[derive(Clone, Copy, Debug, Default)]
+struct Found {
+    keyless: bool,
+    misdated: bool,
+}
+
+fn check(batch: &Batch, compressed: Compressed, scratch: &mut Vec<u8>) -> Result<Found, Error> {
     batch.check_crc()?;
     let header = &batch.header;
     header
@@ -72,21 +87,31 @@ fn check(batch: &Batch, compressed: Compressed, scratch: &mut Vec<u8>) -> Result
             last_offset_delta,
         }));
     }
+    let (epoch, sequence) = (header.producer_epoch, header.base_sequence);
+    if header.has_producer() && (epoch < 0 || sequence < 0) {
+        return Err(batch.wrong(Fault::Producer {
+            producer_id: header.producer_id,
+            epoch,
+            sequence,
+        }));
+    }
     let bytes_max = match compressed {
         Compressed::Opened { bytes_max } => bytes_max,
-        Compressed::Closed if batch.is_compressed() => return Ok(false),
+        Compressed::Closed if batch.is_compressed() => return Ok(Found::default()),
         Compressed::Closed => 0,
     };
     let body = batch.open(scratch, bytes_max)?;
     check_records(batch, body).map_err(|fault| batch.wrong(fault))
 }
 
-fn check_records(batch: &Batch, body: &[u8]) -> Result<bool, Fault> {
+fn check_records(batch: &Batch, body: &[u8]) -> Result<Found, Fault> {
     let base_offset = batch.header.base_offset;
     let mut keyless = false;
+    let mut newest = i64::MIN;
     for (index, record) in Records::new(&batch.header, body).enumerate() {
         let record = record?;
         keyless |= record.key.is_none();
+        newest = newest.max(record.timestamp);
         if record.offset != base_offset.wrapping_add(index as i64) {
             return Err(Fault::Record {
                 index: index as u32,
@@ -94,5 +119,8 @@ fn check_records(batch: &Batch, body: &[u8]) -> Result<bool, Fault> {
             });
         }
     }
-    Ok(keyless)
+    Ok(Found {
+        keyless,
+        misdated: newest != batch.header.max_timestamp,
+    })
 }

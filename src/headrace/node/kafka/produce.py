@@ -109,7 +109,8 @@ async def _admitted(door: KafkaDoor, records: bytes, settings: Settings) -> byte
     """What is to be appended, or why nothing is; found beside the loop where it takes long.
 
     Raises:
-        CorruptRecordError, UnsupportedRecordError, RecordsTooLargeError: as `_admit`.
+        CorruptRecordError, UnsupportedRecordError, InvalidRecordError, RecordsTooLargeError: as
+            `_admit`.
     """
     at_once = limits.CHECKED_AT_ONCE_BYTES_MAX
     if len(records) <= at_once and settings.codec in {None, _codec(records)}:
@@ -123,11 +124,14 @@ async def _admitted(door: KafkaDoor, records: bytes, settings: Settings) -> byte
 def _admit(records: bytes, settings: Settings, bytes_max: int) -> bytes | ErrorCode:
     """`records`, in the stream's codec, where they are one batch of a plain producer.
 
-    Where only the last record of each key is kept in the end, each must have one.
+    Where only the last record of each key is kept in the end, each must have one. A header that
+    misleads retention and lookups by time is put right, as Kafka does: some clients write the last
+    record's timestamp there.
 
     Raises:
-        CorruptRecordError, UnsupportedRecordError, RecordsTooLargeError: they are damaged, or of
-            an unknown codec, or decompress to more than `bytes_max`.
+        CorruptRecordError, UnsupportedRecordError, InvalidRecordError, RecordsTooLargeError: they
+            are damaged, or of an unknown codec, or of a producer without sequences, or decompress
+            to more than `bytes_max`.
     """
     if len(records) > _MAGIC_AT and records[_MAGIC_AT] != _MAGIC:
         return ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
@@ -136,7 +140,8 @@ def _admit(records: bytes, settings: Settings, bytes_max: int) -> bytes | ErrorC
         return ErrorCode.INVALID_RECORD
     if settings.compacts and summary.keyless:
         return ErrorCode.INVALID_RECORD
-    return records if settings.codec is None else native.recode_batches(records, settings.codec)
+    codec = settings.codec or (_codec(records) if summary.misdated else None)
+    return records if codec is None else native.recode_batches(records, codec)
 
 
 def _codec(records: bytes) -> str | None:
