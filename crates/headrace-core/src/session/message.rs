@@ -103,8 +103,14 @@ impl Message {
 
     /// True once the message must not be delivered any more (MQTT 5.0 3.3.2.3.3).
     pub fn is_expired(&self, mono_ms: u64) -> bool {
-        self.expiry
-            .is_some_and(|expiry| self.waited_ms(mono_ms) > u64::from(expiry.seconds) * 1000)
+        mono_ms > self.expires_ms()
+    }
+
+    /// The last moment at which it may be delivered.
+    pub fn expires_ms(&self) -> u64 {
+        self.expiry.map_or(u64::MAX, |expiry| {
+            self.arrived_ms + u64::from(expiry.seconds) * 1000
+        })
     }
 
     /// The expiry interval to pass on: what was published less the time waited.

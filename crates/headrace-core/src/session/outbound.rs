@@ -75,6 +75,8 @@ pub struct Outbound {
     keeps: bool,
     queue: VecDeque<Delivery>,
     queued_bytes: usize,
+    /// Nothing in the queue expires before.
+    expires_ms: u64,
 }
 
 impl Outbound {
@@ -92,6 +94,7 @@ impl Outbound {
             keeps: false,
             queue: VecDeque::new(),
             queued_bytes: 0,
+            expires_ms: u64::MAX,
         }
     }
 
@@ -188,6 +191,7 @@ impl Outbound {
     /// Queues a message.
     pub fn enqueue(&mut self, delivery: Delivery) {
         self.queued_bytes += bytes(&delivery);
+        self.expires_ms = self.expires_ms.min(delivery.message.expires_ms());
         self.queue.push_back(delivery);
     }
 
@@ -303,6 +307,20 @@ impl Outbound {
         self.free.push_back(id);
     }
 
+    /// Drops all messages whose expiry has passed; how many. Costs nothing while none has.
+    pub fn purge_expired(&mut self, mono_ms: u64) -> usize {
+        if mono_ms <= self.expires_ms {
+            return 0;
+        }
+        let queued = self.queue.len();
+        self.queue
+            .retain(|delivery| !delivery.message.is_expired(mono_ms));
+        let expiries = self.queue.iter().map(|each| each.message.expires_ms());
+        self.expires_ms = expiries.min().unwrap_or(u64::MAX);
+        self.queued_bytes = self.queue.iter().map(bytes).sum();
+        queued - self.queue.len()
+    }
+
     /// Drops the messages at the front whose expiry has passed; how many.
     pub fn discard_expired(&mut self, mono_ms: u64) -> usize {
         let mut count = 0;
@@ -391,6 +409,8 @@ impl Outbound {
         assert_eq!(kept.sum::<usize>(), self.kept_bytes);
         let queued: usize = self.queue.iter().map(bytes).sum();
         assert_eq!(queued, self.queued_bytes);
+        let mut expiries = self.queue.iter().map(|each| each.message.expires_ms());
+        assert!(expiries.all(|expires_ms| expires_ms >= self.expires_ms));
     }
 }
 

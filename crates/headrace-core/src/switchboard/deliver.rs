@@ -22,7 +22,7 @@ impl Switchboard {
         if bytes > bytes_max {
             return self.counters.count(Counter::DroppedTooLarge);
         }
-        if !self.has_room(session, terms.qos, bytes, outgoing.is_held()) {
+        if !self.has_room(session, terms.qos, bytes, outgoing) {
             return;
         }
         let outbound = &mut self.sessions[session as usize].outbound;

@@ -252,6 +252,11 @@ impl<'a> Outgoing<'a> {
         Arc::clone(message)
     }
 
+    /// When it came.
+    pub fn arrived_ms(&self) -> u64 {
+        self.arrived_ms
+    }
+
     /// True where somebody holds it already, so that another who does costs next to nothing.
     pub fn is_held(&self) -> bool {
         let message = self.message.as_ref();

@@ -9,6 +9,7 @@
 //! only ever for that time, so no circle of clients can wait for ever.
 
 use super::connection::{Connection, Overflow, Park};
+use super::outgoing::Outgoing;
 use super::publish::Target;
 use super::timers::Timer;
 use super::{Counter, Switchboard};
@@ -47,14 +48,27 @@ impl Policy {
 
 impl Switchboard {
     /// Whether a message of so many bytes may be sent to a session, or wait for it; makes room for
-    /// it where the policy says so, and counts it where not.
-    pub(super) fn has_room(&mut self, session: u32, qos: QoS, bytes: usize, is_held: bool) -> bool {
+    /// it where something has expired or the policy says so, and counts it where not.
+    pub(super) fn has_room(
+        &mut self,
+        session: u32,
+        qos: QoS,
+        bytes: usize,
+        outgoing: &Outgoing<'_>,
+    ) -> bool {
+        let is_held = outgoing.is_held();
         let connection = self.sessions[session as usize].connection;
         if connection.is_none() && qos == QoS::AtMostOnce {
             self.counters.count(Counter::DroppedAway);
             return false;
         }
         while let Some(bound) = self.bound_reached(session, qos, bytes, is_held) {
+            let outbound = &mut self.sessions[session as usize].outbound;
+            let expired = outbound.purge_expired(outgoing.arrived_ms());
+            self.counters.add(Counter::DroppedExpired, expired);
+            if expired > 0 {
+                continue;
+            }
             if self.oldest_gives_way(session, qos, bytes, bound) {
                 self.counters.count(Counter::DroppedOldest);
                 continue;

@@ -136,6 +136,40 @@ fn while_a_client_is_away_its_queue_gives_way_and_nobody_waits() {
     }
 }
 
+/// Bug 21 of other brokers: what has expired keeps out what has not.
+#[test]
+fn what_has_expired_gives_way_first_though_its_client_is_away() {
+    let mut stage = Stage::new(Limits {
+        queued_messages_max: 4,
+        ..Limits::default()
+    });
+    let (client, _) = keeper(&mut stage, "a");
+    stage.subscribe(client, "t", QOS_1);
+    stage.hang_up(client);
+    let publisher = stage.client(V5, "publisher");
+    for (packet_id, expiry) in [(1, None), (2, Some(2)), (3, Some(1)), (4, Some(9))] {
+        let properties = PublishProperties {
+            message_expiry: expiry,
+            ..PublishProperties::default()
+        };
+        stage.publish_with(publisher, "t", QOS_1, packet_id, "x", properties);
+    }
+    stage.wait(2_001);
+    publish(&mut stage, publisher, 5..=7);
+    assert_eq!(dropped(&stage, "expired"), 2);
+    assert_eq!(dropped(&stage, "queue_full"), 1);
+    assert_eq!(stage.statistic("mqtt_outbound_queued_messages"), 4);
+    stage.wait(8_000);
+    publish(&mut stage, publisher, 8..=8);
+    let (client, _) = keeper(&mut stage, "a");
+    let first = Ack {
+        packet_id: 1,
+        ..Ack::default()
+    };
+    stage.send(client, &Packet::Puback(first));
+    assert_eq!(drain(&mut stage, client), ["5", "6", "8"]);
+}
+
 #[test]
 fn what_is_written_cannot_be_taken_back() {
     let mut stage = Stage::new(Limits {
