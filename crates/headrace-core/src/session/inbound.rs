@@ -199,10 +199,11 @@ impl Inbound {
         }
     }
 
-    /// PUBREL: false where no publish was taken under this id.
+    /// PUBREL: false where the publish under this id has not been answered yet. One that is not
+    /// there has been released before.
     pub fn release(&mut self, packet_id: u16) -> bool {
         let found = self.unreleased.get(&packet_id);
-        if !found.is_some_and(|unreleased| unreleased.is_taken) {
+        if found.is_some_and(|unreleased| !unreleased.is_taken) {
             return false;
         }
         self.forget(packet_id);
@@ -346,7 +347,7 @@ mod tests {
         assert_eq!(ready(&mut inbound), [(7, Outcome::Accepted)]);
         assert_eq!(inbound.repeat(7), Repeat::Taken);
         assert_eq!((inbound.open(), inbound.unreleased()), (1, 1));
-        assert!(inbound.release(7) && !inbound.release(7));
+        assert!(inbound.release(7) && inbound.release(7));
         assert_eq!(inbound.repeat(7), Repeat::New);
         assert_eq!((inbound.open(), inbound.unreleased()), (0, 0));
     }

@@ -44,15 +44,17 @@ pub enum Sending {
     Release(u16),
 }
 
-/// What a PUBREC ends or begins.
+/// What an acknowledgement ends or begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receipt {
     /// PUBREL is due.
     Release,
     /// The client refused the message: the exchange is over.
     Over,
-    /// Nothing is in flight under this id at `QoS` 2.
+    /// Nothing is in flight under this id.
     Unknown,
+    /// What is in flight under this id is at another step.
+    Misplaced,
 }
 
 /// What a client is sent at `QoS` 1 and 2.
@@ -248,13 +250,11 @@ impl Outbound {
         Some(&entry.state)
     }
 
-    /// PUBACK: false where nothing is in flight under `id` at `QoS` 1.
-    pub fn acknowledge(&mut self, id: u16) -> bool {
-        let found = matches!(self.state(id), Some(State::Published(QoS::AtLeastOnce, ..)));
-        if found {
-            self.end(id);
-        }
-        found
+    /// PUBACK.
+    pub fn acknowledge(&mut self, id: u16) -> Receipt {
+        self.end_where(id, |state| {
+            matches!(state, State::Published(QoS::AtLeastOnce, ..))
+        })
     }
 
     /// PUBREC. A second one for a message is answered like the first.
@@ -269,7 +269,8 @@ impl Outbound {
                 Receipt::Release
             }
             Some(State::Released) if !is_refused => Receipt::Release,
-            _ => Receipt::Unknown,
+            Some(_) => Receipt::Misplaced,
+            None => Receipt::Unknown,
         }
     }
 
@@ -284,13 +285,20 @@ impl Outbound {
         entry.state = State::Released;
     }
 
-    /// PUBCOMP: false where nothing was released under `id`.
-    pub fn complete(&mut self, id: u16) -> bool {
-        let found = matches!(self.state(id), Some(State::Released));
-        if found {
-            self.end(id);
+    /// PUBCOMP.
+    pub fn complete(&mut self, id: u16) -> Receipt {
+        self.end_where(id, |state| matches!(state, State::Released))
+    }
+
+    fn end_where(&mut self, id: u16, is_due: impl FnOnce(&State) -> bool) -> Receipt {
+        match self.state(id) {
+            None => Receipt::Unknown,
+            Some(state) if is_due(state) => {
+                self.end(id);
+                Receipt::Over
+            }
+            Some(_) => Receipt::Misplaced,
         }
-        found
     }
 
     /// The exchange is over, one way or another.
@@ -471,7 +479,7 @@ mod tests {
         outbound.attach(u16::MAX, false);
         assert_eq!(outbound.begin(AtLeastOnce, None), 1);
         assert_eq!(outbound.begin(AtLeastOnce, None), 2);
-        assert!(outbound.acknowledge(1));
+        assert_eq!(outbound.acknowledge(1), Receipt::Over);
         assert_eq!(outbound.begin(AtLeastOnce, None), 3);
         assert_eq!(outbound.begin(AtLeastOnce, None), 1);
         assert!(!outbound.has_room());
@@ -484,7 +492,7 @@ mod tests {
         outbound.attach(u16::MAX, false);
         for _ in 0..10_000 {
             let id = outbound.begin(AtLeastOnce, None);
-            assert!(outbound.acknowledge(id));
+            assert_eq!(outbound.acknowledge(id), Receipt::Over);
         }
         assert!(outbound.slots.len() <= RESTING_IDS + 1);
         outbound.validate();
@@ -495,18 +503,22 @@ mod tests {
         let mut outbound = Outbound::new(u16::MAX);
         outbound.attach(10, false);
         for id in [0, 1, u16::MAX] {
-            assert!(!outbound.acknowledge(id));
-            assert!(!outbound.complete(id));
+            assert_eq!(outbound.acknowledge(id), Receipt::Unknown);
+            assert_eq!(outbound.complete(id), Receipt::Unknown);
             assert_eq!(outbound.receive(id, false), Receipt::Unknown);
         }
         let one = outbound.begin(AtLeastOnce, None);
         let two = outbound.begin(ExactlyOnce, None);
-        assert!(!outbound.acknowledge(two) && !outbound.complete(two));
-        assert_eq!(outbound.receive(one, false), Receipt::Unknown);
+        assert_eq!(outbound.acknowledge(two), Receipt::Misplaced);
+        assert_eq!(outbound.complete(two), Receipt::Misplaced);
+        assert_eq!(outbound.receive(one, false), Receipt::Misplaced);
         assert_eq!(outbound.receive(two, false), Receipt::Release);
         assert_eq!(outbound.receive(two, false), Receipt::Release);
-        assert!(outbound.acknowledge(one) && outbound.complete(two));
-        assert!(!outbound.acknowledge(one) && !outbound.complete(two));
+        assert_eq!(outbound.acknowledge(two), Receipt::Misplaced);
+        for expected in [Receipt::Over, Receipt::Unknown] {
+            assert_eq!(outbound.acknowledge(one), expected);
+            assert_eq!(outbound.complete(two), expected);
+        }
         outbound.validate();
     }
 
@@ -522,7 +534,11 @@ mod tests {
         outbound.attach(2, true);
         let expected = ["release 5", "release 2", "again 1: 0", "again 3: 2"];
         assert_eq!(sent(&mut outbound), expected);
-        assert!(outbound.complete(5), "takes no place in this window");
+        assert_eq!(
+            outbound.complete(5),
+            Receipt::Over,
+            "takes no place in this window"
+        );
         assert_eq!(sent(&mut outbound), [""; 0]);
         assert_eq!(outbound.receive(1, true), Receipt::Over);
         assert_eq!(sent(&mut outbound), ["again 4: 3"]);
@@ -541,7 +557,9 @@ mod tests {
         assert_eq!(sent(&mut outbound).len(), 3);
         outbound.attach(1, true);
         assert_eq!(sent(&mut outbound), ["again 1: 0"]);
-        assert!(outbound.acknowledge(2) && outbound.acknowledge(1));
+        for id in [2, 1] {
+            assert_eq!(outbound.acknowledge(id), Receipt::Over);
+        }
         assert_eq!(sent(&mut outbound), ["again 3: 2"]);
         outbound.validate();
     }

@@ -97,6 +97,10 @@ impl Switchboard {
                 return self.close(slot, "retained_full", None, now)
             }
             (Version::V311, _) => reason::SUCCESS,
+            // The exchange has just begun, and some clients know no longer PUBREC that goes on.
+            (Version::V5, Outcome::NoSubscribers) if answer.qos == QoS::ExactlyOnce => {
+                reason::SUCCESS
+            }
             (Version::V5, outcome) => outcome.reason_code(),
         };
         let reason_string = answer.outcome.reason_string();

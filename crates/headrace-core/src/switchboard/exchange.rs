@@ -1,6 +1,7 @@
 //! PUBACK, PUBREC, PUBREL and PUBCOMP from a client: the steps of an exchange after its PUBLISH
 //! (MQTT 5.0 3.4 to 3.7, 4.3).
 
+use super::packets::Flow;
 use super::{Counter, Switchboard};
 use crate::mqtt::packet::{Ack, Packet};
 use crate::mqtt::reason;
@@ -9,47 +10,50 @@ use crate::Now;
 
 impl Switchboard {
     /// The end of a message at `QoS` 1, taken or refused.
-    pub(super) fn puback(&mut self, slot: u32, ack: &Ack<'_>, now: Now) {
-        if self.outbound(slot).acknowledge(ack.packet_id) {
-            self.pump(slot, now);
-        } else {
-            self.counters.count(Counter::UnknownAcks);
-        }
+    pub(super) fn puback(&mut self, slot: u32, ack: &Ack<'_>, now: Now) -> Flow {
+        let receipt = self.outbound(slot).acknowledge(ack.packet_id);
+        self.went_on(slot, receipt, now)
     }
 
     /// The client has a message at `QoS` 2, or refuses it.
-    pub(super) fn pubrec(&mut self, slot: u32, ack: &Ack<'_>, now: Now) {
+    pub(super) fn pubrec(&mut self, slot: u32, ack: &Ack<'_>, now: Now) -> Flow {
         let is_refused = ack.reason_code >= reason::UNSPECIFIED_ERROR;
-        let reason_code = match self.outbound(slot).receive(ack.packet_id, is_refused) {
-            Receipt::Over => return self.pump(slot, now),
-            Receipt::Unknown if is_refused => {
-                return self.counters.count(Counter::UnknownAcks);
-            }
-            Receipt::Release => reason::SUCCESS,
-            Receipt::Unknown => reason::PACKET_ID_NOT_FOUND,
-        };
-        self.answer(slot, &Packet::Pubrel(with(ack, reason_code)));
+        let receipt = self.outbound(slot).receive(ack.packet_id, is_refused);
+        let is_unknown = receipt == Receipt::Unknown && !is_refused;
+        if is_unknown || receipt == Receipt::Release {
+            self.answer(slot, &Packet::Pubrel(answer_to(ack)));
+        }
+        self.went_on(slot, receipt, now)
     }
 
     /// The end of a message at `QoS` 2.
-    pub(super) fn pubcomp(&mut self, slot: u32, ack: &Ack<'_>, now: Now) {
-        if self.outbound(slot).complete(ack.packet_id) {
-            self.pump(slot, now);
-        } else {
-            self.counters.count(Counter::UnknownAcks);
-        }
+    pub(super) fn pubcomp(&mut self, slot: u32, ack: &Ack<'_>, now: Now) -> Flow {
+        let receipt = self.outbound(slot).complete(ack.packet_id);
+        self.went_on(slot, receipt, now)
     }
 
     /// The client will not send a message at `QoS` 2 again, and may use its packet id for another.
     pub(super) fn pubrel(&mut self, slot: u32, ack: &Ack<'_>) {
         let session = self.session_of(slot);
         let inbound = &mut self.sessions[session as usize].inbound;
-        let reason_code = if inbound.release(ack.packet_id) {
-            reason::SUCCESS
-        } else {
-            reason::PACKET_ID_NOT_FOUND
-        };
-        self.answer(slot, &Packet::Pubcomp(with(ack, reason_code)));
+        let mut answer = answer_to(ack);
+        if !inbound.release(ack.packet_id) {
+            // It must not hear that this message is over, which may yet fail.
+            answer.reason_code = reason::PACKET_ID_NOT_FOUND;
+        }
+        self.answer(slot, &Packet::Pubcomp(answer));
+    }
+
+    /// An acknowledgement that fits another step than that of its message is a protocol error
+    /// (4.13.1); one that comes when its message is over may only be late.
+    fn went_on(&mut self, slot: u32, receipt: Receipt, now: Now) -> Flow {
+        match receipt {
+            Receipt::Over => self.pump(slot, now),
+            Receipt::Release => {}
+            Receipt::Unknown => self.counters.count(Counter::UnknownAcks),
+            Receipt::Misplaced => return self.refuse(slot, reason::PROTOCOL_ERROR, now),
+        }
+        Flow::Next
     }
 
     fn outbound(&mut self, slot: u32) -> &mut Outbound {
@@ -58,10 +62,11 @@ impl Switchboard {
     }
 }
 
-fn with<'a>(ack: &Ack<'_>, reason_code: u8) -> Ack<'a> {
+/// PUBREL or PUBCOMP with success, also where nothing is known under that id: whoever repeats
+/// itself after a lost connection has reached what it wanted, and 0x92 would read as a failure.
+fn answer_to<'a>(ack: &Ack<'_>) -> Ack<'a> {
     Ack {
         packet_id: ack.packet_id,
-        reason_code,
         ..Ack::default()
     }
 }

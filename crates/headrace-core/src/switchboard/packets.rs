@@ -215,10 +215,10 @@ impl Switchboard {
     fn serve(&mut self, slot: u32, packet: Packet<'_>, now: Now) -> Flow {
         match packet {
             Packet::Connect(connect) => return self.connect(slot, &connect, now),
-            Packet::Puback(ack) => self.puback(slot, &ack, now),
-            Packet::Pubrec(ack) => self.pubrec(slot, &ack, now),
+            Packet::Puback(ack) => return self.puback(slot, &ack, now),
+            Packet::Pubrec(ack) => return self.pubrec(slot, &ack, now),
             Packet::Pubrel(ack) => self.pubrel(slot, &ack),
-            Packet::Pubcomp(ack) => self.pubcomp(slot, &ack, now),
+            Packet::Pubcomp(ack) => return self.pubcomp(slot, &ack, now),
             Packet::Subscribe(subscribe) => self.subscribe(slot, &subscribe),
             Packet::Unsubscribe(unsubscribe) => self.unsubscribe(slot, &unsubscribe, now),
             Packet::Pingreq => self.answer(slot, &Packet::Pingresp),

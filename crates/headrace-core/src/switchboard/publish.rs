@@ -33,6 +33,8 @@ pub(super) struct Route {
     pub streams: Vec<u32>,
     /// Slots of groups.
     pub groups: Vec<u32>,
+    /// Whether a subscription matched that wants nothing of its own client.
+    pub is_own: bool,
 }
 
 /// A session that gets the publish at hand.
@@ -176,11 +178,13 @@ impl Switchboard {
                 route.streams.push(*stream);
             }
         });
+        route.is_own = false;
         let targets = &mut route.targets;
         targets.clear();
         let mut late = Vec::new();
         subscriptions.matches(subject.topic, &mut |session, subscription| {
             if subscription.no_local && *session == subject.origin {
+                route.is_own = true;
                 return;
             }
             let mark = &mut sessions[*session as usize].mark;
@@ -221,7 +225,7 @@ impl Switchboard {
             }
         }
         let route = std::mem::take(&mut self.route);
-        let has_receivers = !route.targets.is_empty() || !route.groups.is_empty();
+        let has_receivers = !route.targets.is_empty() || !route.groups.is_empty() || route.is_own;
         if route.streams.is_empty() && !has_receivers && !incoming.publish.retain {
             self.counters.count(Counter::DroppedUnmatched);
         }
