@@ -14,8 +14,8 @@ pub const ALIAS_BYTES_MAX: usize = 128 * 1024;
 /// than hashing one, and a client that hears of more topics at a time has other worries.
 pub const OUT_MAX: u16 = 32;
 
-/// Topics shorter than this are not worth three bytes of alias and the time.
-const OUT_BYTES_MIN: usize = 8;
+/// Shorter topics are no longer than the three bytes of an alias.
+const OUT_BYTES_MIN: usize = 4;
 
 /// Longer topics get none, or a connection could hold 2 MiB of them.
 const OUT_BYTES_MAX: usize = 2048;
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(out.next(b"topic/three"), Alias::Sets(2));
         assert_eq!(out.next(b"topic/two"), Alias::Sets(1));
         assert_eq!(out.next(b"topic/three"), Alias::StandsFor(2));
-        assert_eq!(out.next(b"short"), Alias::None);
+        assert_eq!(out.next(b"abc"), Alias::None);
         assert_eq!(out.next(&[b'x'; OUT_BYTES_MAX + 1]), Alias::None);
         assert!(Outbound::new(0).is_none());
     }
