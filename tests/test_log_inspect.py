@@ -3,6 +3,8 @@ read is served again."""
 
 import random
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,7 +76,7 @@ def findings(data: Path, *args):
 
 
 def repair(data: Path, **consent: bool):
-    folder = look(data)
+    folder = look(data, repairs=True)
     try:
         planned = folder.repair(INCARNATIONS, dry=True, **consent)
         done = folder.repair(INCARNATIONS, **consent)
@@ -336,3 +338,66 @@ def test_after_any_damage_what_is_readable_is_served(request, tmp_path_factory, 
     lost = held.keys() - got.keys()
     assert lost <= {offset for each in found if each[5] for offset in range(*each[5])}, "and told"
     shutil.rmtree(data)
+
+
+def test_who_looks_shares_the_folder_and_changes_nothing_there(data):
+    (data / "headrace.lock").unlink()
+    (data / "streams" / "empty").mkdir()
+    before = sorted(data.rglob("*"))
+    command = [sys.executable, "-m", "headrace", "log"]
+    folder = look(data)
+    for what in (["verify"], ["dump"], ["repair", "--dry-run"]):
+        done = subprocess.run(
+            [*command, *what, "--data", data], capture_output=True, text=True, check=False
+        )
+        assert "in use" not in done.stderr
+    with pytest.raises(StorageError, match="is in use by another process"):
+        look(data, repairs=True)
+    folder.close()
+    assert sorted(data.rglob("*")) == before
+
+
+@pytest.mark.parametrize("gone", ["", "/0"], ids=["stream", "partition"])
+def test_a_folder_that_is_gone_is_made_again_and_its_records_are_lost(data, gone):
+    path = data / "streams" / f"{STREAM}{gone}"
+    end = max(served_offsets(data)) + 1
+    shutil.rmtree(path)
+    assert [each for each in findings(data) if each[0] == "records"]
+    with pytest.raises(StorageCorruptError):
+        repair(data)
+    assert lost_by(repair(data, drop_damaged=True)) == end
+    held, bounds = served(data)
+    assert (held, bounds[1]) == ({}, end)
+    assert findings(data) == []
+
+
+def test_a_stream_without_folder_and_definition_can_be_forgotten(data):
+    shutil.rmtree(data / "streams" / STREAM)
+    folder = look(data, repairs=True)
+    with pytest.raises(StorageCorruptError, match="--drop-damaged forgets it"):
+        folder.repair({}, dry=True)
+    assert [each[1] for each in folder.repair({}, drop_damaged=True)] == [
+        "is forgotten: the stream's folder and its definition are gone"
+    ]
+    assert folder.repair({}) == []
+    folder.close()
+    with opened(data) as store:
+        store.open_log(STREAM, 0, 2, 0)
+
+
+def test_repair_does_not_call_a_folder_without_its_journal_sound(data):
+    shutil.rmtree(data / "journal")
+    with pytest.raises(StorageCorruptError, match="--rebuild-journal makes them known"):
+        repair(data)
+    assert repair(data, rebuild_journal=True)
+    assert findings(data) == []
+
+
+def served_offsets(data: Path) -> dict[int, bytes]:
+    """What is there, without a start."""
+    with opened(data) as store:
+        return values(store, store.open_log(STREAM, 0, 1, 0))
+
+
+def lost_by(actions) -> int:
+    return sum(lost[1] - lost[0] for _, _, lost, _ in actions if lost is not None)

@@ -3,12 +3,14 @@
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from conftest import environment
+from conftest import environment, wait_for
 from headrace.native import (
+    Folder,
     StorageCorruptError,
     StorageError,
     Store,
@@ -306,3 +308,22 @@ def test_statistics_are_counters_in_base_units(store: Store) -> None:
     assert counted["queued_bytes"] == 0
     assert counted["logs"] == 1
     assert counted["open_files"] > 0
+
+
+def test_a_lock_file_that_is_removed_lets_nobody_else_in(tmp_path):
+    with opened(tmp_path):
+        (tmp_path / "headrace.lock").unlink()
+        for another in (partial(Store.open, str(tmp_path)), partial(Folder.open, str(tmp_path))):
+            with pytest.raises(StorageError, match="is in use by another process: stop it"):
+                another()
+
+
+def test_a_folder_that_is_moved_away_ends_the_writing(tmp_path):
+    data = tmp_path / "data"
+    store = Store.open(str(data), journal_bytes=1 << 20)
+    data.rename(tmp_path / "moved")
+    data.mkdir()
+    wait_for(lambda: store.failed() is not None)
+    assert str(data) in store.failed()
+    with pytest.raises(StorageError):
+        store.close()

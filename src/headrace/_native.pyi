@@ -565,7 +565,7 @@ class Store:
 
 @final
 class Folder:
-    """The data folder of a stopped node; holds its lock until it is closed.
+    """The data folder of a stopped node; holds a lock until it is closed.
 
     `incarnations` tell those of the streams that have a definition. Paths are relative to the
     folder. An offset range `lost` is the first offset and the one after the last.
@@ -573,9 +573,14 @@ class Folder:
 
     @staticmethod
     def open(
-        path: str, *, journal_bytes: int = 67108864, index_interval_bytes: int = 4096
+        path: str,
+        *,
+        repairs: bool = False,
+        journal_bytes: int = 67108864,
+        index_interval_bytes: int = 4096,
     ) -> Folder:
-        """
+        """Without `repairs` others may look at the folder, too, and nothing in it is changed.
+
         Raises:
             ValueError: a size is too small to work with.
             StorageError: it is no data folder, or a node holds it (its pid is named).

@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path as FsPath, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,6 +12,7 @@ use headrace_core::log::{Disk, DiskError, DiskOp, Path};
 
 use crate::descriptors::Descriptors;
 use crate::leftovers::Leftovers;
+use crate::room::{remedy, Room};
 use crate::together::{check_written, FileSystem, SYNCS_MIN};
 
 /// Zeros are written in pieces of this size.
@@ -30,6 +31,10 @@ pub struct Files {
     /// Files that are only read.
     readers: Descriptors,
     pub(crate) leftovers: Leftovers,
+    /// Device and inode of the folder.
+    identity: Option<(u64, u64)>,
+    /// Nothing stays open for writing once it is synced.
+    stopped: bool,
 }
 
 impl Files {
@@ -37,6 +42,8 @@ impl Files {
     pub fn new(root: PathBuf) -> Self {
         Self {
             file_system: FileSystem::of(&root),
+            identity: identity(&root).ok(),
+            stopped: false,
             root,
             open: Mutex::default(),
             readers: Descriptors::default(),
@@ -44,9 +51,31 @@ impl Files {
         }
     }
 
-    /// Bytes that the file system has left, where it tells.
-    pub(crate) fn free_bytes(&self) -> Option<u64> {
-        free_bytes(&self.root)
+    /// Those of a store that does not run: a tool holds few of them open at once.
+    pub(crate) fn of_stopped(root: PathBuf) -> Self {
+        Self {
+            stopped: true,
+            ..Self::new(root)
+        }
+    }
+
+    /// What the file system has left, where it tells.
+    pub(crate) fn room(&self) -> Option<Room> {
+        Room::at(&self.root)
+    }
+
+    /// Why what is written now would go elsewhere, or None.
+    pub(crate) fn moved(&self) -> Option<String> {
+        let gone = match identity(&self.root) {
+            Ok(found) => self.identity.is_some_and(|own| own != found),
+            Err(error) => is_absent(&error),
+        };
+        gone.then(|| {
+            format!(
+                "{} is not the folder any more that this node has opened: put that back, and restart",
+                self.root.display()
+            )
+        })
     }
 
     /// Files that are open for writing.
@@ -75,7 +104,15 @@ impl Files {
             .write(true)
             .create(create)
             .truncate(false);
-        let file = Arc::new(options.open(self.full(path))?);
+        let open = || options.open(self.full(path));
+        let file = match open() {
+            Err(error) if is_out_of_descriptors(&error) => {
+                self.readers.forget(|_| true);
+                open()
+            }
+            outcome => outcome,
+        };
+        let file = Arc::new(file?);
         self.cache().insert(path.clone(), file.clone());
         Ok(file)
     }
@@ -90,7 +127,14 @@ impl Files {
         if let Some(file) = self.cache().get(path) {
             return Ok(file.clone());
         }
-        self.readers.open(path, || File::open(self.full(path)))
+        let open = || File::open(self.full(path));
+        match self.readers.open(path, open) {
+            Err(error) if is_out_of_descriptors(&error) => {
+                self.readers.forget(|_| true);
+                self.readers.open(path, open)
+            }
+            outcome => outcome,
+        }
     }
 
     /// Has the kernel read these bytes, as many as there are, and does not wait. What goes wrong,
@@ -132,7 +176,13 @@ impl Files {
                 write_out(&*self.file(path, false)?);
                 Ok(())
             }
-            DiskOp::Sync { path } => self.file(path, false)?.sync_data(),
+            DiskOp::Sync { path } => {
+                self.file(path, false)?.sync_data()?;
+                if self.stopped {
+                    self.forget(path);
+                }
+                Ok(())
+            }
             DiskOp::DropCache { path } => drop_cache(&*self.file(path, false)?),
             DiskOp::SyncFolder { path } => File::open(self.full(path))?.sync_all(),
             DiskOp::Rename { from, to } => {
@@ -241,14 +291,7 @@ impl Files {
 
     fn error(&self, path: &str, verb: &str, error: &io::Error) -> DiskError {
         let file = self.full(path);
-        let remedy = if error.raw_os_error() == Some(libc::ENOSPC) {
-            let free = free_bytes(&self.root).map_or_else(String::new, |free| {
-                format!("{} has {free} bytes free; ", self.root.display())
-            });
-            format!("{free}free space there and restart")
-        } else {
-            "check the disk and its mount, then restart".to_owned()
-        };
+        let remedy = remedy(error, self.room(), &self.root);
         DiskError {
             text: format!("{verb} {} failed: {error}: {remedy}", file.display()),
             unreadable: verb == READING && error.raw_os_error() == Some(libc::EIO),
@@ -398,18 +441,14 @@ fn drop_cache(file: &File) -> io::Result<()> {
     }
 }
 
-/// Bytes that this process may still write to the file system of `path`.
-fn free_bytes(path: &FsPath) -> Option<u64> {
-    use std::os::unix::ffi::OsStrExt;
-    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).ok()?;
-    let mut found = std::mem::MaybeUninit::<libc::statvfs>::uninit();
-    // SAFETY: the path is NUL-terminated; the kernel fills the struct where it returns 0.
-    unsafe {
-        (libc::statvfs(path.as_ptr(), found.as_mut_ptr()) == 0).then(|| {
-            let found = found.assume_init();
-            found.f_bavail * found.f_frsize
-        })
-    }
+/// Device and inode.
+fn identity(folder: &FsPath) -> io::Result<(u64, u64)> {
+    let found = fs::metadata(folder)?;
+    Ok((found.dev(), found.ino()))
+}
+
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
 #[cfg(test)]

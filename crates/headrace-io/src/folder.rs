@@ -1,4 +1,4 @@
-//! The data folder of a stopped node: looked at and repaired, under the node's own lock.
+//! The data folder of a stopped node: looked at beside others who do, or repaired alone.
 
 use std::collections::BTreeMap;
 use std::path::Path as FsPath;
@@ -24,8 +24,8 @@ pub struct Folder {
 type Incarnations = BTreeMap<String, u64>;
 
 impl Folder {
-    /// Locks the folder, which must be a node's.
-    pub fn open(path: &FsPath, options: Options) -> Result<Self, Error> {
+    /// Locks the folder, which must be a node's. `repairs`: to change it; else nothing there is.
+    pub fn open(path: &FsPath, options: Options, repairs: bool) -> Result<Self, Error> {
         let wrong = |what: &str| Error::Storage(format!("{} {what}", path.display()));
         let root = path
             .canonicalize()
@@ -35,11 +35,15 @@ impl Folder {
                 "is no data folder: it has neither streams/ nor journal/; name one with --data",
             ));
         }
-        let lock = Lock::take(&root).map_err(Error::Storage)?;
+        let lock = if repairs {
+            Lock::take(&root)
+        } else {
+            Lock::share(&root)
+        };
         Ok(Self {
-            files: Files::new(root),
+            files: Files::of_stopped(root),
             options,
-            _lock: lock,
+            _lock: lock.map_err(Error::Storage)?,
         })
     }
 

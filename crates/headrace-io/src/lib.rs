@@ -12,6 +12,7 @@ mod keeping;
 mod leftovers;
 mod lock;
 mod reading;
+mod room;
 mod shared;
 mod store;
 mod together;

@@ -213,10 +213,16 @@ impl Shared {
     }
 
     fn look_for_room(&self) -> MutexGuard<'_, State> {
-        let free = self.files.free_bytes();
-        let has_left = self.files.leftovers.has_news();
+        if let Some(why) = self.files.moved() {
+            self.abort(&why);
+        }
+        let room = self.files.room();
+        let mut has_news = self.files.leftovers.has_news();
         let mut state = self.lock();
-        if free.is_some_and(|free| state.machine.disk_free(free)) || has_left {
+        if let Some(room) = room {
+            has_news |= state.machine.disk_free(room.bytes, room.files);
+        }
+        if has_news {
             self.put(|outbox| outbox.changed = true);
         }
         state
@@ -280,7 +286,7 @@ impl Disk for Beside<'_> {
     fn perform(&self, op: &DiskOp) -> Result<(), DiskError> {
         let outcome = self.0.files.perform(op);
         if let (Err(error), true) = (&outcome, op.is_sync()) {
-            self.0.abort(&error.text);
+            self.0.abort(&format!("{}, then restart", error.text));
         }
         outcome
     }

@@ -44,7 +44,9 @@ impl Store {
         let lock = Lock::take(&root).map_err(Error::Storage)?;
         let files = Files::new(root);
         let (mut machine, recovery) = open(&files, options)?;
-        files.free_bytes().map(|free| machine.disk_free(free));
+        if let Some(room) = files.room() {
+            machine.disk_free(room.bytes, room.files);
+        }
         let shared = Arc::new(Shared::new(machine, files).map_err(unusable)?);
         let start = |name: &'static str, run: fn(&Shared)| {
             let shared = shared.clone();

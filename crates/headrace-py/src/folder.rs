@@ -38,10 +38,17 @@ impl Folder {
 #[pymethods]
 impl Folder {
     #[staticmethod]
-    #[pyo3(signature = (path, *, journal_bytes = 67_108_864, index_interval_bytes = 4096))]
+    #[pyo3(signature = (
+        path,
+        *,
+        repairs = false,
+        journal_bytes = 67_108_864,
+        index_interval_bytes = 4096
+    ))]
     fn open(
         py: Python<'_>,
         path: &str,
+        repairs: bool,
         journal_bytes: u64,
         index_interval_bytes: u64,
     ) -> PyResult<Self> {
@@ -54,7 +61,7 @@ impl Folder {
             seed: random_seed(),
         };
         options.check().map_err(|error| log_error(py, &error))?;
-        detached(py, || io::Folder::open(Path::new(path), options))
+        detached(py, || io::Folder::open(Path::new(path), options, repairs))
             .map(|folder| Self(Mutex::new(Some(folder))))
     }
 

@@ -44,11 +44,11 @@ class FileDefinitions:
     def __init__(self, data: Path) -> None:
         self._streams = data / "streams"
 
-    def load(self) -> list[StreamDefinition]:
+    def load(self, *, tidy: bool = True) -> list[StreamDefinition]:
         """Every definition, by name.
 
         A folder without one is what a crash left of a creation that was never answered, and is
-        removed; with anything else in it, it is damage.
+        removed where this may `tidy` up; with anything else in it, it is damage.
 
         Raises:
             DefinitionError: a file is damaged or missing.
@@ -66,7 +66,7 @@ class FileDefinitions:
                     f"{folder} holds data but no {DEFINITION}; restore that file, or move the "
                     f"folder away"
                 )
-            else:
+            elif tidy:
                 (folder / _TEMPORARY).unlink(missing_ok=True)
                 folder.rmdir()
         return definitions
@@ -126,6 +126,14 @@ def _read(folder: Path, stream_id: StreamId) -> StreamDefinition:
 def private() -> None:
     """What this process makes from now on is for its user and group: folders 0750, files 0640."""
     os.umask(os.umask(0) | 0o027)
+
+
+def act_as_owner(folder: Path) -> None:
+    """What the superuser makes from now on belongs to the owner of `folder`, as what is there."""
+    if os.geteuid() == 0:
+        owner = folder.stat()
+        os.setegid(owner.st_gid)
+        os.seteuid(owner.st_uid)
 
 
 def _sync_folder(path: Path) -> None:

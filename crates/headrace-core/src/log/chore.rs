@@ -117,7 +117,7 @@ impl Machine {
         self.chore_under_way = false;
         self.syncing = Dirt::default();
         if let Err(why) = outcome {
-            self.fail(&why);
+            self.fail(&format!("{why}, then restart"));
             return std::mem::take(&mut self.ended);
         }
         self.statistics.syncs += chore.ops.iter().filter(|op| op.is_sync()).count() as u64;

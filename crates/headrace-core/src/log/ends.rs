@@ -21,7 +21,7 @@ impl Machine {
     ) -> Vec<Completion> {
         self.round_under_way = false;
         if let Err(why) = outcome {
-            self.fail(&why);
+            self.fail(&format!("{why}, then restart"));
             let failed = self.failed.clone().expect("just failed");
             self.end(round.items, &failed);
             return std::mem::take(&mut self.ended);

@@ -222,6 +222,7 @@ impl Machine {
             )));
         }
         self.refuse_more_logs()?;
+        self.refuse_log_without_files()?;
         let id = LogId(self.next_id);
         self.next_id += 1;
         let settings = self.options.log_settings();
@@ -229,6 +230,7 @@ impl Machine {
         log.begins_at(wall_ms);
         self.adopt(log);
         self.registrations.push(id);
+        self.spend_segment();
         Ok(id)
     }
 

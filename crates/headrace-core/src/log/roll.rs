@@ -67,6 +67,7 @@ impl Machine {
         sync_at_ns: Option<u64>,
     ) {
         self.segments += 1;
+        self.spend_segment();
         self.queue.push_back(Queued {
             ticket: None,
             log,

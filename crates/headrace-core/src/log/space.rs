@@ -13,6 +13,16 @@ use super::machine::Machine;
 /// come and go with each batch.
 const RESUME_BYTES: u64 = 16 << 20;
 
+/// Files that appends leave alone, beside those that each log may need to be closed: of streams'
+/// definitions, journals, and of a second's other writers.
+const RESERVE_FILES: u64 = 32;
+
+/// Files beyond the reserve at which appends come back.
+const RESUME_FILES: u64 = 8;
+
+/// Files that a segment may come to: its log, two indexes, snapshots of producers and sources.
+const SEGMENT_FILES: u64 = 5;
+
 /// What is known of the room.
 #[derive(Debug, Default)]
 pub(super) struct Space {
@@ -20,19 +30,25 @@ pub(super) struct Space {
     free: Option<u64>,
     /// Bytes accepted since.
     spent: u64,
+    /// Files that could be made, where that has a bound, and those made since.
+    files: Option<u64>,
+    files_spent: u64,
     /// Why appends are refused.
     full: Option<Arc<str>>,
 }
 
 impl Machine {
-    /// The disk has so many bytes left. True where that changes whether appends are refused.
-    pub fn disk_free(&mut self, bytes: u64) -> bool {
+    /// The disk has so many bytes left, and room for so many files where that has a bound. True
+    /// where that changes whether appends are refused.
+    pub fn disk_free(&mut self, bytes: u64, files: Option<u64>) -> bool {
         self.space.free = Some(bytes);
         self.space.spent = self.statistics.queued_bytes;
+        (self.space.files, self.space.files_spent) = (files, 0);
         let reserve = self.options.reserve();
         let was_full = self.space.full.is_some();
         let resume = reserve.saturating_add(RESUME_BYTES.min(reserve / 8));
-        if was_full && bytes >= resume {
+        let files_resume = self.reserve_files() + RESUME_FILES;
+        if was_full && bytes >= resume && files.is_none_or(|files| files >= files_resume) {
             self.space.full = None;
         }
         was_full && self.space.full.is_none() || !was_full && self.note_full()
@@ -62,21 +78,52 @@ impl Machine {
         self.space.spent += bytes;
     }
 
+    /// A segment begins.
+    pub(super) fn spend_segment(&mut self) {
+        self.space.files_spent += SEGMENT_FILES;
+    }
+
+    fn reserve_files(&self) -> u64 {
+        RESERVE_FILES + SEGMENT_FILES * self.logs.len() as u64
+    }
+
     /// Whether appends are refused from now on.
     fn note_full(&mut self) -> bool {
-        let reserve = self.options.reserve();
-        let left = self
-            .space
-            .free
-            .map(|free| free.saturating_sub(self.space.spent));
-        if self.space.full.is_some() || left.is_none_or(|left| left >= reserve) {
+        if self.space.full.is_some() {
             return false;
         }
-        let why = format!(
-            "the disk of the data folder has less than {reserve} bytes left (log.reserve_bytes): \
-             nothing more is stored until there is room; free some, or keep less (retention)"
-        );
-        self.space.full = Some(why.into());
-        true
+        let why = self.short_of_bytes().or_else(|| self.short_of_files());
+        self.space.full = why.map(Arc::from);
+        self.space.full.is_some()
+    }
+
+    fn short_of_bytes(&self) -> Option<String> {
+        let reserve = self.options.reserve();
+        let left = self.space.free?.saturating_sub(self.space.spent);
+        (left < reserve).then(|| {
+            format!(
+                "the disk of the data folder has less than {reserve} bytes left \
+                 (log.reserve_bytes): nothing more is stored until there is room; free some, or \
+                 keep less (retention)"
+            )
+        })
+    }
+
+    fn short_of_files(&self) -> Option<String> {
+        let reserve = self.reserve_files();
+        let left = self.space.files?.saturating_sub(self.space.files_spent);
+        (left < reserve).then(|| {
+            format!(
+                "the file system of the data folder has less than {reserve} inodes left: nothing \
+                 more is stored until there are; remove files there, or keep fewer segments \
+                 (retention, segment.bytes)"
+            )
+        })
+    }
+
+    /// Refuses a new log for whose files there is no room.
+    pub(super) fn refuse_log_without_files(&self) -> Result<(), Error> {
+        self.short_of_files()
+            .map_or(Ok(()), |why| Err(Error::Full(why)))
     }
 }

@@ -20,8 +20,8 @@ use crate::log::{open, Completion, Error, Options};
 const STEPS_MAX: usize = 600;
 /// What a failing disk says.
 const FAILURES: [&str; 2] = [
-    "syncing a file failed: Input/output error: check the disk and its mount, then restart",
-    "writing a file failed: No space left on device: free space there and restart",
+    "syncing a file failed: Input/output error: check the disk and its mount",
+    "writing a file failed: No space left on device: free space there",
 ];
 
 /// What is run.

@@ -81,17 +81,17 @@ class Opened(NamedTuple):
 
 
 @contextlib.contextmanager
-def opened(data: Path, wanted: Wanted) -> Iterator[Opened]:
-    """Locks the folder of a stopped node.
+def opened(data: Path, wanted: Wanted, *, repairs: bool = False) -> Iterator[Opened]:
+    """Locks the folder of a stopped node; without `repairs` nothing there is changed.
 
     Raises:
         StorageError: it is none, or a node uses it.
         DefinitionError: a `stream.json` is damaged.
         UsageError: what is wanted is not there.
     """
-    folder = Folder.open(str(data), journal_bytes=_journal_bytes(data))
+    folder = Folder.open(str(data), repairs=repairs, journal_bytes=_journal_bytes(data))
     try:
-        streams = {each.name: each for each in FileDefinitions(data).load()}
+        streams = {each.name: each for each in FileDefinitions(data).load(tidy=repairs)}
         if wanted.stream is not None:
             _check(wanted, streams)
         yield Opened(data, folder, streams)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from headrace.adapters.files import private
+from headrace.adapters.files import act_as_owner, private
 from headrace.cli.client import json_option
 from headrace.cli.log.folder import Wanted, data_option, opened, wanted_argument
 
@@ -83,7 +83,9 @@ def repair(
             "--rebuild-journal concerns every log: the journal is one; leave STREAM out"
         )
     private()
-    with opened(data, wanted) as folder:
+    if data.is_dir():
+        act_as_owner(data)
+    with opened(data, wanted, repairs=not dry_run) as folder:
         perform = partial(
             folder.folder.repair,
             folder.incarnations,

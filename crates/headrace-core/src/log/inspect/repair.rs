@@ -6,10 +6,10 @@ use super::examine::{examine, expected, replay, Seen};
 use super::holes::Holes;
 use super::overlay::Overlay;
 use super::story::{adopt, Files};
-use super::verify::{found, refusal, Class, SNAPSHOTS};
+use super::verify::{found, refusal, strangers, Class, SNAPSHOTS};
 use crate::log::disk::{Disk, DiskOp, Path};
 use crate::log::epochs::Epochs;
-use crate::log::error::Error;
+use crate::log::error::{Damage, Error};
 use crate::log::index;
 use crate::log::journal::{Chain, FileHeader, LogState, SegmentState};
 use crate::log::layout;
@@ -131,6 +131,13 @@ fn mend_all(
         }
     };
     story.forget_deleted(disk)?;
+    if !consent.rebuild_journal {
+        let mut unknown = Vec::new();
+        strangers(disk, &story.logs, incarnations, &mut unknown)?;
+        if let Some(finding) = unknown.pop() {
+            return Err(Error::Corrupt(finding.damage));
+        }
+    }
     let known: BTreeSet<u32> = story.logs.keys().copied().collect();
     if consent.rebuild_journal {
         for told in story.logs.values().filter(|_| !certain) {
@@ -142,6 +149,14 @@ fn mend_all(
     let mut logs = Vec::new();
     for (id, told) in &story.logs {
         let of_journal = certain && known.contains(id);
+        let state = &told.state;
+        if !incarnations.contains_key(&state.stream)
+            && disk.list(&layout::stream_folder(&state.stream))?.is_empty()
+        {
+            let wanted = wanted(&state.stream, state.partition);
+            actions.push(forget(state, wanted && consent.drop_damaged)?);
+            continue;
+        }
         if !of_journal && !known.contains(id) {
             actions.push(Action {
                 path: layout::log_folder(&told.state.stream, told.state.partition).to_string(),
@@ -184,6 +199,26 @@ fn mend_all(
     })
 }
 
+/// The log of a stream whose folder is gone, and its definition with it.
+fn forget(state: &LogState, may: bool) -> Result<Action, Error> {
+    let path = layout::log_folder(&state.stream, state.partition).to_string();
+    let (start, next) = (state.start_offset, state.next_offset);
+    if may {
+        return Ok(Action {
+            path,
+            what: "is forgotten: the stream's folder and its definition are gone".into(),
+            lost: (next > start).then_some((start, next)),
+            backup: false,
+        });
+    }
+    Err(Error::Corrupt(Damage {
+        path,
+        position: 0,
+        offset: Some(start),
+        what: "the stream's folder and its definition are gone; --drop-damaged forgets it".into(),
+    }))
+}
+
 /// The repair of one log.
 struct Work<'a, D> {
     disk: &'a D,
@@ -200,6 +235,7 @@ impl<D: Disk> Work<'_, D> {
     /// The log as a checkpoint tells it, once its files are so.
     fn mend(&mut self, told: &Told, clean: bool) -> Result<LogState, Error> {
         let folder = layout::log_folder(&told.state.stream, told.state.partition);
+        self.make_folders(&told.state)?;
         let segments = expected(self.disk, told, self.certain)?;
         let restored = replay(self.disk, told, &segments)?;
         if restored > 0 {
@@ -221,6 +257,28 @@ impl<D: Disk> Work<'_, D> {
             self.side_files(&folder, &told.state)?;
         }
         Ok(state)
+    }
+
+    /// Those that are missing: what is lost with them, their segments tell.
+    fn make_folders(&self, state: &LogState) -> Result<(), Error> {
+        let stream = Path::from(layout::stream_folder(&state.stream));
+        if !self
+            .disk
+            .list(&stream)?
+            .contains(&state.partition.to_string())
+        {
+            let path = layout::log_folder(&state.stream, state.partition);
+            let streams = Path::from(layout::STREAMS);
+            self.perform([
+                DiskOp::CreateFolder {
+                    path: stream.clone(),
+                },
+                DiskOp::CreateFolder { path },
+                DiskOp::SyncFolder { path: streams },
+                DiskOp::SyncFolder { path: stream },
+            ])?;
+        }
+        Ok(())
     }
 
     fn note(&mut self, path: &str, what: String, lost: Option<(i64, i64)>, backup: bool) {

@@ -209,7 +209,7 @@ fn side(path: &str, position: u64, offset: Option<i64>, what: &str) -> Finding {
 }
 
 /// Folders with records that belong to a defined stream and that the journal does not know.
-fn strangers(
+pub(super) fn strangers(
     disk: &impl Disk,
     logs: &BTreeMap<u32, Told>,
     incarnations: &BTreeMap<String, u64>,
@@ -232,7 +232,8 @@ fn strangers(
                         path: layout::log_folder(stream, partition).to_string(),
                         position: 0,
                         offset: None,
-                        what: "the journal does not know these segments".into(),
+                        what: "the journal does not know these segments; --rebuild-journal makes them known"
+                            .into(),
                     },
                     lost: None,
                 });

@@ -80,7 +80,7 @@ fn after_a_failed_effect_nothing_is_acknowledged_and_nothing_is_written() {
                 .unwrap_or_else(|broken| panic!("seed {seed}: {broken}"));
         }
         let why = world.machine.failed().expect("it failed").to_string();
-        assert_eq!(why, "disk/0 failed: check it");
+        assert_eq!(why, "disk/0 failed: check it, then restart");
         world.assert_refuses(&why);
         assert!(world.machine.next_round(0).is_none() && world.machine.next_chore().is_none());
         world

@@ -33,7 +33,7 @@ fn below_the_reserve_appends_are_refused_and_nothing_else() {
     let disk = SimDisk::default();
     let (mut machine, log) = machine(&disk);
     assert_eq!(append(&mut machine, log, 50), Ok(0));
-    assert!(machine.disk_free(RESERVE - 1));
+    assert!(machine.disk_free(RESERVE - 1, None));
     assert!(is_full(&append(&mut machine, log, 50)));
     commit(&mut machine, &disk);
     assert_eq!(machine.bounds(log), Ok((0, 1)), "what was queued is stored");
@@ -55,10 +55,10 @@ fn below_the_reserve_appends_are_refused_and_nothing_else() {
 fn writing_resumes_when_there_is_room_again_and_some_to_spare() {
     let disk = SimDisk::default();
     let (mut machine, log) = machine(&disk);
-    assert!(machine.disk_free(0));
-    assert!(!machine.disk_free(RESERVE), "it stays as it is");
+    assert!(machine.disk_free(0, None));
+    assert!(!machine.disk_free(RESERVE, None), "it stays as it is");
     assert!(is_full(&append(&mut machine, log, 50)));
-    assert!(machine.disk_free(RESERVE + RESERVE / 8));
+    assert!(machine.disk_free(RESERVE + RESERVE / 8, None));
     assert_eq!(machine.full(), None);
     assert_eq!(append(&mut machine, log, 50), Ok(0));
 }
@@ -67,13 +67,13 @@ fn writing_resumes_when_there_is_room_again_and_some_to_spare() {
 fn what_was_accepted_counts_before_the_disk_is_looked_at_again() {
     let disk = SimDisk::default();
     let (mut machine, log) = machine(&disk);
-    assert!(!machine.disk_free(RESERVE + 30_000));
+    assert!(!machine.disk_free(RESERVE + 30_000, None));
     let accepted = (0..10)
         .take_while(|_| append(&mut machine, log, 10_000).is_ok())
         .count();
     assert_eq!(accepted, 3, "the last one passes the bound");
-    machine.disk_free(2 * RESERVE);
-    let waiting = machine.disk_free(RESERVE + 30_000);
+    machine.disk_free(2 * RESERVE, None);
+    let waiting = machine.disk_free(RESERVE + 30_000, None);
     assert!(waiting, "three are yet to be written");
     assert!(is_full(&append(&mut machine, log, 50)));
 }
@@ -84,7 +84,7 @@ fn a_store_without_a_reserve_or_whose_disk_tells_nothing_refuses_nothing() {
     let (mut machine, log) = machine(&disk);
     assert_eq!(append(&mut machine, log, 50), Ok(0));
     machine.options.reserve_bytes = 0;
-    assert!(!machine.disk_free(0));
+    assert!(!machine.disk_free(0, None));
     assert_eq!(append(&mut machine, log, 50), Ok(1));
 }
 
@@ -93,6 +93,27 @@ fn a_journal_file_fits_into_the_reserve() {
     let disk = SimDisk::default();
     let (mut machine, log) = machine(&disk);
     machine.options.reserve_bytes = 1;
-    assert!(machine.disk_free(SMALL.journal_bytes - 1));
+    assert!(machine.disk_free(SMALL.journal_bytes - 1, None));
     assert!(append(&mut machine, log, 50).is_err());
+}
+
+#[test]
+fn appends_and_new_logs_end_before_the_inodes_do() {
+    let disk = SimDisk::default();
+    let (mut machine, _) = open(&disk, SMALL).unwrap();
+    let log = machine.open_log("gpu", 0, 1, 0).unwrap();
+    commit(&mut machine, &disk);
+    let append = |machine: &mut Machine| machine.append(log, batch(1, 10, 1, 1), 1, 0, 0);
+    assert!(!machine.disk_free(u64::MAX, Some(100)));
+    assert!(append(&mut machine).is_ok());
+    assert!(machine.disk_free(u64::MAX, Some(30)));
+    let refused = append(&mut machine).unwrap_err();
+    assert!(refused.to_string().contains("inodes left"), "{refused}");
+    let refused = machine.open_log("other", 0, 1, 0).unwrap_err();
+    assert!(matches!(refused, Error::Full(_)));
+    assert!(machine.disk_free(u64::MAX, Some(100)), "they come back");
+    assert!(append(&mut machine).is_ok());
+    // What is made between two looks counts.
+    let made = (0..20).take_while(|at| machine.open_log("many", *at, 1, 0).is_ok());
+    assert!((1..20).contains(&made.count()));
 }

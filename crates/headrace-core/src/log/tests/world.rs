@@ -130,7 +130,7 @@ impl World {
             330..336 => {
                 self.is_full = self.random.chance(40);
                 let free = if self.is_full { 9 } else { u64::MAX };
-                self.machine.disk_free(free);
+                self.machine.disk_free(free, None);
                 Ok(())
             }
             346..700 => self.advance_round(),

@@ -375,7 +375,7 @@ impl Disk for SimDisk {
         let end = start.saturating_add(bytes).min(current.len());
         let bad = (at, start / PAGE)..(at, end.div_ceil(PAGE));
         if start < end && state.unreadable.range(bad).next().is_some() {
-            let what = "Input/output error: check the disk and its mount, then restart";
+            let what = "Input/output error: check the disk and its mount";
             return Err(DiskError {
                 text: format!("reading {path} failed: {what}"),
                 unreadable: true,
