@@ -89,6 +89,9 @@ impl<'a> Compactor<'a> {
     /// Whether there is more to do.
     fn pass(&mut self, settings: CompactionSettings) -> Result<bool, Error> {
         let mut state = self.shared.lock();
+        if !state.machine.has_spare(0) {
+            return Ok(false); // it is asked for again when there is room
+        }
         let Some(pass) = state.machine.plan_compaction(self.log, settings)? else {
             return Ok(false);
         };
@@ -109,6 +112,10 @@ impl<'a> Compactor<'a> {
             return give_up(!self.shared.lock().machine.has_log(self.log), error);
         }
         for group in survey.groups() {
+            // What it becomes stands beside what it was for a while: appends need the reserve more.
+            if !self.shared.lock().machine.has_spare(survey.bytes(&group)) {
+                return Ok(false);
+            }
             if !self.swap(&survey, &group)? {
                 return Ok(false);
             }
@@ -123,7 +130,8 @@ impl<'a> Compactor<'a> {
             return outcome;
         }
         let state = self.shared.lock();
-        let overtaken = state.machine.is_overtaken(survey, group);
+        let full = state.machine.full().is_some();
+        let overtaken = state.machine.is_overtaken(survey, group) || full;
         let abandoned = state.machine.is_abandoned(survey, group);
         drop(state);
         // What is left of a folder that cannot be cleaned up, the next start removes.
@@ -206,6 +214,9 @@ impl Disk for Paced<'_> {
     fn perform(&self, op: &DiskOp) -> Result<(), DiskError> {
         if let DiskOp::Write { data, .. } = op {
             self.pay(data.len())?;
+            if self.shared.lock().machine.full().is_some() {
+                return Err("the disk is nearly full".to_owned().into());
+            }
         }
         self.disk.perform(op)
     }

@@ -59,6 +59,17 @@ impl Machine {
         self.space.full.as_ref()
     }
 
+    /// So many bytes may be written that nobody waits for: what is left then is more than the
+    /// reserve, and appends go on.
+    pub fn has_spare(&self, bytes: u64) -> bool {
+        let reserve = self.options.reserve();
+        let left = self
+            .space
+            .free
+            .map(|free| free.saturating_sub(self.space.spent));
+        self.space.full.is_none() && left.is_none_or(|left| left >= reserve.saturating_add(bytes))
+    }
+
     /// Bytes that the disk had left when that was last looked at.
     pub fn free_bytes(&self) -> Option<u64> {
         self.space.free

@@ -312,6 +312,12 @@ impl Survey {
         })
     }
 
+    /// Bytes that a group becomes at most, beside what it was.
+    pub fn bytes(&self, group: &Group) -> u64 {
+        let inputs = self.pass.inputs[group.0.clone()].iter();
+        inputs.map(|input| input.segment.committed).sum()
+    }
+
     /// The log, and base and generation of the segments of a group.
     pub(super) fn input(&self, group: &Group) -> (LogId, Vec<(i64, u32)>) {
         let inputs = self.pass.inputs[group.0.clone()].iter();

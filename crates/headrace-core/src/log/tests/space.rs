@@ -117,3 +117,18 @@ fn appends_and_new_logs_end_before_the_inodes_do() {
     let made = (0..20).take_while(|at| machine.open_log("many", *at, 1, 0).is_ok());
     assert!((1..20).contains(&made.count()));
 }
+
+#[test]
+fn what_nobody_waits_for_leaves_the_reserve_to_appends() {
+    let disk = SimDisk::default();
+    let (mut machine, log) = machine(&disk);
+    assert!(machine.has_spare(u64::MAX), "nobody knows how much is left");
+    machine.disk_free(RESERVE + 50_000, None);
+    assert!(machine.has_spare(50_000) && !machine.has_spare(50_001));
+    append(&mut machine, log, 20_000).unwrap();
+    assert!(machine.has_spare(29_000) && !machine.has_spare(30_000));
+    machine.disk_free(RESERVE - 1, None);
+    assert!(!machine.has_spare(0));
+    machine.disk_free(RESERVE + 1, None);
+    assert!(!machine.has_spare(0), "appends are refused still");
+}
