@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import wait_for
 from headrace.native import Compaction, StorageError, Store, build_batch, decode_records
 from storelog import Appender, all_bytes, files, next_offset, opened
 
@@ -23,13 +24,13 @@ def keyed(*pairs: tuple[bytes | None, bytes | None], timestamp: int = 1000) -> b
     return build_batch([(key, value, [], timestamp) for key, value in pairs])
 
 
-def fill(store: Store, log: int, batches: int, keys: int = 10) -> Appender:
-    """Appends batches of 1 KiB under so many keys, then begins a new segment."""
-    appender = Appender(store)
+def fill(store: Store, log: int, batches: int, keys: int = 10, *, wall_ms: int = 0) -> Appender:
+    """Appends batches of 1 KiB under so many keys, then begins a new segment, at `wall_ms`."""
+    appender = Appender(store, wall_ms=wall_ms)
     for at in range(batches):
         appender.queue(log, keyed((b"k%d" % (at % keys), b"%d " % at + bytes(1000))))
     appender.flush()
-    store.roll(log, 0)
+    store.roll(log, wall_ms)
     appender.append(log, keyed((b"last", b"")))
     return appender
 
@@ -98,7 +99,7 @@ def test_a_tombstone_goes_in_the_pass_after_its_retention(tmp_path: Path) -> Non
 def test_young_segments_are_left_alone(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         log = store.open_log("s", 0, 1, 0)
-        fill(store, log, 100)
+        fill(store, log, 100, wall_ms=1500)
         assert compact(store, log, wall_ms=2000, min_lag_ms=1001).clean_to == 0
         assert compact(store, log, wall_ms=2000, min_lag_ms=1000).clean_to == 100
 
@@ -131,9 +132,21 @@ def test_readers_and_appenders_go_on_beside_it(tmp_path: Path) -> None:
     assert left == bound, "old segments are gone once the store has closed"
 
 
+def compactor_waits() -> bool:
+    """Its thread has yielded to all others and waits to be allowed to read more."""
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            name, _, rest = (task / "stat").read_text().rpartition(") ")
+            if name.endswith("(compactor"):
+                fields = rest.split()
+                return fields[0] == "S" and int(fields[16]) > 0  # state, niceness
+    return False
+
+
 def started(store: Store, log: int, threads: ThreadPoolExecutor) -> "Future[Compaction]":
     """A compaction that is at its first file, and stays there for long."""
     running = threads.submit(compact, store, log, bytes_per_second=SLOW)
+    wait_for(compactor_waits)
     appender = Appender(store)
     for _ in range(20):
         assert not running.done()
