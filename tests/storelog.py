@@ -42,12 +42,12 @@ def batch(
     if source is not None:
         name, epoch, sequence = source
         headers = [
-            ("mqtt.topic", b"t"),
             ("source", name.encode()),
             ("epoch", b"%d" % epoch),
             ("sequence", b"%d" % sequence),
         ]
-    return build_batch([(b"key", value, headers, timestamp) for value in values])
+    records = [(b"key", value, headers, timestamp) for value in values]
+    return build_batch(records, published=source is not None)
 
 
 def produced(producer_id: int, epoch: int, sequence: int, *values: bytes) -> bytes:

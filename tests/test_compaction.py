@@ -211,10 +211,8 @@ def test_what_cannot_work_is_refused(tmp_path: Path) -> None:
 
 def test_sources_survive_the_records_that_told_of_them(tmp_path: Path) -> None:
     def published(sequence: int, source: bytes) -> bytes:
-        headers = [(b"mqtt.topic", b"t"), (b"source", source), (b"epoch", b"1")]
-        headers.append((b"sequence", b"%d" % sequence))
-        named = [(name.decode(), value) for name, value in headers]
-        return build_batch([(b"key", b"value", named, 1000)])
+        headers = [("source", source), ("epoch", b"1"), ("sequence", b"%d" % sequence)]
+        return build_batch([(b"key", b"value", headers, 1000)], published=True)
 
     with closing(Store.open(str(tmp_path))) as store:
         log = store.open_log("s", 0, 1, 0)

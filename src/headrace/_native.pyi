@@ -152,11 +152,14 @@ def recode_batches(data: bytes, codec: str) -> bytes:
 def build_batch(
     records: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]],
     codec: str = "none",
+    *,
+    published: bool = False,
 ) -> bytes:
     """One record batch v2 (base offset 0) of `(key, value, headers, timestamp ms)` records.
 
     For control paths, tests and tools; the hot path builds batches in the switchboard.
-    `codec` is one of none, gzip, snappy, lz4, zstd.
+    `codec` is one of none, gzip, snappy, lz4, zstd. `published` is for what MQTT clients have sent:
+    only in such a batch do headers name a source of messages.
 
     Raises:
         ValueError: the codec is another, or there is no record.

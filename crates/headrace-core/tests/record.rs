@@ -443,19 +443,22 @@ fn large_bodies_span_blocks_in_every_codec() {
 }
 
 #[test]
-fn a_record_tells_its_headers_and_its_mqtt_source() {
+fn a_record_tells_its_headers_and_its_source() {
     let mut builder = BatchBuilder::new();
     let source = [
         (&b"source"[..], Some(&b"rack-7"[..])),
         (b"epoch", Some(b"2")),
         (b"sequence", Some(b"9")),
     ];
-    let topic = (&b"mqtt.topic"[..], Some(&b"t"[..]));
-    builder.push(0, None, None, [topic].into_iter().chain(source));
     builder.push(0, None, None, source);
-    builder.push(0, None, None, [topic, (b"source", None), (b"null", None)]);
-    let data = builder.finish();
+    builder.push(0, None, None, [(&b"source"[..], None), (b"null", None)]);
+    let data = builder.finish_published(Codec::None);
     let batch = only(&data);
+    assert!(batch.header.is_published());
+    assert!(matches!(
+        validate(&data, Compressed::Closed).unwrap_err().fault,
+        Fault::Attributes(_)
+    ));
     let records: Vec<Record> = Records::new(&batch.header, batch.body())
         .map(Result::unwrap)
         .collect();
@@ -467,11 +470,10 @@ fn a_record_tells_its_headers_and_its_mqtt_source() {
             sequence: 9
         })
     );
-    assert_eq!(records[1].source(), None, "not over MQTT");
-    assert_eq!(records[2].source(), None);
+    assert_eq!(records[1].source(), None);
     assert_eq!(records[0].header(b"epoch"), Some(&b"2"[..]));
     assert_eq!(
-        (records[2].header(b"null"), records[2].header(b"other")),
+        (records[1].header(b"null"), records[1].header(b"other")),
         (None, None)
     );
 }

@@ -100,11 +100,12 @@ type PyRecord = (
 );
 
 #[pyfunction]
-#[pyo3(signature = (records, codec = "none"))]
+#[pyo3(signature = (records, codec = "none", *, published = false))]
 fn build_batch<'py>(
     py: Python<'py>,
     records: Vec<PyRecord>,
     codec: &str,
+    published: bool,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let codec = codec_of(codec)?;
     if records.is_empty() {
@@ -117,7 +118,12 @@ fn build_batch<'py>(
             .map(|(name, value)| (name.as_bytes(), value.as_deref()));
         builder.push(timestamp, key.as_deref(), value.as_deref(), headers);
     }
-    Ok(PyBytes::new(py, &builder.finish_with(codec)))
+    let batch = if published {
+        builder.finish_published(codec)
+    } else {
+        builder.finish_with(codec)
+    };
+    Ok(PyBytes::new(py, &batch))
 }
 
 /// Bytes that Python reads in place, through the buffer protocol.

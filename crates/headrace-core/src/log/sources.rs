@@ -90,8 +90,7 @@ impl SourcesPlan {
         self.end
     }
 
-    /// Loads the newest snapshot and reads on from there. Batches that other doors made carry
-    /// no sources; the first record of a batch tells.
+    /// Loads the newest snapshot and reads on from there.
     pub fn read(&self, disk: &impl Disk) -> Result<Vec<SourceState>, Error> {
         let mut scratch = Vec::new();
         let mut sources = Sources::load(disk, &self.folder, self.end)?;
@@ -152,8 +151,8 @@ impl Sources {
     }
 
     pub(super) fn note(&mut self, batch: &Batch, scratch: &mut Vec<u8>) {
-        if batch.header.is_control() {
-            return;
+        if !batch.header.is_published() {
+            return; // what another door's client copies from elsewhere is no publisher's word
         }
         // What cannot be opened is no batch of this node's making.
         let Ok(body) = batch.open(scratch, DECOMPRESSED_BYTES_MAX) else {
@@ -161,14 +160,6 @@ impl Sources {
         };
         let records = Records::new(&batch.header, body).map_while(Result::ok);
         for record in records {
-            if record
-                .headers
-                .clone()
-                .next()
-                .is_none_or(|(name, _)| name != b"mqtt.topic")
-            {
-                return; // another door's batch
-            }
             let Some(source) = record.source() else {
                 continue;
             };

@@ -1,7 +1,7 @@
 //! Building a batch: one growing buffer, nothing allocated per record.
 
 use super::codec::compress;
-use super::header::{seal, BatchHeader, CONTROL};
+use super::header::{seal, BatchHeader, CONTROL, PUBLISHED};
 use super::{varint, Codec, HEADER_BYTES};
 
 /// Bytes kept free for a record's length: two suit all lengths from 64 to 8,191, the common
@@ -93,6 +93,19 @@ impl BatchBuilder {
     /// # Panics
     /// As [`BatchBuilder::finish`].
     pub fn finish_with(&mut self, codec: Codec) -> Vec<u8> {
+        self.close(codec, 0)
+    }
+
+    /// As [`BatchBuilder::finish_with`], of records that were published to this broker
+    /// ([`BatchHeader::is_published`]).
+    ///
+    /// # Panics
+    /// As [`BatchBuilder::finish`].
+    pub fn finish_published(&mut self, codec: Codec) -> Vec<u8> {
+        self.close(codec, PUBLISHED)
+    }
+
+    fn close(&mut self, codec: Codec, flags: i16) -> Vec<u8> {
         assert!(self.count > 0, "a batch has a record");
         let mut batch = std::mem::take(&mut self.buffer);
         self.last_bytes = batch.len();
@@ -105,7 +118,7 @@ impl BatchBuilder {
             length: i32::try_from(batch.len() - 12).expect("a batch is shorter than 2 GiB"),
             leader_epoch: -1,
             crc: 0,
-            attributes: codec as i16,
+            attributes: codec as i16 | flags,
             last_offset_delta: self.count - 1,
             base_timestamp: self.base_timestamp,
             max_timestamp: self.max_timestamp,

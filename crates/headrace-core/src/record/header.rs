@@ -14,6 +14,9 @@ const CRC: usize = 17;
 const ATTRIBUTES: usize = 21;
 /// The batch is for brokers.
 pub(super) const CONTROL: i16 = 0x20;
+/// The records were published to this broker, over MQTT or HTTP. No version of the protocol has
+/// given this bit a meaning: clients of Kafka read past it, and its door takes no batch with it.
+pub(super) const PUBLISHED: i16 = 0x4000;
 /// Codec, timestamp type, transactional, control, delete horizon (KIP-98, KIP-534).
 const ATTRIBUTES_KNOWN: i16 = 0x7F;
 
@@ -177,6 +180,12 @@ impl BatchHeader {
     /// The records are markers for brokers, not data (bit 5).
     pub fn is_control(&self) -> bool {
         self.attributes & CONTROL != 0
+    }
+
+    /// The records were published to this broker, not produced: what their headers say of their
+    /// publisher is what that said itself.
+    pub fn is_published(&self) -> bool {
+        self.attributes & PUBLISHED != 0
     }
 
     /// A control batch without records, which takes no offset: it stands before the record whose

@@ -26,16 +26,10 @@ impl<'a> Record<'a> {
         self.headers.clone().find(|(key, _)| *key == name)?.1
     }
 
-    /// Who published the record over MQTT, where its publisher said so.
-    ///
-    /// Only records that came over MQTT, whose first header is `mqtt.topic`, have a source: the
-    /// windows that refuse repeats hold for that door alone.
+    /// Who published the record, as its headers say; to be believed in a batch that was
+    /// [published](BatchHeader::is_published) alone, for anybody may produce such headers.
     pub fn source(&self) -> Option<Source<'a>> {
-        let mut headers = self.headers.clone();
-        let (first, _) = headers.next()?;
-        if first != b"mqtt.topic" {
-            return None;
-        }
+        let headers = self.headers.clone();
         Source::find(headers.filter_map(|(name, value)| Some((name, value?))))
     }
 }

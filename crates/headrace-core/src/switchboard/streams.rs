@@ -471,7 +471,7 @@ impl Streams {
         self.finished.push(Append {
             stream: stream.id,
             partition,
-            batch: builder.finish_with(stream.codec),
+            batch: builder.finish_published(stream.codec),
             ticket: ticket.number,
         });
         in_flight.push_back(ticket.number);

@@ -179,8 +179,7 @@ pub(super) fn batch(
         let names_source = source.iter().flat_map(|(name, _)| {
             let sequence = sequence.as_ref().expect("it has one");
             [
-                (&b"mqtt.topic"[..], &b"t"[..]),
-                (b"source", name.as_bytes()),
+                (&b"source"[..], name.as_bytes()),
                 (b"epoch", b"1"),
                 (b"sequence", sequence.as_bytes()),
             ]
@@ -195,7 +194,10 @@ pub(super) fn batch(
             headers.map(|(name, value)| (name, Some(value))),
         );
     }
-    builder.finish_with(codec)
+    match source {
+        Some(_) => builder.finish_published(codec),
+        None => builder.finish_with(codec),
+    }
 }
 
 /// Mostly none.
