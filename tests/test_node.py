@@ -15,6 +15,7 @@ from headrace.adapters.listener import Listener
 from headrace.adapters.sockets import bind
 from headrace.errors import (
     DefinitionError,
+    MessageTooLargeError,
     RecordsTooLargeError,
     StorageError,
     StorageFullError,
@@ -263,6 +264,28 @@ async def test_a_source_is_known_after_a_kill_though_its_messages_are_trimmed(tm
         assert [each.base_offset for each in partition.segments] == [1]
         store.held = True
     assert sources(tmp_path, "a", 0) == [("s", 1, 1)]
+
+
+async def test_what_a_kafka_client_copies_is_no_publishers_word(tmp_path):
+    copied = [("mqtt.topic", b"a"), ("source", b"s"), ("epoch", b"9"), ("sequence", b"9")]
+    async with running(tmp_path, a=Change(filters=["a"])) as (node, store):
+        await publish(node, "a", 1)
+        await node._broker.partition("a", 0).append(build_batch([(None, b"v", copied, 0)]), 0)
+        store.held = True
+    assert sources(tmp_path, "a", 0) == [("s", 1, 1)]
+    async with running(tmp_path, a=Change(filters=["a"])) as (node, _):
+        assert (await publish(node, "a", 2)).stored == 1
+
+
+async def test_the_bound_of_a_batch_holds_for_publishes_and_changes_live(tmp_path):
+    async with running(tmp_path, a=Change(filters=["a"])) as (node, _):
+        for bytes_max, stored in ((50, 0), (5000, 1), (50, 0)):
+            await node.alter_stream("a", Change(settings={"max.message.bytes": bytes_max}))
+            if stored:
+                assert (await node.publish("a", b"value", 1, [])).stored == stored
+            else:
+                with pytest.raises(MessageTooLargeError, match=r"max\.message\.bytes"):
+                    await node.publish("a", b"value", 1, [])
 
 
 async def test_sources_that_could_not_be_kept_hold_up_a_trim_and_are_tried_again(tmp_path):

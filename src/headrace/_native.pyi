@@ -740,8 +740,9 @@ class Switchboard:
         Raises:
             ValueError: a filter or the key is malformed; the message says how.
         """
-    def compress(self, stream: int, codec: str) -> None:
-        """Compresses what is stored in the stream from the next batch on."""
+    def shape(self, stream: int, codec: str, batch_bytes_max: int) -> None:
+        """Compresses what is stored in the stream from the next batch on; none is larger than
+        `batch_bytes_max` before that, and a publish that makes a larger one is refused."""
     def unbind(self, stream: int) -> None: ...
     def load_sources(
         self, stream: int, partition: int, sources: list[tuple[str, int, int]]

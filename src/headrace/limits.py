@@ -37,10 +37,6 @@ PARTITIONS_MAX: Final = 2000
 """Partitions of the streams of users on one node (setting `limits.partitions`): with
 `PARTITION_DESCRIPTORS` each they stay within half of the usual hard limit of 20,000 descriptors."""
 
-MESSAGE_BYTES_MAX: Final = 1_048_588
-"""Default of `max.message.bytes`: Kafka's own, 1 MiB and one batch-v0 header
-(`LogConfig.DEFAULT_MAX_MESSAGE_BYTES`)."""
-
 MESSAGE_BYTES_CEILING: Final = 64 * MIB
 """Largest `max.message.bytes`: a batch is one allocation and one journal entry or note."""
 
@@ -49,6 +45,10 @@ MESSAGE_BYTES_CEILING: Final = 64 * MIB
 PACKET_BYTES_MAX: Final = MIB + 64 * KIB
 """MQTT packet: a payload of 1 MiB with its topic and properties (EMQX and mosquitto 2.1 hold 1
 and 2 MB)."""
+
+MESSAGE_BYTES_MAX: Final = PACKET_BYTES_MAX + 65 * KIB
+"""Default of `max.message.bytes`: what a packet of `PACKET_BYTES_MAX` makes, its topic as the key
+and as a header. Kafka's is 1,048,588, which would refuse payloads of 1 MiB."""
 
 PACKET_BYTES_CEILING: Final = 268_435_460
 """MQTT 5.0 2.1.4: the largest remaining length and the five bytes before it."""

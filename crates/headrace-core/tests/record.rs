@@ -3,9 +3,9 @@
 use std::io::Write;
 
 use headrace_core::record::{
-    decode_columns, recode, set_base_offset, set_leader_epoch, validate, Batch, BatchBuilder,
-    BatchHeader, Batches, Codec, Columns, Compressed, Error, Fault, Record, Records, Source,
-    Summary, DECOMPRESSED_BYTES_MAX, HEADER_BYTES,
+    decode_columns, recode, record_bytes, set_base_offset, set_leader_epoch, validate, Batch,
+    BatchBuilder, BatchHeader, Batches, Codec, Columns, Compressed, Error, Fault, Record, Records,
+    Source, Summary, DECOMPRESSED_BYTES_MAX, HEADER_BYTES, LATER_RECORD_BYTES,
 };
 
 const OPENED: Compressed = Compressed::Opened {
@@ -439,6 +439,35 @@ fn large_bodies_span_blocks_in_every_codec() {
             decode(&builder.finish_with(codec)).unwrap().values.data,
             value
         );
+    }
+}
+
+#[test]
+fn how_large_a_record_will_be_is_known_before_it_is_there() {
+    let mut builder = BatchBuilder::new();
+    for at in [0, 1, 7, 63, 64, 8_191, 8_192, 1 << 20] {
+        let long = vec![b'x'; at];
+        let header = (&b"name"[..], Some(&long[..]));
+        for headers in [
+            vec![],
+            vec![header],
+            vec![header, (b"", None)],
+            vec![header; 64],
+        ] {
+            for (key, value) in [
+                (None, None),
+                (None, Some(&long[..])),
+                (Some(&long[..]), None),
+            ] {
+                builder.push(5, key, value, headers.iter().copied());
+                let size = record_bytes(key, value, headers.iter().copied());
+                assert_eq!(builder.bytes(), HEADER_BYTES + size);
+                builder.push(i64::MAX, key, value, headers.iter().copied());
+                let later = builder.bytes() - HEADER_BYTES - size;
+                assert!((size..=size + LATER_RECORD_BYTES).contains(&later));
+                builder.finish();
+            }
+        }
     }
 }
 

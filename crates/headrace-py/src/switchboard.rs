@@ -155,8 +155,10 @@ impl Switchboard {
             .map_err(error)
     }
 
-    fn compress(&mut self, stream: u64, codec: &str) -> PyResult<()> {
-        self.0.compress(stream, codec_of(codec)?).map_err(error)
+    fn shape(&mut self, stream: u64, codec: &str, batch_bytes_max: usize) -> PyResult<()> {
+        self.0
+            .shape(stream, codec_of(codec)?, batch_bytes_max)
+            .map_err(error)
     }
 
     fn unbind(&mut self, stream: u64) -> PyResult<()> {

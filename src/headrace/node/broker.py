@@ -324,16 +324,17 @@ class Broker:
         self._switchboard.bind(
             definition.id, definition.partitions, list(definition.filters), definition.key
         )
-        self._switchboard.compress(definition.id, stream.settings.codec or "none")
+        settings = stream.settings
+        self._switchboard.shape(definition.id, settings.codec or "none", settings.max_message_bytes)
         for index, each in enumerate(logs, len(stream.partitions)):
             partition = Partition(self.runner, self._store, stream, index, each.handle)
             stream.partitions.append(partition)
             self.runner.partitions[definition.id, index] = partition
             partition.unkept_bytes = 0 if self._store.recovery.clean else partition.size_bytes
             self._switchboard.load_sources(definition.id, index, each.sources)
-        settings = _of_log(stream.settings, self._producer_expiry_ms)
+        of_log = _of_log(settings, self._producer_expiry_ms)
         for partition in stream.partitions:
-            self._store.configure(partition.log, settings)
+            self._store.configure(partition.log, of_log)
 
 
 def _of_log(settings: Settings, producer_expiry_ms: int) -> LogSettings:

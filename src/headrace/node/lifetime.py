@@ -286,7 +286,7 @@ class Node:
 
         Raises:
             InvalidTopicError: the topic is no topic name.
-            MessageTooLargeError: no MQTT client could send it either.
+            MessageTooLargeError: no MQTT client could send it either, or a stream does not take it.
             StaleEpochError, UnavailableError: it is not stored.
         """
         size, size_max = len(topic) + len(payload), self._parts.packet_bytes_max

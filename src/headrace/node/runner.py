@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headrace import limits
 from headrace.errors import (
     HeadraceError,
+    MessageTooLargeError,
     StaleEpochError,
     StorageError,
     StorageFullError,
@@ -39,6 +40,9 @@ FAILURE = 0x80
 STALE_EPOCH = 0x83
 QUOTA_EXCEEDED = 0x97
 """Reason codes of PUBACK (MQTT 5.0 table 3-4); those from 0x80 on mean that it is not stored."""
+
+TOO_LARGE = 0x95
+"""What the switchboard says of a publish from another door that a stream does not take."""
 
 
 class _Inflight(NamedTuple):
@@ -163,8 +167,8 @@ class Runner:
     ) -> asyncio.Future[int]:
         """Publishes from another door; the future is how many streams hold it durably.
 
-        It ends in `StaleEpochError`, `StorageFullError` or `UnavailableError` where it is not
-        stored.
+        It ends in `StaleEpochError`, `MessageTooLargeError`, `StorageFullError` or
+        `UnavailableError` where it is not stored.
 
         Raises:
             ValueError: the topic is no topic name.
@@ -341,6 +345,10 @@ class Runner:
                 future.set_result(streams)
             elif code == STALE_EPOCH:
                 future.set_exception(StaleEpochError("its source has published in a newer epoch"))
+            elif code == TOO_LARGE:
+                future.set_exception(
+                    MessageTooLargeError("larger than max.message.bytes of a stream that stores it")
+                )
             elif code == QUOTA_EXCEEDED:
                 future.set_exception(StorageFullError(self.full or "the disk was nearly full"))
             else:

@@ -10,6 +10,28 @@ const LENGTH_GAP: usize = 2;
 /// Bytes kept free for the header count: one suits up to 63 headers.
 const COUNT_GAP: usize = 1;
 
+/// What a record takes more at most where it is not the first of its batch: longer deltas of
+/// timestamp and offset, and so a longer length.
+pub const LATER_RECORD_BYTES: usize = 9 + 4 + 1;
+
+/// Bytes of a record that is the first of its batch.
+pub fn record_bytes<'a>(
+    key: Option<&[u8]>,
+    value: Option<&[u8]>,
+    headers: impl IntoIterator<Item = (&'a [u8], Option<&'a [u8]>)>,
+) -> usize {
+    let field = |bytes: Option<&[u8]>| {
+        bytes.map_or(1, |bytes| varint::size(bytes.len() as i64) + bytes.len())
+    };
+    let (mut count, mut bytes) = (0, 3 + field(key) + field(value)); // attributes and two deltas
+    for (name, value) in headers {
+        count += 1;
+        bytes += field(Some(name)) + field(value);
+    }
+    bytes += varint::size(count);
+    varint::size(bytes as i64) + bytes
+}
+
 /// Collects records and finishes them as one batch with base offset 0.
 #[derive(Clone, Debug, Default)]
 pub struct BatchBuilder {

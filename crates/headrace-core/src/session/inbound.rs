@@ -26,6 +26,8 @@ pub enum Outcome {
     NoRoom,
     /// As many messages are retained as may be.
     RetainedFull,
+    /// A stream that wanted it takes no record so large.
+    TooLarge,
 }
 
 /// How the append of a publish ended.
@@ -58,7 +60,7 @@ impl Outcome {
             Self::NotStored => 0x80,
             Self::StaleEpoch => 0x83,
             Self::NotAuthorized => 0x87,
-            Self::NoRoom | Self::RetainedFull => 0x97,
+            Self::NoRoom | Self::RetainedFull | Self::TooLarge => 0x97,
         }
     }
 
@@ -72,6 +74,7 @@ impl Outcome {
             Self::NotStored => Some("not stored: the broker's disk refused"),
             Self::NoRoom => Some("not stored: the broker's disk is nearly full"),
             Self::RetainedFull => Some("the broker retains as many messages as it may"),
+            Self::TooLarge => Some("larger than max.message.bytes of a stream that stores it"),
         }
     }
 }

@@ -48,7 +48,10 @@ impl Switchboard {
             if origin == DOOR {
                 self.published.push(Published {
                     request: answer.token,
-                    reason_code: answer.outcome.reason_code(),
+                    reason_code: match answer.outcome {
+                        Outcome::TooLarge => reason::PACKET_TOO_LARGE,
+                        outcome => outcome.reason_code(),
+                    },
                     streams: answer.streams,
                 });
             } else if answer.token != 0 {
@@ -95,6 +98,9 @@ impl Switchboard {
             (Version::V311, Outcome::NoRoom) => return self.close(slot, "disk_full", None, now),
             (Version::V311, Outcome::RetainedFull) => {
                 return self.close(slot, "retained_full", None, now)
+            }
+            (Version::V311, Outcome::TooLarge) => {
+                return self.close(slot, "message_too_large", None, now)
             }
             (Version::V311, _) => reason::SUCCESS,
             // The exchange has just begun, and some clients know no longer PUBREC that goes on.

@@ -35,12 +35,18 @@ impl Switchboard {
         Ok(())
     }
 
-    /// Compresses what is stored in `stream` from the next batch on.
+    /// Compresses what is stored in `stream` from the next batch on; none is larger than
+    /// `batch_bytes_max` before that, and a publish that makes a larger one is refused.
     ///
     /// # Errors
     /// The stream is not bound.
-    pub fn compress(&mut self, stream: u64, codec: Codec) -> Result<(), Error> {
-        let bound = self.streams.compress(stream, codec);
+    pub fn shape(
+        &mut self,
+        stream: u64,
+        codec: Codec,
+        batch_bytes_max: usize,
+    ) -> Result<(), Error> {
+        let bound = self.streams.shape(stream, codec, batch_bytes_max);
         bound.then_some(()).ok_or(Error::Stream(stream, 0))
     }
 

@@ -68,6 +68,8 @@ counters! {
     DroppedUnmatched = "mqtt_messages_dropped_total{reason=\"no_match\"}",
     /// For one subscriber: longer than its Maximum Packet Size.
     DroppedTooLarge = "mqtt_messages_dropped_total{reason=\"packet_too_large\"}",
+    /// Larger than a stream that would store it takes (`max.message.bytes`).
+    DroppedMessageTooLarge = "mqtt_messages_dropped_total{reason=\"message_too_large\"}",
     /// As many messages are retained as may be. At `QoS` 0 it was delivered all the same.
     DroppedRetained = "mqtt_messages_dropped_total{reason=\"retained_full\"}",
     /// For one subscriber: its expiry passed while it waited.

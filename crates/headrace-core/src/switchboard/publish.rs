@@ -16,7 +16,8 @@ use crate::Now;
 pub struct Published {
     /// As given.
     pub request: u64,
-    /// What PUBACK would say: from 0x80 on, it is not stored.
+    /// What PUBACK would say: from 0x80 on, it is not stored. Of one that is too large for a stream
+    /// 0x95, which no PUBACK may say.
     pub reason_code: u8,
     /// Streams that matched it.
     pub streams: u32,
@@ -305,6 +306,7 @@ impl Switchboard {
         match stored.outcome {
             Outcome::AlreadyStored => self.counters.count(Counter::Repeats),
             Outcome::StaleEpoch => self.counters.count(Counter::DroppedStale),
+            Outcome::TooLarge => self.counters.count(Counter::DroppedMessageTooLarge),
             _ => {}
         }
         stored

@@ -14,7 +14,9 @@ use slab::Slab;
 use super::sources::{Sources, Undo, Verdict, SOURCES_OF_NODE_MAX};
 use crate::hash::{Key, Map};
 use crate::mqtt::packet::Publish;
-use crate::record::{partition_of, BatchBuilder, Codec, Source};
+use crate::record::{
+    partition_of, record_bytes, BatchBuilder, Codec, Source, HEADER_BYTES, LATER_RECORD_BYTES,
+};
 use crate::session::{Ending, Outcome};
 
 /// A batch is closed at this size and the next begins: what a Kafka consumer fetches from one
@@ -107,6 +109,8 @@ struct Stream {
     id: u64,
     key: KeyRule,
     codec: Codec,
+    /// No batch is larger before it is compressed.
+    batch_bytes_max: usize,
     partitions: Vec<Partition>,
     /// Where the next record without a key goes.
     turn: u32,
@@ -133,6 +137,14 @@ struct Repeat {
     last: u64,
     /// How the tickets of these ended so far.
     ending: Ending,
+}
+
+impl Stream {
+    /// Of a publish.
+    fn record_bytes(&self, publish: &Publish) -> usize {
+        let key = self.key.key(publish).map(str::as_bytes);
+        record_bytes(key, Some(publish.payload), headers(publish))
+    }
 }
 
 impl Partition {
@@ -232,6 +244,7 @@ impl Streams {
                 id,
                 key: KeyRule::Topic,
                 codec: Codec::None,
+                batch_bytes_max: usize::MAX,
                 partitions: Vec::new(),
                 turn: 0,
             }) as u32;
@@ -249,11 +262,15 @@ impl Streams {
         slot
     }
 
-    /// Compresses the batches of a stream from the next one on; false where it is not bound.
-    pub fn compress(&mut self, id: u64, codec: Codec) -> bool {
-        let slot = self.by_id.get(&id);
-        let Some(slot) = slot else { return false };
-        self.slots[*slot as usize].codec = codec;
+    /// Says how the batches of a stream are compressed from the next one on, and how large they may
+    /// be before that; false where it is not bound.
+    pub fn shape(&mut self, id: u64, codec: Codec, batch_bytes_max: usize) -> bool {
+        let Some(slot) = self.by_id.get(&id).copied() else {
+            return false;
+        };
+        self.finish_all();
+        let stream = &mut self.slots[slot as usize];
+        (stream.codec, stream.batch_bytes_max) = (codec, batch_bytes_max);
         true
     }
 
@@ -297,7 +314,8 @@ impl Streams {
         self.slots.len()
     }
 
-    /// Gives a publish to the streams at `slots`. A stale epoch at one of them refuses it whole.
+    /// Gives a publish to the streams at `slots`. A stale epoch at one of them refuses it whole, and
+    /// so does one that takes no record so large.
     pub fn store(
         &mut self,
         slots: &[u32],
@@ -322,7 +340,9 @@ impl Streams {
             records: 0,
             tickets: 0,
         };
-        if round.iter().any(|placed| placed.verdict == Verdict::Stale) {
+        if round.iter().any(|placed| !self.fits(placed, publish)) {
+            stored.outcome = Outcome::TooLarge;
+        } else if round.iter().any(|placed| placed.verdict == Verdict::Stale) {
             stored.outcome = Outcome::StaleEpoch;
         } else {
             for placed in &round {
@@ -359,6 +379,12 @@ impl Streams {
         }
     }
 
+    /// Whether a publish makes a batch that its stream takes.
+    fn fits(&self, placed: &Placed, publish: &Publish) -> bool {
+        let stream = &self.slots[placed.slot as usize];
+        HEADER_BYTES + stream.record_bytes(publish) <= stream.batch_bytes_max
+    }
+
     fn append(
         &mut self,
         placed: Placed,
@@ -367,6 +393,14 @@ impl Streams {
         wall_ms: i64,
         waiter: Option<Waiter>,
     ) {
+        let stream = &self.slots[placed.slot as usize];
+        let full = stream.partitions[placed.partition as usize].builder.bytes()
+            + stream.record_bytes(publish)
+            + LATER_RECORD_BYTES
+            > stream.batch_bytes_max;
+        if full {
+            self.finish_touched(placed.slot, placed.partition);
+        }
         let stream = &mut self.slots[placed.slot as usize];
         let partition = &mut stream.partitions[placed.partition as usize];
         let ticket = partition.open.get_or_insert_with(|| {
@@ -399,9 +433,7 @@ impl Streams {
             self.sources += partition.sources.len().saturating_sub(known);
         }
         if partition.builder.bytes() >= BATCH_BYTES_MAX {
-            self.touched
-                .retain(|touched| *touched != (placed.slot, placed.partition));
-            self.finish(placed.slot, placed.partition);
+            self.finish_touched(placed.slot, placed.partition);
         }
         if self.sources > SOURCES_OF_NODE_MAX {
             self.bound_sources();
@@ -457,6 +489,15 @@ impl Streams {
             ending: Ending::Stored,
         });
         1
+    }
+
+    /// Finishes the batch of one partition, where one is open.
+    fn finish_touched(&mut self, slot: u32, partition: u32) {
+        let open = self.touched.len();
+        self.touched.retain(|touched| *touched != (slot, partition));
+        if self.touched.len() < open {
+            self.finish(slot, partition);
+        }
     }
 
     fn finish(&mut self, slot: u32, partition: u32) {

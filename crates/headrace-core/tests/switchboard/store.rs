@@ -1,7 +1,7 @@
 //! Streams: keys, partitions, records, tickets, repeats, other doors.
 
 use headrace_core::mqtt::packet::{Packet, Publish};
-use headrace_core::record::{partition_of, Batches, Records};
+use headrace_core::record::{partition_of, Batches, Codec, Records};
 use headrace_core::switchboard::{Append, Error, Limits, Published, BATCH_BYTES_MAX};
 
 use super::stage::*;
@@ -215,6 +215,59 @@ fn a_batch_ends_near_the_size_that_a_consumer_fetches() {
         .appends
         .iter()
         .all(|append| append.batch.len() < BATCH_BYTES_MAX + payload.len() + 1_000));
+}
+
+#[test]
+fn no_batch_is_larger_than_its_stream_takes_and_a_larger_message_is_refused_whole() {
+    let (mut stage, client) = stage_with_stream();
+    stage.switchboard.bind(10, 1, &["#"], "topic").unwrap();
+    stage.switchboard.shape(9, Codec::None, 400).unwrap();
+    let payload = "x".repeat(100);
+    let publish = Publish {
+        topic: "a",
+        payload: payload.as_bytes(),
+        ..Publish::default()
+    };
+    let bytes = stage.bytes(client, &Packet::Publish(publish)).repeat(5);
+    stage.send_bytes(client, &bytes);
+    let appends: Vec<&Append> = stage.appends.iter().filter(|a| a.stream == 9).collect();
+    let counts: Vec<usize> = appends.iter().map(|a| values(a).len()).collect();
+    assert_eq!(counts, [2, 2, 1]);
+    assert!(appends.iter().all(|append| append.batch.len() <= 400));
+
+    let exact = |stage: &mut Stage| {
+        stage.appends.clear();
+        stage.publish(client, "a", QOS_0, 0, &payload);
+        let batch = stage.appends.iter().find(|append| append.stream == 9);
+        batch.map(|append| append.batch.len())
+    };
+    let size = exact(&mut stage).unwrap();
+    stage.switchboard.shape(9, Codec::None, size).unwrap();
+    assert_eq!(exact(&mut stage), Some(size));
+    stage.switchboard.shape(9, Codec::None, size - 1).unwrap();
+    assert_eq!(exact(&mut stage), None);
+    let watcher = stage.client(V5, "watcher");
+    stage.subscribe(watcher, "#", QOS_0);
+    stage.publish(client, "a", QOS_1, 1, &payload);
+    let why = "larger than max.message.bytes of a stream that stores it";
+    assert_eq!(stage.hears(client), [format!("PUBACK 1 0x97 {why}")]);
+    assert_eq!(stage.hears(watcher), [""; 0]);
+    assert_eq!(
+        stage.appends,
+        [],
+        "the other stream has nothing of it either"
+    );
+    let now = stage.now;
+    let board = &mut stage.switchboard;
+    board
+        .publish("a", payload.as_bytes(), QOS_1, &[], 7, now)
+        .unwrap();
+    assert_eq!(board.published()[0].reason_code, 0x95);
+    let old = stage.client(V311, "old");
+    stage.publish(old, "a", QOS_1, 1, &payload);
+    assert_eq!(stage.hears(old), ["closed: message_too_large"]);
+    let dropped = stage.statistic("mqtt_messages_dropped_total{reason=\"message_too_large\"}");
+    assert_eq!(dropped, 4);
 }
 
 #[test]
