@@ -95,7 +95,7 @@ def test_a_batch_that_opens_to_too_much_is_refused_wherever_it_is_looked_at(node
     assert len(bomb) < 64 << 10, "it is small enough to be looked at by the loop"
     assert raw.produce(stream, bomb).error_code == ErrorCode.MESSAGE_TOO_LARGE
     spoilt = restamped(batch("gzip", *LARGE), 100, b"spoilt")
-    assert raw.produce(stream, spoilt).error_code == ErrorCode.CORRUPT_MESSAGE
+    assert raw.produce(stream, spoilt).error_code == ErrorCode.INVALID_RECORD
     assert raw.produce(stream, batch("none", b"x")).base_offset == 0
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from conftest import wait_for
 from headrace import limits
+from headrace.native import build_batch
 from headrace.wire.kafka import admin, apis, groups
 from headrace.wire.kafka import messages as m
 from headrace.wire.kafka.errors import ErrorCode
@@ -225,6 +226,7 @@ def test_produce_answers_with_the_base_offset(raw, stream, version, acks):
 
 
 GOOD = batch(b"x")
+WITH_HEADER = build_batch([(None, None, [("h", b"v")], 0)])
 SPOILT = GOOD[:-1] + bytes([GOOD[-1] ^ 1])
 
 
@@ -242,12 +244,24 @@ SPOILT = GOOD[:-1] + bytes([GOOD[-1] ^ 1])
         (GOOD[:16] + b"\x03" + GOOD[17:], ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
         (restamped(GOOD, 21, pack(">h", 0x20)), ErrorCode.INVALID_RECORD),
         (restamped(GOOD, 21, pack(">h", 0x10)), ErrorCode.INVALID_RECORD),
+        (restamped(GOOD, 21, pack(">h", 0x40)), ErrorCode.INVALID_RECORD),
+        (restamped(GOOD, 21, pack(">h", 0x80)), ErrorCode.INVALID_RECORD),
+        (build_batch([(None, b"x", [], 0)], published=True), ErrorCode.INVALID_RECORD),
+        (restamped(GOOD, 21, pack(">h", 8)), ErrorCode.INVALID_TIMESTAMP),
+        (restamped(GOOD, 57, pack(">i", 2)), ErrorCode.INVALID_RECORD),
+        (restamped(GOOD, 57, pack(">i", 0)), ErrorCode.INVALID_RECORD),
+        (restamped(GOOD, 23, pack(">i", 1)), ErrorCode.INVALID_RECORD),
+        (restamped(GOOD, 61 + 3, b"\x02"), ErrorCode.INVALID_RECORD),
+        (restamped(WITH_HEADER, len(WITH_HEADER) - 4, b"\x01"), ErrorCode.INVALID_RECORD),
+        (restamped(GOOD + b"\x00", 8, pack(">i", len(GOOD) + 1 - 12)), ErrorCode.INVALID_RECORD),
         (restamped(GOOD, 21, pack(">h", 7)), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
-        (batch(b"x" * 1_100_000), ErrorCode.MESSAGE_TOO_LARGE),
+        (batch(b"x" * 1_200_000), ErrorCode.MESSAGE_TOO_LARGE),
     ],
     ids=[
         "null", "empty", "checksum", "cut off", "cut off in its header", "a byte more",
-        "two batches", "format 1", "format 3", "control", "transactional", "codec 7", "too large",
+        "two batches", "format 1", "format 3", "control", "transactional", "compacted",
+        "attribute 7", "published", "append time", "count", "no record", "last delta",
+        "record delta", "null header name", "trailing byte", "codec 7", "too large",
     ],
 )  # fmt: skip
 def test_a_bad_batch_is_refused_and_the_connection_lives(raw, stream, records, code):

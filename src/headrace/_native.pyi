@@ -74,13 +74,13 @@ class NativeError(HeadraceError):
     """Base of what the compiled module raises."""
 
 class CorruptRecordError(NativeError):
-    """A record batch failed its CRC or its layout (Kafka error 2)."""
+    """A record batch failed its CRC or its length (Kafka error 2)."""
+
+class InvalidRecordError(CorruptRecordError):
+    """A record batch is whole and says what none may say (Kafka error 87)."""
 
 class UnsupportedRecordError(NativeError):
     """A record batch has a magic other than 2, or an unknown codec (Kafka error 76)."""
-
-class InvalidRecordError(NativeError):
-    """A record batch is whole and says what none may say (Kafka error 87)."""
 
 class RecordsTooLargeError(NativeError):
     """The records of a batch decompress to more than the bound (Kafka error 10)."""
@@ -120,6 +120,12 @@ class BatchSummary:
     def transactional(self) -> bool:
         """A batch belongs to a transaction."""
     @property
+    def log_append_time(self) -> bool:
+        """A batch has the times of its append, which only a broker gives."""
+    @property
+    def delete_horizon(self) -> bool:
+        """A batch has been compacted, which only a broker does."""
+    @property
     def keyless(self) -> bool:
         """A record has no key; one that was not opened counts for none."""
     @property
@@ -134,9 +140,10 @@ def validate_batches(
     else they pass unseen. No data holds no batch, which is valid. Releases the GIL.
 
     Raises:
-        CorruptRecordError: a CRC, a length, a count or a record is wrong.
+        CorruptRecordError: a CRC or a length is wrong.
+        InvalidRecordError: attributes, a count, a producer or a record are wrong, or what is
+            compressed.
         UnsupportedRecordError: magic is not 2 or the codec is unknown.
-        InvalidRecordError: a producer's epoch or sequence is negative.
         RecordsTooLargeError: a batch decompresses to more than `bytes_max`.
     """
 

@@ -20,8 +20,8 @@ HeadraceError
 ├── ClientError                see headrace.client.errors
 └── NativeError                raised by the compiled module; its stub tells them apart
     ├── CorruptRecordError             Kafka 2, retry
+    │   └── InvalidRecordError         Kafka 87
     ├── UnsupportedRecordError         Kafka 76
-    ├── InvalidRecordError             Kafka 87
     ├── RecordsTooLargeError           Kafka 10
     ├── OutOfOrderSequenceError        Kafka 45
     ├── StaleProducerEpochError        Kafka 47

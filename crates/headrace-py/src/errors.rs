@@ -17,8 +17,8 @@ pub enum Class {
     Headrace,
     Native,
     CorruptRecord,
-    UnsupportedRecord,
     InvalidRecord,
+    UnsupportedRecord,
     RecordsTooLarge,
     OutOfOrderSequence,
     StaleProducerEpoch,
@@ -79,10 +79,20 @@ const CLASSES: [Description; 11] = [
         class: Class::CorruptRecord,
         base: Some(Class::Native),
         name: c"headrace.errors.CorruptRecordError",
-        doc: c"A record batch failed its CRC or its layout (Kafka error 2).",
+        doc: c"A record batch failed its CRC or its length (Kafka error 2).",
         answers: Answers {
             kafka_code: 2,
             retriable: true,
+            ..INTERNAL
+        },
+    },
+    Description {
+        class: Class::InvalidRecord,
+        base: Some(Class::CorruptRecord),
+        name: c"headrace.errors.InvalidRecordError",
+        doc: c"A record batch is whole and says what none may say (Kafka error 87).",
+        answers: Answers {
+            kafka_code: 87,
             ..INTERNAL
         },
     },
@@ -93,16 +103,6 @@ const CLASSES: [Description; 11] = [
         doc: c"A record batch has a magic other than 2, or an unknown codec (Kafka error 76).",
         answers: Answers {
             kafka_code: 76,
-            ..INTERNAL
-        },
-    },
-    Description {
-        class: Class::InvalidRecord,
-        base: Some(Class::Native),
-        name: c"headrace.errors.InvalidRecordError",
-        doc: c"A record batch is whole and says what none may say (Kafka error 87).",
-        answers: Answers {
-            kafka_code: 87,
             ..INTERNAL
         },
     },
@@ -208,15 +208,13 @@ impl Description {
 pub fn record_error(py: Python<'_>, error: &record::Error) -> PyErr {
     use record::Fault;
     let class = match &error.fault {
-        Fault::Truncated { .. }
-        | Fault::Length(_)
-        | Fault::Crc { .. }
-        | Fault::Attributes(_)
+        Fault::Truncated { .. } | Fault::Length(_) | Fault::Crc { .. } => Class::CorruptRecord,
+        Fault::Attributes(_)
         | Fault::Count { .. }
+        | Fault::Producer { .. }
         | Fault::Record { .. }
-        | Fault::Compression(_) => Class::CorruptRecord,
+        | Fault::Compression(_) => Class::InvalidRecord,
         Fault::Magic(_) | Fault::Codec(_) => Class::UnsupportedRecord,
-        Fault::Producer { .. } => Class::InvalidRecord,
         Fault::TooLarge { .. } => Class::RecordsTooLarge,
     };
     class.error(py, &error.to_string())

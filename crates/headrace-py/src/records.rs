@@ -47,6 +47,16 @@ impl BatchSummary {
     }
 
     #[getter]
+    fn log_append_time(&self) -> bool {
+        self.0.log_append_time
+    }
+
+    #[getter]
+    fn delete_horizon(&self) -> bool {
+        self.0.delete_horizon
+    }
+
+    #[getter]
     fn keyless(&self) -> bool {
         self.0.keyless
     }

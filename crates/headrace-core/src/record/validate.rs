@@ -19,6 +19,10 @@ pub struct Summary {
     pub control: bool,
     /// A batch belongs to a transaction.
     pub transactional: bool,
+    /// A batch has the times of its append, which only a broker gives.
+    pub log_append_time: bool,
+    /// A batch has been compacted, which only a broker does.
+    pub delete_horizon: bool,
     /// A record that was checked has no key.
     pub keyless: bool,
     /// A header does not tell the greatest timestamp of the records that were checked.
@@ -49,6 +53,8 @@ pub fn validate(data: &[u8], compressed: Compressed) -> Result<Summary, Error> {
         max_timestamp: -1,
         control: false,
         transactional: false,
+        log_append_time: false,
+        delete_horizon: false,
         keyless: false,
         misdated: false,
     };
@@ -63,6 +69,8 @@ pub fn validate(data: &[u8], compressed: Compressed) -> Result<Summary, Error> {
         summary.max_timestamp = summary.max_timestamp.max(header.max_timestamp);
         summary.control |= header.is_control();
         summary.transactional |= header.is_transactional();
+        summary.log_append_time |= header.is_log_append_time();
+        summary.delete_horizon |= header.has_delete_horizon();
     }
     Ok(summary)
 }

@@ -136,7 +136,10 @@ def _admit(records: bytes, settings: Settings, bytes_max: int) -> bytes | ErrorC
     if len(records) > _MAGIC_AT and records[_MAGIC_AT] != _MAGIC:
         return ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
     summary = native.validate_batches(records, bytes_max=bytes_max)
-    if summary.batches != 1 or summary.records == 0 or summary.control or summary.transactional:
+    if summary.log_append_time:
+        return ErrorCode.INVALID_TIMESTAMP
+    of_brokers = summary.control or summary.transactional or summary.delete_horizon
+    if summary.batches != 1 or summary.records == 0 or of_brokers:
         return ErrorCode.INVALID_RECORD
     if settings.compacts and summary.keyless:
         return ErrorCode.INVALID_RECORD
