@@ -233,3 +233,38 @@ def test_describing_by_version(raw, stream, version):
     assert [each.documentation is None for each in found.configs] == [version < 3] * 2
     assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert other.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_setting_without_a_value_or_named_twice_is_refused(raw, node, stream):
+    def altered(*configs, times=1):
+        resource = m.IncrementalResource(resource_type=2, resource_name=stream, configs=configs)
+        body = m.IncrementalAlterConfigsRequest(resources=[resource] * times)
+        answer = raw.call(apis.INCREMENTAL_ALTER_CONFIGS, body)
+        return {each.error_code for each in answer.responses}
+
+    def replaced(*pairs, times=1):
+        configs = [m.AlterableConfig(name=name, value=value) for name, value in pairs]
+        resource = m.AlterConfigsResource(resource_type=2, resource_name=stream, configs=configs)
+        answer = raw.call(apis.ALTER_CONFIGS, m.AlterConfigsRequest(resources=[resource] * times))
+        return {each.error_code for each in answer.responses}
+
+    def created(*pairs):
+        configs = [m.CreateTopicConfig(name=name, value=value) for name, value in pairs]
+        body = m.CreateTopicsRequest(topics=[m.CreateTopic(name="never", configs=configs)])
+        return {each.error_code for each in raw.call(apis.CREATE_TOPICS, body).topics}
+
+    def change(name, value, operation):
+        return m.IncrementalConfig(name=name, config_operation=operation, value=value)
+
+    before = settings(node, stream)
+    for operation in (0, 2, 3):  # set, append, subtract
+        assert altered(change("cleanup.policy", None, operation)) == {ErrorCode.INVALID_REQUEST}
+    twice = [change("retention.ms", "1", 0), change("retention.ms", None, 1)]
+    assert altered(*twice) == {ErrorCode.INVALID_REQUEST}
+    assert altered(*twice[:1], times=2) == {ErrorCode.INVALID_REQUEST}
+    for ask in (replaced, created):
+        assert ask(("retention.ms", None)) == {ErrorCode.INVALID_REQUEST}
+        assert ask(("retention.ms", "1"), ("retention.ms", "2")) == {ErrorCode.INVALID_REQUEST}
+    assert replaced(("retention.ms", "1"), times=2) == {ErrorCode.INVALID_REQUEST}
+    assert settings(node, stream) == before
+    assert altered(change("retention.ms", None, 1)) == {0}

@@ -6,12 +6,13 @@ here: they stand in its configuration.
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.errors import HeadraceError, InvalidStreamError
 from headrace.kernel.catalog import Change
-from headrace.node.kafka.topics import NODE_ID
+from headrace.node.kafka.topics import NODE_ID, refused, values_of
 from headrace.settings import DEFAULTS, SETTINGS, Kind, find
 from headrace.wire.kafka.admin import (
     AlterConfigsResponse,
@@ -98,7 +99,7 @@ def _entries(door: KafkaDoor, resource: DescribeConfigsResource) -> Iterator[Con
         return (_of_topic(each, own, defaults) for each in SETTINGS.values())
     if resource.resource_type == BROKER and resource.resource_name in {"", str(NODE_ID)}:
         return (_of_node(each, catalog.defaults) for each in SETTINGS.values())
-    raise _refused(
+    raise refused(
         f"settings are a topic's, or those of broker {NODE_ID}; asked for resource "
         f"{resource.resource_name!r} of type {resource.resource_type}"
     )
@@ -154,8 +155,7 @@ async def alter(door: KafkaDoor, _: KafkaConnection, request: Request) -> AlterC
     """Replaces all settings of each resource: what is not named goes back to its default."""
 
     def replaced(resource: AlterConfigsResource) -> dict[str, Value | None]:
-        named = {config.name: config.value for config in resource.configs}
-        return {**dict.fromkeys(SETTINGS), **named}
+        return {**dict.fromkeys(SETTINGS), **values_of(resource.configs)}
 
     return await _alter_each(door, request.body, replaced)
 
@@ -176,14 +176,17 @@ async def _alter_each(
     body: AlterConfigsRequest | IncrementalAlterConfigsRequest,
     changes: Callable[[Any], Mapping[str, Value | None]],
 ) -> AlterConfigsResponse:
+    times = Counter((each.resource_type, each.resource_name) for each in body.resources)
     responses = []
     for resource in body.resources:
         result = AlterConfigsResult(
             resource_type=resource.resource_type, resource_name=resource.resource_name
         )
         with _refusals_in(result):
+            if times[resource.resource_type, resource.resource_name] > 1:
+                raise refused("the request names this resource more than once")
             if resource.resource_type != TOPIC:
-                raise _refused(
+                raise refused(
                     "only a topic's settings change here; a node's stand in its configuration file"
                 )
             change = Change(settings=changes(resource))
@@ -201,22 +204,23 @@ def _changes(
     """What a stream's settings become.
 
     Raises:
-        InvalidStreamError: an operation is none, or its setting is no list.
+        InvalidStreamError: an operation is none; its setting is no list, is named twice, or has no
+            value though one is to be set.
     """
     catalog = door.broker.catalog
     changes: dict[str, Value | None] = {}
     for config in configs:
         if config.name in changes:
-            raise _refused(f"the request names {config.name!r} more than once")
-        if config.config_operation == SET:
-            changes[config.name] = config.value
-        elif config.config_operation == DELETE:
+            raise refused(f"the request names {config.name!r} more than once")
+        if config.config_operation == DELETE:
             changes[config.name] = None
+        elif config.config_operation == SET:
+            changes |= values_of([config])
         elif config.config_operation in {APPEND, SUBTRACT}:
             held = catalog.settings(catalog.get(stream))
             changes[config.name] = _listed(config, held)
         else:
-            raise _refused(f"no operation {config.config_operation}")
+            raise refused(f"no operation {config.config_operation}")
     return changes
 
 
@@ -229,11 +233,7 @@ def _listed(config: IncrementalConfig, held: Settings) -> str:
     if setting.kind is not Kind.CHOICES:
         raise InvalidStreamError(f"setting {config.name!r} is no list; set it instead")
     words = str(held.of(config.name)).split(",")
-    named = (config.value or "").split(",")
+    named = str(values_of([config])[config.name]).split(",")
     if config.config_operation == APPEND:
         return ",".join(words + named)
     return ",".join(word for word in words if word not in named)
-
-
-def _refused(message: str) -> InvalidStreamError:
-    return InvalidStreamError(message, ErrorCode.INVALID_REQUEST)

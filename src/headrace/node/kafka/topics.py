@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
-from headrace.errors import HeadraceError, StreamExistsError
+from headrace.errors import HeadraceError, InvalidStreamError, StreamExistsError
 from headrace.kernel.catalog import Change, check_name, is_internal
 from headrace.node.kafka.fetch import LEADER_EPOCH
 from headrace.wire.kafka.admin import (
@@ -24,9 +24,12 @@ from headrace.wire.kafka.messages import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from headrace.model import StreamDefinition
     from headrace.node.kafka.connection import KafkaConnection
     from headrace.node.kafka.door import KafkaDoor
+    from headrace.settings import Value
     from headrace.wire.kafka.admin import CreateTopic, CreateTopicsRequest
     from headrace.wire.kafka.frames import Request
     from headrace.wire.kafka.messages import MetadataRequest
@@ -118,17 +121,45 @@ async def _create(
         result.error_message = f"every partition from 0 on must be assigned to [{NODE_ID}]"
         return
     partitions = len(topic.assignments) or topic.num_partitions
-    change = Change(
-        partitions=None if partitions == DEFAULT else partitions,
-        settings={config.name: config.value for config in topic.configs},
-    )
     try:
+        change = Change(
+            partitions=None if partitions == DEFAULT else partitions,
+            settings=values_of(topic.configs),
+        )
         if validate_only:
             door.broker.catalog.create(topic.name, change, door.broker.clock.wall_ms())
         else:
             await door.broker.create_stream(topic.name, change)
     except HeadraceError as error:
         result.error_code, result.error_message = ErrorCode.of(error.kafka_code), str(error)
+
+
+class Config(Protocol):
+    """A setting that a request names."""
+
+    name: str
+    value: str | None
+
+
+def values_of(configs: Iterable[Config]) -> dict[str, Value]:
+    """The settings of a request, each with its value.
+
+    Raises:
+        InvalidStreamError: one is named twice, or has none.
+    """
+    values: dict[str, Value] = {}
+    for config in configs:
+        if config.name in values:
+            raise refused(f"the request names {config.name!r} more than once")
+        if config.value is None:
+            raise refused(f"setting {config.name!r} has no value")
+        values[config.name] = config.value
+    return values
+
+
+def refused(message: str) -> InvalidStreamError:
+    """What the protocol does not allow to be asked."""
+    return InvalidStreamError(message, ErrorCode.INVALID_REQUEST)
 
 
 def _is_local(topic: CreateTopic) -> bool:
