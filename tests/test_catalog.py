@@ -144,7 +144,7 @@ def test_key_rules(catalog, key):
         ({"retention.ms": -2}, "must be from 0 to .*, or -1 for no limit; got -2"),
         ({"retention.ms": "7 weeks"}, 'must be a duration with its unit, such as "30s"'),
         ({"retention.records": "7d"}, "must be a whole number"),
-        ({"segment.bytes": "1KiB"}, "must be from 65536 to 2147483647; got 1KiB"),
+        ({"segment.bytes": "1KiB"}, "must be from 65536 to 2147483647; got '1KiB'"),
         ({"cleanup.policy": "shred"}, "must be one of compact, delete, or several with commas"),
         ({"cleanup.policy": ""}, "must be one of compact, delete"),
         ({"compression.type": "brotli"}, "must be one of producer, uncompressed, gzip, snappy"),

@@ -250,7 +250,9 @@ def test_a_setting_without_a_value_or_named_twice_is_refused(raw, node, stream):
 
     def created(*pairs):
         configs = [m.CreateTopicConfig(name=name, value=value) for name, value in pairs]
-        body = m.CreateTopicsRequest(topics=[m.CreateTopic(name="never", configs=configs)])
+        body = m.CreateTopicsRequest(
+            topics=[m.CreateTopic(name="never", configs=configs)], timeout_ms=9
+        )
         return {each.error_code for each in raw.call(apis.CREATE_TOPICS, body).topics}
 
     def change(name, value, operation):
@@ -268,3 +270,37 @@ def test_a_setting_without_a_value_or_named_twice_is_refused(raw, node, stream):
     assert replaced(("retention.ms", "1"), times=2) == {ErrorCode.INVALID_REQUEST}
     assert settings(node, stream) == before
     assert altered(change("retention.ms", None, 1)) == {0}
+
+
+LONG = "x" * 32_000
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (LONG, "1"),
+        ("retention.ms", LONG),
+        ("retention.ms", "9" * 32_000),
+        ("retention.ms", "9" * 4_000),
+        ("retention.ms", "9" * 32_000 + ".5"),
+        ("min.cleanable.dirty.ratio", "9" * 32_000),
+        ("min.cleanable.dirty.ratio", LONG),
+        ("cleanup.policy", LONG),
+        ("fsync", LONG),
+    ],
+)  # fmt: skip
+def test_what_is_very_long_is_refused_in_a_short_line(raw, stream, name, value):
+    config = m.IncrementalConfig(name=name, config_operation=0, value=value)
+    resource = m.IncrementalResource(resource_type=2, resource_name=stream, configs=[config])
+    body = m.IncrementalAlterConfigsRequest(resources=[resource])
+    (answer,) = raw.call(apis.INCREMENTAL_ALTER_CONFIGS, body).responses
+    assert answer.error_code == ErrorCode.INVALID_CONFIG
+    assert len(answer.error_message) < 1000
+    asked = m.DescribeConfigsResource(resource_type=2, resource_name=LONG)
+    (found,) = raw.call(apis.DESCRIBE_CONFIGS, m.DescribeConfigsRequest(resources=[asked])).results
+    assert found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    created = m.CreateTopic(name=LONG, configs=[])
+    (answer,) = raw.call(
+        apis.CREATE_TOPICS, m.CreateTopicsRequest(topics=[created], timeout_ms=9)
+    ).topics
+    assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headrace import limits
 from headrace.errors import MalformedError
-from headrace.wire.kafka import apis, codec, frames, groups
+from headrace.wire.kafka import admin, apis, codec, frames, groups
 from headrace.wire.kafka import messages as m
 from headrace.wire.kafka.codec import Versions, decode, encode, uvarint
 from headrace.wire.kafka.errors import ErrorCode
@@ -159,6 +159,7 @@ PRIMITIVES = {
     codec.Bool: st.booleans(),
     codec.String: st.text(max_size=8),
     codec.NullableString: st.none() | st.text(max_size=8),
+    codec.Message: st.none() | st.text(max_size=8),
     codec.Records: st.none() | st.binary(max_size=8),
 }
 
@@ -298,3 +299,15 @@ def test_frames_before_a_bad_length_are_not_lost():
     assert framer.take() == b"a"
     with pytest.raises(MalformedError):
         framer.take()
+
+
+def test_a_message_for_people_is_cut_rather_than_too_long_for_its_field():
+    result = admin.AlterConfigsResult(
+        error_message="ä" * 40_000, resource_type=2, resource_name="a"
+    )
+    for flexible in (False, True):
+        read, write = codec.codec_of(admin.AlterConfigsResult, 0, flexible=flexible)
+        out = []
+        write(out, result)
+        data = b"".join(out)
+        assert read(codec.Reader(data, len(data))).error_message == "ä" * 1000

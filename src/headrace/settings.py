@@ -13,7 +13,7 @@ from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from headrace import limits
-from headrace.text import nearest, parse_duration_ms, parse_size
+from headrace.text import nearest, parse_duration_ms, parse_size, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,7 +24,8 @@ Value: TypeAlias = int | float | str
 UNLIMITED: Final = -1
 """What Kafka writes for no limit."""
 
-_NUMBER: Final = re.compile(r"-?\d+", re.ASCII)
+_NUMBER: Final = re.compile(r"-?\d{1,30}", re.ASCII)
+"""Longer ones are out of any range, and Python refuses to read very long ones."""
 
 
 class Kind(Enum):
@@ -79,14 +80,14 @@ class Setting:
             return UNLIMITED
         if not self.low <= number <= self.high:
             or_none = ", or -1 for no limit" if self.unlimited else ""
-            raise ValueError(f"must be from {self.low} to {self.high}{or_none}; got {value}")
+            raise ValueError(f"must be from {self.low} to {self.high}{or_none}; got {shown(value)}")
         return number
 
     def _word(self, word: str, value: object) -> str:
         word = _SYNONYMS.get((self.name, word), word)
         if word not in self.words:
             several = ", or several with commas" if self.kind is Kind.CHOICES else ""
-            raise ValueError(f"must be one of {', '.join(self.words)}{several}; got {value!r:.200}")
+            raise ValueError(f"must be one of {', '.join(self.words)}{several}; got {shown(value)}")
         return word
 
 
@@ -99,7 +100,7 @@ def _number(kind: Kind, value: object) -> int | float:
         try:
             return float(value)  # type: ignore[arg-type]  # what is no number raises
         except (TypeError, ValueError):
-            raise ValueError(f"must be a number, such as 0.5; got {value!r:.200}") from None
+            raise ValueError(f"must be a number, such as 0.5; got {shown(value)}") from None
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
@@ -108,7 +109,7 @@ def _number(kind: Kind, value: object) -> int | float:
         return parse_size(value)
     if kind is Kind.DURATION:
         return parse_duration_ms(value)
-    raise ValueError(f"must be a whole number; got {value!r:.200}")
+    raise ValueError(f"must be a whole number; got {shown(value)}")
 
 
 def _setting(kind: Kind, default: Value, summary: str, **parts: Any) -> Any:  # noqa: ANN401 - a field
@@ -279,7 +280,7 @@ def find(name: str) -> Setting:
     if name in NOT_SERVED:
         raise ValueError(f"setting {name!r} is Kafka's and not served here; remove it")
     if name not in SETTINGS:
-        raise ValueError(f"no stream setting {name!r}; {nearest(name, SETTINGS)}")
+        raise ValueError(f"no stream setting {shown(name)}; {nearest(name, SETTINGS)}")
     return SETTINGS[name]
 
 

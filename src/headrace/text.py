@@ -24,7 +24,21 @@ _DURATIONS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_40
 _NAMES_SHOWN: Final = 30
 """In one line of an error: more than any table of settings has."""
 
-_QUANTITY: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", re.ASCII)
+_QUANTITY: Final = re.compile(r"(\d{1,30}(?:\.\d{1,30})?)\s*([A-Za-z]*)", re.ASCII)
+
+
+_SHOWN_CHARS: Final = 200
+"""Of something in an error that somebody else has written."""
+
+
+def shown(value: object) -> str:
+    """A value as an error shows it: quoted where it is a text, and never long.
+
+    >>> shown("16 apples")
+    "'16 apples'"
+    """
+    text = repr(value if not isinstance(value, str) else value[: _SHOWN_CHARS + 1])
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
 
 
 def parse_size(value: object) -> int:
@@ -52,12 +66,12 @@ def parse_duration_ms(value: object) -> int:
 def _quantity(value: object, units: dict[str, int], expected: str) -> int:
     match = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None or match[2] not in units:
-        raise ValueError(f"must be {expected}; got {value!r}")
+        raise ValueError(f"must be {expected}; got {shown(value)}")
     whole = (
         float(match[1]) * units[match[2]] if "." in match[1] else int(match[1]) * units[match[2]]
     )
     if whole != int(whole):
-        raise ValueError(f"must be a whole number of the smallest unit; got {value!r}")
+        raise ValueError(f"must be a whole number of the smallest unit; got {shown(value)}")
     return int(whole)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from headrace.model import Address
-from headrace.text import parse_duration_ms, parse_size
+from headrace.text import parse_duration_ms, parse_size, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,7 @@ class Within:
         number = self.parse(value)
         if not self.low <= number <= self.high:
             unit = self.unit and f" {self.unit}"
-            raise ValueError(f"must be from {self.low} to {self.high}{unit}; got {value!r}")
+            raise ValueError(f"must be from {self.low} to {self.high}{unit}; got {shown(value)}")
         return number
 
 
@@ -55,7 +55,7 @@ def _parse_count(value: object) -> int:
         return value
     if isinstance(value, str) and value.isascii() and value.isdigit():
         return int(value)
-    raise ValueError(f"must be a whole number; got {value!r}")
+    raise ValueError(f"must be a whole number; got {shown(value)}")
 
 
 def _parse_flag(value: object) -> bool:
@@ -63,13 +63,13 @@ def _parse_flag(value: object) -> bool:
         return value
     if value in ("true", "false"):
         return value == "true"
-    raise ValueError(f"must be true or false; got {value!r}")
+    raise ValueError(f"must be true or false; got {shown(value)}")
 
 
 def _parse_text(value: object) -> str:
     if isinstance(value, str) and value and "\0" not in value:
         return value
-    raise ValueError(f"must be a text that is not empty and has no NUL; got {value!r}")
+    raise ValueError(f"must be a text that is not empty and has no NUL; got {shown(value)}")
 
 
 def _parse_address(value: object) -> Address:
@@ -93,7 +93,7 @@ def _parse_words(value: object) -> tuple[str, ...]:
         return tuple(word for each in value.split(",") if (word := each.strip()))
     if isinstance(value, list | tuple):
         return tuple(_parse_text(each) for each in value)
-    raise ValueError(f"must be a list of texts; got {value!r}")
+    raise ValueError(f"must be a list of texts; got {shown(value)}")
 
 
 def _parse_origins(value: object) -> tuple[str, ...]:
@@ -117,13 +117,13 @@ def _parse_networks(value: object) -> tuple[Network, ...]:
 def _parse_mode(value: object) -> int:
     if isinstance(value, str) and re.fullmatch("0?[0-7]{3}", value):
         return int(value, 8)
-    raise ValueError(f'must be the mode of a file in quotes, such as "0660"; got {value!r}')
+    raise ValueError(f'must be the mode of a file in quotes, such as "0660"; got {shown(value)}')
 
 
 def _parse_url_path(value: object) -> str:
     if isinstance(value, str) and re.fullmatch(r"/[!-~]*", value) and not re.search("[?#]", value):
         return value
-    raise ValueError(f"must be a path of a URL, such as /mqtt; got {value!r}")
+    raise ValueError(f"must be a path of a URL, such as /mqtt; got {shown(value)}")
 
 
 def _parse_path(value: object) -> Path:

@@ -25,6 +25,7 @@ from headrace.errors import (
 from headrace.model import StreamDefinition, StreamId
 from headrace.native import Switchboard
 from headrace.settings import DEFAULTS, Settings, contradiction, find
+from headrace.text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -101,7 +102,7 @@ class Catalog:
         try:
             return self._streams[name]
         except KeyError:
-            raise UnknownStreamError(f"no stream is named {name!r}") from None
+            raise UnknownStreamError(f"no stream is named {shown(name)}") from None
 
     def settings(self, definition: StreamDefinition) -> Settings:
         """What holds for a stream: its own settings over what it inherits."""
@@ -261,7 +262,7 @@ def check_name(name: str) -> None:
     if not _NAME.fullmatch(name) or name in {".", ".."}:
         raise InvalidStreamError(
             f"a stream's name is 1 to {limits.STREAM_NAME_LENGTH_MAX} of a-z A-Z 0-9 . _ - and "
-            f"neither '.' nor '..'; got {name[:300]!r}",
+            f"neither '.' nor '..'; got {shown(name)}",
             KAFKA_INVALID_TOPIC,
         )
     if is_internal(name):
@@ -283,5 +284,5 @@ def _settings(old: Mapping[str, Value], changes: Mapping[str, Value | None]) -> 
         try:
             new[name] = setting.read(value)
         except ValueError as error:
-            raise InvalidStreamError(f"setting {name!r} {error}") from None
+            raise InvalidStreamError(f"setting {shown(name)} {error}") from None
     return new

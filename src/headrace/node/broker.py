@@ -27,6 +27,7 @@ from headrace.node.disk import on_disk
 from headrace.node.partition import Partition, Stream
 from headrace.node.sources import SourceKeeper
 from headrace.ports import PartitionReport, StreamReport
+from headrace.text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -147,7 +148,7 @@ class Broker:
         """
         served = self._streams.get(stream)
         if served is None or not 0 <= index < len(served.partitions):
-            raise UnknownStreamError(f"no partition {index} of a stream named {stream!r}")
+            raise UnknownStreamError(f"no partition {index} of a stream named {shown(stream)}")
         return served.partitions[index]
 
     def partitions(self, stream: str) -> list[Partition]:
@@ -158,7 +159,7 @@ class Broker:
         """
         served = self._streams.get(stream)
         if served is None:
-            raise UnknownStreamError(f"no stream is named {stream!r}")
+            raise UnknownStreamError(f"no stream is named {shown(stream)}")
         return served.partitions
 
     def report(self, stream: str) -> StreamReport:

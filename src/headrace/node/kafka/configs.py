@@ -14,6 +14,7 @@ from headrace.errors import HeadraceError, InvalidStreamError
 from headrace.kernel.catalog import Change
 from headrace.node.kafka.topics import NODE_ID, refused, values_of
 from headrace.settings import DEFAULTS, SETTINGS, Kind, find
+from headrace.text import shown
 from headrace.wire.kafka.admin import (
     AlterConfigsResponse,
     AlterConfigsResult,
@@ -101,7 +102,7 @@ def _entries(door: KafkaDoor, resource: DescribeConfigsResource) -> Iterator[Con
         return (_of_node(each, catalog.defaults) for each in SETTINGS.values())
     raise refused(
         f"settings are a topic's, or those of broker {NODE_ID}; asked for resource "
-        f"{resource.resource_name!r} of type {resource.resource_type}"
+        f"{shown(resource.resource_name)} of type {resource.resource_type}"
     )
 
 
@@ -211,7 +212,7 @@ def _changes(
     changes: dict[str, Value | None] = {}
     for config in configs:
         if config.name in changes:
-            raise refused(f"the request names {config.name!r} more than once")
+            raise refused(f"the request names {shown(config.name)} more than once")
         if config.config_operation == DELETE:
             changes[config.name] = None
         elif config.config_operation == SET:
@@ -231,7 +232,7 @@ def _listed(config: IncrementalConfig, held: Settings) -> str:
     except ValueError as error:
         raise InvalidStreamError(str(error)) from None
     if setting.kind is not Kind.CHOICES:
-        raise InvalidStreamError(f"setting {config.name!r} is no list; set it instead")
+        raise InvalidStreamError(f"setting {shown(config.name)} is no list; set it instead")
     words = str(held.of(config.name)).split(",")
     named = str(values_of([config])[config.name]).split(",")
     if config.config_operation == APPEND:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from headrace.errors import HeadraceError, InvalidStreamError, StreamExistsError
 from headrace.kernel.catalog import Change, check_name, is_internal
 from headrace.node.kafka.fetch import LEADER_EPOCH
+from headrace.text import shown
 from headrace.wire.kafka.admin import (
     CreateTopicResult,
     CreateTopicsResponse,
@@ -150,9 +151,9 @@ def values_of(configs: Iterable[Config]) -> dict[str, Value]:
     values: dict[str, Value] = {}
     for config in configs:
         if config.name in values:
-            raise refused(f"the request names {config.name!r} more than once")
+            raise refused(f"the request names {shown(config.name)} more than once")
         if config.value is None:
-            raise refused(f"setting {config.name!r} has no value")
+            raise refused(f"setting {shown(config.name)} has no value")
         values[config.name] = config.value
     return values
 

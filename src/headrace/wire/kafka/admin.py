@@ -13,6 +13,7 @@ from headrace.wire.kafka.codec import (
     Int16,
     Int32,
     Int64,
+    Message,
     NullableString,
     String,
     between,
@@ -65,7 +66,7 @@ class CreateTopicResult:
 
     name: String
     error_code: Int16 = 0
-    error_message: Annotated[NullableString, since(1)] = None
+    error_message: Annotated[Message, since(1)] = None
 
 
 @message
@@ -153,7 +154,7 @@ class DescribeConfigsResult:
     """The settings of one resource, or why there are none."""
 
     error_code: Int16 = 0
-    error_message: NullableString = None
+    error_message: Message = None
     resource_type: Int8
     resource_name: String
     configs: list[ConfigEntry] = field(default_factory=list)
@@ -200,7 +201,7 @@ class AlterConfigsResult:
     """Changed, or why not."""
 
     error_code: Int16 = 0
-    error_message: NullableString = None
+    error_message: Message = None
     resource_type: Int8
     resource_name: String
 

@@ -214,6 +214,24 @@ Int16 = Annotated[int, _fixed(_I16)]
 Int32 = Annotated[int, _fixed(_I32)]
 Int64 = Annotated[int, _fixed(_I64)]
 Bool = Annotated[bool, _boolean()]
+
+
+def _message() -> Primitive:
+    def cut(codec: Codec) -> Codec:
+        return Codec(
+            codec.read,
+            lambda out, value: codec.write(out, value and value[:MESSAGE_CHARS_MAX]),
+        )
+
+    return Primitive(cut(NULLABLE_STRING.plain), cut(NULLABLE_STRING.compact))
+
+
+MESSAGE_CHARS_MAX: Final = 1000
+"""Of a text for people: longer than any of ours, short enough for every client's length field."""
+
+Message = Annotated[str | None, _message()]
+"""Why something is refused; what is too long for a line is cut."""
+
 String = Annotated[str, _sized(_I16, text=True, nullable=False)]
 NullableString = Annotated[str | None, NULLABLE_STRING]
 Records = Annotated[bytes | None, _sized(_I32, text=False, nullable=True)]

@@ -11,6 +11,7 @@ from headrace.wire.kafka.codec import (
     Int16,
     Int32,
     Int64,
+    Message,
     NullableString,
     String,
     between,
@@ -35,7 +36,7 @@ class FindCoordinatorResponse:
 
     throttle_time_ms: Annotated[Int32, since(1)] = 0
     error_code: Int16 = 0
-    error_message: Annotated[NullableString, since(1)] = None
+    error_message: Annotated[Message, since(1)] = None
     node_id: Int32 = -1
     host: String = ""
     port: Int32 = -1
