@@ -88,8 +88,8 @@ def test_file_over_defaults_environment_over_file_options_over_environment(toml)
         ('[log]\nretention_ms = "1y"', "[log] retention_ms: must be a duration"),
         ('[log]\nfsync = "never"', "[log] fsync: must be one of commit, interval, os"),
         (
-            "[log]\nmax_compaction_lag_ms = 1\nmin_compaction_lag_ms = 2",
-            "max.compaction.lag.ms (1) must not be less",
+            "[log]\nreserve_bytes = 0\nmax_compaction_lag_ms = 1\nmin_compaction_lag_ms = 2",
+            "[log]: max_compaction_lag_ms (1) must not be less than min_compaction_lag_ms (2)",
         ),
         ("[log]\nretention_mss = 1", "[log] retention_mss: unknown; did you mean 'retention_ms'"),
         (

@@ -16,7 +16,7 @@ from headrace import limits
 from headrace.text import nearest, parse_duration_ms, parse_size, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 Value: TypeAlias = int | float | str
 """Of a setting, once read: a number, or one of the words that it takes."""
@@ -311,11 +311,12 @@ def effective(own: Mapping[str, Value], defaults: Settings) -> dict[str, Effecti
     return {name: one(name) for name in SETTINGS}
 
 
-def contradiction(settings: Settings) -> str | None:
-    """Why these settings cannot hold together, or None."""
+def contradiction(settings: Settings, spelled: Callable[[str], str] = str) -> str | None:
+    """Why these settings cannot hold together, or None; `spelled` writes a name with dots."""
+    high, low = "max.compaction.lag.ms", "min.compaction.lag.ms"
     if settings.max_compaction_lag_ms < settings.min_compaction_lag_ms:
         return (
-            f"max.compaction.lag.ms ({settings.max_compaction_lag_ms}) must not be less than "
-            f"min.compaction.lag.ms ({settings.min_compaction_lag_ms})"
+            f"{spelled(high)} ({settings.max_compaction_lag_ms}) must not be less than "
+            f"{spelled(low)} ({settings.min_compaction_lag_ms})"
         )
     return None

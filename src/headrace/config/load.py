@@ -153,6 +153,7 @@ def _merge(
                     f"{places[table,]}: must be a table of settings; got {held!r:.200}"
                 )
             held = merged[table] = {}
+        places.setdefault((table,), name((table,)))
         for key, value in keys.items():
             held[key] = value
             places[table, key] = name((table, key))
@@ -165,22 +166,28 @@ def _in_file(path: Keys) -> str:
 
 
 def _option(path: Keys) -> str:
+    if len(path) == 1:
+        return f"[{path[0]}]"
     return f"--{path[0] if path[-1] == 'bind' else path[-1].removesuffix('_bind')}"
 
 
 def _variable(path: Keys) -> str:
+    if len(path) == 1:
+        return f"[{path[0]}]"
     return PREFIX + "__".join(path).upper()
 
 
 def _place(places: Mapping[Keys, str], path: Keys) -> str:
     """Where the setting at `path`, or its table, was read."""
+    within = [name for key, name in places.items() if key[0] == path[0] and len(key) > 1]
+    if path[0] not in Config.model_fields and within:  # its settings show where it is
+        return within[0]
     for length in (2, 1):
         named = places.get(path[:length])
         if named is not None:
             rest = path[length:]
             return f"{named} {'.'.join(rest)}" if rest else named
-    tables = [name for key, name in places.items() if key[0] == path[0]]
-    return tables[0] if tables else f"[{path[0]}]"
+    return f"[{path[0]}]"
 
 
 def _refuse_later_tables(merged: Mapping[str, Any], places: Mapping[Keys, str]) -> None:

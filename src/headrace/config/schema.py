@@ -171,7 +171,7 @@ class LogSettings(_Table):
 
     @model_validator(mode="after")
     def _agree(self) -> LogSettings:
-        why = contradiction(self.of_streams)
+        why = contradiction(self.of_streams, lambda name: name.replace(".", "_"))
         if why is not None:
             raise ValueError(why)
         return self
