@@ -10,6 +10,7 @@ from headrace.errors import (
     InvalidStreamError,
     StreamExistsError,
     StreamLimitError,
+    UnavailableError,
     UnknownStreamError,
 )
 from headrace.kernel.budget import DescriptorBudget
@@ -238,6 +239,13 @@ def test_what_a_crash_left_of_a_creation_is_removed(tmp_path):
     (folder / "stream.json.tmp").write_text('{"name')
     assert files.load() == []
     assert not folder.exists()
+
+
+def test_a_definition_that_cannot_be_written_says_where_and_what_to_do(tmp_path):
+    files = FileDefinitions(tmp_path)
+    (tmp_path / "streams" / "a" / "stream.json.tmp").mkdir(parents=True)
+    with pytest.raises(UnavailableError, match=r"a/stream\.json cannot be written: .*; check the"):
+        files.save(definition("a"))
 
 
 def test_a_crash_while_altering_leaves_the_old_definition(tmp_path):

@@ -91,6 +91,10 @@ def test_file_over_defaults_environment_over_file_options_over_environment(toml)
             "[log]\nreserve_bytes = 0\nmax_compaction_lag_ms = 1\nmin_compaction_lag_ms = 2",
             "[log]: max_compaction_lag_ms (1) must not be less than min_compaction_lag_ms (2)",
         ),
+        (
+            "[streams.a]\nretention.ms = true",
+            "[streams.a] settings.retention.ms: must be a text or a number; got True",
+        ),
         ("[log]\nretention_mss = 1", "[log] retention_mss: unknown; did you mean 'retention_ms'"),
         (
             "[logging]\nformat = 'xml'",

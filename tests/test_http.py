@@ -126,6 +126,10 @@ def test_publish_reaches_subscribers(shared):
         ("POST", STREAMS, {"name": "a", "filters": ["a/#/b"]}, 400, "invalid_stream", "a/#/b"),
         ("POST", STREAMS, {"name": "a", "key": "colour"}, 400, "invalid_stream", "colour"),
         ("POST", STREAMS, {"name": "a", "partition": 1}, 400, "bad_request", "mean 'partitions'"),
+        (
+            "POST", STREAMS, {"name": "a", "settings": {"retention.ms": True}}, 400, "bad_request",
+            "settings.retention.ms: must be a text or a number; got True",
+        ),
         ("POST", STREAMS, {}, 400, "bad_request", "name: field required"),
         ("POST", STREAMS, b"{", 400, "bad_request", "the body: invalid JSON"),
         ("POST", STREAMS, b"\xff", 400, "bad_request", "the body: "),

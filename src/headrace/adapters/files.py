@@ -6,6 +6,7 @@ the old definition or the new one, also after power loss.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from headrace import limits
-from headrace.errors import DefinitionError
+from headrace.errors import DefinitionError, UnavailableError
 from headrace.model import StreamDefinition, StreamId
 
 if TYPE_CHECKING:
@@ -75,9 +76,19 @@ class FileDefinitions:
         """Replaces the definition; on return it survives power loss.
 
         Raises:
-            OSError: the disk refused; the old definition stands.
+            UnavailableError: the disk refused; the old definition stands.
         """
         folder = self._streams / definition.name
+        try:
+            self._save(folder, definition)
+        except OSError as error:
+            free = error.errno in {errno.ENOSPC, errno.EDQUOT}
+            remedy = "free space there" if free else "check the disk and its mount"
+            raise UnavailableError(
+                f"{folder / DEFINITION} cannot be written: {error.strerror}; {remedy}"
+            ) from error
+
+    def _save(self, folder: Path, definition: StreamDefinition) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         # Also where it was there: an earlier try may have failed between the two.
         _sync_folder(self._streams)

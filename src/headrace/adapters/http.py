@@ -19,7 +19,6 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    StrictFloat,
     StrictInt,
     StrictStr,
     ValidationError,
@@ -29,6 +28,7 @@ from headrace import limits
 from headrace.adapters.metrics import Exporter
 from headrace.adapters.sockets import bind, listen
 from headrace.config import explain
+from headrace.config.readers import SettingOfStream  # noqa: TC001 - pydantic reads it
 from headrace.errors import HeadraceError
 from headrace.kernel import access
 from headrace.kernel.catalog import Change
@@ -61,7 +61,7 @@ class _StreamBody(_Body):
     partitions: StrictInt | None = None
     filters: list[StrictStr] | None = None
     key: StrictStr | None = None
-    settings: dict[str, StrictInt | StrictFloat | StrictStr | None] | None = None
+    settings: dict[str, SettingOfStream | None] | None = None
 
     def change(self) -> Change:
         return Change(self.partitions, self.filters, self.key, self.settings)

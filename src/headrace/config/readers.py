@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator
 
 from headrace.model import Address
 from headrace.text import parse_duration_ms, parse_size, shown
@@ -70,6 +70,12 @@ def _parse_text(value: object) -> str:
     if isinstance(value, str) and value and "\0" not in value:
         return value
     raise ValueError(f"must be a text that is not empty and has no NUL; got {shown(value)}")
+
+
+def _parse_setting(value: object) -> int | float | str:
+    if isinstance(value, int | float | str) and not isinstance(value, bool):
+        return value
+    raise ValueError(f"must be a text or a number; got {shown(value)}")
 
 
 def _parse_address(value: object) -> Address:
@@ -150,6 +156,7 @@ Text = Annotated[str, BeforeValidator(_parse_text)]
 Bind = Annotated[Address, BeforeValidator(_parse_address)]
 Door = Annotated[Address | None, BeforeValidator(_parse_door)]
 DataPath = Annotated[Path, BeforeValidator(_parse_path)]
+SettingOfStream = Annotated[int | float | str, PlainValidator(_parse_setting)]
 Words = Annotated[tuple[str, ...], BeforeValidator(_parse_words)]
 Origins = Annotated[tuple[str, ...], BeforeValidator(_parse_origins)]
 Networks = Annotated[tuple[Network, ...], BeforeValidator(_parse_networks)]

@@ -9,7 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from headrace import limits
 from headrace.config.doors import MqttListeners, ProxySettings, TlsSettings
-from headrace.config.readers import Bind, DataPath, Flag, Text
+from headrace.config.readers import Bind, DataPath, Flag, SettingOfStream, Text
 from headrace.config.readers import Table as _Table
 from headrace.config.readers import count as _count
 from headrace.config.readers import duration as _duration
@@ -289,7 +289,7 @@ class StreamSettings(_Table):
     partitions: Annotated[int, _count(1, limits.STREAM_PARTITIONS_MAX)] | None = None
     filters: tuple[Text, ...] | None = None
     key: Text | None = None
-    settings: dict[str, int | float | str] = Field(default_factory=dict)
+    settings: dict[str, SettingOfStream] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod

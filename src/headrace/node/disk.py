@@ -24,5 +24,3 @@ async def on_disk(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await asyncio.to_thread(call, *args, **kwargs)
     except StorageError as error:  # says itself what, where and why
         raise UnavailableError(str(error)) from error
-    except OSError as error:
-        raise UnavailableError(f"the disk refused: {error}") from error

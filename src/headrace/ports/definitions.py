@@ -22,6 +22,6 @@ class Definitions(Protocol):
         Before that either the old one or the new one does.
 
         Raises:
-            OSError: the disk refused; the old definition stands.
+            UnavailableError: the disk refused; the old definition stands.
         """
         ...
