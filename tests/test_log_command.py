@@ -4,6 +4,8 @@ import errno
 import json
 import os
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import kafka
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from conftest import RunningNode, headrace
+from conftest import RunningNode, environment, headrace
 from headrace.cli.log.repair import PAGE_BYTES, copy_readable
 
 RECORDS = 300
@@ -249,6 +251,33 @@ def test_wrong_use_is_explained(data, arguments, code, error):
     ended = headrace("log", *(str(data) if each == "DATA" else each for each in arguments))
     assert ended.returncode == code
     assert error in ended.stderr
+
+
+def test_copies_that_cannot_be_kept_leave_everything_as_it_was(data):
+    damage(data)
+    (data / "repair").touch()  # where they would be
+    before = {each: each.read_bytes() for each in segments(data)}
+    ended = headrace("log", "repair", "--data", str(data), "--drop-damaged")
+    assert ended.returncode == 1
+    assert "nothing was repaired, for no copies can be kept" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+    assert {each: each.read_bytes() for each in segments(data)} == before
+
+
+@pytest.mark.parametrize("command", ["dump", "verify"])
+def test_output_that_cannot_be_written_is_told_of(data, command):
+    with Path("/dev/full").open("w") as full:
+        arguments = [sys.executable, "-m", "headrace", "log", command, "--data", str(data)]
+        ended = subprocess.run(
+            arguments,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+            env=environment(),
+            text=True,
+        )
+    assert ended.returncode == 1
+    assert ended.stderr == "headrace: the output: No space left on device; free space there\n"
 
 
 def test_a_copy_leaves_out_what_the_disk_does_not_give_back(tmp_path, monkeypatch):

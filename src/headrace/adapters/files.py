@@ -54,6 +54,14 @@ class FileDefinitions:
         Raises:
             DefinitionError: a file is damaged or missing.
         """
+        try:
+            return self._load(tidy=tidy)
+        except OSError as error:
+            raise DefinitionError(
+                f"{error.filename} cannot be read: {error.strerror}; mend that"
+            ) from None
+
+    def _load(self, *, tidy: bool) -> list[StreamDefinition]:
         if not self._streams.is_dir():
             return []
         definitions: list[StreamDefinition] = []

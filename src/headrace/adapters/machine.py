@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import resource
 import sys
 from datetime import UTC, datetime
@@ -73,3 +74,8 @@ class _JsonFormatter(logging.Formatter):
         if record.exc_info:
             value["exception"] = self.formatException(record.exc_info)
         return json.dumps(value, ensure_ascii=False)
+
+
+def discard_output() -> None:
+    """Gives up standard output: the interpreter would complain at its exit of what is unwritten."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

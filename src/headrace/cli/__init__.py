@@ -7,14 +7,15 @@ an error is at most three lines on stderr that name the remedy.
 
 from __future__ import annotations
 
+import errno
 import importlib
-import os
 import sys
 from typing import Final, NoReturn
 
 import click
 
 from headrace import __version__
+from headrace.adapters.machine import discard_output
 from headrace.errors import ConfigError, HeadraceError, InputError
 
 __all__ = ["main"]
@@ -88,9 +89,15 @@ def main() -> NoReturn:
     except (click.Abort, KeyboardInterrupt):
         _fail("interrupted", FAILED)
     except BrokenPipeError:
-        # Who read us has left; keep the interpreter from complaining about the same pipe at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()  # who read us has left
         sys.exit(FAILED)
+    except OSError as error:
+        where = "the output" if error.filename is None else error.filename
+        free = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        remedy = "free space there" if free else "mend that and try again"
+        if error.filename is None:
+            discard_output()
+        _fail(f"{where}: {error.strerror}; {remedy}", FAILED)
 
 
 def _command_path(error: click.UsageError) -> str:

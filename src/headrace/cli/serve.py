@@ -20,7 +20,7 @@ from headrace import limits
 from headrace.adapters.clock import SystemClock
 from headrace.adapters.files import FileDefinitions, private
 from headrace.adapters.http import HttpDoor
-from headrace.adapters.machine import log_to_stderr, raise_descriptor_limit
+from headrace.adapters.machine import discard_output, log_to_stderr, raise_descriptor_limit
 from headrace.adapters.sockets import backlog_max
 from headrace.cli.listeners import OPTIONS, Listeners, addresses
 from headrace.config import load
@@ -135,8 +135,7 @@ async def _serve(config: Config, *, as_json: bool) -> None:
         gc.collect()
         gc.freeze()
         if not stopping.is_set():
-            click.echo(_ready_line(node, config, http, as_json=as_json))
-            sys.stdout.flush()
+            _announce(_ready_line(node, config, http, as_json=as_json))
         await stopping.wait()
         log.info("stopping")
     finally:
@@ -273,6 +272,16 @@ def _reload_on_signal(
                 await door.serve(certificates["http"])
 
     return asyncio.create_task(reload())
+
+
+def _announce(line: str) -> None:
+    """Prints the ready line; a node serves all the same where nobody can read it."""
+    try:
+        click.echo(line)
+        sys.stdout.flush()
+    except OSError as error:
+        log.warning("the ready line cannot be written to the output: %s", error.strerror)
+        discard_output()
 
 
 def _ready_line(node: Node, config: Config, http: Address, *, as_json: bool) -> str:

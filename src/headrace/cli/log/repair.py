@@ -15,6 +15,7 @@ import click
 from headrace.adapters.files import act_as_owner, private
 from headrace.cli.client import json_option
 from headrace.cli.log.folder import Wanted, data_option, opened, wanted_argument
+from headrace.errors import StorageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -115,11 +116,18 @@ def _keep(folder: Opened, actions: list[Action]) -> Path | None:
     if not paths:
         return None
     kept = folder.path / BACKUPS / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    for path in paths:
-        source, target = folder.path / path, kept / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_file():
-            copy_readable(source, target)
+    try:
+        for path in paths:
+            source, target = folder.path / path, kept / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if source.is_file():
+                copy_readable(source, target)
+    except OSError as error:
+        shutil.rmtree(kept, ignore_errors=True)  # half of the copies are none
+        raise StorageError(
+            f"nothing was repaired, for no copies can be kept in {kept}: {error.strerror}; free "
+            f"space there, or mend what is in the way"
+        ) from None
     os.sync()  # the names of the copies, too
     return kept
 
