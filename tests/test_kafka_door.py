@@ -346,7 +346,7 @@ def test_a_producer_that_was_silent_for_long_is_forgotten(start_node):
     with RawConnection(node) as raw:
         producer = producer_id(raw)
         for sequence in (0, 50):
-            built = batch(b"x", producer_id=producer, sequence=sequence)
+            built = batch(b"x", producer_id=producer, epoch=0, sequence=sequence)
             while (answer := raw.produce("a", built)).error_code:
                 assert answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert node.ends("a") == [2]

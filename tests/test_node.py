@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 from collections import Counter
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -196,7 +196,8 @@ async def _syncs_in_the_background(node, data):
     partition.roll(0)
     await node.publish("a", b"value", 1, [])
     (data / "streams" / "a" / "0").rename(data / "aside")  # cannot be synced any more
-    await asyncio.to_thread(node._store.trim, partition.log, 1)  # what it leaves goes after a sync
+    with suppress(StorageError):  # it may be told of it, too
+        await asyncio.to_thread(node._store.trim, partition.log, 1)  # its files go after a sync
 
 
 @pytest.mark.parametrize("meets", [_rolls, _creates, _deletes, _syncs_in_the_background])
