@@ -384,6 +384,7 @@ impl Walk {
                     wanted = least.max(wanted / 2);
                 }
                 Ok(bytes) => return Ok(bytes),
+                Err(error) if !error.unreadable => return Err(error.into()), // as: it would wait
                 Err(_) => return self.bytes(disk, position, least),
             }
         }
