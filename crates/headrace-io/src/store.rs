@@ -289,6 +289,8 @@ impl Drop for Store {
 
 #[cfg(test)]
 mod tests {
+    use headrace_core::log::Bounds;
+
     use super::*;
 
     #[test]
@@ -301,6 +303,7 @@ mod tests {
             direct_write_bytes: 64 << 10,
             reserve_bytes: 0,
             seed: 1,
+            bounds: Bounds::NODE,
         };
         let store = Store::open(&folder, options).unwrap();
         let log = store.open_log("a", 0, 1, 0).unwrap();

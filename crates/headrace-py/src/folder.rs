@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use headrace_core::log::inspect::{Class, Consent};
-use headrace_core::log::{Error, Options};
+use headrace_core::log::{Bounds, Error, Options};
 use headrace_io as io;
 use pyo3::prelude::*;
 
@@ -59,6 +59,7 @@ impl Folder {
             direct_write_bytes: 1 << 20,
             reserve_bytes: 0,
             seed: random_seed(),
+            bounds: Bounds::NODE,
         };
         options.check().map_err(|error| log_error(py, &error))?;
         detached(py, || io::Folder::open(Path::new(path), options, repairs))

@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 use std::path::Path;
 
 use headrace_core::log::{
-    self, CompactionSettings, LogId, Options, SourceState, COMMIT_BUCKETS_NS,
+    self, Bounds, CompactionSettings, LogId, Options, SourceState, COMMIT_BUCKETS_NS,
 };
 use headrace_io as io;
 use pyo3::prelude::*;
@@ -63,6 +63,7 @@ impl Store {
             reserve_bytes,
             // std draws its hash keys from the system's randomness: a number no client knows.
             seed: random_seed(),
+            bounds: Bounds::NODE,
         };
         detached(py, || io::Store::open(Path::new(path), options)).map(Self)
     }

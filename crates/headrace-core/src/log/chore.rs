@@ -11,10 +11,6 @@ use super::disk::{DiskOp, Path};
 use super::layout;
 use super::machine::{Completion, Life, Machine};
 
-/// Files that may be finished and not yet closed: of a segment that is full its log, two indexes
-/// and a snapshot of producers. It is a part of what a node keeps for itself.
-pub(super) const FINISHED_MAX: usize = if cfg!(test) { 8 } else { 64 };
-
 /// Files that a roll finishes.
 const ROLL_FILES: usize = 4;
 
@@ -52,7 +48,7 @@ impl Machine {
     /// How many segments may begin before a chore has closed what those before them left: all logs
     /// may roll at once, faster than a disk syncs, and must not take all descriptors of the node.
     pub(super) fn rolls_left(&self) -> usize {
-        let most = FINISHED_MAX + LOG_FILES * self.logs.len();
+        let most = self.options.bounds.finished_files + LOG_FILES * self.logs.len();
         let held = self.dirt.finished.len() + self.syncing.finished.len();
         most.saturating_sub(held) / ROLL_FILES
     }
@@ -65,10 +61,11 @@ impl Machine {
         }
         let (spare, path) = (layout::SPARE, layout::JOURNAL.into());
         let folder = DiskOp::SyncFolder { path };
+        let finished_max = self.options.bounds.finished_files;
         let (kind, ops) = match (self.journal.spare, self.journal.previous) {
             // A deletion waits for the chore under way, and must not wait for one after the other.
             (true, _) if !self.deletions.is_empty() => return None,
-            (true, _) if self.dirt.finished.len() < FINISHED_MAX && !self.has_shed => return None,
+            (true, _) if self.dirt.finished.len() < finished_max && !self.has_shed => return None,
             (true, _) => (Kind::Sync, self.sync_all()),
             (false, Some(previous)) => {
                 let mut ops = self.sync_all();

@@ -27,7 +27,6 @@ use super::journal::{Chain, FileHeader};
 use super::layout;
 use super::options::{Options, STREAM_NAME_BYTES_MAX};
 use super::partition::{Log, LogId};
-use super::producers::STORE_PRODUCERS_MAX;
 use super::round::{Queued, Work};
 use super::space::Space;
 use super::statistics::Statistics;
@@ -321,7 +320,7 @@ impl Machine {
     /// Where there are too many producers, the log that has the most forgets half of its own: it
     /// hurts those the least whose windows are few.
     fn bound_producers(&mut self) {
-        if self.producers <= STORE_PRODUCERS_MAX {
+        if self.producers <= self.options.bounds.producers {
             return;
         }
         let most = self.logs.values_mut().max_by_key(|log| log.producers.len());

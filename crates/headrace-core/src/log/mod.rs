@@ -59,7 +59,7 @@ pub use compact::{Compaction, CompactionSettings, Group, Pass, Replacement, Surv
 pub use disk::{Disk, DiskError, DiskOp, Path, Slice};
 pub use error::{Damage, Error};
 pub use machine::{Appended, Completion, Machine};
-pub use options::{Options, JOURNAL_BYTES_MIN};
+pub use options::{Bounds, Options, JOURNAL_BYTES_MIN};
 pub use partition::LogId;
 pub use read::{IndexFiles, LoadedIndex, Plan, Walk};
 pub use recovery::{open, Recovery};

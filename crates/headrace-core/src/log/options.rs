@@ -34,6 +34,42 @@ pub struct Options {
     pub reserve_bytes: u64,
     /// A number that no client knows: it starts the journal's first CRC.
     pub seed: u32,
+    /// What it holds at most; a node has no reason for others.
+    pub bounds: Bounds,
+}
+
+/// What a store holds at most, in memory and in descriptors. Tests and simulations make do with
+/// so little that short runs reach it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Bytes of indexes of closed segments that stay in memory.
+    pub index_bytes: u64,
+    /// Files that may be finished and not yet closed. It is a part of the descriptors that a node
+    /// keeps for itself.
+    pub finished_files: usize,
+    /// Idempotent producers of all logs together: where there are more, the log that has the most
+    /// forgets half of its own.
+    pub producers: usize,
+    /// Keys of one pass of a compaction, beside those of the batch that fills the map; more keys
+    /// take more passes.
+    pub compaction_keys: usize,
+    /// Bytes that a compaction writes at once.
+    pub compaction_piece_bytes: usize,
+}
+
+impl Bounds {
+    /// Those of a node.
+    pub const NODE: Self = Self {
+        // Those of some 10 GiB of segments, more than many readers go through at a time.
+        index_bytes: 64 << 20,
+        // Of a segment that is full its log, two indexes and a snapshot of producers: 16 rolls.
+        finished_files: 64,
+        // At some 300 bytes each.
+        producers: 1_000_000,
+        // A table of 2^22 places takes 105 MB, half as much again for the moment in which it grows.
+        compaction_keys: (1 << 22) / 8 * 7,
+        compaction_piece_bytes: 1 << 20,
+    };
 }
 
 impl Options {

@@ -20,9 +20,6 @@ const BATCHES: usize = 5;
 /// draws a new id and none says when it ends, so the bound keeps ids from eating memory until they
 /// expire: those whose last batch is oldest go first.
 const PRODUCERS_MAX: usize = 10_000;
-/// Producers of all logs of a store together, at some 300 bytes each: where there are more, the log
-/// that has the most forgets half of its own.
-pub(super) const STORE_PRODUCERS_MAX: usize = if cfg!(test) { 1000 } else { 1_000_000 };
 const MAGIC: [u8; 8] = *b"HRPROD\0\x02";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

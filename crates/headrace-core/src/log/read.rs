@@ -17,9 +17,6 @@ use crate::record::{BatchHeader, Batches, Records, DECOMPRESSED_BYTES_MAX, HEADE
 
 /// Bytes read beyond those asked for, to cover the way from an index entry to the batch.
 pub(super) const SLACK_BYTES: usize = 8 << 10;
-/// Indexes of closed segments that stay in memory: those of some 10 GiB, more than many readers
-/// go through at a time. The tests make do with those of a segment or two.
-pub(super) const INDEX_BYTES_MAX: u64 = if cfg!(test) { 2 << 10 } else { 64 << 20 };
 
 /// What to read next.
 #[derive(Debug)]
@@ -162,7 +159,7 @@ impl Machine {
             .map_or(0, Index::memory_bytes);
         self.indexes.push_back((log, base, bytes));
         self.index_bytes += bytes;
-        while self.index_bytes > INDEX_BYTES_MAX && self.indexes.len() > 1 {
+        while self.index_bytes > self.options.bounds.index_bytes && self.indexes.len() > 1 {
             let (log, base, bytes) = self.indexes.pop_front().expect("there are several");
             self.index_bytes -= bytes;
             if let Some(segment) = self.segment_mut(log, base) {

@@ -14,7 +14,7 @@ use super::segments;
 use super::shell::Shell;
 use super::trace::Trace;
 use super::workload;
-use crate::log::{open, Completion, Error, Options};
+use crate::log::{open, Bounds, Completion, Error, Options};
 
 /// Steps of one life at most.
 const STEPS_MAX: usize = 600;
@@ -154,6 +154,14 @@ fn options(random: &mut Random) -> Options {
         direct_write_bytes: random.between(4096, 16_384) as u64,
         reserve_bytes: 1,
         seed: random.bits() as u32,
+        bounds: Bounds {
+            index_bytes: random.below(2000) as u64,
+            finished_files: random.between(4, 40),
+            compaction_keys: random.between(3, 20),
+            compaction_piece_bytes: random.between(500, 5000),
+            // A node forgets more producers than this run has.
+            producers: Bounds::NODE.producers,
+        },
     }
 }
 

@@ -8,10 +8,6 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 use crate::hash;
 use crate::record::{Fault, Record};
 
-/// Keys of one pass, beside those of the batch that fills the map: its table of 2^22 places takes
-/// 105 MB, half as much again for the moment in which it grows there. More keys take more passes.
-pub(super) const KEYS_MAX: usize = if cfg!(test) { 50 } else { (1 << 22) / 8 * 7 };
-
 /// Keys count as equal where their 128-bit hashes are, under a secret that clients do not know:
 /// of 2^40 keys two agree with a chance of 2^-49.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,15 +41,17 @@ impl Hasher for First {
 #[derive(Debug)]
 pub(super) struct KeyMap {
     secret: hash::Key,
+    keys_max: usize,
     offsets: HashMap<Digest, i64, BuildHasherDefault<First>>,
     /// Those of the batch that is being read.
     batch: Vec<(Digest, i64)>,
 }
 
 impl KeyMap {
-    pub(super) fn new(secret: hash::Key) -> Self {
+    pub(super) fn new(secret: hash::Key, keys_max: usize) -> Self {
         Self {
             secret,
+            keys_max,
             offsets: HashMap::default(),
             batch: Vec::new(),
         }
@@ -81,7 +79,7 @@ impl KeyMap {
 
     /// No other batch's keys go in.
     pub(super) fn is_full(&self) -> bool {
-        self.offsets.len() >= KEYS_MAX
+        self.offsets.len() >= self.keys_max
     }
 
     /// Of each record in order, whether a later one of its key is known, as far as they can be read.
@@ -131,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_last_offset_of_a_key_counts() {
-        let mut map = KeyMap::new(hash::Key(1, 2));
+        let mut map = KeyMap::new(hash::Key(1, 2), 50);
         note(&mut map, &batch(5, &[b"a", b""]));
         note(&mut map, &batch(9, &[b"a"]));
         let torn = batch(20, &[b"a", b"b"]);
@@ -143,8 +141,8 @@ mod tests {
 
     #[test]
     fn it_is_full_when_its_bound_is_reached() {
-        let mut map = KeyMap::new(hash::Key(1, 2));
-        for at in 0..KEYS_MAX {
+        let mut map = KeyMap::new(hash::Key(1, 2), 50);
+        for at in 0..50_usize {
             assert!(!map.is_full());
             let key = &at.to_be_bytes()[..];
             note(&mut map, &batch(at as i64, &[key, key]));

@@ -8,9 +8,6 @@ use crate::log::error::Error;
 use crate::log::segment::{Segment, SEGMENT_BYTES_MAX};
 use crate::record::{Batch, BatchHeader};
 
-/// Bytes written at once.
-const PIECE_BYTES: usize = if cfg!(test) { 5000 } else { 1 << 20 };
-
 /// The segments that a group becomes: one, or more where something outgrows its bounds.
 pub(super) struct Output<'a, D> {
     survey: &'a Survey,
@@ -90,7 +87,7 @@ impl<'a, D: Disk> Output<'a, D> {
         let horizons = segment.horizon_ms.into_iter().chain(horizon_ms);
         segment.horizon_ms = horizons.min();
         self.piece.extend_from_slice(bytes);
-        if self.piece.len() >= PIECE_BYTES {
+        if self.piece.len() >= self.survey.pass.bounds.compaction_piece_bytes {
             self.write()?;
         }
         Ok(())
@@ -99,8 +96,9 @@ impl<'a, D: Disk> Output<'a, D> {
     fn write(&mut self) -> Result<(), Error> {
         let path = self.segment.path.clone();
         let piece = Arc::new(std::mem::take(&mut self.piece));
-        for start in (0..piece.len()).step_by(PIECE_BYTES) {
-            let end = piece.len().min(start + PIECE_BYTES);
+        let bytes_max = self.survey.pass.bounds.compaction_piece_bytes;
+        for start in (0..piece.len()).step_by(bytes_max) {
+            let end = piece.len().min(start + bytes_max);
             self.disk.perform(&DiskOp::Write {
                 path: path.clone(),
                 position: self.segment.bytes - (piece.len() - start) as u64,

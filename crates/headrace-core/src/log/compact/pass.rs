@@ -11,6 +11,7 @@ use crate::log::error::Error;
 use crate::log::index::Index;
 use crate::log::layout;
 use crate::log::machine::{unknown, Machine};
+use crate::log::options::{Bounds, Options};
 use crate::log::partition::{Log, LogId};
 use crate::log::scan::{scan_batches, Depth, Range};
 use crate::log::segment::{Segment, SEGMENT_BYTES_MAX};
@@ -67,6 +68,7 @@ pub struct Pass {
     settings: CompactionSettings,
     log_settings: LogSettings,
     pub(super) index_interval_bytes: u64,
+    pub(super) bounds: Bounds,
     secret: hash::Key,
     inputs: Vec<Input>,
     /// The first batch that was not compacted begins there, if not later.
@@ -100,7 +102,11 @@ impl Machine {
         settings: CompactionSettings,
     ) -> Result<Option<Pass>, Error> {
         self.refuse_writes()?;
-        let index_interval_bytes = self.options.index_interval_bytes;
+        let Options {
+            index_interval_bytes,
+            bounds,
+            ..
+        } = self.options;
         let secret = hash::Key(u64::from(self.options.seed), u64::from(log.0));
         let owner = self.logs.get_mut(&log);
         let owner = owner.filter(|_| !self.deleted.contains(&log));
@@ -125,6 +131,7 @@ impl Machine {
             settings,
             log_settings: log.settings,
             index_interval_bytes,
+            bounds,
             secret,
             inputs,
             dirty_from,
@@ -206,7 +213,7 @@ impl Pass {
 
     /// Reads the dirty part, as far as its keys fit in memory.
     pub fn survey(self, disk: &impl Disk, report: &mut Compaction) -> Result<Survey, Error> {
-        let mut map = KeyMap::new(self.secret);
+        let mut map = KeyMap::new(self.secret, self.bounds.compaction_keys);
         let mut sources = Sources::load(disk, &self.folders[0], self.dirty_to)?;
         let mut end = self.dirty_to;
         let mut scratch = Vec::new();

@@ -4,7 +4,7 @@ mod load;
 
 use std::collections::BTreeSet;
 
-use crate::log::chore::{Dirt, FINISHED_MAX};
+use crate::log::chore::Dirt;
 use crate::log::disk::{Disk, DiskOp, Path};
 use crate::log::error::Error;
 use crate::log::journal::{SegmentState, PAGE};
@@ -60,7 +60,10 @@ impl<'a, D: Disk> Mender<'a, D> {
             folders: dirt.folders,
             ..Dirt::default()
         };
-        let mut parts = files.chunks(FINISHED_MAX).map(some).chain([folders]);
+        let mut parts = files
+            .chunks(self.options.bounds.finished_files)
+            .map(some)
+            .chain([folders]);
         parts.try_for_each(|part| Ok(self.disk.perform_all(&part.syncs())?))
     }
 
@@ -166,7 +169,7 @@ impl<'a, D: Disk> Mender<'a, D> {
             self.disk.perform(&op)?;
             self.dirt.note([&op]);
         }
-        if self.dirt.files.len() >= FINISHED_MAX {
+        if self.dirt.files.len() >= self.options.bounds.finished_files {
             self.sync()?;
         }
         Ok(())

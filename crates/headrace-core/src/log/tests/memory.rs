@@ -3,14 +3,12 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
-use super::{batch, commit, produced, read, stamped, SMALL};
-use crate::log::chore::FINISHED_MAX;
+use super::{batch, commit, produced, read, stamped, BOUNDS, SMALL};
 use crate::log::disk::{Disk, DiskError, DiskOp};
 use crate::log::index::Index;
 use crate::log::machine::Machine;
 use crate::log::partition::LogId;
-use crate::log::producers::STORE_PRODUCERS_MAX;
-use crate::log::read::{Plan, INDEX_BYTES_MAX};
+use crate::log::read::Plan;
 use crate::log::settings::LogSettings;
 use crate::log::{open, Error};
 use crate::testing::SimDisk;
@@ -71,7 +69,7 @@ fn indexes_of_closed_segments_leave_memory_and_everything_is_still_found() {
             assert_eq!(found.as_ref(), Ok(batch));
             let found = find_time(&mut machine, &disk, 1000 + offset as i64);
             assert_eq!(found, Ok(Some(offset as i64)));
-            assert!(held(&machine).0 <= INDEX_BYTES_MAX);
+            assert!(held(&machine).0 <= BOUNDS.index_bytes);
             assert_eq!(held(&machine).0, machine.index_bytes);
         }
         assert_eq!(find_time(&mut machine, &disk, 2000), Ok(None));
@@ -199,7 +197,7 @@ fn all_logs_may_roll_at_once_within_the_descriptors_of_a_node() {
     assert_eq!(machine.statistics().segment_rolls, 200);
     let most = disk.most.get();
     assert!(
-        most <= 4 * logs.len() + 2 * FINISHED_MAX,
+        most <= 4 * logs.len() + 2 * BOUNDS.finished_files,
         "{most} were open at once"
     );
 }
@@ -219,7 +217,10 @@ fn a_start_that_mends_many_segments_opens_few_at_once() {
     assert_eq!(machine.bounds(LOG), Ok((0, 20)));
     assert!(!recovery.clean);
     let most = disk.most.get();
-    assert!(most <= 2 * FINISHED_MAX, "{most} were open at once");
+    assert!(
+        most <= 2 * BOUNDS.finished_files,
+        "{most} were open at once"
+    );
 }
 
 #[test]
@@ -229,7 +230,7 @@ fn the_producers_of_all_logs_together_are_bounded() {
     let logs: Vec<LogId> = (0..4)
         .map(|partition| machine.open_log("gpu", partition, 1, 0).unwrap())
         .collect();
-    for id in 0..4 * STORE_PRODUCERS_MAX as i64 {
+    for id in 0..4 * BOUNDS.producers as i64 {
         let log = logs[id as usize % logs.len()];
         let sent = produced(batch(1, 1, 1, 1), id, 0, 0);
         machine.append(log, sent.clone(), 0, 0, 0).unwrap();
@@ -237,12 +238,12 @@ fn the_producers_of_all_logs_together_are_bounded() {
         assert!(repeat.duplicate, "the newest is kept");
         let known = machine.logs.values().map(|log| log.producers.len());
         assert_eq!(machine.producers, known.sum::<usize>());
-        assert!(machine.producers <= STORE_PRODUCERS_MAX);
+        assert!(machine.producers <= BOUNDS.producers);
         if id % 100 == 0 {
             commit(&mut machine, &disk);
         }
     }
-    assert!(machine.producers > STORE_PRODUCERS_MAX / 4);
+    assert!(machine.producers > BOUNDS.producers / 4);
     commit(&mut machine, &disk);
     machine.delete_stream("gpu").unwrap();
     commit(&mut machine, &disk);
@@ -254,7 +255,7 @@ fn a_log_with_many_producers_does_not_cost_others_theirs() {
     let disk = SimDisk::default();
     let (mut machine, _) = open(&disk, SMALL).unwrap();
     let [crowded, other] = [0, 1].map(|at| machine.open_log("gpu", at, 1, 0).unwrap());
-    for id in 0..STORE_PRODUCERS_MAX as i64 {
+    for id in 0..BOUNDS.producers as i64 {
         let sent = produced(batch(1, 1, 1, 1), id, 0, 0);
         machine.append(crowded, sent, 0, 0, 0).unwrap();
         if id % 100 == 0 {
@@ -270,7 +271,7 @@ fn a_log_with_many_producers_does_not_cost_others_theirs() {
             assert_eq!(appended.duplicate, duplicate);
         }
     }
-    assert!(machine.producers > STORE_PRODUCERS_MAX / 2);
+    assert!(machine.producers > BOUNDS.producers / 2);
     commit(&mut machine, &disk);
 }
 

@@ -17,7 +17,7 @@ use super::disk::{Disk, DiskOp};
 use super::machine::Machine;
 use super::partition::LogId;
 use super::read::Plan;
-use super::{Error, Options};
+use super::{Bounds, Error, Options};
 use crate::record::{set_base_offset, set_leader_epoch, BatchBuilder, HEADER_BYTES};
 use crate::testing::SimDisk;
 
@@ -29,6 +29,16 @@ const SMALL: Options = Options {
     direct_write_bytes: 8 << 10,
     reserve_bytes: 1,
     seed: 77,
+    bounds: BOUNDS,
+};
+
+/// So little that a short run reaches it.
+const BOUNDS: Bounds = Bounds {
+    index_bytes: 2 << 10, // those of a segment or two
+    finished_files: 8,
+    producers: 1000,
+    compaction_keys: 50,
+    compaction_piece_bytes: 5000,
 };
 
 /// A batch of `records` records whose values are `bytes` times `fill`.
