@@ -2,7 +2,7 @@
 
 SIGKILL keeps the page cache, so this proves what needs no disk: that every state in which the
 process can stop is one from which the next start goes on. What a power cut takes besides is
-proven on a simulated disk (`headrace-core::log::tests::crash`) and by replaying system calls
+proven on a simulated disk (`headrace.testing`) and by replaying system calls
 (`test_durability.py`).
 """
 

@@ -937,6 +937,10 @@ class History:
         """From now on, of the records below `below`, those may be gone that have no key or that a
         later one there of the same key replaces, and of the records without a value those below
         `tombstones_below`. Without bounds: anywhere."""
+    def cut(self, log: str, synced: int, end: int) -> None:
+        """The power failed when `log`, which is not synced with each acknowledgement, was synced
+        up to the offset `synced`, and it ends at `end` now: the last records behind the first may
+        be gone."""
     @property
     def anomalies(self) -> list[Anomaly]:
         """What was found, the first first."""

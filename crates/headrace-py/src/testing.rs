@@ -171,6 +171,10 @@ impl History {
         self.0.compact(log, below, tombstones_below);
     }
 
+    fn cut(&mut self, log: &str, synced: i64, end: i64) {
+        self.0.cut(log, synced, end);
+    }
+
     #[getter]
     fn anomalies(&self) -> Vec<Anomaly> {
         self.0.anomalies().iter().map(Anomaly::from).collect()

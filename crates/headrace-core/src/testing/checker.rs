@@ -74,7 +74,7 @@ pub struct Checker {
     pub(super) values: BTreeMap<u64, Value>,
     pub(super) logs: BTreeMap<String, LogHistory>,
     /// Where each reader of each log goes on.
-    readers: BTreeMap<(String, String), i64>,
+    pub(super) readers: BTreeMap<(String, String), i64>,
     open: BTreeSet<u64>,
     anomalies: Vec<Anomaly>,
 }
@@ -122,8 +122,10 @@ impl Checker {
         let Append {
             value, log, client, ..
         } = *append;
+        let end = self.log(log).end;
         if let Some(known) = self.values.get_mut(&value) {
             known.again = true;
+            known.since = end.min(known.since);
             if known.state != State::Stored {
                 known.state = State::Open;
                 self.open.insert(value);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::payload::{payload, value_of};
 use super::random::Random;
-use crate::log::LogId;
+use crate::log::{Fsync, LogId};
 use crate::record::{BatchBuilder, Batches, Codec, Record, Records, DECOMPRESSED_BYTES_MAX};
 
 use super::checker::Seen;
@@ -85,6 +85,20 @@ pub(super) struct LogClients {
     pub(super) start_wanted: i64,
     pub(super) producers: Vec<Producer>,
     pub(super) sources: Vec<Source>,
+    /// When appends are synced, those that come.
+    pub(super) fsync: Fsync,
+    /// What stands below is never lost.
+    pub(super) synced: i64,
+    /// What stands below is not, once nothing is due any more.
+    pub(super) synced_in_time: i64,
+    /// After all that was appended.
+    pub(super) appended: i64,
+    /// The leader's epoch.
+    pub(super) epoch: i32,
+    /// In which epoch each batch was appended, by its offset.
+    pub(super) epochs: BTreeMap<i64, i32>,
+    /// The last append that was stored.
+    pub(super) last_ticket: u64,
     /// Where each reader stands.
     pub(super) readers: BTreeMap<&'static str, i64>,
     /// It is compacted: to which offset at most, and when.
@@ -113,6 +127,13 @@ impl LogClients {
             start_wanted: 0,
             producers: vec![producer(7), producer(8)],
             sources: vec![source("meter"), source("probe")],
+            fsync: Fsync::Commit,
+            synced: 0,
+            synced_in_time: 0,
+            appended: 0,
+            epoch: 0,
+            epochs: BTreeMap::new(),
+            last_ticket: 0,
             readers: BTreeMap::new(),
             compactions: compacted.then(Vec::new),
         }
@@ -132,9 +153,45 @@ impl LogClients {
             }
         }
     }
+
+    /// A power cut took what stood at `end` and behind, if anything: who was told so sends it again.
+    pub(super) fn lost_from(&mut self, end: i64) {
+        for at in self.readers.values_mut() {
+            *at = end.min(*at);
+        }
+        for (below, _) in self.compactions.iter_mut().flatten() {
+            *below = end.min(*below);
+        }
+        for source in &mut self.sources {
+            if source.stored_at >= end {
+                (source.stored, source.stored_at) = (0, 0); // what it has sent before, nobody knows
+            }
+        }
+        self.producers
+            .iter_mut()
+            .for_each(|producer| producer.lost_from(end));
+    }
 }
 
 impl Producer {
+    fn lost_from(&mut self, end: i64) {
+        let is_lost = |batch: &Produced| batch.fate == Fate::Stored && batch.offset >= end;
+        // Older ones that it has forgotten may be lost too: it begins anew.
+        if self.batches.front().is_some_and(is_lost) && self.batches[0].sequence > 0 {
+            self.begin_anew();
+        }
+        for batch in self.batches.iter_mut().filter(|batch| is_lost(batch)) {
+            batch.fate = Fate::Due;
+        }
+    }
+
+    /// Under a newer epoch.
+    pub(super) fn begin_anew(&mut self) {
+        self.epoch += 1;
+        self.sequence = 0;
+        self.batches.clear();
+    }
+
     pub(super) fn batch(&self, batch: Vec<u8>, epoch: i16, sequence: i32) -> Vec<u8> {
         let mut batch = batch;
         batch[43..51].copy_from_slice(&self.id.to_be_bytes());
@@ -221,6 +278,8 @@ pub(super) fn bytes(random: &mut Random, direct_write_bytes: u64) -> usize {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Decoded {
     pub(super) records: Vec<Seen>,
+    /// Offset and leader epoch of each batch.
+    pub(super) epochs: Vec<(i64, i32)>,
     /// Offset after the last batch, which compaction may have left without records.
     pub(super) next: Option<i64>,
 }
@@ -232,7 +291,11 @@ pub(super) fn decode(bytes: &[u8], offset: i64) -> Result<Decoded, String> {
     for batch in Batches::new(bytes) {
         let batch = batch.map_err(|error| error.to_string())?;
         batch.check_crc().map_err(|error| error.to_string())?;
-        decoded.next = Some(batch.header.next_offset());
+        let header = &batch.header;
+        decoded.next = Some(header.next_offset());
+        decoded
+            .epochs
+            .push((header.base_offset, header.leader_epoch));
         let body = batch.open(&mut scratch, DECOMPRESSED_BYTES_MAX);
         let body = body.map_err(|error| error.to_string())?;
         for record in Records::new(&batch.header, body) {

@@ -46,6 +46,31 @@ impl LogHistory {
         self.covered.insert(from, to);
     }
 
+    /// The log ends at `end`: what is known of later offsets is no longer so. The values that stood
+    /// there.
+    pub(super) fn forget_from(&mut self, end: i64) -> BTreeSet<u64> {
+        let gone = self.at.split_off(&end);
+        for offsets in self.keys.values_mut() {
+            offsets.split_off(&end);
+        }
+        for places in self.orders.values_mut() {
+            places.retain(|_, offset| *offset < end);
+        }
+        if let Some((_, to)) = self.covered.range_mut(..end).next_back() {
+            *to = end.min(*to);
+        }
+        self.covered.split_off(&end);
+        for known in [
+            &mut self.end,
+            &mut self.trimmed,
+            &mut self.compacted,
+            &mut self.deleted,
+        ] {
+            *known = end.min(*known);
+        }
+        gone.into_values().collect()
+    }
+
     pub(super) fn is_covered(&self, offset: i64) -> bool {
         let before = self.covered.range(..=offset).next_back();
         before.is_some_and(|(_, end)| offset < *end)

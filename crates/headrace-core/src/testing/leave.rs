@@ -1,4 +1,5 @@
-//! What a log may let go: the part of the checker that knows of trims and compactions.
+//! What a log may let go: the part of the checker that knows of trims, compactions, and logs that
+//! are not synced with each acknowledgement.
 
 use super::checker::{Checker, State};
 
@@ -15,6 +16,27 @@ impl Checker {
         let known = self.log(log);
         known.compacted = known.compacted.max(below);
         known.deleted = known.deleted.max(tombstones_below.min(below));
+    }
+
+    /// The power failed when the log was synced up to `synced`, and it ends at `end` now: the last
+    /// of what was acknowledged or seen behind the first may be gone, and what clients are told of
+    /// those offsets begins anew.
+    pub fn cut(&mut self, log: &str, synced: i64, end: i64) {
+        let end = synced.max(end);
+        for value in self.log(log).forget_from(end) {
+            let Some(known) = self.values.get_mut(&value) else {
+                continue;
+            };
+            known.offset = None;
+            if known.state == State::Stored {
+                known.state = State::Unknown;
+            }
+        }
+        for ((_, of), at) in &mut self.readers {
+            if of == log {
+                *at = end.min(*at);
+            }
+        }
     }
 
     /// The record at `offset` is not there, and need not be.

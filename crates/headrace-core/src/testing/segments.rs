@@ -17,6 +17,7 @@ pub(super) fn judge(simulation: &Simulation) -> Result<(), Anomaly> {
             return Err(refused(format!("{bounds:?} in {segments:?}")));
         }
         no_other_files(simulation, *name, clients, &segments)?;
+        epochs_are_told(simulation, *name, clients, bounds)?;
     }
     Ok(())
 }
@@ -26,7 +27,8 @@ fn are_sound(segments: &[SegmentFacts], (start, end): (i64, i64)) -> bool {
         pair[0].next_offset == pair[1].base_offset && pair[1].base_offset > start && !pair[0].active
     });
     let told = segments.iter().all(|segment| {
-        segment.created_ms.is_some() && (segment.bytes == 0 || segment.max_timestamp.is_some())
+        let is_empty = segment.base_offset == segment.next_offset; // but for marks
+        segment.created_ms.is_some() && (is_empty || segment.max_timestamp.is_some())
     });
     let (Some(first), Some(last)) = (segments.first(), segments.last()) else {
         return false;
@@ -55,6 +57,30 @@ fn no_other_files(
         };
         if !segments.iter().any(is) {
             let text = format!("{folder}/{file} is left of a segment that is gone");
+            return Err(Simulation::refused(&clients.label, text));
+        }
+    }
+    Ok(())
+}
+
+/// The file that Kafka's tools read says of which epoch each batch is.
+fn epochs_are_told(
+    simulation: &Simulation,
+    name: Name,
+    clients: &LogClients,
+    (start, end): (i64, i64),
+) -> Result<(), Anomaly> {
+    let path = format!("streams/{}/{}/leader-epoch-checkpoint", name.0, name.1);
+    let file = String::from_utf8_lossy(&simulation.shell.disk().bytes(&path)).into_owned();
+    let epoch = |line: &str| {
+        let (epoch, first) = line.split_once(' ')?;
+        Some((first.parse().ok()?, epoch.parse().ok()?))
+    };
+    let told: Vec<(i64, i32)> = file.lines().skip(2).filter_map(epoch).collect();
+    for (offset, written) in clients.epochs.range(start..end.max(start)) {
+        let of = told.iter().rfind(|(first, _)| first <= offset);
+        if of.is_some_and(|(_, epoch)| epoch != written) {
+            let text = format!("{path} does not say that {offset} is of epoch {written}: {file:?}");
             return Err(Simulation::refused(&clients.label, text));
         }
     }

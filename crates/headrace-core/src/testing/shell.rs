@@ -24,6 +24,8 @@ struct UnderWay<T> {
 pub(super) struct Shell {
     pub(super) port: Saboteur,
     pub(super) machine: Machine,
+    /// The clock.
+    pub(super) now_ns: u64,
     round: Option<UnderWay<Round>>,
     chore: Option<UnderWay<Chore>>,
     pub(super) compactor: Option<Compactor>,
@@ -40,6 +42,7 @@ impl Shell {
         let shell = Self {
             port,
             machine,
+            now_ns: 0,
             round: None,
             chore: None,
             compactor: None,
@@ -80,11 +83,12 @@ impl Shell {
             return Vec::new();
         }
         self.remember(&round.work, outcome.is_ok());
-        self.machine.round_done(round.work, outcome, 0, 0)
+        let now_ns = self.now_ns;
+        self.machine.round_done(round.work, outcome, now_ns, now_ns)
     }
 
     fn begin_round(&mut self, trace: &mut Trace) -> Option<UnderWay<Round>> {
-        let work = self.machine.next_round(0)?.build();
+        let work = self.machine.next_round(self.now_ns)?.build();
         for op in std::mem::take(&mut self.late) {
             let _ = self.perform("late", &op, trace); // nobody waits for it
         }

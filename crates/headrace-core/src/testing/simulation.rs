@@ -14,7 +14,7 @@ use super::segments;
 use super::shell::Shell;
 use super::trace::Trace;
 use super::workload;
-use crate::log::{open, Bounds, Completion, Error, Options};
+use crate::log::{open, Bounds, Completion, Error, Fsync, LogId, Options};
 
 /// Steps of one life at most.
 const STEPS_MAX: usize = 600;
@@ -60,6 +60,8 @@ pub(super) struct Sent {
     pub(super) values: Vec<Value>,
     pub(super) offset: i64,
     pub(super) by: By,
+    /// What the answer promises.
+    pub(super) fsync: Fsync,
 }
 
 /// Who sent it.
@@ -94,6 +96,10 @@ pub(super) struct Simulation {
     pub(super) value: u64,
     pub(super) incarnation: u64,
     pub(super) wall_ms: i64,
+    /// How most logs are synced.
+    pub(super) fsync: Fsync,
+    /// What was not synced may be gone.
+    pub(super) is_cut: bool,
     starts: u64,
 }
 
@@ -106,6 +112,7 @@ pub fn simulate(setup: Setup) -> Outcome {
     let options = options(&mut random);
     let port = Saboteur::new(setup.sabotage.disk(), setup.sabotage);
     let (shell, _) = Shell::open(port, options).expect("an empty disk opens");
+    let fsync = workload::draw_fsync(&mut random);
     let mut simulation = Simulation {
         random,
         trace: Trace::kept(setup.trace),
@@ -119,6 +126,8 @@ pub fn simulate(setup: Setup) -> Outcome {
         value: 0,
         incarnation: 0,
         wall_ms: 1_700_000_000_000,
+        fsync,
+        is_cut: false,
         starts: 1,
     };
     let ran = catch_unwind(AssertUnwindSafe(|| simulation.run()));
@@ -152,7 +161,7 @@ fn options(random: &mut Random) -> Options {
         segment_bytes: random.between(4_000, 40_000) as u64,
         index_interval_bytes: random.between(100, 1000) as u64,
         direct_write_bytes: random.between(4096, 16_384) as u64,
-        reserve_bytes: 1,
+        reserve_bytes: random.below(2) as u64,
         seed: random.bits() as u32,
         bounds: Bounds {
             index_bytes: random.below(2000) as u64,
@@ -253,7 +262,10 @@ impl Simulation {
                 return Err(Self::refused("?", format!("ticket {ticket} ended twice")));
             };
             match error {
-                None => self.acknowledged(&sent),
+                None => {
+                    self.ends_in_order(&sent, ticket)?;
+                    self.acknowledged(&sent);
+                }
                 Some(why) => self.in_doubt(&sent, &why)?,
             }
         }
@@ -262,8 +274,36 @@ impl Simulation {
         Ok(())
     }
 
+    /// Appends of one log are stored in their order, marks and repeats too.
+    fn ends_in_order(&mut self, sent: &Sent, ticket: u64) -> Result<(), Anomaly> {
+        let clients = self.logs.get_mut(&sent.name);
+        let Some(clients) = clients.filter(|found| found.incarnation == sent.incarnation) else {
+            return Ok(());
+        };
+        let last = std::mem::replace(&mut clients.last_ticket, ticket);
+        if last < ticket {
+            return Ok(());
+        }
+        let text = format!("append {ticket} was stored after append {last}");
+        Err(Self::refused(&clients.label, text))
+    }
+
+    /// One sync makes everything durable that was written before it, of whichever log.
+    fn all_is_synced(&mut self) {
+        for clients in self.logs.values_mut() {
+            if let Ok((_, end)) = self.shell.machine.bounds(clients.id) {
+                clients.synced = end.max(clients.synced);
+            }
+        }
+    }
+
     fn acknowledged(&mut self, sent: &Sent) {
-        let placed = !matches!(sent.by, By::Source(..)); // MQTT does not say where
+        let is_strict = sent.fsync == Fsync::Commit;
+        if is_strict {
+            self.all_is_synced();
+        }
+        // MQTT does not say where; but nobody could tell which of a relaxed log may be gone.
+        let placed = !matches!(sent.by, By::Source(..)) || !is_strict;
         for (at, (value, _)) in sent.values.iter().enumerate() {
             let offset = sent.offset + at as i64;
             self.checker.stored(*value, placed.then_some(offset));
@@ -313,6 +353,9 @@ impl Simulation {
         self.shell.machine.submit();
         let mut idle = 0;
         while idle < 2 {
+            if let Some(at) = self.shell.machine.wake_at_ns() {
+                self.shell.now_ns = at.max(self.shell.now_ns);
+            }
             self.advance_round()?;
             self.advance_chore()?;
             self.advance_compaction()?;
@@ -321,6 +364,18 @@ impl Simulation {
         }
         if self.shell.machine.failed().is_none() {
             self.checker.quiet();
+            for clients in self.logs.values_mut() {
+                let end = self
+                    .shell
+                    .machine
+                    .bounds(clients.id)
+                    .map_or(0, |(_, end)| end);
+                clients.synced = clients.synced.max(end.min(clients.synced_in_time));
+                clients.synced_in_time = clients.synced_in_time.min(end);
+            }
+        }
+        // What a compaction has left on a disk that fails, the next start removes.
+        if self.shell.machine.failed().is_none() && !self.shell.disk().has_failed() {
             segments::judge(self)?;
         }
         self.verdict()
@@ -334,15 +389,19 @@ impl Simulation {
         if death == Death::CleanStop {
             self.shell.machine.close();
             self.settle()?;
-            let failed = self.shell.machine.failed();
+            let failed = self.shell.machine.failed().is_some();
             clean = self.shell.machine.is_closed();
-            if !clean && failed.is_none() {
+            if clean {
+                self.all_is_synced();
+            }
+            if !clean && !failed {
                 return Err(Self::refused("the store", "it does not close".into()));
             }
         }
         self.forget_what_was_under_way();
         let power_cut =
             death == Death::PowerCut || (death == Death::CleanStop && self.random.chance(50));
+        self.is_cut = power_cut || self.shell.disk().has_failed();
         let port = self.shell.die(power_cut.then_some(&mut self.random));
         let sound = port.sabotage == Sabotage::None;
         if sound && death == Death::Kill && self.random.chance(30) {
@@ -366,7 +425,9 @@ impl Simulation {
             let opened = open(&port, self.options).is_ok();
             self.trace.note(format_args!("start cut short: {opened}"));
             clean = false; // what it has begun, the next one mends
-            port.disk = if self.random.chance(50) {
+            let power_cut = self.random.chance(50);
+            self.is_cut |= power_cut;
+            port.disk = if power_cut {
                 port.disk.power_cut(&mut self.random)
             } else {
                 port.disk.killed()
@@ -387,7 +448,25 @@ impl Simulation {
             return Err(Self::refused("the store", text));
         }
         self.look_at_everything()?;
+        self.is_cut = false;
         self.settle()
+    }
+
+    /// The log ends where it ends: of what was not synced the last may be gone.
+    fn meet_end(&mut self, name: Name, id: LogId) -> Result<(), Anomaly> {
+        let text = |error: Error| Self::refused("the store", error.to_string());
+        let (_, end) = self.shell.machine.bounds(id).map_err(text)?;
+        let clients = self.logs.get_mut(&name).expect("it was listed");
+        clients.id = id;
+        clients.epochs.split_off(&end);
+        if self.is_cut {
+            self.checker.cut(&clients.label, clients.synced, end);
+            clients.lost_from(end);
+        }
+        (clients.synced, clients.synced_in_time, clients.appended) = (end, end, end);
+        let (epoch, fsync) = (clients.epoch, clients.fsync);
+        self.shell.machine.lead(id, epoch).map_err(text)?;
+        workload::configure_as(self, name, fsync)
     }
 
     /// Deletes again what was being deleted, opens every log, and reads all of it.
@@ -404,7 +483,7 @@ impl Simulation {
                     .machine
                     .open_log(name.0, name.1, clients.incarnation, self.wall_ms);
             let id = opened.map_err(text)?;
-            self.logs.get_mut(&name).expect("it was listed").id = id;
+            self.meet_end(name, id)?;
             workload::scan(self, name)?;
             self.verdict()?;
             workload::meet_sources(self, name)?;

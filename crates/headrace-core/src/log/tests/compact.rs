@@ -314,7 +314,7 @@ fn check_found(rig: &mut Rig) {
 
 #[test]
 fn compaction_is_what_its_definition_says() {
-    for seed in 0..super::crash::seeds() / 3 {
+    for seed in 0..super::seeds() {
         let mut rig = Rig::new(seed);
         let mut model = Model::default();
         for _ in 0..=rig.random.below(4) {
@@ -431,7 +431,7 @@ fn fails(seed: u64, lie: Lie) -> bool {
 
 #[test]
 fn a_power_cut_between_any_two_effects_leaves_the_old_segments_or_the_new_ones() {
-    for seed in 0..super::crash::seeds() / 3 {
+    for seed in 0..super::seeds() {
         assert!(!fails(seed, Lie::None), "seed {seed}");
     }
 }

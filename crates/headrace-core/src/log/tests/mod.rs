@@ -11,7 +11,6 @@ mod orders;
 mod space;
 mod state;
 mod unreadable;
-mod world;
 
 use super::disk::{Disk, DiskOp};
 use super::machine::Machine;
@@ -40,6 +39,11 @@ const BOUNDS: Bounds = Bounds {
     compaction_keys: 50,
     compaction_piece_bytes: 5000,
 };
+
+/// Seeds of a plain run; `HEADRACE_SEEDS` asks for more.
+fn seeds() -> u64 {
+    std::env::var("HEADRACE_SEEDS").map_or(100, |count| count.parse().expect("a number"))
+}
 
 /// A batch of `records` records whose values are `bytes` times `fill`.
 fn batch(records: usize, bytes: usize, fill: u8, timestamp: i64) -> Vec<u8> {

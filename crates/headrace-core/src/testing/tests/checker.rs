@@ -219,6 +219,28 @@ fn tombstones_and_records_without_a_key_may_be_gone_in_their_time() {
 }
 
 #[test]
+fn a_power_cut_takes_the_unsynced_end_of_a_relaxed_log_and_nothing_else() {
+    let mut checker = three();
+    checker.bounds(LOG, 0, 3);
+    checker.read("r", LOG, Some(0), &all());
+    checker.crashed();
+    checker.cut(LOG, 1, 2);
+    checker.scan(LOG, 0, 2, &all()[..2]);
+    checker.append(&append(5));
+    checker.stored(5, Some(2));
+    checker.read("r", LOG, None, &[seen(2, 5)]);
+    assert_eq!(checker.anomalies(), []);
+    assert_finds(Kind::Lost, |c| {
+        c.cut(LOG, 2, 1); // what was synced is gone
+        c.bounds(LOG, 0, 1);
+    });
+    assert_finds(Kind::Lost, |c| {
+        c.cut(LOG, 0, 3); // a hole
+        c.scan(LOG, 0, 3, &[seen(0, 1), seen(2, 3)]);
+    });
+}
+
+#[test]
 fn a_client_that_may_repeat_may_be_stored_twice() {
     let mut checker = Checker::default();
     checker.append(&Append {

@@ -2,10 +2,11 @@
 
 use super::super::anomaly::Anomaly;
 use super::super::clients::{LogClients, Name};
+use super::super::random::Random;
 use super::super::simulation::Simulation;
 use super::read::bounds;
 use super::HOUR_MS;
-use crate::log::{CompactionSettings, LogSettings};
+use crate::log::{CompactionSettings, Fsync, LogSettings};
 
 const STREAMS: [&str; 3] = ["gpu", "gpu.dlq", "all"];
 /// For so long tombstones stay after the pass that first met them.
@@ -28,7 +29,7 @@ pub(super) fn open_log(simulation: &mut Simulation) -> Result<(), Anomaly> {
             let compacted = simulation.random.chance(50);
             let clients = LogClients::new(name, incarnation, id, compacted);
             simulation.logs.insert(name, clients);
-            Ok(())
+            configure_as(simulation, name, simulation.fsync)
         }
         Err(error) => simulation.may_refuse(name, &error),
     }
@@ -137,9 +138,36 @@ pub(in crate::testing) fn begin_compaction(
     }
 }
 
+/// Mostly in the way of this run.
 pub(super) fn configure(simulation: &mut Simulation, name: Name) -> Result<(), Anomaly> {
+    let other = simulation.random.chance(30);
+    let fsync = if other {
+        draw_fsync(&mut simulation.random)
+    } else {
+        simulation.fsync
+    };
+    configure_as(simulation, name, fsync)
+}
+
+pub(in crate::testing) fn draw_fsync(random: &mut Random) -> Fsync {
+    [Fsync::Commit, Fsync::Interval, Fsync::Os][random.below(3)]
+}
+
+pub(in crate::testing) fn configure_as(
+    simulation: &mut Simulation,
+    name: Name,
+    fsync: Fsync,
+) -> Result<(), Anomaly> {
+    let clients = simulation.logs.get_mut(&name).expect("it was listed");
+    clients.fsync = fsync;
+    if fsync == Fsync::Commit {
+        // What was appended before becomes as durable as what comes.
+        clients.synced_in_time = clients.appended;
+    }
     let random = &mut simulation.random;
     let settings = LogSettings {
+        fsync,
+        flush_ms: 1000,
         segment_bytes: random.between(5_000, 30_000) as u64,
         segment_ms: random.between(1, 6 * HOUR_MS) as u64,
         segment_index_bytes: random.between(24, 600) as u64,
@@ -148,4 +176,24 @@ pub(super) fn configure(simulation: &mut Simulation, name: Name) -> Result<(), A
     let id = simulation.logs[&name].id;
     let answer = simulation.shell.machine.configure(id, settings);
     answer.map_err(|error| Simulation::refused(&format!("{name:?}"), error.to_string()))
+}
+
+/// The disk of the data folder has been looked at.
+pub(super) fn look_for_room(simulation: &mut Simulation) {
+    let reserve = simulation
+        .options
+        .reserve_bytes
+        .max(simulation.options.journal_bytes);
+    let free = match simulation.random.below(3) {
+        0 => simulation.random.below(reserve as usize) as u64,
+        _ => u64::MAX,
+    };
+    simulation.trace.note(format_args!("{free} bytes are left"));
+    simulation.shell.machine.disk_free(free);
+    let is_full = free < reserve && simulation.options.reserve_bytes > 0;
+    assert_eq!(
+        simulation.shell.machine.full().is_some(),
+        is_full,
+        "{free} of {reserve}"
+    );
 }

@@ -11,9 +11,9 @@ use super::checker::Append;
 use super::clients::{self, LogClients, Name, Value};
 use super::random::Random;
 use super::simulation::{By, Sent, Simulation};
-use crate::log::{Appended, Error};
+use crate::log::{Appended, Error, Fsync};
 
-pub(super) use manage::{begin_compaction, meet_trims};
+pub(super) use manage::{begin_compaction, configure_as, draw_fsync, meet_trims};
 pub(super) use read::{meet_sources, scan};
 
 const HOUR_MS: usize = 3_600_000;
@@ -28,7 +28,7 @@ enum Step {
 }
 
 /// Name, usual weight, what happens.
-const OPERATIONS: [(&str, u32, Step); 19] = [
+const OPERATIONS: [(&str, u32, Step); 24] = [
     ("append", 30, Step::OfLog(write::append)),
     ("produce", 30, Step::OfLog(write::produce)),
     ("repeat", 6, Step::OfLog(write::repeat)),
@@ -64,6 +64,25 @@ const OPERATIONS: [(&str, u32, Step); 19] = [
     ("trim", 3, Step::OfLog(manage::trim)),
     ("roll", 3, Step::OfLog(manage::roll)),
     ("configure", 2, Step::OfLog(manage::configure)),
+    ("lead", 1, Step::OfLog(write::lead)),
+    ("mark", 2, Step::OfLog(write::mark)),
+    (
+        "look for room",
+        2,
+        Step::Other(|simulation| {
+            manage::look_for_room(simulation);
+            Ok(())
+        }),
+    ),
+    ("settle", 1, Step::Other(Simulation::settle)),
+    (
+        "let seconds pass",
+        4,
+        Step::Other(|simulation| {
+            simulation.shell.now_ns += simulation.random.below(3_000_000_000) as u64;
+            Ok(())
+        }),
+    ),
     ("compact", 8, Step::OfLog(manage::compact)),
     (
         "let hours pass",
@@ -158,11 +177,10 @@ impl Simulation {
             });
         }
         self.ticket += 1;
-        let (id, incarnation) = (clients.id, clients.incarnation);
-        let answer = self
-            .shell
-            .machine
-            .append(id, batch, self.ticket, self.wall_ms, 0);
+        let (id, incarnation, fsync) = (clients.id, clients.incarnation, clients.fsync);
+        let (wall_ms, now_ns) = (self.wall_ms, self.shell.now_ns);
+        let machine = &mut self.shell.machine;
+        let answer = machine.append(id, batch, self.ticket, wall_ms, now_ns);
         self.trace.note(format_args!(
             "append {} to {name:?} by {client} {by:?}: {answer:?}",
             self.ticket
@@ -177,9 +195,18 @@ impl Simulation {
                 return Ok(None);
             }
         };
+        let clients = self.clients(name);
+        if !appended.duplicate {
+            clients.epochs.insert(appended.base_offset, clients.epoch);
+            clients.appended = appended.base_offset + values.len() as i64;
+            if fsync != Fsync::Os {
+                clients.synced_in_time = clients.appended;
+            }
+        }
         let sent = Sent {
             name,
             incarnation,
+            fsync,
             values: values.to_vec(),
             offset: appended.base_offset,
             by,
@@ -188,11 +215,20 @@ impl Simulation {
         Ok(Some(appended))
     }
 
-    /// Only a store whose disk has failed may refuse what is in order, and it says why.
+    /// Only a store whose disk has failed or is full may refuse what is in order, and it says why.
     fn may_refuse(&self, name: Name, error: &Error) -> Result<(), Anomaly> {
         let failed = self.shell.machine.failed();
         match error {
             Error::Storage(why) if failed.is_some_and(|failed| **failed == **why) => Ok(()),
+            Error::Full(why)
+                if self
+                    .shell
+                    .machine
+                    .full()
+                    .is_some_and(|full| **full == **why) =>
+            {
+                Ok(())
+            }
             _ => Err(Self::refused(&format!("{name:?}"), error.to_string())),
         }
     }

@@ -39,7 +39,7 @@ fn read(
     let (start, end) = bounds(simulation, name)?;
     let (at, seek) = (at.max(start), seek || at < start);
     let bytes_max = simulation.random.below(20_000);
-    let Decoded { records, next } = fetch(simulation, simulation.logs[&name].id, at, bytes_max)
+    let Decoded { records, next, .. } = fetch(simulation, simulation.logs[&name].id, at, bytes_max)
         .map_err(|error| Simulation::refused(&format!("{name:?}"), error))?;
     simulation
         .trace
@@ -118,6 +118,14 @@ pub(in crate::testing) fn scan(simulation: &mut Simulation, name: Name) -> Resul
             _ => return Err(refused(format!("nothing at offset {at} below {end}"))),
         };
         records.extend(read.records);
+        let epochs = &simulation.logs[&name].epochs;
+        let is_other = |(offset, epoch): &(i64, i32)| {
+            epochs.get(offset).is_some_and(|written| written != epoch)
+        };
+        if let Some((offset, epoch)) = read.epochs.into_iter().find(is_other) {
+            let text = format!("the batch at {offset} is of epoch {epoch}, not {epochs:?}");
+            return Err(refused(text));
+        }
     }
     simulation
         .trace

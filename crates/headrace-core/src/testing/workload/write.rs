@@ -4,7 +4,7 @@ use super::super::anomaly::Anomaly;
 use super::super::clients::{self, Fate, Name, Produced, Published, WINDOW};
 use super::super::simulation::{By, Simulation};
 use crate::log::{Appended, Error};
-use crate::record::Codec;
+use crate::record::{self, Codec};
 
 /// Records of one append at most.
 const RECORDS_MAX: usize = 3;
@@ -115,9 +115,7 @@ pub(super) fn fence(simulation: &mut Simulation, name: Name) {
     let at = simulation.random.below(2);
     let producer = &mut simulation.clients(name).producers[at];
     if producer.count(Fate::Stored) == producer.batches.len() {
-        producer.epoch += 1;
-        producer.sequence = 0;
-        producer.batches.clear();
+        producer.begin_anew();
     }
 }
 
@@ -195,6 +193,22 @@ pub(super) fn publish(simulation: &mut Simulation, name: Name) -> Result<(), Ano
         sent.expect("it is pending").fate = Fate::UnderWay;
     }
     Ok(())
+}
+
+/// A mark takes no offset and is no reader's business; it ends after what came before it.
+pub(super) fn mark(simulation: &mut Simulation, name: Name) -> Result<(), Anomaly> {
+    let batch = record::mark(&vec![7; simulation.random.below(9000)]);
+    simulation.send(name, batch, &[], By::Anyone).map(drop)
+}
+
+/// The log gets another leader, or the same again.
+pub(super) fn lead(simulation: &mut Simulation, name: Name) -> Result<(), Anomaly> {
+    let newer = simulation.random.below(3) as i32;
+    let clients = simulation.clients(name);
+    clients.epoch += newer;
+    let (id, epoch) = (clients.id, clients.epoch);
+    let led = simulation.shell.machine.lead(id, epoch);
+    led.map_err(|error| Simulation::refused(&format!("{name:?}"), error.to_string()))
 }
 
 /// Keeps the windows of the sources, as far as records are committed.
