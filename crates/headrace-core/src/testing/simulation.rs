@@ -374,8 +374,10 @@ impl Simulation {
                 clients.synced_in_time = clients.synced_in_time.min(end);
             }
         }
-        // What a compaction has left on a disk that fails, the next start removes.
-        if self.shell.machine.failed().is_none() && !self.shell.disk().has_failed() {
+        // What is left on a disk that fails, the next start removes.
+        let disk = self.shell.disk();
+        let is_sound = !disk.has_failed() && !disk.has_leftovers();
+        if self.shell.machine.failed().is_none() && is_sound {
             segments::judge(self)?;
         }
         self.verdict()

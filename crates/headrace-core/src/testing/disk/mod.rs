@@ -49,6 +49,8 @@ struct State {
     pending: Vec<Change>,
     fuse: Option<Fuse>,
     failed: bool,
+    /// Something that was let go could not be removed.
+    has_leftovers: bool,
     lie: Lie,
     ops: usize,
     /// `(path, sector)` that read as an error.
@@ -82,6 +84,11 @@ impl SimDisk {
     /// An effect has failed.
     pub fn has_failed(&self) -> bool {
         self.0.borrow().failed
+    }
+
+    /// Something that was let go could not be removed.
+    pub fn has_leftovers(&self) -> bool {
+        self.0.borrow().has_leftovers
     }
 
     /// Effects so far, the failed ones included.
@@ -152,6 +159,7 @@ impl SimDisk {
         let mut state = self.0.borrow().clone();
         state.fuse = None;
         state.failed = false;
+        state.has_leftovers = false; // the next start removes them
         state.unreadable.clear();
         Self(RefCell::new(state))
     }
@@ -389,7 +397,8 @@ impl Disk for SimDisk {
         state.ops += 1;
         let outcome = state.burn(op);
         if outcome.is_err() && op.may_fail() {
-            return Ok(()); // what was let go stays
+            state.has_leftovers = true;
+            return Ok(());
         }
         outcome?;
         state.perform(op)
