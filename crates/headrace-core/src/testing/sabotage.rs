@@ -151,8 +151,9 @@ impl Disk for Saboteur {
     fn read(&self, path: &str, position: u64, bytes: usize) -> Result<Vec<u8>, DiskError> {
         let mut found = self.disk.read(path, position, bytes)?;
         if let Some((journal, round)) = &self.last_round {
-            if self.sabotage == Sabotage::CutDurable && journal == path && position == 0 {
-                found[*round as usize..].fill(0);
+            if self.sabotage == Sabotage::CutDurable && journal == path {
+                let kept = round.saturating_sub(position).min(found.len() as u64);
+                found[kept as usize..].fill(0);
             }
         }
         Ok(found)

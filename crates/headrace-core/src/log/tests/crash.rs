@@ -22,8 +22,8 @@ fn after_a_failed_effect_every_write_is_refused_and_says_why() {
     disk.fail_after(1, "disk/0 failed: check it");
     let perform = |op: &DiskOp| disk.perform(op).map_err(|error| error.text);
     let outcome = round.before.iter().try_for_each(perform);
-    let why = "disk/0 failed: check it";
-    assert_eq!(outcome, Err(why.to_owned()));
+    assert_eq!(outcome, Err("disk/0 failed: check it".to_owned()));
+    let why = "disk/0 failed: check it, then restart";
     let ended = machine.round_done(round, outcome, 0, 0);
     assert_eq!(ended.len(), 3, "what waited for the next round, too");
     assert!(ended

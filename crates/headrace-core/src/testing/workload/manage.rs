@@ -189,7 +189,7 @@ pub(super) fn look_for_room(simulation: &mut Simulation) {
         _ => u64::MAX,
     };
     simulation.trace.note(format_args!("{free} bytes are left"));
-    simulation.shell.machine.disk_free(free);
+    simulation.shell.machine.disk_free(free, None);
     let is_full = free < reserve && simulation.options.reserve_bytes > 0;
     assert_eq!(
         simulation.shell.machine.full().is_some(),
