@@ -44,6 +44,17 @@ def fill(store: Store, records: int, size: int = 300) -> int:
     return log
 
 
+def abandoned(path: Path, records: int) -> dict[int, bytes]:
+    """Leaves a folder that no one closed, and returns what was acknowledged.
+
+    A copy of a folder in use would not do: it is of no one moment.
+    """
+    store = Store.open(str(path), **SMALL)
+    held = values(store, fill(store, records))
+    del store
+    return held
+
+
 @pytest.fixture(scope="module")
 def pristine(tmp_path_factory) -> tuple[Path, dict[int, bytes]]:
     """A folder of several segments, closed in order, and what it holds."""
@@ -120,11 +131,8 @@ def test_a_sound_folder_is_left_as_it_is(pristine, data):
 
 def test_what_a_crash_leaves_is_sound(tmp_path):
     data, crashed = tmp_path / "data", tmp_path / "crashed"
-    with opened(data) as store:
-        fill(store, 300)
-        shutil.copytree(data, crashed)
-        log = store.open_log(STREAM, 0, 1, 0)
-        held = values(store, log)
+    held = abandoned(data, 300)
+    shutil.copytree(data, crashed)
     assert findings(crashed) == []
     folder = look(crashed)
     assert folder.logs(INCARNATIONS)[0][:3] == (STREAM, 0, 0)
@@ -284,12 +292,8 @@ def within(segment: Path, start: int, end: int) -> set[int]:
 @pytest.fixture(scope="module")
 def crashed(tmp_path_factory) -> tuple[Path, dict[int, bytes]]:
     """A folder as a killed process leaves it, and what was acknowledged."""
-    data = tmp_path_factory.mktemp("crashed")
-    with opened(data / "running") as store:
-        log = fill(store, 600)
-        held = values(store, log)
-        shutil.copytree(data / "running", data / "data")
-    return data / "data", held
+    data = tmp_path_factory.mktemp("crashed") / "data"
+    return data, abandoned(data, 600)
 
 
 def spoil(chance: random.Random, path: Path) -> tuple[int, int]:
