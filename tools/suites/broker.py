@@ -11,11 +11,13 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple, Self
 
 #: The suites of Eclipse Paho subscribe to a topic that they expect to be refused, and expect a
-#: keep-alive of the server's own.
+#: keep-alive of the server's own; the byte sequences know of ten aliases.
 CONFIGURATION = """\
 [mqtt]
 bind = "127.0.0.1:0"
 keep_alive_max = "60s"
+ws_bind = "off"
+topic_alias_maximum = 10
 
 [kafka]
 bind = "127.0.0.1:0"
