@@ -142,6 +142,7 @@ async def test_who_holds_a_partition_of_a_deleted_stream_hears_of_it(tmp_path):
             lambda: partition.segments,
             lambda: partition.size_bytes,
             lambda: partition.roll(0),
+            lambda: partition.forget_silent(0),
         ):
             with pytest.raises(UnknownStreamError, match="'a' was deleted"):
                 ask()

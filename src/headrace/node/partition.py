@@ -171,8 +171,13 @@ class Partition:
             self._store.roll(self.log, wall_ms)
 
     def forget_silent(self, wall_ms: int) -> None:
-        """Forgets idempotent producers that are silent, though nothing is appended."""
-        self._store.forget_silent(self.log, wall_ms)
+        """Forgets idempotent producers that are silent, though nothing is appended.
+
+        Raises:
+            UnknownStreamError: the stream was deleted.
+        """
+        with self._known:
+            self._store.forget_silent(self.log, wall_ms)
 
     async def offset_for_time(self, timestamp_ms: int) -> tuple[int, int] | None:
         """`(offset, timestamp)` of the first record at or after `timestamp_ms`, or None.
