@@ -17,6 +17,7 @@ __all__ = [
     "Compaction",
     "Completion",
     "ConnectRequest",
+    "ConnectionReport",
     "CorruptRecordError",
     "Effects",
     "Folder",
@@ -32,6 +33,8 @@ __all__ = [
     "Recovery",
     "RetainedMessage",
     "Segment",
+    "SessionReport",
+    "SessionSummary",
     "SimulatedRun",
     "StaleProducerEpochError",
     "StorageCorruptError",
@@ -40,6 +43,7 @@ __all__ = [
     "Store",
     "Switchboard",
     "UnsupportedRecordError",
+    "WillReport",
     "__version__",
     "batch_headers",
     "build_batch",
@@ -698,12 +702,104 @@ class RetainedMessage:
     @property
     def topic(self) -> str: ...
     @property
-    def payload(self) -> bytes: ...
+    def payload(self) -> bytes:
+        """As much of it as was asked for."""
+    @property
+    def bytes(self) -> int:
+        """Of the whole payload."""
     @property
     def qos(self) -> int: ...
     @property
     def expiry_s(self) -> int | None:
         """Seconds until it expires; None where it does not."""
+
+@final
+class SessionSummary:
+    """What a list says of a session."""
+
+    @property
+    def client_id(self) -> str: ...
+    @property
+    def connection(self) -> int | None:
+        """The number of its connection; None while the client is away."""
+    @property
+    def protocol_level(self) -> int | None:
+        """Of its connection: 4 or 5."""
+    @property
+    def expiry_s(self) -> int | None:
+        """For how long it outlives its connection, seconds; None for ever."""
+    @property
+    def ends_in_s(self) -> int | None:
+        """Seconds until it ends, where the client is away and it will."""
+    @property
+    def subscriptions(self) -> int: ...
+    @property
+    def queued_messages(self) -> int:
+        """Messages that wait for the client's window or return."""
+    @property
+    def held_bytes(self) -> int:
+        """Of those, and of what may have to be sent again."""
+    @property
+    def in_flight(self) -> int:
+        """Messages to the client whose exchange is not over."""
+    @property
+    def unreleased(self) -> int:
+        """Messages at QoS 2 that the client has not released."""
+    @property
+    def has_will(self) -> bool: ...
+
+@final
+class WillReport:
+    """A will that may be published."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def qos(self) -> int: ...
+    @property
+    def retain(self) -> bool: ...
+    @property
+    def delay_s(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def due_in_s(self) -> int | None:
+        """Seconds until it is published, where the client is away."""
+
+@final
+class ConnectionReport:
+    """Where the connection of a session stands."""
+
+    @property
+    def keep_alive_s(self) -> int:
+        """Longest silence that it allows itself; 0 for any."""
+    @property
+    def silent_ms(self) -> int:
+        """Since its last packet."""
+    @property
+    def outbound_bytes(self) -> int:
+        """On the way to it."""
+    @property
+    def receive_maximum(self) -> int: ...
+    @property
+    def rests(self) -> str | None:
+        """Why it is not read at the moment: decision, window, full_subscriber, disk,
+        unread_answers or rate."""
+
+@final
+class SessionReport:
+    """All of one session."""
+
+    @property
+    def summary(self) -> SessionSummary: ...
+    @property
+    def subscriptions(self) -> list[tuple[str, int, bool, bool, int]]:
+        """Filter, QoS, no local, retain as published, identifier (0 for none); the first 1,000 by
+        filter."""
+    @property
+    def will(self) -> WillReport | None: ...
+    @property
+    def connection(self) -> ConnectionReport | None: ...
 
 @final
 class Switchboard:
@@ -797,10 +893,17 @@ class Switchboard:
         """`(request, reason code, matched streams)` of other doors' publishes that ended; the code
         is that of PUBACK: from 0x80 on it is not stored."""
     def retained(
-        self, topic_filter: str, start: str, count_max: int, mono_ms: int, wall_ms: int
+        self,
+        topic_filter: str,
+        start: str,
+        count_max: int,
+        payload_bytes_max: int,
+        mono_ms: int,
+        wall_ms: int,
     ) -> tuple[list[RetainedMessage], str | None]:
         """A page of the retained messages that match, in the order of their topics, and where the
-        next page starts, or None. The first starts at "".
+        next page starts, or None. The first starts at "". Of each payload `payload_bytes_max`
+        bytes are copied.
 
         Raises:
             ValueError: the filter is malformed.
@@ -817,6 +920,26 @@ class Switchboard:
         Raises:
             ValueError: the filter is malformed.
         """
+    def list_sessions(
+        self,
+        pattern: str,
+        connected: bool | None,
+        start: int,
+        count_max: int,
+        mono_ms: int,
+        wall_ms: int,
+    ) -> tuple[list[SessionSummary], int | None]:
+        """A page of sessions, and where the next one starts, or None; the first starts at 0.
+        `*` in `pattern` stands for any text of a client id. A call looks at 50,000 sessions at
+        most, so a page may be empty though others follow."""
+    def session(self, client_id: str, mono_ms: int, wall_ms: int) -> SessionReport | None:
+        """All of one session, of its subscriptions the first 1,000 by filter."""
+    def disconnect_client(self, client_id: str, mono_ms: int, wall_ms: int) -> bool | None:
+        """Ends a client's connection with DISCONNECT 0x98; whether it had one. None: it has no
+        session."""
+    def delete_session(self, client_id: str, mono_ms: int, wall_ms: int) -> bool:
+        """Ends a session, and its connection as `disconnect_client` does; whether there was
+        one. Its will is published."""
     def disconnect_all(self, reason_code: int, mono_ms: int, wall_ms: int) -> None:
         """DISCONNECT (5.0) to every client and close; the shell then collects and drains."""
     def tick(self, mono_ms: int, wall_ms: int) -> None: ...

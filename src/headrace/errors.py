@@ -5,7 +5,7 @@ HeadraceError
 ├── ConfigError                a setting is unknown or unusable; exit code 2
 ├── StartError                 a node cannot start: port, folder, bind address
 ├── DefinitionError            a stream.json is damaged or missing
-├── InvalidTopicError          HTTP 400                       an MQTT topic name is none
+├── InvalidTopicError          HTTP 400                       a topic name or filter is none
 ├── CatalogError
 │   ├── InvalidStreamError     HTTP 400, Kafka 17, 37 or 40   name, partitions, filters, settings
 │   ├── UnknownStreamError     HTTP 404, Kafka 3, retry
@@ -91,7 +91,7 @@ class DefinitionError(HeadraceError):
 
 
 class InvalidTopicError(HeadraceError):
-    """An MQTT topic name is empty, too long, or holds a wildcard or NUL."""
+    """An MQTT topic name or filter is empty, too long, or malformed."""
 
     http_status = 400
 

@@ -273,6 +273,15 @@ HTTP_PUBLISHES_MAX: Final = 256
 """Publishes over HTTP that may wait for the disk, their requesters gone or not; further ones are
 refused. Twice the connections, so that only who hangs up and comes back ever meets it."""
 
+HTTP_PAGE: Final = 100
+"""Sessions or retained messages in an answer that asks for no number of its own."""
+
+HTTP_PAGE_MAX: Final = 1_000
+"""Those that one may ask for: about 300 KB of JSON and 5 ms of the loop."""
+
+HTTP_EXCERPT_BYTES_MAX: Final = 1_024
+"""Of each payload that a list of retained messages shows; one message alone is shown whole."""
+
 # --- log ----------------------------------------------------------------------------------------
 
 JOURNAL_BYTES: Final = 64 * MIB

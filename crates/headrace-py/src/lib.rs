@@ -5,6 +5,7 @@ mod errors;
 mod facts;
 mod folder;
 mod records;
+mod sessions;
 mod store;
 mod switchboard;
 mod testing;
@@ -17,6 +18,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     facts::register(module)?;
     folder::register(module)?;
     records::register(module)?;
+    sessions::register(module)?;
     store::register(module)?;
     switchboard::register(module)?;
     testing::register(module)

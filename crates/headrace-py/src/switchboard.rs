@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use crate::records::codec_of;
+use crate::sessions::{SessionReport, SessionSummary};
 
 /// A client asks to connect, or authenticates. Its further input waits until
 /// `Switchboard.decided`, but on an open connection.
@@ -43,6 +44,7 @@ struct Effects {
 struct RetainedMessage {
     topic: String,
     payload: Py<PyBytes>,
+    bytes: usize,
     qos: u8,
     expiry_s: Option<u32>,
 }
@@ -282,13 +284,14 @@ impl Switchboard {
             .collect()
     }
 
-    #[pyo3(signature = (topic_filter, start, count_max, mono_ms, wall_ms))]
+    #[expect(clippy::too_many_arguments, reason = "the question and the time")]
     fn retained(
         &self,
         py: Python<'_>,
         topic_filter: &str,
         start: &str,
         count_max: usize,
+        payload_bytes_max: usize,
         mono_ms: u64,
         wall_ms: i64,
     ) -> PyResult<(Vec<RetainedMessage>, Option<String>)> {
@@ -297,7 +300,11 @@ impl Switchboard {
         let core::Page { found, next } = page.map_err(error)?;
         let found = found.into_iter().map(|message| RetainedMessage {
             topic: message.topic,
-            payload: PyBytes::new(py, &message.payload).unbind(),
+            payload: {
+                let shown = message.payload.len().min(payload_bytes_max);
+                PyBytes::new(py, &message.payload[..shown]).unbind()
+            },
+            bytes: message.payload.len(),
             qos: message.qos as u8,
             expiry_s: message.expiry_s,
         });
@@ -316,6 +323,34 @@ impl Switchboard {
     ) -> PyResult<(usize, Option<String>)> {
         let page = self.0.delete_retained(topic_filter, start).map_err(error)?;
         Ok((page.found, page.next))
+    }
+
+    fn list_sessions(
+        &self,
+        pattern: &str,
+        connected: Option<bool>,
+        start: usize,
+        count_max: usize,
+        mono_ms: u64,
+        wall_ms: i64,
+    ) -> (Vec<SessionSummary>, Option<usize>) {
+        let wanted = core::Wanted { pattern, connected };
+        let now = now(mono_ms, wall_ms);
+        let (found, next) = self.0.list_sessions(wanted, start, count_max, now);
+        (found.into_iter().map(SessionSummary::from).collect(), next)
+    }
+
+    fn session(&self, client_id: &str, mono_ms: u64, wall_ms: i64) -> Option<SessionReport> {
+        let report = self.0.session(client_id, now(mono_ms, wall_ms));
+        report.map(SessionReport::from)
+    }
+
+    fn disconnect_client(&mut self, client_id: &str, mono_ms: u64, wall_ms: i64) -> Option<bool> {
+        self.0.disconnect_client(client_id, now(mono_ms, wall_ms))
+    }
+
+    fn delete_session(&mut self, client_id: &str, mono_ms: u64, wall_ms: i64) -> bool {
+        self.0.delete_session(client_id, now(mono_ms, wall_ms))
     }
 
     fn disconnect_all(&mut self, reason_code: u8, mono_ms: u64, wall_ms: i64) {

@@ -9,25 +9,18 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import json
 import logging
 import re
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from aiohttp import web
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    StrictInt,
-    StrictStr,
-    ValidationError,
-)
+from pydantic import Field, StrictInt, StrictStr
 
 from headrace import limits
+from headrace.adapters.answers import Fields, answer, bad_request, body, problem
+from headrace.adapters.http_clients import ClientRoutes
 from headrace.adapters.metrics import Exporter
 from headrace.adapters.sockets import bind, listen
-from headrace.config import explain
 from headrace.config.readers import SettingOfStream  # noqa: TC001 - pydantic reads it
 from headrace.errors import HeadraceError
 from headrace.kernel import access
@@ -50,14 +43,8 @@ log = logging.getLogger(__name__)
 METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8"
 OPEN_TO_ALL = frozenset({"/health", "/ready"})
 
-M = TypeVar("M", bound=BaseModel)
 
-
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class _StreamBody(_Body):
+class _StreamBody(Fields):
     partitions: StrictInt | None = None
     filters: list[StrictStr] | None = None
     key: StrictStr | None = None
@@ -71,7 +58,7 @@ class _NewStreamBody(_StreamBody):
     name: StrictStr
 
 
-class _PublishBody(_Body):
+class _PublishBody(Fields):
     topic: StrictStr
     payload: StrictStr | None = None
     payload_base64: StrictStr | None = None
@@ -80,13 +67,13 @@ class _PublishBody(_Body):
 
     def content(self) -> bytes:
         if (self.payload is None) == (self.payload_base64 is None):
-            raise _bad_request("give one of payload (text) and payload_base64")
+            raise bad_request("give one of payload (text) and payload_base64")
         if self.payload is not None:
             return self.payload.encode()
         try:
             return base64.b64decode(self.payload_base64 or "", validate=True)
         except binascii.Error as error:
-            raise _bad_request(f"payload_base64: {error}") from None
+            raise bad_request(f"payload_base64: {error}") from None
 
 
 class HttpDoor:
@@ -118,6 +105,7 @@ class HttpDoor:
                 web.patch("/api/v1/streams/{name}", self._alter_stream),
                 web.delete("/api/v1/streams/{name}", self._delete_stream),
                 web.post("/api/v1/publish", self._publish),
+                *ClientRoutes(node.clients).routes(),
             ]
         )
         self._runner = web.AppRunner(
@@ -201,13 +189,13 @@ class HttpDoor:
 
     async def _health(self, request: web.Request) -> web.Response:
         del request
-        return _json({"status": "ok", "node": self._node.name})
+        return answer({"status": "ok", "node": self._node.name})
 
     async def _ready(self, request: web.Request) -> web.Response:
         del request
         state, reason = self._node.state, self._node.reason
         status = 200 if state is NodeState.READY else 503
-        return _json({"status": state, "reason": reason}, status=status)
+        return answer({"status": state, "reason": reason}, status=status)
 
     async def _metrics(self, request: web.Request) -> web.Response:
         del request
@@ -215,32 +203,32 @@ class HttpDoor:
 
     async def _list_streams(self, request: web.Request) -> web.Response:
         del request
-        return _json({"streams": [_report(each) for each in self._node.streams()]})
+        return answer({"streams": [_report(each) for each in self._node.streams()]})
 
     async def _create_stream(self, request: web.Request) -> web.Response:
-        body = await _body(request, _NewStreamBody)
-        await self._node.create_stream(body.name, body.change())
-        return _json(_described(self._node.stream(body.name)), status=201)
+        asked = await body(request, _NewStreamBody)
+        await self._node.create_stream(asked.name, asked.change())
+        return answer(_described(self._node.stream(asked.name)), status=201)
 
     async def _describe_stream(self, request: web.Request) -> web.Response:
-        return _json(_described(self._node.stream(request.match_info["name"])))
+        return answer(_described(self._node.stream(request.match_info["name"])))
 
     async def _alter_stream(self, request: web.Request) -> web.Response:
-        body = await _body(request, _StreamBody)
+        asked = await body(request, _StreamBody)
         name = request.match_info["name"]
-        await self._node.alter_stream(name, body.change())
-        return _json(_described(self._node.stream(name)))
+        await self._node.alter_stream(name, asked.change())
+        return answer(_described(self._node.stream(name)))
 
     async def _delete_stream(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
         await self._node.delete_stream(name)
-        return _json({"deleted": name})
+        return answer({"deleted": name})
 
     async def _publish(self, request: web.Request) -> web.Response:
-        body = await _body(request, _PublishBody)
-        properties = list(body.properties.items())
-        published = await self._node.publish(body.topic, body.content(), body.qos, properties)
-        return _json({"stored": published.stored})
+        asked = await body(request, _PublishBody)
+        properties = list(asked.properties.items())
+        published = await self._node.publish(asked.topic, asked.content(), asked.qos, properties)
+        return answer({"stored": published.stored})
 
 
 class _Refused(asyncio.Protocol):
@@ -256,46 +244,16 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
         if request.path not in OPEN_TO_ALL:
             refusal = access.call(request.host, request.headers.get("Origin"))
             if refusal is not None:
-                return _problem(403, "forbidden", refusal)
+                return problem(403, "forbidden", refusal)
         return await handler(request)
     except HeadraceError as error:
         kind = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(error).__name__.removesuffix("Error"))
-        return _problem(error.http_status, kind.lower(), str(error))
+        return problem(error.http_status, kind.lower(), str(error))
     except web.HTTPException as error:
-        return _problem(error.status, error.reason.lower().replace(" ", "_"), error.text or "")
+        return problem(error.status, error.reason.lower().replace(" ", "_"), error.text or "")
     except Exception:
         log.exception("%s %s failed", request.method, request.path)
-        return _problem(500, "internal", "a fault of the node; its log says more")
-
-
-def _json(value: object, status: int = 200) -> web.Response:
-    """One line, ended, so that a prompt does not stick to it."""
-    text = json.dumps(value) + "\n"
-    return web.Response(text=text, status=status, content_type="application/json")
-
-
-def _problem(status: int, kind: str, detail: str) -> web.Response:
-    return _json({"error": kind, "detail": detail}, status=status)
-
-
-def _bad_request(detail: str) -> web.HTTPBadRequest:
-    return web.HTTPBadRequest(text=detail)
-
-
-def _in_body(path: tuple[str, ...]) -> str:
-    return ".".join(path) or "the body"
-
-
-async def _body(request: web.Request, model: type[M]) -> M:
-    """The request's JSON as a model.
-
-    Raises:
-        HTTPBadRequest: it is no such JSON.
-    """
-    try:
-        return model.model_validate_json(await request.read())
-    except ValidationError as error:
-        raise _bad_request(explain(error, model, _in_body).partition("\n")[0]) from None
+        return problem(500, "internal", "a fault of the node; its log says more")
 
 
 def _report(report: StreamReport) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from headrace.errors import InvalidTopicError, MessageTooLargeError, StartError,
 from headrace.kernel.catalog import Catalog, is_internal
 from headrace.node import statistics
 from headrace.node.broker import Broker
+from headrace.node.clients import Clients
 from headrace.node.compaction import Compactions
 from headrace.node.housekeeping import Housekeeping
 from headrace.node.mqtt import MqttDoor
@@ -297,6 +298,14 @@ class Node:
         except ValueError as error:
             raise InvalidTopicError(str(error)) from None
         return Published(stored=await future)
+
+    def clients(self) -> Clients:
+        """MQTT clients and retained messages.
+
+        Raises:
+            UnavailableError: nothing is served yet, or any more.
+        """
+        return Clients(self._parts.clock, self._parts.switchboard, self._serving().runner)
 
     def samples(self) -> Iterable[Sample]:
         """Counters and gauges of all parts."""

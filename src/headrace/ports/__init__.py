@@ -10,6 +10,7 @@ from headrace.ports.administration import (
     Published,
     StreamReport,
 )
+from headrace.ports.clients import Clients, Origin
 from headrace.ports.clock import Clock
 from headrace.ports.definitions import Definitions
 from headrace.ports.meter import Histogram, Sample
@@ -18,6 +19,7 @@ from headrace.ports.transport import Door, Link, Listener, MeteredDoor, Receiver
 
 __all__ = [
     "Administration",
+    "Clients",
     "Clock",
     "Definitions",
     "Door",
@@ -26,6 +28,7 @@ __all__ = [
     "Listener",
     "MeteredDoor",
     "NodeState",
+    "Origin",
     "PartitionReport",
     "Published",
     "Receiver",

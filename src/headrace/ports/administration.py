@@ -7,6 +7,7 @@ from typing import Protocol
 
 from headrace.kernel.catalog import Change
 from headrace.model import StreamDefinition
+from headrace.ports.clients import Clients
 from headrace.ports.meter import Histogram, Sample
 from headrace.settings import Settings
 
@@ -88,6 +89,10 @@ class Administration(Protocol):
         self, topic: str, payload: bytes, qos: int, properties: list[tuple[str, str]]
     ) -> Published:
         """Publishes as an MQTT client would; ends once it is as durable as its streams ask."""
+        ...
+
+    def clients(self) -> Clients:
+        """Its MQTT clients and retained messages."""
         ...
 
     def samples(self) -> Iterable[Sample]:

@@ -124,6 +124,11 @@ impl Outbound {
         self.keeps
     }
 
+    /// Messages that the client takes at a time.
+    pub fn window(&self) -> u16 {
+        self.window
+    }
+
     /// Bytes that wait for the window, [`super::OVERHEAD_BYTES`] of each message included.
     pub fn queued_bytes(&self) -> usize {
         self.queued_bytes

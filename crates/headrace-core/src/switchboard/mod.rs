@@ -21,6 +21,7 @@
 //!                                        └─ deliver ─ overflow  windows, queues
 //! ```
 
+mod administer;
 mod admit;
 mod alias;
 mod answers;
@@ -62,6 +63,10 @@ use publish::Route;
 use streams::Streams;
 use timers::{Timer, Timers};
 
+pub use administer::{
+    ConnectionReport, SessionReport, SessionSummary, Wanted, WillReport, SESSIONS_PAGE_MAX,
+    SUBSCRIPTIONS_SHOWN_MAX,
+};
 pub use alias::{ALIAS_BYTES_MAX, OUT_MAX as ALIASES_OUT_MAX};
 pub use connect::{Asks, ConnectRequest, Verdict};
 pub use groups::Strategy;

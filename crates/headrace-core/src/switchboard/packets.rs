@@ -67,6 +67,7 @@ pub(super) const fn label(reason_code: u8) -> &'static str {
         reason::RECEIVE_MAXIMUM_EXCEEDED => "receive_maximum_exceeded",
         reason::NOT_AUTHORIZED => "not_authorized",
         reason::QUOTA_EXCEEDED => "outbound_full",
+        reason::ADMINISTRATIVE_ACTION => "administrative_action",
         _ => "malformed_packet",
     }
 }

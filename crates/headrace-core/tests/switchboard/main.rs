@@ -4,6 +4,7 @@
 //! 3.1.1 where the name says so), or by the rule of ours. [`stage::Stage`] asserts the machine's
 //! invariants after each event.
 
+mod administer;
 mod aliases;
 mod authenticate;
 mod bounds;

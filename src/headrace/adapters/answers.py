@@ -1,0 +1,68 @@
+"""What every route of the HTTP door shares: bodies and queries in, JSON out.
+
+Knows neither a route nor a node.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, TypeVar
+
+from aiohttp import web
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from headrace.config import explain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Fields(BaseModel):
+    """What a body or a query may hold, and nothing else."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def answer(value: object, status: int = 200) -> web.Response:
+    """One line, ended, so that a prompt does not stick to it."""
+    text = json.dumps(value) + "\n"
+    return web.Response(text=text, status=status, content_type="application/json")
+
+
+def problem(status: int, kind: str, detail: str) -> web.Response:
+    """What went wrong, as every error is answered."""
+    return answer({"error": kind, "detail": detail}, status=status)
+
+
+def bad_request(detail: str) -> web.HTTPBadRequest:
+    """To raise: the request is wrong."""
+    return web.HTTPBadRequest(text=detail)
+
+
+async def body(request: web.Request, model: type[M]) -> M:
+    """The request's JSON as a model.
+
+    Raises:
+        HTTPBadRequest: it is no such JSON.
+    """
+    text = await request.read()
+    return _read(model, lambda: model.model_validate_json(text), "the body")
+
+
+def query(request: web.Request, model: type[M]) -> M:
+    """The request's query as a model.
+
+    Raises:
+        HTTPBadRequest: it is no such query.
+    """
+    return _read(model, lambda: model.model_validate(dict(request.query)), "the query")
+
+
+def _read(model: type[M], read: Callable[[], M], whole: str) -> M:
+    try:
+        return read()
+    except ValidationError as error:
+        text = explain(error, model, lambda path: ".".join(path) or whole)
+        raise bad_request(text.partition("\n")[0]) from None

@@ -1,0 +1,117 @@
+"""MQTT clients and retained messages of a node, as administration asks for them.
+
+Joins what the switchboard knows of a session with what a link knows of its other end. Decides
+nothing. Long work goes page by page, with the loop free between two pages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from headrace import limits
+from headrace.errors import InvalidTopicError
+from headrace.ports import Origin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.native import RetainedMessage, SessionReport, SessionSummary, Switchboard
+    from headrace.node.runner import Runner
+    from headrace.ports import Clock
+
+log = logging.getLogger(__name__)
+
+
+class Clients:
+    """As `headrace.ports.Clients`."""
+
+    def __init__(self, clock: Clock, switchboard: Switchboard, runner: Runner) -> None:
+        self._clock = clock
+        self._switchboard = switchboard
+        self._runner = runner
+
+    def sessions(
+        self, pattern: str, connected: bool | None, start: int, count_max: int
+    ) -> tuple[list[tuple[SessionSummary, Origin | None]], int | None]:
+        """As the port says."""
+        found, following = self._switchboard.list_sessions(
+            pattern, connected, start, count_max, *self._now()
+        )
+        return [(each, self._origin(each)) for each in found], following
+
+    def session(self, client_id: str) -> tuple[SessionReport, Origin | None] | None:
+        """As the port says."""
+        report = self._switchboard.session(client_id, *self._now())
+        return None if report is None else (report, self._origin(report.summary))
+
+    def disconnect(self, client_id: str) -> bool | None:
+        """As the port says."""
+        done = self._switchboard.disconnect_client(client_id, *self._now())
+        if done:
+            log.info("disconnected by an administrator", extra={"client": client_id})
+            self._runner.wake()
+        return done
+
+    def delete_session(self, client_id: str) -> bool:
+        """As the port says."""
+        done = self._switchboard.delete_session(client_id, *self._now())
+        if done:
+            log.info("session deleted by an administrator", extra={"client": client_id})
+            self._runner.wake()
+        return done
+
+    def retained(
+        self, topic_filter: str, start: str, count_max: int, payload_bytes_max: int
+    ) -> tuple[list[RetainedMessage], str | None]:
+        """As the port says."""
+        try:
+            return self._switchboard.retained(
+                topic_filter, start, count_max, payload_bytes_max, *self._now()
+            )
+        except ValueError as error:
+            raise InvalidTopicError(str(error)) from None
+
+    def retained_message(self, topic: str) -> RetainedMessage | None:
+        """As the port says."""
+        if "+" in topic or "#" in topic:
+            return None
+        found, _ = self.retained(topic, "", 1, limits.PACKET_BYTES_CEILING)
+        return found[0] if found else None
+
+    async def count_retained(self, topic_filter: str) -> int:
+        """As the port says."""
+        return await _all_pages(self._switchboard.count_retained, topic_filter)
+
+    async def delete_retained(self, topic_filter: str) -> int:
+        """As the port says."""
+        deleted = await _all_pages(self._switchboard.delete_retained, topic_filter)
+        log.info("%d retained messages of %s deleted by an administrator", deleted, topic_filter)
+        return deleted
+
+    def _now(self) -> tuple[int, int]:
+        return self._clock.mono_ms(), self._clock.wall_ms()
+
+    def _origin(self, summary: SessionSummary) -> Origin | None:
+        link = None if summary.connection is None else self._runner.links.get(summary.connection)
+        return None if link is None else Origin(link.peer, link.identity)
+
+
+async def _all_pages(page: Callable[[str, str], tuple[int, str | None]], topic_filter: str) -> int:
+    """The sum over all pages.
+
+    Raises:
+        InvalidTopicError: the filter is none.
+    """
+    total, start = 0, ""
+    while True:
+        try:
+            found, following = page(topic_filter, start)
+        except ValueError as error:
+            raise InvalidTopicError(str(error)) from None
+        total += found
+        if following is None:
+            return total
+        start = following
+        await asyncio.sleep(0)

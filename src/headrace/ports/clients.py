@@ -1,0 +1,72 @@
+"""What the HTTP door may ask of a node about MQTT clients and retained messages."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from headrace.native import RetainedMessage, SessionReport, SessionSummary
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a connected client came from."""
+
+    address: str
+    """`HOST:PORT`, or what is known of it."""
+    identity: str | None
+    """Whom its certificate names."""
+
+
+class Clients(Protocol):
+    """Sessions and retained messages. A call holds up the loop for some milliseconds at most."""
+
+    def sessions(
+        self, pattern: str, connected: bool | None, start: int, count_max: int
+    ) -> tuple[list[tuple[SessionSummary, Origin | None]], int | None]:
+        """A page of sessions whose client ids are like `pattern`, and where the next begins.
+
+        `*` stands for any text. A page may hold fewer than `count_max` though others follow: a
+        call looks at a bounded number of sessions.
+        """
+        ...
+
+    def session(self, client_id: str) -> tuple[SessionReport, Origin | None] | None:
+        """All of one session."""
+        ...
+
+    def disconnect(self, client_id: str) -> bool | None:
+        """Ends a client's connection; whether it had one. None: it has no session."""
+        ...
+
+    def delete_session(self, client_id: str) -> bool:
+        """Ends a session and its connection; whether there was one."""
+        ...
+
+    def retained(
+        self, topic_filter: str, start: str, count_max: int, payload_bytes_max: int
+    ) -> tuple[list[RetainedMessage], str | None]:
+        """A page of retained messages in the order of their topics, and where the next begins.
+
+        Raises:
+            InvalidTopicError: the filter is none.
+        """
+        ...
+
+    def retained_message(self, topic: str) -> RetainedMessage | None:
+        """The retained message of one topic."""
+        ...
+
+    async def count_retained(self, topic_filter: str) -> int:
+        """How many retained messages match.
+
+        Raises:
+            InvalidTopicError: the filter is none.
+        """
+        ...
+
+    async def delete_retained(self, topic_filter: str) -> int:
+        """Deletes retained messages that match; how many.
+
+        Raises:
+            InvalidTopicError: the filter is none.
+        """
+        ...
