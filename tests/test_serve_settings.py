@@ -20,6 +20,7 @@ from headrace.model import Address
 from headrace.native import Switchboard
 from headrace.node.lifetime import Node, Parts
 from rawclient import RawConnection, RawMqtt
+from test_mqtt_routing import Client
 
 DOORS = ["mqtt", "kafka", "http"]
 PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
@@ -93,6 +94,22 @@ def test_log_sizes(start_node):
         file.stat().st_size for file in (node.data / "streams" / "a" / "0").glob("*.index")
     )
     assert indexes >= 30 * 8
+
+
+@pytest.mark.parametrize(
+    ("copies", "expected"), [("one", [(1, [1, 2])]), ("each", [(0, [1]), (1, [2])])]
+)
+def test_overlapping_subscriptions(start_node, copies, expected):
+    node = start_node(HEADRACE_MQTT__OVERLAPPING_SUBSCRIPTIONS=copies)
+    with Client(node) as client:
+        client.subscribe("a/b", 0, identifier=1)
+        client.subscribe("a/+", 1, identifier=2)
+        client.publish("a/b", b"x", 1)
+        messages = [client.receive() for _ in expected]
+        client.publish("a/c", b"last", 1)
+        assert client.receive().payload == b"last", "no other copy came"
+    found = [(each.qos, sorted(each.properties.SubscriptionIdentifier)) for each in messages]
+    assert sorted(found) == expected
 
 
 def test_connections_beyond_the_limit_are_closed_and_counted(start_node):

@@ -820,6 +820,7 @@ class Switchboard:
         queued_messages_max: int = 1000,
         queued_bytes_max: int = 16777216,
         queued_bytes_of_node_max: int = 536870912,
+        copies_each: bool = False,
         overflow: str = "push-back",
         sessions_max: int = 1000000,
         sessions_kept_max: int = 1000000,

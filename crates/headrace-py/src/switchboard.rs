@@ -67,6 +67,7 @@ impl Switchboard {
         queued_messages_max = 1000,
         queued_bytes_max = 16_777_216,
         queued_bytes_of_node_max = 536_870_912,
+        copies_each = false,
         overflow = "push-back",
         sessions_max = 1_000_000,
         sessions_kept_max = 1_000_000,
@@ -94,6 +95,7 @@ impl Switchboard {
         queued_messages_max: usize,
         queued_bytes_max: usize,
         queued_bytes_of_node_max: usize,
+        copies_each: bool,
         overflow: &str,
         sessions_max: usize,
         sessions_kept_max: usize,
@@ -119,6 +121,7 @@ impl Switchboard {
             queued_messages_max,
             queued_bytes_max,
             queued_bytes_of_node_max,
+            copies_each,
             overflow: core::Policy::parse(overflow).ok_or_else(|| {
                 PyValueError::new_err(format!("\"{overflow}\" is no way to overflow"))
             })?,

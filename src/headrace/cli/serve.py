@@ -157,6 +157,7 @@ def _parts(config: Config, listeners: Listeners) -> Parts:
         queued_messages_max=config.limits.session_messages,
         queued_bytes_max=config.limits.session_bytes,
         queued_bytes_of_node_max=config.limits.queued_bytes,
+        copies_each=config.mqtt.overlapping_subscriptions == "each",
         overflow=config.mqtt.overflow,
         sessions_max=config.limits.sessions,
         sessions_kept_max=config.limits.sessions_kept,

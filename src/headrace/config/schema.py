@@ -50,6 +50,11 @@ class MqttSettings(TlsSettings, MqttListeners):
         default=limits.SESSION_EXPIRY_MS_MAX,
         description="Longest time for which a session waits for its client.",
     )
+    overlapping_subscriptions: Literal["one", "each"] = Field(
+        default="one",
+        description="What a client gets of a message that several of its subscriptions match: "
+        "`one` copy at the highest quality of service with all identifiers, or one for `each`.",
+    )
     overflow: Literal["push-back", "drop-oldest", "drop-newest", "disconnect"] = Field(
         default="push-back",
         description="What gives way when a subscriber is full: its publishers for `limits.stall` "

@@ -161,7 +161,7 @@ impl Switchboard {
         self.counters.count(Counter::DroppedTopic);
         if publish.qos > QoS::AtMostOnce {
             let token = u64::from(publish.packet_id);
-            self.turn_down(session, token, publish.qos, Outcome::NotAuthorized, now);
+            self.answer_in_turn(session, token, publish.qos, Outcome::NotAuthorized, now);
         }
         Flow::Next
     }

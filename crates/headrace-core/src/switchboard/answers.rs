@@ -42,6 +42,13 @@ impl Switchboard {
                 Outcome::NoRoom => self.counters.count(Counter::DroppedNoRoom),
                 _ => {}
             }
+            // Whoever receives its own message gets PUBREC before it, for onward delivery belongs
+            // behind it (4.3.3), and PUBACK after it.
+            let is_asked = origin != DOOR && answer.token != 0;
+            let is_first = answer.qos == QoS::ExactlyOnce;
+            if is_asked && is_first {
+                self.acknowledge(origin, &answer, now);
+            }
             if let Some((arrival, message)) = &answer.deferred {
                 self.deliver_deferred(origin, *arrival, message, now);
             }
@@ -54,7 +61,7 @@ impl Switchboard {
                     },
                     streams: answer.streams,
                 });
-            } else if answer.token != 0 {
+            } else if is_asked && !is_first {
                 self.acknowledge(origin, &answer, now);
             }
         }
@@ -157,8 +164,8 @@ impl Switchboard {
         }
     }
 
-    /// Answers a publish that goes nowhere, in its turn.
-    pub(super) fn turn_down(
+    /// Answers a publish that waits for nothing, in its turn.
+    pub(super) fn answer_in_turn(
         &mut self,
         origin: u32,
         token: u64,

@@ -119,6 +119,9 @@ pub struct Limits {
     pub retained_bytes_max: usize,
     /// Bytes that may wait for one client to read them.
     pub outbound_bytes_max: usize,
+    /// A client gets a copy of a publish for each of its subscriptions that match, with the
+    /// identifier and the quality of service of that one; otherwise one for all of them (3.3.4).
+    pub copies_each: bool,
     /// What gives way at a bound of a receiver.
     pub overflow: Policy,
     /// Longest time for which a full subscriber holds up publishers, milliseconds.
@@ -157,6 +160,7 @@ impl Default for Limits {
             retained_messages_max: 1_000_000,
             retained_bytes_max: 256 * 1024 * 1024,
             outbound_bytes_max: 16 * 1024 * 1024,
+            copies_each: false,
             overflow: Policy::PushBack,
             stall_ms_max: 100,
             sessions_max: 1_000_000,

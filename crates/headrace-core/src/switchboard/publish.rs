@@ -26,7 +26,7 @@ pub struct Published {
 /// Who gets the publish at hand.
 #[derive(Debug, Default)]
 pub(super) struct Route {
-    /// Sessions, once each.
+    /// Sessions, once each; or once for each subscription, where [`super::Limits::copies_each`] says so.
     pub targets: Vec<Target>,
     /// From here on those that subscribed after the publish had come.
     pub late_at: usize,
@@ -170,8 +170,10 @@ impl Switchboard {
             bound,
             groups,
             sessions,
+            limits,
             ..
         } = self;
+        let each = limits.copies_each;
         groups.matches(subject.topic, &mut route.groups);
         route.streams.clear();
         bound.matches(subject.topic, &mut |stream, ()| {
@@ -190,7 +192,15 @@ impl Switchboard {
             }
             let mark = &mut sessions[*session as usize].mark;
             if let Some(granted) = subscription.qos_at(subject.arrival) {
-                add(targets, mark, *session, granted, subscription, subject);
+                add(
+                    targets,
+                    mark,
+                    *session,
+                    granted,
+                    subscription,
+                    subject,
+                    each,
+                );
             } else if subject.retain {
                 // It is retained from now on, so who has subscribed meanwhile is told now.
                 late.push((*session, *subscription));
@@ -200,15 +210,11 @@ impl Switchboard {
         for (session, subscription) in late {
             let mark = &mut sessions[session as usize].mark;
             let known = targets.get(*mark);
-            if !known.is_some_and(|known| known.session == session && *mark < route.late_at) {
-                add(
-                    targets,
-                    mark,
-                    session,
-                    subscription.qos,
-                    &subscription,
-                    subject,
-                );
+            let has_it =
+                known.is_some_and(|known| known.session == session && *mark < route.late_at);
+            if each || !has_it {
+                let qos = subscription.qos;
+                add(targets, mark, session, qos, &subscription, subject, each);
             }
         }
     }
@@ -222,7 +228,13 @@ impl Switchboard {
             self.counters.count(Counter::DroppedRetained);
             let (token, qos) = (incoming.token, incoming.publish.qos);
             if token != 0 && qos > QoS::AtMostOnce {
-                return self.turn_down(incoming.origin, token, qos, Outcome::RetainedFull, now);
+                return self.answer_in_turn(
+                    incoming.origin,
+                    token,
+                    qos,
+                    Outcome::RetainedFull,
+                    now,
+                );
             }
         }
         let route = std::mem::take(&mut self.route);
@@ -230,7 +242,19 @@ impl Switchboard {
         if route.streams.is_empty() && !has_receivers && !incoming.publish.retain {
             self.counters.count(Counter::DroppedUnmatched);
         }
+        // The answer may be the end of a session that has ended.
+        let publisher = self.publisher_hash(incoming.origin);
         let stored = self.store(&incoming, &route.streams, now);
+        let outcome = match stored.outcome {
+            Outcome::NoSubscribers if has_receivers => Outcome::Accepted,
+            outcome => outcome,
+        };
+        let (token, qos) = (incoming.token, incoming.publish.qos);
+        let is_answered_first =
+            incoming.is_answered && qos == QoS::ExactlyOnce && stored.tickets == 0;
+        if is_answered_first {
+            self.answer_in_turn(incoming.origin, token, qos, outcome, now);
+        }
         let mut deferred = None;
         if matches!(stored.outcome, Outcome::Accepted | Outcome::NoSubscribers) {
             let mut scratch = std::mem::take(&mut self.scratch);
@@ -250,7 +274,7 @@ impl Switchboard {
                 }
             }
             if !route.groups.is_empty() {
-                outgoing.publisher = self.publisher_hash(incoming.origin);
+                outgoing.publisher = publisher;
                 if publish.qos > QoS::AtMostOnce && stored.tickets > 0 {
                     deferred = Some((self.arrivals, outgoing.message()));
                 } else {
@@ -266,14 +290,10 @@ impl Switchboard {
             }
             self.scratch = scratch;
         }
-        let outcome = match stored.outcome {
-            Outcome::NoSubscribers if has_receivers => Outcome::Accepted,
-            outcome => outcome,
-        };
-        if incoming.is_answered {
+        if incoming.is_answered && !is_answered_first {
             let answer = Answer {
-                token: incoming.token,
-                qos: incoming.publish.qos,
+                token,
+                qos,
                 outcome,
                 streams: route.streams.len() as u32,
                 deferred,
@@ -313,7 +333,7 @@ impl Switchboard {
     }
 }
 
-/// Adds one subscription to what a session gets.
+/// Adds one subscription to what a session gets: to its copy, or as one more with `each`.
 fn add(
     targets: &mut Vec<Target>,
     mark: &mut usize,
@@ -321,11 +341,12 @@ fn add(
     granted: QoS,
     subscription: &Subscription,
     subject: &Subject<'_>,
+    each: bool,
 ) {
     let qos = granted.min(subject.qos);
     let retain = subject.retain && subscription.retain_as_published;
     match targets.get_mut(*mark) {
-        Some(target) if target.session == session => {
+        Some(target) if target.session == session && !each => {
             target.terms.join(qos, retain, subscription.id);
         }
         _ => {

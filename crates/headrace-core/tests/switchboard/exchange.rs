@@ -1,7 +1,7 @@
 //! `QoS` 2 both ways, and what is sent again (MQTT 5.0 3.5 to 3.7, 4.3.3, 4.4, 4.6, 4.9).
 
 use headrace_core::mqtt::packet::{Ack, Connect, Packet, Publish};
-use headrace_core::switchboard::Limits;
+use headrace_core::switchboard::{Limits, Strategy};
 
 use super::stage::*;
 
@@ -67,6 +67,53 @@ fn mqtt_4_3_3_qos_2_from_end_to_end() {
         assert_eq!(stage.statistic("mqtt_outbound_in_flight"), 0);
         assert_eq!(stage.statistic("mqtt_inbound_unreleased"), 0);
     }
+}
+
+#[test]
+fn mqtt_4_3_3_who_receives_its_own_message_reads_pubrec_before_it_and_puback_behind_it() {
+    for is_stored in [false, true] {
+        let mut stage = Stage::default();
+        if is_stored {
+            stage.switchboard.bind(1, 1, &["#"], "topic").unwrap();
+        }
+        let client = stage.client(V5, "a");
+        stage.subscribe(client, "t", QOS_2);
+        stage.publish(client, "t", QOS_2, 9, "x");
+        stage.publish(client, "t", QOS_1, 8, "y");
+        while !stage.appends.is_empty() {
+            stage.durable(true);
+        }
+        let order = [
+            "PUBREC 9",
+            "PUBLISH t qos 2 id 1: x",
+            "PUBLISH t qos 1 id 2: y",
+            "PUBACK 8",
+        ];
+        assert_eq!(stage.hears(client), order);
+    }
+}
+
+/// The answer to its will is the end of a session that has ended.
+#[test]
+fn a_will_at_qos_2_reaches_a_group_that_looks_at_who_published_it() {
+    let mut stage = Stage::new(Limits {
+        shared_strategy: Strategy::HashClient,
+        ..Limits::default()
+    });
+    let member = stage.client(V5, "member");
+    stage.subscribe(member, "$share/g/t", QOS_2);
+    let client = stage.client_with(Connect {
+        client_id: "a",
+        will: Some(Will {
+            topic: "t",
+            qos: QOS_2,
+            payload: b"gone",
+            ..Will::default()
+        }),
+        ..plain(V5)
+    });
+    stage.hang_up(client);
+    assert_eq!(stage.hears(member), ["PUBLISH t qos 2 id 1: gone"]);
 }
 
 /// Bug 1 of other brokers.

@@ -1,6 +1,7 @@
 //! What the options of subscriptions make of a copy (MQTT 5.0 3.3.4, 3.8.2.1.2, 3.8.3.1).
 
 use headrace_core::mqtt::packet::{Connect, Packet, Publish, Subscribe};
+use headrace_core::switchboard::Limits;
 
 use super::stage::*;
 
@@ -38,6 +39,51 @@ fn mqtt_3_3_4_3_one_copy_carries_the_identifiers_of_all_matching_subscriptions()
     );
     stage.publish(publisher, "c/b", QOS_1, 2, "x");
     assert_eq!(stage.hears(client), ["PUBLISH c/b qos 0: x"]);
+}
+
+#[test]
+fn overlapping_subscriptions_bring_a_copy_each_where_that_is_set() {
+    let mut stage = Stage::new(Limits {
+        copies_each: true,
+        ..Limits::default()
+    });
+    let (client, publisher) = (stage.client(V5, "a"), stage.client(V5, "p"));
+    stage.switchboard.bind(1, 1, &["s/#"], "topic").unwrap();
+    for (id, filter, qos) in [
+        (Some(7), "s/b", QOS_0),
+        (Some(3), "s/#", QOS_1),
+        (None, "+/b", QOS_2),
+        (Some(9), "b/#", QOS_1),
+    ] {
+        stage.subscribe_as(client, id, request(filter, qos));
+    }
+    stage.hears(client);
+    stage.publish(publisher, "s/b", QOS_1, 1, "x");
+    let live = ["PUBLISH s/b qos 0: x ids [7]"];
+    assert_eq!(stage.hears(client), live, "the others wait for the disk");
+    stage.durable(true);
+    let stored = [
+        "PUBLISH s/b qos 1 id 1: x",
+        "PUBLISH s/b qos 1 id 2: x ids [3]",
+    ];
+    assert_eq!(stage.hears(client), stored);
+}
+
+#[test]
+fn a_subscription_that_came_while_a_message_was_retained_has_a_copy_of_its_own_with_each() {
+    for (copies_each, copies) in [(false, 1), (true, 2)] {
+        let mut stage = Stage::new(Limits {
+            copies_each,
+            ..Limits::default()
+        });
+        let (client, publisher) = (stage.client(V5, "a"), stage.client(V5, "p"));
+        stage.switchboard.bind(1, 1, &["s"], "topic").unwrap();
+        stage.subscribe(client, "s", QOS_1);
+        stage.retain(publisher, "s", QOS_1, "x");
+        stage.subscribe(client, "+", QOS_1);
+        stage.durable(true);
+        assert_eq!(stage.hears(client).len(), copies);
+    }
 }
 
 #[test]
