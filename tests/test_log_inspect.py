@@ -135,7 +135,7 @@ def test_what_a_crash_leaves_is_sound(tmp_path):
     shutil.copytree(data, crashed)
     assert findings(crashed) == []
     folder = look(crashed)
-    assert folder.logs(INCARNATIONS)[0][:3] == (STREAM, 0, 0)
+    assert folder.logs(INCARNATIONS)[0][:4] == (STREAM, 0, 1, 0)
     folder.close()
     for path in (crashed / FOLDER).glob("*.log"):  # as if its last pages had not been written
         with path.open("r+b") as file:
@@ -267,6 +267,34 @@ def test_a_lost_journal_is_told_and_made_anew_on_demand(pristine, data, damage):
     repair(data, rebuild_journal=True)
     assert findings(data) == []
     assert served(data)[0] == pristine[1]
+
+
+def test_a_torn_batch_whose_header_is_whole_had_offsets(pristine, data):
+    shutil.rmtree(data / "journal")
+    active = files(data, "log")[-1]
+    for path in [*files(data, "producers"), *files(data, "sources")]:
+        if int(path.stem) > int(active.stem):
+            path.unlink()
+    end = max(pristine[1]) + 1
+    first = batch_headers(active.read_bytes())[0][-1][1]
+    with active.open("r+b") as file:
+        file.truncate(active.stat().st_size - 5)
+    (found,) = [each for each in findings(data) if each[0] == "records"]
+    assert found[5] == (first, end)
+    assert lost_by(repair(data, rebuild_journal=True, drop_damaged=True)) == end - first
+    assert served(data)[1][1] == end
+
+
+def test_a_batch_whose_header_is_torn_had_no_offsets_that_anything_tells_of(pristine, data):
+    shutil.rmtree(data / "journal")
+    for path in [*files(data, "producers"), *files(data, "sources")]:
+        path.unlink()
+    active = files(data, "log")[-1]
+    position, first = batch_headers(active.read_bytes())[0][-1][:2]
+    with active.open("r+b") as file:
+        file.truncate(position + 20)
+    assert lost_by(repair(data, rebuild_journal=True)) == 0
+    assert served(data)[1][1] == first
 
 
 def test_a_store_whose_journal_is_gone_says_so(data):

@@ -85,6 +85,14 @@ pub(super) fn number(name: &str, kind: &str) -> Option<u64> {
     number.parse().ok()
 }
 
+/// The offset in the name of a file of a log, of whatever kind.
+pub(super) fn offset_of(name: &str) -> Option<i64> {
+    let beside = [PRODUCERS, SOURCES, STATE];
+    let named = |kind| i64::try_from(number(name, kind)?).ok();
+    let segment = segment_of(name).map(|(base, ..)| base);
+    segment.or_else(|| beside.into_iter().find_map(named))
+}
+
 /// Offsets of the files of one kind, ascending.
 pub(super) fn offsets(names: &[String], kind: &str) -> Vec<i64> {
     let mut offsets: Vec<i64> = names

@@ -20,6 +20,8 @@ pub(super) struct Expected {
     /// Offset that follows it, where that is known.
     pub(super) after: Option<i64>,
     pub(super) active: bool,
+    /// Where no journal tells how far the log went: it went here at least.
+    pub(super) reached: Option<i64>,
 }
 
 /// A segment as it is.
@@ -123,6 +125,15 @@ pub(super) fn expected(
         }
         state.bytes = state.bytes.max(position + redo.len());
     }
+    let reached = if certain {
+        None
+    } else {
+        let folder = layout::log_folder(&told.state.stream, told.state.partition);
+        disk.list(&folder)?
+            .iter()
+            .filter_map(|name| layout::offset_of(name))
+            .max()
+    };
     let bases: Vec<i64> = states.keys().copied().collect();
     let all = states.into_values().enumerate().map(|(at, state)| {
         let next = bases.get(at + 1).copied();
@@ -130,6 +141,7 @@ pub(super) fn expected(
             state,
             after: next.or(durable.filter(|_| certain)),
             active: next.is_none(),
+            reached: reached.filter(|_| next.is_none()),
         }
     });
     let needed = |segment: &Expected| {
@@ -196,6 +208,9 @@ pub(super) fn examine(
             truth.hold(base, header, position);
         },
     )?;
+    if let Some(reached) = expected.reached {
+        survey.reach(disk, files.range(&path), reached)?;
+    }
     if end < expected.state.bytes && survey.lost.is_empty() {
         survey.lost.push(Lost {
             position: end,

@@ -33,6 +33,51 @@ pub(super) struct Survey {
     pub(super) stamps: Vec<(u64, i64)>,
 }
 
+impl Survey {
+    /// The log went on to `named` at least, or further, where the header of a torn batch says so:
+    /// these offsets had been given out, so what stood there is lost, and they are not free.
+    pub(super) fn reach(
+        &mut self,
+        disk: &impl Disk,
+        range: Range,
+        named: i64,
+    ) -> Result<(), Error> {
+        let last = self.lost.last_mut();
+        let torn = last.filter(|lost| lost.position + lost.bytes == range.end);
+        let told = match &torn {
+            Some(torn) => told_by_header(disk, range.path, torn)?,
+            None => None,
+        };
+        let reached = named.max(told.unwrap_or(named));
+        if reached <= self.next || reached - range.offset > i64::from(i32::MAX) {
+            return Ok(()); // no segment holds so many, so it is no name of this log's
+        }
+        match torn {
+            Some(torn) => torn.next = reached,
+            None => self.lost.push(Lost {
+                position: range.end,
+                bytes: 0,
+                first: self.next,
+                next: reached,
+                what: "records are missing there: the log's other files tell of them".into(),
+            }),
+        }
+        self.next = reached;
+        Ok(())
+    }
+}
+
+/// The offset after the batch that is torn, where its header is whole.
+fn told_by_header(disk: &impl Disk, path: &str, torn: &Lost) -> Result<Option<i64>, Error> {
+    let bytes = disk.read(path, torn.position, HEADER_BYTES)?;
+    let header = BatchHeader::parse(&bytes).ok();
+    let is_whole = |header: &BatchHeader| {
+        let records = i64::from(header.last_offset_delta) + 1;
+        header.base_offset == torn.first && i64::from(header.count) == records
+    };
+    Ok(header.filter(is_whole).map(|header| header.next_offset()))
+}
+
 /// Walks `range` with CRCs; `visit` sees the sound batches.
 ///
 /// `after` is the offset that follows the segment, where that is known. Marks tell their epochs

@@ -1,6 +1,6 @@
 //! What is wrong in a data folder. Changes nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::examine::{examine, expected, replay, Seen};
 use super::holes::Holes;
@@ -64,12 +64,14 @@ pub fn verify(
         }
     };
     story.forget_deleted(disk)?;
-    if !certain {
-        // What the whole files hold counts before what the folders do.
-        adopt(disk, &mut story, incarnations, true)?;
+    let known: BTreeSet<u32> = story.logs.keys().copied().collect();
+    if certain {
+        strangers(disk, &story.logs, incarnations, &mut findings)?;
     }
-    strangers(disk, &story.logs, incarnations, &mut findings)?;
-    for told in story.logs.values() {
+    // What the whole files of a damaged journal hold counts before what the folders do.
+    adopt(disk, &mut story, incarnations, !certain)?;
+    for (id, told) in &story.logs {
+        let certain = certain && known.contains(id);
         if !wanted(&told.state.stream, told.state.partition) {
             continue;
         }
