@@ -15,7 +15,7 @@ from headrace.errors import (
 )
 from headrace.kernel.budget import DescriptorBudget
 from headrace.kernel.catalog import Catalog, Change
-from headrace.model import StreamDefinition, StreamId
+from headrace.model import HeldLog, StreamDefinition, StreamId
 from headrace.settings import DEFAULTS, NOT_SERVED, SETTINGS, Settings
 
 WALL_MS = 1_700_000_000_000
@@ -313,6 +313,23 @@ def test_a_folder_has_its_streams_name(tmp_path):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"name": "b"}))
     with pytest.raises(DefinitionError, match="defines 'b'"):
         files.load()
+
+
+@pytest.mark.parametrize(
+    ("logs", "why"),
+    [
+        ([HeldLog("a", 0, 6, True)], "it says incarnation 7, and its partitions are of 6"),
+        ([HeldLog("a", 3, 7, True)], "it says 3 partitions, and there are records in 4"),
+        ([HeldLog("a", 2, 7, True), HeldLog("b", 9, 1, True)], None),
+        ([HeldLog("a", 3, 7, False)], None),  # a crash came between log and definition
+    ],
+)
+def test_a_definition_that_would_hide_records_is_refused(catalog, logs, why):
+    if why is None:
+        catalog.check(definition("a"), logs)
+        return
+    with pytest.raises(InvalidStreamError, match=why):
+        catalog.check(definition("a"), logs)
 
 
 def test_connections_and_partitions_share_the_descriptors():

@@ -68,6 +68,12 @@ def damage(data) -> Path:
     return victim
 
 
+def serve(data):
+    """Of a node that does not start."""
+    doors = ("--mqtt", "127.0.0.1:0", "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0")
+    return headrace("serve", "--data", str(data), *doors)
+
+
 def test_dump_goes_from_logs_to_records(data):
     held = rows(data)
     of_readings = [row for row in held if row["log"] == "readings/0"]
@@ -209,13 +215,53 @@ def read(node) -> list[int]:
 
 def test_a_lost_journal_is_named_and_made_anew_on_demand(data, start_node):
     shutil.rmtree(data / "journal")
-    refused = headrace("serve", "--data", str(data), "--mqtt", "127.0.0.1:0", "--kafka",
-                       "127.0.0.1:0", "--http", "127.0.0.1:0")  # fmt: skip
+    refused = serve(data)
     assert refused.returncode == 1
     assert "the journal does not know" in refused.stderr
     assert "the disk refused" not in refused.stderr
     assert "--rebuild-journal" in run(data, "verify", code=1)
     run(data, "repair", "--rebuild-journal")
+    assert run(data, "verify") == "nothing is damaged\n"
+    assert start_node(data=data).ends("readings") == [RECORDS, 1]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"settings": {"segment.bytes": 1}}, "segment.bytes"),
+        ({"settings": {"colour": "red"}}, "colour"),
+        ({"key": "bad"}, "key"),
+        ({"incarnation": 5}, "it says incarnation 5, and its partitions are of"),
+        ({"partitions": 1}, "it says 1 partitions, and there are records in 2"),
+    ],
+)
+def test_a_definition_that_no_node_starts_with_is_named_by_each_command(data, change, why):
+    path = data / "streams/readings/stream.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    refused = serve(data)
+    assert refused.returncode == 1
+    told = run(data, "verify", code=1)
+    assert "damaged: streams/readings/stream.json, byte 0: " in told
+    kept = run(data, "repair", code=1)
+    assert f"nothing was repaired, for {path} is damaged (" in kept
+    for text in (refused.stderr, told, kept):
+        assert why in text
+        assert "from a copy" in text
+
+
+def test_without_its_journal_a_log_ends_where_other_files_say_that_it_was(data, start_node):
+    shutil.rmtree(data / "journal")
+    refused = run(data, "repair", code=1)
+    assert "--rebuild-journal makes them known" in refused
+    segments(data)[-1].unlink()  # a snapshot still says where it ended
+    assert "--drop-damaged --rebuild-journal" in run(data, "verify", code=1)
+    run(data, "repair", "--rebuild-journal", code=1)
+    with segments(data)[-1].open("r+b") as last:
+        last.truncate(last.seek(0, os.SEEK_END) - 5)
+    torn = rows(data, "readings/0")[-2]["last"] + 1
+    done = run(data, "repair", "--rebuild-journal", "--drop-damaged")
+    assert f"offsets {torn} to {RECORDS - 1} are lost" in done
+    assert f"offsets lost: at least {RECORDS - torn}; copies are in" in done
     assert run(data, "verify") == "nothing is damaged\n"
     assert start_node(data=data).ends("readings") == [RECORDS, 1]
 

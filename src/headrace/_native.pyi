@@ -421,6 +421,9 @@ class Store:
         stream and a later one of the same name, so that a journal never revives a deleted one.
         Its active segment ages from `wall_ms` where nothing tells when it began.
         """
+    def held_logs(self) -> list[tuple[str, int, int, bool]]:
+        """Every log that the journal knows, whether opened or not: `(stream, partition,
+        incarnation, whether it holds records or has held some)`."""
     def configure(self, log: int, settings: LogSettings) -> None:
         """Takes effect from the next append on; a store that opens again begins with its own
         `segment_bytes` and the defaults.
@@ -636,8 +639,8 @@ class Folder:
         """Its entries: `(file, position of the round, round, what it says)`."""
     def logs(
         self, incarnations: dict[str, int]
-    ) -> list[tuple[str, int, int, list[tuple[int, int, str]]]]:
-        """`(stream, partition, start offset, [(base offset, bytes, file)])`."""
+    ) -> list[tuple[str, int, int, int, list[tuple[int, int, str]]]]:
+        """`(stream, partition, incarnation, start offset, [(base offset, bytes, file)])`."""
     def snapshots(self, stream: str, partition: int) -> list[tuple[str, list[str] | None]]:
         """Snapshots of producers and MQTT sources: `(file, lines)`, None where it does not
         verify."""

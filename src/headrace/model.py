@@ -22,6 +22,22 @@ Ticket = NewType("Ticket", int)
 """One append on its way to the disk: odd ones are the switchboard's, even ones are Python's."""
 
 
+class HeldLog(NamedTuple):
+    """A log that the journal of a data folder knows.
+
+    Attributes:
+        stream: its stream's name.
+        partition: its number, from 0.
+        incarnation: which stream of that name.
+        has_past: it holds records, or has held some.
+    """
+
+    stream: str
+    partition: int
+    incarnation: int
+    has_past: bool
+
+
 class Address(NamedTuple):
     """Where a door listens."""
 

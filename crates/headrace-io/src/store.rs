@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 use headrace_core::log::{
-    open, Appended, Compaction, CompactionSettings, Completion, Disk, Error, LogId, LogSettings,
-    Options, Recovery, SegmentFacts, Statistics,
+    open, Appended, Compaction, CompactionSettings, Completion, Disk, Error, HeldLog, LogId,
+    LogSettings, Options, Recovery, SegmentFacts, Statistics,
 };
 
 use crate::compactor::Compactor;
@@ -99,6 +99,11 @@ impl Store {
             .open_log(stream, partition, incarnation, wall_ms)?;
         self.shared.round_due.notify_one();
         Ok(id)
+    }
+
+    /// See `Machine::held_logs`.
+    pub fn held_logs(&self) -> Vec<HeldLog> {
+        self.shared.lock().machine.held_logs()
     }
 
     /// See `Machine::configure`.

@@ -154,11 +154,19 @@ impl Folder {
         &self,
         py: Python<'_>,
         incarnations: Incarnations,
-    ) -> PyResult<Vec<(String, u32, i64, Vec<(i64, u64, String)>)>> {
+    ) -> PyResult<Vec<(String, u32, u64, i64, Vec<(i64, u64, String)>)>> {
         let logs = self.with(py, |folder| folder.logs(&incarnations))?;
         Ok(logs
             .into_iter()
-            .map(|log| (log.stream, log.partition, log.start_offset, log.segments))
+            .map(|log| {
+                (
+                    log.stream,
+                    log.partition,
+                    log.incarnation,
+                    log.start_offset,
+                    log.segments,
+                )
+            })
             .collect())
     }
 

@@ -92,6 +92,12 @@ impl Store {
         opened.map(|log| log.0)
     }
 
+    fn held_logs(&self) -> Vec<(String, u32, u64, bool)> {
+        let held = self.0.held_logs().into_iter();
+        held.map(|log| (log.stream, log.partition, log.incarnation, log.has_past))
+            .collect()
+    }
+
     fn configure(&self, py: Python<'_>, log: u32, settings: &LogSettings) -> PyResult<()> {
         self.0
             .configure(LogId(log), settings.0)

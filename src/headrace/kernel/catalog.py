@@ -28,8 +28,9 @@ from headrace.settings import DEFAULTS, Settings, contradiction, find
 from headrace.text import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from headrace.model import HeldLog
     from headrace.settings import Value
 
 KAFKA_INVALID_TOPIC: Final = 17
@@ -184,14 +185,28 @@ class Catalog:
         check_name(name)
         return definition
 
-    def check(self, definition: StreamDefinition) -> None:
-        """Judges a definition that comes from a disk.
+    def check(self, definition: StreamDefinition, held: Iterable[HeldLog]) -> None:
+        """Judges a definition that comes from a disk, beside the logs that the journal there knows.
 
         Raises:
-            InvalidStreamError: no stream can be served so.
+            InvalidStreamError: no stream can be served so, or records would go with it in silence.
         """
         _settings({}, definition.settings)
         self._check_binding(definition)  # defaults of the node may have changed; they say nothing
+        logs = [log for log in held if log.stream == definition.name]
+        others = {log.incarnation for log in logs} - {definition.incarnation}
+        if others:
+            raise InvalidStreamError(
+                f"it says incarnation {definition.incarnation}, and its partitions are of "
+                f"{min(others)}: the files of two streams of one name were mixed"
+            )
+        # A crash may leave logs of a stream that was to have more; they hold nothing yet.
+        named = 1 + max((log.partition for log in logs if log.has_past), default=-1)
+        if named > definition.partitions:
+            raise InvalidStreamError(
+                f"it says {definition.partitions} partitions, and there are records in {named}",
+                KAFKA_INVALID_PARTITIONS,
+            )
 
     def put(self, definition: StreamDefinition) -> None:
         """Holds a definition that is durable."""

@@ -22,6 +22,7 @@ from headrace.errors import (
     UnknownStreamError,
 )
 from headrace.kernel.catalog import Change
+from headrace.model import HeldLog
 from headrace.native import LogSettings
 from headrace.node.disk import on_disk
 from headrace.node.partition import Partition, Stream
@@ -117,9 +118,10 @@ class Broker:
             ConfigError: a declared stream may not be.
             DefinitionError, StorageError, UnavailableError: the node cannot serve.
         """
+        held = [HeldLog(*log) for log in self._store.held_logs()]
         for definition in await asyncio.to_thread(self._definitions.load):
             try:
-                self.catalog.check(definition)
+                self.catalog.check(definition, held)
             except CatalogError as error:
                 raise DefinitionError(
                     f"the stream.json of {definition.name!r} is damaged ({error}); restore it from "

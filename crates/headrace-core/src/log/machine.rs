@@ -208,7 +208,7 @@ impl Machine {
             }
             return Err(Error::Storage(format!(
                 "{} belongs to incarnation {found} of the stream, not {incarnation}: \
-                 delete the stream first",
+                 restore its definition from a copy",
                 layout::log_folder(stream, partition)
             )));
         }

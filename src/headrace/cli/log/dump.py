@@ -82,7 +82,7 @@ def dump(
 def _logs(
     folder: Opened, wanted: Wanted
 ) -> Iterator[tuple[str, int, int, list[tuple[int, int, str]]]]:
-    for stream, partition, start, segments in folder.folder.logs(folder.incarnations):
+    for stream, partition, _, start, segments in folder.folder.logs(folder.incarnations):
         if wanted.stream in {None, stream} and wanted.partition in {None, partition}:
             yield stream, partition, start, segments
 

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from headrace.adapters.files import FileDefinitions
+from headrace.adapters.files import DEFINITION, FileDefinitions
+from headrace.errors import CatalogError
+from headrace.kernel.catalog import Catalog
+from headrace.model import HeldLog
 from headrace.native import Folder
 from headrace.text import nearest
 
@@ -78,6 +81,21 @@ class Opened(NamedTuple):
     def incarnations(self) -> dict[str, int]:
         """By stream."""
         return {name: stream.incarnation for name, stream in self.streams.items()}
+
+    def misfits(self, wanted: Wanted) -> Iterator[tuple[str, str]]:
+        """Definitions with which no node would start: `(file, why)`."""
+        catalog = Catalog()
+        held = [
+            HeldLog(stream, partition, incarnation, any(base or size for base, size, _ in segments))
+            for stream, partition, incarnation, _, segments in self.folder.logs(self.incarnations)
+        ]
+        for name, definition in self.streams.items():
+            if wanted.stream not in {None, name}:
+                continue
+            try:
+                catalog.check(definition, held)
+            except CatalogError as error:
+                yield f"streams/{name}/{DEFINITION}", str(error)
 
 
 @contextlib.contextmanager

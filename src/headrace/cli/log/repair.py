@@ -15,7 +15,7 @@ import click
 from headrace.adapters.files import act_as_owner, private
 from headrace.cli.client import json_option
 from headrace.cli.log.folder import Wanted, data_option, opened, wanted_argument
-from headrace.errors import StorageError
+from headrace.errors import DefinitionError, StorageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,8 +69,9 @@ def repair(
     they are, and the command fails, until --drop-damaged says that they may go: a batch without
     records takes the place of each, so that every other record keeps its offset and no offset is
     used twice. Without a journal nobody knows whether a log had more records than its segments
-    hold; --rebuild-journal takes them as they are. Of every file that loses something a copy is
-    kept below DIR/repair first. With STREAM or STREAM/PARTITION other logs lose nothing.
+    hold; --rebuild-journal takes them as they are, and what names and headers tell of beyond them
+    as lost. Of every file that loses something a copy is kept below DIR/repair first. With STREAM
+    or STREAM/PARTITION other logs lose nothing.
 
     \b
     Examples:
@@ -87,6 +88,11 @@ def repair(
     if data.is_dir():
         act_as_owner(data)
     with opened(data, wanted, repairs=not dry_run) as folder:
+        for file, why in folder.misfits(wanted):
+            raise DefinitionError(
+                f"nothing was repaired, for {data / file} is damaged ({why}); restore it from a "
+                f"copy first"
+            )
         perform = partial(
             folder.folder.repair,
             folder.incarnations,
@@ -104,9 +110,13 @@ def repair(
         return
     for action in planned:
         click.echo(str(action))
-    lost = _lost(planned)
+    least = "at least " if rebuild_journal else ""  # who knew of more is gone
     word = "would be lost" if dry_run else "lost"
-    done = f"repairs: {len(planned)}, offsets {word}: {lost}" if planned else "nothing to repair"
+    done = (
+        f"repairs: {len(planned)}, offsets {word}: {least}{_lost(planned)}"
+        if planned
+        else "nothing to repair"
+    )
     click.echo(f"{done}; copies are in {kept}" if kept else done)
 
 

@@ -24,6 +24,7 @@ MEANINGS = {
     "records": "records cannot be read",
     "journal": "nobody knows where logs end",
     "side": "can be rebuilt, no record is lost",
+    "definition": "no node starts with it; restore it from a copy",
 }
 
 
@@ -32,7 +33,7 @@ MEANINGS = {
 @wanted_argument
 @json_option
 def verify(*, data: Path, wanted: Wanted, as_json: bool) -> None:
-    """Check every batch, index and snapshot, and the journal. Changes nothing.
+    """Check every batch, index and snapshot, journal and definitions. Changes nothing.
 
     What a start would replay from the journal counts as there. Exit code 1 says that something is
     damaged; each place is named by file, byte and offset, with what it costs.
@@ -45,6 +46,10 @@ def verify(*, data: Path, wanted: Wanted, as_json: bool) -> None:
     with opened(data, wanted) as folder, _progress(folder, wanted) as tell:
         findings = [
             _finding(*found) for found in folder.folder.verify(folder.incarnations, *wanted, tell)
+        ]
+        findings += [
+            _finding("definition", file, 0, None, why, None)
+            for file, why in folder.misfits(wanted)
         ]
     if as_json:
         click.echo(json.dumps({"sound": not findings, "damage": findings}))
@@ -84,6 +89,8 @@ def _line(finding: dict[str, Any]) -> str:
 def _verdict(findings: list[dict[str, Any]], data: Path) -> str:
     if not findings:
         return "nothing is damaged"
+    if all(each["class"] == "definition" for each in findings):
+        return f"damaged places: {len(findings)}; restore each file from a copy"
     options = ""
     if any(each["class"] == "records" for each in findings):
         options += " --drop-damaged"

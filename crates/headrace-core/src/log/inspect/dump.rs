@@ -33,6 +33,8 @@ pub struct LogFacts {
     pub stream: String,
     /// Its partition.
     pub partition: u32,
+    /// Which stream of that name.
+    pub incarnation: u64,
     /// Offset of the first record that is kept.
     pub start_offset: i64,
     /// Base offset, bytes and file of each segment.
@@ -124,6 +126,7 @@ pub fn logs(
         facts.push(LogFacts {
             stream: state.stream.clone(),
             partition: state.partition,
+            incarnation: state.incarnation,
             start_offset: state.start_offset,
             segments: segments.collect(),
         });
