@@ -315,13 +315,17 @@ def test_a_folder_has_its_streams_name(tmp_path):
         files.load()
 
 
+def held(stream="a", *, partition, incarnation=7, has_past=True):
+    return HeldLog(stream, partition, incarnation, has_past)
+
+
 @pytest.mark.parametrize(
     ("logs", "why"),
     [
-        ([HeldLog("a", 0, 6, True)], "it says incarnation 7, and its partitions are of 6"),
-        ([HeldLog("a", 3, 7, True)], "it says 3 partitions, and there are records in 4"),
-        ([HeldLog("a", 2, 7, True), HeldLog("b", 9, 1, True)], None),
-        ([HeldLog("a", 3, 7, False)], None),  # a crash came between log and definition
+        ([held(partition=0, incarnation=6)], "it says incarnation 7, and its partitions are of 6"),
+        ([held(partition=3)], "it says 3 partitions, and there are records in 4"),
+        ([held(partition=2), held("b", partition=9, incarnation=1)], None),
+        ([held(partition=3, has_past=False)], None),  # a crash came between log and definition
     ],
 )
 def test_a_definition_that_would_hide_records_is_refused(catalog, logs, why):

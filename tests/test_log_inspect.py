@@ -285,7 +285,7 @@ def test_a_torn_batch_whose_header_is_whole_had_offsets(pristine, data):
     assert served(data)[1][1] == end
 
 
-def test_a_batch_whose_header_is_torn_had_no_offsets_that_anything_tells_of(pristine, data):
+def test_a_batch_whose_header_is_torn_had_no_offsets_that_anything_tells_of(data):
     shutil.rmtree(data / "journal")
     for path in [*files(data, "producers"), *files(data, "sources")]:
         path.unlink()

@@ -48,8 +48,7 @@ def verify(*, data: Path, wanted: Wanted, as_json: bool) -> None:
             _finding(*found) for found in folder.folder.verify(folder.incarnations, *wanted, tell)
         ]
         findings += [
-            _finding("definition", file, 0, None, why, None)
-            for file, why in folder.misfits(wanted)
+            _finding("definition", file, 0, None, why, None) for file, why in folder.misfits(wanted)
         ]
     if as_json:
         click.echo(json.dumps({"sound": not findings, "damage": findings}))
