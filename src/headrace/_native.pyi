@@ -5,7 +5,7 @@ Times are `mono_ms` (milliseconds on a monotonic clock) and `wall_ms` (milliseco
 """
 
 from collections.abc import Callable
-from typing import ClassVar, Final, Literal, Self, final
+from typing import Any, ClassVar, Final, Literal, Self, final
 
 import typing_extensions
 
@@ -25,6 +25,7 @@ __all__ = [
     "History",
     "InvalidRecordError",
     "LogSettings",
+    "MqttLoad",
     "NativeError",
     "OutOfOrderSequenceError",
     "ReadEnd",
@@ -1080,3 +1081,54 @@ def payload(value: int, bytes: int = 0) -> bytes:  # noqa: A002 - as Rust names 
 
 def value_of(payload: bytes) -> int | None:
     """The value in a payload; None where it is no payload, or was changed."""
+
+# --- load (headrace-bench; used by headrace.bench) ---------------------------------------------
+
+@final
+class MqttLoad:
+    """Load on an MQTT server and the judge of what arrives, on a thread of its own.
+
+    Raises:
+        ValueError: the plan makes no sense; the message says what is expected.
+        OSError: the system gives no thread.
+    """
+
+    def __new__(
+        cls,
+        server: str,
+        *,
+        version: int,
+        prefix: str,
+        credentials: tuple[str, bytes] | None,
+        publishers: int,
+        subscribers: int,
+        idle: int,
+        opening: int,
+        pattern: str,
+        qos: int,
+        payload: int,
+        window: int,
+        rate: float | None,
+        warm_up: float,
+        duration: float,
+        drain: float,
+    ) -> Self:
+        """Starts at once. Times in seconds; `server` is `ADDRESS:PORT`, no name; `payload` in
+        bytes, 16 to 16 MiB; `window` 1 to 65,535, in use where `rate` (a second, per publisher)
+        is None; `version` 4 or 5; the rest as `headrace.bench.Load` has it."""
+    def progress(self) -> dict[str, Any]:
+        """The counts so far: connected, published, acknowledged, refused, expected, delivered,
+        lost, duplicated, reordered, corrupted, disconnected, measured (deliveries in the measured
+        time), phase (connecting, warming, measuring, draining, done), seconds, connect_seconds,
+        trouble (the first, in words, or None), by_second, connect and latency (count, p50, p90,
+        p99, p99.9, max; seconds)."""
+    def is_over(self) -> bool: ...
+    def stop(self) -> None:
+        """Ends the run soon; what it has counted stays."""
+    def finish(self) -> dict[str, Any]:
+        """Waits for the end and gives the counts, once. Releases the GIL.
+
+        Raises:
+            OSError: the machine gave no sockets.
+            RuntimeError: they were given before.
+        """

@@ -1,6 +1,7 @@
 //! Python bindings: conversions only. One file per machine; `errors` maps Rust errors once.
 use pyo3::prelude::*;
 
+mod bench;
 mod errors;
 mod facts;
 mod folder;
@@ -14,6 +15,7 @@ mod testing;
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    bench::register(module)?;
     errors::register(module)?;
     facts::register(module)?;
     folder::register(module)?;

@@ -1,0 +1,95 @@
+//! One publisher: what it may send now, and what it waits for.
+use crate::plan::{Pace, Plan};
+use crate::stamp::{self, Stamp};
+use crate::wire::Template;
+
+/// A publisher's place in its run.
+pub(crate) struct Flow {
+    publisher: u32,
+    template: Template,
+    topic_checksum: u32,
+    /// Messages sent; the next one's number.
+    pub(crate) sent: u64,
+    /// Packet ids that may be used, from the end.
+    free: Vec<u16>,
+    /// Indexed by packet id.
+    busy: Vec<bool>,
+    /// Deliveries that are under way, where nothing else bounds a closed loop.
+    pub(crate) under_way: u64,
+    /// Seconds from the start of the run to the next message of a schedule.
+    pub(crate) due: f64,
+}
+
+impl Flow {
+    pub(crate) fn new(plan: &Plan, publisher: u32) -> Self {
+        let topic = plan.topic(publisher);
+        Self {
+            publisher,
+            template: Template::new(plan.version, &topic, plan.qos, plan.payload),
+            topic_checksum: stamp::checksum(topic.as_bytes()),
+            sent: 0,
+            free: Vec::new(),
+            busy: Vec::new(),
+            under_way: 0,
+            due: 0.0,
+        }
+    }
+
+    /// The server's bound on what may be under way is known.
+    pub(crate) fn admitted(&mut self, plan: &Plan, receive_maximum: u16) {
+        if plan.qos == 0 {
+            return;
+        }
+        let ids = match plan.pace {
+            Pace::Closed { window } => window.min(receive_maximum.into()) as u16,
+            Pace::Open { .. } => receive_maximum,
+        };
+        self.free = (1..=ids).rev().collect();
+        self.busy = vec![false; usize::from(ids) + 1];
+    }
+
+    /// May send a message now, as far as answers and deliveries go.
+    pub(crate) fn may_send(&self, plan: &Plan) -> bool {
+        match plan.pace {
+            _ if plan.qos > 0 => !self.free.is_empty(),
+            Pace::Closed { window } => {
+                self.under_way + plan.copies() <= u64::from(window) * plan.copies()
+            }
+            Pace::Open { .. } => true,
+        }
+    }
+
+    /// Appends the next message, stamped with this time.
+    pub(crate) fn send(&mut self, plan: &Plan, micros: u32, out: &mut Vec<u8>) {
+        if let Some(at) = self.template.id {
+            let id = self.free.pop().expect("may_send was asked");
+            self.busy[usize::from(id)] = true;
+            self.template.bytes[at..at + 2].copy_from_slice(&id.to_be_bytes());
+        }
+        let stamp = Stamp {
+            publisher: self.publisher,
+            sequence: self.sent,
+            micros,
+        };
+        let payload = self.template.payload;
+        stamp.write(self.topic_checksum, &mut self.template.bytes[payload..]);
+        out.extend_from_slice(&self.template.bytes);
+        self.sent += 1;
+        self.under_way += plan.copies();
+    }
+
+    /// The exchange of a packet id is over; `false` where there was none.
+    pub(crate) fn finished(&mut self, id: u16) -> bool {
+        let Some(busy) = self.busy.get_mut(usize::from(id)).filter(|busy| **busy) else {
+            return false;
+        };
+        *busy = false;
+        self.free.push(id);
+        true
+    }
+
+    /// No exchange is open.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.free.len() + 1 >= self.busy.len()
+    }
+}

@@ -1,0 +1,116 @@
+//! What a run does: who publishes to whom, how much, how fast, how long.
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Who hears whom. Publisher `i` always publishes to topic `{prefix}/{i}`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// Subscriber `i` hears publisher `i`; as many of each.
+    Pair,
+    /// Each subscriber hears every publisher (fan-out, fan-in).
+    All,
+    /// The subscribers share one subscription to every publisher.
+    Share,
+}
+
+/// When a publisher sends its next message.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pace {
+    /// As soon as fewer than `window` messages are under way: not acknowledged (`QoS` 1 and 2), or
+    /// not delivered to everyone (`QoS` 0). Finds the rate at which a server is saturated.
+    Closed {
+        /// Messages under way per publisher, 1 to 65,535.
+        window: u32,
+    },
+    /// On a schedule, whatever the server does; latency counts from the moment that the schedule
+    /// names, so that a stall shows in every message that it held up (coordinated omission).
+    Open {
+        /// Messages a second and publisher, above 0.
+        rate: f64,
+    },
+}
+
+/// One run against one server.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Where the server listens.
+    pub server: SocketAddr,
+    /// 4 (MQTT 3.1.1) or 5.
+    pub version: u8,
+    /// Begins every client id and topic of the run.
+    pub prefix: String,
+    /// User name and password of each connection.
+    pub credentials: Option<(String, Vec<u8>)>,
+    /// Connections that publish.
+    pub publishers: u32,
+    /// Connections that subscribe.
+    pub subscribers: u32,
+    /// Connections that do neither, held open while the run lasts.
+    pub idle: u32,
+    /// Connections opened at once, at least 1.
+    pub opening: u32,
+    /// Who hears whom.
+    pub pattern: Pattern,
+    /// 0, 1 or 2, of publishes and subscriptions alike.
+    pub qos: u8,
+    /// Bytes of a payload, at least [`crate::stamp::LENGTH`].
+    pub payload: usize,
+    /// When the next message goes.
+    pub pace: Pace,
+    /// Time before the measuring begins; what is published in it is checked, not timed.
+    pub warm_up: Duration,
+    /// Time that is measured.
+    pub duration: Duration,
+    /// Longest silence while the last messages are waited for.
+    pub drain: Duration,
+}
+
+impl Plan {
+    /// The first publisher that a receiver hears, and how many.
+    pub(crate) fn heard(&self, receiver: u32) -> (u32, u32) {
+        match self.pattern {
+            Pattern::Pair => (receiver, 1),
+            Pattern::All | Pattern::Share => (0, self.publishers),
+        }
+    }
+
+    /// Who counts what arrives: each subscriber for itself, or all members of the group as one.
+    pub(crate) fn receiver(&self, subscriber: u32) -> u32 {
+        if self.pattern == Pattern::Share {
+            0
+        } else {
+            subscriber
+        }
+    }
+
+    /// How many receivers there are.
+    pub(crate) fn receivers(&self) -> u32 {
+        if self.pattern == Pattern::Share {
+            self.subscribers.min(1)
+        } else {
+            self.subscribers
+        }
+    }
+
+    /// How many deliveries each message comes to.
+    pub(crate) fn copies(&self) -> u64 {
+        match self.pattern {
+            Pattern::Pair | Pattern::Share => 1,
+            Pattern::All => u64::from(self.subscribers),
+        }
+    }
+
+    /// The topic of a publisher.
+    pub(crate) fn topic(&self, publisher: u32) -> String {
+        format!("{}/{publisher}", self.prefix)
+    }
+
+    /// The filter of a subscriber.
+    pub(crate) fn filter(&self, subscriber: u32) -> String {
+        match self.pattern {
+            Pattern::Pair => self.topic(subscriber),
+            Pattern::All => format!("{}/+", self.prefix),
+            Pattern::Share => format!("$share/bench/{}/+", self.prefix),
+        }
+    }
+}

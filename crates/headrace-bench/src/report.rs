@@ -1,0 +1,75 @@
+//! What a run counted.
+use hdrhistogram::Histogram;
+
+/// Quantiles that a report names: the median, and how bad it gets.
+pub const QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
+
+/// Times in microseconds, 1 µs to 1 h, within 0.1 %.
+pub(crate) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 3_600_000_000, 3).expect("the bounds are ordered")
+}
+
+/// A distribution of times, in seconds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Latency {
+    /// How many were timed.
+    pub count: u64,
+    /// One for each of [`QUANTILES`].
+    pub quantiles: [f64; 4],
+    /// The longest.
+    pub max: f64,
+}
+
+impl Latency {
+    pub(crate) fn of(times: &Histogram<u64>) -> Self {
+        let seconds = |micros: u64| micros as f64 / 1e6;
+        Self {
+            count: times.len(),
+            quantiles: QUANTILES.map(|quantile| seconds(times.value_at_quantile(quantile))),
+            max: seconds(times.max()),
+        }
+    }
+}
+
+/// What a run counted; while it goes on, so far.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    /// What it does at the moment: `connecting`, `warming`, `measuring`, `draining`, `done`.
+    pub phase: &'static str,
+    /// Connections that are open and answered.
+    pub connected: u64,
+    /// Seconds from the first `connect` to the last CONNACK (and SUBACK).
+    pub connect_seconds: f64,
+    /// From `connect` to CONNACK.
+    pub connect: Latency,
+    /// Messages handed to connections, over the whole run.
+    pub published: u64,
+    /// Messages acknowledged by the server (`QoS` 1 and 2).
+    pub acknowledged: u64,
+    /// Messages that the server acknowledged with an error.
+    pub refused: u64,
+    /// Deliveries that should come of what was published and not refused.
+    pub expected: u64,
+    /// Deliveries, each counted once.
+    pub delivered: u64,
+    /// Expected and not delivered when the run ended.
+    pub lost: u64,
+    /// Deliveries of a message that its receiver had before.
+    pub duplicated: u64,
+    /// Deliveries behind a later message of the same publisher.
+    pub reordered: u64,
+    /// Deliveries with a wrong checksum, length, topic, or of a message that was never sent.
+    pub corrupted: u64,
+    /// Connections that ended before their time.
+    pub disconnected: u64,
+    /// The first sign of trouble, in words.
+    pub trouble: Option<String>,
+    /// Seconds that were measured.
+    pub seconds: f64,
+    /// Deliveries in the time that was measured.
+    pub measured: u64,
+    /// Deliveries in each whole second that was measured.
+    pub by_second: Vec<u64>,
+    /// From the publisher's clock (its schedule, where it has one) to delivery.
+    pub latency: Latency,
+}

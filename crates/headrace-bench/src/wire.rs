@@ -1,0 +1,371 @@
+//! The little of MQTT 3.1.1 and 5.0 that a load needs, written apart from the broker's codec: a
+//! generator that shared its faults could not find them.
+use std::ops::Range;
+
+/// The largest packet that is read: MQTT's own bound is 256 MiB, and no answer to this load is
+/// larger than its payload and topic.
+const PACKET_MAX: usize = 64 << 20;
+
+/// A user name and a password.
+pub(crate) type Credentials = (String, Vec<u8>);
+
+/// A packet from the server.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Packet {
+    Connack {
+        reason: u8,
+        /// Publishes above `QoS` 0 that may be under way (3.2.2.3.3).
+        receive_maximum: u16,
+    },
+    /// The worst of its reason codes.
+    Suback(u8),
+    Publish {
+        topic: Range<usize>,
+        payload: Range<usize>,
+        qos: u8,
+        id: u16,
+    },
+    /// `QoS` 1 and 2: packet id and reason code.
+    Puback(u16, u8),
+    Pubrec(u16, u8),
+    Pubrel(u16),
+    Pubcomp(u16),
+    Pingresp,
+    /// The reason code.
+    Disconnect(u8),
+}
+
+/// What the server sent is no MQTT, or none that this load asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed;
+
+/// The packet at the start of the input and the bytes that it takes; `None` until it is whole.
+pub(crate) fn scan(input: &[u8], version: u8) -> Result<Option<(Packet, usize)>, Malformed> {
+    let mut reader = Reader { input, at: 1 };
+    let Some(&first) = input.first() else {
+        return Ok(None);
+    };
+    let Some(length) = reader.variable()? else {
+        return Ok(None);
+    };
+    let end = reader.at + length;
+    if length > PACKET_MAX {
+        return Err(Malformed);
+    }
+    if input.len() < end {
+        return Ok(None);
+    }
+    reader.input = &input[..end];
+    let packet = reader.body(first, version).ok_or(Malformed)?;
+    Ok(Some((packet, end)))
+}
+
+struct Reader<'a> {
+    input: &'a [u8],
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn variable(&mut self) -> Result<Option<usize>, Malformed> {
+        let mut value = 0;
+        for shift in [0, 7, 14, 21] {
+            let Some(&byte) = self.input.get(self.at) else {
+                return Ok(None);
+            };
+            self.at += 1;
+            value |= usize::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(Some(value));
+            }
+        }
+        Err(Malformed)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        let byte = *self.input.get(self.at)?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    fn short(&mut self) -> Option<u16> {
+        Some(u16::from(self.byte()?) << 8 | u16::from(self.byte()?))
+    }
+
+    fn skip(&mut self, bytes: usize) -> Option<Range<usize>> {
+        let range = self.at..self.at.checked_add(bytes)?;
+        self.at = range.end;
+        (range.end <= self.input.len()).then_some(range)
+    }
+
+    fn properties(&mut self, version: u8) -> Option<()> {
+        if version == 5 {
+            let length = self.variable().ok()??;
+            self.pass(length)?;
+        }
+        Some(())
+    }
+
+    /// Of a CONNACK's properties the one that binds a publisher.
+    fn receive_maximum(&mut self, version: u8) -> Option<u16> {
+        let mut maximum = u16::MAX;
+        if version == 5 {
+            let length = self.variable().ok()??;
+            let end = self.at.checked_add(length)?;
+            while self.at < end {
+                match self.byte()? {
+                    0x21 => maximum = self.short()?,
+                    0x13 | 0x22 => self.pass(2)?,
+                    0x11 | 0x27 => self.pass(4)?,
+                    0x24 | 0x25 | 0x28 | 0x29 | 0x2a => self.pass(1)?,
+                    0x12 | 0x15 | 0x16 | 0x1a | 0x1c | 0x1f => self.string()?,
+                    0x26 => {
+                        self.string()?;
+                        self.string()?;
+                    }
+                    _ => return None,
+                }
+            }
+        }
+        (maximum > 0).then_some(maximum)
+    }
+
+    fn string(&mut self) -> Option<()> {
+        let length = self.short()?;
+        self.pass(length.into())
+    }
+
+    fn pass(&mut self, bytes: usize) -> Option<()> {
+        self.skip(bytes)?;
+        Some(())
+    }
+
+    fn body(&mut self, first: u8, version: u8) -> Option<Packet> {
+        Some(match first >> 4 {
+            2 => {
+                self.byte()?;
+                let reason = self.byte()?;
+                let receive_maximum = self.receive_maximum(version)?;
+                Packet::Connack {
+                    reason,
+                    receive_maximum,
+                }
+            }
+            3 => {
+                let length = self.short()?;
+                let topic = self.skip(length.into())?;
+                let qos = first >> 1 & 3;
+                let id = if qos > 0 { self.short()? } else { 0 };
+                self.properties(version)?;
+                let payload = self.at..self.input.len();
+                Packet::Publish {
+                    topic,
+                    payload,
+                    qos,
+                    id,
+                }
+            }
+            // 5.0 leaves the reason out where it is 0 (3.4.2.1).
+            4 => Packet::Puback(self.short()?, self.byte().unwrap_or(0)),
+            5 => Packet::Pubrec(self.short()?, self.byte().unwrap_or(0)),
+            6 => Packet::Pubrel(self.short()?),
+            7 => Packet::Pubcomp(self.short()?),
+            9 => {
+                self.short()?;
+                self.properties(version)?;
+                Packet::Suback(*self.input.get(self.at..)?.iter().max()?)
+            }
+            13 => Packet::Pingresp,
+            14 => Packet::Disconnect(self.byte().unwrap_or(0)),
+            _ => return None,
+        })
+    }
+}
+
+fn write_variable(mut value: usize, out: &mut Vec<u8>) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+fn write_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    out.extend((bytes.len() as u16).to_be_bytes());
+    out.extend(bytes);
+}
+
+fn write_packet(first: u8, body: &[u8], out: &mut Vec<u8>) {
+    out.push(first);
+    write_variable(body.len(), out);
+    out.extend(body);
+}
+
+/// CONNECT: a clean session that ends with its connection, without keep-alive.
+pub(crate) fn connect(version: u8, client: &str, credentials: Option<&Credentials>) -> Vec<u8> {
+    let flags = 0x02 | if credentials.is_some() { 0xc0 } else { 0 };
+    let mut body = b"\x00\x04MQTT".to_vec();
+    body.extend([version, flags, 0, 0]);
+    if version == 5 {
+        body.push(0);
+    }
+    write_bytes(client.as_bytes(), &mut body);
+    if let Some((user, password)) = credentials {
+        write_bytes(user.as_bytes(), &mut body);
+        write_bytes(password, &mut body);
+    }
+    let mut packet = Vec::new();
+    write_packet(0x10, &body, &mut packet);
+    packet
+}
+
+/// SUBSCRIBE with packet id 1 to one filter.
+pub(crate) fn subscribe(version: u8, filter: &str, qos: u8) -> Vec<u8> {
+    let mut body = vec![0, 1];
+    if version == 5 {
+        body.push(0);
+    }
+    write_bytes(filter.as_bytes(), &mut body);
+    body.push(qos);
+    let mut packet = Vec::new();
+    write_packet(0x82, &body, &mut packet);
+    packet
+}
+
+/// A PUBLISH whose packet id and stamp are filled in as it goes out.
+pub(crate) struct Template {
+    pub(crate) bytes: Vec<u8>,
+    /// Where the packet id lies, at `QoS` 1 and 2.
+    pub(crate) id: Option<usize>,
+    /// Where the payload begins.
+    pub(crate) payload: usize,
+}
+
+impl Template {
+    pub(crate) fn new(version: u8, topic: &str, qos: u8, payload: usize) -> Self {
+        let mut body = Vec::with_capacity(topic.len() + payload + 8);
+        write_bytes(topic.as_bytes(), &mut body);
+        let id = (qos > 0).then_some(body.len());
+        if qos > 0 {
+            body.extend([0, 0]);
+        }
+        if version == 5 {
+            body.push(0);
+        }
+        let start = body.len();
+        body.extend((0..payload).map(|index| (index % 251) as u8));
+        let mut bytes = Vec::with_capacity(body.len() + 5);
+        write_packet(0x30 | qos << 1, &body, &mut bytes);
+        let head = bytes.len() - body.len();
+        Self {
+            bytes,
+            id: id.map(|at| at + head),
+            payload: start + head,
+        }
+    }
+}
+
+/// PUBACK 4, PUBREC 5, PUBREL 6 or PUBCOMP 7 with success.
+pub(crate) fn acknowledge(kind: u8, id: u16, out: &mut Vec<u8>) {
+    let flags = if kind == 6 { 0x02 } else { 0 };
+    let [high, low] = id.to_be_bytes();
+    out.extend([kind << 4 | flags, 2, high, low]);
+}
+
+/// DISCONNECT with success.
+pub(crate) const DISCONNECT: [u8; 2] = [0xe0, 0];
+
+#[cfg(test)]
+mod tests {
+    use super::{connect, scan, subscribe, Malformed, Packet, Template};
+
+    #[test]
+    fn packets_are_read_when_they_are_whole() {
+        let template = Template::new(5, "bench/0", 1, 300);
+        let input = [&template.bytes[..], b"\xd0\x00"].concat();
+        for cut in 0..template.bytes.len() {
+            assert_eq!(scan(&input[..cut], 5), Ok(None), "{cut}");
+        }
+        let (packet, length) = scan(&input, 5).unwrap().unwrap();
+        assert_eq!(length, template.bytes.len());
+        let Packet::Publish {
+            topic,
+            payload,
+            qos,
+            id,
+        } = packet
+        else {
+            panic!("{packet:?}");
+        };
+        assert_eq!((&input[topic], qos, id), (&b"bench/0"[..], 1, 0));
+        assert_eq!(payload, template.payload..length);
+        assert_eq!(scan(&input[length..], 5), Ok(Some((Packet::Pingresp, 2))));
+    }
+
+    #[test]
+    fn answers_of_both_versions() {
+        let connack = |reason, receive_maximum| Packet::Connack {
+            reason,
+            receive_maximum,
+        };
+        for (bytes, version, packet) in [
+            (&b"\x20\x02\x00\x05"[..], 4, connack(5, u16::MAX)),
+            (b"\x20\x03\x00\x87\x00", 5, connack(0x87, u16::MAX)),
+            (
+                b"\x20\x0c\x00\x00\x09\x12\x00\x01x\x21\x00\x14\x24\x01",
+                5,
+                connack(0, 20),
+            ),
+            (b"\x90\x05\x00\x01\x01\x80", 4, Packet::Suback(0x80)),
+            (b"\x90\x04\x00\x01\x00\x02", 5, Packet::Suback(2)),
+            (b"\x40\x02\x00\x07", 5, Packet::Puback(7, 0)),
+            (b"\x40\x04\x00\x07\x97\x00", 5, Packet::Puback(7, 0x97)),
+            (b"\x50\x03\x00\x07\x10", 5, Packet::Pubrec(7, 0x10)),
+            (b"\x62\x02\x00\x07", 4, Packet::Pubrel(7)),
+            (b"\x70\x02\x00\x07", 4, Packet::Pubcomp(7)),
+            (b"\xe0\x00", 5, Packet::Disconnect(0)),
+            (b"\xe0\x01\x8b", 5, Packet::Disconnect(0x8b)),
+        ] {
+            let whole = [bytes, &[0; 9]].concat();
+            let length = 2 + usize::from(bytes[1]);
+            assert_eq!(
+                scan(&whole, version),
+                Ok(Some((packet, length))),
+                "{bytes:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_answer_is_malformed() {
+        for bytes in [
+            &b"\x00\x00"[..],
+            b"\x10\x00",
+            b"\x20\xff\xff\xff\xff\x01",
+            b"\x30\x01\x00",
+            b"\x30\x03\x00\x09a",
+            b"\x40\x01\x00",
+            b"\x90\x02\x00\x01",
+            b"\x20\xff\xff\xff\x7f",
+        ] {
+            assert_eq!(scan(bytes, 4), Err(Malformed), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn requests_have_the_bytes_of_the_standard() {
+        let user = ("u".to_owned(), b"pw".to_vec());
+        assert_eq!(
+            connect(5, "c", Some(&user)),
+            b"\x10\x15\x00\x04MQTT\x05\xc2\x00\x00\x00\x00\x01c\x00\x01u\x00\x02pw"
+        );
+        assert_eq!(
+            connect(4, "c", None),
+            b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01c"
+        );
+        assert_eq!(subscribe(4, "a/+", 2), b"\x82\x08\x00\x01\x00\x03a/+\x02");
+        assert_eq!(subscribe(5, "a", 0), b"\x82\x07\x00\x01\x00\x00\x01a\x00");
+        let template = Template::new(4, "t", 0, 16);
+        assert_eq!(template.bytes[..5], *b"\x30\x13\x00\x01t");
+        assert_eq!((template.id, template.payload), (None, 5));
+    }
+}

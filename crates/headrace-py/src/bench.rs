@@ -1,0 +1,159 @@
+//! Load on an MQTT server, for `headrace.bench`.
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use headrace_bench::{stamp, Latency, Load, Pace, Pattern, Plan, Report, QUANTILES};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+/// A run that goes on by itself.
+#[pyclass(module = "headrace._native")]
+struct MqttLoad {
+    load: Option<Load>,
+}
+
+#[pymethods]
+impl MqttLoad {
+    #[new]
+    #[pyo3(signature = (server, *, version, prefix, credentials, publishers, subscribers, idle,
+        opening, pattern, qos, payload, window, rate, warm_up, duration, drain))]
+    #[allow(clippy::too_many_arguments)] // Named ones, and each is one line of the plan.
+    fn new(
+        server: &str,
+        version: u8,
+        prefix: String,
+        credentials: Option<(String, Vec<u8>)>,
+        publishers: u32,
+        subscribers: u32,
+        idle: u32,
+        opening: u32,
+        pattern: &str,
+        qos: u8,
+        payload: usize,
+        window: u32,
+        rate: Option<f64>,
+        warm_up: f64,
+        duration: f64,
+        drain: f64,
+    ) -> PyResult<Self> {
+        let wrong = |what: &str| PyValueError::new_err(what.to_owned());
+        let seconds = |value: f64| {
+            Duration::try_from_secs_f64(value).map_err(|_| wrong("a time is negative"))
+        };
+        let plan = Plan {
+            server: server
+                .parse::<SocketAddr>()
+                .map_err(|_| wrong("server is not an address and a port"))?,
+            version: (version == 4 || version == 5)
+                .then_some(version)
+                .ok_or_else(|| wrong("version is 4 (MQTT 3.1.1) or 5"))?,
+            prefix,
+            credentials,
+            publishers: (publishers <= stamp::PUBLISHERS_MAX)
+                .then_some(publishers)
+                .ok_or_else(|| wrong("there are too many publishers"))?,
+            subscribers,
+            idle,
+            opening: opening.max(1),
+            pattern: match pattern {
+                "pair" if publishers != subscribers => {
+                    return Err(wrong("pair takes as many publishers as subscribers"))
+                }
+                "pair" => Pattern::Pair,
+                "all" => Pattern::All,
+                "share" => Pattern::Share,
+                _ => return Err(wrong("pattern is pair, all or share")),
+            },
+            qos: (qos <= 2)
+                .then_some(qos)
+                .ok_or_else(|| wrong("qos is 0, 1 or 2"))?,
+            payload: (stamp::LENGTH..=1 << 24)
+                .contains(&payload)
+                .then_some(payload)
+                .ok_or_else(|| wrong("a payload has 16 bytes to 16 MiB"))?,
+            pace: match rate {
+                Some(rate) if rate > 0.0 && rate.is_finite() => Pace::Open { rate },
+                None if (1..=u16::MAX.into()).contains(&window) => Pace::Closed { window },
+                _ => return Err(wrong("rate is above 0, window 1 to 65535")),
+            },
+            warm_up: seconds(warm_up)?,
+            duration: seconds(duration)?,
+            drain: seconds(drain)?,
+        };
+        let load = Load::start(plan).map_err(PyErr::from)?;
+        Ok(Self { load: Some(load) })
+    }
+
+    /// The counts so far.
+    fn progress<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        dictionary(py, &self.running()?.progress())
+    }
+
+    fn is_over(&self) -> PyResult<bool> {
+        Ok(self.running()?.is_over())
+    }
+
+    fn stop(&self) -> PyResult<()> {
+        self.running()?.stop();
+        Ok(())
+    }
+
+    /// Waits for the end.
+    fn finish<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.running()?;
+        let load = self.load.take();
+        let report = py.detach(|| load.map(Load::finish));
+        dictionary(py, &report.expect("it was there")?)
+    }
+}
+
+impl MqttLoad {
+    fn running(&self) -> PyResult<&Load> {
+        self.load
+            .as_ref()
+            .ok_or_else(|| PyRuntimeError::new_err("the run was finished"))
+    }
+}
+
+fn times<'py>(py: Python<'py>, latency: &Latency) -> PyResult<Bound<'py, PyDict>> {
+    let result = PyDict::new(py);
+    result.set_item("count", latency.count)?;
+    for (quantile, value) in QUANTILES.iter().zip(latency.quantiles) {
+        result.set_item(format!("p{}", quantile * 100.0), value)?;
+    }
+    result.set_item("max", latency.max)?;
+    Ok(result)
+}
+
+fn dictionary<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {
+    let result = PyDict::new(py);
+    for (name, count) in [
+        ("connected", report.connected),
+        ("published", report.published),
+        ("acknowledged", report.acknowledged),
+        ("refused", report.refused),
+        ("expected", report.expected),
+        ("delivered", report.delivered),
+        ("lost", report.lost),
+        ("duplicated", report.duplicated),
+        ("reordered", report.reordered),
+        ("corrupted", report.corrupted),
+        ("disconnected", report.disconnected),
+        ("measured", report.measured),
+    ] {
+        result.set_item(name, count)?;
+    }
+    result.set_item("phase", report.phase)?;
+    result.set_item("seconds", report.seconds)?;
+    result.set_item("connect_seconds", report.connect_seconds)?;
+    result.set_item("trouble", report.trouble.as_deref())?;
+    result.set_item("by_second", &report.by_second)?;
+    result.set_item("connect", times(py, &report.connect)?)?;
+    result.set_item("latency", times(py, &report.latency)?)?;
+    Ok(result)
+}
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<MqttLoad>()
+}

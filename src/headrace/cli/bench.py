@@ -1,0 +1,241 @@
+"""`headrace bench`: arguments, progress and tables of what `headrace.bench` measures."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from headrace.bench import FAULTS, Load, Outcome, Server, medians, run
+from headrace.cli.client import json_option
+from headrace.model import Address
+from headrace.text import parse_duration_ms, parse_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.progress import Progress
+
+WINDOW_UNACKNOWLEDGED: Final = 20
+"""The in-flight window that mosquitto ships with, and so what published figures use."""
+WINDOW_UNDELIVERED: Final = 2000
+"""At QoS 0: enough to fill a pipe of 64 KiB with the smallest messages."""
+ROUNDS_AGAINST: Final = 3
+"""Fewer have no median."""
+
+
+class _Quantity(click.ParamType[Any]):
+    """A value with a unit."""
+
+    def __init__(self, name: str, parse: Callable[[str], float]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - click's own
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._parse(value)
+        except ValueError as fault:
+            self.fail(str(fault), param, ctx)
+
+
+_ADDRESS: Final = _Quantity("HOST:PORT", Address.parse)  # type: ignore[arg-type]
+_SECONDS: Final = _Quantity("DURATION", lambda text: parse_duration_ms(text) / 1e3)
+_SIZE: Final = _Quantity("SIZE", parse_size)
+
+
+@click.group(short_help="Measure a broker by what it delivers.")
+def bench() -> None:
+    """Put load on a broker, headrace or another, and count what arrives.
+
+    \b
+    Examples:
+      headrace bench mqtt
+      headrace bench mqtt --mqtt 127.0.0.1:1883 --against 127.0.0.1:2883
+    """
+
+
+@bench.command(short_help="Load for an MQTT server.")
+@click.option("--mqtt", type=_ADDRESS, default="127.0.0.1:1883", show_default=True, help="Server.")
+@click.option("--pid", type=int, help="Its process here: adds CPU time and memory.")
+@click.option("--against", type=_ADDRESS, help="A second server, in turn with the first.")
+@click.option("--against-pid", type=int, help="Its process here.")
+@click.option("--rounds", type=click.IntRange(1, 1000), help="Medians of so many.  [1; 3 against]")
+@click.option("--publishers", type=click.IntRange(0), default=1, show_default=True)
+@click.option("--subscribers", type=click.IntRange(0), default=1, show_default=True)
+@click.option("--idle", type=click.IntRange(0), default=0, help="Connections that do nothing.")
+@click.option(
+    "--pattern",
+    type=click.Choice(["pair", "all", "share"]),
+    help="Who hears whom.  [pair where there are as many of each, else all]",
+)
+@click.option("--qos", type=click.IntRange(0, 2), default=0, show_default=True)
+@click.option("--payload", type=_SIZE, default="100B", show_default=True, help="16 B or more.")
+@click.option("--window", type=click.IntRange(1, 65_535), help="Under way per publisher.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Per second and publisher.")
+@click.option("--duration", type=_SECONDS, default="5s", show_default=True, help="Measured.")
+@click.option("--warm-up", type=_SECONDS, default="1s", show_default=True, help="Not timed.")
+@click.option("--drain", type=_SECONDS, default="5s", show_default=True, help="Longest silence.")
+@click.option("--opening", type=click.IntRange(1), default=64, show_default=True, help="At once.")
+@click.option("--user", help="User name of every connection.")
+@click.option("--password-file", type=click.Path(path_type=Path), help="Its password; one line.")
+@click.option("--protocol", type=click.Choice(["5", "3.1.1"]), default="5", show_default=True)
+@click.option("--topic", default="bench", show_default=True, help="Begins topics, client ids.")
+@json_option
+def mqtt(
+    *,
+    mqtt: Address,
+    pid: int | None,
+    against: Address | None,
+    against_pid: int | None,
+    rounds: int | None,
+    user: str | None,
+    password_file: Path | None,
+    protocol: str,
+    topic: str,
+    as_json: bool,
+    **options: Any,  # noqa: ANN401 - fields of Load, as click read them
+) -> None:
+    """Publish, subscribe, and count what arrives.
+
+    Every payload carries its publisher, a number, the time, and a checksum of its topic, so that
+    the report says what was delivered, lost, duplicated, reordered or corrupted; that something
+    was acknowledged is no result. Without --rate each publisher sends as fast as --window allows:
+    messages not acknowledged (QoS 1 and 2), or not delivered (QoS 0). With --rate it keeps to a
+    schedule, and latency counts from the time that the schedule names: a server that stalls
+    cannot hide it.
+
+    Numbers of one run mean little: compare with --against, on a machine with nothing else to do,
+    and give servers and load cores of their own (taskset).
+
+    \b
+    Examples:
+      headrace bench mqtt --qos 1 --publishers 10 --subscribers 10
+      headrace bench mqtt --subscribers 1000 --publishers 1 --rate 10
+      headrace bench mqtt --publishers 1000 --subscribers 5 --pattern share --rate 1 --qos 1
+      headrace bench mqtt --publishers 0 --subscribers 0 --idle 10000 --pid 4711
+      headrace bench mqtt --against 127.0.0.1:2883 --json
+    """
+    fair = options["publishers"] == options["subscribers"]
+    options["pattern"] = options["pattern"] or ("pair" if fair else "all")
+    options["window"] = options["window"] or (
+        WINDOW_UNACKNOWLEDGED if options["qos"] else WINDOW_UNDELIVERED
+    )
+    load = Load(version=5 if protocol == "5" else 4, prefix=topic, **options)
+    credentials = _credentials(user, password_file)
+    servers = [Server(str(mqtt), mqtt, pid, credentials)]
+    if against is not None:
+        if against == mqtt:
+            raise click.UsageError("--against is the server itself; name another")
+        servers.append(Server(str(against), against, against_pid, credentials))
+    count = rounds or (1 if against is None else ROUNDS_AGAINST)
+    with _progress() as progress:
+        outcomes = run(load, servers, count, _shown_on(progress, count))
+    if as_json:
+        click.echo(json.dumps(_report(outcomes)))
+    else:
+        _table(outcomes)
+    for name, runs in outcomes.items():
+        for outcome in runs:
+            if trouble := outcome.counts["trouble"]:
+                click.echo(f"{name}: {trouble}", err=True)
+    connections = load.publishers + load.subscribers + load.idle
+    if any(
+        outcome.counts["connected"] + outcome.counts["disconnected"] < connections
+        or not outcome.counts["connected"]
+        for runs in outcomes.values()
+        for outcome in runs
+    ):
+        raise click.ClickException("not every connection came about, so the figures mean nothing")
+
+
+def _credentials(user: str | None, file: Path | None) -> tuple[str, bytes] | None:
+    if user is None:
+        return None
+    try:
+        return user, b"" if file is None else file.read_bytes().rstrip(b"\r\n")
+    except OSError as error:
+        raise click.UsageError(f"--password-file: {file}: {error.strerror}") from None
+
+
+def _report(outcomes: dict[str, list[Outcome]]) -> dict[str, Any]:
+    return {
+        "servers": {
+            name: {
+                "medians": medians(runs),
+                "rounds": [outcome.figures() | outcome.counts for outcome in runs],
+            }
+            for name, runs in outcomes.items()
+        },
+        "ratios": _ratios(outcomes),
+    }
+
+
+def _ratios(outcomes: dict[str, list[Outcome]]) -> dict[str, float]:
+    """The first server's figure over the second's."""
+    if len(outcomes) < 2:
+        return {}
+    ours, theirs = (medians(runs) for runs in outcomes.values())
+    return {
+        name: value / other
+        for name, value in ours.items()
+        if name not in FAULTS and value is not None and (other := theirs[name])
+    }
+
+
+def _table(outcomes: dict[str, list[Outcome]]) -> None:
+    from rich import box  # noqa: PLC0415 - only tables need it, and it is slow to import
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("")
+    for name in outcomes:
+        table.add_column(name, justify="right")
+    ratios = _ratios(outcomes)
+    if ratios:
+        table.add_column("ratio", justify="right")
+    columns = [medians(runs) for runs in outcomes.values()]
+    for name in columns[0]:
+        values = [column[name] for column in columns]
+        if any(value is not None for value in values):
+            cells = ["" if value is None else f"{value:,.{_digits(value)}f}" for value in values]
+            ratio = [f"{ratios[name]:.2f}" if name in ratios else ""] if ratios else []
+            table.add_row(name, *cells, *ratio)
+    Console().print(table)
+
+
+def _digits(value: float) -> int:
+    return 0 if value == int(value) or value >= 100 else 3
+
+
+def _progress() -> Progress:
+    from rich.console import Console  # noqa: PLC0415 - slow to import, and --help needs none
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+
+
+def _shown_on(progress: Progress, rounds: int) -> Callable[[Server, int, dict[str, Any]], None]:
+    task = progress.add_task("starting", total=None)
+
+    def show(server: Server, index: int, counts: dict[str, Any]) -> None:
+        progress.update(
+            task,
+            description=f"{server.name} round {index + 1} of {rounds}: {counts['phase']}, "
+            f"{counts['connected']:,} connected, {counts['delivered']:,} delivered, "
+            f"{counts['lost']:,} on their way",
+        )
+
+    return show
