@@ -14,6 +14,7 @@ HeadraceError
 ├── MessageTooLargeError       HTTP 413, Kafka 10             larger than max.message.bytes
 ├── StaleEpochError            HTTP 409                       a newer epoch has published
 ├── InputError                 an input file is missing or no CSV of readings; exit code 2
+├── MqttError                  a broker is not there, hangs up, or refuses a command
 ├── PublishError               a broker refuses a collector for good
 ├── UnavailableError           HTTP 503, Kafka 56, retry      starting, draining, disk failed
 ├── MalformedError             bytes break their protocol; the connection closes
@@ -60,6 +61,7 @@ __all__ = [
     "InvalidTopicError",
     "MalformedError",
     "MessageTooLargeError",
+    "MqttError",
     "NativeError",
     "OutOfOrderSequenceError",
     "PublishError",
@@ -150,6 +152,10 @@ class StaleEpochError(HeadraceError):
 
 class InputError(HeadraceError):
     """An input file cannot be read, or is no CSV of readings; at most three lines."""
+
+
+class MqttError(HeadraceError):
+    """A broker is not there, hung up, or refused what a command asked; at most three lines."""
 
 
 class PublishError(HeadraceError):

@@ -28,8 +28,12 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "collect": ("headrace.cli.collect:collect", "Publish GPU telemetry to a broker."),
     "demo": ("headrace.cli.demo:demo", "Real GPU telemetry from MQTT to Spark tables."),
     "log": ("headrace.cli.log:log", "Look at, check and repair a stopped node's data."),
+    "pub": ("headrace.cli.pub:pub", "Publish messages to an MQTT broker."),
+    "retained": ("headrace.cli.retained:retained", "List, show, count, delete retained messages."),
     "serve": ("headrace.cli.serve:serve", "Run a node."),
+    "sessions": ("headrace.cli.sessions:sessions", "List, show, delete, disconnect MQTT sessions."),
     "streams": ("headrace.cli.streams:streams", "Create, list, describe, alter, delete streams."),
+    "sub": ("headrace.cli.sub:sub", "Print messages of an MQTT broker."),
 }
 """Name: where the command is, and the line that `headrace --help` shows for it."""
 
@@ -64,7 +68,7 @@ def headrace() -> None:
     Run a node, then use it from another terminal:
       headrace serve
       headrace streams create readings --partitions 4 --filter 'sensors/#'
-      mosquitto_pub -q 1 -t sensors/a/temperature -m 21.5
+      headrace pub -q 1 -t sensors/a/temperature -m 21.5
       kcat -b 127.0.0.1:9092 -C -e -t readings
 
     \b

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import urllib.error
+import urllib.parse
 import urllib.request
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS: Final = 60.0
 """For one call: creating many partitions takes seconds on a slow disk."""
+
+PAGE: Final = 1_000
+"""What one answer lists at most, `limits.HTTP_PAGE_MAX` of the node."""
 
 url_option: Callable[[Callable[..., None]], Callable[..., None]] = click.option(
     "--url",
@@ -61,6 +65,25 @@ def call(url: str, method: str, path: str, body: dict[str, Any] | None = None) -
     if not isinstance(answer, dict):
         raise _no_node(url, "what listens there is something else")
     return answer
+
+
+def pages(url: str, path: str, items: str, limit: int) -> tuple[list[Any], bool]:
+    """The first `limit` of what a node lists page by page, and whether that is all.
+
+    Raises:
+        UsageError, ClickException: as `call`.
+    """
+    found: list[Any] = []
+    start: object = None
+    while True:
+        page = f"&limit={min(limit - len(found), PAGE)}"
+        if start is not None:
+            page += "&" + urllib.parse.urlencode({"start": start})
+        answer = call(url, "GET", path + page)
+        found += answer[items]
+        start = answer["next"]
+        if start is None or len(found) >= limit:
+            return found, start is None
 
 
 def _no_node(url: str, reason: object) -> click.ClickException:

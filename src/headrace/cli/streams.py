@@ -10,6 +10,7 @@ from urllib.parse import quote
 import click
 
 from headrace.cli.client import NotFound, call, json_option, url_option
+from headrace.cli.tables import table
 from headrace.text import nearest
 
 STREAMS = "/api/v1/streams"
@@ -95,7 +96,7 @@ def list_(*, url: str, as_json: bool) -> None:
         ]
         for stream in answer["streams"]
     ]
-    _table(["stream", "partitions", "records", "bytes", "filters", "key"], rows, right={1, 2, 3})
+    table(["stream", "partitions", "records", "bytes", "filters", "key"], rows, right={1, 2, 3})
 
 
 @streams.command()
@@ -112,7 +113,7 @@ def describe(*, name: str, url: str, as_json: bool) -> None:
     if not as_json:
         effective = stream["effective"].items()
         rows = [[setting, str(each["value"]), each["source"]] for setting, each in effective]
-        _table(["setting", "value", "from"], rows, right=set())
+        table(["setting", "value", "from"], rows, right=set())
 
 
 @streams.command()
@@ -213,21 +214,4 @@ def _show(stream: dict[str, Any], *, as_json: bool, own_settings: bool = True) -
         [str(each["partition"]), str(each["start"]), str(each["end"]), f"{each['size_bytes']:,}"]
         for each in stream["partitions"]
     ]
-    _table(["partition", "start", "end", "bytes"], rows, right={0, 1, 2, 3})
-
-
-def _table(columns: list[str], rows: list[list[str]], *, right: set[int]) -> None:
-    from rich import box  # noqa: PLC0415 - only tables need it, and it is slow to import
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for index, column in enumerate(columns):
-        number = index in right
-        table.add_column(
-            column, justify="right" if number else "left", no_wrap=number, overflow="fold"
-        )
-    for row in rows:
-        table.add_row(*row)
-    # A pipe has no width: never cut what a script reads.
-    Console(width=None if sys.stdout.isatty() else 10_000).print(table)
+    table(["partition", "start", "end", "bytes"], rows, right={0, 1, 2, 3})

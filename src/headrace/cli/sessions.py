@@ -1,0 +1,175 @@
+"""`headrace sessions`: the MQTT sessions of a running node."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlencode
+
+import click
+
+from headrace.cli.client import call, json_option, pages, url_option
+from headrace.cli.tables import table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SESSIONS: Final = "/api/v1/sessions"
+
+
+@click.group(short_help="List, show, delete, disconnect MQTT sessions.")
+def sessions() -> None:
+    """Sessions: what a node keeps of an MQTT client, connected or away.
+
+    \b
+    Examples:
+      headrace sessions list --away
+      headrace sessions show pump-17
+      headrace sessions disconnect pump-17
+      headrace sessions delete pump-17
+    """
+
+
+@sessions.command(name="list")
+@click.argument("pattern", default="*")
+@click.option("--connected", "state", flag_value="connected", help="Only those of connected ones.")
+@click.option("--away", "state", flag_value="away", help="Only those whose clients are away.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=1000, show_default=True, help="At most so many."
+)
+@url_option
+@json_option
+def list_(*, pattern: str, state: str | None, limit: int, url: str, as_json: bool) -> None:
+    """List sessions whose client ids are like PATTERN, in which * stands for any text.
+
+    \b
+    Examples:
+      headrace sessions list
+      headrace sessions list 'pump-*' --away
+    """
+    query = {"client": pattern} | ({} if state is None else {"state": state})
+    found, is_all = pages(url, f"{SESSIONS}?{urlencode(query)}", "sessions", limit)
+    if as_json:
+        click.echo(json.dumps({"sessions": found, "complete": is_all}))
+        return
+    columns = ["client", "state", "version", "address", "filters", "queued", "bytes", "in flight"]
+    rows = [
+        [
+            each["client"],
+            _state(each),
+            each["version"] or "-",
+            each["address"] or "-",
+            f"{each['subscriptions']:,}",
+            f"{each['queued_messages']:,}",
+            f"{each['held_bytes']:,}",
+            f"{each['in_flight']:,}",
+        ]
+        for each in found
+    ]
+    table(columns, rows, right={4, 5, 6, 7})
+    if not is_all:
+        click.echo(f"the first {len(found):,}; --limit or a pattern shows others", err=True)
+
+
+@sessions.command()
+@click.argument("client")
+@url_option
+@json_option
+def show(*, client: str, url: str, as_json: bool) -> None:
+    """Show the session of CLIENT: where it is, what waits for it, its filters, its will."""
+    session = call(url, "GET", _path(client))
+    if as_json:
+        click.echo(json.dumps(session))
+        return
+    click.echo(f"session {session['client']}: {_state(session)}")
+    for line in _lines(session):
+        click.echo(f"  {line}")
+    rows = [
+        [
+            each["filter"],
+            str(each["qos"]),
+            _yes(each["no_local"]),
+            _yes(each["retain_as_published"]),
+            str(each["identifier"] or "-"),
+        ]
+        for each in session["filters"]
+    ]
+    table(["filter", "qos", "no local", "retain as published", "id"], rows, right={1})
+    if session["subscriptions"] > len(rows):
+        click.echo(f"the first {len(rows):,} of {session['subscriptions']:,} filters", err=True)
+
+
+@sessions.command()
+@click.argument("client")
+@url_option
+@json_option
+def disconnect(*, client: str, url: str, as_json: bool) -> None:
+    """End the connection of CLIENT. Its session stays, and it may come back.
+
+    A client of MQTT 5.0 is told why (0x98, administrative action). Its will is published.
+    """
+    answer = call(url, "POST", f"{_path(client)}/disconnect")
+    click.echo(json.dumps(answer) if as_json else f"disconnected {client}")
+
+
+@sessions.command()
+@click.argument("client")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@url_option
+@json_option
+def delete(*, client: str, yes: bool, url: str, as_json: bool) -> None:
+    """Delete the session of CLIENT: its subscriptions, and what waits for it.
+
+    Its connection ends first, and its will is published. A person at a terminal is asked; a
+    script is not.
+    """
+    if sys.stdin.isatty() and not yes:
+        click.confirm(
+            f"delete the session of {client} and what waits for it?", abort=True, err=True
+        )
+    answer = call(url, "DELETE", _path(client))
+    click.echo(json.dumps(answer) if as_json else f"deleted {client}")
+
+
+def _path(client: str) -> str:
+    return f"{SESSIONS}/{quote(client, safe='')}"
+
+
+def _yes(value: object) -> str:
+    return "yes" if value else "-"
+
+
+def _state(session: dict[str, Any]) -> str:
+    if session["connected"]:
+        return "connected"
+    ends = session["ends_in_seconds"]
+    return "away" if ends is None else f"away, ends in {ends:,} s"
+
+
+def _lines(session: dict[str, Any]) -> Iterable[str]:
+    """All but the filters."""
+    expiry = session["expiry_seconds"]
+    yield "expires never" if expiry is None else f"expires {expiry:,} s after its connection"
+    queued, held = session["queued_messages"], session["held_bytes"]
+    yield f"waiting {queued:,}, in flight {session['in_flight']:,}, {held:,} bytes of both"
+    if session["unreleased"]:
+        yield f"messages at QoS 2 that it has not released: {session['unreleased']:,}"
+    connection = session["connection"]
+    if connection is not None:
+        who = "" if connection["identity"] is None else f", certificate {connection['identity']}"
+        yield f"from {session['address']}{who}, MQTT {session['version']}"
+        alive = connection["keep_alive_seconds"]
+        yield f"keep-alive {alive or 'none'}, silent for {connection['silent_ms'] / 1000:.1f} s"
+        yield (
+            f"takes {connection['receive_maximum']:,} at a time, "
+            f"{connection['outbound_bytes']:,} bytes on the way"
+        )
+        if connection["rests"] is not None:
+            yield f"not read now: {connection['rests']}"
+    will = session["will"]
+    if will is not None:
+        due = will["due_in_seconds"]
+        when = f"after {will['delay_seconds']:,} s" if due is None else f"in {due:,} s"
+        kept = ", retained" if will["retain"] else ""
+        yield f"will: {will['bytes']:,} bytes to {will['topic']}, QoS {will['qos']}{kept}, {when}"

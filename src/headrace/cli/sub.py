@@ -1,0 +1,247 @@
+"""`headrace sub`: messages from an MQTT broker."""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from paho.mqtt.client import topic_matches_sub
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from headrace.cli.mqtt_format import as_json as as_json_lines
+from headrace.cli.mqtt_format import formatted, plain
+from headrace.cli.mqtt_options import MqttCommand, broker_options, target
+from headrace.client.mqtt import V5, Connection, named
+from headrace.errors import MqttError
+
+if TYPE_CHECKING:
+    from paho.mqtt.client import MQTTMessage
+
+    from headrace.cli.mqtt_format import Write
+
+WAIT_S: Final = 1.0
+"""Between two looks at the clock and at signals; whatever comes is dealt with at once."""
+
+RETAIN_HANDLING: Final = {"always": 0, "new": 1, "never": 2}
+
+
+class _EndError(Exception):
+    """A signal asked to end."""
+
+
+@click.command(cls=MqttCommand, short_help="Print messages of an MQTT broker.")
+@click.option(
+    "-t",
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="FILTER",
+    help="Topics: + is one level, # the rest. [repeat]",
+)
+@click.option(
+    "-q",
+    "--qos",
+    type=click.IntRange(0, 2),
+    default=0,
+    show_default=True,
+    help="Quality of service.",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Print topics, too.")
+@click.option(
+    "-F",
+    "--format",
+    "layout",
+    metavar="FORMAT",
+    help="%t topic, %p payload, %q QoS, %r retain, %I time, %j JSON, … see below.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each message.")
+@click.option("-N", "no_end", is_flag=True, help="No end of line behind a message.")
+@click.option("-C", "count", type=click.IntRange(1), metavar="N", help="End after N messages.")
+@click.option(
+    "-W",
+    "seconds",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="End after this time; with -C it then has failed.",
+)
+@click.option("-E", "only_subscribes", is_flag=True, help="End once it is subscribed.")
+@click.option("-R", "no_retained", is_flag=True, help="Print no retained messages.")
+@click.option("--retained-only", is_flag=True, help="Only those; end at the first other one.")
+@click.option("--remove-retained", is_flag=True, help="Clear each retained message that comes.")
+@click.option("--retain-as-published", is_flag=True, help="Keep the retain flag as published.")
+@click.option(
+    "--retain-handling",
+    type=click.Choice(list(RETAIN_HANDLING)),
+    default="always",
+    show_default=True,
+    help="When retained messages are to come.",
+)
+@click.option("--no-local", is_flag=True, help="Nothing that this client id has published.")
+@click.option(
+    "-T",
+    "--filter-out",
+    "left_out",
+    multiple=True,
+    metavar="FILTER",
+    help="Leave out these topics. [repeat]",
+)
+@click.option(
+    "-U",
+    "--unsubscribe",
+    "unsubscribed",
+    multiple=True,
+    metavar="FILTER",
+    help="Unsubscribe from these. [repeat]",
+)
+@click.option(
+    "--random-filter",
+    type=click.FloatRange(0, 100, min_open=True),
+    default=100.0,
+    metavar="PERCENT",
+    help="Print this share of the messages.",
+)
+@broker_options
+def sub(**given: Any) -> None:  # noqa: ANN401 - click's
+    """Subscribe at an MQTT broker and print what comes, with the options of mosquitto_sub.
+
+    A message is acknowledged once it is written: with -c and -i nothing is lost when whoever
+    reads the output ends, nor beyond -C N. It runs until -C, -W or a signal ends it (0), the
+    broker refuses or goes away (1).
+
+    \b
+    FORMAT may hold, each with a width as in %-20t or %06l:
+      %t topic   %p payload   %x %X payload in hex   %l its length
+      %q QoS     %r retain    %m packet id           %% a percent sign
+      %I time    %U seconds since 1970   @Y @m @d @H @M @S @N parts of the time
+      %j JSON    %J JSON, the payload read as JSON   \\n \\t \\0 and the like
+      %C content type   %R response topic   %D correlation data   %E expiry
+      %F payload format   %S subscription id   %P user properties
+
+    \b
+    Examples:
+      headrace sub -t 'building/+/temperature' -v
+      headrace sub -t '#' -q 1 -F '%I %t %p' -W 60
+      headrace sub -t 'jobs/#' -q 1 -c -i worker-1 -C 100 --json
+      headrace sub -t 'state/#' --retained-only -v
+      headrace sub --ws -t '$share/workers/jobs/#' -q 1
+    """
+    topics = [*given["topics"], *filter(None, [given["url"].topic if given["url"] else None])]
+    if not topics and not given["unsubscribed"]:
+        raise click.UsageError("a topic is missing; give -t, or -L with one")
+    there = target("headrace-sub", given)
+    run = _Run(given, _layout(given))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _end)
+    try:
+        with Connection(there) as connection:
+            run.listen(connection, topics)
+    except _EndError:
+        pass
+    if run.is_short:
+        raise MqttError(
+            f"{run.printed} of {given['count']} messages came within {given['seconds']:g} s"
+        )
+
+
+class _Run:
+    """Prints messages until enough have come."""
+
+    def __init__(self, given: dict[str, Any], write: Write) -> None:
+        self._given = given
+        self._write = write
+        self._written: list[MQTTMessage] = []
+        self._is_over = False
+        self.printed = 0
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the time was over before all messages had come that were asked for."""
+        given = self._given
+        has_time = given["seconds"] is not None and given["count"] is not None
+        return has_time and self.printed < given["count"] and not self._is_over
+
+    def listen(self, connection: Connection, topics: list[str]) -> None:
+        """Subscribes, and prints what comes.
+
+        Raises:
+            MqttError: the broker refuses a filter, or is gone.
+        """
+        given = self._given
+        deadline = None if given["seconds"] is None else time.monotonic() + given["seconds"]
+        connection.on_message = lambda message: self._take(connection, message)
+        if topics:
+            codes = connection.subscribe(topics, self._options(connection))
+            for topic, code in zip(topics, codes, strict=True):
+                if code.value >= 0x80:
+                    raise MqttError(f"the broker refuses a subscription to {topic}: {named(code)}")
+        if given["unsubscribed"]:
+            connection.unsubscribe(given["unsubscribed"])
+        self._is_over = self._is_over or given["only_subscribes"]
+        while True:
+            self._settle(connection)
+            left = WAIT_S if deadline is None else min(WAIT_S, deadline - time.monotonic())
+            if self._is_over or left <= 0.0:
+                return
+            connection.step(left)
+
+    def _options(self, connection: Connection) -> SubscribeOptions:
+        given = self._given
+        if connection.target.version != V5:
+            return SubscribeOptions(given["qos"])
+        return SubscribeOptions(
+            given["qos"],
+            given["no_local"],
+            given["retain_as_published"],
+            RETAIN_HANDLING[given["retain_handling"]],
+        )
+
+    def _take(self, connection: Connection, message: MQTTMessage) -> None:
+        """What comes after the end is not acknowledged: it is for the next connection."""
+        given = self._given
+        if self._is_over:
+            return
+        if given["retained_only"] and not message.retain:
+            self._is_over = True
+            return
+        self._written.append(message)
+        if any(topic_matches_sub(each, message.topic) for each in given["left_out"]):
+            return
+        if given["remove_retained"] and message.retain:
+            connection.publish(message.topic, b"", 1, retain=True)
+        if given["no_retained"] and message.retain:
+            return
+        if random.random() * 100.0 >= given["random_filter"]:  # noqa: S311 - a sample
+            return
+        sys.stdout.buffer.write(self._write(message, time.time()))
+        self.printed += 1
+        self._is_over = self.printed == given["count"]
+
+    def _settle(self, connection: Connection) -> None:
+        """Acknowledges what has left this process."""
+        if self._written:
+            sys.stdout.buffer.flush()
+            for message in self._written:
+                connection.acknowledge(message)
+            self._written.clear()
+
+
+def _layout(given: dict[str, Any]) -> Write:
+    if given["as_json"] + (given["layout"] is not None) + given["verbose"] > 1:
+        raise click.UsageError("--json, -F and -v each say how to print; give one of them")
+    end = b"" if given["no_end"] else b"\n"
+    if given["as_json"]:
+        return as_json_lines(end=end)
+    if given["layout"] is None:
+        return plain(with_topic=given["verbose"], end=end)
+    try:
+        return formatted(given["layout"], end=end)
+    except ValueError as error:
+        raise click.UsageError(f"-F {given['layout']!r} {error}") from None
+
+
+def _end(*_: object) -> None:
+    raise _EndError

@@ -1,0 +1,23 @@
+"""How commands print tables: for a person at a terminal, and whole where a script reads."""
+
+from __future__ import annotations
+
+import sys
+
+
+def table(columns: list[str], rows: list[list[str]], *, right: set[int]) -> None:
+    """Prints rows under their columns; those numbered `right` hold numbers."""
+    from rich import box  # noqa: PLC0415 - only tables need it, and it is slow to import
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for index, column in enumerate(columns):
+        number = index in right
+        drawn.add_column(
+            column, justify="right" if number else "left", no_wrap=number, overflow="fold"
+        )
+    for row in rows:
+        drawn.add_row(*row)
+    # A pipe has no width: never cut what a script reads.
+    Console(width=None if sys.stdout.isatty() else 10_000).print(drawn)

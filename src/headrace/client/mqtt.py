@@ -1,0 +1,345 @@
+"""One MQTT connection of a command, over paho-mqtt.
+
+Owns a socket from connect to close. As in `headrace.collect.link`, paho's loop is driven from
+outside, without a second thread: what a command reads besides, such as its standard input, is
+waited for in the same place. Must not know a terminal.
+"""
+
+from __future__ import annotations
+
+import select
+import ssl
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+
+from paho.mqtt import MQTTException
+from paho.mqtt import client as paho
+from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from headrace.errors import MqttError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from paho.mqtt.reasoncodes import ReasonCode
+    from paho.mqtt.subscribeoptions import SubscribeOptions
+
+ANSWER_S_MAX: Final = 30.0
+"""For CONNACK, SUBACK and UNSUBACK."""
+
+V5: Final = MQTTProtocolVersion.MQTTv5
+
+PropertyValues = dict[str, list[object]]
+"""By paho's names; `UserProperty` alone may have several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Will:
+    """What the broker publishes if the connection breaks."""
+
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where to connect, and as whom.
+
+    Attributes:
+        host, port: of the broker; with transport `unix` the host is the socket's path.
+        path: of a WebSocket.
+        tls: None for none.
+        client_id: empty for one that the broker assigns.
+        clean: whether a session of before ends.
+        session_expiry_s: for how long the session outlives the connection; None is not said.
+        properties: by packet (`connect`, `publish`, …).
+        in_flight_max: publishes above QoS 0 that wait for their acknowledgement.
+        remedy: what to do when nobody is there, in one line.
+        debug: is told each packet, in a line.
+    """
+
+    host: str
+    port: int
+    transport: Literal["tcp", "websockets", "unix"] = "tcp"
+    path: str = "/mqtt"
+    bind_address: str = ""
+    tls: ssl.SSLContext | None = None
+    version: MQTTProtocolVersion = V5
+    client_id: str = ""
+    username: str | None = None
+    password: str | None = None
+    keep_alive_s: int = 60
+    clean: bool = True
+    session_expiry_s: int | None = None
+    will: Will | None = None
+    properties: Mapping[str, PropertyValues] = field(default_factory=dict)
+    in_flight_max: int = 20
+    remedy: str = ""
+    debug: Callable[[str], None] | None = None
+
+    def __str__(self) -> str:
+        return self.host if self.transport == "unix" else f"{self.host}:{self.port}"
+
+
+class Connection:
+    """A connection; use it as a context manager.
+
+    Attributes:
+        target: as given.
+        on_message: is called with each message. What is above QoS 0 must be given to
+            `acknowledge` once it is dealt with.
+        on_acknowledged: is called with a packet id and a reason code for each publish that ended.
+
+    Raises:
+        MqttError: the broker is not there, hangs up, or refuses; from every method.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.on_message: Callable[[paho.MQTTMessage], None] = _ignore
+        self.on_acknowledged: Callable[[int, int], None] = _ignore
+        self._answers: dict[int, list[ReasonCode]] = {}
+        self._connected: ReasonCode | None = None
+        self._lost: str | None = None
+        self._packet_bytes_max = 268_435_460
+        self._client = client = paho.Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=target.client_id,
+            clean_session=None if target.version == V5 else target.clean,
+            protocol=target.version,
+            transport=target.transport,
+            manual_ack=True,
+        )
+        client.username_pw_set(target.username, target.password)
+        if target.tls is not None:
+            client.tls_set_context(target.tls)
+        if target.transport == "websockets":
+            client.ws_set_options(path=target.path)
+        if target.will is not None:
+            will = target.will
+            client.will_set(
+                will.topic, will.payload, will.qos, will.retain, self._properties("will")
+            )
+        if target.debug is not None:
+            debug = target.debug
+            client.on_log = lambda _client, _data, _level, line: debug(line)
+        client.max_inflight_messages_set(target.in_flight_max)
+        client.on_connect = self._on_connect
+        client.on_disconnect = self._on_disconnect
+        client.on_message = lambda _client, _data, message: self.on_message(message)
+        client.on_publish = lambda _client, _data, mid, code, _found: self.on_acknowledged(
+            mid, code.value
+        )
+        client.on_subscribe = self._on_answer
+        client.on_unsubscribe = self._on_answer
+        client.on_socket_register_write = _ignore  # so that `step` writes, and nobody else
+
+    def __enter__(self) -> Self:
+        self.connect()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Says good-bye where the connection still stands, and closes."""
+        client = self._client
+        client.disconnect(properties=self._properties("disconnect"))
+        if client.socket() is not None:
+            client.loop_write()
+        if (connection := client.socket()) is not None:  # its buffer was full
+            connection.close()
+
+    def connect(self) -> None:
+        """Connects, and waits for the answer; again where a connection was lost."""
+        target, client = self.target, self._client
+        self._connected = self._lost = None
+        try:
+            if target.version == V5:
+                client.connect(
+                    target.host, target.port, target.keep_alive_s, target.bind_address,
+                    clean_start=target.clean, properties=self._connect_properties(),
+                )  # fmt: skip
+            else:
+                client.connect(target.host, target.port, target.keep_alive_s, target.bind_address)
+        except (OSError, ValueError) as error:
+            raise MqttError(self._absent(error)) from None
+        deadline = time.monotonic() + ANSWER_S_MAX
+        while (answer := self._answer_to_connect()) is None:
+            self.step(_left(deadline, f"{target} does not answer"))
+        if answer.value >= 0x80:
+            raise MqttError(f"{target} refuses the connection: {named(answer)}")
+
+    def publish(self, topic: str, payload: bytes, qos: int, *, retain: bool) -> int:
+        """Queues a publish; its packet id. `step` writes it."""
+        size = len(topic.encode()) + len(payload) + 64
+        if size > self._packet_bytes_max:
+            raise MqttError(
+                f"a message of {len(payload):,} bytes is larger than the "
+                f"{self._packet_bytes_max:,} that {self.target} takes; send it in parts\n"
+                f"or raise mqtt.packet_bytes there"
+            )
+        try:
+            info = self._client.publish(topic, payload, qos, retain, self._properties("publish"))
+        except ValueError as error:
+            raise MqttError(f"topic {topic!r}: {str(error).lower()}") from None
+        if info.rc is MQTTErrorCode.MQTT_ERR_NO_CONN:
+            self._check()
+        return info.mid
+
+    def subscribe(self, filters: Sequence[str], options: SubscribeOptions) -> list[ReasonCode]:
+        """Subscribes to each filter, and waits; one reason code for each."""
+        client = self._client
+        try:
+            if self.target.version == V5:
+                asked = [(each, options) for each in filters]
+                _, packet_id = client.subscribe(asked, properties=self._properties("subscribe"))
+            else:
+                _, packet_id = client.subscribe([(each, options.QoS) for each in filters])
+        except ValueError:
+            raise MqttError(f"one of these is no topic filter: {', '.join(filters)}") from None
+        return self._answer(packet_id, "the subscription")
+
+    def unsubscribe(self, filters: Sequence[str]) -> list[ReasonCode]:
+        """Unsubscribes from each filter, and waits; 3.1.1 knows no reason codes."""
+        _, packet_id = self._client.unsubscribe(
+            list(filters), properties=self._properties("unsubscribe")
+        )
+        return self._answer(packet_id, "the end of a subscription")
+
+    def acknowledge(self, message: paho.MQTTMessage) -> None:
+        """Tells the broker that it need not send a message again."""
+        if message.qos:
+            self._client.ack(message.mid, message.qos)
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether nothing waits to be written."""
+        return not self._client.want_write()
+
+    def step(self, timeout_s: float, *more: int) -> bool:
+        """Writes and reads what can be; whether one of the descriptors `more` can be read.
+
+        Waits for the connection, for one of those descriptors, or for the time.
+        """
+        client = self._client
+        connection = client.socket()
+        if connection is None:
+            self._check()
+            raise MqttError(f"the connection to {self.target} broke")
+        wanted = client.want_write()
+        if wanted:
+            client.loop_write()
+        waiting: list[Any] = [connection] if client.want_write() else []
+        if wanted and not waiting:
+            timeout_s = 0.0  # that was what the caller waited for
+        has_more = hasattr(connection, "pending") and connection.pending() > 0
+        watched: list[Any] = [connection, *more]  # paho's type of a socket has no descriptor
+        ready, _, _ = select.select(watched, waiting, [], 0.0 if has_more else max(timeout_s, 0.0))
+        if has_more or connection in ready:
+            client.loop_read()
+        client.loop_misc()  # keep-alive both ways
+        self._check()
+        return any(each in ready for each in more)
+
+    def _answer_to_connect(self) -> ReasonCode | None:
+        return self._connected
+
+    def _check(self) -> None:
+        if self._lost is not None:
+            raise MqttError(self._lost)
+
+    def _answer(self, packet_id: int | None, what: str) -> list[ReasonCode]:
+        assert packet_id is not None, "there is a connection"
+        deadline = time.monotonic() + ANSWER_S_MAX
+        while packet_id not in self._answers:
+            self.step(_left(deadline, f"{self.target} does not answer {what}"))
+        return self._answers.pop(packet_id)
+
+    def _absent(self, error: Exception) -> str:
+        reason = getattr(error, "strerror", None) or error
+        if isinstance(error, ssl.SSLError):
+            return f"no TLS with {self.target}: {reason}\nname its authority with --cafile"
+        remedy = f"\n{self.target.remedy}" if self.target.remedy else ""
+        return f"no broker answers at {self.target}: {reason}{remedy}"
+
+    def _connect_properties(self) -> Properties:
+        values = dict(self.target.properties.get("connect", {}))
+        if self.target.session_expiry_s is not None:
+            values.setdefault("SessionExpiryInterval", [self.target.session_expiry_s])
+        return properties_of("connect", values)
+
+    def _properties(self, packet: str) -> Properties | None:
+        values = self.target.properties.get(packet)
+        return properties_of(packet, values) if values and self.target.version == V5 else None
+
+    def _on_connect(
+        self, _client: object, _data: object, _flags: object, code: ReasonCode, found: object
+    ) -> None:
+        self._connected = code
+        self._packet_bytes_max = getattr(found, "MaximumPacketSize", self._packet_bytes_max)
+
+    def _on_disconnect(
+        self,
+        _client: object,
+        _data: object,
+        flags: paho.DisconnectFlags,
+        code: ReasonCode,
+        _found: object,
+    ) -> None:
+        if self._connected is not None and self._connected.value >= 0x80:
+            return  # `connect` tells why
+        why = f": {named(code)}" if flags.is_disconnect_packet_from_server else ""
+        self._lost = f"{self.target} ended the connection{why}"
+
+    def _on_answer(
+        self,
+        _client: object,
+        _data: object,
+        packet_id: int,
+        codes: list[ReasonCode],
+        _found: object,
+    ) -> None:
+        self._answers[packet_id] = codes
+
+
+def properties_of(packet: str, values: PropertyValues) -> Properties:
+    """Properties of a packet by paho's names.
+
+    Raises:
+        ValueError: the packet has no such property, or not with that value.
+    """
+    properties = Properties(  # type: ignore[no-untyped-call]
+        getattr(PacketTypes, "WILLMESSAGE" if packet == "will" else packet.upper())
+    )
+    for name, several in values.items():
+        for value in several:
+            try:
+                setattr(properties, name, value)
+            except MQTTException as error:
+                raise ValueError(str(error)) from None
+    return properties
+
+
+def named(code: ReasonCode) -> str:
+    """A reason code as a person reads it.
+
+    >>> from paho.mqtt.packettypes import PacketTypes
+    >>> from paho.mqtt.reasoncodes import ReasonCode
+    >>> named(ReasonCode(PacketTypes.CONNACK, identifier=0x87))
+    'not authorized (0x87)'
+    """
+    return f"{code.getName().lower()} (0x{code.value:02x})"
+
+
+def _left(deadline: float, otherwise: str) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0.0:
+        raise MqttError(f"{otherwise} within {ANSWER_S_MAX:g} s")
+    return left
+
+
+def _ignore(*_: object) -> None:
+    return None
