@@ -119,6 +119,7 @@ def paho_connect(client, node, listener):
         client.connect("127.0.0.1", port(node, listener))
 
 
+# Holds 5.0: 4.2-1.
 @pytest.mark.parametrize("protocol", [V311, V5])
 @pytest.mark.parametrize("listener", ["mqtt", "mqtts", "ws", "wss", "unix"])
 def test_paho_makes_its_round_trip(node, authority, listener, protocol):

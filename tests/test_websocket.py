@@ -56,6 +56,8 @@ def refused(node, reason):
 # --- the request to upgrade -----------------------------------------------------------------------
 
 
+# Holds 5.0: 6.0.0-4.
+# Holds 3.1.1: 6.0.0-4.
 @pytest.mark.parametrize("name", ["mqtt", "mqttv3.1"])
 def test_mqtt_6_0_0_3_the_sub_protocol_is_echoed(client, name):
     assert client.upgrade(Sec_WebSocket_Protocol=name)["sec-websocket-protocol"] == name
@@ -71,6 +73,8 @@ def test_compression_is_never_agreed_on(client):
     assert "sec-websocket-extensions" not in answered
 
 
+# Holds 5.0: 6.0.0-3.
+# Holds 3.1.1: 6.0.0-3.
 @pytest.mark.parametrize(
     ("status", "path", "method", "headers"),
     [
@@ -195,6 +199,8 @@ def subscribe_and_publish(session, publish):
     assert received == packet
 
 
+# Holds 5.0: 6.0.0-2.
+# Holds 3.1.1: 6.0.0-2.
 def test_mqtt_6_0_0_2_packets_and_frames_do_not_align(session):
     def publish(packet):
         session.send(PINGREQ + packet[:10])
@@ -282,6 +288,8 @@ def test_what_came_before_a_close_counts(node, session):
         assert other.read(6) == b"\x30\x04\x00\x01cx"
 
 
+# Holds 5.0: 6.0.0-1.
+# Holds 3.1.1: 6.0.0-1.
 @pytest.mark.parametrize(
     ("broken", "code", "reason"),
     [

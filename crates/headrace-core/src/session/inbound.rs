@@ -316,6 +316,8 @@ mod tests {
             .collect()
     }
 
+    /// Holds 5.0: 4.6.0-2, 4.6.0-3.
+    /// Holds 3.1.1: 4.6.0-2, 4.6.0-3.
     #[test]
     fn mqtt_4_6_answers_leave_in_packet_order_though_tickets_end_in_any() {
         let mut inbound = Inbound::default();

@@ -21,12 +21,16 @@ fn agree(pattern: &str, name: &str) -> bool {
     found
 }
 
+/// Holds 5.0: 4.7.0-1.
+/// Holds 3.1.1: 4.7.1-1.
 #[test]
 fn mqtt_4_7_0_1_a_name_must_not_hold_wildcards() {
     assert_eq!(validate_name("a/+"), Err(TopicError::WildcardInName));
     assert_eq!(validate_name("a#"), Err(TopicError::WildcardInName));
 }
 
+/// Holds 5.0: 4.7.1-1.
+/// Holds 3.1.1: 4.7.1-2.
 #[test]
 fn mqtt_4_7_1_1_number_sign_stands_alone_in_the_last_level() {
     for valid in ["#", "sport/#", "sport/tennis/#", "/#"] {
@@ -58,6 +62,8 @@ fn mqtt_4_7_1_2_number_sign_matches_the_parent_and_any_number_of_child_levels() 
     assert!(agree("+/#", "a"));
 }
 
+/// Holds 5.0: 4.7.1-2.
+/// Holds 3.1.1: 4.7.1-3.
 #[test]
 fn mqtt_4_7_1_2_plus_stands_alone_in_its_level() {
     for valid in ["+", "+/tennis/#", "sport/+/player1", "/+", "+/+"] {
@@ -83,6 +89,8 @@ fn mqtt_4_7_1_3_plus_matches_exactly_one_level_empty_or_not() {
     assert!(!agree("+", "/finance"));
 }
 
+/// Holds 5.0: 4.7.2-1.
+/// Holds 3.1.1: 4.7.2-1.
 #[test]
 fn mqtt_4_7_2_1_a_leading_wildcard_does_not_match_a_leading_dollar() {
     assert!(!agree("#", "$SYS/monitor/Clients"));
@@ -96,6 +104,8 @@ fn mqtt_4_7_2_1_a_leading_wildcard_does_not_match_a_leading_dollar() {
     assert!(agree("a/+", "a/$b"));
 }
 
+/// Holds 5.0: 4.7.3-1.
+/// Holds 3.1.1: 4.7.3-1.
 #[test]
 fn mqtt_4_7_3_1_names_and_filters_are_not_empty() {
     assert_eq!(validate_name(""), Err(TopicError::Empty));
@@ -104,6 +114,8 @@ fn mqtt_4_7_3_1_names_and_filters_are_not_empty() {
     assert_eq!(validate_name(" "), Ok(()));
 }
 
+/// Holds 5.0: 4.7.3-2.
+/// Holds 3.1.1: 4.7.3-2.
 #[test]
 fn mqtt_4_7_3_2_names_and_filters_hold_no_control_character() {
     for code in (0..0x20).chain(0x7F..0xA0) {
@@ -118,6 +130,8 @@ fn mqtt_4_7_3_2_names_and_filters_hold_no_control_character() {
     );
 }
 
+/// Holds 5.0: 4.7.3-3.
+/// Holds 3.1.1: 4.7.3-3.
 #[test]
 fn mqtt_4_7_3_3_names_and_filters_end_at_65_535_bytes() {
     assert_eq!(validate_name(&"a".repeat(BYTES_MAX)), Ok(()));
@@ -131,6 +145,8 @@ fn mqtt_4_7_3_3_names_and_filters_end_at_65_535_bytes() {
     );
 }
 
+/// Holds 5.0: 4.7.3-4.
+/// Holds 3.1.1: 4.7.3-4.
 #[test]
 fn mqtt_4_7_3_4_matching_does_not_fold_case_or_normalise() {
     assert!(!agree("ACCOUNTS", "Accounts"));
@@ -157,6 +173,7 @@ fn levels_are_bounded() {
     assert!(agree(&filter, &"/".repeat(BYTES_MAX)));
 }
 
+/// Holds 5.0: 4.8.2-1.
 #[test]
 fn mqtt_4_8_2_1_a_share_name_has_at_least_one_character() {
     assert_eq!(
@@ -169,6 +186,7 @@ fn mqtt_4_8_2_1_a_share_name_has_at_least_one_character() {
     assert_eq!(shared.filter.as_str(), "sport/tennis/+");
 }
 
+/// Holds 5.0: 4.8.2-2.
 #[test]
 fn mqtt_4_8_2_2_a_share_name_holds_no_wildcard_and_a_filter_follows_it() {
     assert_eq!(
@@ -262,6 +280,8 @@ fn compare_with_plain_match(seed: u64, depth: u64, levels: &[&str]) {
     assert_eq!((tree.len(), tree.validate()), (0, 0));
 }
 
+/// Holds 5.0: 3.3.2-3.
+/// Holds 3.1.1: 3.3.2-3.
 #[test]
 fn the_tree_agrees_with_the_plain_match_on_random_filters() {
     for seed in 1..4 {

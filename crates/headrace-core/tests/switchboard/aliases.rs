@@ -66,6 +66,7 @@ fn what_an_alias_names_is_stored_retained_and_shared_under_its_topic() {
     assert_eq!(stage.hears(late)[1..], ["PUBLISH t/1 qos 0 retain: y"]);
 }
 
+/// Holds 5.0: 3.2.2-17, 3.2.2-18, 3.3.2-8, 3.3.2-9, 3.3.2-12.
 #[test]
 fn mqtt_3_3_2_8_9_an_alias_of_0_or_beyond_the_maximum_ends_the_connection() {
     for (topic_alias_max, number, is_good) in [
@@ -91,6 +92,7 @@ fn mqtt_3_3_2_8_9_an_alias_of_0_or_beyond_the_maximum_ends_the_connection() {
     }
 }
 
+/// Holds 5.0: 3.3.2-7.
 #[test]
 fn mqtt_3_3_4_an_alias_that_was_not_set_is_a_protocol_error_also_on_the_next_connection() {
     let mut stage = Stage::default();
@@ -118,6 +120,7 @@ fn the_topics_that_a_client_gives_aliases_are_bounded_in_bytes() {
     assert_eq!(stage.hears(client), refused);
 }
 
+/// Holds 5.0: 3.1.2-26, 3.1.2-27, 3.3.2-11.
 #[test]
 fn mqtt_3_1_2_26_27_the_broker_keeps_to_the_clients_maximum() {
     for (allowed, expected) in [

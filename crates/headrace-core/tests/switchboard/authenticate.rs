@@ -51,6 +51,7 @@ fn authenticated(stage: &mut Stage) -> u64 {
     client
 }
 
+/// Holds 5.0: 4.12.0-2, 4.12.0-5.
 #[test]
 fn mqtt_4_12_0_2_policy_challenges_as_often_as_it_likes() {
     let mut stage = Stage::default();
@@ -74,6 +75,7 @@ fn mqtt_4_12_0_2_policy_challenges_as_often_as_it_likes() {
     assert_eq!(stage.hears(client), ["PINGRESP"]);
 }
 
+/// Holds 5.0: 4.12.0-1, 4.12.0-4.
 #[test]
 fn mqtt_4_12_0_4_policy_refuses_at_any_step() {
     for steps in [0, 1, 2] {
@@ -93,6 +95,7 @@ fn mqtt_4_12_0_4_policy_refuses_at_any_step() {
     }
 }
 
+/// Holds 5.0: 4.12.0-3, 4.12.0-5.
 #[test]
 fn mqtt_4_12_0_5_another_method_or_reason_ends_a_connect() {
     for (reason_code, method) in [(0x18, "OTHER"), (0x19, METHOD), (0x00, METHOD)] {
@@ -137,6 +140,7 @@ fn who_leaves_or_is_too_slow_in_the_middle_is_forgotten() {
     assert_eq!(stage.statistic("mqtt_sessions"), 0);
 }
 
+/// Holds 5.0: 4.12.1-1.
 #[test]
 fn mqtt_4_12_1_an_open_connection_authenticates_again_and_goes_on_meanwhile() {
     let mut stage = Stage::default();
@@ -162,6 +166,7 @@ fn mqtt_4_12_1_an_open_connection_authenticates_again_and_goes_on_meanwhile() {
     }
 }
 
+/// Holds 5.0: 4.12.1-2.
 #[test]
 fn mqtt_4_12_1_2_who_fails_to_authenticate_again_is_disconnected() {
     let mut stage = Stage::default();
@@ -174,6 +179,7 @@ fn mqtt_4_12_1_2_who_fails_to_authenticate_again_is_disconnected() {
     );
 }
 
+/// Holds 5.0: 4.12.1-1.
 #[test]
 fn mqtt_4_12_1_1_another_method_or_turn_is_a_protocol_error() {
     type Act = fn(&mut Stage, u64);
@@ -209,6 +215,7 @@ fn mqtt_4_12_1_1_another_method_or_turn_is_a_protocol_error() {
     }
 }
 
+/// Holds 5.0: 4.12.0-6, 4.12.0-7.
 #[test]
 fn mqtt_4_12_0_7_without_a_method_in_connect_there_is_no_auth() {
     let mut stage = Stage::default();

@@ -6,6 +6,7 @@ use headrace_core::switchboard::{Error, Limits, DECISION_BYTES_MAX};
 
 use super::stage::*;
 
+/// Holds 5.0: 3.1.0-1, 3.14.0-1.
 #[test]
 fn mqtt_3_1_0_1_a_first_packet_other_than_connect_closes_without_a_word() {
     for packet in [Packet::Pingreq, Packet::Disconnect(Disconnect::default())] {
@@ -16,6 +17,8 @@ fn mqtt_3_1_0_1_a_first_packet_other_than_connect_closes_without_a_word() {
     }
 }
 
+/// Holds 5.0: 3.1.0-2, 3.2.0-2, 4.13.1-1.
+/// Holds 3.1.1: 3.1.0-2, 4.8.0-1.
 #[test]
 fn mqtt_3_1_0_2_a_second_connect_is_a_protocol_error() {
     let mut stage = Stage::default();
@@ -53,6 +56,7 @@ fn mqtt_3_2_2_3_connack_says_what_is_not_served() {
     );
 }
 
+/// Holds 5.0: 3.1.2-28.
 #[test]
 fn mqtt_3_2_2_3_15_response_information_is_for_who_asks() {
     for (told, asks, expected) in [
@@ -76,6 +80,7 @@ fn mqtt_3_2_2_3_15_response_information_is_for_who_asks() {
 }
 
 /// MQTT 3.1, which calls itself `MQIsdp`, is served as 3.1.1.
+/// Holds 3.1.1: 3.2.2-2, 3.2.2-3.
 #[test]
 fn mqtt_31_a_client_of_3_1_has_a_session_like_one_of_3_1_1() {
     let connect = b"\x10\x0f\x00\x06MQIsdp\x03\x00\x00\x00\x00\x01a";
@@ -112,6 +117,8 @@ fn policy_is_asked_once_with_what_the_client_said() {
     assert_eq!(stage.hears(client), [""; 0], "nothing is said before");
 }
 
+/// Holds 5.0: 3.1.4-2, 3.2.2-6, 3.2.2-7, 4.13.2-1.
+/// Holds 3.1.1: 3.2.2-4, 3.2.2-5, 3.2.2-6.
 #[test]
 fn mqtt_3_2_2_2_a_refusal_carries_its_reason_and_closes() {
     for (version, code, answer) in [
@@ -132,6 +139,8 @@ fn mqtt_3_2_2_2_a_refusal_carries_its_reason_and_closes() {
     }
 }
 
+/// Holds 5.0: 3.1.4-5, 3.2.0-1.
+/// Holds 3.1.1: 3.1.4-4, 3.2.0-1.
 #[test]
 fn packets_behind_a_connect_wait_for_the_decision_and_never_overtake() {
     let mut stage = Stage::default();
@@ -223,6 +232,7 @@ fn what_the_switchboard_does_not_know_is_an_error() {
     assert!(matches!(board.opened(client, now), Err(Error::Invalid(_))));
 }
 
+/// Holds 5.0: 3.1.3-6, 3.1.3-7, 3.2.2-16.
 #[test]
 fn mqtt_3_1_3_6_a_client_without_an_id_is_given_a_unique_one() {
     let mut stage = Stage::default();
@@ -238,6 +248,7 @@ fn mqtt_3_1_3_6_a_client_without_an_id_is_given_a_unique_one() {
     assert_eq!(stage.statistic("mqtt_sessions"), 100);
 }
 
+/// Holds 3.1.1: 3.1.3-6, 3.1.3-7, 3.1.3-8, 3.1.3-9.
 #[test]
 fn mqtt_311_3_1_3_8_an_empty_id_needs_a_clean_session() {
     let mut stage = Stage::default();
@@ -253,6 +264,8 @@ fn mqtt_311_3_1_3_8_an_empty_id_needs_a_clean_session() {
     assert!(stage.hears(unclean)[0].starts_with("closed"));
 }
 
+/// Holds 5.0: 3.1.4-3.
+/// Holds 3.1.1: 3.1.4-2.
 #[test]
 fn mqtt_3_1_4_3_a_newer_connection_takes_the_client_id_over() {
     let mut stage = Stage::default();
@@ -296,6 +309,8 @@ fn a_takeover_waits_for_the_decision() {
     assert_eq!(stage.hears(old), [""; 0]);
 }
 
+/// Holds 5.0: 3.1.2-2.
+/// Holds 3.1.1: 3.1.2-2.
 #[test]
 fn mqtt_3_1_2_2_an_unknown_version_is_told_so() {
     for (level, answer) in [(6, &[0x20, 3, 0, 0x84, 0][..]), (2, &[0x20, 2, 0, 1])] {
@@ -324,6 +339,7 @@ fn who_has_not_been_let_in_may_not_send_much() {
     assert_eq!(stage.hears(stranger), ["closed: packet_too_large"]);
 }
 
+/// Holds 5.0: 3.1.2-24, 3.2.2-19, 3.2.2-20.
 #[test]
 fn mqtt_3_1_2_11_4_an_answer_longer_than_the_client_reads_is_not_sent() {
     let mut stage = Stage::default();

@@ -4,6 +4,8 @@ use headrace_core::mqtt::packet::Connect;
 
 use super::stage::*;
 
+/// Holds 5.0: 3.8.4-8.
+/// Holds 3.1.1: 3.8.4-6.
 #[test]
 fn mqtt_3_8_4_8_the_lower_qos_of_publish_and_subscription_holds() {
     let mut stage = Stage::default();
@@ -24,6 +26,7 @@ fn mqtt_3_8_4_8_the_lower_qos_of_publish_and_subscription_holds() {
     );
 }
 
+/// Holds 5.0: 3.3.2-4, 3.3.2-15, 3.3.2-16, 3.3.2-17, 3.3.2-18, 3.3.2-20.
 #[test]
 fn mqtt_3_3_2_3_properties_are_forwarded_unaltered_and_not_to_3_1_1() {
     let properties = PublishProperties {
@@ -62,6 +65,7 @@ fn a_publish_of_3_1_1_reaches_5_0_without_properties() {
     );
 }
 
+/// Holds 5.0: 3.3.4-9, 3.3.4-10, 4.9.0-1, 4.9.0-2.
 #[test]
 fn mqtt_3_3_4_7_no_more_in_flight_than_the_clients_receive_maximum() {
     let mut stage = Stage::default();
@@ -107,6 +111,7 @@ fn a_puback_for_nothing_in_flight_is_counted_and_nothing_else() {
     assert_eq!(stage.statistic("mqtt_unknown_acks_total"), 3);
 }
 
+/// Holds 5.0: 3.1.2-24, 3.1.2-25.
 #[test]
 fn mqtt_3_1_2_24_a_publish_longer_than_the_client_reads_is_dropped_for_it_alone() {
     let mut stage = Stage::default();
@@ -136,6 +141,7 @@ fn mqtt_3_1_2_24_a_publish_longer_than_the_client_reads_is_dropped_for_it_alone(
     );
 }
 
+/// Holds 5.0: 3.3.2-5, 3.3.2-6.
 #[test]
 fn mqtt_3_3_2_3_3_expiry_is_lowered_by_the_time_that_a_message_waited() {
     let mut stage = Stage::default();

@@ -20,6 +20,8 @@ const EVENTS: usize = 1_500;
 const RECEIVE_MAX: u16 = 8;
 const TOPICS: [&str; 3] = ["s/a", "s/b", "r"];
 
+/// Holds 5.0: 4.6.0-5, 4.6.0-6.
+/// Holds 3.1.1: 4.6.0-5, 4.6.0-6.
 #[test]
 fn exchanges_survive_connections() {
     run(0..SEEDS);

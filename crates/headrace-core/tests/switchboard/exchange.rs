@@ -47,6 +47,8 @@ fn repeat(stage: &mut Stage, client: u64, qos: QoS, packet_id: u16, payload: &st
     stage.send(client, &Packet::Publish(publish));
 }
 
+/// Holds 5.0: 2.2.1-5, 3.3.4-1, 4.3.3-4, 4.3.3-8, 4.3.3-11.
+/// Holds 3.1.1: 2.3.1-6, 3.3.4-1, 4.3.3-1, 4.3.3-2.
 #[test]
 fn mqtt_4_3_3_qos_2_from_end_to_end() {
     for (publisher, subscriber) in [(V5, V5), (V5, V311), (V311, V5), (V311, V311)] {
@@ -117,6 +119,8 @@ fn a_will_at_qos_2_reaches_a_group_that_looks_at_who_published_it() {
 }
 
 /// Bug 1 of other brokers.
+/// Holds 5.0: 4.3.3-10, 4.3.3-12.
+/// Holds 3.1.1: 4.3.3-2.
 #[test]
 fn mqtt_4_3_3_a_repeat_before_pubrel_is_answered_and_not_delivered_again() {
     for version in [V5, V311] {
@@ -174,6 +178,8 @@ fn a_publish_that_was_stored_while_its_client_was_away_is_answered_when_it_asks(
     assert_eq!(stage.hears(client), ["PUBREC 7"]);
 }
 
+/// Holds 5.0: 4.3.3-9.
+/// Holds 3.1.1: 4.8.0-2.
 #[test]
 fn mqtt_3_5_2_1_a_publish_that_could_not_be_stored_is_refused_and_its_id_is_free() {
     let mut stage = Stage::default();
@@ -214,6 +220,7 @@ fn mqtt_3_6_2_1_pubrel_and_pubrec_of_an_unknown_id() {
     assert_eq!(stage.statistic("mqtt_unknown_acks_total"), 5);
 }
 
+/// Holds 5.0: 4.13.1-1.
 #[test]
 fn mqtt_4_13_1_an_acknowledgement_of_the_wrong_kind_is_a_protocol_error() {
     let wrong = [
@@ -239,6 +246,7 @@ fn mqtt_4_13_1_an_acknowledgement_of_the_wrong_kind_is_a_protocol_error() {
 }
 
 /// Bug 2 of other brokers: 0x93, never 0x97.
+/// Holds 5.0: 3.3.4-7.
 #[test]
 fn mqtt_3_3_4_9_what_is_not_released_counts_to_the_receive_maximum() {
     let mut stage = Stage::new(Limits {
@@ -310,6 +318,7 @@ fn mqtt_4_9_a_window_of_one_moves_on_at_qos_2() {
     assert_eq!(stage.statistic("mqtt_outbound_in_flight"), 0);
 }
 
+/// Holds 5.0: 4.4.0-2.
 #[test]
 fn mqtt_3_4_2_1_a_client_may_refuse_a_message() {
     let mut stage = Stage::default();
@@ -323,6 +332,8 @@ fn mqtt_3_4_2_1_a_client_may_refuse_a_message() {
     assert_eq!(returns(&mut stage, V5, 9).1, [""; 0]);
 }
 
+/// Holds 5.0: 3.3.1-1, 4.3.2-3, 4.3.3-3, 4.3.3-5, 4.3.3-6, 4.4.0-1, 4.6.0-1, 4.6.0-4.
+/// Holds 3.1.1: 3.3.1-1, 4.3.2-1, 4.3.3-1, 4.4.0-1, 4.6.0-1, 4.6.0-4.
 #[test]
 fn mqtt_4_4_what_is_not_acknowledged_is_sent_again_in_order_with_dup() {
     for version in [V5, V311] {
@@ -368,6 +379,7 @@ fn mqtt_4_4_what_is_not_acknowledged_is_sent_again_in_order_with_dup() {
 }
 
 /// Bug 3 of other brokers: the quota is that of the new connection.
+/// Holds 5.0: 4.9.0-1, 4.9.0-2.
 #[test]
 fn mqtt_4_9_the_send_quota_starts_anew_with_a_connection() {
     for (before, after) in [(1, 4), (4, 1), (2, 2)] {

@@ -116,6 +116,7 @@ fn mqtt_4_8_2_the_same_name_with_another_filter_is_another_group() {
     assert_eq!(stage.statistic("mqtt_shared_groups"), 0);
 }
 
+/// Holds 5.0: 4.8.2-1, 4.8.2-2.
 #[test]
 fn mqtt_4_8_2_1_2_names_that_are_none_are_refused() {
     let mut stage = Stage::default();
@@ -138,6 +139,7 @@ fn mqtt_4_8_2_1_2_names_that_are_none_are_refused() {
     assert_eq!(stage.statistic("mqtt_shared_groups"), 0);
 }
 
+/// Holds 5.0: 3.8.3-4.
 #[test]
 fn mqtt_3_8_3_4_no_local_on_a_shared_subscription_is_a_protocol_error() {
     let mut stage = Stage::default();
@@ -151,6 +153,7 @@ fn mqtt_3_8_3_4_no_local_on_a_shared_subscription_is_a_protocol_error() {
     assert_eq!(stage.hears(client), refused);
 }
 
+/// Holds 5.0: 4.8.2-3.
 #[test]
 fn mqtt_4_8_2_it_brings_no_retained_messages_and_has_its_own_options() {
     let mut stage = Stage::default();
@@ -186,6 +189,7 @@ fn mqtt_4_8_2_it_brings_no_retained_messages_and_has_its_own_options() {
     assert_eq!(stage.hears(client), ["PUBLISH t qos 0: x"]);
 }
 
+/// Holds 5.0: 4.7.2-1.
 #[test]
 fn mqtt_4_7_2_1_a_leading_wildcard_shares_nothing_of_the_brokers_own() {
     for filter in ["$share/g/#", "$share/g/+/a"] {
@@ -235,6 +239,7 @@ fn what_a_member_has_not_finished_goes_to_another_at_once_when_it_goes() {
     }
 }
 
+/// Holds 5.0: 4.8.2-4, 4.8.2-5.
 #[test]
 fn mqtt_4_8_2_4_5_what_was_sent_at_qos_2_stays_with_its_member() {
     for ends in [false, true] {
@@ -259,6 +264,7 @@ fn mqtt_4_8_2_4_5_what_was_sent_at_qos_2_stays_with_its_member() {
     }
 }
 
+/// Holds 5.0: 4.8.2-6.
 #[test]
 fn mqtt_4_8_2_6_what_a_member_refuses_goes_to_nobody_else() {
     for (qos, packet) in [

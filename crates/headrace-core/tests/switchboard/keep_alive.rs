@@ -14,6 +14,8 @@ fn client(stage: &mut Stage, version: Version, keep_alive_s: u16) -> u64 {
     })
 }
 
+/// Holds 5.0: 3.1.2-22, 3.2.2-22.
+/// Holds 3.1.1: 3.1.2-24.
 #[test]
 fn mqtt_3_1_2_24_silence_of_one_and_a_half_intervals_ends_the_connection() {
     for (version, answer) in [
@@ -69,6 +71,7 @@ fn mqtt_3_1_2_10_no_interval_is_no_timer() {
     assert_eq!(stage.hears(client), [""; 0]);
 }
 
+/// Holds 5.0: 3.1.2-21, 3.2.2-21.
 #[test]
 fn mqtt_3_2_2_3_14_the_longest_interval_is_told_and_then_kept() {
     let mut stage = Stage::new(Limits {

@@ -8,6 +8,7 @@ mod administer;
 mod aliases;
 mod authenticate;
 mod bounds;
+mod clauses;
 mod connect;
 mod deliver;
 mod devices;

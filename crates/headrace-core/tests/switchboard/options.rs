@@ -17,6 +17,7 @@ const IDS: [u32; 8] = [
     268_435_455,
 ];
 
+/// Holds 5.0: 3.3.4-3, 3.3.4-4.
 #[test]
 fn mqtt_3_3_4_3_one_copy_carries_the_identifiers_of_all_matching_subscriptions() {
     let mut stage = Stage::default();
@@ -41,6 +42,7 @@ fn mqtt_3_3_4_3_one_copy_carries_the_identifiers_of_all_matching_subscriptions()
     assert_eq!(stage.hears(client), ["PUBLISH c/b qos 0: x"]);
 }
 
+/// Holds 5.0: 3.3.4-2, 3.3.4-3, 3.3.4-5.
 #[test]
 fn overlapping_subscriptions_bring_a_copy_each_where_that_is_set() {
     let mut stage = Stage::new(Limits {
@@ -154,6 +156,7 @@ fn mqtt_3_8_4_3_a_new_subscription_to_the_same_filter_has_its_own_identifier() {
     }
 }
 
+/// Holds 5.0: 3.3.4-6.
 #[test]
 fn mqtt_3_3_4_an_identifier_that_the_client_sends_is_a_protocol_error() {
     let mut stage = Stage::default();

@@ -59,6 +59,8 @@ fn what_is_not_served_of_a_publish_is_refused_with_its_reason() {
     }
 }
 
+/// Holds 5.0: 3.3.2-2, 4.7.3-2.
+/// Holds 3.1.1: 3.3.2-2, 4.7.1-1, 4.7.3-2.
 #[test]
 fn mqtt_4_7_topics_that_are_none_are_refused() {
     for topic in ["a/+", "#", "a\u{0}b"] {
@@ -81,6 +83,7 @@ fn mqtt_4_7_topics_that_are_none_are_refused() {
     }
 }
 
+/// Holds 3.1.1: 3.3.5-2.
 #[test]
 fn topics_that_begin_with_a_dollar_are_the_brokers() {
     let publish = |qos, packet_id| Publish {
@@ -94,6 +97,7 @@ fn topics_that_begin_with_a_dollar_are_the_brokers() {
     assert_eq!(refused(V311, publish(QOS_1, 7)), ["PUBACK 7"]);
 }
 
+/// Holds 5.0: 3.1.2-29.
 #[test]
 fn mqtt_3_1_2_11_7_no_reason_string_for_who_wants_none() {
     let mut stage = Stage::default();
@@ -108,6 +112,7 @@ fn mqtt_3_1_2_11_7_no_reason_string_for_who_wants_none() {
     assert_eq!(stage.hears(client), ["PUBACK 7 0x80"]);
 }
 
+/// Holds 5.0: 3.2.2-15.
 #[test]
 fn mqtt_3_2_2_3_6_a_packet_above_the_maximum_is_refused_before_its_body() {
     for (version, answer) in [
@@ -121,6 +126,8 @@ fn mqtt_3_2_2_3_6_a_packet_above_the_maximum_is_refused_before_its_body() {
     }
 }
 
+/// Holds 5.0: 2.2.1-5, 3.3.4-1, 4.3.2-4.
+/// Holds 3.1.1: 2.3.1-6, 3.3.4-1, 4.3.2-2.
 #[test]
 fn mqtt_3_4_2_1_puback_says_when_nobody_wanted_it() {
     let mut stage = Stage::default();
@@ -137,6 +144,7 @@ fn mqtt_3_4_2_1_puback_says_when_nobody_wanted_it() {
     assert_eq!(stage.hears(five), ["PUBACK 3"]);
 }
 
+/// Holds 5.0: 3.3.4-7, 4.13.1-1.
 #[test]
 fn mqtt_3_3_4_9_more_than_the_receive_maximum_ends_a_connection_of_5_0() {
     let mut stage = Stage::new(Limits {

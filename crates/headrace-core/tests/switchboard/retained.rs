@@ -21,6 +21,8 @@ fn told(stage: &mut Stage, client_id: &str, filter: &str) -> Vec<String> {
     heard[1..].to_vec()
 }
 
+/// Holds 5.0: 3.3.1-5, 3.3.1-8.
+/// Holds 3.1.1: 3.3.1-5, 3.3.1-6, 3.3.1-7, 3.3.1-8, 3.3.1-9, 3.3.1-12.
 #[test]
 fn mqtt_3_3_1_5_the_last_retained_message_of_a_topic_is_kept() {
     for version in [V311, V5] {
@@ -51,6 +53,7 @@ fn mqtt_3_3_1_5_the_last_retained_message_of_a_topic_is_kept() {
     }
 }
 
+/// Holds 5.0: 3.3.1-5, 3.8.4-8.
 #[test]
 fn mqtt_3_3_1_8_it_comes_at_the_lower_quality_of_service() {
     for (published, granted, line) in [
@@ -68,6 +71,8 @@ fn mqtt_3_3_1_8_it_comes_at_the_lower_quality_of_service() {
     }
 }
 
+/// Holds 5.0: 3.3.1-6, 3.3.1-7.
+/// Holds 3.1.1: 3.3.1-10, 3.3.1-11.
 #[test]
 fn mqtt_3_3_1_6_7_an_empty_one_clears_and_is_sent_but_not_kept() {
     for qos in [QOS_0, QOS_1, QOS_2] {
@@ -101,6 +106,7 @@ fn mqtt_3_3_1_6_7_an_empty_one_clears_and_is_sent_but_not_kept() {
     }
 }
 
+/// Holds 5.0: 3.3.1-9, 3.3.1-10, 3.3.1-11, 3.8.4-4.
 #[test]
 fn mqtt_3_3_1_9_10_11_retain_handling_says_when_they_are_sent() {
     for (handling, new, again) in [(0, true, true), (1, true, false), (2, false, false)] {
@@ -128,6 +134,7 @@ fn mqtt_3_3_1_9_10_11_retain_handling_says_when_they_are_sent() {
     }
 }
 
+/// Holds 5.0: 3.3.1-12, 3.3.1-13.
 #[test]
 fn mqtt_3_3_1_12_13_retain_as_published_keeps_the_flag() {
     let mut stage = Stage::default();
@@ -167,6 +174,7 @@ fn mqtt_3_3_4_a_retained_message_carries_the_identifier_of_its_subscription() {
     assert_eq!(stage.hears(client)[1..], ["PUBLISH a/b qos 0 retain: x"]);
 }
 
+/// Holds 5.0: 4.7.2-1.
 #[test]
 fn mqtt_4_7_2_1_a_leading_wildcard_brings_no_retained_message_of_the_brokers_own() {
     let mut stage = Stage::default();
@@ -255,6 +263,8 @@ fn who_subscribes_before_it_is_durable_is_told_once_it_is() {
     }
 }
 
+/// Holds 5.0: 3.1.2-15.
+/// Holds 3.1.1: 3.1.2-7, 3.1.2-17.
 #[test]
 fn a_will_may_be_retained() {
     let mut stage = Stage::default();

@@ -31,6 +31,8 @@ fn disconnect(stage: &mut Stage, client: u64, session_expiry_s: Option<u32>) {
     stage.send(client, &Packet::Disconnect(disconnect));
 }
 
+/// Holds 5.0: 3.1.2-5, 3.1.3-2, 3.2.2-3, 4.5.0-1.
+/// Holds 3.1.1: 3.1.2-4, 3.1.2-5, 3.1.3-2, 3.2.2-2, 4.1.0-1, 4.5.0-1.
 #[test]
 fn mqtt_3_1_2_5_a_session_is_found_again_with_its_subscriptions_and_what_it_missed() {
     for version in [V5, V311] {
@@ -58,6 +60,8 @@ fn mqtt_3_1_2_5_a_session_is_found_again_with_its_subscriptions_and_what_it_miss
     }
 }
 
+/// Holds 5.0: 3.1.2-4, 3.1.4-4, 3.2.2-2.
+/// Holds 3.1.1: 3.1.2-6, 3.1.4-3, 3.2.2-1.
 #[test]
 fn mqtt_3_1_2_4_a_clean_start_ends_the_session_that_was_there() {
     for version in [V5, V311] {
@@ -80,6 +84,7 @@ fn mqtt_3_1_2_4_a_clean_start_ends_the_session_that_was_there() {
     }
 }
 
+/// Holds 5.0: 3.1.2-23, 4.1.0-1, 4.1.0-2.
 #[test]
 fn mqtt_3_1_2_23_a_session_ends_when_its_expiry_has_passed_and_not_before() {
     let mut stage = Stage::default();
@@ -103,6 +108,7 @@ fn mqtt_3_1_2_23_a_session_ends_when_its_expiry_has_passed_and_not_before() {
     assert_eq!(heard, ["CONNACK 0x00"]);
 }
 
+/// Holds 5.0: 3.1.2-6, 3.2.2-3, 4.1.0-2.
 #[test]
 fn mqtt_3_1_2_11_2_without_an_expiry_a_session_ends_with_its_connection() {
     for expiry_s in [None, Some(0)] {
@@ -145,6 +151,7 @@ fn mqtt_3_2_2_3_2_the_client_is_told_of_a_lower_expiry_and_it_holds() {
     }
 }
 
+/// Holds 3.1.1: 4.1.0-1.
 #[test]
 fn mqtt_311_3_1_2_4_a_session_of_3_1_1_lives_as_long_as_any_may() {
     let mut stage = Stage::new(Limits {
@@ -187,6 +194,7 @@ fn mqtt_3_14_2_2_2_what_connect_set_to_zero_stays_zero() {
     assert_eq!(stage.statistic("mqtt_sessions"), 0);
 }
 
+/// Holds 5.0: 3.1.3-2, 3.1.4-3, 3.1.4-4.
 #[test]
 fn mqtt_3_1_4_3_a_take_over_keeps_the_session_unless_the_start_is_clean() {
     let mut stage = Stage::default();
@@ -231,6 +239,7 @@ fn a_late_end_of_an_old_connection_never_ends_the_session_that_went_on() {
     }
 }
 
+/// Holds 5.0: 3.2.2-6.
 #[test]
 fn mqtt_3_2_2_3_a_session_that_policy_refuses_is_left_alone() {
     let mut stage = Stage::default();
@@ -270,6 +279,7 @@ fn what_waits_for_a_client_that_is_away_is_bounded_in_messages_and_in_bytes() {
     }
 }
 
+/// Holds 5.0: 3.3.2-5, 3.3.2-6.
 #[test]
 fn mqtt_3_3_2_3_3_what_expired_while_the_client_was_away_is_not_sent() {
     let mut stage = Stage::default();
@@ -292,6 +302,7 @@ fn mqtt_3_3_2_3_3_what_expired_while_the_client_was_away_is_not_sent() {
     );
 }
 
+/// Holds 5.0: 3.1.2-24, 3.1.2-25.
 #[test]
 fn mqtt_3_1_2_11_4_what_the_new_connection_cannot_read_is_dropped_as_if_sent() {
     let mut stage = Stage::default();

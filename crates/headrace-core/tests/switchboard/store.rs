@@ -292,6 +292,8 @@ fn puback_waits_for_the_ticket_and_subscribers_at_qos_1_wait_with_it() {
     assert_eq!(stage.hears(zero), [""; 0]);
 }
 
+/// Holds 5.0: 3.8.4-4.
+/// Holds 3.1.1: 3.8.4-3.
 #[test]
 fn mqtt_3_8_4_replacing_a_subscription_loses_nothing_that_waits_for_the_disk() {
     let (mut stage, client) = stage_with_stream();
@@ -323,6 +325,8 @@ fn mqtt_3_8_4_replacing_a_subscription_loses_nothing_that_waits_for_the_disk() {
     assert_eq!(got(late), ["PUBLISH a qos 1 id 1: y"], "it came before");
 }
 
+/// Holds 5.0: 4.6.0-2, 4.6.0-5, 4.6.0-6.
+/// Holds 3.1.1: 4.6.0-2, 4.6.0-5, 4.6.0-6.
 #[test]
 fn mqtt_4_6_pubacks_and_deliveries_keep_their_order_though_tickets_do_not() {
     let mut stage = Stage::default();

@@ -5,6 +5,8 @@ use headrace_core::switchboard::{SUBSCRIPTIONS_MAX, SUBSCRIPTION_BYTES_MAX};
 
 use super::stage::*;
 
+/// Holds 5.0: 2.2.1-6, 3.8.4-1, 3.8.4-2, 3.8.4-5, 3.8.4-6, 3.8.4-7, 3.9.3-1, 3.9.3-2.
+/// Holds 3.1.1: 2.3.1-7, 3.8.4-1, 3.8.4-2, 3.8.4-4, 3.8.4-5, 3.9.3-1.
 #[test]
 fn mqtt_3_9_3_each_filter_has_its_own_reason_code() {
     // A filter that breaks the rules ends a connection of 3.1.1 (3.1.1, 4.8).
@@ -78,6 +80,8 @@ fn the_filters_of_a_session_are_bounded_in_bytes_too() {
     stage.subscribe(client, &names[granted], QOS_0);
 }
 
+/// Holds 5.0: 3.8.4-3.
+/// Holds 3.1.1: 3.8.4-3.
 #[test]
 fn mqtt_3_8_4_3_a_repeated_filter_replaces_the_subscription() {
     let mut stage = Stage::default();
@@ -89,6 +93,7 @@ fn mqtt_3_8_4_3_a_repeated_filter_replaces_the_subscription() {
     assert_eq!(stage.statistic("mqtt_subscriptions"), 1);
 }
 
+/// Holds 5.0: 2.2.1-6, 3.10.4-2, 3.10.4-4, 3.10.4-5, 3.10.4-6, 3.11.3-1, 3.11.3-2.
 #[test]
 fn mqtt_3_11_3_unsubscribe_says_what_was_there() {
     let mut stage = Stage::default();
@@ -100,6 +105,8 @@ fn mqtt_3_11_3_unsubscribe_says_what_was_there() {
     assert_eq!(stage.hears(client), [""; 0]);
 }
 
+/// Holds 5.0: 4.7.2-1.
+/// Holds 3.1.1: 4.7.2-1.
 #[test]
 fn mqtt_4_7_2_wildcards_do_not_match_names_that_begin_with_a_dollar() {
     let mut stage = Stage::default();
@@ -116,6 +123,7 @@ fn mqtt_4_7_2_wildcards_do_not_match_names_that_begin_with_a_dollar() {
     );
 }
 
+/// Holds 5.0: 3.3.4-2.
 #[test]
 fn mqtt_3_3_4_2_overlapping_subscriptions_bring_one_copy_at_the_highest_qos() {
     let mut stage = Stage::default();
@@ -132,6 +140,7 @@ fn mqtt_3_3_4_2_overlapping_subscriptions_bring_one_copy_at_the_highest_qos() {
     assert_eq!(stage.hears(other), ["PUBLISH t/a qos 0: x"]);
 }
 
+/// Holds 5.0: 3.8.3-3.
 #[test]
 fn mqtt_3_8_3_1_no_local_keeps_a_clients_own_publishes_from_it() {
     let mut stage = Stage::default();

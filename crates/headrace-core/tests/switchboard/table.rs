@@ -106,6 +106,8 @@ fn after(phase: &str, version: Version, packet: &Packet<'_>) -> (Vec<String>, us
     (stage.hears(connection), stage.decisions.len() - asked)
 }
 
+/// Holds 5.0: 3.1.0-1, 3.14.0-1.
+/// Holds 3.1.1: 3.1.0-1.
 #[test]
 fn before_connect_nothing_else_is_served() {
     for version in [V5, V311] {
@@ -129,6 +131,7 @@ fn while_policy_decides_everything_is_kept() {
     }
 }
 
+/// Holds 5.0: 3.1.2-30, 4.12.0-3.
 #[test]
 fn mqtt_3_1_2_30_in_the_middle_of_authentication_nothing_else_is_served() {
     for (name, packet) in packets(V5) {
@@ -141,6 +144,7 @@ fn mqtt_3_1_2_30_in_the_middle_of_authentication_nothing_else_is_served() {
     }
 }
 
+/// Holds 5.0: 3.14.4-1, 3.14.4-2.
 #[test]
 fn a_closing_connection_hears_nothing_more() {
     for version in [V5, V311] {
@@ -150,6 +154,8 @@ fn a_closing_connection_hears_nothing_more() {
     }
 }
 
+/// Holds 5.0: 3.10.4-4, 3.10.4-5, 3.12.4-1, 4.3.3-4, 4.13.1-1.
+/// Holds 3.1.1: 2.3.1-7, 3.10.4-4, 3.10.4-5, 3.12.4-1, 4.8.0-1.
 #[test]
 fn an_open_connection_serves_what_a_client_may_send() {
     for version in [V5, V311] {

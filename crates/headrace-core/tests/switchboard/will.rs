@@ -26,6 +26,8 @@ fn cast(stage: &mut Stage, version: Version, will: Will<'_>) -> (u64, u64) {
     (watcher, mortal)
 }
 
+/// Holds 5.0: 3.1.2-10, 3.14.4-3.
+/// Holds 3.1.1: 3.1.2-10, 3.14.4-3.
 #[test]
 fn mqtt_3_14_4_3_a_normal_disconnect_deletes_the_will() {
     for version in [V5, V311] {
@@ -38,6 +40,7 @@ fn mqtt_3_14_4_3_a_normal_disconnect_deletes_the_will() {
     }
 }
 
+/// Holds 5.0: 3.1.2-7, 3.1.2-8, 3.1.2-10.
 #[test]
 fn mqtt_3_1_2_8_every_other_end_publishes_the_will_once() {
     type End = fn(&mut Stage, u64);
@@ -84,6 +87,7 @@ fn mqtt_3_1_2_8_every_other_end_publishes_the_will_once() {
     }
 }
 
+/// Holds 5.0: 3.1.3-10.
 #[test]
 fn mqtt_3_1_3_2_the_properties_of_a_will_are_forwarded() {
     let mut stage = Stage::default();
@@ -238,6 +242,7 @@ fn ends(stage: &mut Stage, client: u64, end: End, again: Connect<'_>) {
 
 /// Bugs 6 and 7 of other brokers: one will or none, never before its delay, and no later than the
 /// end of the session.
+/// Holds 5.0: 3.1.2-7, 3.1.2-8, 3.1.3-9.
 #[test]
 fn mqtt_3_1_3_2_2_every_delay_expiry_and_end() {
     let mut cases = vec![

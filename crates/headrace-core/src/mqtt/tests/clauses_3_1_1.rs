@@ -54,6 +54,54 @@ fn mqtt_3_1_2_2_levels_of_one_name_under_the_other_are_refused_with_return_code_
     }
 }
 
+/// Holds 3.1.1: 3.1.2-1, 3.1.2-3.
+#[test]
+fn mqtt_3_1_2_1_and_3_another_name_and_the_reserved_flag_are_refused() {
+    for start in [
+        "0004 'MQTU' 04 02",
+        "0004 'mqtt' 04 02",
+        "0004 'MQTT' 04 03",
+    ] {
+        let body = format!("{start} 003C 0001 'a'");
+        assert_eq!(refusal(V311, 0x10, &body), MALFORMED, "{start}");
+    }
+}
+
+/// Holds 3.1.1: 3.1.2-9, 3.1.2-11, 3.1.2-13, 3.1.2-14, 3.1.2-15, 3.1.2-18, 3.1.2-19, 3.1.2-20.
+/// Holds 3.1.1: 3.1.2-21.
+#[test]
+fn what_a_connect_of_3_1_1_may_say_of_a_will_and_of_its_user() {
+    for (flags, rest, fits) in [
+        ("06", "0001 'w' 0001 'm'", true),
+        ("06", "0001 'w'", false),
+        ("06", "", false),
+        ("02", "0001 'w' 0001 'm'", false),
+        ("0A", "", false),
+        ("12", "", false),
+        ("22", "", false),
+        ("1E", "0001 'w' 0001 'm'", false),
+        ("36", "0001 'w' 0001 'm'", true),
+        ("82", "0001 'u'", true),
+        ("82", "", false),
+        ("82", "0001 'u' 0001 'p'", false),
+        ("C2", "0001 'u' 0001 'p'", true),
+        ("C2", "0001 'u'", false),
+        ("02", "0001 'u'", false),
+    ] {
+        let body = format!("0004 'MQTT' 04 {flags} 003C 0001 'a' {rest}");
+        let data = framed(0x10, &bytes(&body));
+        assert_eq!(decode(V311, &data).is_ok(), fits, "{flags} {rest}");
+    }
+}
+
+/// Holds 3.1.1: 3.8.3-3, 3.10.3-2.
+#[test]
+fn mqtt_3_8_3_3_and_3_10_3_2_there_is_at_least_one_filter() {
+    assert_eq!(refusal(V311, 0x82, "0001"), MALFORMED);
+    assert_eq!(refusal(V311, 0xA2, "0001"), MALFORMED);
+}
+
+/// Holds 3.1.1: 3.1.2-22.
 #[test]
 fn mqtt_3_1_2_22_a_password_needs_a_user_name() {
     assert_eq!(
@@ -62,6 +110,7 @@ fn mqtt_3_1_2_22_a_password_needs_a_user_name() {
     );
 }
 
+/// Holds 3.1.1: 3.1.3-7, 3.1.3-8.
 #[test]
 fn mqtt_3_1_3_7_and_8_an_empty_client_identifier_needs_a_clean_session() {
     let data = framed(0x10, &bytes("0004 'MQTT' 04 02 003C 0000"));
@@ -72,6 +121,7 @@ fn mqtt_3_1_3_7_and_8_an_empty_client_identifier_needs_a_clean_session() {
     assert_eq!(reason::connack_return_code(error.reason_code), Some(2));
 }
 
+/// Holds 3.1.1: 3.1.4-1.
 #[test]
 fn mqtt_4_8_0_1_a_malformed_connect_is_closed_without_an_answer() {
     for body in [
@@ -83,6 +133,7 @@ fn mqtt_4_8_0_1_a_malformed_connect_is_closed_without_an_answer() {
     }
 }
 
+/// Holds 3.1.1: 3.2.2-6.
 #[test]
 fn mqtt_3_2_2_3_connack_has_six_return_codes() {
     for (reason_code, return_code) in [
@@ -107,6 +158,7 @@ fn mqtt_3_2_2_3_connack_has_six_return_codes() {
     assert_eq!(refusal(V311, 0x20, "00 06"), PROTOCOL_ERROR);
 }
 
+/// Holds 3.1.1: 3.2.2-6.
 #[test]
 fn mqtt_3_2_2_6_without_a_fitting_return_code_nothing_is_sent() {
     let connack = Connack {
@@ -116,6 +168,7 @@ fn mqtt_3_2_2_6_without_a_fitting_return_code_nothing_is_sent() {
     assert_eq!(encoded(V311, &Packet::Connack(Box::new(connack))), []);
 }
 
+/// Holds 3.1.1: 3.8.3-4.
 #[test]
 fn mqtt_3_8_3_4_the_upper_six_bits_of_the_requested_qos_are_0() {
     for options in ["03", "04", "08", "10", "80"] {
@@ -126,6 +179,7 @@ fn mqtt_3_8_3_4_the_upper_six_bits_of_the_requested_qos_are_0() {
     }
 }
 
+/// Holds 3.1.1: 3.9.3-2.
 #[test]
 fn mqtt_3_9_3_2_every_failure_is_0x80() {
     let ack = ListAck {
@@ -150,6 +204,7 @@ fn mqtt_3_11_unsuback_has_no_payload() {
     assert_eq!(refusal(V311, 0xB0, "0001 00"), MALFORMED);
 }
 
+/// Holds 3.1.1: 3.3.2-1.
 #[test]
 fn mqtt_3_3_2_1_a_publish_needs_a_topic_and_has_no_properties() {
     assert_eq!(refusal(V311, 0x30, "0000"), MALFORMED);
@@ -187,6 +242,7 @@ fn mqtt_2_2_1_packet_type_15_is_reserved() {
     assert_eq!(refusal(V311, 0xF0, ""), MALFORMED);
 }
 
+/// Holds 3.1.1: 4.8.0-1.
 #[test]
 fn mqtt_3_1_1_4_8_0_1_a_filter_that_breaks_the_rules_ends_the_connection() {
     for filter in ["0002 'a+'", "0003 '#/a'", "0008 '$share/g'"] {

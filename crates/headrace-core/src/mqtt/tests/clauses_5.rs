@@ -21,6 +21,7 @@ fn accepts(header: u8, body: &str) {
     accepted(header, body, |_| {});
 }
 
+/// Holds 5.0: 1.5.4-1.
 #[test]
 fn mqtt_1_5_4_1_a_string_is_well_formed_utf_8() {
     // A surrogate, an overlong slash, a lone continuation byte, a code point above U+10FFFF.
@@ -35,6 +36,7 @@ fn mqtt_1_5_4_1_a_string_is_well_formed_utf_8() {
     }
 }
 
+/// Holds 5.0: 1.5.4-2, 4.7.3-2.
 #[test]
 fn mqtt_1_5_4_2_a_string_must_not_hold_u_0000() {
     assert_eq!(refusal(V5, 0x30, "0003 'a' 00 'b' 00"), MALFORMED);
@@ -51,6 +53,8 @@ fn mqtt_1_5_4_2_a_string_must_not_hold_u_0000() {
     assert_eq!(refusal(V5, 0xE0, "00 04 1F 0001 00"), MALFORMED);
 }
 
+/// Holds 5.0: 1.5.4-3.
+/// Holds 3.1.1: 1.5.3-3.
 #[test]
 fn mqtt_1_5_4_3_a_byte_order_mark_stays() {
     accepted(0x30, "0004 EFBBBF 'a' 00", |packet| {
@@ -77,6 +81,7 @@ fn section_1_5_4_control_characters_pass_in_values_and_not_in_names() {
     accepts(0x30, "0001 'a' 0B 26 0002 0D0A 0004 01 1F C280");
 }
 
+/// Holds 5.0: 1.5.5-1.
 #[test]
 fn mqtt_1_5_5_1_a_variable_byte_integer_is_in_its_shortest_form() {
     assert_eq!(
@@ -108,6 +113,8 @@ fn section_2_1_2_packet_type_0_is_forbidden() {
     );
 }
 
+/// Holds 5.0: 2.1.3-1, 3.6.1-1, 3.8.1-1, 3.10.1-1, 3.14.1-1, 3.15.1-1.
+/// Holds 3.1.1: 2.2.2-1, 2.2.2-2, 3.6.1-1, 3.8.1-1, 3.10.1-1, 3.14.1-1.
 #[test]
 fn mqtt_2_1_3_1_reserved_flags_have_their_value() {
     for kind in 1..=15_u8 {
@@ -119,6 +126,8 @@ fn mqtt_2_1_3_1_reserved_flags_have_their_value() {
     }
 }
 
+/// Holds 5.0: 2.2.1-3.
+/// Holds 3.1.1: 2.3.1-1.
 #[test]
 fn section_2_2_1_packet_identifier_0_is_refused_everywhere() {
     assert_eq!(refusal(V5, 0x32, "0001 'a' 0000 00"), PROTOCOL_ERROR);
@@ -130,6 +139,7 @@ fn section_2_2_1_packet_identifier_0_is_refused_everywhere() {
     assert_eq!(refusal(V5, 0xA2, "0000 00 0001 'a'"), PROTOCOL_ERROR);
 }
 
+/// Holds 5.0: 3.3.1-2.
 #[test]
 fn mqtt_3_3_1_2_dup_is_0_at_qos_0() {
     assert_eq!(
@@ -138,6 +148,8 @@ fn mqtt_3_3_1_2_dup_is_0_at_qos_0() {
     );
 }
 
+/// Holds 5.0: 3.3.1-4.
+/// Holds 3.1.1: 3.3.1-4.
 #[test]
 fn mqtt_3_3_1_4_qos_3_is_malformed() {
     for header in [0x36, 0x37, 0x3E, 0x3F] {
@@ -175,6 +187,7 @@ fn section_3_3_2_1_an_empty_topic_needs_an_alias() {
     accepts(0x30, "0000 03 23 0001");
 }
 
+/// Holds 5.0: 3.3.2-2, 4.7.0-1.
 #[test]
 fn mqtt_3_3_2_2_a_topic_name_holds_no_wildcard() {
     for topic in [
@@ -206,6 +219,7 @@ fn mqtt_3_3_2_2_a_forbidden_character_is_found_anywhere_in_a_topic() {
     }
 }
 
+/// Holds 5.0: 3.3.2-8.
 #[test]
 fn mqtt_3_3_2_8_topic_alias_0_is_invalid() {
     assert_eq!(
@@ -214,6 +228,7 @@ fn mqtt_3_3_2_8_topic_alias_0_is_invalid() {
     );
 }
 
+/// Holds 5.0: 3.3.2-14.
 #[test]
 fn mqtt_3_3_2_14_a_response_topic_holds_no_wildcard() {
     for topic in ["0001 '+'", "0003 'a/#'", "0000"] {
@@ -267,6 +282,7 @@ fn section_3_4_2_1_short_forms_of_acknowledgements() {
     assert_eq!(encoded(V311, &Packet::Pubrec(refused)), bytes("50 02 1234"));
 }
 
+/// Holds 5.0: 3.4.2-1, 3.5.2-1, 3.6.2-1, 3.7.2-1.
 #[test]
 fn mqtt_3_4_2_1_acknowledgements_have_their_own_reason_codes() {
     for (header, codes) in [
@@ -296,11 +312,13 @@ fn mqtt_3_4_2_1_acknowledgements_have_their_own_reason_codes() {
     }
 }
 
+/// Holds 5.0: 3.8.3-2.
 #[test]
 fn mqtt_3_8_3_2_subscribe_holds_at_least_one_filter() {
     assert_eq!(refusal(V5, 0x82, "0001 00"), MALFORMED);
 }
 
+/// Holds 5.0: 3.8.3-4.
 #[test]
 fn mqtt_3_8_3_4_no_local_on_a_shared_subscription_is_a_protocol_error() {
     assert_eq!(
@@ -310,6 +328,7 @@ fn mqtt_3_8_3_4_no_local_on_a_shared_subscription_is_a_protocol_error() {
     accepts(0x82, "0001 00 000A '$share/g/a' 01");
 }
 
+/// Holds 5.0: 3.8.3-5.
 #[test]
 fn mqtt_3_8_3_5_reserved_bits_of_the_options_are_0() {
     for options in ["40", "80", "C0"] {
@@ -343,6 +362,7 @@ fn section_3_8_2_1_2_subscription_identifier_from_1_to_268_435_455() {
     }
 }
 
+/// Holds 5.0: 3.10.3-2.
 #[test]
 fn mqtt_3_10_3_2_unsubscribe_holds_at_least_one_filter() {
     assert_eq!(refusal(V5, 0xA2, "0001 00"), MALFORMED);
@@ -355,6 +375,7 @@ fn mqtt_4_7_3_1_filters_are_not_empty() {
     assert_eq!(refusal(V5, 0xA2, "0001 00 0001 'a' 0000"), MALFORMED);
 }
 
+/// Holds 5.0: 3.9.3-2, 3.11.3-2.
 #[test]
 fn section_3_9_3_and_3_11_3_reason_codes_of_suback_and_unsuback() {
     for (header, codes) in [
@@ -384,6 +405,7 @@ fn section_3_12_and_3_13_ping_has_no_body() {
     assert_eq!(refusal(V5, 0xD0, "00"), MALFORMED);
 }
 
+/// Holds 5.0: 3.14.2-1.
 #[test]
 fn section_3_14_2_1_short_forms_of_disconnect() {
     let normal = Disconnect::default();
@@ -410,6 +432,7 @@ fn section_3_14_2_1_a_peer_that_leaves_may_say_anything() {
     }
 }
 
+/// Holds 5.0: 3.15.2-1.
 #[test]
 fn mqtt_3_15_2_1_auth_has_its_own_reason_codes() {
     for code in ["01", "17", "80"] {

@@ -16,6 +16,7 @@ fn accepts(header: u8, body: &str) {
     assert!(decode(V5, &data).is_ok(), "{body}");
 }
 
+/// Holds 5.0: 3.1.0-1.
 #[test]
 fn mqtt_3_1_0_1_the_first_packet_is_a_connect() {
     for data in ["C0 00", "E0 00", "30 04 0001 'a' 00", "20 02 00 00"] {
@@ -25,6 +26,7 @@ fn mqtt_3_1_0_1_the_first_packet_is_a_connect() {
     }
 }
 
+/// Holds 5.0: 3.1.2-1.
 #[test]
 fn mqtt_3_1_2_1_another_protocol_name_is_closed_without_an_answer() {
     for name in [
@@ -44,6 +46,8 @@ fn mqtt_3_1_2_1_another_protocol_name_is_closed_without_an_answer() {
     }
 }
 
+/// Holds 5.0: 3.1.2-2.
+/// Holds 3.1.1: 3.1.2-2.
 #[test]
 fn mqtt_3_1_2_2_another_level_is_answered_in_a_version_that_the_client_reads() {
     // 0x84 is a bridge that speaks 3.1.1 and marks itself by the top bit.
@@ -78,6 +82,7 @@ fn mqtt_3_1_2_2_another_level_is_answered_in_a_version_that_the_client_reads() {
     }
 }
 
+/// Holds 5.0: 3.1.2-3.
 #[test]
 fn mqtt_3_1_2_3_the_reserved_connect_flag_is_0() {
     assert_eq!(
@@ -86,6 +91,7 @@ fn mqtt_3_1_2_3_the_reserved_connect_flag_is_0() {
     );
 }
 
+/// Holds 5.0: 3.1.2-9.
 #[test]
 fn mqtt_3_1_2_9_a_will_flag_brings_topic_and_payload() {
     assert_eq!(
@@ -99,6 +105,7 @@ fn mqtt_3_1_2_9_a_will_flag_brings_topic_and_payload() {
     accepts(0x10, "0004 'MQTT' 05 06 0000 00 0001 'a' 00 0001 'w' 0000");
 }
 
+/// Holds 5.0: 3.1.2-11, 3.1.2-13.
 #[test]
 fn mqtt_3_1_2_11_and_13_no_will_qos_or_will_retain_without_a_will() {
     for flags in ["0A", "12", "22"] {
@@ -107,12 +114,14 @@ fn mqtt_3_1_2_11_and_13_no_will_qos_or_will_retain_without_a_will() {
     }
 }
 
+/// Holds 5.0: 3.1.2-12.
 #[test]
 fn mqtt_3_1_2_12_will_qos_3_is_malformed() {
     let body = "0004 'MQTT' 05 1E 0000 00 0001 'a' 00 0001 'w' 0000";
     assert_eq!(refusal(V5, 0x10, body), MALFORMED);
 }
 
+/// Holds 5.0: 3.1.2-16, 3.1.2-17, 3.1.2-18, 3.1.2-19.
 #[test]
 fn mqtt_3_1_2_16_to_19_user_name_and_password_come_as_the_flags_say() {
     for (flags, rest, fits) in [
@@ -162,6 +171,7 @@ fn section_3_1_2_11_10_authentication_data_needs_a_method() {
     assert_eq!(refusal(V5, 0x10, body), PROTOCOL_ERROR);
 }
 
+/// Holds 5.0: 3.1.3-4, 3.1.3-8.
 #[test]
 fn mqtt_3_1_3_4_a_client_identifier_that_is_no_string_is_not_valid() {
     for id in ["0001 00", "0003 EDA080"] {
@@ -180,6 +190,7 @@ fn mqtt_3_1_3_6_the_client_identifier_may_be_empty() {
     accepts(0x10, "0004 'MQTT' 05 00 0000 00 0000");
 }
 
+/// Holds 5.0: 3.1.3-11.
 #[test]
 fn mqtt_3_1_3_11_the_will_topic_is_a_topic_name() {
     for topic in ["0000", "0001 '+'", "0003 'a/#'", "0001 00", "0001 80"] {
@@ -188,12 +199,14 @@ fn mqtt_3_1_3_11_the_will_topic_is_a_topic_name() {
     }
 }
 
+/// Holds 5.0: 3.1.4-1.
 #[test]
 fn mqtt_3_1_4_1_a_connect_that_is_malformed_may_be_answered() {
     let data = framed(0x10, &bytes("0004 'MQTT' 05 02 0000 00 0001 'a' FF"));
     assert_eq!(decode(V5, &data).unwrap_err().connack, Some(V5));
 }
 
+/// Holds 5.0: 3.2.2-1.
 #[test]
 fn mqtt_3_2_2_1_acknowledge_flags_are_reserved() {
     for flags in ["02", "80", "03"] {
@@ -201,12 +214,14 @@ fn mqtt_3_2_2_1_acknowledge_flags_are_reserved() {
     }
 }
 
+/// Holds 5.0: 3.2.2-6.
 #[test]
 fn mqtt_3_2_2_6_a_refusal_has_no_session() {
     assert_eq!(refusal(V5, 0x20, "01 80 00"), PROTOCOL_ERROR);
     accepts(0x20, "01 00 00");
 }
 
+/// Holds 5.0: 3.2.2-8.
 #[test]
 fn mqtt_3_2_2_8_connack_has_its_own_reason_codes() {
     for code in ["01", "8B", "8E", "91", "9E", "FF"] {

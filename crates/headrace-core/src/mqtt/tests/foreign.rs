@@ -27,6 +27,7 @@ fn will(properties: PublishProperties<'_>) -> Will<'_> {
     }
 }
 
+/// Holds 3.1.1: 3.1.3-1, 3.1.3-3.
 #[test]
 fn paho_mqtt_2_2_0_speaks_3_1_1() {
     let connect = Connect {
@@ -105,6 +106,7 @@ fn paho_mqtt_2_2_0_speaks_3_1_1() {
     );
 }
 
+/// Holds 5.0: 3.1.3-1, 3.1.3-3.
 #[test]
 fn paho_mqtt_2_2_0_connects_with_5_0() {
     let connect = Connect {

@@ -8,6 +8,7 @@ mod generator;
 mod hostile;
 mod properties;
 mod round_trip;
+mod strings;
 
 use super::decode::{frame, packet, DecodeError};
 use super::encode;

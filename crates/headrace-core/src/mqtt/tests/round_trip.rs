@@ -52,6 +52,7 @@ fn the_short_puback_is_the_long_one() {
     }
 }
 
+/// Holds 5.0: 3.4.2-2, 3.4.2-3.
 #[test]
 fn what_does_not_fit_loses_user_properties_then_the_reason_string_then_is_not_sent() {
     let user = vec![("name", "value")];
@@ -93,6 +94,68 @@ fn what_does_not_fit_loses_user_properties_then_the_reason_string_then_is_not_se
         &mut out
     ));
     assert!(out.is_empty());
+}
+
+/// Holds 5.0: 3.2.2-19, 3.2.2-20, 3.4.2-2, 3.4.2-3, 3.5.2-2, 3.5.2-3, 3.6.2-2, 3.6.2-3, 3.7.2-2.
+/// Holds 5.0: 3.7.2-3, 3.9.2-1, 3.9.2-2, 3.11.2-1, 3.11.2-2, 3.14.2-3, 3.14.2-4, 3.15.2-2.
+/// Holds 5.0: 3.15.2-3.
+#[test]
+fn no_packet_with_a_reason_is_longer_than_its_reader_takes() {
+    let (reason_string, user) = (Some("why it is so"), vec![("name", "value")]);
+    let ack = |reason_code| Ack {
+        packet_id: 1,
+        reason_code,
+        reason_string,
+        user: vec![("name", "value")],
+    };
+    let list = ListAck {
+        packet_id: 1,
+        reason_codes: vec![0x80],
+        reason_string,
+        user: user.clone(),
+    };
+    let connack = Connack {
+        reason_code: 0x87,
+        reason_string,
+        user: user.clone(),
+        ..Connack::default()
+    };
+    let disconnect = Disconnect {
+        reason_code: 0x8E,
+        reason_string,
+        user: user.clone(),
+        ..Disconnect::default()
+    };
+    let auth = Auth {
+        reason_code: 0x18,
+        method: Some("m"),
+        reason_string,
+        user,
+        ..Auth::default()
+    };
+    for packet in [
+        Packet::Connack(Box::new(connack)),
+        Packet::Puback(ack(0x97)),
+        Packet::Pubrec(ack(0x97)),
+        Packet::Pubrel(ack(0x92)),
+        Packet::Pubcomp(ack(0x92)),
+        Packet::Suback(list.clone()),
+        Packet::Unsuback(list),
+        Packet::Disconnect(disconnect),
+        Packet::Auth(auth),
+    ] {
+        let whole = encoded(Version::V5, &packet);
+        for bytes_max in 0..=whole.len() {
+            let mut out = Vec::new();
+            let fits = encode::packet_within(Version::V5, &packet, bytes_max, &mut out);
+            assert!(out.len() <= bytes_max && fits != out.is_empty());
+            assert!(
+                fits || bytes_max < whole.len() - 15 - 14,
+                "it can be shorter"
+            );
+            assert!(!fits || decode(Version::V5, &out).is_ok());
+        }
+    }
 }
 
 #[test]
