@@ -112,8 +112,9 @@ CONNECT_TIMEOUT_MS: Final = 10_000
 OUTBOUND_BYTES_MAX: Final = 16 * MIB
 """Waiting for one connection; beyond it publishers are held, then messages are dropped."""
 
-STALL_MS_MAX: Final = 100
-"""How long a slow subscriber may hold its publishers before messages for it are dropped."""
+STALL_MS_MAX: Final = 250
+"""Time in which a full subscriber must take a 32nd of its bound to hold its publishers longer; then
+messages for it are dropped. A client on a busy machine may not run for 100 ms."""
 
 UNDURABLE_BYTES_MAX: Final = 64 * MIB
 """Accepted by the data plane and not yet durable; beyond it publishers are read no further."""

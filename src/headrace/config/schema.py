@@ -57,7 +57,7 @@ class MqttSettings(TlsSettings, MqttListeners):
     )
     overflow: Literal["push-back", "drop-oldest", "drop-newest", "disconnect"] = Field(
         default="push-back",
-        description="What gives way when a subscriber is full: its publishers for `limits.stall` "
+        description="What gives way when a subscriber is full: its publishers (see `limits.stall`) "
         "and then the newest messages, messages alone, or its connection.",
     )
     shared_strategy: Literal[
@@ -276,7 +276,8 @@ class LimitSettings(_Table):
     )
     stall: Annotated[int, _duration(0, 60_000)] = Field(
         default=limits.STALL_MS_MAX,
-        description="How long a slow subscriber may hold its publishers.",
+        description="How long a full subscriber that takes next to nothing may hold its "
+        "publishers; one that takes a 32nd of `outbound_bytes` in that time is waited for.",
     )
     undurable_bytes: Annotated[int, _size(limits.MIB, 64 * limits.GIB)] = Field(
         default=limits.UNDURABLE_BYTES_MAX,

@@ -50,6 +50,8 @@ pub enum Overflow {
     Stalling {
         /// When their patience ends.
         until_ms: u64,
+        /// Bytes that waited for the client when it last began.
+        waiting: usize,
         /// Their connections.
         publishers: Vec<u32>,
     },

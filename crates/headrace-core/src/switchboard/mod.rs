@@ -124,7 +124,8 @@ pub struct Limits {
     pub copies_each: bool,
     /// What gives way at a bound of a receiver.
     pub overflow: Policy,
-    /// Longest time for which a full subscriber holds up publishers, milliseconds.
+    /// Time in which a full subscriber must take something to hold up publishers longer,
+    /// milliseconds.
     pub stall_ms_max: u64,
     /// Sessions, of clients that are away too.
     pub sessions_max: usize,
@@ -418,7 +419,7 @@ impl Switchboard {
         while let Some(timer) = self.timers.pop(now.mono_ms) {
             match timer {
                 Timer::Silence(slot) => self.silent(slot, now),
-                Timer::Stall(slot) => self.stalled_out(slot),
+                Timer::Stall(slot) => self.stalled_out(slot, now),
                 Timer::Rate(slot) => self.runnable.push_back(slot),
                 Timer::Session(session) => self.session_due(session, now),
                 Timer::Retained => self.purge_retained(now),

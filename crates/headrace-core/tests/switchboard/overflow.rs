@@ -73,6 +73,29 @@ fn after_the_stall_the_newest_are_dropped_until_half_is_drained() {
 }
 
 #[test]
+fn who_goes_on_reading_is_waited_for_and_loses_nothing() {
+    let (mut stage, publisher, slow) = cast(QOS_0);
+    flood(&mut stage, publisher, QOS_0, 12);
+    let take = |stage: &mut Stage, bytes| {
+        stage.switchboard.writable(slow, bytes).unwrap();
+        let effects = stage.switchboard.collect(stage.now).unwrap();
+        stage.perform(effects);
+        stage.credit(slow, 0);
+    };
+    for _ in 0..3 {
+        stage.wait(99);
+        take(&mut stage, OUTBOUND_BYTES_MAX / 32 + 1);
+        stage.wait(1);
+        assert_eq!(stage.reads.get(&publisher), Some(&false), "waits on");
+    }
+    stage.wait(99);
+    take(&mut stage, OUTBOUND_BYTES_MAX / 32 - 1);
+    stage.wait(1);
+    assert_eq!(stage.reads.get(&publisher), Some(&true), "too slow");
+    assert_eq!(stage.statistic("mqtt_stalls_total"), 1);
+}
+
+#[test]
 fn a_stall_delivers_to_others_once() {
     let (mut stage, publisher, slow) = cast(QOS_0);
     let fast = stage.client(V5, "fast");
