@@ -4,11 +4,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple, Self
+
+import trustme
 
 #: The suites of Eclipse Paho subscribe to a topic that they expect to be refused, and expect a
 #: keep-alive of the server's own; the byte sequences know of ten aliases.
@@ -31,10 +33,11 @@ default_stream = false
 
 
 class Broker(NamedTuple):
-    """Where MQTT is served."""
+    """Where MQTT is served, and the file of the authority that its certificate is from."""
 
     host: str
     port: int
+    authority: Path | None = None
 
     @classmethod
     def parse(cls, address: str) -> Self:
@@ -46,24 +49,43 @@ class Broker(NamedTuple):
         return f"{self.host}:{self.port}"
 
 
+def certificate(folder: Path) -> tuple[dict[str, str], Path]:
+    """Settings of a node with a certificate for 127.0.0.1, and the file of its authority."""
+    authority = trustme.CA()
+    file = folder / "authority.pem"
+    authority.cert_pem.write_to_path(file)
+    issued = authority.issue_cert("127.0.0.1")
+    issued.cert_chain_pems[0].write_to_path(folder / "node.pem")
+    issued.private_key_pem.write_to_path(folder / "node.key")
+    names = {"CERTIFICATE": "node.pem", "KEY": "node.key"}
+    return {f"HEADRACE_MQTT__TLS_{key}": str(folder / name) for key, name in names.items()}, file
+
+
 @contextmanager
-def started() -> Iterator[Broker]:
-    """A node with an empty folder, which ends with the block."""
+def started(settings: Mapping[str, str]) -> Iterator[Broker]:
+    """A node with an empty folder and these variables, which ends with the block.
+
+    It has a certificate where they say where TLS is served.
+    """
     with TemporaryDirectory(prefix="headrace-suite-") as folder:
         config = Path(folder) / "headrace.toml"
         config.write_text(CONFIGURATION, encoding="utf-8")
         command = [sys.executable, "-m", "headrace", "serve", "--json", "--config", str(config)]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("HEADRACE_")}
+        authority = None
+        if "HEADRACE_MQTT__TLS_BIND" in settings:
+            files, authority = certificate(Path(folder))
+            environment |= files
         with subprocess.Popen(
             [*command, "--data", str(Path(folder) / "data")],
             stdout=subprocess.PIPE,
-            env=environment,
+            env={**environment, **settings},
         ) as node:
             try:
                 assert node.stdout is not None
                 line = node.stdout.readline()
                 if not line:
                     sys.exit("the node did not start; its log above says why")
-                yield Broker.parse(json.loads(line)["mqtt"])
+                yield Broker.parse(json.loads(line)["mqtt"])._replace(authority=authority)
             finally:
                 node.terminate()

@@ -62,6 +62,8 @@ def rmqtt(program: Path, broker: Broker) -> list[Outcome]:
 def gmqtt(copy: Path, broker: Broker) -> list[Outcome]:
     """The tests of the client gmqtt, which talk to a broker."""
     environment = {**os.environ, "HOST": broker.host, "PORT": str(broker.port)}
+    if broker.authority:
+        environment["SSL_CERT_FILE"] = str(broker.authority)
     text = _run(
         [sys.executable, "-m", "pytest", "-q", "-rA", "--tb=line", "tests/test_mqtt5.py"],
         cwd=str(copy),

@@ -55,7 +55,7 @@ class Client:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._socket = socket.create_connection(broker, timeout=SECONDS_MAX)
+        self._socket = socket.create_connection((broker.host, broker.port), timeout=SECONDS_MAX)
         self._closed = False
 
     def __enter__(self) -> Self:

@@ -28,12 +28,17 @@ _CREDENTIALS: Final = struct.Struct("3i")
 def bind(address: Address) -> socket.socket:
     """A bound TCP socket, not yet listening; a restart binds the same port at once.
 
+    The kernel probes connections that are silent, so that a peer which has vanished and whom no
+    keep-alive of its protocol holds to a time does not stay for ever.
+
     Raises:
         StartError: why it cannot be bound, and what to do.
     """
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # What it accepts inherits it (`tcp(7)`), without a call for each connection.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     try:
         sock.bind(address)
     except OSError as error:
