@@ -2,7 +2,8 @@
 
     make bench                    every row
     make bench ARGS="commit"      one row: commit, append, partitions, read, cold, open,
-                                  compact, fetch, stored, collect, relay, decode
+                                  compact, fetch, stored, collect, decode, and those
+                                  of the MQTT door: pipe, ten, fan, in, thousand, connects
     make bench ARGS="--json"      the figures as one JSON object
 
 Each row alternates headrace and its baseline, round by round, and prints medians and their ratio:
@@ -25,7 +26,10 @@ on shared machines only the ratio means much. Rows:
   mosquitto acknowledging from memory.
 - `collect`: the collector's own readings a second, file to last PUBACK, against mosquitto
   acknowledging from memory; paho-mqtt is the bound of both.
-- `relay`: QoS 0, one publisher, one subscriber, 100 bytes, against mosquitto.
+- `pipe`, `ten`, `fan`, `in`, `thousand`, `connects`: the MQTT door against mosquitto, both on one
+  core and the load on another: QoS 0 from one to one, QoS 1 between ten pairs with 20 under way,
+  QoS 0 from one to a hundred, QoS 1 from a hundred to one, a thousand pairs at a message a second,
+  and ten thousand connections, with what each takes. 100 bytes; what is delivered counts.
 - `decode`: stored readings (300 bytes, four headers) into Arrow buffers, against the compiled
   reader of aiokafka.
 """
@@ -43,7 +47,6 @@ import struct
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from importlib.resources import as_file, files
@@ -52,6 +55,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import engine
+import mqtt
 import readers
 from aiokafka.record.default_records import DefaultRecordBatch
 
@@ -94,8 +98,8 @@ def headrace_node() -> Iterator[Node]:
 
 
 @contextlib.contextmanager
-def mosquitto() -> Iterator[int]:
-    """mosquitto without persistence; yields its port."""
+def mosquitto() -> Iterator[tuple[int, int]]:
+    """mosquitto without persistence; yields its process and its port."""
     binary = shutil.which("mosquitto", path=f"{os.environ['PATH']}:/usr/sbin")
     if binary is None:
         sys.exit("the baseline is missing: install mosquitto (apt-get install mosquitto)")
@@ -108,10 +112,18 @@ def mosquitto() -> Iterator[int]:
         config.flush()
         with subprocess.Popen([binary, "-c", config.name], stderr=subprocess.DEVNULL) as process:
             try:
-                yield port
+                yield process.pid, port
             finally:
                 process.send_signal(signal.SIGTERM)
                 process.wait()
+
+
+@contextlib.contextmanager
+def both_servers() -> Iterator[tuple[tuple[int, int], ...]]:
+    """headrace and mosquitto, as process and port each."""
+    with headrace_node() as node, mosquitto() as peer:
+        connect(peer[1], "bench-is-it-there").close()
+        yield (node.process, node.mqtt), peer
 
 
 # --- a client that costs next to nothing -------------------------------------------------------
@@ -186,34 +198,6 @@ def collected_rate(port: int, readings: int) -> float:
         return counts.acknowledged / (time.perf_counter() - started)
 
 
-def relayed_rate(port: int, messages: int) -> float:
-    """QoS 0 messages a second from one publisher to one subscriber."""
-    subscriber, publisher = connect(port, "bench-sub"), connect(port, "bench-pub")
-    subscriber.sendall(b"\x82\x0a\x00\x01\x00\x05relay\x00")
-    read_exactly(subscriber, 5)
-    message = publish_bytes(b"relay", b"x" * 100, 0)
-    # Bounded ahead of the reader, so that no broker has a reason to drop.
-    ahead, chunk = threading.Semaphore(8), message * 1000
-    chunks = messages // 1000
-
-    def send() -> None:
-        for _ in range(chunks):
-            ahead.acquire()
-            publisher.sendall(chunk)
-
-    started = time.perf_counter()
-    sender = threading.Thread(target=send)
-    sender.start()
-    for _ in range(chunks):
-        read_exactly(subscriber, len(chunk))
-        ahead.release()
-    rate = messages / (time.perf_counter() - started)
-    sender.join()
-    subscriber.close()
-    publisher.close()
-    return rate
-
-
 # --- rows --------------------------------------------------------------------------------------
 
 
@@ -282,7 +266,7 @@ def commit_under_load(store: native.Store, log: int, batch: bytes) -> list[float
 
 def versus_mosquitto(measure: Callable[[int, int], float], messages: int) -> Row:
     ours, theirs = [], []
-    with headrace_node() as node, mosquitto() as peer_port:
+    with headrace_node() as node, mosquitto() as (_, peer_port):
         for _ in range(ROUNDS):
             ours.append(measure(node.mqtt, messages))
             theirs.append(measure(peer_port, messages))
@@ -321,8 +305,8 @@ ROWS: dict[str, Callable[[], Row]] = {
     "fetch": fetch_row,
     "stored": lambda: versus_mosquitto(acknowledged_rate, 200_000),
     "collect": lambda: versus_mosquitto(collected_rate, 30_000),
-    "relay": lambda: versus_mosquitto(relayed_rate, 500_000),
     "decode": decode_row,
+    **mqtt.rows(both_servers),
 }
 
 
