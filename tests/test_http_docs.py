@@ -5,7 +5,7 @@ import runpy
 from pathlib import Path
 
 from conftest import SMALL_JOURNAL
-from headrace.adapters import http, http_clients
+from headrace.adapters import http, http_clients, http_trace
 from kafkaraw import RawConnection, batch
 from rawclient import RawMqtt
 from shellblocks import ROOT, run_blocks
@@ -22,6 +22,7 @@ EXPECTED = [
     ('"client": "pump-1"', '"queued_messages": 1', '"filter": "rooms/+"'),
     ('{"deleted": "pump-1"}',),
     ('"payload": "21.5"', '{"count": 2}', '{"deleted": 2}'),
+    ('"event": "in"', '"topic": "rooms/3"', '"payload": "18"'),
     (),
 ]
 
@@ -32,7 +33,7 @@ def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
 
 def test_the_page_has_every_route_and_every_field_and_no_others() -> None:
     page = PAGE.read_text()
-    code = "".join(Path(each.__file__).read_text() for each in (http, http_clients))
+    code = "".join(Path(each.__file__).read_text() for each in (http, http_clients, http_trace))
     routes = re.findall(r'web\.(\w+)\("(/[^"]*)", self\.', code)
     told = re.findall(r"^## `([A-Z]+) (/\S*)`$", page, re.MULTILINE)
     assert sorted(told) == sorted((method.upper(), path) for method, path in routes)
@@ -41,6 +42,7 @@ def test_the_page_has_every_route_and_every_field_and_no_others() -> None:
         "POST /api/v1/publish": http._PublishBody,
         "GET /api/v1/sessions": http_clients._SessionsQuery,
         "GET /api/v1/retained": http_clients._RetainedQuery,
+        "GET /api/v1/trace": http_trace._TraceQuery,
     }
     for route, body in bodies.items():
         section = page.partition(f"## `{route}`\n")[2].partition("\n## ")[0]

@@ -43,6 +43,7 @@ __all__ = [
     "StorageFullError",
     "Store",
     "Switchboard",
+    "TraceLine",
     "UnsupportedRecordError",
     "WillReport",
     "__version__",
@@ -806,6 +807,44 @@ class SessionReport:
     def connection(self) -> ConnectionReport | None: ...
 
 @final
+class TraceLine:
+    """One thing that a trace saw."""
+
+    @property
+    def wall_ms(self) -> int: ...
+    @property
+    def client_id(self) -> str:
+        """Empty where it is nobody's, or not known yet."""
+    @property
+    def way(self) -> Literal["in", "out", "drop", "rest", "close"]:
+        """A packet from a client, one to a client, a message that somebody does not get, input
+        that rests, the end of a connection."""
+    @property
+    def packet(self) -> str:
+        """PUBLISH and the like; empty where it is none."""
+    @property
+    def packet_id(self) -> int: ...
+    @property
+    def topic(self) -> str: ...
+    @property
+    def qos(self) -> int: ...
+    @property
+    def retain(self) -> bool: ...
+    @property
+    def dup(self) -> bool: ...
+    @property
+    def payload(self) -> bytes:
+        """The beginning of it."""
+    @property
+    def bytes(self) -> int:
+        """Of the packet, or of the message."""
+    @property
+    def reason_code(self) -> int | None: ...
+    @property
+    def text(self) -> str:
+        """Filters, reasons and the like."""
+
+@final
 class Switchboard:
     """The MQTT data plane of one event loop; not thread-safe by design.
 
@@ -945,6 +984,19 @@ class Switchboard:
     def delete_session(self, client_id: str, mono_ms: int, wall_ms: int) -> bool:
         """Ends a session, and its connection as `disconnect_client` does; whether there was
         one. Its will is published."""
+    def start_trace(
+        self, client_id: str | None, topic_filter: str | None, payload_bytes_max: int
+    ) -> int | None:
+        """Begins a trace of one client, or of the publishes to the topics of a filter; its number.
+        None where eight run.
+
+        Raises:
+            ValueError: the filter is malformed, or not one of both is given.
+        """
+    def take_trace(self, trace: int) -> tuple[list[TraceLine], int]:
+        """What was seen since the last call, and how many lines before that gave way to it: 4 MiB
+        of them wait at most."""
+    def stop_trace(self, trace: int) -> None: ...
     def disconnect_all(self, reason_code: int, mono_ms: int, wall_ms: int) -> None:
         """DISCONNECT (5.0) to every client and close; the shell then collects and drains."""
     def tick(self, mono_ms: int, wall_ms: int) -> None: ...

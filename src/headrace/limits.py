@@ -283,6 +283,18 @@ HTTP_PAGE_MAX: Final = 1_000
 HTTP_EXCERPT_BYTES_MAX: Final = 1_024
 """Of each payload that a list of retained messages shows; one message alone is shown whole."""
 
+TRACE_SECONDS_MAX: Final = 3_600
+"""For a live trace: one that was forgotten ends."""
+
+TRACE_PAYLOAD_BYTES_MAX: Final = 4_096
+"""Of each payload in a live trace: its beginning tells what it is."""
+
+TRACE_POLL_MS: Final = 100
+"""Between two looks at what a trace has seen: live for a person, cheap for the node."""
+
+TRACE_BEAT_SECONDS: Final = 10
+"""Silence of a trace after which an empty line shows that it stands."""
+
 # --- log ----------------------------------------------------------------------------------------
 
 JOURNAL_BYTES: Final = 64 * MIB

@@ -10,6 +10,7 @@ mod sessions;
 mod store;
 mod switchboard;
 mod testing;
+mod trace;
 
 /// The compiled part of headrace; `headrace.native` re-exports it with types.
 #[pymodule]
@@ -23,5 +24,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     sessions::register(module)?;
     store::register(module)?;
     switchboard::register(module)?;
-    testing::register(module)
+    testing::register(module)?;
+    trace::register(module)
 }

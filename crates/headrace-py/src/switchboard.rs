@@ -12,6 +12,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use crate::records::codec_of;
 use crate::sessions::{SessionReport, SessionSummary};
+use crate::trace::TraceLine;
 
 /// A client asks to connect, or authenticates. Its further input waits until
 /// `Switchboard.decided`, but on an open connection.
@@ -354,6 +355,33 @@ impl Switchboard {
 
     fn delete_session(&mut self, client_id: &str, mono_ms: u64, wall_ms: i64) -> bool {
         self.0.delete_session(client_id, now(mono_ms, wall_ms))
+    }
+
+    #[pyo3(signature = (client_id, topic_filter, payload_bytes_max))]
+    fn start_trace(
+        &mut self,
+        client_id: Option<String>,
+        topic_filter: Option<String>,
+        payload_bytes_max: usize,
+    ) -> PyResult<Option<u64>> {
+        let subject = match (client_id, topic_filter) {
+            (Some(client_id), None) => core::TraceSubject::Client(client_id),
+            (None, Some(filter)) => core::TraceSubject::Topic(filter),
+            _ => return Err(PyValueError::new_err("name a client or a topic filter")),
+        };
+        self.0
+            .start_trace(subject, payload_bytes_max)
+            .map_err(error)
+    }
+
+    fn take_trace(&mut self, py: Python<'_>, trace: u64) -> PyResult<(Vec<TraceLine>, u64)> {
+        let (lines, lost) = self.0.take_trace(trace).map_err(error)?;
+        let lines = lines.into_iter().map(|line| TraceLine::of(py, line));
+        Ok((lines.collect(), lost))
+    }
+
+    fn stop_trace(&mut self, trace: u64) {
+        self.0.stop_trace(trace);
     }
 
     fn disconnect_all(&mut self, reason_code: u8, mono_ms: u64, wall_ms: i64) {

@@ -19,6 +19,7 @@ from pydantic import Field, StrictInt, StrictStr
 from headrace import limits
 from headrace.adapters.answers import Fields, answer, bad_request, body, problem
 from headrace.adapters.http_clients import ClientRoutes
+from headrace.adapters.http_trace import TraceRoutes
 from headrace.adapters.metrics import Exporter
 from headrace.adapters.sockets import bind, listen
 from headrace.config.readers import SettingOfStream  # noqa: TC001 - pydantic reads it
@@ -106,6 +107,7 @@ class HttpDoor:
                 web.delete("/api/v1/streams/{name}", self._delete_stream),
                 web.post("/api/v1/publish", self._publish),
                 *ClientRoutes(node.clients).routes(),
+                *TraceRoutes(node.clients).routes(),
             ]
         )
         self._runner = web.AppRunner(

@@ -34,6 +34,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "sessions": ("headrace.cli.sessions:sessions", "List, show, delete, disconnect MQTT sessions."),
     "streams": ("headrace.cli.streams:streams", "Create, list, describe, alter, delete streams."),
     "sub": ("headrace.cli.sub:sub", "Print messages of an MQTT broker."),
+    "trace": ("headrace.cli.trace:trace", "Watch one client or one topic live."),
 }
 """Name: where the command is, and the line that `headrace --help` shows for it."""
 

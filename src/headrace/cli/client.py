@@ -7,12 +7,13 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 TIMEOUT_SECONDS: Final = 60.0
 """For one call: creating many partitions takes seconds on a slow disk."""
@@ -44,6 +45,34 @@ def call(url: str, method: str, path: str, body: dict[str, Any] | None = None) -
         NotFound: what it names is not there.
         ClickException: the node refused it, or is not there.
     """
+    with _answered(url, method, path, body) as response:
+        answer = json.load(response)
+    if not isinstance(answer, dict):
+        raise _no_node(url, "what listens there is something else")
+    return answer
+
+
+def stream(url: str, path: str) -> Iterator[str]:
+    """The lines of an answer that goes on, as they come; empty ones are left out.
+
+    Raises:
+        UsageError, ClickException: as `call`; where the node goes away, too.
+    """
+    with _answered(url, "GET", path) as response:
+        for line in response:
+            if text := line.decode().strip():
+                yield text
+
+
+@contextmanager
+def _answered(
+    url: str, method: str, path: str, body: dict[str, Any] | None = None
+) -> Iterator[http.client.HTTPResponse]:
+    """The answer to one request, to be read within the context.
+
+    Raises:
+        UsageError, NotFound, ClickException: as `call`.
+    """
     if not url.startswith(("http://", "https://")):
         raise _wrong(f"--url must begin with http:// or https://; got {url!r}")
     try:
@@ -54,7 +83,7 @@ def call(url: str, method: str, path: str, body: dict[str, Any] | None = None) -
             headers={"Content-Type": "application/json"},
         )
         with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310
-            answer = json.load(response)
+            yield response
     except urllib.error.HTTPError as error:
         detail = _detail(error)
         kinds = {400: _wrong, 404: NotFound}
@@ -62,9 +91,6 @@ def call(url: str, method: str, path: str, body: dict[str, Any] | None = None) -
     except (http.client.HTTPException, OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise _no_node(url, getattr(reason, "strerror", None) or reason) from None
-    if not isinstance(answer, dict):
-        raise _no_node(url, "what listens there is something else")
-    return answer
 
 
 def pages(url: str, path: str, items: str, limit: int) -> tuple[list[Any], bool]:

@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from headrace import limits
-from headrace.errors import InvalidTopicError
+from headrace.errors import InvalidTopicError, UnavailableError
 from headrace.ports import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import TracebackType
 
-    from headrace.native import RetainedMessage, SessionReport, SessionSummary, Switchboard
+    from headrace.native import (
+        RetainedMessage,
+        SessionReport,
+        SessionSummary,
+        Switchboard,
+        TraceLine,
+    )
     from headrace.node.runner import Runner
     from headrace.ports import Clock
 
@@ -90,12 +97,48 @@ class Clients:
         log.info("%d retained messages of %s deleted by an administrator", deleted, topic_filter)
         return deleted
 
+    def trace(
+        self, client_id: str | None, topic_filter: str | None, payload_bytes_max: int
+    ) -> Trace:
+        """As the port says."""
+        try:
+            number = self._switchboard.start_trace(client_id, topic_filter, payload_bytes_max)
+        except ValueError as error:
+            raise InvalidTopicError(str(error)) from None
+        if number is None:
+            raise UnavailableError("as many traces run as may; end one, or try again later")
+        log.info("a trace begins of %s", client_id or topic_filter)
+        return Trace(self._switchboard, number)
+
     def _now(self) -> tuple[int, int]:
         return self._clock.mono_ms(), self._clock.wall_ms()
 
     def _origin(self, summary: SessionSummary) -> Origin | None:
         link = None if summary.connection is None else self._runner.links.get(summary.connection)
         return None if link is None else Origin(link.peer, link.identity)
+
+
+class Trace:
+    """As `headrace.ports.Trace`."""
+
+    def __init__(self, switchboard: Switchboard, number: int) -> None:
+        self._switchboard = switchboard
+        self._number = number
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._switchboard.stop_trace(self._number)
+
+    def take(self) -> tuple[list[TraceLine], int]:
+        """As the port says."""
+        return self._switchboard.take_trace(self._number)
 
 
 async def _all_pages(page: Callable[[str, str], tuple[int, str | None]], topic_filter: str) -> int:

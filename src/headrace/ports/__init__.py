@@ -10,7 +10,7 @@ from headrace.ports.administration import (
     Published,
     StreamReport,
 )
-from headrace.ports.clients import Clients, Origin
+from headrace.ports.clients import Clients, Origin, Trace
 from headrace.ports.clock import Clock
 from headrace.ports.definitions import Definitions
 from headrace.ports.meter import Histogram, Sample
@@ -35,4 +35,5 @@ __all__ = [
     "Sample",
     "Store",
     "StreamReport",
+    "Trace",
 ]

@@ -1,9 +1,10 @@
 """What the HTTP door may ask of a node about MQTT clients and retained messages."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from types import TracebackType
+from typing import Protocol, Self
 
-from headrace.native import RetainedMessage, SessionReport, SessionSummary
+from headrace.native import RetainedMessage, SessionReport, SessionSummary, TraceLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +15,27 @@ class Origin:
     """`HOST:PORT`, or what is known of it."""
     identity: str | None
     """Whom its certificate names."""
+
+
+class Trace(Protocol):
+    """A live trace, as a context; lines wait for `take` in a bounded ring."""
+
+    def __enter__(self) -> Self:
+        """Begins."""
+        ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Ends."""
+        ...
+
+    def take(self) -> tuple[list[TraceLine], int]:
+        """What was seen since the last call, and how many lines before that are lost."""
+        ...
 
 
 class Clients(Protocol):
@@ -68,5 +90,16 @@ class Clients(Protocol):
 
         Raises:
             InvalidTopicError: the filter is none.
+        """
+        ...
+
+    def trace(
+        self, client_id: str | None, topic_filter: str | None, payload_bytes_max: int
+    ) -> Trace:
+        """A trace of one client, or of the publishes to the topics of a filter, to be entered.
+
+        Raises:
+            InvalidTopicError: the filter is none.
+            UnavailableError: as many run as may.
         """
         ...

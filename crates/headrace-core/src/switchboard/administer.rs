@@ -166,7 +166,7 @@ impl Switchboard {
                     silent_ms: now.mono_ms.saturating_sub(connection.heard_ms),
                     outbound_bytes: connection.out.len(),
                     receive_maximum: session.outbound.window(),
-                    rests: connection.parked.map(name_of),
+                    rests: connection.parked.map(Park::name),
                 }
             }),
         })
@@ -217,17 +217,6 @@ impl Switchboard {
 /// Seconds until then, begun ones counted.
 fn left_s(due_ms: u64, now: Now) -> u64 {
     due_ms.saturating_sub(now.mono_ms).div_ceil(1000)
-}
-
-const fn name_of(park: Park) -> &'static str {
-    match park {
-        Park::Decision => "decision",
-        Park::Window => "window",
-        Park::Stall => "full_subscriber",
-        Park::Disk => "disk",
-        Park::Answers => "unread_answers",
-        Park::Rate => "rate",
-    }
 }
 
 /// Whether a text is what a pattern says, in which `*` stands for any text. Each star goes back to

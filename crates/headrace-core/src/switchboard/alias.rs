@@ -28,6 +28,12 @@ pub struct Inbound {
 }
 
 impl Inbound {
+    /// The topic that an alias stands for.
+    pub fn known(&self, alias: u16) -> Option<&str> {
+        let topics = self.topics.as_ref()?;
+        topics.get(&alias).map(|topic| &**topic)
+    }
+
     /// Sets an alias, or looks one up where `topic` is empty: the topic meant.
     ///
     /// # Errors

@@ -120,6 +120,13 @@ impl Switchboard {
         let reason_string = reason_string.filter(|_| connection.wants_reasons);
         if answer.qos == QoS::AtLeastOnce && reason_code == 0 && reason_string.is_none() {
             connection.out.write(|out| encode::puback(packet_id, out));
+            if self.tracer.is_on() {
+                let ack = Ack {
+                    packet_id,
+                    ..Ack::default()
+                };
+                self.trace_out(slot, &Packet::Puback(ack), 4);
+            }
             return self.touch(slot);
         }
         let ack = Ack {
@@ -150,7 +157,7 @@ impl Switchboard {
         for (at, Target { session, terms }) in route.targets.iter().enumerate() {
             match terms.qos {
                 QoS::AtMostOnce if at < route.late_at => {}
-                _ if expired => self.counters.count(Counter::DroppedExpired),
+                _ if expired => self.drops(*session, Counter::DroppedExpired, &outgoing, 0),
                 _ => self.deliver(*session, terms, &mut outgoing),
             }
         }

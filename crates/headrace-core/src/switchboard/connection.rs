@@ -41,6 +41,20 @@ pub enum Park {
     Rate,
 }
 
+impl Park {
+    /// As people read it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Decision => "decision",
+            Self::Window => "window",
+            Self::Stall => "full_subscriber",
+            Self::Disk => "disk",
+            Self::Answers => "unread_answers",
+            Self::Rate => "rate",
+        }
+    }
+}
+
 /// What a connection does when its outbound bound is reached.
 #[derive(Debug)]
 pub enum Overflow {

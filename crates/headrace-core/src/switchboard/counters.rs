@@ -120,6 +120,17 @@ impl Default for Counters {
     }
 }
 
+impl Counter {
+    /// Why it was, where its name says so.
+    pub fn reason(self) -> &'static str {
+        let name = NAMES[self as usize];
+        let label = name
+            .split_once("reason=\"")
+            .map_or(name, |(_, label)| label);
+        label.trim_end_matches("\"}")
+    }
+}
+
 impl Counters {
     /// Counts one.
     pub fn count(&mut self, counter: Counter) {

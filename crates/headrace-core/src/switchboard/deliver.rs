@@ -5,7 +5,7 @@ use super::connection::Connection;
 use super::outgoing::{Form, Outgoing};
 use super::{Counter, Switchboard};
 use crate::mqtt::packet::{Ack, Packet, QoS, Version};
-use crate::session::{Delivery, Sending, Terms};
+use crate::session::{Delivery, Sending, Session, Terms};
 use crate::Now;
 
 /// A topic alias, and what the lengths of its property section and its packet may grow by.
@@ -20,7 +20,7 @@ impl Switchboard {
         let version = connection.map_or(Version::V5, |connection| connection.version);
         let bytes = outgoing.bytes(version, terms);
         if bytes > bytes_max {
-            return self.counters.count(Counter::DroppedTooLarge);
+            return self.drops(session, Counter::DroppedTooLarge, outgoing, bytes);
         }
         if !self.has_room(session, terms.qos, bytes, outgoing) {
             return;
@@ -44,15 +44,38 @@ impl Switchboard {
         }
         let connection = &mut self.connections[slot as usize];
         send(connection, terms, packet_id, false, outgoing);
+        if self.tracer.is_on() {
+            let client_id = &self.sessions[session as usize].client_id;
+            self.tracer
+                .publish_out(client_id, terms, packet_id, false, outgoing, bytes);
+        }
         self.counters.count(Counter::Delivered);
         self.touch(slot);
+    }
+
+    /// Counts a message that a session does not get.
+    pub(super) fn drops(
+        &mut self,
+        session: u32,
+        why: Counter,
+        outgoing: &Outgoing<'_>,
+        bytes: usize,
+    ) {
+        self.counters.count(why);
+        if self.tracer.is_on() {
+            self.trace_drop(session, why, outgoing.topic_text(), bytes);
+        }
     }
 
     /// Sends what waits for a client and what it must be sent again, as far as its window and its
     /// outbound bound allow (4.4, 4.9).
     pub(super) fn pump(&mut self, slot: u32, now: Now) {
         let session = self.session_of(slot);
-        let outbound = &mut self.sessions[session as usize].outbound;
+        let Session {
+            client_id,
+            outbound,
+            ..
+        } = &mut self.sessions[session as usize];
         let connection = &mut self.connections[slot as usize];
         while connection.out.len() < self.limits.outbound_bytes_max {
             let expired = outbound.discard_expired(now.mono_ms);
@@ -68,19 +91,32 @@ impl Switchboard {
                         packet_id,
                         ..Ack::default()
                     };
-                    connection.answer(&Packet::Pubrel(ack));
+                    let packet = Packet::Pubrel(ack);
+                    connection.answer(&packet);
+                    if self.tracer.is_on() {
+                        self.tracer.packet_out(client_id, &packet);
+                    }
                     continue;
                 }
             };
             let Delivery { message, terms } = delivery;
             let mut outgoing = Outgoing::of_message(&message, now.mono_ms);
             // The client's bound may be another than when it queued (3.1.2.11.4).
-            if outgoing.bytes(connection.version, &terms) > connection.packet_bytes_max {
+            let bytes = outgoing.bytes(connection.version, &terms);
+            if bytes > connection.packet_bytes_max {
                 outbound.end(packet_id);
                 self.counters.count(Counter::DroppedTooLarge);
+                if self.tracer.is_on() {
+                    let (why, topic) = (Counter::DroppedTooLarge, outgoing.topic_text());
+                    self.tracer.dropped(client_id, why, topic, bytes);
+                }
                 continue;
             }
             send(connection, &terms, packet_id, dup, &mut outgoing);
+            if self.tracer.is_on() {
+                self.tracer
+                    .publish_out(client_id, &terms, packet_id, dup, &outgoing, bytes);
+            }
             self.counters.count(if dup {
                 Counter::SentAgain
             } else {

@@ -372,9 +372,9 @@ impl Switchboard {
                 let terms = member.terms(GroupId::new(slot), qos, outgoing.retain);
                 self.deliver(member.session, &terms, outgoing);
             }
-            Choice::TooLarge => self.counters.count(Counter::DroppedTooLarge),
+            Choice::TooLarge => self.drops(DOOR, Counter::DroppedTooLarge, outgoing, 0),
             Choice::Wait if qos > QoS::AtMostOnce => self.wait_in_group(slot, outgoing),
-            Choice::Wait => self.counters.count(Counter::DroppedGroupAway),
+            Choice::Wait => self.drops(DOOR, Counter::DroppedGroupAway, outgoing, 0),
         }
     }
 
@@ -383,14 +383,14 @@ impl Switchboard {
         let limits = &self.limits;
         let group = &mut self.groups.slots[slot as usize];
         if !group.keeps() {
-            return self.counters.count(Counter::DroppedGroupAway);
+            return self.drops(DOOR, Counter::DroppedGroupAway, outgoing, 0);
         }
         let message = outgoing.message();
         let bytes = message.bytes();
         let is_node_full =
             !outgoing.is_held() && self.memory.bytes() + bytes > limits.queued_bytes_of_node_max;
         if is_node_full {
-            return self.counters.count(Counter::DroppedMemory);
+            return self.drops(DOOR, Counter::DroppedMemory, outgoing, bytes);
         }
         while group.queue.len() >= limits.group_messages_max
             || group.queued_bytes + bytes > limits.group_bytes_max
@@ -398,6 +398,10 @@ impl Switchboard {
             let is_oldest =
                 limits.overflow == Policy::DropOldest && bytes <= limits.group_bytes_max;
             self.counters.count(Counter::DroppedGroupQueue);
+            if self.tracer.is_on() {
+                let (why, topic) = (Counter::DroppedGroupQueue, outgoing.topic_text());
+                self.tracer.dropped("", why, topic, bytes);
+            }
             if !is_oldest || group.pop().is_none() {
                 return;
             }

@@ -44,6 +44,7 @@ mod sources;
 mod streams;
 mod subscribe;
 mod timers;
+mod trace;
 mod validate;
 
 use std::collections::VecDeque;
@@ -76,6 +77,7 @@ pub use retained::{Page, RetainedMessage, PAGE_MAX};
 pub use sources::SOURCES_MAX;
 pub use streams::{Append, KeyRule, BATCH_BYTES_MAX};
 pub use subscribe::{SUBSCRIPTIONS_MAX, SUBSCRIPTION_BYTES_MAX};
+pub use trace::{Subject as TraceSubject, TraceLine, Way as TraceWay, TRACES_MAX, TRACE_BYTES_MAX};
 
 /// Input that may wait for a decision on its CONNECT before the socket is paused. Clients that do
 /// not wait for CONNACK send a few hundred bytes; pausing costs two system calls.
@@ -245,6 +247,7 @@ pub struct Switchboard {
     limits: Limits,
     counters: Counters,
     timers: Timers,
+    tracer: trace::Tracer,
 
     connections: Slab<Connection>,
     by_id: Map<u64, u32>,
@@ -298,6 +301,7 @@ impl Switchboard {
             limits,
             counters: Counters::default(),
             timers: Timers::default(),
+            tracer: trace::Tracer::default(),
             connections: Slab::new(),
             by_id: Map::with_hasher(hash_key),
             touched: Vec::new(),
@@ -366,6 +370,7 @@ impl Switchboard {
     pub fn receive(&mut self, connection: u64, data: &[u8], now: Now) -> Result<(), Error> {
         let slot = self.slot(connection)?;
         self.counters.add(Counter::BytesReceived, data.len());
+        self.tracer.at(now);
         self.read(slot, data, now);
         Ok(())
     }
@@ -395,6 +400,7 @@ impl Switchboard {
             .streams
             .durable(ticket, ending.into())
             .ok_or(Error::Ticket(ticket))?;
+        self.tracer.at(now);
         self.settle(&waiters, now);
         if self.streams.undurable_bytes() < self.limits.undurable_bytes_max {
             self.runnable.extend(self.disk_waiters.drain(..));
@@ -416,6 +422,7 @@ impl Switchboard {
 
     /// Time passed.
     pub fn tick(&mut self, now: Now) {
+        self.tracer.at(now);
         while let Some(timer) = self.timers.pop(now.mono_ms) {
             match timer {
                 Timer::Silence(slot) => self.silent(slot, now),
@@ -434,6 +441,7 @@ impl Switchboard {
 
     /// Everything due since the last call; None where nothing is.
     pub fn collect(&mut self, now: Now) -> Option<Effects> {
+        self.tracer.at(now);
         for _ in 0..self.runnable.len() {
             if let Some(slot) = self.runnable.pop_front() {
                 self.resume(slot, now);

@@ -123,6 +123,16 @@ impl<'a> Outgoing<'a> {
         &self.topic[2..]
     }
 
+    /// Its topic.
+    pub fn topic_text(&self) -> &str {
+        std::str::from_utf8(self.topic()).expect("a topic was decoded")
+    }
+
+    /// Its payload.
+    pub fn payload(&self) -> &[u8] {
+        self.payload
+    }
+
     /// Length of the packet for one subscriber.
     pub fn bytes(&self, version: Version, terms: &Terms) -> usize {
         if let Some(packet) = self.whole_for(version, terms) {

@@ -65,7 +65,7 @@ impl Switchboard {
         let is_held = outgoing.is_held();
         let connection = self.sessions[session as usize].connection;
         if connection.is_none() && qos == QoS::AtMostOnce {
-            self.counters.count(Counter::DroppedAway);
+            self.drops(session, Counter::DroppedAway, outgoing, bytes);
             return false;
         }
         while let Some(bound) = self.bound_reached(session, qos, bytes, is_held) {
@@ -77,9 +77,12 @@ impl Switchboard {
             }
             if self.oldest_gives_way(session, qos, bytes, bound) {
                 self.counters.count(Counter::DroppedOldest);
+                if self.tracer.is_on() {
+                    self.trace_drop(session, Counter::DroppedOldest, "", 0);
+                }
                 continue;
             }
-            self.counters.count(bound);
+            self.drops(session, bound, outgoing, bytes);
             if let (Policy::Disconnect, Some(slot)) = (self.limits.overflow, connection) {
                 let connection = self.connections[slot as usize].id;
                 if !self.doomed.contains(&connection) {

@@ -185,6 +185,9 @@ impl Switchboard {
     }
 
     fn park(&mut self, slot: u32, park: Park) {
+        if self.tracer.is_on() && !matches!(park, Park::Answers | Park::Decision) {
+            self.trace_rest(slot, park);
+        }
         self.connections[slot as usize].parked = Some(park);
         self.touch(slot);
     }
@@ -203,7 +206,11 @@ impl Switchboard {
             }
         }
         let version = (connection.phase != Phase::Connecting).then_some(connection.version);
-        match decode::packet(version, frame) {
+        let decoded = decode::packet(version, frame);
+        if let (true, Ok(packet)) = (self.tracer.is_on(), &decoded) {
+            self.trace_in(slot, packet, bytes.len());
+        }
+        match decoded {
             Ok(Packet::Publish(publish)) => self.publish_packet(slot, bytes, publish, now),
             Ok(packet) => self.serve(slot, packet, now),
             Err(error) => {
@@ -232,8 +239,13 @@ impl Switchboard {
 
     /// Writes an answer.
     pub(super) fn answer(&mut self, slot: u32, packet: &Packet<'_>) {
+        let before = self.connections[slot as usize].out.len();
         if !self.connections[slot as usize].answer(packet) {
             self.counters.count(Counter::AnswersTooLarge);
+        }
+        if self.tracer.is_on() {
+            let bytes = self.connections[slot as usize].out.len() - before;
+            self.trace_out(slot, packet, bytes);
         }
         self.touch(slot);
     }
@@ -277,6 +289,10 @@ impl Switchboard {
         if connection.phase == Phase::Closing {
             return;
         }
+        if self.tracer.is_on() {
+            self.trace_close(slot, reason, code);
+        }
+        let connection = &mut self.connections[slot as usize];
         if let (Phase::Open, Version::V5, Some(reason_code)) =
             (connection.phase, connection.version, code)
         {

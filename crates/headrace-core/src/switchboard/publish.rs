@@ -136,6 +136,9 @@ impl Switchboard {
     /// Publishes a packet of 5.0 that no client is held up for.
     fn publish_own(&mut self, origin: u32, token: u64, is_answered: bool, packet: &[u8], now: Now) {
         let publish = decode_own(packet);
+        if self.tracer.is_on() {
+            self.trace_own(origin, &publish, packet.len());
+        }
         self.match_topic(&self.subject(&publish, origin));
         self.take(
             Incoming {
@@ -225,7 +228,7 @@ impl Switchboard {
         self.arrivals += 1;
         let can_retain = self.can_retain(incoming.publish, incoming.packet.len());
         if !can_retain {
-            self.counters.count(Counter::DroppedRetained);
+            self.goes_nowhere(&incoming, Counter::DroppedRetained);
             let (token, qos) = (incoming.token, incoming.publish.qos);
             if token != 0 && qos > QoS::AtMostOnce {
                 return self.answer_in_turn(
@@ -240,7 +243,7 @@ impl Switchboard {
         let route = std::mem::take(&mut self.route);
         let has_receivers = !route.targets.is_empty() || !route.groups.is_empty() || route.is_own;
         if route.streams.is_empty() && !has_receivers && !incoming.publish.retain {
-            self.counters.count(Counter::DroppedUnmatched);
+            self.goes_nowhere(&incoming, Counter::DroppedUnmatched);
         }
         // The answer may be the end of a session that has ended.
         let publisher = self.publisher_hash(incoming.origin);
@@ -306,6 +309,15 @@ impl Switchboard {
         self.route = route;
     }
 
+    /// Counts a publish that is not stored, retained or delivered.
+    fn goes_nowhere(&mut self, incoming: &Incoming<'_>, why: Counter) {
+        self.counters.count(why);
+        if self.tracer.is_on() {
+            let (topic, bytes) = (incoming.publish.topic, incoming.packet.len());
+            self.trace_drop(incoming.origin, why, topic, bytes);
+        }
+    }
+
     fn store(&mut self, incoming: &Incoming<'_>, streams: &[u32], now: Now) -> Stored {
         if streams.is_empty() {
             return Stored {
@@ -325,8 +337,8 @@ impl Switchboard {
         self.counters.add(Counter::Stored, stored.records);
         match stored.outcome {
             Outcome::AlreadyStored => self.counters.count(Counter::Repeats),
-            Outcome::StaleEpoch => self.counters.count(Counter::DroppedStale),
-            Outcome::TooLarge => self.counters.count(Counter::DroppedMessageTooLarge),
+            Outcome::StaleEpoch => self.goes_nowhere(incoming, Counter::DroppedStale),
+            Outcome::TooLarge => self.goes_nowhere(incoming, Counter::DroppedMessageTooLarge),
             _ => {}
         }
         stored

@@ -26,4 +26,5 @@ mod stage;
 mod store;
 mod subscribe;
 mod table;
+mod trace;
 mod will;
