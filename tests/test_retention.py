@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.kernel.retention import RECORDS, SIZE, TIME, Trim, dirt, upkeep
+from headrace.kernel.retention import RECORDS, SIZE, TIME, Trim, Upkeep, dirt, upkeep
 from headrace.settings import Settings
 
 NOW = 1_000_000
@@ -31,7 +31,7 @@ def log(*segments, active=(10, 100, NOW)):
     for records, size, newest in [*segments, active]:
         made.append(Segment(at, at + records, size, newest if records else None, created))
         at += records
-        created = newest
+        created = max(created, newest)
     return made
 
 
@@ -122,6 +122,22 @@ def test_a_timestamp_from_the_future_keeps_nothing_for_ever():
     closed = [future, Segment(10, 10, 0, None, NOW + 5 * HOUR)]
     assert upkeep(closed, 0, settings, NOW + 6 * HOUR).trims == ()
     assert upkeep(closed, 0, settings, NOW + 6 * HOUR + 1).trims == (Trim(10, TIME),)
+
+
+def test_a_clock_that_was_ahead_keeps_nothing_for_ever():
+    settings = replace(KEEP, retention_ms=HOUR, segment_ms=5 * HOUR)
+    ahead = NOW + 1000 * HOUR
+    earlier = Segment(0, 10, 100, ahead, ahead)
+    active = Segment(10, 20, 100, ahead, ahead + HOUR)
+    assert upkeep([earlier, active], 0, settings, NOW) == Upkeep(roll=True, trims=())
+    empty = Segment(20, 20, 0, None, ahead)
+    assert upkeep([earlier, empty], 0, settings, NOW).roll is False
+    closed = [earlier, active, Segment(20, 21, 1, NOW + HOUR, NOW)]
+    assert upkeep(closed, 0, settings, NOW + HOUR).trims == ()
+    assert upkeep(closed, 0, settings, NOW + HOUR + 1).trims == (Trim(20, TIME),)
+    lag = Settings(max_compaction_lag_ms=HOUR, min_cleanable_dirty_ratio=1)
+    assert not dirt(closed, lag, NOW + HOUR).due
+    assert dirt(closed, lag, NOW + HOUR + 1).due
 
 
 @pytest.mark.parametrize("timestamp", [None, -1])

@@ -8,11 +8,15 @@ A segment is as old as its newest record. Clients choose timestamps, and one fro
 keep its segment for ever: none counts as later than the moment when the next segment began, for
 then it had been written, nor as later than now. So that this moment comes, a segment to which
 nothing more is written is closed at the age at which an append would have closed it.
+
+The node's clock may have been ahead, too. No segment began later than one after it, and an active
+one that seems to begin later than now is closed: when the next began tells it from then on.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from headrace.settings import UNLIMITED
@@ -86,7 +90,8 @@ def upkeep(
             trims.pop()
         if segment.next_offset > start_offset:
             trims.append(Trim(segment.next_offset, reason))
-    aged = active.created_ms is not None and wall_ms - active.created_ms >= settings.roll_ms
+    age_ms = 0 if active.created_ms is None else wall_ms - active.created_ms
+    aged = age_ms < 0 or age_ms >= settings.roll_ms
     written = active.next_offset > active.base_offset
     return Upkeep(
         roll=written and (aged or len(expired) == len(segments)),
@@ -126,15 +131,19 @@ def _beyond(amounts: Sequence[int], kept: int) -> int:
 
 def newest(segments: Sequence[Segment], wall_ms: int) -> list[int]:
     """When the newest record of each segment was written, as far as is known, in wall clock ms."""
-    found: list[int] = []
-    ended_ms = wall_ms
-    for segment in reversed(segments):
-        stamped = segment.max_timestamp_ms
-        # Records without a timestamp count as written when their segment ended.
-        found.append(ended_ms if stamped is None or stamped < 0 else min(stamped, ended_ms))
-        if segment.created_ms is not None:
-            ended_ms = min(segment.created_ms, wall_ms)
-    return found[::-1]
+    ended = [*_began(segments, wall_ms)[1:], wall_ms]
+    stamps = (segment.max_timestamp_ms for segment in segments)
+    # Records without a timestamp count as written when their segment ended.
+    return [
+        ended_ms if stamp is None or stamp < 0 else min(stamp, ended_ms)
+        for stamp, ended_ms in zip(stamps, ended, strict=True)
+    ]
+
+
+def _began(segments: Sequence[Segment], wall_ms: int) -> list[int]:
+    """When each segment began at the latest."""
+    stamps = (wall_ms if each.created_ms is None else each.created_ms for each in reversed(segments))
+    return list(accumulate(stamps, min, initial=wall_ms))[:0:-1]
 
 
 class Dirt(NamedTuple):
@@ -160,12 +169,13 @@ def dirt(segments: Sequence[Segment], settings: Settings, wall_ms: int) -> Dirt:
     clean = sum(segment.bytes for segment in segments if segment.clean)
     dirty = 0
     overdue = False
-    for segment, newest_ms in zip(segments[:-1], newest(segments, wall_ms), strict=False):
+    times = zip(newest(segments, wall_ms), _began(segments, wall_ms), strict=True)
+    for segment, (newest_ms, began_ms) in zip(segments[:-1], times, strict=False):
         if newest_ms > wall_ms - settings.min_compaction_lag_ms:
             break  # what follows is younger still, or waits for this one
         if not segment.clean:
             dirty += segment.bytes
-            oldest_ms = newest_ms if segment.created_ms is None else segment.created_ms
+            oldest_ms = newest_ms if segment.created_ms is None else began_ms
             overdue |= wall_ms - oldest_ms > settings.max_compaction_lag_ms
     ratio = dirty / (clean + dirty) if dirty else 0.0
     spent_ms = wall_ms - settings.delete_retention_ms

@@ -154,13 +154,22 @@ impl Machine {
 }
 
 impl Log {
-    /// Every segment but the active one and what is queued after it.
+    /// Every segment but the active one and what is queued after it. The clock may have been ahead
+    /// when the next one began: none began later than those after it.
     fn closed(&self) -> impl Iterator<Item = Input> + '_ {
         let begun = self.segments.partition_point(|segment| segment.begun);
-        self.segments[..begun].windows(2).map(|pair| Input {
+        let segments = &self.segments[..begun];
+        let later = segments.iter().skip(1).rev();
+        let ends = later.scan(None, |ended: &mut Option<i64>, next| {
+            *ended = ended.iter().copied().chain(next.created_ms).min();
+            Some(*ended)
+        });
+        let ends: Vec<Option<i64>> = ends.collect();
+        let pairs = segments.windows(2).zip(ends.into_iter().rev());
+        pairs.map(|(pair, ended_ms)| Input {
             segment: pair[0].bare(),
             next: pair[1].base,
-            ended_ms: pair[1].created_ms,
+            ended_ms,
         })
     }
 
