@@ -142,7 +142,9 @@ def newest(segments: Sequence[Segment], wall_ms: int) -> list[int]:
 
 def _began(segments: Sequence[Segment], wall_ms: int) -> list[int]:
     """When each segment began at the latest."""
-    stamps = (wall_ms if each.created_ms is None else each.created_ms for each in reversed(segments))
+    stamps = (
+        wall_ms if each.created_ms is None else each.created_ms for each in reversed(segments)
+    )
     return list(accumulate(stamps, min, initial=wall_ms))[:0:-1]
 
 
