@@ -1,6 +1,7 @@
 """Verify and repair of a stopped store, on real files: what is damaged is told, and what can be
 read is served again."""
 
+import os
 import random
 import shutil
 import subprocess
@@ -433,3 +434,45 @@ def served_offsets(data: Path) -> dict[int, bytes]:
 
 def lost_by(actions) -> int:
     return sum(lost[1] - lost[0] for _, _, lost, _ in actions if lost is not None)
+
+
+GROWN = """
+import sys
+from pathlib import Path
+from headrace.native import Folder, Store
+data, small = sys.argv[1], {small}
+folder = Folder.open(data, repairs=True)
+print(len(folder.verify({incarnations})))
+folder.repair({incarnations}, drop_damaged=True, rebuild_journal=True)
+folder.close()
+store = Store.open(data, **small)
+print(store.bounds(store.open_log({stream!r}, 0, 1, 0))[1])
+del store
+status = Path("/proc/self/status").read_text()
+print(int(status.partition("VmHWM:")[2].split()[0]))
+"""
+
+
+@pytest.mark.parametrize(
+    "victim", ["side", "journal", pytest.param("tail", marks=pytest.mark.slow)]
+)
+def test_what_has_grown_beyond_all_bounds_is_not_read_whole(pristine, data, victim):
+    """Sparse files, larger than any that a node makes."""
+    grown = {
+        "side": [files(data, kind)[0] for kind in ("index", "timeindex", "producers", "sources")],
+        "journal": list((data / "journal").glob("*.journal")),
+        "tail": files(data, "log")[-1:],
+    }[victim]
+    if victim == "tail":  # as a crash leaves it: nobody knows where the log ends
+        shutil.rmtree(data / "journal")
+    for path in grown:
+        os.truncate(path, (1 if victim == "tail" else 20) << 30)
+    code = GROWN.format(small=SMALL, incarnations=INCARNATIONS, stream=STREAM)
+    ran = subprocess.run(
+        [sys.executable, "-c", code, data], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    findings, end, peak_kib = map(int, ran.stdout.split())
+    assert findings >= 1
+    assert end == max(pristine[1]) + 1
+    assert peak_kib < 150 << 10

@@ -600,6 +600,8 @@ class Folder:
     ) -> Folder:
         """Without `repairs` others may look at the folder, too, and nothing in it is changed.
 
+        A new journal has files of `journal_bytes` only where none of the old one is whole.
+
         Raises:
             ValueError: a size is too small to work with.
             StorageError: it is no data folder, or a node holds it (its pid is named).

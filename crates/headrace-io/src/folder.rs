@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path as FsPath;
 
 use headrace_core::log::inspect::{
-    journal, logs, repair, snapshots, verify, Action, Consent, Finding, JournalEntry, LogFacts,
-    Snapshot,
+    journal, journal_bytes, logs, repair, snapshots, verify, Action, Consent, Finding,
+    JournalEntry, LogFacts, Snapshot,
 };
 use headrace_core::log::{Error, Options};
 
@@ -25,7 +25,8 @@ type Incarnations = BTreeMap<String, u64>;
 
 impl Folder {
     /// Locks the folder, which must be a node's. `repairs`: to change it; else nothing there is.
-    pub fn open(path: &FsPath, options: Options, repairs: bool) -> Result<Self, Error> {
+    /// Its journal stays as long as it is, where that can be read.
+    pub fn open(path: &FsPath, mut options: Options, repairs: bool) -> Result<Self, Error> {
         let wrong = |what: &str| Error::Storage(format!("{} {what}", path.display()));
         let root = path
             .canonicalize()
@@ -40,10 +41,15 @@ impl Folder {
         } else {
             Lock::share(&root)
         };
+        let lock = lock.map_err(Error::Storage)?;
+        let files = Files::of_stopped(root);
+        if let Ok(Some(bytes)) = journal_bytes(&files) {
+            options.journal_bytes = bytes;
+        }
         Ok(Self {
-            files: Files::of_stopped(root),
+            files,
             options,
-            _lock: lock.map_err(Error::Storage)?,
+            _lock: lock,
         })
     }
 

@@ -8,7 +8,11 @@ use super::layout;
 use crate::record::{Batch, BatchHeader, Batches, HEADER_BYTES};
 
 /// Bytes read at once; a longer batch is read whole.
-const CHUNK_BYTES: usize = 1 << 20;
+pub(super) const CHUNK_BYTES: usize = 1 << 20;
+/// Bytes of a snapshot: a million producers or sources come to half as many.
+const SIDE_BYTES_MAX: u64 = 256 << 20;
+/// Bytes of an entry of the time index, the longer one.
+const ENTRY_BYTES_MAX: u64 = 12;
 
 /// How closely a scan looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,7 +163,9 @@ impl Files {
     }
 
     fn index_files(&self, disk: &impl Disk) -> Result<(Vec<u8>, Vec<u8>), Error> {
-        let file = |kind| side_file(disk, &self.path(kind));
+        // An entry names a batch, and none is shorter than its header.
+        let bytes_max = ENTRY_BYTES_MAX * (self.bytes / HEADER_BYTES as u64 + 1);
+        let file = |kind| bounded_file(disk, &self.path(kind), bytes_max);
         Ok((file(layout::INDEX)?, file(layout::TIME_INDEX)?))
     }
 
@@ -180,13 +186,19 @@ impl Files {
     }
 }
 
-/// All bytes of a side file, which can be made anew: none where there is no file, or the medium
-/// does not give it back.
+/// All bytes of a side file, which can be made anew: none where there is no file, where it is
+/// longer than any that was written, or where the medium does not give it back.
 pub(super) fn side_file(disk: &impl Disk, path: &str) -> Result<Vec<u8>, Error> {
-    let Some(bytes) = disk.size(path)? else {
-        return Ok(Vec::new());
-    };
-    Ok(copy(disk, path, 0, bytes as usize)?.unwrap_or_default())
+    bounded_file(disk, path, SIDE_BYTES_MAX)
+}
+
+fn bounded_file(disk: &impl Disk, path: &str, bytes_max: u64) -> Result<Vec<u8>, Error> {
+    match disk.size(path)? {
+        Some(bytes) if bytes <= bytes_max => {
+            Ok(copy(disk, path, 0, bytes as usize)?.unwrap_or_default())
+        }
+        _ => Ok(Vec::new()),
+    }
 }
 
 /// What stands where something else holds the same; None where the medium does not give it back.

@@ -107,7 +107,7 @@ def opened(data: Path, wanted: Wanted, *, repairs: bool = False) -> Iterator[Ope
         DefinitionError: a `stream.json` is damaged.
         UsageError: what is wanted is not there.
     """
-    folder = Folder.open(str(data), repairs=repairs, journal_bytes=_journal_bytes(data))
+    folder = Folder.open(str(data), repairs=repairs)
     try:
         streams = {each.name: each for each in FileDefinitions(data).load(tidy=repairs)}
         if wanted.stream is not None:
@@ -126,11 +126,3 @@ def _check(wanted: Wanted, streams: dict[str, StreamDefinition]) -> None:
         raise click.UsageError(
             f"stream {definition.name!r} has partitions 0 to {definition.partitions - 1}"
         )
-
-
-def _journal_bytes(data: Path) -> int:
-    """Length of the node's journal files, which a new one takes over."""
-    sizes = [each.stat().st_size for each in (data / "journal").glob("*.journal")]
-    default, page = 64 << 20, 4096
-    whole = [size for size in sizes if size >= 128 << 10 and size % page == 0]
-    return max(whole, default=default)

@@ -50,6 +50,11 @@ pub struct Snapshot {
     pub lines: Option<Vec<String>>,
 }
 
+/// Bytes of a file of the journal, where one is whole: a new one takes that over.
+pub fn journal_bytes(disk: &impl Disk) -> Result<Option<u64>, Error> {
+    Files::read(disk)?.bytes(disk)
+}
+
 /// Every entry of the journal, up to the first damage, which is the last line then.
 pub fn journal(disk: &impl Disk) -> Result<Vec<JournalEntry>, Error> {
     let files = Files::read(disk)?;

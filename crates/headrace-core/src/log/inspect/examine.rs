@@ -10,6 +10,7 @@ use crate::log::index::Index;
 use crate::log::journal::{LogState, SegmentState};
 use crate::log::layout;
 use crate::log::scan;
+use crate::log::segment::SEGMENT_BYTES_MAX;
 use crate::log::story::{Redo, Told};
 use crate::record::{BatchHeader, Batches};
 
@@ -84,7 +85,7 @@ fn listed(disk: &impl Disk, folder: &str) -> Result<Vec<SegmentState>, Error> {
             ..SegmentState::empty(base, None)
         };
         let path = state.files(folder).path(layout::SEGMENT);
-        state.bytes = disk.size(&path)?.unwrap_or(0);
+        state.bytes = disk.size(&path)?.unwrap_or(0).min(SEGMENT_BYTES_MAX);
         if generation > 0 {
             let range = state.files(folder);
             let any = Epochs::default();

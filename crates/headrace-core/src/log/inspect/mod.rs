@@ -14,6 +14,6 @@ mod story;
 mod survey;
 mod verify;
 
-pub use dump::{journal, logs, snapshots, JournalEntry, LogFacts, Snapshot};
+pub use dump::{journal, journal_bytes, logs, snapshots, JournalEntry, LogFacts, Snapshot};
 pub use repair::{repair, Action, Consent};
 pub use verify::{verify, Class, Finding};

@@ -18,6 +18,7 @@ use crate::log::options::Options;
 use crate::log::partition::{replace, Log};
 use crate::log::recovery::begin;
 use crate::log::scan;
+use crate::log::segment::SEGMENT_BYTES_MAX;
 use crate::log::story::Told;
 use crate::record::{placeholder, set_base_offset, set_leader_epoch, HEADER_BYTES};
 
@@ -419,7 +420,8 @@ impl<D: Disk> Work<'_, D> {
         position = self.copy(&seen.path, copied..end, &fresh, position)?;
         if seen.expected.active {
             // What stands behind may have been acknowledged; recovery judges that.
-            self.copy(&seen.path, end..seen.size.unwrap_or(end), &fresh, position)?;
+            let size = seen.size.unwrap_or(end).min(SEGMENT_BYTES_MAX);
+            self.copy(&seen.path, end..size, &fresh, position)?;
         }
         self.perform([
             DiskOp::Sync {

@@ -21,6 +21,18 @@ impl Files {
         Ok(Self { sequences })
     }
 
+    /// Bytes that the longest of them was made with; None where none of them is whole.
+    pub(super) fn bytes(&self, disk: &impl Disk) -> Result<Option<u64>, Error> {
+        let mut longest = None;
+        for sequence in &self.sequences {
+            let path = layout::journal_file(*sequence);
+            let header = file_header(disk, &path)?;
+            let size = disk.size(&path)?;
+            longest = longest.max(size.filter(|_| header.map(|header| header.bytes) == size));
+        }
+        Ok(longest)
+    }
+
     /// What they tell; the damage where they are not whole.
     pub(super) fn story(&self, disk: &impl Disk) -> Result<Result<Story, Damage>, Error> {
         let own = newest_start(disk, &self.sequences);

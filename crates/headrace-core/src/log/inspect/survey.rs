@@ -148,18 +148,21 @@ pub(super) fn survey(
 /// One whole batch stands between `place.position` and `end`, sound but for its offset, and
 /// `next` is what follows it.
 fn is_misstamped(disk: &impl Disk, place: Range, end: u64, next: i64) -> Result<bool, Error> {
-    let bytes = disk.read(place.path, place.position, (end - place.position) as usize)?;
-    let Ok(header) = BatchHeader::parse(&bytes) else {
+    let bytes = disk.read(place.path, place.position, HEADER_BYTES)?;
+    let fits = |header: &BatchHeader| {
+        place.position + header.batch_bytes() as u64 == end
+            && place.offset + i64::from(header.last_offset_delta) + 1 == next
+    };
+    let Some(header) = BatchHeader::parse(&bytes).ok().filter(fits) else {
         return Ok(false);
     };
+    let bytes = disk.read(place.path, place.position, header.batch_bytes())?;
     let batch = Batch {
         position: 0,
         header,
         bytes: &bytes,
     };
-    Ok(header.batch_bytes() == bytes.len()
-        && place.offset + i64::from(header.last_offset_delta) + 1 == next
-        && batch.check_crc().is_ok())
+    Ok(bytes.len() == header.batch_bytes() && batch.check_crc().is_ok())
 }
 
 /// The first sound batch after the damage at `place.position`: where, and its offset.

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use crate::log::chore::Dirt;
 use crate::log::disk::{Disk, DiskOp, Path};
-use crate::log::error::Error;
+use crate::log::error::{Damage, Error};
 use crate::log::journal::{SegmentState, PAGE};
 use crate::log::layout;
 use crate::log::options::Options;
@@ -14,8 +14,10 @@ use crate::log::partition::{replace, Log, LogId};
 use crate::log::producers::Producers;
 use crate::log::read::newest;
 use crate::log::recovery::Recovery;
-use crate::log::scan::{copy, read, scan, side_file, whole_pages, Depth, Range};
-use crate::log::segment::Segment;
+use crate::log::scan::{
+    copy, read, scan, scan_batches, side_file, whole_pages, Depth, Range, CHUNK_BYTES,
+};
+use crate::log::segment::{Segment, SEGMENT_BYTES_MAX};
 use crate::log::story::{damage, Redo, Told};
 use crate::record::Batches;
 
@@ -299,30 +301,47 @@ impl<'a, D: Disk> Mender<'a, D> {
     /// Those of the active segment; the offset after them.
     fn keep_sound_batches(&self, log: &mut Log, mut next: i64) -> Result<i64, Error> {
         let segment = log.segments.last_mut().expect("it has an active segment");
-        let found = self.disk.size(&segment.path)?.unwrap_or(0);
-        let beyond = found.saturating_sub(segment.bytes) as usize;
-        if beyond > 0 {
-            // Only what the disk has got: a direct write may have failed to be synced.
-            let path = || segment.path.clone();
-            self.disk.perform(&DiskOp::Sync { path: path() })?;
-            self.disk.perform(&DiskOp::DropCache { path: path() })?;
+        let path = segment.path.clone();
+        let end = self.disk.size(&path)?.unwrap_or(0).min(SEGMENT_BYTES_MAX);
+        if end <= segment.bytes {
+            return Ok(next);
         }
-        let tail = read(self.disk, &segment.path, segment.bytes, beyond, Some(next))?;
-        for batch in Batches::new(&tail).map_while(Result::ok) {
+        // Only what the disk has got: a direct write may have failed to be synced.
+        for op in [
+            DiskOp::Sync { path: path.clone() },
+            DiskOp::DropCache { path: path.clone() },
+        ] {
+            self.disk.perform(&op)?;
+        }
+        let beyond = Range {
+            path: &path,
+            position: segment.bytes,
+            end,
+            offset: next,
+            gaps: false,
+        };
+        let epochs = &mut log.epochs;
+        let walked = scan_batches(self.disk, beyond, Depth::Bodies, |batch, position| {
             let header = &batch.header;
-            let follows =
-                header.base_offset == next && (header.last_offset_delta >= 0 || header.is_mark());
-            let epoch = log.epochs.current();
-            if !follows || header.leader_epoch < epoch || batch.check_crc().is_err() {
-                break;
+            if header.leader_epoch < epochs.current() {
+                return false;
             }
-            if header.leader_epoch > epoch {
-                log.epochs.begin(header.leader_epoch, next); // of which the journal tells nothing
+            if header.leader_epoch > epochs.current() {
+                // Of which the journal tells nothing.
+                epochs.begin(header.leader_epoch, header.base_offset);
             }
             next = header.next_offset();
-            segment.bytes += batch.bytes.len() as u64;
+            segment.bytes = position + batch.bytes.len() as u64;
+            true
+        });
+        match walked {
+            // It ends there, unless nobody knows what stands there.
+            Err(Error::Corrupt(Damage { position, .. })) => {
+                let bytes = CHUNK_BYTES.min((end - position) as usize);
+                read(self.disk, &path, position, bytes, Some(next)).map(|_| next)
+            }
+            outcome => outcome.map(|_| next),
         }
-        Ok(next)
     }
 
     /// Cuts what was never acknowledged. The file is synced in any case: what it holds may
