@@ -5,7 +5,17 @@ Times are `mono_ms` (milliseconds on a monotonic clock) and `wall_ms` (milliseco
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Final, Literal, Self, final
+from typing import (
+    Any,
+    ClassVar,
+    Final,
+    Literal,
+    Self,
+    TypedDict,
+    Unpack,
+    final,
+    type_check_only,
+)
 
 import typing_extensions
 
@@ -720,6 +730,37 @@ class RetainedMessage:
     def expiry_s(self) -> int | None:
         """Seconds until it expires; None where it does not."""
 
+@type_check_only
+class _Limits(TypedDict, total=False):
+    """Bounds of a switchboard, by the names of `headrace-core::switchboard::Limits`."""
+
+    packet_bytes_max: int
+    receive_max: int
+    topic_alias_max: int
+    session_expiry_s_max: int
+    in_flight_max: int
+    queued_messages_max: int
+    queued_bytes_max: int
+    queued_bytes_of_node_max: int
+    copies_each: bool
+    overflow: str
+    sessions_max: int
+    sessions_kept_max: int
+    subscriptions_max: int
+    subscriptions_of_node_max: int
+    messages_per_s_max: int
+    shared_strategy: str
+    group_messages_max: int
+    group_bytes_max: int
+    retained_messages_max: int
+    retained_bytes_max: int
+    outbound_bytes_max: int
+    stall_ms_max: int
+    undurable_bytes_max: int
+    keep_alive_s_max: int
+    response_information: str | None
+    connect_timeout_ms: int
+
 @final
 class SessionSummary:
     """What a list says of a session."""
@@ -853,35 +894,13 @@ class Switchboard:
     Raises ValueError for a connection, stream or request that it does not know.
     """
 
-    def __new__(
-        cls,
-        hash_key: tuple[int, int],
-        *,
-        packet_bytes_max: int = 1114112,
-        receive_max: int = 1024,
-        topic_alias_max: int = 32,
-        session_expiry_s_max: int = 1209600,
-        in_flight_max: int = 1024,
-        queued_messages_max: int = 1000,
-        queued_bytes_max: int = 16777216,
-        queued_bytes_of_node_max: int = 536870912,
-        copies_each: bool = False,
-        overflow: str = "push-back",
-        sessions_max: int = 1000000,
-        sessions_kept_max: int = 1000000,
-        messages_per_s_max: int = 0,
-        shared_strategy: str = "round-robin",
-        group_messages_max: int = 10000,
-        group_bytes_max: int = 67108864,
-        retained_messages_max: int = 1000000,
-        retained_bytes_max: int = 268435456,
-        outbound_bytes_max: int = 16777216,
-        stall_ms_max: int = 100,
-        undurable_bytes_max: int = 67108864,
-        keep_alive_s_max: int = 65535,
-        response_information: str | None = None,
-        connect_timeout_ms: int = 10000,
-    ) -> Self: ...
+    def __new__(cls, hash_key: tuple[int, int], **limits: Unpack[_Limits]) -> Self: ...
+    def configure(self, mono_ms: int, wall_ms: int, **limits: Unpack[_Limits]) -> None:
+        """Puts limits in force; those that are not named stay as they are.
+
+        What clients were told when they connected stays too: `packet_bytes_max`, `receive_max`,
+        `topic_alias_max`, and `in_flight_max`, which sessions were made for.
+        """
     def bind(self, stream: int, partitions: int, filters: list[str], key: str) -> None:
         """Stores publishes that match a filter in `stream`. `key`: topic, level:N (1-based) or
         property:NAME. Replaces an earlier binding of the stream.
@@ -934,6 +953,13 @@ class Switchboard:
 
         Raises:
             ValueError: the topic is no topic name.
+        """
+    def announce(self, topic: str, payload: bytes, mono_ms: int, wall_ms: int) -> None:
+        """Publishes below `$SYS/`, and keeps it for those who subscribe later; an empty payload
+        removes it. It is neither stored nor counted among retained messages.
+
+        Raises:
+            ValueError: the topic is no topic name below `$SYS/`.
         """
     def published(self) -> list[tuple[int, int, int]]:
         """`(request, reason code, matched streams)` of other doors' publishes that ended; the code

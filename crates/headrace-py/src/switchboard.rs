@@ -6,9 +6,9 @@ use headrace_core::mqtt::reason;
 use headrace_core::session::Ending;
 use headrace_core::switchboard as core;
 use headrace_core::Now;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
 use crate::records::codec_of;
 use crate::sessions::{SessionReport, SessionSummary};
@@ -57,94 +57,23 @@ struct Switchboard(core::Switchboard);
 #[pymethods]
 impl Switchboard {
     #[new]
-    #[pyo3(signature = (
-        hash_key,
-        *,
-        packet_bytes_max = 1_114_112,
-        receive_max = 1024,
-        topic_alias_max = 32,
-        session_expiry_s_max = 1_209_600,
-        in_flight_max = 1024,
-        queued_messages_max = 1000,
-        queued_bytes_max = 16_777_216,
-        queued_bytes_of_node_max = 536_870_912,
-        copies_each = false,
-        overflow = "push-back",
-        sessions_max = 1_000_000,
-        sessions_kept_max = 1_000_000,
-        messages_per_s_max = 0,
-        shared_strategy = "round-robin",
-        group_messages_max = 10_000,
-        group_bytes_max = 67_108_864,
-        retained_messages_max = 1_000_000,
-        retained_bytes_max = 268_435_456,
-        outbound_bytes_max = 16_777_216,
-        stall_ms_max = 100,
-        undurable_bytes_max = 67_108_864,
-        keep_alive_s_max = 65535,
-        response_information = None,
-        connect_timeout_ms = 10000,
-    ))]
-    #[expect(clippy::too_many_arguments, reason = "each is a setting of its own")]
-    fn new(
-        hash_key: (u64, u64),
-        packet_bytes_max: usize,
-        receive_max: u16,
-        topic_alias_max: u16,
-        session_expiry_s_max: u32,
-        in_flight_max: u16,
-        queued_messages_max: usize,
-        queued_bytes_max: usize,
-        queued_bytes_of_node_max: usize,
-        copies_each: bool,
-        overflow: &str,
-        sessions_max: usize,
-        sessions_kept_max: usize,
-        messages_per_s_max: u32,
-        shared_strategy: &str,
-        group_messages_max: usize,
-        group_bytes_max: usize,
-        retained_messages_max: usize,
-        retained_bytes_max: usize,
-        outbound_bytes_max: usize,
-        stall_ms_max: u64,
-        undurable_bytes_max: usize,
-        keep_alive_s_max: u16,
-        response_information: Option<String>,
-        connect_timeout_ms: u64,
-    ) -> PyResult<Self> {
-        let limits = core::Limits {
-            packet_bytes_max,
-            receive_max,
-            topic_alias_max,
-            session_expiry_s_max,
-            in_flight_max,
-            queued_messages_max,
-            queued_bytes_max,
-            queued_bytes_of_node_max,
-            copies_each,
-            overflow: core::Policy::parse(overflow).ok_or_else(|| {
-                PyValueError::new_err(format!("\"{overflow}\" is no way to overflow"))
-            })?,
-            sessions_max,
-            sessions_kept_max,
-            messages_per_s_max,
-            shared_strategy: core::Strategy::parse(shared_strategy).ok_or_else(|| {
-                PyValueError::new_err(format!("\"{shared_strategy}\" is no strategy of groups"))
-            })?,
-            group_messages_max,
-            group_bytes_max,
-            retained_messages_max,
-            retained_bytes_max,
-            outbound_bytes_max,
-            stall_ms_max,
-            undurable_bytes_max,
-            keep_alive_s_max,
-            response_information: response_information.map(Into::into),
-            connect_timeout_ms,
-        };
+    #[pyo3(signature = (hash_key, **limits))]
+    fn new(hash_key: (u64, u64), limits: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let limits = limits_from(core::Limits::default(), limits)?;
         let hash_key = Key(hash_key.0, hash_key.1);
         Ok(Self(core::Switchboard::new(hash_key, limits)))
+    }
+
+    #[pyo3(signature = (mono_ms, wall_ms, **limits))]
+    fn configure(
+        &mut self,
+        mono_ms: u64,
+        wall_ms: i64,
+        limits: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<()> {
+        let limits = limits_from(self.0.limits().clone(), limits)?;
+        self.0.set_limits(limits, now(mono_ms, wall_ms));
+        Ok(())
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "PyO3 extracts owned lists")]
@@ -280,6 +209,17 @@ impl Switchboard {
             .map_err(error)
     }
 
+    fn announce(
+        &mut self,
+        topic: &str,
+        payload: &[u8],
+        mono_ms: u64,
+        wall_ms: i64,
+    ) -> PyResult<()> {
+        let now = now(mono_ms, wall_ms);
+        self.0.announce(topic, payload, now).map_err(error)
+    }
+
     fn published(&mut self) -> Vec<(u64, u8, u32)> {
         self.0
             .published()
@@ -404,6 +344,62 @@ impl Switchboard {
         }
         Ok(statistics)
     }
+}
+
+/// Limits with those replaced that a caller names.
+fn limits_from(
+    mut limits: core::Limits,
+    named: Option<&Bound<'_, PyDict>>,
+) -> PyResult<core::Limits> {
+    for (name, value) in named.into_iter().flatten() {
+        set_limit(&mut limits, name.cast::<PyString>()?.to_str()?, &value)?;
+    }
+    Ok(limits)
+}
+
+fn set_limit(limits: &mut core::Limits, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    match name {
+        "packet_bytes_max" => limits.packet_bytes_max = value.extract()?,
+        "receive_max" => limits.receive_max = value.extract()?,
+        "topic_alias_max" => limits.topic_alias_max = value.extract()?,
+        "session_expiry_s_max" => limits.session_expiry_s_max = value.extract()?,
+        "in_flight_max" => limits.in_flight_max = value.extract()?,
+        "queued_messages_max" => limits.queued_messages_max = value.extract()?,
+        "queued_bytes_max" => limits.queued_bytes_max = value.extract()?,
+        "queued_bytes_of_node_max" => limits.queued_bytes_of_node_max = value.extract()?,
+        "copies_each" => limits.copies_each = value.extract()?,
+        "overflow" => limits.overflow = word(value, core::Policy::parse)?,
+        "sessions_max" => limits.sessions_max = value.extract()?,
+        "sessions_kept_max" => limits.sessions_kept_max = value.extract()?,
+        "subscriptions_max" => limits.subscriptions_max = value.extract()?,
+        "subscriptions_of_node_max" => limits.subscriptions_of_node_max = value.extract()?,
+        "messages_per_s_max" => limits.messages_per_s_max = value.extract()?,
+        "shared_strategy" => limits.shared_strategy = word(value, core::Strategy::parse)?,
+        "group_messages_max" => limits.group_messages_max = value.extract()?,
+        "group_bytes_max" => limits.group_bytes_max = value.extract()?,
+        "retained_messages_max" => limits.retained_messages_max = value.extract()?,
+        "retained_bytes_max" => limits.retained_bytes_max = value.extract()?,
+        "outbound_bytes_max" => limits.outbound_bytes_max = value.extract()?,
+        "stall_ms_max" => limits.stall_ms_max = value.extract()?,
+        "undurable_bytes_max" => limits.undurable_bytes_max = value.extract()?,
+        "keep_alive_s_max" => limits.keep_alive_s_max = value.extract()?,
+        "response_information" => {
+            limits.response_information = value.extract::<Option<String>>()?.map(Into::into);
+        }
+        "connect_timeout_ms" => limits.connect_timeout_ms = value.extract()?,
+        _ => {
+            return Err(PyTypeError::new_err(format!(
+                "\"{name}\" is no limit of a switchboard"
+            )))
+        }
+    }
+    Ok(())
+}
+
+/// One of the words that a limit takes.
+fn word<T>(value: &Bound<'_, PyAny>, parse: impl Fn(&str) -> Option<T>) -> PyResult<T> {
+    let text = value.extract::<String>()?;
+    parse(&text).ok_or_else(|| PyValueError::new_err(format!("\"{text}\" is not among its words")))
 }
 
 fn convert(py: Python<'_>, effects: core::Effects) -> PyResult<Effects> {

@@ -75,7 +75,6 @@ pub(super) struct Connecting {
     keep_alive_s: u16,
     receive_maximum: u16,
     topic_alias_maximum: u16,
-    packet_bytes_max: usize,
     wants_reasons: bool,
     response_information: Option<Box<str>>,
     will: Option<Will>,
@@ -83,6 +82,7 @@ pub(super) struct Connecting {
 
 impl Switchboard {
     pub(super) fn connect(&mut self, slot: u32, connect: &Connect<'_>, now: Now) -> Flow {
+        self.counters.count(Counter::Connects);
         let connection = &mut self.connections[slot as usize];
         connection.version = connect.version;
         connection.session_expiry_s = match connect.version {
@@ -91,6 +91,9 @@ impl Switchboard {
             // 3.1.2.4 of 3.1.1 knows no end.
             Version::V311 => NEVER_S,
         };
+        connection.packet_bytes_max = connect
+            .maximum_packet_size
+            .map_or(usize::MAX, |bytes| bytes as usize);
         if let Err(reason_code) = acceptable(connect) {
             self.counters.count(Counter::RefusedConnect);
             self.refuse_connect(slot, reason_code, now);
@@ -135,9 +138,6 @@ impl Switchboard {
             keep_alive_s: connect.keep_alive_s,
             receive_maximum: connect.receive_maximum.unwrap_or(u16::MAX),
             topic_alias_maximum: connect.topic_alias_maximum.unwrap_or(0),
-            packet_bytes_max: connect
-                .maximum_packet_size
-                .map_or(usize::MAX, |bytes| bytes as usize),
             wants_reasons: connect.request_problem_information != Some(false),
             response_information: self
                 .limits
@@ -239,7 +239,6 @@ impl Switchboard {
         }
         connection.phase = Phase::Open;
         connection.session = Some(session);
-        connection.packet_bytes_max = pending.packet_bytes_max;
         connection.aliases_out = alias::Outbound::new(pending.topic_alias_maximum);
         connection.wants_reasons = pending.wants_reasons;
         connection.heard_ms = now.mono_ms;
@@ -263,9 +262,15 @@ impl Switchboard {
             authentication_data: auth_data,
             ..Connack::default()
         };
-        self.answer(slot, &Packet::Connack(Box::new(connack)));
+        let is_told = self.answer(slot, &Packet::Connack(Box::new(connack)));
         self.connections[slot as usize].exchange = exchange;
-        self.pump(slot, now);
+        if is_told {
+            self.pump(slot, now);
+        } else {
+            // Without CONNACK there is no connection, so there is no will of it (3.1.4).
+            self.sessions[session as usize].will = None;
+            self.close(slot, "packet_too_large", None, now);
+        }
     }
 
     /// The keep-alive that is enforced, and what the client must be told of it. A client of 3.1.1

@@ -16,8 +16,18 @@ counters! {
     BytesReceived = "mqtt_bytes_received_total",
     /// Bytes handed to the sockets of clients.
     BytesSent = "mqtt_bytes_sent_total",
+    /// Packets of any kind read from clients.
+    PacketsReceived = "mqtt_packets_received_total",
+    /// Packets of any kind written for clients.
+    PacketsSent = "mqtt_packets_sent_total",
+    /// Payload bytes of publishes taken.
+    PayloadReceived = "mqtt_payload_bytes_received_total",
+    /// Payload bytes of publishes sent to subscribers.
+    PayloadSent = "mqtt_payload_bytes_sent_total",
     /// Connections since the start.
     Connections = "mqtt_connections_opened_total",
+    /// CONNECT packets of clients.
+    Connects = "mqtt_connects_total",
     /// Publishes taken from clients, wills and other doors.
     Received = "mqtt_messages_received_total",
     /// Publishes sent to subscribers.
@@ -108,6 +118,8 @@ counters! {
     FilterInvalid = "mqtt_subscriptions_refused_total{reason=\"topic_filter_invalid\"}",
     /// One filter of a SUBSCRIBE: the session holds as many as it may.
     FilterQuota = "mqtt_subscriptions_refused_total{reason=\"quota_exceeded\"}",
+    /// One filter of a SUBSCRIBE: all sessions together hold as many as they may.
+    FilterNode = "mqtt_subscriptions_refused_total{reason=\"subscriptions_full\"}",
 }
 
 /// All counters, from 0.

@@ -50,6 +50,8 @@ impl Switchboard {
                 .publish_out(client_id, terms, packet_id, false, outgoing, bytes);
         }
         self.counters.count(Counter::Delivered);
+        self.counters
+            .add(Counter::PayloadSent, outgoing.payload().len());
         self.touch(slot);
     }
 
@@ -117,6 +119,8 @@ impl Switchboard {
                 self.tracer
                     .publish_out(client_id, &terms, packet_id, dup, &outgoing, bytes);
             }
+            self.counters
+                .add(Counter::PayloadSent, outgoing.payload().len());
             self.counters.count(if dup {
                 Counter::SentAgain
             } else {

@@ -24,9 +24,11 @@
 mod administer;
 mod admit;
 mod alias;
+mod announce;
 mod answers;
 mod authenticate;
 mod bind;
+mod configure;
 mod connect;
 mod connection;
 mod counters;
@@ -57,6 +59,7 @@ use crate::session::{Ending, Inbound, Memory, Session, Subscription};
 use crate::topic::Tree;
 use crate::Now;
 use authenticate::Pending;
+use configure::Highest;
 use connection::{Connection, Overflow, Park, Phase};
 use counters::{Counter, Counters};
 use groups::Groups;
@@ -76,7 +79,7 @@ pub use publish::Published;
 pub use retained::{Page, RetainedMessage, PAGE_MAX};
 pub use sources::SOURCES_MAX;
 pub use streams::{Append, KeyRule, BATCH_BYTES_MAX};
-pub use subscribe::{SUBSCRIPTIONS_MAX, SUBSCRIPTION_BYTES_MAX};
+pub use subscribe::FILTER_BYTES_MEAN_MAX;
 pub use trace::{Subject as TraceSubject, TraceLine, Way as TraceWay, TRACES_MAX, TRACE_BYTES_MAX};
 
 /// Input that may wait for a decision on its CONNECT before the socket is paused. Clients that do
@@ -133,6 +136,10 @@ pub struct Limits {
     pub sessions_max: usize,
     /// Those of them that may outlive their connection.
     pub sessions_kept_max: usize,
+    /// Subscriptions of one session.
+    pub subscriptions_max: usize,
+    /// Subscriptions of all sessions.
+    pub subscriptions_of_node_max: usize,
     /// Messages that one client may publish in a second; 0 for any number.
     pub messages_per_s_max: u32,
     /// Bytes of records that may wait for the disk.
@@ -168,6 +175,10 @@ impl Default for Limits {
             stall_ms_max: 100,
             sessions_max: 1_000_000,
             sessions_kept_max: 1_000_000,
+            // More than a dashboard for a whole fleet needs, and about 10 MB.
+            subscriptions_max: 65_536,
+            // Some 2 GB.
+            subscriptions_of_node_max: 10_000_000,
             messages_per_s_max: 0,
             undurable_bytes_max: 64 * 1024 * 1024,
             keep_alive_s_max: u16::MAX,
@@ -245,6 +256,7 @@ impl Effects {
 pub struct Switchboard {
     hash_key: Key,
     limits: Limits,
+    highest: Highest,
     counters: Counters,
     timers: Timers,
     tracer: trace::Tracer,
@@ -269,6 +281,8 @@ pub struct Switchboard {
     subscriptions: Tree<u32, Subscription>,
     groups: Groups,
     retained: retained::Store,
+    /// What the broker says of itself.
+    announced: retained::Store,
     /// Names that searches for retained messages may look at until the next collect.
     replay_steps: usize,
     /// Publishes taken so far, and changes of retained messages since they were.
@@ -298,6 +312,7 @@ impl Switchboard {
     pub fn new(hash_key: Key, limits: Limits) -> Self {
         Self {
             hash_key,
+            highest: Highest::of(&limits),
             limits,
             counters: Counters::default(),
             timers: Timers::default(),
@@ -315,6 +330,7 @@ impl Switchboard {
             subscriptions: Tree::new(hash_key),
             groups: Groups::new(hash_key),
             retained: retained::Store::default(),
+            announced: retained::Store::default(),
             replay_steps: 0,
             arrivals: 0,
             assigned: 0,
@@ -479,6 +495,8 @@ impl Switchboard {
         connection.touched = false;
         let id = connection.id;
         let bytes = connection.out.take(connection.credit_bytes);
+        self.counters
+            .add(Counter::PacketsSent, connection.out.take_packets());
         if !bytes.is_empty() {
             self.counters.add(Counter::BytesSent, bytes.len());
             effects.writes.push((id, bytes));

@@ -33,6 +33,8 @@ pub struct OutBuffer {
     len: usize,
     /// Bytes of the last tail: the next one begins with that room.
     last_bytes: usize,
+    /// Packets written since they were counted.
+    packets: u32,
 }
 
 impl OutBuffer {
@@ -46,7 +48,12 @@ impl OutBuffer {
         self.len == 0
     }
 
-    /// Lets `write` append.
+    /// Packets written since the last call.
+    pub fn take_packets(&mut self) -> usize {
+        std::mem::take(&mut self.packets) as usize
+    }
+
+    /// Lets `write` append a packet, or nothing.
     pub fn write(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let before = self.tail.len();
         if self.tail.capacity() == 0 {
@@ -54,6 +61,7 @@ impl OutBuffer {
         }
         write(&mut self.tail);
         self.len += self.tail.len() - before;
+        self.packets += u32::from(self.tail.len() > before);
         if self.tail.len() >= CHUNK_BYTES {
             self.close_tail();
         }

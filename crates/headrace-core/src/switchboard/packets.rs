@@ -164,7 +164,10 @@ impl Switchboard {
                 Ok(Some(frame)) => {
                     let bytes = frame.bytes();
                     match self.packet(slot, frame, &rest[..bytes], now) {
-                        Flow::Next => at += bytes,
+                        Flow::Next => {
+                            at += bytes;
+                            self.counters.count(Counter::PacketsReceived);
+                        }
                         Flow::Park(park) => {
                             self.park(slot, park);
                             break;
@@ -229,7 +232,9 @@ impl Switchboard {
             Packet::Pubcomp(ack) => return self.pubcomp(slot, &ack, now),
             Packet::Subscribe(subscribe) => self.subscribe(slot, &subscribe),
             Packet::Unsubscribe(unsubscribe) => self.unsubscribe(slot, &unsubscribe, now),
-            Packet::Pingreq => self.answer(slot, &Packet::Pingresp),
+            Packet::Pingreq => {
+                self.answer(slot, &Packet::Pingresp);
+            }
             Packet::Auth(auth) => return self.auth(slot, &auth, now),
             Packet::Disconnect(disconnect) => return self.disconnect(slot, &disconnect, now),
             _ => unreachable!("the table of steps refuses it"),
@@ -237,10 +242,11 @@ impl Switchboard {
         Flow::Next
     }
 
-    /// Writes an answer.
-    pub(super) fn answer(&mut self, slot: u32, packet: &Packet<'_>) {
+    /// Writes an answer; false where the client takes none of that size.
+    pub(super) fn answer(&mut self, slot: u32, packet: &Packet<'_>) -> bool {
         let before = self.connections[slot as usize].out.len();
-        if !self.connections[slot as usize].answer(packet) {
+        let is_told = self.connections[slot as usize].answer(packet);
+        if !is_told {
             self.counters.count(Counter::AnswersTooLarge);
         }
         if self.tracer.is_on() {
@@ -248,6 +254,7 @@ impl Switchboard {
             self.trace_out(slot, packet, bytes);
         }
         self.touch(slot);
+        is_told
     }
 
     /// Bytes that are no packet.

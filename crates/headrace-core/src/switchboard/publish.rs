@@ -225,6 +225,8 @@ impl Switchboard {
     /// Stores and delivers a publish that nothing holds up any more.
     pub(super) fn take(&mut self, incoming: Incoming<'_>, now: Now) {
         self.counters.count(Counter::Received);
+        let payload_bytes = incoming.publish.payload.len();
+        self.counters.add(Counter::PayloadReceived, payload_bytes);
         self.arrivals += 1;
         let can_retain = self.can_retain(incoming.publish, incoming.packet.len());
         if !can_retain {

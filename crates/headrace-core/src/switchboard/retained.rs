@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::announce::BELOW;
 use super::outgoing::{topic_of, Outgoing};
 use super::timers::Timer;
 use super::{Counter, Error, Switchboard};
@@ -82,7 +83,7 @@ impl Store {
         (before.is_some() || self.names.len() < count_max) && others + bytes <= bytes_max
     }
 
-    fn set(&mut self, message: Arc<Message>, stamp: u64) {
+    pub fn set(&mut self, message: Arc<Message>, stamp: u64) {
         self.bytes += kept_bytes(&message);
         if let Some(due_ms) = due_ms(&message) {
             self.expiring.insert((due_ms, stamp), Arc::clone(&message));
@@ -92,7 +93,7 @@ impl Store {
         self.let_go(before);
     }
 
-    fn clear(&mut self, topic: &str) -> bool {
+    pub fn clear(&mut self, topic: &str) -> bool {
         let before = self.names.remove(topic);
         self.let_go(before)
     }
@@ -106,10 +107,11 @@ impl Store {
         true
     }
 
-    pub fn validate(&self) {
+    /// Asserts what must hold, where `all` matches every name that it keeps.
+    pub fn validate(&self, all: &str) {
         let (mut cursor, mut steps) = (Cursor::default(), usize::MAX);
         let (mut bytes, mut expiring, mut count) = (0, 0, 0);
-        let all = Filter::parse("#").expect("it is a filter");
+        let all = Filter::parse(all).expect("it is a filter");
         while let Some(kept) = self.names.next(all, &mut cursor, &mut steps) {
             bytes += kept.bytes();
             count += 1;
@@ -243,7 +245,12 @@ impl Switchboard {
         };
         let filter = Filter::parse(filter).expect("it was parsed when subscribed");
         let (cursor, steps) = (&mut replay.cursor, &mut self.replay_steps);
-        let Some(kept) = self.retained.names.next(filter, cursor, steps) else {
+        let store = if filter.as_str().starts_with(BELOW) {
+            &self.announced
+        } else {
+            &self.retained
+        };
+        let Some(kept) = store.names.next(filter, cursor, steps) else {
             if cursor.is_over() {
                 state.replays.end();
             }
@@ -275,7 +282,8 @@ impl Switchboard {
 
     /// Begins to send a session what is retained for a subscription.
     pub(super) fn begin_replay(&mut self, session: u32, filter: &str, qos: QoS, id: u32) {
-        if self.retained.len() > 0 {
+        let parsed = Filter::parse(filter).expect("it was parsed when subscribed");
+        if self.kept_for(parsed).len() > 0 {
             let replay = Replay {
                 cursor: Cursor::default(),
                 qos,
@@ -334,6 +342,10 @@ impl Switchboard {
     /// # Errors
     /// The filter is malformed.
     pub fn delete_retained(&mut self, filter: &str, from: &str) -> Result<Page<usize>, Error> {
+        if filter.starts_with(BELOW) {
+            let text = format!("filter \"{filter}\": the broker keeps what it says of itself");
+            return Err(Error::Invalid(text));
+        }
         let mut messages = Vec::new();
         let next = self.each_retained(filter, from, |message| {
             messages.push(Arc::clone(message));
@@ -358,7 +370,8 @@ impl Switchboard {
         let filter = Filter::parse(filter)
             .map_err(|error| Error::Invalid(format!("filter \"{filter}\": {error}")))?;
         let (mut cursor, mut steps) = (Cursor::at(from), PAGE_MAX);
-        while let Some(kept) = self.retained.names.next(filter, &mut cursor, &mut steps) {
+        let store = self.kept_for(filter);
+        while let Some(kept) = store.names.next(filter, &mut cursor, &mut steps) {
             if !visit(&kept.message) {
                 break;
             }

@@ -7,11 +7,8 @@ use crate::session::Subscription;
 use crate::topic;
 use crate::Now;
 
-/// Subscriptions of one session: more than a dashboard for a whole fleet needs, and about 10 MB.
-pub const SUBSCRIPTIONS_MAX: usize = 65_536;
-
-/// Bytes of the filters of one session: 128 for each of them. A filter may have 65,535.
-pub const SUBSCRIPTION_BYTES_MAX: usize = 128 * SUBSCRIPTIONS_MAX;
+/// Bytes of the filters of one session, for each that it may hold. One filter may have 65,535.
+pub const FILTER_BYTES_MEAN_MAX: usize = 128;
 
 impl Switchboard {
     pub(super) fn subscribe(&mut self, slot: u32, subscribe: &Subscribe<'_>) {
@@ -52,8 +49,14 @@ impl Switchboard {
         let before = replaced.map(|replaced| replaced.qos);
         if replaced.is_none() {
             let bytes = session_state.filter_bytes + request.filter.len();
-            if subscriptions.len() >= SUBSCRIPTIONS_MAX || bytes > SUBSCRIPTION_BYTES_MAX {
+            let count_max = self.limits.subscriptions_max;
+            let bytes_max = count_max.saturating_mul(FILTER_BYTES_MEAN_MAX);
+            if subscriptions.len() >= count_max || bytes > bytes_max {
                 return Err(Counter::FilterQuota);
+            }
+            let of_node = self.subscriptions.len() + self.groups.members();
+            if of_node >= self.limits.subscriptions_of_node_max {
+                return Err(Counter::FilterNode);
             }
             session_state.filter_bytes = bytes;
         }

@@ -12,7 +12,8 @@ impl Switchboard {
     /// Where one does not hold.
     pub fn validate(&self) {
         self.streams.validate();
-        self.retained.validate();
+        self.retained.validate("#");
+        self.announced.validate("$SYS/#");
         self.validate_groups();
         assert_eq!(self.by_id.len(), self.connections.len());
         let mut subscriptions = 0;
@@ -32,7 +33,7 @@ impl Switchboard {
             // The last answer may be a packet that passes the bound where the others end.
             let answers = ANSWER_BYTES_MAX + self.limits.packet_bytes_max;
             assert!(
-                connection.out.len() <= self.limits.outbound_bytes_max + answers,
+                connection.out.len() <= self.highest.outbound_bytes + answers,
                 "outbound is bounded"
             );
             let is_stalling = matches!(connection.overflow, Overflow::Stalling { .. });
@@ -57,7 +58,7 @@ impl Switchboard {
             let by_client = self.by_client.get(&session.client_id);
             let is_current = by_client == Some(&(slot as u32));
             assert_eq!(is_current, !session.is_ended, "one session a client");
-            assert!(session.outbound.held_bytes() <= self.limits.queued_bytes_max + packet);
+            assert!(session.outbound.held_bytes() <= self.highest.queued_bytes + packet);
             match session.connection {
                 Some(slot) => {
                     assert!(session.timer_ms.is_none() && session.next_ms().is_none());

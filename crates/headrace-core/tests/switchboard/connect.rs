@@ -1,7 +1,7 @@
 //! CONNECT, decisions, client ids, takeover (MQTT 5.0 3.1, 3.2, 4.12, 4.13).
 
 use headrace_core::mqtt::decode;
-use headrace_core::mqtt::packet::{Connack, Connect, Disconnect, Packet};
+use headrace_core::mqtt::packet::{Connack, Connect, Disconnect, Packet, Subscribe};
 use headrace_core::switchboard::{Error, Limits, DECISION_BYTES_MAX};
 
 use super::stage::*;
@@ -343,19 +343,50 @@ fn who_has_not_been_let_in_may_not_send_much() {
 #[test]
 fn mqtt_3_1_2_11_4_an_answer_longer_than_the_client_reads_is_not_sent() {
     let mut stage = Stage::default();
+    let client = stage.client_with(Connect {
+        client_id: "a",
+        maximum_packet_size: Some(20),
+        ..plain(V5)
+    });
+    let names: Vec<String> = (0..20).map(|number| number.to_string()).collect();
+    let filters = names.iter().map(|name| request(name, QOS_0)).collect();
+    let subscribe = Subscribe {
+        packet_id: 1,
+        filters,
+        ..Subscribe::default()
+    };
+    stage.send(client, &Packet::Subscribe(subscribe));
+    stage.send(client, &Packet::Pingreq);
+    assert_eq!(stage.hears(client), ["PINGRESP"]);
+    let dropped = "mqtt_answers_dropped_total{reason=\"packet_too_large\"}";
+    assert_eq!(stage.statistic(dropped), 1);
+}
+
+#[test]
+fn mqtt_3_1_4_a_client_that_takes_no_connack_is_not_connected_and_leaves_no_will() {
+    let mut stage = Stage::default();
+    let other = stage.client(V5, "other");
+    stage.subscribe(other, "w", QOS_0);
     let client = stage.asks(Connect {
         client_id: "a",
         maximum_packet_size: Some(10),
+        will: Some(Will {
+            topic: "w",
+            ..Will::default()
+        }),
         ..plain(V5)
     });
     stage.decide(0);
-    assert_eq!(stage.hears(client), [""; 0], "CONNACK has more bytes");
-    stage.send(client, &Packet::Pingreq);
-    assert_eq!(stage.hears(client), ["PINGRESP"]);
-    assert_eq!(
-        stage.statistic("mqtt_answers_dropped_total{reason=\"packet_too_large\"}"),
-        1
-    );
+    assert_eq!(stage.hears(client), ["closed: packet_too_large"]);
+    let refused = stage.asks(Connect {
+        client_id: "a",
+        maximum_packet_size: Some(4),
+        ..plain(V5)
+    });
+    stage.decide(0x87);
+    assert_eq!(stage.hears(refused), ["closed: refused"]);
+    assert_eq!(stage.hears(other), [""; 0]);
+    assert_eq!(stage.statistic("mqtt_sessions"), 1);
 }
 
 #[test]

@@ -202,7 +202,8 @@ impl World {
                 self.now.mono_ms += self.random.below(80);
                 self.board.tick(self.now);
             }
-            39..=40 => self.junk(),
+            39 => self.junk(),
+            40 => self.change_limits(),
             41..=43 => {
                 let payload = self.payload("door");
                 let topic = self.random.pick(&TOPICS);
@@ -322,6 +323,16 @@ impl World {
             .collect();
         self.clients.get_mut(&id).unwrap().is_sane = false;
         self.board.receive(id, &bytes, self.now).unwrap();
+    }
+
+    fn change_limits(&mut self) {
+        let mut limits = self.board.limits().clone();
+        limits.outbound_bytes_max = self.random.pick(&[3_000, 4_000, 6_000]);
+        limits.queued_messages_max = self.random.pick(&[5, 15, 30]);
+        limits.queued_bytes_max = self.random.pick(&[4_000, 8_000]);
+        limits.undurable_bytes_max = self.random.pick(&[1_000, 3_000, 9_000]);
+        limits.stall_ms_max = self.random.pick(&[0, 100]);
+        self.board.set_limits(limits, self.now);
     }
 
     fn acknowledge(&mut self) {

@@ -6,9 +6,11 @@
 
 mod administer;
 mod aliases;
+mod announce;
 mod authenticate;
 mod bounds;
 mod clauses;
+mod configure;
 mod connect;
 mod deliver;
 mod devices;

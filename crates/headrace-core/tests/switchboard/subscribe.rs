@@ -1,7 +1,7 @@
 //! SUBSCRIBE, UNSUBSCRIBE and which publishes they bring (MQTT 5.0 3.8 to 3.11, 4.7).
 
 use headrace_core::mqtt::packet::{Packet, Subscribe, SubscriptionRequest};
-use headrace_core::switchboard::{SUBSCRIPTIONS_MAX, SUBSCRIPTION_BYTES_MAX};
+use headrace_core::switchboard::{Limits, FILTER_BYTES_MEAN_MAX};
 
 use super::stage::*;
 
@@ -43,17 +43,13 @@ fn mqtt_3_9_3_each_filter_has_its_own_reason_code() {
 
 #[test]
 fn subscriptions_of_a_session_are_bounded() {
-    let mut stage = Stage::default();
+    let mut stage = Stage::new(Limits {
+        subscriptions_max: 3,
+        ..Limits::default()
+    });
     let client = stage.client(V5, "a");
-    let names: Vec<String> = (0..=SUBSCRIPTIONS_MAX).map(|i| format!("t/{i}")).collect();
-    for names in names.chunks(8_192) {
-        let filters = names.iter().map(|name| request(name, QOS_0)).collect();
-        let subscribe = Subscribe {
-            packet_id: 1,
-            filters,
-            ..Subscribe::default()
-        };
-        stage.send(client, &Packet::Subscribe(subscribe));
+    for number in 0..4 {
+        stage.subscribe_with(client, request(&format!("t/{number}"), QOS_0));
     }
     assert!(stage.hears(client).last().unwrap().ends_with("[0x97]"));
     // One that is there already may still be changed.
@@ -63,14 +59,38 @@ fn subscriptions_of_a_session_are_bounded() {
 }
 
 #[test]
+fn subscriptions_of_all_sessions_are_bounded() {
+    let mut stage = Stage::new(Limits {
+        subscriptions_of_node_max: 3,
+        ..Limits::default()
+    });
+    let clients = ["a", "b"].map(|name| stage.client(V5, name));
+    for client in clients {
+        stage.subscribe_with(client, request("t/0", QOS_0));
+        stage.subscribe_with(client, request("$share/g/t", QOS_0));
+    }
+    assert_eq!(
+        stage.hears(clients[1]),
+        ["SUBACK 1 [0x00]", "SUBACK 1 [0x97]"]
+    );
+    let refused = "mqtt_subscriptions_refused_total{reason=\"subscriptions_full\"}";
+    assert_eq!(stage.statistic(refused), 1);
+    stage.hang_up(clients[0]);
+    stage.subscribe(clients[1], "$share/g/t", QOS_0);
+}
+
+#[test]
 fn the_filters_of_a_session_are_bounded_in_bytes_too() {
-    let mut stage = Stage::default();
+    let mut stage = Stage::new(Limits {
+        subscriptions_max: 2_000,
+        ..Limits::default()
+    });
     let client = stage.client(V5, "a");
-    let names: Vec<String> = (10..).map(|i| format!("{i:0>65000}")).take(200).collect();
+    let names: Vec<String> = (0..6).map(|i| format!("{i:0>65000}")).collect();
     for name in &names {
         stage.subscribe_with(client, request(name, QOS_0));
     }
-    let granted = SUBSCRIPTION_BYTES_MAX / 65_000;
+    let granted = 2_000 * FILTER_BYTES_MEAN_MAX / 65_000;
     let answers = stage.hears(client);
     assert_eq!(answers[granted - 1], "SUBACK 1 [0x00]");
     assert_eq!(answers[granted], "SUBACK 1 [0x97]");
