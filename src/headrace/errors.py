@@ -83,6 +83,8 @@ __all__ = [
 class ConfigError(HeadraceError):
     """A setting is unknown, of the wrong type, or out of range; the message says where."""
 
+    http_status = 400
+
 
 class StartError(HeadraceError):
     """A node cannot start here and now: a port is in use, a bind is refused."""

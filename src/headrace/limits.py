@@ -87,6 +87,15 @@ SESSIONS_MAX: Final = 1_000_000
 """MQTT sessions, of clients that are away too: as many as there may be connections. An empty one
 takes less than a kilobyte."""
 
+SESSION_SUBSCRIPTIONS_MAX: Final = 65_536
+"""Subscriptions of one client: more than a dashboard for a whole fleet needs, and about 10 MB."""
+
+SUBSCRIPTIONS_MAX: Final = 10_000_000
+"""Subscriptions of all clients together, at some 200 bytes each."""
+
+SYS_INTERVAL_MS: Final = 10_000
+"""Between two rounds of what is published below `$SYS/broker`, mosquitto's own (`sys_interval`)."""
+
 GROUP_MESSAGES_MAX: Final = 10_000
 """Waiting for one group of a shared subscription while no member can take them: what ten sessions
 may hold."""
@@ -451,6 +460,9 @@ FUTURE_SECONDS_MAX: Final = 300
 Kerberos lets them (RFC 4120, `clockskew`)."""
 
 # --- life ---------------------------------------------------------------------------------------
+
+LOOP_LAG_SECONDS: Final = 0.1
+"""How often it is seen how late the event loop is: ten wake-ups a second, some 0.02 % of a core."""
 
 DRAIN_SECONDS: Final = 10.0
 """Orderly stop: what is in flight may take this long before connections are cut."""

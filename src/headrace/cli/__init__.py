@@ -26,6 +26,7 @@ ERROR_LINES_MAX: Final = 3
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "bench": ("headrace.cli.bench:bench", "Measure a broker by what it delivers."),
     "collect": ("headrace.cli.collect:collect", "Publish GPU telemetry to a broker."),
+    "config": ("headrace.cli.config:config", "Check and show a node's settings."),
     "demo": ("headrace.cli.demo:demo", "Real GPU telemetry from MQTT to Spark tables."),
     "log": ("headrace.cli.log:log", "Look at, check and repair a stopped node's data."),
     "pub": ("headrace.cli.pub:pub", "Publish messages to an MQTT broker."),

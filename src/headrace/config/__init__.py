@@ -5,7 +5,7 @@ known one and where it was read.
 """
 
 from headrace.config.doors import MQTT_LISTENERS, TlsSettings
-from headrace.config.load import explain, load
+from headrace.config.load import Sources, explain, load, read
 from headrace.config.schema import (
     Config,
     HttpSettings,
@@ -28,8 +28,10 @@ __all__ = [
     "LoggingSettings",
     "MqttSettings",
     "NodeSettings",
+    "Sources",
     "StreamSettings",
     "TlsSettings",
     "explain",
     "load",
+    "read",
 ]

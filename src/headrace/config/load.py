@@ -7,17 +7,21 @@ what to do, in one line.
 from __future__ import annotations
 
 import tomllib
-from typing import TYPE_CHECKING, Any, Final, get_args
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from headrace import limits
+from headrace.config.lines import lines_of
 from headrace.config.schema import Config
 from headrace.errors import ConfigError
+from headrace.settings import find
 from headrace.text import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
 PREFIX: Final = "HEADRACE_"
@@ -26,8 +30,44 @@ ERRORS_SHOWN_MAX: Final = 3
 LATER_TABLES: Final = frozenset({"access", "cluster", "frame", "pipeline", "queues"})
 """Tables that CONTRACT names and this version does not serve."""
 
-Keys = tuple[str, ...]
+Keys: TypeAlias = tuple[str, ...]
 """Table and key, and what is inside of it."""
+
+Place: TypeAlias = Callable[[Keys], str]
+"""Names where a setting was read, and the setting, as an error does."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """One of the places that settings come from.
+
+    Attributes:
+        place: names a setting there, for an error.
+        origin: names where it is said, for who knows the setting.
+    """
+
+    place: Place
+    origin: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The settings of a node, and who says so.
+
+    Attributes:
+        config: what holds.
+    """
+
+    config: Config
+    _layers: Mapping[Keys, _Layer]
+
+    def origin(self, *path: str) -> str | None:
+        """Who says what the setting at `path` is: `FILE:LINE`, a variable or an option.
+
+        None where nobody does, so that its default holds.
+        """
+        layer = self._layers.get(path[:2])
+        return None if layer is None else layer.origin(path)
 
 
 def load(
@@ -35,6 +75,15 @@ def load(
     environment: Mapping[str, str] | None = None,
     options: Mapping[str, Mapping[str, object]] | None = None,
 ) -> Config:
+    """As `read`, without who says so."""
+    return read(file, environment, options).config
+
+
+def read(
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    options: Mapping[str, Mapping[str, object]] | None = None,
+) -> Sources:
     """The settings of a node.
 
     Args:
@@ -46,16 +95,19 @@ def load(
         ConfigError: at most three lines, one for each thing that is wrong.
     """
     merged: dict[str, Any] = {}
-    places: dict[Keys, str] = {}
+    places: dict[Keys, _Layer] = {}
     if file is not None:
-        _merge(merged, places, _read(file), lambda path: f"{file}: {_in_file(path)}")
-    _merge(merged, places, _from_environment(environment or {}), _variable)
-    _merge(merged, places, _from_options(options or {}), _option)
+        tables, layer = _from_file(file)
+        _merge(merged, places, tables, layer)
+    _merge(merged, places, _from_environment(environment or {}), _Layer(_variable, _variable))
+    _merge(merged, places, _from_options(options or {}), _Layer(_option, _option))
     _refuse_later_tables(merged, places)
     try:
-        return Config.model_validate(merged)
+        config = Config.model_validate(merged)
     except ValidationError as error:
         raise ConfigError(explain(error, Config, lambda path: _place(places, path))) from None
+    _check_streams(config, places)
+    return Sources(config, places)
 
 
 def explain(
@@ -82,18 +134,42 @@ def explain(
     return "\n".join(lines)
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _from_file(file: Path) -> tuple[dict[str, Any], _Layer]:
+    """The tables of a file, and what names places in it."""
+    text = _text_of(file)
+    tables = _parse(file, text)
+    lines = lines_of(text.replace("\r\n", "\n"))
+
+    def origin(path: Keys) -> str:
+        for length in range(len(path), 0, -1):
+            line = lines.get(".".join(_as_written(path)[:length]))
+            if line is not None:
+                return f"{file}:{line}"
+        return str(file)
+
+    return tables, _Layer(lambda path: f"{origin(path)}: {_in_file(path)}", origin)
+
+
+def _text_of(file: Path) -> str:
     try:
         with file.open("rb") as stream:
-            text = stream.read(limits.CONFIG_BYTES_MAX + 1)
-        if len(text) > limits.CONFIG_BYTES_MAX:
-            raise ConfigError(
-                f"{file}: is longer than {limits.CONFIG_BYTES_MAX} bytes; is this the right file?"
-            )
-        return tomllib.loads(text.decode())
+            content = stream.read(limits.CONFIG_BYTES_MAX + 1)
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    if len(content) > limits.CONFIG_BYTES_MAX:
+        raise ConfigError(
+            f"{file}: is longer than {limits.CONFIG_BYTES_MAX} bytes; is this the right file?"
+        )
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file}: is not TOML: {error}") from None
+
+
+def _parse(file: Path, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{file}: is not TOML: {_lower_first(str(error))}") from None
     except RecursionError:  # tomllib descends once for each level
         raise ConfigError(f"{file}: is nested too deeply; no setting needs that") from None
@@ -137,60 +213,75 @@ def _from_options(options: Mapping[str, Mapping[str, object]]) -> dict[str, Any]
 
 def _merge(
     merged: dict[str, Any],
-    places: dict[Keys, str],
-    layer: Mapping[str, Any],
-    name: Callable[[Keys], str],
+    places: dict[Keys, _Layer],
+    tables: Mapping[str, Any],
+    layer: _Layer,
 ) -> None:
-    for table, keys in layer.items():
+    for table, keys in tables.items():
         if not isinstance(keys, dict) or not keys:
             merged.setdefault(table, keys)
-            places[table,] = name((table,))
+            places[table,] = layer
             continue
         held = merged.get(table)
         if not isinstance(held, dict):
             if held is not None:
-                raise ConfigError(
-                    f"{places[table,]}: must be a table of settings; got {held!r:.200}"
-                )
+                named = places[table,].place((table,))
+                raise ConfigError(f"{named}: must be a table of settings; got {held!r:.200}")
             held = merged[table] = {}
-        places.setdefault((table,), name((table,)))
+        places.setdefault((table,), layer)
         for key, value in keys.items():
             held[key] = value
-            places[table, key] = name((table, key))
+            places[table, key] = layer
+
+
+def _as_written(path: Keys) -> Keys:
+    """Without the name under which what a stream sets is gathered."""
+    is_setting = path[0] == "streams" and path[2:3] == ("settings",)
+    return path[:2] + path[3:] if is_setting else path
 
 
 def _in_file(path: Keys) -> str:
-    if path[0] == "streams":
-        return f"[{'.'.join(path)}]"
-    return f"[{path[0]}] {path[1]}" if len(path) > 1 else f"[{path[0]}]"
+    path = _as_written(path)
+    depth = 2 if path[0] == "streams" else 1
+    table, rest = ".".join(path[:depth]), ".".join(path[depth:])
+    return f"[{table}] {rest}" if rest else f"[{table}]"
 
 
 def _option(path: Keys) -> str:
     if len(path) == 1:
         return f"[{path[0]}]"
-    return f"--{path[0] if path[-1] == 'bind' else path[-1].removesuffix('_bind')}"
+    return f"--{path[0] if path[1] == 'bind' else path[1].removesuffix('_bind')}"
 
 
 def _variable(path: Keys) -> str:
     if len(path) == 1:
         return f"[{path[0]}]"
-    return PREFIX + "__".join(path).upper()
+    return PREFIX + "__".join(path[:2]).upper()
 
 
-def _place(places: Mapping[Keys, str], path: Keys) -> str:
+def _place(places: Mapping[Keys, _Layer], path: Keys) -> str:
     """Where the setting at `path`, or its table, was read."""
-    within = [name for key, name in places.items() if key[0] == path[0] and len(key) > 1]
+    within = [key for key in places if key[0] == path[0] and len(key) > 1]
     if path[0] not in Config.model_fields and within:  # its settings show where it is
-        return within[0]
+        return places[within[0]].place(within[0])
     for length in (2, 1):
-        named = places.get(path[:length])
-        if named is not None:
-            rest = path[length:]
-            return f"{named} {'.'.join(rest)}" if rest else named
+        layer = places.get(path[:length])
+        if layer is not None:
+            return layer.place(path)
     return f"[{path[0]}]"
 
 
-def _refuse_later_tables(merged: Mapping[str, Any], places: Mapping[Keys, str]) -> None:
+def _check_streams(config: Config, places: Mapping[Keys, _Layer]) -> None:
+    for stream, declared in config.streams.items():
+        for name, value in declared.settings.items():
+            try:
+                find(name).read(value)
+            except ValueError as error:
+                place = _place(places, ("streams", stream, name))
+                raise ConfigError(f"{place}: {error}") from None
+
+
+def _refuse_later_tables(merged: Mapping[str, Any], places: Mapping[Keys, _Layer]) -> None:
     for table in sorted(LATER_TABLES & merged.keys()):
         place = _place(places, (table,))
         raise ConfigError(f"{place}: [{table}] is not served by this version; remove it")

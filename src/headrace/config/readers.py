@@ -9,15 +9,20 @@ import ipaddress
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
 from headrace.model import Address
 from headrace.text import parse_duration_ms, parse_size, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+SIZE_PATTERN: Final = r"^[0-9.]+ *([KMGT]iB|[kMGT]B|B)?$"
+DURATION_PATTERN: Final = r"^[0-9.]+ *(ms|s|m|h|d)$"
+ADDRESS_PATTERN: Final = r"^.+:[0-9]{1,5}$"
+"""What JSON Schema says of values; the readers here know better."""
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -138,30 +143,56 @@ def _parse_path(value: object) -> Path:
 
 def size(low: int, high: int) -> BeforeValidator:
     """A size in bytes."""
-    return BeforeValidator(Within(parse_size, low, high, "bytes"))
+    return _quantity(Within(parse_size, low, high, "bytes"), SIZE_PATTERN)
 
 
 def duration(low_ms: int, high_ms: int) -> BeforeValidator:
     """A duration in milliseconds."""
-    return BeforeValidator(Within(parse_duration_ms, low_ms, high_ms, "milliseconds"))
+    within = Within(parse_duration_ms, low_ms, high_ms, "milliseconds")
+    return BeforeValidator(within, json_schema_input_type=_text(DURATION_PATTERN))
 
 
 def count(low: int, high: int) -> BeforeValidator:
     """A whole number."""
-    return BeforeValidator(Within(_parse_count, low, high, ""))
+    return _quantity(Within(_parse_count, low, high, ""), r"^[0-9]+$")
 
 
-Flag = Annotated[bool, BeforeValidator(_parse_flag)]
-Text = Annotated[str, BeforeValidator(_parse_text)]
-Bind = Annotated[Address, BeforeValidator(_parse_address)]
-Door = Annotated[Address | None, BeforeValidator(_parse_door)]
-DataPath = Annotated[Path, BeforeValidator(_parse_path)]
-SettingOfStream = Annotated[int | float | str, PlainValidator(_parse_setting)]
-Words = Annotated[tuple[str, ...], BeforeValidator(_parse_words)]
-Origins = Annotated[tuple[str, ...], BeforeValidator(_parse_origins)]
-Networks = Annotated[tuple[Network, ...], BeforeValidator(_parse_networks)]
-Mode = Annotated[int, BeforeValidator(_parse_mode)]
-UrlPath = Annotated[str, BeforeValidator(_parse_url_path)]
+def _quantity(within: Within, pattern: str) -> BeforeValidator:
+    number = Annotated[int, Field(ge=within.low, le=within.high)]
+    return BeforeValidator(within, json_schema_input_type=number | _text(pattern))
+
+
+def _text(pattern: str) -> Any:  # noqa: ANN401 - a type
+    return Annotated[str, Field(pattern=pattern)]
+
+
+Flag = Annotated[bool, BeforeValidator(_parse_flag, json_schema_input_type=bool)]
+Text = Annotated[
+    str, BeforeValidator(_parse_text, json_schema_input_type=Annotated[str, Field(min_length=1)])
+]
+Bind = Annotated[
+    Address, BeforeValidator(_parse_address, json_schema_input_type=_text(ADDRESS_PATTERN))
+]
+Door = Annotated[
+    Address | None,
+    BeforeValidator(_parse_door, json_schema_input_type=_text(f"^off$|{ADDRESS_PATTERN}")),
+]
+DataPath = Annotated[Path, BeforeValidator(_parse_path, json_schema_input_type=str)]
+SettingOfStream = Annotated[
+    int | float | str,
+    PlainValidator(_parse_setting, json_schema_input_type=int | float | str),
+]
+Words = Annotated[tuple[str, ...], BeforeValidator(_parse_words, json_schema_input_type=list[str])]
+Origins = Annotated[
+    tuple[str, ...], BeforeValidator(_parse_origins, json_schema_input_type=list[str])
+]
+Networks = Annotated[
+    tuple[Network, ...], BeforeValidator(_parse_networks, json_schema_input_type=list[str])
+]
+Mode = Annotated[int, BeforeValidator(_parse_mode, json_schema_input_type=_text("^0?[0-7]{3}$"))]
+UrlPath = Annotated[
+    str, BeforeValidator(_parse_url_path, json_schema_input_type=_text(r"^/[!-~]*$"))
+]
 
 
 class Table(BaseModel):

@@ -15,7 +15,7 @@ from headrace.config.readers import count as _count
 from headrace.config.readers import duration as _duration
 from headrace.config.readers import size as _size
 from headrace.model import Address
-from headrace.settings import DEFAULTS, SETTINGS, Settings, contradiction
+from headrace.settings import DEFAULTS, SETTINGS, Settings, contradiction, find
 
 _STREAM_KEYS: Final = ("partitions", "filters", "key")
 
@@ -74,6 +74,11 @@ class MqttSettings(TlsSettings, MqttListeners):
         default=None,
         max_length=limits.RESPONSE_INFORMATION_LENGTH_MAX,
         description="What MQTT 5.0 clients are told that ask on which topics they may be answered.",
+    )
+    sys_interval: Annotated[int, _duration(0, limits.DAY_MS)] = Field(
+        default=limits.SYS_INTERVAL_MS,
+        description="How often topics below `$SYS/broker` are published that have changed; "
+        '"0s": never.',
     )
     connect_timeout: Annotated[int, _duration(100, 600_000)] = Field(
         default=limits.CONNECT_TIMEOUT_MS, description="Time from accept to a whole CONNECT."
@@ -255,6 +260,13 @@ class LimitSettings(_Table):
         default=limits.SESSIONS_MAX,
         description="Those of them that may outlive their connection.",
     )
+    session_subscriptions: Annotated[int, _count(1, 10_000_000)] = Field(
+        default=limits.SESSION_SUBSCRIPTIONS_MAX,
+        description="Subscriptions of one client; 128 bytes of filters for each.",
+    )
+    subscriptions: Annotated[int, _count(1, 1_000_000_000)] = Field(
+        default=limits.SUBSCRIPTIONS_MAX, description="Subscriptions of all clients."
+    )
     messages_per_second: Annotated[int, _count(0, 1_000_000)] = Field(
         default=0,
         description="Publishes of one MQTT client before it is read no further; 0 for any number.",
@@ -305,8 +317,18 @@ class StreamSettings(_Table):
             raise ValueError(f"must be a table; got {table!r}")  # noqa: TRY004 - pydantic's way
         own = {name: value for name, value in table.items() if name in _STREAM_KEYS}
         other = _flatten({name: value for name, value in table.items() if name not in own})
-        settings = {name: other.pop(name) for name in tuple(other) if _is_setting(name)}
+        settings = {
+            name: _read(name, other.pop(name)) for name in tuple(other) if _is_setting(name)
+        }
         return {**own, **other, "settings": settings}
+
+
+def _read(name: str, value: object) -> object:
+    """What a value means; one that means nothing stays, for whoever can say where it stands."""
+    try:
+        return find(name).read(value)
+    except ValueError:
+        return value
 
 
 def _is_setting(name: str) -> bool:

@@ -1,0 +1,131 @@
+"""`headrace config`: settings looked at before a node is started with them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headrace.cli.listeners import OPTIONS, addresses
+from headrace.config import Sources, read
+from headrace.config.changes import is_live
+from headrace.config.reference import json_schema, literal, of_stream, settings, written
+from headrace.errors import CatalogError, ConfigError
+from headrace.kernel import access
+from headrace.kernel.catalog import Catalog, Change
+
+if TYPE_CHECKING:
+    from headrace.config import Config
+
+COMMENT_COLUMN = 44
+
+file_option = click.option(
+    "--config", "file", type=click.Path(path_type=Path), metavar="FILE", help="Settings, as TOML."
+)
+
+
+@click.group(short_help="Check and show a node's settings.")
+def config() -> None:
+    """Settings, from the file and the environment, without starting a node.
+
+    \b
+    Examples:
+      headrace config check --config headrace.toml
+      headrace config show --config headrace.toml
+      HEADRACE_LIMITS__STALL=1s headrace config show --json
+      headrace config schema > headrace.schema.json
+    """
+
+
+@config.command()
+@file_option
+def check(*, file: Path | None) -> None:
+    """Say what a node would not accept, by file and line; exit 2 where that is so.
+
+    Files that settings name, as certificates, and addresses are looked at by a start alone.
+    """
+    sources = read(file, os.environ)
+    checked(sources)
+    click.echo(f"{file or 'the environment'}: a node can start with it")
+
+
+def checked(sources: Sources) -> None:
+    """Holds settings to what they mean together.
+
+    Raises:
+        ConfigError: a node would not start with them.
+    """
+    refusal = access.bind(addresses(sources.config), OPTIONS)
+    if refusal is not None:
+        raise ConfigError(refusal)
+    limits = sources.config.limits
+    catalog = Catalog(
+        streams_max=limits.streams,
+        partitions_max=limits.partitions,
+        defaults=sources.config.log.of_streams,
+    )
+    for name, change in declared(sources.config).items():
+        try:
+            catalog.put(catalog.create(name, change, wall_ms=0))
+        except CatalogError as error:
+            place = sources.origin("streams", name)
+            raise ConfigError(f"{place}: [streams.{name}]: {error}") from None
+
+
+def declared(config: Config) -> dict[str, Change]:
+    """The streams that a configuration declares."""
+    return {
+        name: Change(stream.partitions, stream.filters, stream.key, stream.settings)
+        for name, stream in config.streams.items()
+    }
+
+
+@config.command()
+@file_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def show(*, file: Path | None, as_json: bool) -> None:
+    """Print every setting that holds, and who says so.
+
+    The output is a file that can be used as one: what is not set stands in comments.
+    """
+    sources = read(file, os.environ)
+    shown = _shown(sources)
+    if as_json:
+        click.echo(json.dumps(shown))
+        return
+    for number, (table, keys) in enumerate(shown.items()):
+        click.echo(f"{chr(10) if number else ''}[{table}]")
+        for key, each in keys.items():
+            name = literal(key) if "." in key else key
+            if each["value"] is None:
+                click.echo(f"# {name}: not set")
+            else:
+                line = f"{name} = {literal(each['value'])}"
+                click.echo(f"{line:<{COMMENT_COLUMN}}  # {each['source']}")
+
+
+def _shown(sources: Sources) -> dict[str, dict[str, Any]]:
+    """By table and key: value, source, and whether it changes live."""
+    shown: dict[str, dict[str, Any]] = {}
+    for table, key, field in settings():
+        value = getattr(getattr(sources.config, table), key)
+        shown.setdefault(table, {})[key] = {
+            "value": written(key, field, value),
+            "source": sources.origin(table, key) or "default",
+            "live": is_live(table, key),
+        }
+    for name, stream in sources.config.streams.items():
+        shown[f"streams.{literal(name) if '.' in name else name}"] = {
+            key: {"value": value, "source": sources.origin("streams", name, key), "live": True}
+            for key, value in of_stream(stream).items()
+        }
+    return shown
+
+
+@config.command()
+def schema() -> None:
+    """Print a JSON Schema of the file, for editors and for checks elsewhere."""
+    click.echo(json.dumps(json_schema(), indent=2))

@@ -1,0 +1,149 @@
+"""Every setting of a node as people write it: what `show`, the reference and JSON Schema say.
+
+Owns how a value is spelled. Invariant: what is written here reads back as the same value.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from pydantic import BaseModel
+
+from headrace import limits
+from headrace.config.changes import is_live
+from headrace.config.readers import DURATION_PATTERN, SIZE_PATTERN, Within
+from headrace.config.schema import Config, StreamSettings
+from headrace.settings import SETTINGS, Kind, Setting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pydantic.fields import FieldInfo
+
+Written: TypeAlias = bool | int | float | str | list[str]
+"""A value as TOML and JSON have it."""
+
+_SIZE_UNITS: Final = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+_DURATION_UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))
+
+_OF_STREAMS: Final = {name.replace(".", "_"): setting for name, setting in SETTINGS.items()}
+
+_MODES: Final = {"unix_mode"}
+"""Written in octal."""
+
+
+def tables() -> dict[str, type[BaseModel]]:
+    """The tables whose settings have fixed names, in the order of the reference."""
+    annotations = {name: field.annotation for name, field in Config.model_fields.items()}
+    return {
+        name: model
+        for name, model in annotations.items()
+        if isinstance(model, type) and issubclass(model, BaseModel)
+    }
+
+
+def settings() -> Iterator[tuple[str, str, FieldInfo]]:
+    """Table, key and field of every setting, but those of streams."""
+    for table, model in tables().items():
+        for key, field in model.model_fields.items():
+            yield table, key, field
+
+
+def written(key: str, field: FieldInfo, value: object) -> Written | None:
+    """A value of a setting; None where it is not set."""
+    if value is None:
+        return "off" if key.endswith("bind") else None
+    if isinstance(value, bool):
+        return value
+    if key in _MODES:
+        return f"{value:04o}"
+    if type(value) is tuple:
+        return [str(each) for each in value]
+    if isinstance(value, int | float):
+        return quantity(value, unit(key, field))
+    return str(value)
+
+
+def unit(key: str, field: FieldInfo) -> str:
+    """What a number of this setting counts: `bytes`, `milliseconds`, or nothing."""
+    if key in _OF_STREAMS:
+        return _unit_of_kind(_OF_STREAMS[key].kind)
+    readers = (getattr(each, "func", None) for each in field.metadata)
+    return next((each.unit for each in readers if isinstance(each, Within)), "")
+
+
+def _unit_of_kind(kind: Kind) -> str:
+    return {Kind.SIZE: "bytes", Kind.DURATION: "milliseconds"}.get(kind, "")
+
+
+def quantity(number: float, unit: str) -> int | float | str:
+    """A number in the largest unit that divides it."""
+    if number in {-1, limits.INT64_MAX} or not unit:
+        return number
+    units, smallest = (_SIZE_UNITS, "B") if unit == "bytes" else (_DURATION_UNITS, "ms")
+    for name, size in units:
+        if number and number % size == 0:
+            return f"{int(number) // size}{name}"
+    return f"{int(number)}{smallest}"
+
+
+def literal(value: Written) -> str:
+    """A value as TOML writes it."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def json_schema() -> dict[str, Any]:
+    """A JSON Schema (2020-12) of the file, for editors and for checks elsewhere."""
+    schema: dict[str, Any] = Config.model_json_schema()
+    definitions = schema["$defs"]
+    for table, model in tables().items():
+        properties = definitions[model.__name__]["properties"]
+        schema["properties"][table].pop("default", None)
+        for key, field in model.model_fields.items():
+            default = written(key, field, field.get_default())
+            properties[key].pop("default", None)
+            if table == "log" and key in _OF_STREAMS:
+                properties[key] = _schema_of(_OF_STREAMS[key])
+            if default is not None:
+                properties[key]["default"] = default
+            properties[key]["x-live"] = is_live(table, key)
+    streams = definitions[StreamSettings.__name__]
+    del streams["properties"]["settings"]
+    streams["properties"] |= {name: _schema_of(setting) for name, setting in SETTINGS.items()}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Configuration of a headrace node",
+        **{name: part for name, part in schema.items() if name != "title"},
+    }
+
+
+def _schema_of(setting: Setting) -> dict[str, Any]:
+    base: dict[str, Any] = {"description": setting.summary}
+    if setting.kind is Kind.CHOICE:
+        return base | {"enum": list(setting.words)}
+    if setting.kind is Kind.CHOICES:
+        word = "|".join(setting.words)
+        return base | {"type": "string", "pattern": f"^({word})( *, *({word}))*$"}
+    number: dict[str, Any] = {
+        "type": "number" if setting.kind is Kind.RATIO else "integer",
+        "minimum": -1 if setting.unlimited else setting.low,
+        "maximum": setting.high,
+    }
+    pattern = {Kind.SIZE: SIZE_PATTERN, Kind.DURATION: DURATION_PATTERN}.get(setting.kind)
+    text = [] if pattern is None else [{"type": "string", "pattern": pattern}]
+    return base | {"anyOf": [number, *text]}
+
+
+def of_stream(stream: StreamSettings) -> dict[str, Written]:
+    """What the configuration says of one stream, as it may be written there."""
+    own: dict[str, Written] = {}
+    for key in ("partitions", "filters", "key"):
+        value = getattr(stream, key)
+        if value is not None:
+            own[key] = list(value) if isinstance(value, tuple) else value
+    for name, value in stream.settings.items():
+        own[name] = (
+            value if isinstance(value, str) else quantity(value, _unit_of_kind(SETTINGS[name].kind))
+        )
+    return own
