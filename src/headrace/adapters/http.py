@@ -86,8 +86,10 @@ class HttpDoor:
         body_bytes_max: int,
         request_ms_max: int = limits.HTTP_REQUEST_MS,
         handshake_ms_max: int = limits.HANDSHAKE_MS,
+        reload: Callable[[], Awaitable[dict[str, list[str]]]] | None = None,
     ) -> None:
         self._node = node
+        self._reload_settings = reload
         self._exporter = Exporter(node)
         self._request_s_max = request_ms_max / 1000
         self._handshake_s_max = handshake_ms_max / 1000
@@ -106,6 +108,7 @@ class HttpDoor:
                 web.patch("/api/v1/streams/{name}", self._alter_stream),
                 web.delete("/api/v1/streams/{name}", self._delete_stream),
                 web.post("/api/v1/publish", self._publish),
+                web.post("/api/v1/config/reload", self._reload),
                 *ClientRoutes(node.clients).routes(),
                 *TraceRoutes(node.clients).routes(),
             ]
@@ -146,6 +149,10 @@ class HttpDoor:
         )
         if before is not None:
             before.close()
+
+    def set_request_timeout(self, request_ms_max: int) -> None:
+        """Of requests that come from now on."""
+        self._request_s_max = request_ms_max / 1000
 
     async def close(self) -> None:
         """Accepts no more, answers what is in flight, closes."""
@@ -231,6 +238,13 @@ class HttpDoor:
         properties = list(asked.properties.items())
         published = await self._node.publish(asked.topic, asked.content(), asked.qos, properties)
         return answer({"stored": published.stored})
+
+    async def _reload(self, request: web.Request) -> web.Response:
+        del request
+        assert self._reload_settings is not None, (
+            "a node that serves HTTP was started with settings"
+        )
+        return answer(await self._reload_settings())
 
 
 class _Refused(asyncio.Protocol):

@@ -255,6 +255,10 @@ class Listener:
         """
         return cls(sock, door, admits, layers, admittance or Admittance())
 
+    def set_admittance(self, admittance: Admittance) -> None:
+        """What holds for connections that come from now on."""
+        self._admittance = admittance
+
     @property
     def connections(self) -> int:
         """Open now."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import resource
+import socket
 import sys
+import time
 from datetime import UTC, datetime
 from typing import Final
 
@@ -74,6 +77,23 @@ class _JsonFormatter(logging.Formatter):
         if record.exc_info:
             value["exception"] = self.formatException(record.exc_info)
         return json.dumps(value, ensure_ascii=False)
+
+
+def notify_manager(state: str) -> None:
+    """Tells systemd how the process is, where systemd wants to know.
+
+    Source: sd_notify(3), of `Type=notify` and `Type=notify-reload`.
+    """
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return
+    moment = f"\nMONOTONIC_USEC={time.monotonic_ns() // 1000}" if state == "RELOADING=1" else ""
+    with (
+        contextlib.suppress(OSError),  # who wanted to know has gone
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager,
+    ):
+        manager.connect(f"\0{address[1:]}" if address[0] == "@" else address)
+        manager.send((state + moment).encode())
 
 
 def discard_output() -> None:

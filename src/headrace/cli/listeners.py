@@ -84,6 +84,7 @@ class Listeners:
             config.kafka.bind, self.certificates.get("kafka"), proxy=trusted
         )
         self._sockets: dict[str, socket.socket] = {}
+        self._opened: dict[str, Listener] = {}
         limits = config.limits
         self._admission = Admission(limits.connects_per_address, limits.connections_per_address)
 
@@ -105,10 +106,24 @@ class Listeners:
                 else bind_unix(plan.where, self._config.mqtt.unix_mode)
             )
 
+    def reconfigure(self, config: Config) -> None:
+        """Puts bounds in force that hold for connections from now on."""
+        self._config = config
+        limits = config.limits
+        self._admission.set_bounds(limits.connects_per_address, limits.connections_per_address)
+        for name, listener in self._opened.items():
+            listener.set_admittance(self._admittance(name))
+
     def open(self, name: str, door: Door, admits: Callable[[], bool]) -> Listener:
         """Lets a bound socket listen (`Parts.listen`)."""
+        plan, admittance = self._plans[name], self._admittance(name)
+        listener = Listener.open(self._sockets[name], door, admits, plan.layers, admittance)
+        self._opened[name] = listener
+        return listener
+
+    def _admittance(self, name: str) -> Admittance:
         plan, limits = self._plans[name], self._config.limits
-        admittance = Admittance(
+        return Admittance(
             admission=self._admission,
             handshake_ms=limits.handshake_timeout,
             handshakes_max=limits.handshakes,
@@ -116,7 +131,6 @@ class Listeners:
             behind_proxy=plan.proxy is not None,
             tls=plan.certificates is not None,
         )
-        return Listener.open(self._sockets[name], door, admits, plan.layers, admittance)
 
     def samples(self) -> Iterator[Sample]:
         """What is known of certificates."""

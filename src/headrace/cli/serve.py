@@ -16,26 +16,33 @@ from typing import TYPE_CHECKING
 import click
 import uvloop
 
-from headrace import limits
+from headrace import __version__, limits
+from headrace.adapters import process
 from headrace.adapters.clock import SystemClock
 from headrace.adapters.files import FileDefinitions, private
 from headrace.adapters.http import HttpDoor
-from headrace.adapters.machine import discard_output, log_to_stderr, raise_descriptor_limit
+from headrace.adapters.machine import (
+    discard_output,
+    log_to_stderr,
+    notify_manager,
+    raise_descriptor_limit,
+)
+from headrace.adapters.process import LoopLag
 from headrace.adapters.sockets import backlog_max
-from headrace.cli.listeners import OPTIONS, Listeners, addresses
-from headrace.config import load
-from headrace.errors import ConfigError, StartError
-from headrace.kernel import access
+from headrace.cli.config import checked, declared
+from headrace.cli.listeners import Listeners
+from headrace.cli.reload import Reload, limits_of_switchboard, settings_of_kafka
+from headrace.config import read
+from headrace.errors import StartError
 from headrace.kernel.budget import DescriptorBudget
 from headrace.kernel.catalog import Change
 from headrace.native import Store, Switchboard
-from headrace.node.kafka import KafkaDoor, KafkaSettings
+from headrace.node.kafka import KafkaDoor
 from headrace.node.lifetime import Node, Parts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.adapters.tls import Certificates
     from headrace.config import Config
     from headrace.model import Address
 
@@ -101,16 +108,21 @@ def serve(
         "kafka": {"bind": kafka},
         "http": {"bind": http},
     }
-    config = load(file, os.environ, options)
-    refusal = access.bind(addresses(config), OPTIONS)
-    if refusal is not None:
-        raise ConfigError(refusal)
+    sources = read(file, os.environ, options)
+    checked(sources)
+    config = sources.config
     log_to_stderr(config.logging.level, config.logging.format, config.node.name)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(config, as_json=as_json))
+        runner.run(_serve(config, file, options, as_json=as_json))
 
 
-async def _serve(config: Config, *, as_json: bool) -> None:
+async def _serve(
+    config: Config,
+    file: Path | None,
+    options: Mapping[str, Mapping[str, object]],
+    *,
+    as_json: bool,
+) -> None:
     # Ports come before the folder: who cannot have them leaves nothing behind.
     listeners = Listeners(config)
     listeners.bind()
@@ -119,16 +131,20 @@ async def _serve(config: Config, *, as_json: bool) -> None:
             "net.core.somaxconn, %d, cuts the accept queue of %d short: raise it, or storms of "
             "connects will meet retries of a second", backlog_max(), limits.LISTEN_BACKLOG,
         )  # fmt: skip
-    node = Node(config.node.name, _parts(config, listeners))
+    lag = LoopLag()
+    parts = _parts(config, listeners, lag)
+    reload = Reload(file, options, config, parts, listeners)
+    node = reload.node = Node(config.node.name, parts)
     stopping = _stop_on_signals()
-    door = HttpDoor(
+    door = reload.door = HttpDoor(
         node,
         config.http.body_bytes,
         config.http.request_timeout,
         config.limits.handshake_timeout,
+        reload,
     )
     http = await door.open(config.http.bind, listeners.certificates.get("http"))
-    reloading = _reload_on_signal(listeners.certificates, door)
+    reloading = reload.on_signal()
     try:
         await node.open()
         # What start-up made lives as long as the process; no collection need walk it again.
@@ -136,44 +152,22 @@ async def _serve(config: Config, *, as_json: bool) -> None:
         gc.freeze()
         if not stopping.is_set():
             _announce(_ready_line(node, config, http, as_json=as_json))
+            notify_manager("READY=1")
         await stopping.wait()
         log.info("stopping")
+        notify_manager("STOPPING=1")
     finally:
         reloading.cancel()
+        lag.stop()
         await node.close()
         await door.close()
         listeners.close()
     log.info("stopped")
 
 
-def _parts(config: Config, listeners: Listeners) -> Parts:
-    switchboard = Switchboard(
-        (secrets.randbits(64), secrets.randbits(64)),
-        packet_bytes_max=config.mqtt.packet_bytes,
-        receive_max=config.mqtt.receive_maximum,
-        topic_alias_max=config.mqtt.topic_alias_maximum,
-        session_expiry_s_max=config.mqtt.session_expiry_max // 1000,
-        in_flight_max=config.limits.session_in_flight,
-        queued_messages_max=config.limits.session_messages,
-        queued_bytes_max=config.limits.session_bytes,
-        queued_bytes_of_node_max=config.limits.queued_bytes,
-        copies_each=config.mqtt.overlapping_subscriptions == "each",
-        overflow=config.mqtt.overflow,
-        sessions_max=config.limits.sessions,
-        sessions_kept_max=config.limits.sessions_kept,
-        messages_per_s_max=config.limits.messages_per_second,
-        shared_strategy=config.mqtt.shared_strategy,
-        group_messages_max=config.limits.group_messages,
-        group_bytes_max=config.limits.group_bytes,
-        retained_messages_max=config.limits.retained_messages,
-        retained_bytes_max=config.limits.retained_bytes,
-        outbound_bytes_max=config.limits.outbound_bytes,
-        stall_ms_max=config.limits.stall,
-        undurable_bytes_max=config.limits.undurable_bytes,
-        response_information=config.mqtt.response_information,
-        keep_alive_s_max=config.mqtt.keep_alive_max // 1000,
-        connect_timeout_ms=config.mqtt.connect_timeout,
-    )
+def _parts(config: Config, listeners: Listeners, lag: LoopLag) -> Parts:
+    key = (secrets.randbits(64), secrets.randbits(64))
+    switchboard = Switchboard(key, **limits_of_switchboard(config))
     return Parts(
         clock=SystemClock(),
         definitions=FileDefinitions(config.node.data),
@@ -181,31 +175,22 @@ def _parts(config: Config, listeners: Listeners) -> Parts:
         open_store=lambda: _open_store(config),
         listen=listeners.open,
         mqtt_listeners=listeners.of_mqtt,
-        meters=[listeners.samples],
+        meters=[listeners.samples, process.samples],
+        distributions=[lag.histograms],
         budget=DescriptorBudget(
             raise_descriptor_limit(), config.limits.connections, config.limits.partitions
         ),
-        extra={"kafka": lambda broker: KafkaDoor.open(broker, _kafka(config))},
+        extra={"kafka": lambda broker: KafkaDoor.open(broker, settings_of_kafka(config))},
         streams_max=config.limits.streams,
         defaults=config.log.of_streams,
         retention_check_ms=config.log.retention_check,
         producer_expiry_ms=config.log.producer_expiry,
         compaction_bytes_per_second=config.log.compaction_bytes_per_second,
         packet_bytes_max=config.mqtt.packet_bytes,
-        declared={
-            name: Change(stream.partitions, stream.filters, stream.key, stream.settings)
-            for name, stream in config.streams.items()
-        },
+        declared=declared(config),
+        version=f"headrace version {__version__}",
+        sys_interval_ms=config.mqtt.sys_interval,
         first=TELEMETRY_STREAM if config.node.default_stream else {},
-    )
-
-
-def _kafka(config: Config) -> KafkaSettings:
-    return KafkaSettings(
-        advertised=config.kafka.advertised,
-        auto_create_streams=config.kafka.auto_create_streams,
-        idle_ms=config.kafka.idle_timeout,
-        undurable_bytes=config.limits.undurable_bytes,
     )
 
 
@@ -253,26 +238,6 @@ def _stop_on_signals() -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     return stopping
-
-
-def _reload_on_signal(
-    certificates: Mapping[str, Certificates], door: HttpDoor
-) -> asyncio.Task[None]:
-    """A task that reads certificates again at each SIGHUP."""
-    asked = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, asked.set)
-
-    async def reload() -> None:
-        while await asked.wait():
-            asked.clear()
-            if not certificates:
-                log.info("SIGHUP: there are no certificates to read again")
-            for each in certificates.values():
-                each.reload()
-            if "http" in certificates:
-                await door.serve(certificates["http"])
-
-    return asyncio.create_task(reload())
 
 
 def _announce(line: str) -> None:

@@ -41,6 +41,14 @@ class Admission:
         self._connections_max = connections_max
         self._known: dict[str, _Known] = {}  # least recently seen first
 
+    def set_bounds(self, connects_per_second: int, connections_max: int) -> None:
+        """Other bounds, as of the next arrival; who is there stays.
+
+        What came while there was no bound is not counted.
+        """
+        self._rate = connects_per_second
+        self._connections_max = connections_max
+
     def __len__(self) -> int:
         return len(self._known)
 

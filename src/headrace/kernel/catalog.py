@@ -117,6 +117,11 @@ class Catalog:
         """
         return DEFAULTS if is_internal(name) else self.defaults
 
+    def set_bounds(self, streams_max: int, partitions_max: int) -> None:
+        """Other bounds; streams that are there stay."""
+        self._streams_max = streams_max
+        self._partitions_max = partitions_max
+
     def create(
         self, name: str, change: Change, wall_ms: int, *, internal: bool = False
     ) -> StreamDefinition:

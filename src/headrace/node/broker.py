@@ -132,8 +132,16 @@ class Broker:
             self._streams[definition.name] = stream
             self._serve(stream, await self._open_logs(stream, definition))
         self._sources.grown()  # after a crash, or another
-        wanted = dict(declared) if len(self.catalog) else {**first, **declared}
-        for name, change in wanted.items():
+        await self.declare(dict(declared) if len(self.catalog) else {**first, **declared})
+
+    async def declare(self, declared: Mapping[str, Change]) -> None:
+        """Makes streams what a configuration says of them.
+
+        Raises:
+            ConfigError: one may not be.
+            UnavailableError: the disk refused.
+        """
+        for name, change in declared.items():
             try:
                 if name in self.catalog:
                     await self.alter_stream(name, change)
@@ -141,6 +149,16 @@ class Broker:
                     await self.create_stream(name, change)
             except CatalogError as error:
                 raise ConfigError(f"[streams.{name}]: {error}") from None
+
+    async def set_defaults(self, defaults: Settings) -> None:
+        """What holds from now on for streams that do not say otherwise."""
+        async with self._changing:
+            self.catalog.defaults = defaults
+            for stream in self._streams.values():
+                stream.settings = self.catalog.settings(stream.definition)
+                self._serve(stream, [])
+        for tell in self.altered:
+            tell()
 
     def partition(self, stream: str, index: int) -> Partition:
         """The partition `index` (0-based) of `stream`.

@@ -33,12 +33,13 @@ class Compactions:
 
     Attributes:
         ended: called when one has ended, for there may be another.
+        bytes_per_second: read and written by the next ones, at most.
     """
 
     def __init__(self, store: Store, clock: Clock, bytes_per_second: int) -> None:
         self._store = store
         self._clock = clock
-        self._bytes_per_second = bytes_per_second
+        self.bytes_per_second = bytes_per_second
         self.ended: Callable[[], None] = lambda: None
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
@@ -108,7 +109,7 @@ class Compactions:
                 wall_ms=self._clock.wall_ms(),
                 delete_retention_ms=settings.delete_retention_ms,
                 min_lag_ms=settings.min_compaction_lag_ms,
-                bytes_per_second=self._bytes_per_second,
+                bytes_per_second=self.bytes_per_second,
             )
             self._tried[partition] = _state(partition.segments)
         except (HeadraceError, ValueError) as error:

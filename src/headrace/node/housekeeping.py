@@ -47,6 +47,11 @@ class Housekeeping:
         self._compactions.forget()
         self._due.set()
 
+    def set_interval(self, check_ms: int) -> None:
+        """Looks at once, and then at another interval."""
+        self._check_ms = check_ms
+        self._again()
+
     def start(self) -> None:
         """Begins the rounds; the first comes soon, but not before the node has settled."""
         self._task = asyncio.create_task(self._run(), name="housekeeping")

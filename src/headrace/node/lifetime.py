@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace import limits
 from headrace.errors import InvalidTopicError, MessageTooLargeError, StartError, UnavailableError
 from headrace.kernel.catalog import Catalog, is_internal
 from headrace.node import statistics
+from headrace.node.announcing import Announcing
 from headrace.node.broker import Broker
 from headrace.node.clients import Clients
 from headrace.node.compaction import Compactions
@@ -69,6 +70,9 @@ class Parts:
         packet_bytes_max: `mqtt.packet_bytes`; other doors publish no larger messages.
         declared: streams of the configuration.
         first: streams that a node without any begins with.
+        version: what it calls itself.
+        sys_interval_ms: `mqtt.sys_interval`.
+        distributions: histograms of what the node does not know itself.
         extra: makes further doors once the broker serves, by name.
     """
 
@@ -89,6 +93,9 @@ class Parts:
     packet_bytes_max: int = limits.PACKET_BYTES_MAX
     declared: Mapping[str, Change] = field(default_factory=dict)
     first: Mapping[str, Change] = field(default_factory=dict)
+    version: str = "headrace"
+    sys_interval_ms: int = limits.SYS_INTERVAL_MS
+    distributions: Sequence[Callable[[], Iterable[Histogram]]] = ()
 
 
 class Node:
@@ -99,6 +106,7 @@ class Node:
         state: where in its life it is.
         reason: why it is not ready, or stores nothing at the moment; empty where neither is so.
         listeners: open doors by name.
+        doors: those beside MQTT.
     """
 
     def __init__(self, name: str, parts: Parts) -> None:
@@ -111,7 +119,8 @@ class Node:
         self._broker: Broker | None = None
         self._compactions: Compactions | None = None
         self._housekeeping: Housekeeping | None = None
-        self._meters: list[MeteredDoor] = []
+        self._announcing: Announcing | None = None
+        self.doors: list[MeteredDoor] = []
 
     async def open(self) -> None:
         """Recovers the log, opens every stream, then every door.
@@ -153,11 +162,15 @@ class Node:
             self.listeners[name] = parts.listen(name, mqtt, self._admits)
         for name, make in parts.extra.items():
             door = await make(self._broker)
-            self._meters.append(door)
+            self.doors.append(door)
             self.listeners[name] = parts.listen(name, door, self._admits)
         self._compactions = Compactions(self._store, parts.clock, parts.compaction_bytes_per_second)
         self._housekeeping = Housekeeping(self._broker, self._compactions, parts.retention_check_ms)
         self._housekeeping.start()
+        self._announcing = Announcing(
+            parts.version, parts.sys_interval_ms, parts.clock, parts.switchboard, runner
+        )
+        self._announcing.start()
         runner.look_at_store()
         self._opens("clients")
         self.state, self.reason = NodeState.READY, ""
@@ -174,6 +187,38 @@ class Node:
             raise StartError(self.reason)
         self.reason = f"{what} are opening"
 
+    async def reconfigure(self, parts: Parts, limits_of_switchboard: Mapping[str, Any]) -> None:
+        """Goes on with other bounds, defaults and declared streams.
+
+        Of `parts` may differ what `open` does not hand on for good: `budget`, `streams_max`,
+        `defaults`, `retention_check_ms`, `compaction_bytes_per_second`, `sys_interval_ms` and
+        `declared`.
+
+        Raises:
+            ConfigError, UnavailableError: a declared stream could not be altered; the rest holds.
+        """
+        before, self._parts = self._parts, parts
+        if self._broker is None or self.state is not NodeState.READY:
+            raise UnavailableError(f"the node is {self.state}: {self.reason}")
+        clock = parts.clock
+        parts.switchboard.configure(clock.mono_ms(), clock.wall_ms(), **limits_of_switchboard)
+        self._broker.runner.wake()
+        self._broker.catalog.set_bounds(parts.streams_max, parts.budget.partitions_max)
+        if self._announcing is not None and parts.sys_interval_ms != before.sys_interval_ms:
+            self._announcing.set_interval(parts.sys_interval_ms)
+        if self._compactions is not None:
+            self._compactions.bytes_per_second = parts.compaction_bytes_per_second
+        if parts.defaults != before.defaults:
+            await self._broker.set_defaults(parts.defaults)
+        if self._housekeeping is not None and parts.retention_check_ms != before.retention_check_ms:
+            self._housekeeping.set_interval(parts.retention_check_ms)
+        declared = {
+            name: change
+            for name, change in parts.declared.items()
+            if before.declared.get(name) != change
+        }
+        await self._broker.declare(declared)
+
     async def close(self) -> None:
         """Drains and closes.
 
@@ -187,6 +232,8 @@ class Node:
         self.state, self.reason = NodeState.DRAINING, "the node is stopping"
         for listener in self.listeners.values():
             listener.stop()
+        if self._announcing is not None:
+            self._announcing.stop()
         if self._housekeeping is not None:
             await self._housekeeping.stop()
         if self._broker is not None and self._store is not None:
@@ -319,11 +366,14 @@ class Node:
             yield from self._housekeeping.samples()
         if self._compactions is not None:
             yield from self._compactions.samples()
-        for door in self._meters:
+        for door in self.doors:
             yield from door.samples()
         for meter in self._parts.meters:
             yield from meter()
 
     def histograms(self) -> Iterable[Histogram]:
         """Distributions of durations."""
-        return () if self._store is None else statistics.histograms(self._store)
+        if self._store is not None:
+            yield from statistics.histograms(self._store)
+        for distribution in self._parts.distributions:
+            yield from distribution()

@@ -1,0 +1,201 @@
+"""A node's settings read again while it serves, on SIGHUP or when asked over HTTP.
+
+Performs what `config.changes` decides. Invariant: a configuration that is wrong changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from headrace.adapters.machine import log_to_stderr, notify_manager
+from headrace.cli.config import checked, declared
+from headrace.config import read
+from headrace.config.changes import Change, changes
+from headrace.config.reference import literal, settings, written
+from headrace.errors import HeadraceError
+from headrace.node.kafka import KafkaDoor, KafkaSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from headrace.adapters.http import HttpDoor
+    from headrace.cli.listeners import Listeners
+    from headrace.config import Config
+    from headrace.node.lifetime import Node, Parts
+
+log = logging.getLogger(__name__)
+
+
+def limits_of_switchboard(config: Config) -> dict[str, Any]:
+    """Its limits, by their names there."""
+    return {
+        "packet_bytes_max": config.mqtt.packet_bytes,
+        "receive_max": config.mqtt.receive_maximum,
+        "topic_alias_max": config.mqtt.topic_alias_maximum,
+        "session_expiry_s_max": config.mqtt.session_expiry_max // 1000,
+        "in_flight_max": config.limits.session_in_flight,
+        "queued_messages_max": config.limits.session_messages,
+        "queued_bytes_max": config.limits.session_bytes,
+        "queued_bytes_of_node_max": config.limits.queued_bytes,
+        "copies_each": config.mqtt.overlapping_subscriptions == "each",
+        "overflow": config.mqtt.overflow,
+        "sessions_max": config.limits.sessions,
+        "sessions_kept_max": config.limits.sessions_kept,
+        "subscriptions_max": config.limits.session_subscriptions,
+        "subscriptions_of_node_max": config.limits.subscriptions,
+        "messages_per_s_max": config.limits.messages_per_second,
+        "shared_strategy": config.mqtt.shared_strategy,
+        "group_messages_max": config.limits.group_messages,
+        "group_bytes_max": config.limits.group_bytes,
+        "retained_messages_max": config.limits.retained_messages,
+        "retained_bytes_max": config.limits.retained_bytes,
+        "outbound_bytes_max": config.limits.outbound_bytes,
+        "stall_ms_max": config.limits.stall,
+        "undurable_bytes_max": config.limits.undurable_bytes,
+        "response_information": config.mqtt.response_information,
+        "keep_alive_s_max": config.mqtt.keep_alive_max // 1000,
+        "connect_timeout_ms": config.mqtt.connect_timeout,
+    }
+
+
+def settings_of_kafka(config: Config) -> KafkaSettings:
+    """What the Kafka door knows of settings."""
+    return KafkaSettings(
+        advertised=config.kafka.advertised,
+        auto_create_streams=config.kafka.auto_create_streams,
+        idle_ms=config.kafka.idle_timeout,
+        undurable_bytes=config.limits.undurable_bytes,
+    )
+
+
+class Reload:
+    """What a running node needs to take other settings.
+
+    Args:
+        file, options: as the node was started with.
+        config: what it was started with.
+        parts: what it is made of.
+    """
+
+    def __init__(
+        self,
+        file: Path | None,
+        options: Mapping[str, Mapping[str, object]],
+        config: Config,
+        parts: Parts,
+        listeners: Listeners,
+    ) -> None:
+        self._file = file
+        self._options = options
+        self._config = config
+        self._parts = parts
+        self._listeners = listeners
+        self._reloading = asyncio.Lock()
+        self.node: Node | None = None
+        self.door: HttpDoor | None = None
+
+    def on_signal(self) -> asyncio.Task[None]:
+        """A task that reloads at each SIGHUP."""
+        asked = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, asked.set)
+
+        async def wait() -> None:
+            while await asked.wait():
+                asked.clear()
+                try:
+                    await self()
+                except HeadraceError as error:
+                    log.error("not reloaded, the settings of before hold: %s", error)  # noqa: TRY400
+
+        return asyncio.create_task(wait())
+
+    async def __call__(self) -> dict[str, list[str]]:
+        """Reads the settings and the certificates again; what changed, by when it holds.
+
+        Raises:
+            ConfigError: they are wrong, and nothing has changed.
+            HeadraceError: a stream could not be altered; all else has changed.
+        """
+        async with self._reloading:
+            notify_manager("RELOADING=1")
+            try:
+                return await self._reload()
+            finally:
+                notify_manager("READY=1")
+
+    async def _reload(self) -> dict[str, list[str]]:
+        sources = read(self._file, os.environ, self._options)
+        checked(sources)
+        found = changes(self._config, sources.config)
+        for change in found.live:
+            log.info("reloaded: %s", _told(change))
+        for change in found.restart:
+            log.warning("restart the node to change this: %s", _told(change))
+        if not (found.live or found.restart):
+            log.info("reloaded: no setting has changed")
+        self._config = found.config
+        await self._read_certificates()
+        await self._apply(found.config)
+        return {
+            "changed": [each.name for each in found.live],
+            "restart": [each.name for each in found.restart],
+        }
+
+    async def _read_certificates(self) -> None:
+        certificates = self._listeners.certificates
+        for each in certificates.values():
+            each.reload()
+        if self.door is not None and "http" in certificates:
+            await self.door.serve(certificates["http"])
+
+    async def _apply(self, config: Config) -> None:
+        log_to_stderr(config.logging.level, config.logging.format, config.node.name)
+        self._listeners.reconfigure(config)
+        if self.door is not None:
+            self.door.set_request_timeout(config.http.request_timeout)
+        if self.node is None:
+            return
+        for door in self.node.doors:
+            if isinstance(door, KafkaDoor):
+                door.settings = settings_of_kafka(config)
+        self._parts = live_parts(self._parts, config)
+        await self.node.reconfigure(self._parts, limits_of_switchboard(config))
+
+
+def live_parts(parts: Parts, config: Config) -> Parts:
+    """The parts of a node with what a configuration says of those that change while it serves."""
+    return replace(
+        parts,
+        budget=replace(
+            parts.budget,
+            connections_setting=config.limits.connections,
+            partitions_setting=config.limits.partitions,
+        ),
+        streams_max=config.limits.streams,
+        defaults=config.log.of_streams,
+        retention_check_ms=config.log.retention_check,
+        compaction_bytes_per_second=config.log.compaction_bytes_per_second,
+        sys_interval_ms=config.mqtt.sys_interval,
+        declared=declared(config),
+    )
+
+
+def _told(change: Change) -> str:
+    """`limits.stall is "1s", it was "100ms"`."""
+    if change.table == "streams":
+        return f"[streams.{change.key}]"
+    field = next(
+        field for table, key, field in settings() if (table, key) == (change.table, change.key)
+    )
+
+    def shown(value: object) -> str:
+        text = written(change.key, field, value)
+        return "not set" if text is None else literal(text)
+
+    return f"{change.name} is {shown(change.after)}, it was {shown(change.before)}"
