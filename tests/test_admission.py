@@ -111,6 +111,7 @@ def is_refused(node):
     return True
 
 
+@pytest.mark.setting("limits.connections_per_address")
 def test_connections_of_one_address_are_bounded(start_node):
     node = start_node(HEADRACE_LIMITS__CONNECTIONS_PER_ADDRESS="2")
     with RawMqtt(node.mqtt, "a") as first, RawMqtt(node.mqtt, "b"):
@@ -121,6 +122,7 @@ def test_connections_of_one_address_are_bounded(start_node):
         RawMqtt(node.mqtt, "c").socket.close()
 
 
+@pytest.mark.setting("limits.connects_per_address")
 def test_connects_of_one_address_are_bounded(start_node):
     node = start_node(HEADRACE_LIMITS__CONNECTS_PER_ADDRESS="3")
     for number in range(3):
@@ -133,6 +135,7 @@ def test_connects_of_one_address_are_bounded(start_node):
     assert "its address has its share client=127.0.0.1:" in node.log.read_text()
 
 
+@pytest.mark.setting("limits.connections_overflow")
 def test_connections_beyond_the_limit_can_wait_instead(start_node):
     node = start_node(
         HEADRACE_LIMITS__CONNECTIONS="2", HEADRACE_LIMITS__CONNECTIONS_OVERFLOW="wait"

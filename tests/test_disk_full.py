@@ -64,6 +64,7 @@ def produced(node) -> list[KafkaError | None]:
     return outcome
 
 
+@pytest.mark.setting("log.reserve_bytes")
 def test_a_nearly_full_disk_refuses_messages_until_there_is_room(folder, start_node):
     reserve = shutil.disk_usage(folder).free - MARGIN_BYTES
     node = start_node(data=folder / "data", HEADRACE_LOG__RESERVE_BYTES=str(reserve))

@@ -312,6 +312,7 @@ def test_an_answer_of_something_else_is_no_nodes_answer(tmp_path, more):
     assert f"no node answers at {url}: what listens there is something else" in refused.stderr
 
 
+@pytest.mark.setting("http.request_timeout")
 @pytest.mark.parametrize(
     "sent",
     [

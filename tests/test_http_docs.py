@@ -18,6 +18,7 @@ EXPECTED = [
     ("headrace_log_rounds_total",),
     ('"retention.ms": {"value": 2592000000, "source": "stream"}',),
     ('"retention.ms": {"value": 604800000, "source": "default"}',),
+    ('{"changed": [], "restart": []}',),
     ('{"stored": 1}', '{"deleted": "rooms"}'),
     ('"client": "pump-1"', '"queued_messages": 1', '"filter": "rooms/+"'),
     ('{"deleted": "pump-1"}',),

@@ -56,6 +56,7 @@ def test_a_stream_stores_its_own_codec_or_what_was_sent(node, raw, compression):
     assert (records[61:] == large[61:]) == (compression in {"producer", "gzip"})
 
 
+@pytest.mark.setting("streams.compression.type")
 def test_a_codec_that_is_altered_holds_for_the_next_batch(node, raw):
     stream = stream_of(node, "producer", filters=["z/#"])
     for at, codec in enumerate(["zstd", "uncompressed", "producer"]):

@@ -20,6 +20,7 @@ def node(shared):
     return shared
 
 
+@pytest.mark.setting("kafka.idle_timeout")
 def test_an_idle_connection_is_ended(start_node):
     node = start_node(HEADRACE_KAFKA__IDLE_TIMEOUT="200ms")
     with socket.create_connection((node.host, node.kafka), timeout=30) as client:
@@ -156,6 +157,7 @@ def test_metadata_of_what_is_no_name(raw, name):
     assert metadata(raw, name)[name].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
+@pytest.mark.setting("kafka.advertised", "kafka.auto_create_streams")
 def test_settings_of_the_door(start_node):
     node = start_node(
         HEADRACE_KAFKA__AUTO_CREATE_STREAMS="false", HEADRACE_KAFKA__ADVERTISED="localhost:19999"
@@ -340,6 +342,7 @@ def test_a_repeated_batch_is_stored_once_and_answered_with_its_offset(raw, strea
     assert values(raw.fetch(stream, {0: 0})[0].records) == [b"a", b"b", b"c", b"d"]
 
 
+@pytest.mark.setting("log.producer_expiry")
 def test_a_producer_that_was_silent_for_long_is_forgotten(start_node):
     node = start_node(HEADRACE_LOG__PRODUCER_EXPIRY="1ms")
     node.create_stream("a")

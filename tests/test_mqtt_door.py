@@ -243,6 +243,7 @@ def test_connack_names_what_is_not_served_yet(shared):
     assert properties.AssignedClientIdentifier
 
 
+@pytest.mark.setting("mqtt.packet_bytes", "mqtt.receive_maximum", "mqtt.keep_alive_max")
 def test_settings_of_the_door_are_announced(start_node):
     node = start_node(
         HEADRACE_MQTT__PACKET_BYTES="64KiB",
@@ -257,6 +258,7 @@ def test_settings_of_the_door_are_announced(start_node):
         assert client.event("disconnect")[3].value == 0x95, "packet too large"
 
 
+@pytest.mark.setting("mqtt.connect_timeout")
 def test_a_client_that_never_connects_is_closed(start_node):
     node = start_node(HEADRACE_MQTT__CONNECT_TIMEOUT="200ms")
     with RawConnection(node.mqtt) as silent:
@@ -406,6 +408,7 @@ def test_a_will_is_not_published_after_disconnect_3_14_4(shared):
 # --- bounds -------------------------------------------------------------------------------------
 
 
+@pytest.mark.setting("limits.outbound_bytes")
 def test_a_slow_subscriber_costs_a_bounded_memory_and_is_counted(start_node):
     node = start_node(HEADRACE_LIMITS__OUTBOUND_BYTES="256KiB", HEADRACE_LIMITS__STALL="10ms")
     with RawMqtt(node.mqtt, "slow") as slow, RawMqtt(node.mqtt, "fast") as fast:
@@ -425,6 +428,7 @@ def test_a_slow_subscriber_costs_a_bounded_memory_and_is_counted(start_node):
         assert metrics["headrace_mqtt_stalls_total"] > 0
 
 
+@pytest.mark.setting("limits.stall")
 def test_a_long_stall_holds_publishers_instead_of_dropping(start_node):
     node = start_node(HEADRACE_LIMITS__OUTBOUND_BYTES="256KiB", HEADRACE_LIMITS__STALL="60s")
     with RawMqtt(node.mqtt, "slow") as slow, RawMqtt(node.mqtt, "fast") as fast:
@@ -443,6 +447,7 @@ def test_a_long_stall_holds_publishers_instead_of_dropping(start_node):
             flooding.result(WAIT)
 
 
+@pytest.mark.setting("limits.undurable_bytes")
 def test_what_waits_for_the_disk_is_bounded(start_node):
     node = start_node(HEADRACE_LIMITS__UNDURABLE_BYTES="1MiB")
     node.create_stream("s", filters=["t"])

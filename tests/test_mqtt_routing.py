@@ -121,6 +121,7 @@ def test_mqtt_3_8_3_1_retain_options(shared):
         publisher.publish("options/a", b"", 1, retain=True)
 
 
+@pytest.mark.setting("limits.retained_messages", "limits.retained_bytes")
 def test_retained_messages_are_bounded_by_the_settings(start_node):
     node = start_node(
         HEADRACE_LIMITS__RETAINED_MESSAGES="2", HEADRACE_LIMITS__RETAINED_BYTES="64KiB"
@@ -188,6 +189,7 @@ def test_work_waits_for_a_group_whose_members_are_away(shared):
         """Ends the session."""
 
 
+@pytest.mark.setting("mqtt.shared_strategy", "limits.group_messages")
 def test_the_strategy_and_the_bounds_of_groups_are_settings(start_node):
     node = start_node(HEADRACE_MQTT__SHARED_STRATEGY="sticky", HEADRACE_LIMITS__GROUP_MESSAGES="3")
     with Client(node) as first, Client(node) as second, Client(node) as publisher:
@@ -226,6 +228,7 @@ def test_mqtt_3_3_2_3_4_a_client_may_name_its_topic_by_an_alias(shared):
         ]
 
 
+@pytest.mark.setting("mqtt.topic_alias_maximum")
 def test_the_most_topic_aliases_are_a_setting(start_node):
     node = start_node(HEADRACE_MQTT__TOPIC_ALIAS_MAXIMUM="2")
     with Client(node) as client:

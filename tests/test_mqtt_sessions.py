@@ -178,6 +178,7 @@ def test_a_will_waits_for_its_delay_and_is_forgotten_when_its_client_comes_back(
 # --- settings -----------------------------------------------------------------------------------
 
 
+@pytest.mark.setting("mqtt.session_expiry_max")
 def test_the_longest_expiry_is_told_and_holds(start_node):
     node = start_node(HEADRACE_MQTT__SESSION_EXPIRY_MAX="1s")
     with Client(node, "five", expiry=60) as five, Client(node, "three", V311):
@@ -186,6 +187,7 @@ def test_the_longest_expiry_is_told_and_holds(start_node):
     wait_for(lambda: node.metrics()["headrace_mqtt_sessions"] == 0)
 
 
+@pytest.mark.setting("limits.session_messages", "mqtt.overflow")
 def test_the_queue_of_a_session_is_bounded_and_the_oldest_may_give_way(start_node):
     node = start_node(HEADRACE_LIMITS__SESSION_MESSAGES="3", HEADRACE_MQTT__OVERFLOW="drop-oldest")
     with Client(node) as client:
@@ -209,6 +211,7 @@ def test_bytes_that_wait_are_bounded(start_node, setting, reason):
     assert node.metrics()[f'headrace_mqtt_messages_dropped_total{{reason="{reason}"}}'] == 2
 
 
+@pytest.mark.setting("limits.session_bytes", "limits.session_in_flight")
 def test_a_full_client_may_be_disconnected(start_node):
     node = start_node(
         HEADRACE_LIMITS__SESSION_BYTES="300",
@@ -223,6 +226,7 @@ def test_a_full_client_may_be_disconnected(start_node):
         assert slow.socket.recv(1) == b""
 
 
+@pytest.mark.setting("limits.sessions", "limits.sessions_kept")
 def test_sessions_are_bounded(start_node):
     node = start_node(HEADRACE_LIMITS__SESSIONS="2", HEADRACE_LIMITS__SESSIONS_KEPT="1")
     with Client(node, "a"), RawMqtt(node.mqtt, "b"):
@@ -234,12 +238,14 @@ def test_sessions_are_bounded(start_node):
         assert not client.reason.is_failure
 
 
+@pytest.mark.setting("mqtt.response_information")
 def test_response_information_is_told_to_who_asks(start_node):
     node = start_node(HEADRACE_MQTT__RESPONSE_INFORMATION="reply/")
     with Client(node) as client:
         assert client.properties.ResponseInformation == "reply/"
 
 
+@pytest.mark.setting("limits.messages_per_second")
 def test_a_client_is_held_to_its_rate(start_node):
     node = start_node(HEADRACE_LIMITS__MESSAGES_PER_SECOND="50")
     began = time.monotonic()

@@ -10,6 +10,7 @@ EXPECTED = [
     ("retention.ms = 7776000000",),
     ("cleanup.policy = compact",),
     ("flush.ms = 200",),
+    ("a node can start with it", "messages_per_second = 1000", "# headrace.toml:2"),
     ('"stored": 1', "value 21.5", "nothing is damaged"),
     (
         "damaged: streams/readings/0/00000000000000000000.log, byte 0, offset 0: ",

@@ -146,6 +146,7 @@ def test_a_header_that_comes_byte_by_byte(proxied):
         assert client.read(4) == CONNACK
 
 
+@pytest.mark.setting("mqtt.proxy_protocol")
 def test_it_is_required_where_it_is_switched_on_and_nowhere_else(proxied):
     node = proxied()
     with RawConnection(node.mqtt) as client:
@@ -157,6 +158,7 @@ def test_it_is_required_where_it_is_switched_on_and_nowhere_else(proxied):
         client.upgrade()
 
 
+@pytest.mark.setting("mqtt.proxy_trusted")
 def test_only_trusted_addresses_may_send_it(proxied):
     node = proxied(HEADRACE_MQTT__PROXY_TRUSTED="10.0.0.0/8, 192.0.2.1")
     with RawConnection(node.mqtt) as client:

@@ -51,6 +51,7 @@ def test_a_node_without_streams_begins_with_the_telemetry_stream(broker):
     assert len(stream["partitions"]) == 12
 
 
+@pytest.mark.setting("node.default_stream")
 def test_the_telemetry_stream_can_be_declined_and_does_not_return(start_node):
     node = start_node(HEADRACE_NODE__DEFAULT_STREAM="false")
     assert node.ready["streams"] == 0

@@ -26,6 +26,7 @@ DOORS = ["mqtt", "kafka", "http"]
 PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
 
 
+@pytest.mark.setting("logging.format", "streams.partitions", "streams.filters", "streams.key")
 def test_a_file_sets_what_a_node_does(start_node, tmp_path):
     file = tmp_path / "headrace.toml"
     file.write_text(
@@ -69,11 +70,13 @@ def test_declared_streams_are_altered_at_a_start_and_never_shrink(start_node, tm
     assert "[streams.a]: stream 'a' has 4 partitions" in refused.stderr.splitlines()[-1]
 
 
+@pytest.mark.setting("logging.level")
 def test_logging_level(start_node):
     node = start_node(HEADRACE_LOGGING__LEVEL="error")
     assert node.log.read_text() == ""
 
 
+@pytest.mark.setting("log.journal_bytes", "log.index_interval_bytes", "log.direct_write_bytes")
 def test_log_sizes(start_node):
     node = start_node(
         HEADRACE_LOG__JOURNAL_BYTES="1MiB",
@@ -96,6 +99,7 @@ def test_log_sizes(start_node):
     assert indexes >= 30 * 8
 
 
+@pytest.mark.setting("mqtt.overlapping_subscriptions")
 @pytest.mark.parametrize(
     ("copies", "expected"), [("one", [(1, [1, 2])]), ("each", [(0, [1]), (1, [2])])]
 )
@@ -112,6 +116,7 @@ def test_overlapping_subscriptions(start_node, copies, expected):
     assert sorted(found) == expected
 
 
+@pytest.mark.setting("limits.connections")
 def test_connections_beyond_the_limit_are_closed_and_counted(start_node):
     node = start_node(HEADRACE_LIMITS__CONNECTIONS="3")
     clients = [RawMqtt(node.mqtt, f"c{number}") for number in range(3)]
@@ -130,6 +135,7 @@ def test_connections_beyond_the_limit_are_closed_and_counted(start_node):
         client.socket.close()
 
 
+@pytest.mark.setting("limits.streams", "limits.partitions")
 def test_streams_and_partitions_are_bounded(start_node):
     node = start_node(HEADRACE_LIMITS__STREAMS="2", HEADRACE_LIMITS__PARTITIONS="20")
     status, answer = node.call("POST", "/api/v1/streams", {"name": "a", "partitions": 9})

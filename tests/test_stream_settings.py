@@ -2,6 +2,7 @@
 
 import time
 
+import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from conftest import wait_for
@@ -29,6 +30,7 @@ def alter(node, stream, **settings):
     assert status == 200, answer
 
 
+@pytest.mark.setting("streams.segment.bytes")
 def test_segment_bytes(broker):
     broker.create_stream("small", settings={"segment.bytes": "64KiB"})
     broker.create_stream("large")
@@ -41,6 +43,7 @@ def test_segment_bytes(broker):
     assert segments(broker, "large") == [0, 200]
 
 
+@pytest.mark.setting("streams.segment.ms")
 def test_segment_ms(broker):
     broker.create_stream("a", settings={"segment.ms": "1h"})
     now = int(time.time() * 1000)
@@ -49,6 +52,7 @@ def test_segment_ms(broker):
     assert segments(broker, "a") == [0, 1]
 
 
+@pytest.mark.setting("streams.segment.index.bytes")
 def test_segment_index_bytes(broker):
     broker.create_stream("a", settings={"segment.index.bytes": 24})
     fill(broker, "a", 5, size=5000)
@@ -63,6 +67,7 @@ def syncs(node, stream) -> float:
     return node.metrics()["headrace_log_syncs_total"] - before
 
 
+@pytest.mark.setting("streams.fsync")
 def test_fsync(broker):
     broker.create_stream("a", settings={"fsync": "os"})
     fill(broker, "a", 1)
@@ -71,6 +76,7 @@ def test_fsync(broker):
     assert syncs(broker, "a") >= 50
 
 
+@pytest.mark.setting("streams.flush.ms")
 def test_flush_ms(broker):
     broker.create_stream("a", settings={"fsync": "interval", "flush.ms": 1})
     fill(broker, "a", 1)
@@ -98,6 +104,7 @@ def start(node, stream) -> int:
     return node.call("GET", f"/api/v1/streams/{stream}")[1]["partitions"][0]["start"]
 
 
+@pytest.mark.setting("streams.retention.ms")
 def test_retention_ms(broker):
     old = int(time.time() * 1000) - 2 * DAY_MS
     broker.create_stream("a", settings={"segment.bytes": "64KiB", "retention.ms": "7d"})
@@ -115,6 +122,7 @@ def test_retention_ms(broker):
     assert broker.ends("a") == [201]
 
 
+@pytest.mark.setting("streams.retention.bytes")
 def test_retention_bytes(broker):
     broker.create_stream("a", settings={"segment.bytes": "64KiB", "retention.bytes": "100KiB"})
     fill(broker, "a", 300)
@@ -125,6 +133,7 @@ def test_retention_bytes(broker):
     assert 128 * 1024 <= kept < 192 * 1024
 
 
+@pytest.mark.setting("streams.retention.records")
 def test_retention_records(broker):
     broker.create_stream("a", settings={"segment.bytes": "64KiB"})
     fill(broker, "a", 300)
@@ -133,6 +142,7 @@ def test_retention_records(broker):
     assert 100 <= broker.ends("a")[0] - start(broker, "a") < 200
 
 
+@pytest.mark.setting("log.retention_check")
 def test_retention_is_looked_at_without_being_asked_and_survives_a_kill(start_node):
     node = start_node(HEADRACE_LOG__RETENTION_CHECK="10ms", HEADRACE_LOG__RETENTION_RECORDS="0")
     node.create_stream("a")
@@ -152,6 +162,7 @@ def test_a_compacted_stream_is_not_subject_to_retention(start_node):
     assert start(node, "kept") == 0
 
 
+@pytest.mark.setting("streams.max.message.bytes")
 def test_max_message_bytes(broker):
     broker.create_stream("a", settings={"max.message.bytes": 500})
     producer = Producer({"bootstrap.servers": broker.servers})
@@ -202,6 +213,7 @@ def compactions(node) -> float:
     return metrics["headrace_log_compactions_total"]
 
 
+@pytest.mark.setting("streams.cleanup.policy")
 def test_cleanup_policy(start_node):
     node = start_node(**OFTEN)
     node.create_stream("a", settings=COMPACTED)
@@ -219,6 +231,7 @@ def test_cleanup_policy(start_node):
     assert contents(again, "a") == expected
 
 
+@pytest.mark.setting("streams.delete.retention.ms")
 def test_delete_retention_ms(start_node):
     node = start_node(**OFTEN)
     for name, kept_ms in (("brief", 0), ("long", DAY_MS)):
@@ -230,6 +243,11 @@ def test_delete_retention_ms(start_node):
     wait_for(lambda: contents(node, "long") == [(b"k", None)])
 
 
+@pytest.mark.setting(
+    "streams.min.compaction.lag.ms",
+    "streams.max.compaction.lag.ms",
+    "streams.min.cleanable.dirty.ratio",
+)
 def test_compaction_lags_and_dirty_ratio(start_node):
     node = start_node(**OFTEN)
     node.create_stream("young", settings=COMPACTED | {"min.compaction.lag.ms": "1h"})
@@ -249,6 +267,7 @@ def test_compaction_lags_and_dirty_ratio(start_node):
     assert compactions(node) >= 3
 
 
+@pytest.mark.setting("log.compaction_bytes_per_second")
 def test_a_compaction_ends_with_its_node(start_node):
     slow = {"HEADRACE_LOG__COMPACTION_BYTES_PER_SECOND": "64KiB"}
     node = start_node(**OFTEN, **slow)

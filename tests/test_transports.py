@@ -172,6 +172,9 @@ def test_mqttjs_makes_its_round_trip(node, authority, listener, version):
 # --- TLS ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.setting(
+    "mqtt.tls_version_min", "mqtt.tls_bind", "mqtt.tls_certificate", "mqtt.tls_key"
+)
 @pytest.mark.parametrize("minimum", ["1.2", "1.3"])
 def test_tls_version_min(start_node, server, authority, minimum):
     node = start_node(**secure_settings(server, HEADRACE_MQTT__TLS_VERSION_MIN=minimum))
@@ -188,6 +191,7 @@ def test_tls_version_min(start_node, server, authority, minimum):
         assert refused(node, "mqtts", "tls_handshake") == 1
 
 
+@pytest.mark.setting("mqtt.tls_client_ca", "mqtt.tls_client_auth")
 @pytest.mark.parametrize(("auth", "without"), [("require", False), ("optional", True)])
 def test_client_certificates_are_asked_for_and_name_the_client(
     start_node, server, authority, auth, without
@@ -209,6 +213,7 @@ def test_client_certificates_are_asked_for_and_name_the_client(
     assert refused(node, "mqtts", "tls_handshake") == (0 if without else 1)
 
 
+@pytest.mark.setting("mqtt.tls_identity")
 @pytest.mark.parametrize(
     ("part", "name"),
     [("cn", "device-8"), ("san", "device-8.example.org"), ("subject", "CN=device-8,")],
@@ -243,6 +248,7 @@ def test_mosquitto_clients_with_a_certificate(start_node, server, authority):
         assert any(line == "over TLS\n" for line in subscriber.stdout)
 
 
+@pytest.mark.setting("mqtt.tls_client_crl")
 def test_a_revoked_certificate_is_refused(start_node, server, authority):
     revoked = authority.issue("revoked", "r.example.org")
     good = authority.issue("good", "g.example.org")
@@ -442,6 +448,7 @@ def unix_client(path):
     return client
 
 
+@pytest.mark.setting("mqtt.unix_path", "mqtt.unix_mode")
 def test_a_unix_socket_has_its_mode_and_goes_with_the_node(start_node, tmp_path):
     path = tmp_path / "mqtt.sock"
     node = start_node(HEADRACE_MQTT__UNIX_PATH=str(path), HEADRACE_MQTT__UNIX_MODE="0600")
@@ -488,6 +495,7 @@ def test_the_log_names_the_user_of_a_unix_socket(start_node, tmp_path):
 # --- doors that are off ---------------------------------------------------------------------------
 
 
+@pytest.mark.setting("mqtt.wss_bind")
 def test_a_listener_can_be_off(start_node, server):
     node = start_node(
         **secure_settings(server, HEADRACE_MQTT__WS_BIND="off", HEADRACE_MQTT__WSS_BIND="off")
@@ -631,6 +639,7 @@ def test_an_idle_connection_is_small(start_node, server, authority, listener, by
 # --- who does not finish --------------------------------------------------------------------------
 
 
+@pytest.mark.setting("limits.handshake_timeout")
 @pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"])
 def test_a_handshake_has_a_time_limit(start_node, server, sent):
     node = start_node(**secure_settings(server, HEADRACE_LIMITS__HANDSHAKE_TIMEOUT="200ms"))
@@ -656,6 +665,7 @@ def test_a_slow_drip_of_a_handshake_is_ended_too(start_node, server):
     assert refused(node, "ws", "handshake_timeout") == 1
 
 
+@pytest.mark.setting("limits.handshakes")
 def test_handshakes_at_a_time_are_bounded(start_node, server):
     node = start_node(**secure_settings(server, HEADRACE_LIMITS__HANDSHAKES="3"))
     address = ("127.0.0.1", port(node, "mqtts"))

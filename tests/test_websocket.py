@@ -137,6 +137,7 @@ def test_frames_before_the_answer_get_400(node, early):
         assert client.ended()
 
 
+@pytest.mark.setting("mqtt.ws_origins")
 @pytest.mark.parametrize("origin", ["https://console.example.org", "own"])
 def test_pages_that_may_connect(node, client, origin):
     client.upgrade(Origin=f"http://127.0.0.1:{port(node)}" if origin == "own" else origin)
@@ -175,6 +176,7 @@ class _Recorder:
         return getattr(self._socket, name)
 
 
+@pytest.mark.setting("mqtt.ws_path")
 def test_the_path_is_a_setting(start_node):
     node = start_node(HEADRACE_MQTT__WS_PATH="/broker")
     with RawWebSocket(port(node)) as client:

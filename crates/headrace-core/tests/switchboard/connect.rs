@@ -339,7 +339,7 @@ fn who_has_not_been_let_in_may_not_send_much() {
     assert_eq!(stage.hears(stranger), ["closed: packet_too_large"]);
 }
 
-/// Holds 5.0: 3.1.2-24, 3.2.2-19, 3.2.2-20.
+/// Holds 5.0: 3.1.2-24.
 #[test]
 fn mqtt_3_1_2_11_4_an_answer_longer_than_the_client_reads_is_not_sent() {
     let mut stage = Stage::default();
@@ -362,6 +362,7 @@ fn mqtt_3_1_2_11_4_an_answer_longer_than_the_client_reads_is_not_sent() {
     assert_eq!(stage.statistic(dropped), 1);
 }
 
+/// Holds 5.0: 3.2.2-19, 3.2.2-20.
 #[test]
 fn mqtt_3_1_4_a_client_that_takes_no_connack_is_not_connected_and_leaves_no_will() {
     let mut stage = Stage::default();
