@@ -4,9 +4,11 @@ import contextlib
 import json
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -246,6 +248,18 @@ def store(tmp_path) -> Iterator[Store]:
     """A store of small files on an empty folder."""
     with opened(tmp_path) as store:
         yield store
+
+
+@pytest.fixture
+def memory_folder(tmp_path) -> Iterator[Path]:
+    """On a file system on which little else happens."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield tmp_path
+        return
+    path = Path(tempfile.mkdtemp(dir=memory))
+    yield path
+    shutil.rmtree(path)
 
 
 @pytest.fixture

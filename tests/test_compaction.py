@@ -1,6 +1,8 @@
 """Compaction as Python sees it: each promise of `Store.compact`, on real files, beside traffic."""
 
 import contextlib
+import os
+import shutil
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from conftest import wait_for
+from headrace import limits
 from headrace.native import Compaction, StorageError, Store, build_batch, decode_records
 from storelog import Appender, all_bytes, files, next_offset, opened
 
@@ -198,6 +201,32 @@ def test_a_sync_that_fails_beside_the_rounds_ends_all_writing(tmp_path: Path) ->
         assert "syncing" in (store.failed() or "")
         with pytest.raises(StorageError, match="syncing"):
             appender.append(log, keyed((b"a", b"1")))
+
+
+def test_it_gives_up_where_the_disk_fills_and_comes_back_when_there_is_room(
+    memory_folder: Path,
+) -> None:
+    reserve = shutil.disk_usage(memory_folder).free - 48 * limits.MIB
+    data, filler = memory_folder / "data", memory_folder / "filler"
+    sizes = {"reserve_bytes": reserve, "segment_bytes": limits.MIB}
+    with opened(data, **sizes) as store, ThreadPoolExecutor() as threads:
+        log = store.open_log("s", 0, 1, 0)
+        fill(store, log, 500, keys=400)
+        found = rows(store, log)
+        # It pays for what it writes before it does: meanwhile the disk fills.
+        running = threads.submit(compact, store, log, bytes_per_second=200_000)
+        wait_for(lambda: files(data, "*.1.log"))
+        with filler.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, 64 * limits.MIB)
+        wait_for(lambda: store.full() is not None)
+        assert running.result().clean_to == 0
+        assert not files(data, "*.1.*")
+        assert compact(store, log).clean_to == 0, "nor does it begin"
+        assert store.failed() is None
+        assert rows(store, log) == found
+        filler.unlink()
+        wait_for(lambda: store.full() is None)
+        assert compact(store, log).clean_to == 500
 
 
 def test_what_cannot_work_is_refused(tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 import os
 import queue
 import shutil
-import tempfile
-from pathlib import Path
 
 import paho.mqtt.client as paho
 import pytest
@@ -17,18 +15,6 @@ from rawclient import RawMqtt
 
 MARGIN_BYTES = 48 * limits.MIB
 """Between what is free and the reserve: the node's own files, and the way back, fit in."""
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """On a file system on which little else happens."""
-    memory = Path("/dev/shm")
-    if not os.access(memory, os.W_OK):
-        yield tmp_path
-        return
-    path = Path(tempfile.mkdtemp(dir=memory))
-    yield path
-    shutil.rmtree(path)
 
 
 def ready(node):
@@ -65,15 +51,15 @@ def produced(node) -> list[KafkaError | None]:
 
 
 @pytest.mark.setting("log.reserve_bytes")
-def test_a_nearly_full_disk_refuses_messages_until_there_is_room(folder, start_node):
-    reserve = shutil.disk_usage(folder).free - MARGIN_BYTES
-    node = start_node(data=folder / "data", HEADRACE_LOG__RESERVE_BYTES=str(reserve))
+def test_a_nearly_full_disk_refuses_messages_until_there_is_room(memory_folder, start_node):
+    reserve = shutil.disk_usage(memory_folder).free - MARGIN_BYTES
+    node = start_node(data=memory_folder / "data", HEADRACE_LOG__RESERVE_BYTES=str(reserve))
     node.create_stream("a", filters=["a"])
     node.create_stream("old")
     assert publish(node)[0] == 200
     assert ready(node) == ""
 
-    filler = folder / "filler"
+    filler = memory_folder / "filler"
     with filler.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, MARGIN_BYTES - 8 * limits.MIB)
     wait_for(lambda: "bytes left (log.reserve_bytes)" in ready(node))
