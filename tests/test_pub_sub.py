@@ -273,12 +273,56 @@ def test_a_signal_is_a_normal_end(node):
     wait_for(lambda: node.call("GET", "/api/v1/sessions/ends")[0] == 404)
 
 
-def test_a_broker_that_ends_the_connection_is_told_of(node):
-    with listening(node, OURS["sub"], "thrown", "-t", "x") as process:
+def test_a_connection_that_breaks_is_made_again(node):
+    with listening(node, OURS["sub"], "thrown", "-t", "x", "-C", "2") as process:
+        pub(node, "-t", "x", "-m", "1")
+        assert process.stdout.readline() == b"1\n"
         node.call("POST", "/api/v1/sessions/thrown/disconnect")
-        _, told = process.communicate(timeout=SECONDS)
+        told = process.stderr.readline()
+        assert b"administrative action (0x98); trying again in 1 s" in told
+        path = "/api/v1/sessions/thrown"
+        wait_for(lambda: node.call("GET", path)[1].get("subscriptions"), SECONDS)
+        pub(node, "-t", "x", "-m", "2")
+        assert process.communicate(timeout=SECONDS) == (b"2\n", b"")
+    assert process.returncode == 0
+
+
+def test_a_broker_that_is_away_for_a_while_is_waited_for(start_node):
+    node = start_node()
+    with listening(node, OURS["sub"], "patient", "-t", "x", "-C", "1") as process:
+        assert node.stop() == 0
+        assert b"server shutting down (0x8b)" in process.stderr.readline()
+        again = start_node.again(node)
+        wait_for(lambda: again.call("GET", "/api/v1/sessions/patient")[0] == 200, SECONDS)
+        path = "/api/v1/sessions/patient"
+        wait_for(lambda: again.call("GET", path)[1].get("subscriptions"), SECONDS)
+        pub(again, "-t", "x", "-m", "back")
+        assert process.communicate(timeout=SECONDS)[0] == b"back\n"
+
+
+def test_who_is_taken_over_does_not_come_back(node):
+    with (
+        listening(node, OURS["sub"], "twice", "-t", "x") as first,
+        listening(node, OURS["sub"], "twice", "-t", "x"),
+    ):
+        _, told = first.communicate(timeout=SECONDS)
+    assert first.returncode == 1
+    assert b"ended the connection: session taken over (0x8e)" in told
+
+
+def test_pub_says_how_much_was_acknowledged_where_the_broker_goes_away(start_node):
+    node = start_node()
+    command = [*OURS["pub"], "-p", str(node.mqtt), "-t", "a", "-q", "1", "-l", "-i", "p"]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
+    )
+    process.stdin.write(b"1\n2\n")
+    process.stdin.flush()
+    wait_for(lambda: node.metrics()["headrace_mqtt_messages_received_total"] == 2, SECONDS)
+    assert node.stop() == 0
+    _, told = process.communicate(timeout=SECONDS)
     assert process.returncode == 1
-    assert b"ended the connection: administrative action (0x98)" in told
+    assert told.splitlines()[1] == b"2 of 2 messages were acknowledged"
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,10 @@ class InputError(HeadraceError):
 class MqttError(HeadraceError):
     """A broker is not there, hung up, or refused what a command asked; at most three lines."""
 
+    def __init__(self, message: str, *, retriable: bool = False) -> None:
+        super().__init__(message)
+        self.retriable = retriable
+
 
 class PublishError(HeadraceError):
     """A broker is not there at the start, or refuses what no repetition can mend."""

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 WAIT_S: Final = 1.0
 """Between two looks at the clock and at signals; whatever comes is dealt with at once."""
 
+AGAIN_S_MAX: Final = 30.0
+"""Between two attempts to connect, of which the first waits 1 s and each other twice as long."""
+
 RETAIN_HANDLING: Final = {"always": 0, "new": 1, "never": 2}
 
 
@@ -173,6 +176,46 @@ class _Run:
         given = self._given
         deadline = None if given["seconds"] is None else time.monotonic() + given["seconds"]
         connection.on_message = lambda message: self._take(connection, message)
+        self._subscribe(connection, topics)
+        while True:
+            self._settle(connection)
+            left = WAIT_S if deadline is None else min(WAIT_S, deadline - time.monotonic())
+            if self._is_over or left <= 0.0:
+                return
+            try:
+                connection.step(left)
+            except MqttError as error:
+                self._written.clear()  # it comes again, or was acknowledged
+                self._connect_again(connection, topics, error, deadline)
+
+    def _connect_again(
+        self, connection: Connection, topics: list[str], error: MqttError, deadline: float | None
+    ) -> None:
+        """Connects and subscribes until that succeeds, or the time is over.
+
+        Raises:
+            MqttError: the broker refuses for good.
+        """
+        delay_s = 1.0
+        while error.retriable:
+            line = str(error).partition("\n")[0]
+            click.echo(f"headrace: {line}; trying again in {delay_s:g} s", err=True)
+            left = delay_s if deadline is None else deadline - time.monotonic()
+            time.sleep(max(min(delay_s, left), 0.0))
+            if left <= delay_s:
+                return
+            delay_s = min(delay_s * 2.0, AGAIN_S_MAX)
+            try:
+                connection.connect()
+                self._subscribe(connection, topics)
+            except MqttError as another:
+                error = another
+            else:
+                return
+        raise error
+
+    def _subscribe(self, connection: Connection, topics: list[str]) -> None:
+        given = self._given
         if topics:
             codes = connection.subscribe(topics, self._options(connection))
             for topic, code in zip(topics, codes, strict=True):
@@ -181,12 +224,6 @@ class _Run:
         if given["unsubscribed"]:
             connection.unsubscribe(given["unsubscribed"])
         self._is_over = self._is_over or given["only_subscribes"]
-        while True:
-            self._settle(connection)
-            left = WAIT_S if deadline is None else min(WAIT_S, deadline - time.monotonic())
-            if self._is_over or left <= 0.0:
-                return
-            connection.step(left)
 
     def _options(self, connection: Connection) -> SubscribeOptions:
         given = self._given

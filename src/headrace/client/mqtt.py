@@ -30,6 +30,13 @@ if TYPE_CHECKING:
 ANSWER_S_MAX: Final = 30.0
 """For CONNACK, SUBACK and UNSUBACK."""
 
+FOR_GOOD: Final = frozenset(
+    {0x81, 0x82, 0x84, 0x85, 0x86, 0x87, 0x8A, 0x8C, 0x8E, 0x90, 0x94, 0x95, 0x99, 0x9A, 0x9B}
+)
+"""CONNACK and DISCONNECT codes that a new connection would meet again: malformed, protocol
+error, version, client id, password, authorisation, banned, authentication method, taken over,
+topic name, alias, packet too large, payload format, retain, QoS (MQTT 5.0 2.4)."""
+
 V5: Final = MQTTProtocolVersion.MQTTv5
 
 PropertyValues = dict[str, list[object]]
@@ -105,7 +112,7 @@ class Connection:
         self.on_acknowledged: Callable[[int, int], None] = _ignore
         self._answers: dict[int, list[ReasonCode]] = {}
         self._connected: ReasonCode | None = None
-        self._lost: str | None = None
+        self._lost: MqttError | None = None
         self._packet_bytes_max = 268_435_460
         self._client = client = paho.Client(
             CallbackAPIVersion.VERSION2,
@@ -155,7 +162,8 @@ class Connection:
     def connect(self) -> None:
         """Connects, and waits for the answer; again where a connection was lost."""
         target, client = self.target, self._client
-        self._connected = self._lost = None
+        self._connected = None
+        self._lost = None
         try:
             if target.version == V5:
                 client.connect(
@@ -165,12 +173,13 @@ class Connection:
             else:
                 client.connect(target.host, target.port, target.keep_alive_s, target.bind_address)
         except (OSError, ValueError) as error:
-            raise MqttError(self._absent(error)) from None
+            raise self._absent(error) from None
         deadline = time.monotonic() + ANSWER_S_MAX
         while (answer := self._answer_to_connect()) is None:
             self.step(_left(deadline, f"{target} does not answer"))
         if answer.value >= 0x80:
-            raise MqttError(f"{target} refuses the connection: {named(answer)}")
+            why = f"{target} refuses the connection: {named(answer)}"
+            raise MqttError(why, retriable=answer.value not in FOR_GOOD)
 
     def publish(self, topic: str, payload: bytes, qos: int, *, retain: bool) -> int:
         """Queues a publish; its packet id. `step` writes it."""
@@ -228,7 +237,7 @@ class Connection:
         connection = client.socket()
         if connection is None:
             self._check()
-            raise MqttError(f"the connection to {self.target} broke")
+            raise MqttError(f"the connection to {self.target} broke", retriable=True)
         wanted = client.want_write()
         if wanted:
             client.loop_write()
@@ -249,7 +258,7 @@ class Connection:
 
     def _check(self) -> None:
         if self._lost is not None:
-            raise MqttError(self._lost)
+            raise self._lost
 
     def _answer(self, packet_id: int | None, what: str) -> list[ReasonCode]:
         assert packet_id is not None, "there is a connection"
@@ -258,12 +267,14 @@ class Connection:
             self.step(_left(deadline, f"{self.target} does not answer {what}"))
         return self._answers.pop(packet_id)
 
-    def _absent(self, error: Exception) -> str:
+    def _absent(self, error: Exception) -> MqttError:
         reason = getattr(error, "strerror", None) or error
         if isinstance(error, ssl.SSLError):
-            return f"no TLS with {self.target}: {reason}\nname its authority with --cafile"
+            return MqttError(
+                f"no TLS with {self.target}: {reason}\nname its authority with --cafile"
+            )
         remedy = f"\n{self.target.remedy}" if self.target.remedy else ""
-        return f"no broker answers at {self.target}: {reason}{remedy}"
+        return MqttError(f"no broker answers at {self.target}: {reason}{remedy}", retriable=True)
 
     def _connect_properties(self) -> Properties:
         values = dict(self.target.properties.get("connect", {}))
@@ -291,8 +302,12 @@ class Connection:
     ) -> None:
         if self._connected is not None and self._connected.value >= 0x80:
             return  # `connect` tells why
-        why = f": {named(code)}" if flags.is_disconnect_packet_from_server else ""
-        self._lost = f"{self.target} ended the connection{why}"
+        is_told = flags.is_disconnect_packet_from_server
+        why = f": {named(code)}" if is_told else ""
+        self._lost = MqttError(
+            f"{self.target} ended the connection{why}",
+            retriable=not (is_told and code.value in FOR_GOOD),
+        )
 
     def _on_answer(
         self,
@@ -337,7 +352,7 @@ def named(code: ReasonCode) -> str:
 def _left(deadline: float, otherwise: str) -> float:
     left = deadline - time.monotonic()
     if left <= 0.0:
-        raise MqttError(f"{otherwise} within {ANSWER_S_MAX:g} s")
+        raise MqttError(f"{otherwise} within {ANSWER_S_MAX:g} s", retriable=True)
     return left
 
 

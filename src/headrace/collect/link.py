@@ -18,6 +18,7 @@ from paho.mqtt import client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.properties import Properties
 
+from headrace.client.mqtt import FOR_GOOD
 from headrace.errors import PublishError
 
 if TYPE_CHECKING:
@@ -35,13 +36,6 @@ _CONNECT_S_MAX: Final = 10.0
 
 _OVERHEAD_BYTES: Final = 64
 """Fixed header, packet id and lengths of a PUBLISH, generously."""
-
-_FOR_GOOD: Final = frozenset(
-    {0x81, 0x82, 0x84, 0x85, 0x86, 0x87, 0x8A, 0x8C, 0x8E, 0x90, 0x94, 0x95, 0x99, 0x9A, 0x9B}
-)
-"""CONNACK and DISCONNECT codes that a new connection would meet again: malformed, protocol
-error, version, client id, password, authorisation, banned, authentication method, taken over,
-topic name, alias, packet too large, payload format, retain, QoS (MQTT 5.0 2.4)."""
 
 
 class Settlement(NamedTuple):
@@ -188,7 +182,7 @@ class Link:
         self._interest = interest
 
     def _judge(self, code: int, reason: str) -> None:
-        if code in _FOR_GOOD:
+        if code in FOR_GOOD:
             raise PublishError(f"the broker at {self._broker} refuses the collector: {reason}")
         if code >= 0x80:
             raise ConnectionError(f"the broker said: {reason}")
