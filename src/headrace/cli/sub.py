@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import signal
 import sys
@@ -200,7 +201,7 @@ class _Run:
         while error.retriable:
             line = str(error).partition("\n")[0]
             click.echo(f"headrace: {line}; trying again in {delay_s:g} s", err=True)
-            left = delay_s if deadline is None else deadline - time.monotonic()
+            left = math.inf if deadline is None else deadline - time.monotonic()
             time.sleep(max(min(delay_s, left), 0.0))
             if left <= delay_s:
                 return
