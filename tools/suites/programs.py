@@ -27,6 +27,11 @@ dollar_sys_publish = false
 """
 
 
+#: Its client waits for an acknowledgement only once it has sent the request, so it misses one that
+#: comes at once. What timed out is run again, by itself.
+RUNS_MAX = 5
+
+
 def conformance(program: Path, broker: Broker) -> list[Outcome]:
     """`mqtt5-conformance`: each test names the statements that it holds.
 
@@ -36,10 +41,24 @@ def conformance(program: Path, broker: Broker) -> list[Outcome]:
         description = Path(folder) / "broker.toml"
         description.write_text(DESCRIPTION.format(broker=broker), encoding="utf-8")
         # Two at a time: the suite has time limits that a starved client misses.
-        text = _run([str(program), "--sut", str(description), "--test-threads", "2"])
-    found = re.findall(r"^test \S+::(\w+) .*\.\.\. (ok|FAILED)$", text, re.MULTILINE)
+        command = [str(program), "--sut", str(description), "--test-threads", "2"]
+        outcomes = _statements(command)
+        for _ in range(RUNS_MAX - 1):
+            late = [test for test, each in outcomes.items() if "Timeout(" in each.detail]
+            for test in late:
+                outcomes |= _statements([*command, "--exact", test])
+    return list(outcomes.values())
+
+
+def _statements(command: list[str]) -> dict[str, Outcome]:
+    """What became of the tests that a command runs, by their whole names."""
+    text = _run(command)
+    found = re.findall(r"^test (\S+::(\w+).*?) +\.\.\. (ok|FAILED)$", text, re.MULTILINE)
     reasons = dict(re.findall(r"^---- \S+::(\w+) .*----\n(.*)$", text, re.MULTILINE))
-    return [Outcome(test, state == "ok", reasons.get(test, "")) for test, state in found]
+    return {
+        whole: Outcome(test, state == "ok", "" if state == "ok" else reasons.get(test, ""))
+        for whole, test, state in found
+    }
 
 
 def rmqtt(program: Path, broker: Broker) -> list[Outcome]:
