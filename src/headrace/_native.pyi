@@ -755,6 +755,7 @@ class _Limits(TypedDict, total=False):
     retained_messages_max: int
     retained_bytes_max: int
     outbound_bytes_max: int
+    buffered_bytes_max: int
     stall_ms_max: int
     undurable_bytes_max: int
     keep_alive_s_max: int

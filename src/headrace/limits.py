@@ -121,6 +121,10 @@ CONNECT_TIMEOUT_MS: Final = 10_000
 OUTBOUND_BYTES_MAX: Final = 16 * MIB
 """Waiting for one connection; beyond it publishers are held, then messages are dropped."""
 
+BUFFERED_BYTES_MAX: Final = 512 * MIB
+"""Held by all MQTT connections together, of what they have not read and of packets that are not
+whole: a thousand of them at their own bound would be 16 GB."""
+
 STALL_MS_MAX: Final = 250
 """Time in which a full subscriber must take a 32nd of its bound to hold its publishers longer; then
 messages for it are dropped. A client on a busy machine may not run for 100 ms."""

@@ -380,6 +380,7 @@ fn set_limit(limits: &mut core::Limits, name: &str, value: &Bound<'_, PyAny>) ->
         "retained_messages_max" => limits.retained_messages_max = value.extract()?,
         "retained_bytes_max" => limits.retained_bytes_max = value.extract()?,
         "outbound_bytes_max" => limits.outbound_bytes_max = value.extract()?,
+        "buffered_bytes_max" => limits.buffered_bytes_max = value.extract()?,
         "stall_ms_max" => limits.stall_ms_max = value.extract()?,
         "undurable_bytes_max" => limits.undurable_bytes_max = value.extract()?,
         "keep_alive_s_max" => limits.keep_alive_s_max = value.extract()?,

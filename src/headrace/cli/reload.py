@@ -56,6 +56,7 @@ def limits_of_switchboard(config: Config) -> dict[str, Any]:
         "retained_messages_max": config.limits.retained_messages,
         "retained_bytes_max": config.limits.retained_bytes,
         "outbound_bytes_max": config.limits.outbound_bytes,
+        "buffered_bytes_max": config.limits.buffered_bytes,
         "stall_ms_max": config.limits.stall,
         "undurable_bytes_max": config.limits.undurable_bytes,
         "response_information": config.mqtt.response_information,

@@ -36,6 +36,7 @@ _LIVE: Final = {
     "logging": frozenset({"format", "level"}),
     "limits": frozenset(
         {
+            "buffered_bytes",
             "connections",
             "connections_overflow",
             "connections_per_address",

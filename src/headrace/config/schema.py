@@ -237,6 +237,11 @@ class LimitSettings(_Table):
         default=limits.OUTBOUND_BYTES_MAX,
         description="Waiting for one connection before messages drop.",
     )
+    buffered_bytes: Annotated[int, _size(limits.MIB, 1024 * limits.GIB)] = Field(
+        default=limits.BUFFERED_BYTES_MAX,
+        description="Held by all MQTT connections, unread or not whole; beyond it each may hold "
+        "64 KiB.",
+    )
     session_in_flight: Annotated[int, _count(1, 65_535)] = Field(
         default=limits.SESSION_IN_FLIGHT_MAX,
         description="Sent to one client and not acknowledged, whatever its Receive Maximum.",

@@ -108,6 +108,8 @@ pub struct Connection {
     pub credit_bytes: usize,
     /// On the way out.
     pub out: OutBuffer,
+    /// What it was counted to hold.
+    pub counted_bytes: usize,
     /// The client's Maximum Packet Size.
     pub packet_bytes_max: usize,
     /// The Session Expiry Interval of its CONNECT, seconds.
@@ -144,6 +146,7 @@ impl Connection {
             timer_ms: None,
             credit_bytes: 0,
             out: OutBuffer::default(),
+            counted_bytes: 0,
             packet_bytes_max: usize::MAX,
             session_expiry_s: 0,
             aliases: alias::Inbound::default(),

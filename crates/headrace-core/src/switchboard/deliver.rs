@@ -52,6 +52,7 @@ impl Switchboard {
         self.counters.count(Counter::Delivered);
         self.counters
             .add(Counter::PayloadSent, outgoing.payload().len());
+        self.recount(slot);
         self.touch(slot);
     }
 
@@ -73,13 +74,14 @@ impl Switchboard {
     /// outbound bound allow (4.4, 4.9).
     pub(super) fn pump(&mut self, slot: u32, now: Now) {
         let session = self.session_of(slot);
+        let outbound_bytes_max = self.outbound_bytes_max();
         let Session {
             client_id,
             outbound,
             ..
         } = &mut self.sessions[session as usize];
         let connection = &mut self.connections[slot as usize];
-        while connection.out.len() < self.limits.outbound_bytes_max {
+        while connection.out.len() < outbound_bytes_max {
             let expired = outbound.discard_expired(now.mono_ms);
             self.counters.add(Counter::DroppedExpired, expired);
             let Some(sending) = outbound.next_sending() else {
@@ -127,6 +129,7 @@ impl Switchboard {
                 Counter::Delivered
             });
         }
+        self.recount(slot);
         self.touch(slot);
     }
 }

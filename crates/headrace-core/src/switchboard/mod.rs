@@ -28,6 +28,7 @@ mod announce;
 mod answers;
 mod authenticate;
 mod bind;
+mod budget;
 mod configure;
 mod connect;
 mod connection;
@@ -72,6 +73,7 @@ pub use administer::{
     SUBSCRIPTIONS_SHOWN_MAX,
 };
 pub use alias::{ALIAS_BYTES_MAX, OUT_MAX as ALIASES_OUT_MAX};
+pub use budget::SHARE_BYTES;
 pub use connect::{Asks, ConnectRequest, Verdict};
 pub use groups::Strategy;
 pub use overflow::Policy;
@@ -124,6 +126,8 @@ pub struct Limits {
     pub retained_bytes_max: usize,
     /// Bytes that may wait for one client to read them.
     pub outbound_bytes_max: usize,
+    /// Bytes that all connections together may hold, to be read and not whole yet.
+    pub buffered_bytes_max: usize,
     /// A client gets a copy of a publish for each of its subscriptions that match, with the
     /// identifier and the quality of service of that one; otherwise one for all of them (3.3.4).
     pub copies_each: bool,
@@ -170,6 +174,7 @@ impl Default for Limits {
             retained_messages_max: 1_000_000,
             retained_bytes_max: 256 * 1024 * 1024,
             outbound_bytes_max: 16 * 1024 * 1024,
+            buffered_bytes_max: 512 * 1024 * 1024,
             copies_each: false,
             overflow: Policy::PushBack,
             stall_ms_max: 100,
@@ -262,6 +267,8 @@ pub struct Switchboard {
     tracer: trace::Tracer,
 
     connections: Slab<Connection>,
+    /// What they hold, as it was counted last.
+    buffered_bytes: usize,
     by_id: Map<u64, u32>,
     /// Connections that the next collect visits.
     touched: Vec<u64>,
@@ -318,6 +325,7 @@ impl Switchboard {
             timers: Timers::default(),
             tracer: trace::Tracer::default(),
             connections: Slab::new(),
+            buffered_bytes: 0,
             by_id: Map::with_hasher(hash_key),
             touched: Vec::new(),
             runnable: VecDeque::new(),
@@ -375,7 +383,8 @@ impl Switchboard {
         let slot = self.slot(connection)?;
         self.close(slot, "gone", None, now);
         self.by_id.remove(&connection);
-        self.connections.remove(slot as usize);
+        let gone = self.connections.remove(slot as usize);
+        self.forget_bytes(&gone);
         Ok(())
     }
 
@@ -388,6 +397,7 @@ impl Switchboard {
         self.counters.add(Counter::BytesReceived, data.len());
         self.tracer.at(now);
         self.read(slot, data, now);
+        self.end_if_too_much(slot, now);
         Ok(())
     }
 
@@ -506,7 +516,7 @@ impl Switchboard {
                 connection.out.clear();
                 effects.closes.push((id, reason));
             }
-            return;
+            return self.recount(slot);
         }
         let reading = connection.wants_input(DECISION_BYTES_MAX);
         if connection.reading != reading {
@@ -516,6 +526,7 @@ impl Switchboard {
         if !connection.out.is_empty() && connection.credit_bytes > 0 {
             self.touch(slot);
         }
+        self.recount(slot);
         self.drained(slot, now);
         self.replay(slot, now);
         if let Some(session) = self.connections[slot as usize].session {
@@ -619,6 +630,7 @@ impl Switchboard {
                 "mqtt_outbound_in_flight",
                 sessions().map(|s| s.outbound.in_flight()).sum(),
             ),
+            ("mqtt_buffered_bytes", self.buffered_bytes),
             ("mqtt_undurable_bytes", self.streams.undurable_bytes()),
             ("mqtt_tickets", self.streams.tickets()),
         ];

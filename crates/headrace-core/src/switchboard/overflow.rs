@@ -134,6 +134,9 @@ impl Switchboard {
             if is_dropping || waiting + bytes > limits.outbound_bytes_max {
                 return Some(Counter::DroppedFull);
             }
+            if waiting > 0 && waiting + bytes > self.outbound_bytes_max() {
+                return Some(Counter::DroppedMemory);
+            }
         }
         if qos == QoS::AtMostOnce || !(waits || outbound.keeps()) {
             return None;
@@ -276,7 +279,7 @@ impl Switchboard {
         let has_room = connection.out.len() <= limits.outbound_bytes_max / 2;
         let waits = outbound.has_next();
         let waiting = connection.out.len() + outbound.queued_bytes();
-        if waiting <= limits.outbound_bytes_max / 2
+        if waiting <= self.outbound_bytes_max() / 2
             && outbound.held_bytes() <= limits.queued_bytes_max / 2
         {
             self.release_publishers(slot);

@@ -1,7 +1,7 @@
 //! What must always hold, asserted.
 
 use super::connection::{Overflow, Phase};
-use super::{Switchboard, ANSWER_BYTES_MAX};
+use super::{Switchboard, ANSWER_BYTES_MAX, SHARE_BYTES};
 use crate::mqtt::packet::Version;
 use crate::session::OVERHEAD_BYTES;
 
@@ -16,6 +16,8 @@ impl Switchboard {
         self.announced.validate("$SYS/#");
         self.validate_groups();
         assert_eq!(self.by_id.len(), self.connections.len());
+        let counted = self.connections.iter().map(|(_, each)| each.counted_bytes);
+        assert_eq!(counted.sum::<usize>(), self.buffered_bytes);
         let mut subscriptions = 0;
         let packet = self.limits.packet_bytes_max + OVERHEAD_BYTES;
         for (slot, connection) in &self.connections {
@@ -66,7 +68,8 @@ impl Switchboard {
                     let is_bounded = connection.version == Version::V5;
                     let receive_max = usize::from(self.limits.receive_max);
                     assert!(!is_bounded || session.inbound.open() <= receive_max);
-                    let is_full = connection.out.len() > self.limits.outbound_bytes_max / 2;
+                    let room = self.limits.outbound_bytes_max.min(SHARE_BYTES);
+                    let is_full = connection.out.len() > room / 2;
                     assert!(
                         is_full || !session.outbound.has_next(),
                         "nothing waits while the window and the connection have room"

@@ -331,6 +331,7 @@ impl World {
         limits.queued_messages_max = self.random.pick(&[5, 15, 30]);
         limits.queued_bytes_max = self.random.pick(&[4_000, 8_000]);
         limits.undurable_bytes_max = self.random.pick(&[1_000, 3_000, 9_000]);
+        limits.buffered_bytes_max = self.random.pick(&[1_000, 10_000, usize::MAX]);
         limits.stall_ms_max = self.random.pick(&[0, 100]);
         self.board.set_limits(limits, self.now);
     }

@@ -9,6 +9,7 @@ mod aliases;
 mod announce;
 mod authenticate;
 mod bounds;
+mod budget;
 mod clauses;
 mod configure;
 mod connect;

@@ -1,0 +1,56 @@
+//! The memory of all connections together: what they have been sent and have not read, and packets
+//! of theirs that are not whole yet.
+//!
+//! Each connection has a bound of its own; a budget of the node keeps many of them from reaching it
+//! at the same time. Where it is used up, nobody who keeps up is harmed: a connection may then hold
+//! no more than a small share, and what goes beyond gives way as at its own bound.
+
+use super::connection::Connection;
+use super::{Counter, Switchboard};
+use crate::mqtt::reason;
+use crate::Now;
+
+/// What a connection may hold where the budget is used up: enough to keep a socket busy.
+pub const SHARE_BYTES: usize = 64 * 1024;
+
+impl Switchboard {
+    /// Counts anew what a connection holds. Called wherever that grows by more than an answer, and
+    /// at each collect that visits it.
+    pub(super) fn recount(&mut self, slot: u32) {
+        let connection = &mut self.connections[slot as usize];
+        let bytes = connection.out.len() + connection.input.len();
+        self.buffered_bytes = self.buffered_bytes - connection.counted_bytes + bytes;
+        connection.counted_bytes = bytes;
+    }
+
+    /// What a gone connection held is free.
+    pub(super) fn forget_bytes(&mut self, connection: &Connection) {
+        self.buffered_bytes -= connection.counted_bytes;
+    }
+
+    /// Whether all connections together hold as much as they may.
+    pub(super) fn is_budget_used_up(&self) -> bool {
+        self.buffered_bytes > self.limits.buffered_bytes_max
+    }
+
+    /// Bytes that may wait for one connection as things are.
+    pub(super) fn outbound_bytes_max(&self) -> usize {
+        let own = self.limits.outbound_bytes_max;
+        if self.is_budget_used_up() {
+            own.min(SHARE_BYTES)
+        } else {
+            own
+        }
+    }
+
+    /// Ends a connection that holds the beginning of a large packet where there is no room for it:
+    /// all of them might wait for the rest for ever.
+    pub(super) fn end_if_too_much(&mut self, slot: u32, now: Now) {
+        self.recount(slot);
+        let held = self.connections[slot as usize].input.len();
+        if held > SHARE_BYTES && self.is_budget_used_up() {
+            self.counters.count(Counter::RefusedMemory);
+            self.close(slot, "memory_full", Some(reason::QUOTA_EXCEEDED), now);
+        }
+    }
+}
