@@ -44,6 +44,7 @@ mod publish;
 mod retained;
 mod sessions;
 mod sources;
+mod statistics;
 mod streams;
 mod subscribe;
 mod timers;
@@ -61,7 +62,7 @@ use crate::topic::Tree;
 use crate::Now;
 use authenticate::Pending;
 use configure::Highest;
-use connection::{Connection, Overflow, Park, Phase};
+use connection::{Connection, Park, Phase};
 use counters::{Counter, Counters};
 use groups::Groups;
 use publish::Route;
@@ -580,64 +581,5 @@ impl Switchboard {
         } else {
             self.set_silence(slot, due_ms);
         }
-    }
-
-    /// Counters and gauges; a name may carry one label as `name{reason="x"}`.
-    pub fn statistics(&self) -> Vec<(&'static str, u64)> {
-        let full = |connection: &&Connection| !matches!(connection.overflow, Overflow::No);
-        let connections = || self.connections.iter().map(|(_, connection)| connection);
-        let away = |session: &&Session| session.connection.is_none() && !session.is_ended;
-        let sessions = || self.sessions.iter().map(|(_, session)| session);
-        let gauges = [
-            ("mqtt_connections", self.connections.len()),
-            ("mqtt_connections_full", connections().filter(full).count()),
-            ("mqtt_sessions", self.by_client.len()),
-            ("mqtt_sessions_kept", self.kept),
-            ("mqtt_queued_bytes", self.memory.bytes()),
-            ("mqtt_sessions_away", sessions().filter(away).count()),
-            (
-                "mqtt_subscriptions",
-                self.subscriptions.len() + self.groups.members(),
-            ),
-            ("mqtt_shared_groups", self.groups.len()),
-            ("mqtt_shared_members", self.groups.members()),
-            ("mqtt_shared_queued_messages", self.groups.queued()),
-            ("mqtt_shared_queued_bytes", self.groups.queued_bytes()),
-            ("mqtt_retained_messages", self.retained.len()),
-            ("mqtt_retained_bytes", self.retained.bytes()),
-            ("mqtt_streams", self.streams.len()),
-            (
-                "mqtt_outbound_bytes",
-                connections().map(|c| c.out.len()).sum(),
-            ),
-            (
-                "mqtt_outbound_queued_bytes",
-                sessions().map(|s| s.outbound.queued_bytes()).sum(),
-            ),
-            (
-                "mqtt_outbound_kept_bytes",
-                sessions().map(|s| s.outbound.kept_bytes()).sum(),
-            ),
-            (
-                "mqtt_outbound_queued_messages",
-                sessions().map(|s| s.outbound.queued()).sum(),
-            ),
-            (
-                "mqtt_inbound_unreleased",
-                sessions().map(|s| s.inbound.unreleased()).sum(),
-            ),
-            (
-                "mqtt_outbound_in_flight",
-                sessions().map(|s| s.outbound.in_flight()).sum(),
-            ),
-            ("mqtt_buffered_bytes", self.buffered_bytes),
-            ("mqtt_undurable_bytes", self.streams.undurable_bytes()),
-            ("mqtt_tickets", self.streams.tickets()),
-        ];
-        gauges
-            .into_iter()
-            .map(|(name, value)| (name, value as u64))
-            .chain(self.counters.list())
-            .collect()
     }
 }
