@@ -5,6 +5,7 @@ no test names fails here. Those that have no other place are shown in this file.
 """
 
 import ast
+import contextlib
 import json
 import os
 import signal
@@ -20,7 +21,7 @@ from authority import Authority
 from conftest import environment
 from headrace.config.reference import settings
 from headrace.settings import SETTINGS
-from rawclient import RawConnection
+from rawclient import RawConnection, RawMqtt
 from test_mqtt_routing import Client
 from test_proxy import TEXT
 
@@ -187,6 +188,27 @@ def test_queued_bytes(start_node):
     metrics = node.metrics()
     assert metrics['headrace_mqtt_messages_dropped_total{reason="memory_full"}'] == 2
     assert 9_000 < metrics["headrace_mqtt_queued_bytes"] <= 10_240
+
+
+@pytest.mark.setting("limits.buffered_bytes")
+def test_buffered_bytes(start_node):
+    policy = {"HEADRACE_MQTT__OVERFLOW": "drop-newest"}
+    node = start_node(HEADRACE_LIMITS__BUFFERED_BYTES="1MiB", **policy)
+    dropped = 'headrace_mqtt_messages_dropped_total{reason="memory_full"}'
+    with contextlib.ExitStack() as opened:
+        for number in range(4):
+            reader = opened.enter_context(RawMqtt(node.mqtt, f"slow-{number}"))
+            reader.socket.sendall(b"\x82\x06\x00\x01\x00\x01t\x00")
+            assert reader.read(5) == b"\x90\x03\x00\x01\x00"
+        publisher = opened.enter_context(Client(node))
+        for _ in range(1_000):
+            publisher.publish("t", b"x" * 60_000, 1)
+            if node.metrics()[dropped] > 10:
+                break
+        metrics = node.metrics()
+    assert metrics[dropped] > 10
+    assert metrics["headrace_mqtt_buffered_bytes"] < (1 << 20) + 4 * 130_000
+    assert metrics['headrace_mqtt_messages_dropped_total{reason="outbound_full"}'] == 0
 
 
 @pytest.mark.setting("limits.group_bytes")

@@ -39,6 +39,8 @@ fn it_is_heard_by_who_has_subscribed_and_kept_for_who_will() {
     assert_eq!(stage.hears(late), [""; 0]);
 }
 
+/// Holds 5.0: 4.7.2-1.
+/// Holds 3.1.1: 4.7.2-1.
 #[test]
 fn mqtt_4_7_2_1_no_leading_wildcard_brings_it() {
     let mut stage = Stage::default();
