@@ -108,6 +108,16 @@ def test_a_file_that_is_wrong_changes_nothing_and_the_log_says_why(node, file):
     assert queued(node, 5) == 2
 
 
+def test_a_stream_that_cannot_be_altered_is_told_of_and_all_else_changes(node, file):
+    file.write_text("[streams.a]\npartitions = 3")
+    assert node.call("POST", PATH)[0] == 200
+    file.write_text("[limits]\nsession_messages = 2\n[streams.a]\npartitions = 2")
+    status, answer = node.call("POST", PATH)
+    assert (status, answer["error"]) == (400, "config")
+    assert answer["detail"].startswith("[streams.a]: stream 'a' has 3 partitions")
+    assert queued(node, 5) == 2
+
+
 def test_systemd_is_told(start_node, tmp_path, file):
     address = tmp_path / "notify"
     said = []

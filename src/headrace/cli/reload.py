@@ -17,8 +17,9 @@ from headrace.cli.config import checked, declared
 from headrace.config import read
 from headrace.config.changes import Change, changes
 from headrace.config.reference import literal, settings, written
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, UnavailableError
 from headrace.node.kafka import KafkaDoor, KafkaSettings
+from headrace.ports import NodeState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -120,19 +121,24 @@ class Reload:
         """Reads the settings and the certificates again; what changed, by when it holds.
 
         Raises:
-            ConfigError: they are wrong, and nothing has changed.
-            HeadraceError: a stream could not be altered; all else has changed.
+            ConfigError: they are wrong, and nothing has changed; or a declared stream cannot be
+                what they say, and all else has.
+            UnavailableError: the node is not ready; or the disk refused to alter a stream.
         """
         async with self._reloading:
+            if self.node is None or self.node.state is not NodeState.READY:
+                await self._read_certificates()
+                raise UnavailableError("only certificates were read again: the node is not ready")
             notify_manager("RELOADING=1")
             try:
-                return await self._reload()
+                return await self._reload(self.node)
             finally:
                 notify_manager("READY=1")
 
-    async def _reload(self) -> dict[str, list[str]]:
+    async def _reload(self, node: Node) -> dict[str, list[str]]:
         sources = read(self._file, os.environ, self._options)
         checked(sources)
+        await self._read_certificates()
         found = changes(self._config, sources.config)
         for change in found.live:
             log.info("reloaded: %s", _told(change))
@@ -141,8 +147,7 @@ class Reload:
         if not (found.live or found.restart):
             log.info("reloaded: no setting has changed")
         self._config = found.config
-        await self._read_certificates()
-        await self._apply(found.config)
+        await self._apply(node, found.config)
         return {
             "changed": [each.name for each in found.live],
             "restart": [each.name for each in found.restart],
@@ -155,18 +160,16 @@ class Reload:
         if self.door is not None and "http" in certificates:
             await self.door.serve(certificates["http"])
 
-    async def _apply(self, config: Config) -> None:
+    async def _apply(self, node: Node, config: Config) -> None:
         log_to_stderr(config.logging.level, config.logging.format, config.node.name)
         self._listeners.reconfigure(config)
         if self.door is not None:
             self.door.set_request_timeout(config.http.request_timeout)
-        if self.node is None:
-            return
-        for door in self.node.doors:
+        for door in node.doors:
             if isinstance(door, KafkaDoor):
                 door.settings = settings_of_kafka(config)
         self._parts = live_parts(self._parts, config)
-        await self.node.reconfigure(self._parts, limits_of_switchboard(config))
+        await node.reconfigure(self._parts, limits_of_switchboard(config))
 
 
 def live_parts(parts: Parts, config: Config) -> Parts:
