@@ -368,7 +368,9 @@ def test_requests_and_closed_connections_are_counted(node, raw):
     assert metrics['headrace_kafka_closed_total{reason="malformed"}'] >= 1
 
 
-@pytest.mark.parametrize("pad_bytes", [0, 2 * limits.CHECKED_AT_ONCE_BYTES_MAX])
+@pytest.mark.parametrize(
+    "pad_bytes", [0, pytest.param(2 * limits.CHECKED_AT_ONCE_BYTES_MAX, marks=pytest.mark.slow)]
+)
 def test_what_a_client_sent_before_it_left_is_stored(node, stream, pad_bytes):
     """With acks 0 a client hears nothing, so it may close as soon as it has sent."""
     for number in range(20):

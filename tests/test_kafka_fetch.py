@@ -78,6 +78,7 @@ def test_fetch_spends_its_bytes_in_order_and_always_gives_a_first_batch(raw, str
         assert sizes(everywhere, partition_max_bytes=few) == [1, 0, 0] if few < 1 else [1, 1, 1]
 
 
+@pytest.mark.slow
 def test_a_fetch_that_is_full_does_not_wait_for_more_than_it_may_hold(raw, stream):
     for partition in range(3):
         for _ in range(3):
@@ -136,7 +137,9 @@ def test_a_waiting_fetch_hears_that_its_stream_is_deleted(node, raw, stream):
     assert raw.receive_fetch(request)[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(at, marks=pytest.mark.slow) for at in range(1, 8))]
+)
 def test_what_the_disk_must_bring_is_answered_as_if_it_were_in_memory(node, raw, seed):
     random = Random(seed)
     stream, partitions = f"cold-{seed}", 40
@@ -169,6 +172,7 @@ def test_a_waiting_fetch_keeps_what_it_knows_and_reads_what_has_advanced(node, r
     assert [found[partition].high_watermark for partition in range(3)] == [0, 2, 1]
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_in_the_middle_of_a_cold_fetch_costs_nothing(node, raw):
     node.create_stream("left", partitions=40)
     for partition in range(40):

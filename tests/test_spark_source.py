@@ -252,6 +252,7 @@ def test_records_that_were_compacted_away_are_no_loss():
     assert [n for batch in rows for n in batch["offset"].to_pylist()] == [4, 5, 6, 7]
 
 
+@pytest.mark.slow
 def test_a_read_goes_on_over_a_killed_and_restarted_broker(start_node):
     node = start_node()
     node.create_stream("kept", partitions=2)

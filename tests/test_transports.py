@@ -292,6 +292,7 @@ def test_sighup_reads_certificates_again_and_drops_nobody(start_node, tmp_path):
         assert open_before.recv(2) == PINGRESP
 
 
+@pytest.mark.slow
 def test_the_end_of_a_certificate_is_a_metric_and_near_it_a_warning(start_node, tmp_path, server):
     node = start_node(**secure_settings(server))
     name = 'headrace_tls_certificate_expiry_seconds{door="mqtt"}'
