@@ -70,6 +70,15 @@ impl Switchboard {
         }
     }
 
+    /// Counts messages that waited for a session.
+    pub(super) fn drops_waiting(&mut self, session: u32, why: Counter, count: usize) {
+        self.counters.add(why, count);
+        if count > 0 && self.tracer.is_on() {
+            let client_id = &self.sessions[session as usize].client_id;
+            self.tracer.dropped_waiting(client_id, why, count);
+        }
+    }
+
     /// Sends what waits for a client and what it must be sent again, as far as its window and its
     /// outbound bound allow (4.4, 4.9).
     pub(super) fn pump(&mut self, slot: u32, now: Now) {
@@ -84,6 +93,10 @@ impl Switchboard {
         while connection.out.len() < outbound_bytes_max {
             let expired = outbound.discard_expired(now.mono_ms);
             self.counters.add(Counter::DroppedExpired, expired);
+            if expired > 0 && self.tracer.is_on() {
+                let why = Counter::DroppedExpired;
+                self.tracer.dropped_waiting(client_id, why, expired);
+            }
             let Some(sending) = outbound.next_sending() else {
                 break;
             };

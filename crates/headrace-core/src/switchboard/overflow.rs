@@ -71,15 +71,12 @@ impl Switchboard {
         while let Some(bound) = self.bound_reached(session, qos, bytes, is_held) {
             let outbound = &mut self.sessions[session as usize].outbound;
             let expired = outbound.purge_expired(outgoing.arrived_ms());
-            self.counters.add(Counter::DroppedExpired, expired);
+            self.drops_waiting(session, Counter::DroppedExpired, expired);
             if expired > 0 {
                 continue;
             }
             if self.oldest_gives_way(session, qos, bytes, bound) {
-                self.counters.count(Counter::DroppedOldest);
-                if self.tracer.is_on() {
-                    self.trace_drop(session, Counter::DroppedOldest, "", 0);
-                }
+                self.drops_waiting(session, Counter::DroppedOldest, 1);
                 continue;
             }
             self.drops(session, bound, outgoing, bytes);

@@ -114,8 +114,9 @@ impl Switchboard {
         }
         let state = &mut self.sessions[session as usize];
         let unsent = state.outbound.clear();
-        self.counters.add(Counter::DroppedEnded, unsent);
-        self.by_client.remove(&state.client_id);
+        self.drops_waiting(session, Counter::DroppedEnded, unsent);
+        let client_id = &self.sessions[session as usize].client_id;
+        self.by_client.remove(client_id);
         self.publish_will(session, now);
         self.forget_if_over(session);
     }

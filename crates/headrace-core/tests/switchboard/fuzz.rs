@@ -7,7 +7,7 @@ use headrace_core::hash::Key;
 use headrace_core::mqtt::packet::*;
 use headrace_core::mqtt::{decode, encode};
 use headrace_core::record::{Batches, Records};
-use headrace_core::switchboard::{Effects, Limits, Switchboard};
+use headrace_core::switchboard::{Effects, Limits, Switchboard, TraceSubject, TraceWay};
 use headrace_core::Now;
 
 use super::stage::{plain, request};
@@ -137,6 +137,8 @@ struct World {
     stored: BTreeSet<String>,
     asked: Vec<u64>,
     transcript: Vec<u8>,
+    trace: Option<u64>,
+    traced_out: u64,
 }
 
 /// So many clients may send junk, and never go on with a session.
@@ -160,6 +162,8 @@ impl World {
         let mut board = Switchboard::new(Key(seed, 1), limits);
         board.bind(1, 3, &["s/#"], "property:key").unwrap();
         board.bind(2, 1, &["s/a"], "topic").unwrap();
+        let all = TraceSubject::Topic("#".into());
+        let trace = (seed % 2 == 1).then(|| board.start_trace(all, 10).unwrap().unwrap());
         Self {
             random: Random(seed),
             now: Now {
@@ -177,18 +181,43 @@ impl World {
             stored: BTreeSet::new(),
             asked: Vec::new(),
             transcript: Vec::new(),
+            trace,
+            traced_out: 0,
         }
+    }
+
+    /// Looks at the trace, which half of the seeds have.
+    fn watch(&mut self) {
+        let Some(trace) = self.trace else { return };
+        let (lines, lost) = self.board.take_trace(trace).unwrap();
+        assert_eq!(lost, 0);
+        let out = lines.iter().filter(|line| line.way == TraceWay::Out);
+        self.traced_out += out.count() as u64;
+    }
+
+    /// Nothing leaves for a client that a trace does not see.
+    fn nothing_went_unseen(&mut self) {
+        self.watch();
+        let statistics: BTreeMap<_, _> = self.board.statistics().into_iter().collect();
+        let sent = [
+            "mqtt_messages_delivered_total",
+            "mqtt_messages_sent_again_total",
+        ];
+        let sent: u64 = sent.iter().map(|name| statistics[name]).sum();
+        assert!(self.trace.is_none() || self.traced_out == sent);
     }
 
     fn run(&mut self) {
         for _ in 0..EVENTS {
             self.event();
             self.board.validate();
+            self.watch();
             if self.random.chance(70) {
                 self.collect();
             }
         }
         self.settle();
+        self.nothing_went_unseen();
     }
 
     fn event(&mut self) {

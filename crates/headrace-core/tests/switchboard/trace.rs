@@ -219,3 +219,32 @@ fn traces_are_few_and_end() {
     let bad = TraceSubject::Topic("a#".into());
     assert!(stage.switchboard.start_trace(bad, 0).is_err());
 }
+
+#[test]
+fn what_expired_or_was_left_while_it_waited_is_told() {
+    let mut stage = Stage::default();
+    let asks = || Connect {
+        client_id: "sleeper",
+        clean_start: false,
+        session_expiry_s: Some(60),
+        ..plain(V5)
+    };
+    let sleeper = stage.client_with(asks());
+    stage.subscribe(sleeper, "a", QOS_1);
+    stage.hang_up(sleeper);
+    let publisher = stage.client(V5, "p");
+    for (id, seconds) in [(1, 1), (2, 1), (3, 100)] {
+        let properties = PublishProperties {
+            message_expiry: Some(seconds),
+            ..PublishProperties::default()
+        };
+        stage.publish_with(publisher, "a", QOS_1, id, "x", properties);
+    }
+    stage.wait(2_000);
+    let trace = client(&mut stage, "sleeper");
+    stage.client_with(asks());
+    let lines = seen(&mut stage, trace);
+    assert_eq!(lines[2], "sleeper: drop (expired, messages that waited: 2)");
+    assert_eq!(lines[3], "sleeper: out PUBLISH a id 1: x of 14 bytes");
+    assert_eq!(lines.len(), 4);
+}

@@ -194,6 +194,16 @@ impl Tracer {
     }
 }
 
+impl Tracer {
+    /// Messages that waited for a client, and that it does not get.
+    pub fn dropped_waiting(&mut self, client_id: &str, why: Counter, count: usize) {
+        let mut line = TraceLine::new(Way::Drop, "");
+        client_id.clone_into(&mut line.client_id);
+        line.text = format!("{}, messages that waited: {count}", why.reason());
+        self.tell(line);
+    }
+}
+
 impl Switchboard {
     /// Begins a trace; its number, or None where [`TRACES_MAX`] run. Of each payload
     /// `payload_bytes_max` bytes are kept.
