@@ -29,25 +29,18 @@ TESTS = Path(__file__).parent
 QUOTA_EXCEEDED = 0x97
 
 
-def claims():
-    """`(setting, file, function)` of every mark."""
-    for file in sorted(TESTS.glob("test_*.py")):
-        text = file.read_text()
-        if "mark.setting(" not in text:
-            continue
-        for node in ast.walk(ast.parse(text)):
-            if not isinstance(node, ast.FunctionDef):
-                continue
-            for mark in node.decorator_list:
-                if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.setting":
-                    for argument in mark.args:
-                        yield ast.literal_eval(argument), file.name, node.name
+def marks(file):
+    """Settings whose effect the tests of a file say that they show."""
+    for function in ast.walk(ast.parse(file.read_text())):
+        for mark in getattr(function, "decorator_list", ()):
+            if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.setting":
+                yield from map(ast.literal_eval, mark.args)
 
 
 def test_every_setting_has_a_test_that_shows_its_effect():
     known = {f"{table}.{key}" for table, key, _ in settings()}
     known |= {f"streams.{name}" for name in ("partitions", "filters", "key", *SETTINGS)}
-    shown = {setting for setting, _, _ in claims()}
+    shown = {setting for file in TESTS.glob("test_*.py") for setting in marks(file)}
     assert known - shown == set(), "no test shows what these do"
     assert shown - known == set(), "there are no such settings"
 
