@@ -41,7 +41,7 @@ class RawMqtt(RawConnection):
         super().__init__(port)
         name = client_id.encode()
         body = b"\x00\x04MQTT\x04\x02\x00\x00" + struct.pack(">H", len(name)) + name
-        self.socket.sendall(b"\x10" + _varint(len(body)) + body)
+        self.socket.sendall(b"\x10" + varint(len(body)) + body)
         assert self.read(4) == b"\x20\x02\x00\x00"
 
     def publish(self, topic: str, payload: bytes, packet_id: int) -> None:
@@ -50,7 +50,7 @@ class RawMqtt(RawConnection):
         body = struct.pack(">H", len(name)) + name
         body += struct.pack(">H", packet_id) if packet_id else b""
         body += payload
-        self.socket.sendall((b"\x32" if packet_id else b"\x30") + _varint(len(body)) + body)
+        self.socket.sendall((b"\x32" if packet_id else b"\x30") + varint(len(body)) + body)
 
     def puback(self) -> int:
         """Reads a PUBACK and gives its packet id."""
@@ -78,7 +78,7 @@ class RawProducer(RawConnection):
         return offset
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
     out = bytearray()
     while True:
         number, digit = divmod(number, 128)
