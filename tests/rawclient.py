@@ -44,13 +44,35 @@ class RawMqtt(RawConnection):
         self.socket.sendall(b"\x10" + varint(len(body)) + body)
         assert self.read(4) == b"\x20\x02\x00\x00"
 
-    def publish(self, topic: str, payload: bytes, packet_id: int) -> None:
+    def publish(self, topic: str, payload: bytes, packet_id: int, *, retain: bool = False) -> None:
         """Sends a PUBLISH at QoS 1, or at QoS 0 with packet id 0."""
         name = topic.encode()
         body = struct.pack(">H", len(name)) + name
         body += struct.pack(">H", packet_id) if packet_id else b""
         body += payload
-        self.socket.sendall((b"\x32" if packet_id else b"\x30") + varint(len(body)) + body)
+        first = (0x32 if packet_id else 0x30) | retain
+        self.socket.sendall(bytes([first]) + varint(len(body)) + body)
+
+    def subscribe(self, topic_filter: str) -> None:
+        """Subscribes at QoS 0 and reads SUBACK."""
+        name = topic_filter.encode()
+        body = b"\x00\x01" + struct.pack(">H", len(name)) + name + b"\x00"
+        self.socket.sendall(b"\x82" + varint(len(body)) + body)
+        assert self.read(5) == b"\x90\x03\x00\x01\x00"
+
+    def message(self) -> tuple[str, bytes]:
+        """Reads a PUBLISH at QoS 0: topic and payload."""
+        assert self.read(1)[0] & 0xF6 == 0x30
+        size, shift = 0, 0
+        while True:
+            digit = self.read(1)[0]
+            size |= (digit & 0x7F) << shift
+            shift += 7
+            if digit < 0x80:
+                break
+        body = self.read(size)
+        end = 2 + struct.unpack(">H", body[:2])[0]
+        return body[2:end].decode(), body[end:]
 
     def puback(self) -> int:
         """Reads a PUBACK and gives its packet id."""

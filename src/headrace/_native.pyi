@@ -987,8 +987,11 @@ class Switchboard:
         Raises:
             ValueError: the filter is malformed.
         """
-    def delete_retained(self, topic_filter: str, start: str) -> tuple[int, str | None]:
-        """Deletes retained messages that match; how many, page by page like `retained`.
+    def delete_retained(
+        self, topic_filter: str, start: str, request: int, mono_ms: int, wall_ms: int
+    ) -> tuple[int, str | None]:
+        """Deletes retained messages that match; how many, page by page like `retained`. `request`
+        comes back from `published` once that is durable.
 
         Raises:
             ValueError: the filter is malformed.
@@ -1026,6 +1029,22 @@ class Switchboard:
         """What was seen since the last call, and how many lines before that gave way to it: 4 MiB
         of them wait at most."""
     def stop_trace(self, trace: int) -> None: ...
+    def keep_retained(self, stream: int) -> None:
+        """Has retained messages last in a stream, which is bound and has no filters."""
+    def restore_retained(self, batches: bytes, mono_ms: int, wall_ms: int) -> tuple[int, int, int]:
+        """Takes in whole batches, of `retained_state` or of the stream that keeps retained
+        messages: `(records, those of them that are none of a retained message, next offset)`.
+
+        Raises:
+            CorruptRecordError, UnsupportedRecordError: as `validate_batches`.
+        """
+    def retained_state(
+        self, partition: int, start: str, names: int, mono_ms: int, wall_ms: int
+    ) -> tuple[bytes, int, str | None]:
+        """A page of what is retained of one partition of the stream that keeps it: at most one
+        batch, its records, and where the next page starts, or None. The first starts at "". Looks
+        at `names` topics; 10,000 take some 3 ms.
+        """
     def disconnect_all(self, reason_code: int, mono_ms: int, wall_ms: int) -> None:
         """DISCONNECT (5.0) to every client and close; the shell then collects and drains."""
     def tick(self, mono_ms: int, wall_ms: int) -> None: ...

@@ -186,9 +186,20 @@ OFFSETS_PARTITIONS: Final = 16
 """Partitions of `__offsets`. A group lives in the one that its name hashes to, so the number
 never changes; 16 let the groups of a node spread over a cluster later."""
 
-INTERNAL_PARTITIONS: Final = OFFSETS_PARTITIONS + 1
-"""Of the node's own streams, `__offsets` and `__producers`. They are made when first needed, and
-have their place whatever users have made before."""
+RETAINED_PARTITIONS: Final = 8
+"""Partitions of `__retained`. A topic lives in the one that it hashes to, so the number never
+changes; each is read and kept as a whole, 35 MB of a million messages."""
+
+RETAINED_SEGMENT_BYTES: Final = 16 * MIB
+"""Of `__retained`. What is not compacted yet is its newest segments and about as much as is
+retained: 128 MiB in all where few topics change often."""
+
+RETAINED_PAGE_NAMES: Final = 5_000
+"""Topics that the event loop looks at in one go while it keeps what is retained: about 2 ms."""
+
+INTERNAL_PARTITIONS: Final = OFFSETS_PARTITIONS + 1 + RETAINED_PARTITIONS
+"""Of the node's own streams, `__offsets`, `__producers` and `__retained`. They are made when first
+needed, and have their place whatever users have made before."""
 
 OFFSETS_MAX: Final = 1_000_000
 """Committed offsets of all groups together, at about 300 bytes each: clients choose group names,

@@ -10,6 +10,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
+use crate::errors::record_error;
 use crate::records::codec_of;
 use crate::sessions::{SessionReport, SessionSummary};
 use crate::trace::TraceLine;
@@ -264,8 +265,13 @@ impl Switchboard {
         &mut self,
         topic_filter: &str,
         start: &str,
+        request: u64,
+        mono_ms: u64,
+        wall_ms: i64,
     ) -> PyResult<(usize, Option<String>)> {
-        let page = self.0.delete_retained(topic_filter, start).map_err(error)?;
+        let now = now(mono_ms, wall_ms);
+        let page = self.0.delete_retained(topic_filter, start, request, now);
+        let page = page.map_err(error)?;
         Ok((page.found, page.next))
     }
 
@@ -322,6 +328,42 @@ impl Switchboard {
 
     fn stop_trace(&mut self, trace: u64) {
         self.0.stop_trace(trace);
+    }
+
+    fn keep_retained(&mut self, stream: u64) -> PyResult<()> {
+        self.0.keep_retained(stream).map_err(error)
+    }
+
+    fn restore_retained(
+        &mut self,
+        py: Python<'_>,
+        batches: &[u8],
+        mono_ms: u64,
+        wall_ms: i64,
+    ) -> PyResult<(usize, usize, i64)> {
+        let restored = self.0.restore_retained(batches, now(mono_ms, wall_ms));
+        let restored = restored.map_err(|error| record_error(py, &error))?;
+        let core::Restored {
+            records,
+            ignored,
+            next_offset,
+        } = restored;
+        Ok((records, ignored, next_offset))
+    }
+
+    fn retained_state<'py>(
+        &self,
+        py: Python<'py>,
+        partition: u32,
+        start: &str,
+        names: usize,
+        mono_ms: u64,
+        wall_ms: i64,
+    ) -> (Bound<'py, PyBytes>, usize, Option<String>) {
+        let now = now(mono_ms, wall_ms);
+        let state = self.0.retained_state(partition, start, names, now);
+        let batches = PyBytes::new(py, &state.batches);
+        (batches, state.records, state.next)
     }
 
     fn disconnect_all(&mut self, reason_code: u8, mono_ms: u64, wall_ms: i64) {

@@ -48,12 +48,18 @@ def unpack(batches: bytes) -> Iterator[Record]:
     Raises:
         NativeError: a batch is damaged.
     """
+    for batch in batches_of(batches):
+        yield from records_of(native.decode_records(batch, 0, _BATCH_RECORDS, len(batch)))
+
+
+def batches_of(batches: bytes) -> Iterator[bytes]:
+    """The batches of a state, one by one."""
     at = 0
     while at < len(batches):
         end = (
             at + _LENGTH_FROM + int.from_bytes(batches[at + _LENGTH_AT : at + _LENGTH_FROM], "big")
         )
-        yield from records_of(native.decode_records(batches[at:end], 0, _BATCH_RECORDS, end - at))
+        yield batches[at:end]
         at = end
 
 

@@ -93,7 +93,17 @@ class Clients:
 
     async def delete_retained(self, topic_filter: str) -> int:
         """As the port says."""
-        deleted = await _all_pages(self._switchboard.delete_retained, topic_filter)
+        ends = []
+
+        def page(topic_filter: str, start: str) -> tuple[int, str | None]:
+            found, following, end = self._runner.delete_retained(topic_filter, start)
+            ends.append(end)
+            return found, following
+
+        try:
+            deleted = await _all_pages(page, topic_filter)
+        finally:
+            await asyncio.gather(*ends)
         log.info("%d retained messages of %s deleted by an administrator", deleted, topic_filter)
         return deleted
 

@@ -20,7 +20,7 @@ from headrace.kernel import keyed
 from headrace.kernel.keyed import Progress, Record
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from headrace.node.broker import Broker
     from headrace.node.partition import Partition
@@ -35,6 +35,28 @@ REPLAY_BYTES: Final = 1 << 20
 class Keyed(Protocol):
     """What the records come to."""
 
+    async def take_state(self, state: bytes) -> int:
+        """Takes a kept state in; how many records it holds."""
+        ...
+
+    def take_log(self, batches: bytes, start: int, end: int) -> tuple[int, int]:
+        """Takes records of the log in, in its order, those in `[start, end)` at least.
+
+        How many, and the offset after them.
+        """
+        ...
+
+    async def state(self, index: int) -> tuple[bytes, int]:
+        """What partition `index` comes to, and how many records that is.
+
+        It may hold some of what is appended meanwhile, which a start reads again behind it.
+        """
+        ...
+
+
+class Table(Protocol):
+    """What the records come to, one by one."""
+
     def replay(self, record: Record) -> None:
         """Takes a record in: one of a kept state, or of the log, in its order."""
         ...
@@ -42,6 +64,34 @@ class Keyed(Protocol):
     def records(self, index: int) -> Iterable[Record]:
         """What partition `index` comes to now; may be gone through later, on another thread."""
         ...
+
+
+class OfTable:
+    """The state of a table (`Keyed`)."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    async def take_state(self, state: bytes) -> int:
+        """Takes a kept state in."""
+        return self._replay(keyed.unpack(state))
+
+    def take_log(self, batches: bytes, start: int, end: int) -> tuple[int, int]:
+        """Takes records of the log in."""
+        columns = native.decode_records(batches, start, end, len(batches))
+        return self._replay(keyed.records_of(columns)), columns.next_offset
+
+    def _replay(self, records: Iterable[Record]) -> int:
+        count = 0
+        for record in records:
+            self._table.replay(record)
+            count += 1
+        return count
+
+    async def state(self, index: int) -> tuple[bytes, int]:
+        """What the partition comes to at the moment of the call."""
+        records = list(self._table.records(index))
+        return await asyncio.to_thread(keyed.pack, records), len(records)
 
 
 class KeyedStream:
@@ -88,15 +138,21 @@ class KeyedStream:
             offset, state, ignored = await self._broker.load_state(partition)
             for why in ignored:
                 log.warning("a kept state is not used: %s", why)
-            for record in keyed.unpack(state):
-                self._state.replay(record)
-                progress.records += 1
+            progress.records = await self._state.take_state(state)
             progress.kept = offset
-            async for record in _records(partition, offset):
-                self._state.replay(record)
-                self.replayed["log"] += 1
+            self.replayed["log"] += await self._replay_log(partition, offset)
             progress.applied = partition.high_watermark
             self.replayed["state"] += progress.records
+
+    async def _replay_log(self, partition: Partition, start: int) -> int:
+        """How many records the log holds from `start` on."""
+        offset, end, count = max(start, partition.start_offset), partition.high_watermark, 0
+        while offset < end:
+            batches = await partition.read(offset, REPLAY_BYTES)
+            records, offset = self._state.take_log(batches, offset, end)
+            count += records
+            await asyncio.sleep(0)  # the HTTP door is open already, and answers meanwhile
+        return count
 
     def append(
         self, index: int, records: list[Record], ended: Callable[[HeadraceError | None], None]
@@ -122,11 +178,15 @@ class KeyedStream:
         assert error is None or isinstance(error, HeadraceError)
         ended(error)
         if error is None:
-            progress = self._progress[index]
-            progress.applied = future.result() + count
-            idle = self._keeping is None or self._keeping.done()
-            if idle and progress.is_due(self._broker.clock.wall_ms()):
-                self._keeping = asyncio.create_task(self.tend(), name=f"keep {self._name}")
+            self.advanced(index, future.result() + count)
+
+    def advanced(self, index: int, applied: int) -> None:
+        """The state holds the records of a partition below this offset."""
+        progress = self._progress[index]
+        progress.applied = applied
+        idle = self._keeping is None or self._keeping.done()
+        if idle and progress.is_due(self._broker.clock.wall_ms()):
+            self._keeping = asyncio.create_task(self.tend(), name=f"keep {self._name}")
 
     async def tend(self) -> None:
         """Keeps what is due."""
@@ -145,8 +205,7 @@ class KeyedStream:
     async def _keep(self, index: int, progress: Progress) -> None:
         applied = progress.tried = progress.applied
         progress.kept_ms = self._broker.clock.wall_ms()
-        records = list(self._state.records(index))
-        state = await asyncio.to_thread(keyed.pack, records)
+        state, records = await self._state.state(index)
         try:
             await self._broker.save_state(self._partitions()[index], applied, state)
         except HeadraceError as error:
@@ -155,23 +214,7 @@ class KeyedStream:
                 extra={"stream": self._name, "partition": index},
             )  # fmt: skip
         else:
-            progress.kept, progress.records = applied, len(records)
+            progress.kept, progress.records = applied, records
 
     def _partitions(self) -> list[Partition]:
         return self._broker.partitions(self._name)
-
-
-async def _records(partition: Partition, start: int) -> AsyncIterator[Record]:
-    """The records of a partition from `start` on, oldest first.
-
-    Raises:
-        HeadraceError: it cannot be read.
-    """
-    offset, end = max(start, partition.start_offset), partition.high_watermark
-    while offset < end:
-        batches = await partition.read(offset, REPLAY_BYTES)
-        columns = native.decode_records(batches, offset, end, len(batches))
-        for record in keyed.records_of(columns):
-            yield record
-        offset = columns.next_offset
-        await asyncio.sleep(0)  # the HTTP door is open already, and answers meanwhile

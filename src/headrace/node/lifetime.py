@@ -21,6 +21,7 @@ from headrace.node.clients import Clients
 from headrace.node.compaction import Compactions
 from headrace.node.housekeeping import Housekeeping
 from headrace.node.mqtt import MqttDoor
+from headrace.node.retained import RetainedStore
 from headrace.node.runner import Runner
 from headrace.ports import NodeState, Published
 from headrace.settings import DEFAULTS, Settings
@@ -117,6 +118,7 @@ class Node:
         self._parts = parts
         self._store: Store | None = None
         self._broker: Broker | None = None
+        self._retained: RetainedStore | None = None
         self._compactions: Compactions | None = None
         self._housekeeping: Housekeeping | None = None
         self._announcing: Announcing | None = None
@@ -149,6 +151,8 @@ class Node:
         )
         self._opens("streams")
         await self._broker.open(parts.declared, parts.first)
+        self._retained = RetainedStore(self._broker, parts.switchboard)
+        await self._retained.open()
         partitions = self._broker.catalog.partitions
         log.info(parts.budget.describe(partitions))
         if parts.budget.connections_max(partitions) < 1:
@@ -362,6 +366,8 @@ class Node:
             yield from statistics.of_store(self._store)
             yield from statistics.of_streams(self._broker)
             yield from statistics.of_retention(self._broker)
+        if self._retained is not None:
+            yield from self._retained.samples()
         if self._housekeeping is not None:
             yield from self._housekeeping.samples()
         if self._compactions is not None:

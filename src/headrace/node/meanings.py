@@ -54,6 +54,8 @@ HELP: Final = {
     "mqtt_retained_bytes": "Bytes of retained messages.",
     "mqtt_retained_expired_total": "Retained messages whose expiry passed.",
     "mqtt_retained_messages": "Retained messages.",
+    "mqtt_retained_records_total": "Changes of what is retained, given to the disk.",
+    "mqtt_retained_undurable": "Changes of what is retained that wait for the disk.",
     "mqtt_sessions": "Sessions, of clients that are connected or away.",
     "mqtt_sessions_away": "Sessions whose clients are away.",
     "mqtt_sessions_expired_total": "Sessions whose expiry passed while the client was away.",

@@ -150,6 +150,14 @@ class Partition:
         return self.bounds[1]
 
     @property
+    def told_offset(self) -> int:
+        """Offset up to which whoever appended has been told that its records are durable.
+
+        The watermark may be ahead of it: the disk does not wait for the loop.
+        """
+        return self._runner.told_offset(self)
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of its segments."""
         with self._known:

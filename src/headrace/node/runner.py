@@ -186,6 +186,29 @@ class Runner:
         self.wake()
         return future
 
+    def delete_retained(
+        self, topic_filter: str, start: str
+    ) -> tuple[int, str | None, asyncio.Future[int]]:
+        """A page of `Switchboard.delete_retained`; the future ends once that is durable.
+
+        Raises:
+            ValueError: the filter is malformed.
+        """
+        request = self._request + 1
+        found, following = self._switchboard.delete_retained(
+            topic_filter, start, request, self._clock.mono_ms(), self._clock.wall_ms()
+        )
+        self._request = request
+        future: asyncio.Future[int] = self._loop.create_future()
+        self._publishes[request] = future
+        self.wake()
+        return found, following, future
+
+    def told_offset(self, partition: Partition) -> int:
+        """As `Partition.told_offset`."""
+        waiting = (each for each in self._inflight.values() if each.partition is partition)
+        return min((each.base_offset for each in waiting), default=partition.high_watermark)
+
     async def quiet(self) -> None:
         """Waits until nothing is on its way to the disk and all acknowledgements were written."""
         while self._scheduled or self._queued or self._inflight:

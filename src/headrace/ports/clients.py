@@ -86,7 +86,7 @@ class Clients(Protocol):
         ...
 
     async def delete_retained(self, topic_filter: str) -> int:
-        """Deletes retained messages that match; how many.
+        """Deletes retained messages that match; how many. On return none of them comes back.
 
         Raises:
             InvalidTopicError: the filter is none.

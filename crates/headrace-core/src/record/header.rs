@@ -303,7 +303,7 @@ impl<'a> Batch<'a> {
     }
 
     /// `fault` as an error of this batch.
-    pub(super) fn wrong(&self, fault: Fault) -> Error {
+    pub fn wrong(&self, fault: Fault) -> Error {
         Error {
             position: self.position,
             base_offset: self.header.base_offset,

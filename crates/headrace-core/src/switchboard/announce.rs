@@ -52,7 +52,7 @@ impl Switchboard {
             self.announced.clear(topic);
         } else {
             let message = Arc::new(outgoing.message().fresh());
-            self.announced.set(message, self.arrivals);
+            self.announced.set(message, self.arrivals, 0);
         }
         Ok(())
     }

@@ -154,9 +154,9 @@ impl Switchboard {
         let route = std::mem::take(&mut self.route);
         let mut outgoing = Outgoing::of_message(message, now.mono_ms);
         let expired = message.is_expired(now.mono_ms);
-        for (at, Target { session, terms }) in route.targets.iter().enumerate() {
+        for Target { session, terms } in &route.targets[..route.late_at] {
             match terms.qos {
-                QoS::AtMostOnce if at < route.late_at => {}
+                QoS::AtMostOnce => {}
                 _ if expired => self.drops(*session, Counter::DroppedExpired, &outgoing, 0),
                 _ => self.deliver(*session, terms, &mut outgoing),
             }
@@ -165,10 +165,6 @@ impl Switchboard {
             self.deliver_to_groups(&route.groups, &mut outgoing);
         }
         self.route = route;
-        if message.retain {
-            self.arrivals += 1;
-            self.retain(message, now);
-        }
     }
 
     /// Answers a publish that waits for nothing, in its turn.

@@ -44,6 +44,8 @@ counters! {
     Resumed = "mqtt_sessions_resumed_total",
     /// Sessions whose expiry interval passed while the client was away.
     Expired = "mqtt_sessions_expired_total",
+    /// Records of what is retained, clears among them, given to the disk.
+    RetainedStored = "mqtt_retained_records_total",
     /// Retained messages whose expiry passed.
     RetainedExpired = "mqtt_retained_expired_total",
     /// Wills published.

@@ -41,7 +41,9 @@ mod outgoing;
 mod overflow;
 mod packets;
 mod publish;
+mod retain;
 mod retained;
+mod retained_record;
 mod sessions;
 mod sources;
 mod statistics;
@@ -79,6 +81,7 @@ pub use connect::{Asks, ConnectRequest, Verdict};
 pub use groups::Strategy;
 pub use overflow::Policy;
 pub use publish::Published;
+pub use retain::{Restored, RetainedState};
 pub use retained::{Page, RetainedMessage, PAGE_MAX};
 pub use sources::SOURCES_MAX;
 pub use streams::{Append, KeyRule, BATCH_BYTES_MAX};
@@ -291,6 +294,7 @@ pub struct Switchboard {
     retained: retained::Store,
     /// What the broker says of itself.
     announced: retained::Store,
+    keeping: retain::Keeping,
     /// Names that searches for retained messages may look at until the next collect.
     replay_steps: usize,
     /// Publishes taken so far, and changes of retained messages since they were.
@@ -340,6 +344,7 @@ impl Switchboard {
             groups: Groups::new(hash_key),
             retained: retained::Store::default(),
             announced: retained::Store::default(),
+            keeping: retain::Keeping::new(hash_key),
             replay_steps: 0,
             arrivals: 0,
             assigned: 0,
@@ -423,11 +428,11 @@ impl Switchboard {
         ending: impl Into<Ending>,
         now: Now,
     ) -> Result<(), Error> {
-        let waiters = self
-            .streams
-            .durable(ticket, ending.into())
-            .ok_or(Error::Ticket(ticket))?;
+        let ending = ending.into();
+        let waiters = self.streams.durable(ticket, ending);
+        let waiters = waiters.ok_or(Error::Ticket(ticket))?;
         self.tracer.at(now);
+        self.retained_durable(ticket, ending, now);
         self.settle(&waiters, now);
         if self.streams.undurable_bytes() < self.limits.undurable_bytes_max {
             self.runnable.extend(self.disk_waiters.drain(..));

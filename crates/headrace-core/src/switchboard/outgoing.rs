@@ -289,7 +289,7 @@ pub fn topic_of(message: &Message) -> &str {
 
 /// Where the encoder puts the interval: behind the section's length, behind the two bytes of a
 /// payload format, behind its own identifier.
-fn expiry_at(section: &[u8], has_payload_format: bool) -> usize {
+pub fn expiry_at(section: &[u8], has_payload_format: bool) -> usize {
     let at = length_bytes(section) + if has_payload_format { 2 } else { 0 };
     assert_eq!(
         section[at], 0x02,
@@ -299,7 +299,7 @@ fn expiry_at(section: &[u8], has_payload_format: bool) -> usize {
 }
 
 /// How many bytes say how long a property section is.
-fn length_bytes(section: &[u8]) -> usize {
+pub fn length_bytes(section: &[u8]) -> usize {
     section.iter().take_while(|byte| **byte >= 0x80).count() + 1
 }
 

@@ -228,18 +228,12 @@ impl Switchboard {
         let payload_bytes = incoming.publish.payload.len();
         self.counters.add(Counter::PayloadReceived, payload_bytes);
         self.arrivals += 1;
-        let can_retain = self.can_retain(incoming.publish, incoming.packet.len());
-        if !can_retain {
+        let not_retained = self.refuses_to_retain(incoming.publish, incoming.packet.len());
+        if let Some(outcome) = not_retained {
             self.goes_nowhere(&incoming, Counter::DroppedRetained);
             let (token, qos) = (incoming.token, incoming.publish.qos);
             if token != 0 && qos > QoS::AtMostOnce {
-                return self.answer_in_turn(
-                    incoming.origin,
-                    token,
-                    qos,
-                    Outcome::RetainedFull,
-                    now,
-                );
+                return self.answer_in_turn(incoming.origin, token, qos, outcome, now);
             }
         }
         let route = std::mem::take(&mut self.route);
@@ -249,28 +243,39 @@ impl Switchboard {
         }
         // The answer may be the end of a session that has ended.
         let publisher = self.publisher_hash(incoming.origin);
-        let stored = self.store(&incoming, &route.streams, now);
+        let waiter = incoming.is_answered.then(|| Waiter {
+            origin: incoming.origin,
+            ordinal: self.inbound(incoming.origin).next_ordinal(),
+        });
+        let mut stored = self.store(&incoming, &route.streams, waiter, now);
         let outcome = match stored.outcome {
             Outcome::NoSubscribers if has_receivers => Outcome::Accepted,
             outcome => outcome,
         };
-        let (token, qos) = (incoming.token, incoming.publish.qos);
+        let Incoming {
+            version,
+            packet,
+            publish,
+            token,
+            ..
+        } = incoming;
+        let qos = publish.qos;
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let mut outgoing = Outgoing::of(version, packet, publish, now.mono_ms, &mut scratch);
+        outgoing.retain &= not_retained.is_none();
+        let is_taken = matches!(stored.outcome, Outcome::Accepted | Outcome::NoSubscribers);
+        if is_taken && outgoing.retain {
+            stored.tickets += self.retain(&incoming, &mut outgoing, waiter, now);
+        } else if publish.retain && stored.outcome == Outcome::AlreadyStored {
+            stored.tickets += self.retained_before(publish.topic, waiter);
+        }
         let is_answered_first =
             incoming.is_answered && qos == QoS::ExactlyOnce && stored.tickets == 0;
         if is_answered_first {
             self.answer_in_turn(incoming.origin, token, qos, outcome, now);
         }
         let mut deferred = None;
-        if matches!(stored.outcome, Outcome::Accepted | Outcome::NoSubscribers) {
-            let mut scratch = std::mem::take(&mut self.scratch);
-            let Incoming {
-                version,
-                packet,
-                publish,
-                ..
-            } = incoming;
-            let mut outgoing = Outgoing::of(version, packet, publish, now.mono_ms, &mut scratch);
-            outgoing.retain &= can_retain;
+        if is_taken {
             for Target { session, terms } in &route.targets {
                 if terms.qos > QoS::AtMostOnce && stored.tickets > 0 {
                     deferred = Some((self.arrivals, outgoing.message()));
@@ -286,15 +291,8 @@ impl Switchboard {
                     self.deliver_to_groups(&route.groups, &mut outgoing);
                 }
             }
-            if outgoing.retain {
-                if incoming.is_answered && stored.tickets > 0 {
-                    deferred = Some((self.arrivals, outgoing.message()));
-                } else {
-                    self.retain(&outgoing.message(), now);
-                }
-            }
-            self.scratch = scratch;
         }
+        self.scratch = scratch;
         if incoming.is_answered && !is_answered_first {
             let answer = Answer {
                 token,
@@ -320,7 +318,13 @@ impl Switchboard {
         }
     }
 
-    fn store(&mut self, incoming: &Incoming<'_>, streams: &[u32], now: Now) -> Stored {
+    fn store(
+        &mut self,
+        incoming: &Incoming<'_>,
+        streams: &[u32],
+        waiter: Option<Waiter>,
+        now: Now,
+    ) -> Stored {
         if streams.is_empty() {
             return Stored {
                 outcome: Outcome::NoSubscribers,
@@ -328,14 +332,8 @@ impl Switchboard {
                 tickets: 0,
             };
         }
-        let origin = incoming.origin;
-        let waiter = incoming.is_answered.then(|| Waiter {
-            origin,
-            ordinal: self.inbound(origin).next_ordinal(),
-        });
-        let stored = self
-            .streams
-            .store(streams, incoming.publish, now.wall_ms, waiter);
+        let publish = incoming.publish;
+        let stored = self.streams.store(streams, publish, now.wall_ms, waiter);
         self.counters.add(Counter::Stored, stored.records);
         match stored.outcome {
             Outcome::AlreadyStored => self.counters.count(Counter::Repeats),

@@ -5,8 +5,7 @@
 //! position is all that waits. Looking for them is counted in names, a bounded number a collect,
 //! so that no search holds up the loop.
 //!
-//! A message is set, replaced or cleared in one place each, in an order that live subscribers
-//! see too. One that a stream stores is set once it is durable.
+//! When a message is set, and how it lasts, is in `retain`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use super::announce::BELOW;
 use super::outgoing::{topic_of, Outgoing};
 use super::timers::Timer;
 use super::{Counter, Error, Switchboard};
-use crate::mqtt::packet::{Publish, QoS};
+use crate::mqtt::packet::QoS;
 use crate::session::{Ids, Message, Replay, Terms, OVERHEAD_BYTES};
 use crate::topic::{Cursor, Filter, Retained};
 use crate::Now;
@@ -35,10 +34,12 @@ pub const PAGE_MAX: usize = 50_000;
 
 /// A message that is kept.
 #[derive(Debug)]
-struct Kept {
-    message: Arc<Message>,
+pub(super) struct Kept {
+    pub message: Arc<Message>,
     /// Its place in the order of arrivals.
     stamp: u64,
+    /// Of the stream that keeps it.
+    pub partition: u32,
 }
 
 impl Kept {
@@ -77,25 +78,35 @@ impl Store {
     }
 
     /// Whether a message of that topic and size fits in.
-    fn has_room(&self, topic: &str, bytes: usize, count_max: usize, bytes_max: usize) -> bool {
+    pub fn has_room(&self, topic: &str, bytes: usize, count_max: usize, bytes_max: usize) -> bool {
         let before = self.names.get(topic);
         let others = self.bytes - before.map_or(0, Kept::bytes);
         (before.is_some() || self.names.len() < count_max) && others + bytes <= bytes_max
     }
 
-    pub fn set(&mut self, message: Arc<Message>, stamp: u64) {
+    pub fn set(&mut self, message: Arc<Message>, stamp: u64, partition: u32) {
         self.bytes += kept_bytes(&message);
         if let Some(due_ms) = due_ms(&message) {
             self.expiring.insert((due_ms, stamp), Arc::clone(&message));
         }
         let topic = topic_of(&message).to_owned();
-        let before = self.names.insert(&topic, Kept { message, stamp });
+        let kept = Kept {
+            message,
+            stamp,
+            partition,
+        };
+        let before = self.names.insert(&topic, kept);
         self.let_go(before);
     }
 
     pub fn clear(&mut self, topic: &str) -> bool {
         let before = self.names.remove(topic);
         self.let_go(before)
+    }
+
+    /// The next message that a filter matches, as [`Retained::next`].
+    pub fn next(&self, filter: Filter<'_>, at: &mut Cursor, steps: &mut usize) -> Option<&Kept> {
+        self.names.next(filter, at, steps)
     }
 
     fn let_go(&mut self, kept: Option<Kept>) -> bool {
@@ -152,33 +163,7 @@ pub struct Page<T> {
 }
 
 impl Switchboard {
-    /// Whether a publish that asks to be retained can be.
-    pub(super) fn can_retain(&self, publish: &Publish<'_>, packet_bytes: usize) -> bool {
-        if !publish.retain || publish.payload.is_empty() {
-            return true;
-        }
-        let bytes = publish.topic.len() + packet_bytes + OVERHEAD_BYTES;
-        let Self {
-            limits, retained, ..
-        } = self;
-        let (count_max, bytes_max) = (limits.retained_messages_max, limits.retained_bytes_max);
-        retained.has_room(publish.topic, bytes, count_max, bytes_max)
-    }
-
-    /// Keeps the last message of its topic, or none where it is empty (MQTT-3.3.1-6).
-    ///
-    /// Room was looked for when it came. One that waited for the disk since then is kept though
-    /// there is no more, for it was promised: bytes that wait for the disk bound the excess.
-    pub(super) fn retain(&mut self, message: &Message, now: Now) {
-        if message.payload.is_empty() {
-            self.retained.clear(topic_of(message));
-        } else if !message.is_expired(now.mono_ms) {
-            self.retained.set(Arc::new(message.fresh()), self.arrivals);
-        }
-        self.set_retained_timer();
-    }
-
-    fn set_retained_timer(&mut self) {
+    pub(super) fn set_retained_timer(&mut self) {
         let first = self.retained.expiring.keys().next();
         let due_ms = first.map(|(due_ms, _)| *due_ms);
         if due_ms != self.retained.timer_ms {
@@ -195,19 +180,11 @@ impl Switchboard {
     /// Lets go of messages whose expiry has passed.
     pub(super) fn purge_retained(&mut self, now: Now) {
         self.retained.timer_ms = None;
-        for _ in 0..PURGE_MAX {
-            let Some(((due_ms, _), message)) = self.retained.expiring.first_key_value() else {
-                break;
-            };
-            if *due_ms > now.mono_ms {
-                break;
-            }
-            let message = Arc::clone(message);
-            let was_kept = self.retained.clear(topic_of(&message));
-            assert!(was_kept, "what expires is kept");
-            self.counters.count(Counter::RetainedExpired);
-        }
-        self.set_retained_timer();
+        let first = self.retained.expiring.iter().take(PURGE_MAX);
+        let expired = first.take_while(|((due_ms, _), _)| *due_ms <= now.mono_ms);
+        let expired: Vec<_> = expired.map(|(_, message)| Arc::clone(message)).collect();
+        self.counters.add(Counter::RetainedExpired, expired.len());
+        self.let_go(&expired, None, now);
     }
 
     /// Sends a client the retained messages that it has yet to get, as far as it has room.
@@ -336,32 +313,9 @@ impl Switchboard {
         Ok(Page { found, next })
     }
 
-    /// Deletes retained messages that a filter matches; how many, page by page. Subscribers are
-    /// not told, as nothing is published.
-    ///
-    /// # Errors
-    /// The filter is malformed.
-    pub fn delete_retained(&mut self, filter: &str, from: &str) -> Result<Page<usize>, Error> {
-        if filter.starts_with(BELOW) {
-            let text = format!("filter \"{filter}\": the broker keeps what it says of itself");
-            return Err(Error::Invalid(text));
-        }
-        let mut messages = Vec::new();
-        let next = self.each_retained(filter, from, |message| {
-            messages.push(Arc::clone(message));
-            true
-        })?;
-        for message in &messages {
-            self.retained.clear(topic_of(message));
-        }
-        self.set_retained_timer();
-        let found = messages.len();
-        Ok(Page { found, next })
-    }
-
     /// Visits what a filter matches until `visit` says that it is enough, or enough names have
     /// been looked at; where to go on, if there may be more.
-    fn each_retained(
+    pub(super) fn each_retained(
         &self,
         filter: &str,
         from: &str,

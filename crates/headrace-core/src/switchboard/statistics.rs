@@ -44,6 +44,7 @@ impl Switchboard {
             ("mqtt_shared_queued_bytes", self.groups.queued_bytes()),
             ("mqtt_retained_messages", self.retained.len()),
             ("mqtt_retained_bytes", self.retained.bytes()),
+            ("mqtt_retained_undurable", self.keeping.len()),
             ("mqtt_streams", self.streams.len()),
             ("mqtt_outbound_bytes", connections.outbound_bytes),
             ("mqtt_outbound_queued_bytes", sessions.queued_bytes),

@@ -289,6 +289,11 @@ impl Streams {
         Some(slot)
     }
 
+    /// The slot of a stream, which stays as long as it is bound.
+    pub fn slot(&self, id: u64) -> Option<u32> {
+        self.by_id.get(&id).copied()
+    }
+
     /// The sources of a partition.
     pub fn sources(&mut self, id: u64, partition: u32) -> Option<&mut Sources> {
         let slot = *self.by_id.get(&id)?;
@@ -353,7 +358,7 @@ impl Streams {
                         stored.tickets += 1;
                         self.append(*placed, publish, source.as_ref(), wall_ms, waiter);
                     }
-                    _ => stored.tickets += self.wait(*placed, waiter),
+                    _ => stored.tickets += self.wait(placed.slot, placed.partition, waiter),
                 }
             }
         }
@@ -393,50 +398,97 @@ impl Streams {
         wall_ms: i64,
         waiter: Option<Waiter>,
     ) {
-        let stream = &self.slots[placed.slot as usize];
-        let full = stream.partitions[placed.partition as usize].builder.bytes()
-            + stream.record_bytes(publish)
-            + LATER_RECORD_BYTES
-            > stream.batch_bytes_max;
-        if full {
-            self.finish_touched(placed.slot, placed.partition);
-        }
+        let bytes = self.slots[placed.slot as usize].record_bytes(publish);
+        let ticket = self.open(placed.slot, placed.partition, bytes, waiter);
         let stream = &mut self.slots[placed.slot as usize];
         let partition = &mut stream.partitions[placed.partition as usize];
-        let ticket = partition.open.get_or_insert_with(|| {
-            self.touched.push((placed.slot, placed.partition));
-            self.next_ticket += 2;
-            Ticket {
-                number: self.next_ticket - 2,
-                stream: stream.id,
-                partition: placed.partition,
-                bytes: 0,
-                waiters: Vec::new(),
-                undos: Vec::new(),
-            }
-        });
-        let before = partition.builder.bytes();
         partition.builder.push(
             wall_ms,
             stream.key.key(publish).map(str::as_bytes),
             Some(publish.payload),
             headers(publish),
         );
-        let bytes = partition.builder.bytes() - before;
-        ticket.bytes += bytes;
-        self.undurable_bytes += bytes;
-        ticket.waiters.extend(waiter);
         if let Some(source) = source {
             let known = partition.sources.len();
-            let undo = partition.sources.note(source, ticket.number, wall_ms);
-            ticket.undos.extend(undo);
+            let undo = partition.sources.note(source, ticket, wall_ms);
+            let open = partition.open.as_mut().expect("it has just been opened");
+            open.undos.extend(undo);
             self.sources += partition.sources.len().saturating_sub(known);
         }
-        if partition.builder.bytes() >= BATCH_BYTES_MAX {
-            self.finish_touched(placed.slot, placed.partition);
-        }
+        self.pushed(placed.slot, placed.partition);
         if self.sources > SOURCES_OF_NODE_MAX {
             self.bound_sources();
+        }
+    }
+
+    /// Appends a record of the switchboard's own, which no source has sent, to the partition of
+    /// its key; the ticket of its batch.
+    pub fn record(
+        &mut self,
+        slot: u32,
+        (key, value): (&[u8], Option<&[u8]>),
+        header: Option<(&[u8], &[u8])>,
+        wall_ms: i64,
+        waiter: Option<Waiter>,
+    ) -> u64 {
+        let header = header.map(|(name, value)| (name, Some(value)));
+        let partition = self.partition(slot, key);
+        let ticket = self.open(
+            slot,
+            partition,
+            record_bytes(Some(key), value, header),
+            waiter,
+        );
+        let state = &mut self.slots[slot as usize].partitions[partition as usize];
+        state.builder.push(wall_ms, Some(key), value, header);
+        self.pushed(slot, partition);
+        ticket
+    }
+
+    /// Where a stream puts records of that key.
+    pub fn partition(&self, slot: u32, key: &[u8]) -> u32 {
+        partition_of(key, self.slots[slot as usize].partitions.len() as u32)
+    }
+
+    /// Whether a stream takes a record that is so large.
+    pub fn takes(&self, slot: u32, record_bytes: usize) -> bool {
+        HEADER_BYTES + record_bytes <= self.slots[slot as usize].batch_bytes_max
+    }
+
+    /// Begins a batch where there is none, or none with room for the record that comes; its
+    /// ticket.
+    fn open(&mut self, slot: u32, partition: u32, bytes: usize, waiter: Option<Waiter>) -> u64 {
+        let stream = &self.slots[slot as usize];
+        let bytes = stream.partitions[partition as usize].builder.bytes() + bytes;
+        if bytes + LATER_RECORD_BYTES > stream.batch_bytes_max {
+            self.finish_touched(slot, partition);
+        }
+        let stream = &mut self.slots[slot as usize];
+        let state = &mut stream.partitions[partition as usize];
+        let ticket = state.open.get_or_insert_with(|| {
+            self.touched.push((slot, partition));
+            self.next_ticket += 2;
+            Ticket {
+                number: self.next_ticket - 2,
+                stream: stream.id,
+                partition,
+                bytes: 0,
+                waiters: Vec::new(),
+                undos: Vec::new(),
+            }
+        });
+        ticket.waiters.extend(waiter);
+        ticket.number
+    }
+
+    /// Counts the record that was added to a partition.
+    fn pushed(&mut self, slot: u32, partition: u32) {
+        let state = &mut self.slots[slot as usize].partitions[partition as usize];
+        let ticket = state.open.as_mut().expect("a record is in a batch");
+        let before = std::mem::replace(&mut ticket.bytes, state.builder.bytes());
+        self.undurable_bytes += ticket.bytes - before;
+        if state.builder.bytes() >= BATCH_BYTES_MAX {
+            self.finish_touched(slot, partition);
         }
     }
 
@@ -477,9 +529,9 @@ impl Streams {
 
     /// Makes the waiter of a repeat wait for all that is in flight to a partition; 0 where nothing
     /// is, else it is settled once.
-    fn wait(&mut self, placed: Placed, waiter: Option<Waiter>) -> u32 {
-        let stream = &mut self.slots[placed.slot as usize];
-        let partition = &mut stream.partitions[placed.partition as usize];
+    pub fn wait(&mut self, slot: u32, partition: u32, waiter: Option<Waiter>) -> u32 {
+        let stream = &mut self.slots[slot as usize];
+        let partition = &mut stream.partitions[partition as usize];
         let (Some(waiter), Some(last)) = (waiter, partition.newest()) else {
             return 0;
         };

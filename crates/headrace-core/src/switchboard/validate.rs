@@ -14,6 +14,7 @@ impl Switchboard {
         self.streams.validate();
         self.retained.validate("#");
         self.announced.validate("$SYS/#");
+        self.keeping.validate();
         self.validate_groups();
         assert_eq!(self.by_id.len(), self.connections.len());
         let counted = self.connections.iter().map(|(_, each)| each.counted_bytes);

@@ -79,7 +79,9 @@ fn it_is_listed_by_its_own_filters_and_never_deleted() {
         page.found.len()
     };
     assert_eq!([listed("#"), listed("$SYS/#")], [0, 1]);
-    let deleted = stage.switchboard.delete_retained("$SYS/#", "");
+    let deleted = stage
+        .switchboard
+        .delete_retained("$SYS/#", "", 1, stage.now);
     assert!(deleted
         .unwrap_err()
         .to_string()

@@ -23,6 +23,8 @@ mod options;
 mod overflow;
 mod publish;
 mod retained;
+mod retained_crash;
+mod retained_log;
 mod routing;
 mod session;
 mod stage;

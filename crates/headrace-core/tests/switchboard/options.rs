@@ -3,6 +3,7 @@
 use headrace_core::mqtt::packet::{Connect, Packet, Publish, Subscribe};
 use headrace_core::switchboard::Limits;
 
+use super::retained_log::lasting;
 use super::stage::*;
 
 /// The smallest and largest identifier of each length.
@@ -74,12 +75,11 @@ fn overlapping_subscriptions_bring_a_copy_each_where_that_is_set() {
 #[test]
 fn a_subscription_that_came_while_a_message_was_retained_has_a_copy_of_its_own_with_each() {
     for (copies_each, copies) in [(false, 1), (true, 2)] {
-        let mut stage = Stage::new(Limits {
+        let mut stage = lasting(Limits {
             copies_each,
             ..Limits::default()
         });
         let (client, publisher) = (stage.client(V5, "a"), stage.client(V5, "p"));
-        stage.switchboard.bind(1, 1, &["s"], "topic").unwrap();
         stage.subscribe(client, "s", QOS_1);
         stage.retain(publisher, "s", QOS_1, "x");
         stage.subscribe(client, "+", QOS_1);

@@ -219,50 +219,6 @@ fn mqtt_3_3_2_3_3_a_retained_message_says_how_long_it_is_good_for_and_goes_by_it
     assert_eq!(told(&mut stage, "c", "#"), ["PUBLISH t qos 0 retain: y"]);
 }
 
-#[test]
-fn what_a_stream_stores_is_retained_once_it_is_durable() {
-    for (stored, kept) in [(true, true), (false, false)] {
-        let mut stage = Stage::default();
-        stage.switchboard.bind(1, 1, &["t"], "topic").unwrap();
-        let publisher = stage.client(V5, "p");
-        stage.retain(publisher, "t", QOS_1, "x");
-        assert_eq!(told(&mut stage, "early", "t"), [""; 0]);
-        stage.durable(stored);
-        assert_eq!(told(&mut stage, "late", "t").len(), usize::from(kept));
-    }
-}
-
-#[test]
-fn who_subscribes_before_it_is_durable_is_told_once_it_is() {
-    for qos in [QOS_0, QOS_1] {
-        let mut stage = Stage::default();
-        stage.switchboard.bind(1, 1, &["t"], "topic").unwrap();
-        let (publisher, client) = (stage.client(V5, "p"), stage.client(V5, "c"));
-        let live = stage.client(V5, "live");
-        stage.subscribe(live, "t", QOS_0);
-        stage.retain(publisher, "t", QOS_1, "x");
-        stage.subscribe(client, "t", qos);
-        stage.subscribe_as(client, Some(4), request("+", qos));
-        // Subscribed before, at QoS 0 it was served when it came.
-        assert_eq!(stage.hears(live), ["PUBLISH t qos 0: x"]);
-        stage.subscribe(live, "+", QOS_1);
-        stage.hears(client);
-        stage.durable(true);
-        let heard = stage.hears(client);
-        assert_eq!(heard.len(), 1, "{heard:?}");
-        assert!(heard[0].ends_with(": x ids [4]"), "{heard:?}");
-        assert_eq!(stage.hears(live), [""; 0]);
-        // A message that is not retained is not for who came later.
-        stage.publish(publisher, "t", QOS_1, 1, "y");
-        let later = stage.client(V5, "later");
-        stage.subscribe_with(later, request("t", QOS_1));
-        let told = ["SUBACK 1 [0x01]", "PUBLISH t qos 1 id 1 retain: x"];
-        assert_eq!(stage.hears(later), told);
-        stage.durable(true);
-        assert_eq!(stage.hears(later), [""; 0]);
-    }
-}
-
 /// Holds 5.0: 3.1.2-15.
 /// Holds 3.1.1: 3.1.2-7, 3.1.2-17.
 #[test]
@@ -498,10 +454,13 @@ fn they_can_be_listed_counted_and_deleted_by_filter() {
     let all = |found| Page { found, next: None };
     assert_eq!(board.count_retained("#", "").unwrap(), all(26));
     assert_eq!(
-        board.delete_retained("t/1+", "").unwrap_err().to_string(),
+        board
+            .delete_retained("t/1+", "", 1, now)
+            .unwrap_err()
+            .to_string(),
         "filter \"t/1+\": + must stand alone in its level of a topic filter"
     );
-    assert_eq!(board.delete_retained("t/#", "").unwrap(), all(25));
+    assert_eq!(board.delete_retained("t/#", "", 2, now).unwrap(), all(25));
     assert_eq!(board.count_retained("#", "").unwrap(), all(1));
     board.validate();
 }

@@ -26,7 +26,7 @@ from headrace.kernel.groups import (
     StreamDeleted,
 )
 from headrace.node.kafka.topics import NODE_ID
-from headrace.node.keyed import KeyedStream
+from headrace.node.keyed import KeyedStream, OfTable
 from headrace.wire.kafka.errors import ErrorCode
 from headrace.wire.kafka.groups import (
     FindCoordinatorResponse,
@@ -71,7 +71,9 @@ class OffsetStore:
         self._groups = Groups()
         self._ticket = 0
         self._answers: dict[int, asyncio.Future[Mapping[Place, ErrorCode]]] = {}
-        self._stream = KeyedStream(broker, STREAM, limits.OFFSETS_PARTITIONS, SETTINGS, self)
+        self._stream = KeyedStream(
+            broker, STREAM, limits.OFFSETS_PARTITIONS, SETTINGS, OfTable(self)
+        )
         broker.deleted.append(self._stream_deleted)
 
     @property
