@@ -60,10 +60,10 @@ class HeldStore:
             raise StorageError("planted")
         return self._store.open_log(stream, partition, *arguments)
 
-    def refresh_sources(self, log):
+    def refresh_sources(self, log, *, around_damage=False):
         if not self.keeps_sources:
             raise StorageError("planted")
-        self._store.refresh_sources(log)
+        self._store.refresh_sources(log, around_damage=around_damage)
 
     def submit(self):
         if not self.held:

@@ -541,9 +541,18 @@ class Store:
     def save_sources(self, log: int, sources: list[tuple[str, int, int]]) -> None:
         """Keeps the sources for the next open; called before `close`, so that a clean start
         scans nothing."""
-    def refresh_sources(self, log: int) -> None:
+    def refresh_sources(self, log: int, *, around_damage: bool = False) -> None:
         """Keeps the sources as the log tells them, read on from what was kept before, so that the
-        next start reads on from here. Waits for the disk, without the GIL."""
+        next start reads on from here. Waits for the disk, without the GIL.
+
+        Args:
+            around_damage: pass over what is damaged; what was sent there is not known then.
+
+        Raises:
+            StorageCorruptError: records, or what was kept of some that are gone, are damaged.
+        """
+    def unkept_bytes(self, log: int) -> int:
+        """Bytes of the segments whose sources are not kept, or in part. Waits for no disk."""
     def save_state(self, log: int, offset: int, state: bytes) -> None:
         """Keeps what all records below `offset` come to beside the log, durable on return. What
         was kept before goes, but for the newest of it. Waits for the disk, without the GIL.
@@ -562,12 +571,14 @@ class Store:
         wall_ms: int,
         delete_retention_ms: int,
         min_lag_ms: int,
+        span_ms: int | None = None,
         bytes_per_second: int,
     ) -> Compaction:
         """Leaves of each key the last record (Kafka's `cleanup.policy=compact`), in all segments
         but the active one and those from the first on that holds a timestamp within `min_lag_ms`
         of `wall_ms`. Records without a key go. A tombstone goes in the first call that is
-        `delete_retention_ms` or more after the call that met it. Offsets stay as they are.
+        `delete_retention_ms` or more after the call that met it. Offsets stay as they are. Small
+        segments are merged, those whose records are more than `span_ms` apart are not.
 
         Blocks, without the GIL, for as long as it takes to read and write `bytes_per_second` at
         most; the store serves everything meanwhile. One runs at a time, others wait. Up to

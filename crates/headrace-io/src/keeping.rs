@@ -4,27 +4,41 @@
 
 use std::sync::PoisonError;
 
-use headrace_core::log::{Disk, DiskOp, Error, FoundState, LogId, Machine, SourceState};
+use headrace_core::log::{
+    Disk, DiskOp, Error, FoundState, LogId, Machine, SourceState, Sources, SourcesPlan,
+};
 
+use crate::files::Files;
 use crate::shared::{Beside, Shared};
 use crate::store::Store;
 
 impl Store {
     /// The last of each MQTT source among the committed records of `log`.
     pub fn last_sources(&self, log: LogId) -> Result<Vec<SourceState>, Error> {
-        Ok(self.shared.sources(log)?.1)
+        Ok(self.shared.sources(log, SourcesPlan::read)?.states())
     }
 
     /// Keeps the sources, which hold for all committed records of `log`.
     pub fn save_sources(&self, log: LogId, sources: &[SourceState]) -> Result<(), Error> {
         let (_, end) = self.bounds(log)?;
-        self.shared.keep_sources(log, end, sources)
+        self.shared.keep_sources(log, &Sources::of(end, sources))
     }
 
-    /// Keeps the sources as the log tells them: the next start reads on from here.
-    pub fn refresh_sources(&self, log: LogId) -> Result<(), Error> {
-        let (end, sources) = self.shared.sources(log)?;
-        self.shared.keep_sources(log, end, &sources)
+    /// Keeps the sources as the log tells them: the next start reads on from here. `around_damage`:
+    /// what is damaged is passed over.
+    pub fn refresh_sources(&self, log: LogId, around_damage: bool) -> Result<(), Error> {
+        let read = if around_damage {
+            SourcesPlan::salvage
+        } else {
+            SourcesPlan::read
+        };
+        self.shared
+            .keep_sources(log, &self.shared.sources(log, read)?)
+    }
+
+    /// Bytes of the segments of `log` whose sources are not kept, or in part.
+    pub fn unkept_bytes(&self, log: LogId) -> Result<u64, Error> {
+        self.shared.lock().machine.unkept_bytes(log)
     }
 
     /// Keeps what all records below `offset` come to, in place of what was kept before.
@@ -41,16 +55,22 @@ impl Store {
 }
 
 impl Shared {
-    /// The sources of the records below an offset.
-    fn sources(&self, log: LogId) -> Result<(i64, Vec<SourceState>), Error> {
+    /// The sources of the committed records; while they are read, none are kept, so that no
+    /// snapshot goes.
+    fn sources(
+        &self,
+        log: LogId,
+        read: fn(&SourcesPlan, &Files) -> Result<Sources, Error>,
+    ) -> Result<Sources, Error> {
+        let _one = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
         self.of_one_edition(log, || {
             let plan = self.lock().machine.plan_sources(log)?;
-            Ok((plan.end(), plan.read(&self.files)?))
+            read(&plan, &self.files)
         })
     }
 
-    fn keep_sources(&self, log: LogId, end: i64, sources: &[SourceState]) -> Result<(), Error> {
-        self.keep_beside(|machine| machine.save_sources(log, end, sources))
+    fn keep_sources(&self, log: LogId, sources: &Sources) -> Result<(), Error> {
+        self.keep_beside(|machine| machine.save_sources(log, sources))
     }
 
     /// One at a time: two may be of one offset, and then of one file.

@@ -231,8 +231,13 @@ impl Store {
         detached(py, move || self.0.save_sources(LogId(log), &sources))
     }
 
-    fn refresh_sources(&self, py: Python<'_>, log: u32) -> PyResult<()> {
-        detached(py, || self.0.refresh_sources(LogId(log)))
+    #[pyo3(signature = (log, *, around_damage = false))]
+    fn refresh_sources(&self, py: Python<'_>, log: u32, around_damage: bool) -> PyResult<()> {
+        detached(py, || self.0.refresh_sources(LogId(log), around_damage))
+    }
+
+    fn unkept_bytes(&self, py: Python<'_>, log: u32) -> PyResult<u64> {
+        detached(py, || self.0.unkept_bytes(LogId(log)))
     }
 
     fn save_state(&self, py: Python<'_>, log: u32, offset: i64, state: &[u8]) -> PyResult<()> {
@@ -245,7 +250,8 @@ impl Store {
         Ok((found.offset, state, found.ignored))
     }
 
-    #[pyo3(signature = (log, *, wall_ms, delete_retention_ms, min_lag_ms, bytes_per_second))]
+    #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
+    #[pyo3(signature = (log, *, wall_ms, delete_retention_ms, min_lag_ms, span_ms = None, bytes_per_second))]
     fn compact(
         &self,
         py: Python<'_>,
@@ -253,12 +259,14 @@ impl Store {
         wall_ms: i64,
         delete_retention_ms: u64,
         min_lag_ms: u64,
+        span_ms: Option<u64>,
         bytes_per_second: u64,
     ) -> PyResult<Compaction> {
         let settings = CompactionSettings {
             wall_ms,
             delete_retention_ms,
             min_lag_ms,
+            span_ms,
         };
         let compact = || self.0.compact(LogId(log), settings, bytes_per_second);
         detached(py, compact).map(Compaction)

@@ -351,7 +351,7 @@ class Broker:
             partition = Partition(self.runner, self._store, stream, index, each.handle)
             stream.partitions.append(partition)
             self.runner.partitions[definition.id, index] = partition
-            partition.unkept_bytes = 0 if self._store.recovery.clean else partition.size_bytes
+            partition.unkept_bytes = self._store.unkept_bytes(each.handle)
             self._switchboard.load_sources(definition.id, index, each.sources)
         of_log = _of_log(settings, self._producer_expiry_ms)
         for partition in stream.partitions:

@@ -109,6 +109,7 @@ class Compactions:
                 wall_ms=self._clock.wall_ms(),
                 delete_retention_ms=settings.delete_retention_ms,
                 min_lag_ms=settings.min_compaction_lag_ms,
+                span_ms=settings.segment_ms if settings.deletes else None,
                 bytes_per_second=self.bytes_per_second,
             )
             self._tried[partition] = _state(partition.segments)

@@ -64,8 +64,8 @@ class SourceKeeper:
                 except UnavailableError as error:
                     _tell(partition, error)
 
-    async def keep(self, partition: Partition) -> None:
-        """Keeps the sources of one partition now.
+    async def keep(self, partition: Partition, *, around_damage: bool = False) -> None:
+        """Keeps the sources of one partition now; those of damaged records only where it says so.
 
         Raises:
             UnavailableError: the disk refused.
@@ -74,7 +74,9 @@ class SourceKeeper:
         async with self._refreshing:
             durable_bytes = partition.unkept_bytes - partition.queued_bytes
             if partition.unkept_bytes:
-                await on_disk(self._store.refresh_sources, partition.log)
+                await on_disk(
+                    self._store.refresh_sources, partition.log, around_damage=around_damage
+                )
                 partition.unkept_bytes -= durable_bytes
 
     async def let_go(self, partition: Partition) -> None:
@@ -89,6 +91,7 @@ class SourceKeeper:
             if not isinstance(error.__cause__, StorageCorruptError):
                 raise
             _tell(partition, error)
+            await self.keep(partition, around_damage=True)
 
     async def _try(self, partition: Partition) -> None:
         try:

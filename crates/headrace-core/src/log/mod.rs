@@ -13,9 +13,10 @@
 //! build       queued runs -> ordered effects       story       journal -> what each log should be
 //! ends        what has ended                       mend        one log: redo, verify, load
 //! chore       syncing and journal files beside it  index, producers, sources   side files
-//! partition   one log: offsets                     read, scan  offset or time -> batches
-//! segment     one of its files                     space       when the disk is too full
-//! roll, trim  where segments begin and go          settings    what differs from log to log
+//! kept, state what is kept beside a log            read, scan  offset or time -> batches
+//! partition   one log: offsets                     space       when the disk is too full
+//! segment     one of its files                     settings    what differs from log to log
+//! roll, trim  where segments begin and go
 //! compact     of each key the last record
 //! inspect     a stopped store: what is damaged, what can be rebuilt
 //! ```
@@ -33,6 +34,7 @@ mod held;
 mod index;
 pub mod inspect;
 mod journal;
+mod kept;
 mod layout;
 mod machine;
 mod mend;
@@ -67,7 +69,7 @@ pub use read::{IndexFiles, LoadedIndex, Plan, Walk};
 pub use recovery::{open, Recovery};
 pub use round::{Draft, Round};
 pub use settings::{Fsync, LogSettings};
-pub use sources::{SourceState, SourcesPlan};
+pub use sources::{SourceState, Sources, SourcesPlan};
 pub use state::{FoundState, StatePlace};
 pub use statistics::{Statistics, COMMIT_BUCKETS_NS};
 pub use trim::SegmentFacts;

@@ -10,7 +10,7 @@ use super::error::{Damage, Error};
 use super::index::Index;
 use super::layout;
 use super::machine::Machine;
-use super::partition::LogId;
+use super::partition::{Log, LogId};
 use super::scan::{self, follows};
 use super::segment::Segment;
 use crate::record::{BatchHeader, Batches, Records, DECOMPRESSED_BYTES_MAX, HEADER_BYTES};
@@ -171,19 +171,17 @@ impl Machine {
     fn segment_mut(&mut self, log: LogId, base: i64) -> Option<&mut Segment> {
         self.logs.get_mut(&log)?.segment_mut(base)
     }
+}
 
-    /// Ways through all committed segments from the one that holds `offset`, and the folder.
-    pub fn plan_all(&self, log: LogId, offset: i64) -> Result<(Path, Vec<Walk>), Error> {
-        let log = self.log(log)?;
-        let from = log
+impl Log {
+    /// Ways through all committed segments from the one that holds `offset`.
+    pub(super) fn walks(&self, offset: i64) -> Vec<Walk> {
+        let from = self
             .segments
             .partition_point(|segment| segment.base <= offset);
-        let walks = log.segments[from.saturating_sub(1)..].iter();
-        let walks = walks.filter(|segment| segment.committed > 0);
-        Ok((
-            log.folder.clone(),
-            walks.map(|segment| Walk::of(segment, None)).collect(),
-        ))
+        let segments = self.segments[from.saturating_sub(1)..].iter();
+        let written = segments.filter(|segment| segment.committed > 0);
+        written.map(|segment| Walk::of(segment, None)).collect()
     }
 }
 
@@ -387,7 +385,7 @@ impl Walk {
         }
     }
 
-    fn damage(&self, position: u64, offset: Option<i64>, what: &str) -> Error {
+    pub(super) fn damage(&self, position: u64, offset: Option<i64>, what: &str) -> Error {
         Error::Corrupt(Damage {
             path: self.path.to_string(),
             position,

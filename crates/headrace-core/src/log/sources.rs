@@ -1,28 +1,70 @@
-//! The last `(source, epoch, sequence)` of each MQTT publisher in one log.
+//! The last `(source, epoch, sequence)` of each MQTT publisher in one log: as many, and for as long,
+//! as the switchboard keeps them.
 //!
-//! Kept beside the log as `<offset>.sources`: what is true of all records below that offset.
-//! After a crash the records from there on are read for the rest.
+//! Kept beside the log as `<offset>.sources`: what is true of all records below that offset. After
+//! a crash the records from there on are read for the rest.
+//!
+//! Invariants. Two snapshots are kept, for a crash may tear off the records of the newest. Once
+//! there are any, compaction takes records only when one tells of them; who trims keeps the sources
+//! first. So an older one is exact where all records from its offset on are there, and stands in for
+//! one that is damaged. Where they are not it is damage, for repeats would be stored again.
 
 use std::collections::BTreeMap;
 
-use super::codec::{seal, unseal, Put, Take};
-use super::disk::{Disk, DiskOp, Path};
-use super::error::Error;
+use super::codec::{maybe, Put, Take};
+use super::disk::{Disk, DiskOp};
+use super::error::{Damage, Error};
+use super::kept::{Kept, Kind};
 use super::layout;
 use super::machine::Machine;
-use super::partition::{replace, LogId, SNAPSHOTS};
-use super::read::{newest, Walk};
-use crate::record::{Batch, Batches, Records, DECOMPRESSED_BYTES_MAX};
+use super::partition::{Log, LogId, SNAPSHOTS};
+use super::read::{Walk, SLACK_BYTES};
+use crate::record::{
+    Batch, Batches, Records, Source, DECOMPRESSED_BYTES_MAX, SOURCES_MAX, SOURCE_EXPIRY_MS,
+};
 
-const MAGIC: [u8; 8] = *b"HRSRCS\0\x01";
+pub(super) const SOURCES: Kind = Kind {
+    name: layout::SOURCES,
+    magic: *b"HRSRCS\0\x02",
+};
 
 /// Name, epoch, sequence.
 pub type SourceState = (String, u64, u64);
 
+/// The sources of the records below an offset.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sources {
+    /// They hold for all records below.
+    pub(super) end: i64,
+    /// Epoch and sequence by name, of those that were heard since the others grew old.
+    young: BTreeMap<String, (u64, u64)>,
+    old: BTreeMap<String, (u64, u64)>,
+    /// The time of the batch with which the young ones began.
+    turned_ms: Option<i64>,
+}
+
+/// The snapshots of one log, and which of its records may not be there any more.
+#[derive(Clone, Debug)]
+pub(super) struct Snapshots {
+    kept: Kept,
+    start_offset: i64,
+    cleaned_to: i64,
+}
+
+/// What the snapshots tell.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    pub(super) sources: Sources,
+    /// Sources were kept before.
+    is_kept: bool,
+    /// Those that were kept last are lost.
+    damage: Option<Damage>,
+}
+
 /// How to find the sources of a log.
 #[derive(Debug)]
 pub struct SourcesPlan {
-    folder: Path,
+    snapshots: Snapshots,
     walks: Vec<Walk>,
     end: i64,
 }
@@ -30,124 +72,215 @@ pub struct SourcesPlan {
 impl Machine {
     /// The way to the sources of the committed records of `log`.
     pub fn plan_sources(&self, log: LogId) -> Result<SourcesPlan, Error> {
-        let (start, end) = self.bounds(log)?;
-        let (folder, walks) = self.plan_all(log, start)?;
-        Ok(SourcesPlan { folder, walks, end })
+        Ok(self.log(log)?.plan_sources())
     }
 
-    /// The effects that keep `sources`, which hold for all records of `log` below `end`; to be
-    /// performed at once, by the caller.
-    pub fn save_sources(
-        &mut self,
-        log: LogId,
-        end: i64,
-        sources: &[SourceState],
-    ) -> Result<Vec<DiskOp>, Error> {
-        let log = self.log_mut(log)?;
+    /// The effects that keep `sources`; to be performed at once, by the caller.
+    pub fn save_sources(&mut self, log: LogId, sources: &Sources) -> Result<Vec<DiskOp>, Error> {
+        Ok(self.log_mut(log)?.save_sources(sources))
+    }
+
+    /// Bytes of the segments whose sources are not kept, or in part.
+    pub fn unkept_bytes(&self, log: LogId) -> Result<u64, Error> {
+        let kept = self.log(log)?.source_snapshots.last().copied().unwrap_or(0);
+        let segments = self.segments(log)?.into_iter();
+        let unkept = segments.filter(|segment| segment.next_offset > kept);
+        Ok(unkept.map(|segment| segment.bytes).sum())
+    }
+}
+
+impl Log {
+    pub(super) fn plan_sources(&self) -> SourcesPlan {
+        SourcesPlan {
+            snapshots: self.sources(),
+            walks: self.walks(self.start_offset),
+            end: self.high_watermark,
+        }
+    }
+
+    pub(super) fn sources(&self) -> Snapshots {
+        Snapshots {
+            kept: Kept::beside(self, SOURCES),
+            start_offset: self.start_offset,
+            cleaned_to: self.cleaned_to,
+        }
+    }
+
+    pub(super) fn save_sources(&mut self, sources: &Sources) -> Vec<DiskOp> {
+        let end = sources.end;
         if end == 0 {
-            return Ok(Vec::new()); // no record, no source; maybe no folder yet
+            return Vec::new(); // no record, no source; maybe no folder yet
         }
-        let folder = &log.folder;
-        let mut body = Vec::new();
-        body.put_u32(sources.len() as u32);
-        for (name, epoch, sequence) in sources {
-            body.put_text(name);
-            body.put_u64(*epoch);
-            body.put_u64(*sequence);
+        let kept = Kept::beside(self, SOURCES);
+        if let Err(place) = self.source_snapshots.binary_search(&end) {
+            self.source_snapshots.insert(place, end);
         }
-        let path = layout::file(folder, end, layout::SOURCES);
-        let fresh: Path = format!("{path}.new").into();
-        let mut ops = Vec::new();
-        replace(&mut ops, fresh.clone(), seal(MAGIC, &body));
-        ops.push(DiskOp::Sync {
-            path: fresh.clone(),
-        });
-        ops.push(DiskOp::Close {
-            path: fresh.clone(),
-        });
-        ops.push(DiskOp::Rename {
-            from: fresh,
-            to: path,
-        });
-        if let Err(place) = log.source_snapshots.binary_search(&end) {
-            log.source_snapshots.insert(place, end);
+        let old = self.source_snapshots.len().saturating_sub(SNAPSHOTS);
+        let older = self.source_snapshots.drain(..old);
+        kept.put(end, &sources.encode(), older)
+    }
+}
+
+impl Snapshots {
+    /// What the newest tells that is whole and of no later offset than `end`.
+    pub(super) fn load(&self, disk: &impl Disk, end: i64) -> Result<Loaded, Error> {
+        let mut offsets = self.kept.offsets(disk)?;
+        offsets.retain(|offset| *offset <= end);
+        let mut sources = Sources::default();
+        let mut damaged = None;
+        for offset in offsets.iter().rev() {
+            let body = self.kept.get(disk, *offset)?;
+            if let Some(found) = body.and_then(|body| Sources::decode(&body, *offset)) {
+                sources = found;
+                break;
+            }
+            damaged.get_or_insert(*offset);
         }
-        let old = log.source_snapshots.len().saturating_sub(SNAPSHOTS);
-        for offset in log.source_snapshots.drain(..old) {
-            let path = layout::file(folder, offset, layout::SOURCES);
-            ops.push(DiskOp::LetGo { path });
+        let is_kept = !offsets.is_empty();
+        // One that is missing only compaction could have done without.
+        let gone = match damaged {
+            Some(_) => self.start_offset.max(self.cleaned_to),
+            None if is_kept => self.cleaned_to,
+            None => 0,
+        };
+        let is_exact = sources.end >= gone;
+        let damage = (!is_exact).then(|| self.damage(damaged, sources.end, gone));
+        Ok(Loaded {
+            sources,
+            is_kept,
+            damage,
+        })
+    }
+
+    /// Of the snapshot at `damaged`, or of one that is missing: what is whole ends at `told`, and of
+    /// the records from there to `gone` some are not there.
+    fn damage(&self, damaged: Option<i64>, told: i64, gone: i64) -> Damage {
+        let what = match damaged {
+            Some(_) => "the snapshot does not verify",
+            None => "a later snapshot is missing",
+        };
+        Damage {
+            path: self.kept.file(damaged.unwrap_or(told)).to_string(),
+            position: 0,
+            offset: None,
+            what: format!(
+                "{what}, and of the records at offsets {told} to {} that told of MQTT sources some \
+                 are gone, so that what those send again would be stored twice",
+                gone - 1
+            ),
         }
-        ops.push(DiskOp::SyncFolder {
-            path: folder.clone(),
-        });
-        Ok(ops)
+    }
+}
+
+impl Loaded {
+    /// Refused where those that were kept last are lost.
+    pub(super) fn sound(self) -> Result<Self, Error> {
+        self.damage.map_or(
+            Ok(Self {
+                damage: None,
+                ..self
+            }),
+            |damage| Err(Error::Corrupt(damage)),
+        )
+    }
+
+    /// They are kept before records go that they tell of: once there are any, for good.
+    pub(super) fn must_be_kept(&self, from: i64) -> bool {
+        let has_any = self.is_kept || !self.sources.is_empty();
+        self.sources.end > from && has_any
     }
 }
 
 impl SourcesPlan {
-    /// Offset after the last record that it takes note of.
-    pub fn end(&self) -> i64 {
-        self.end
-    }
-
     /// Loads the newest snapshot and reads on from there.
-    pub fn read(&self, disk: &impl Disk) -> Result<Vec<SourceState>, Error> {
-        let mut scratch = Vec::new();
-        let mut sources = Sources::load(disk, &self.folder, self.end)?;
-        let from = sources.from;
-        let first = self
-            .walks
-            .iter()
-            .rposition(|walk| walk.base() <= from)
-            .unwrap_or(0);
-        for walk in &self.walks[first..] {
-            let mut wanted = Vec::new();
-            walk.each(disk, super::read::SLACK_BYTES, |position, header, _| {
-                if (from..self.end).contains(&header.last_offset()) {
-                    wanted.push((position, header.batch_bytes()));
-                }
-                true
-            })?;
-            for (position, bytes) in wanted {
-                let bytes = walk.bytes(disk, position, bytes)?;
-                for batch in Batches::new(&bytes).map_while(Result::ok) {
-                    sources.note(&batch, &mut scratch);
-                }
-            }
-        }
-        Ok(sources.states())
+    pub fn read(&self, disk: &impl Disk) -> Result<Sources, Error> {
+        self.gather(disk, Err)
     }
-}
 
-/// The sources of the records below an offset, as far as they were read.
-#[derive(Debug)]
-pub(super) struct Sources {
-    /// Of a snapshot that tells of all records below.
-    from: i64,
-    /// They hold for all records below.
-    pub(super) end: i64,
-    last: BTreeMap<String, (u64, u64)>,
+    /// The same of all that is not damaged: who has sent what was lost is not known.
+    pub fn salvage(&self, disk: &impl Disk) -> Result<Sources, Error> {
+        self.gather(disk, |error| match error {
+            Error::Corrupt(_) => Ok(()),
+            other => Err(other),
+        })
+    }
+
+    /// Why the snapshots cannot serve, where they cannot.
+    pub(super) fn damage(&self, disk: &impl Disk) -> Result<Option<Damage>, Error> {
+        Ok(self.snapshots.load(disk, self.end)?.damage)
+    }
+
+    fn gather(
+        &self,
+        disk: &impl Disk,
+        meet: impl Fn(Error) -> Result<(), Error>,
+    ) -> Result<Sources, Error> {
+        let Loaded {
+            mut sources,
+            damage,
+            ..
+        } = self.snapshots.load(disk, self.end)?;
+        damage.map_or(Ok(()), |damage| meet(Error::Corrupt(damage)))?;
+        let from = sources.end;
+        let first = self.walks.iter().rposition(|walk| walk.base() <= from);
+        for walk in &self.walks[first.unwrap_or(0)..] {
+            sources.read_on(disk, walk, from..self.end).or_else(&meet)?;
+        }
+        sources.end = self.end;
+        Ok(sources)
+    }
 }
 
 impl Sources {
-    /// What the newest snapshot tells that is of no later offset than `end`.
-    pub(super) fn load(disk: &impl Disk, folder: &str, end: i64) -> Result<Self, Error> {
-        let saved = newest(
-            disk,
-            folder,
-            layout::SOURCES,
-            |offset| offset <= end,
-            decode,
-        )?;
-        let (from, saved) = saved.unwrap_or_default();
-        let saved = saved.into_iter();
-        Ok(Self {
-            from,
+    /// Those that `states` tells of the records below `end`.
+    pub fn of(end: i64, states: &[SourceState]) -> Self {
+        let last = states.iter().cloned();
+        Self {
             end,
-            last: saved
-                .map(|(name, epoch, last)| (name, (epoch, last)))
+            young: last
+                .map(|(name, epoch, sequence)| (name, (epoch, sequence)))
                 .collect(),
-        })
+            ..Self::default()
+        }
+    }
+
+    /// The last of each.
+    pub fn states(&self) -> Vec<SourceState> {
+        let all = self.young.iter().chain(&self.old);
+        all.map(|(name, (epoch, sequence))| (name.clone(), *epoch, *sequence))
+            .collect()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.young.is_empty() && self.old.is_empty()
+    }
+
+    /// Takes note of the batches of one segment whose last offset is in `offsets`.
+    fn read_on(
+        &mut self,
+        disk: &impl Disk,
+        walk: &Walk,
+        offsets: std::ops::Range<i64>,
+    ) -> Result<(), Error> {
+        let mut wanted = Vec::new();
+        let walked = walk.each(disk, SLACK_BYTES, |position, header, _| {
+            if header.is_published() && offsets.contains(&header.last_offset()) {
+                wanted.push((position, header.base_offset, header.batch_bytes()));
+            }
+            true
+        });
+        let mut scratch = Vec::new();
+        for (position, offset, bytes) in wanted {
+            let bytes = walk.bytes(disk, position, bytes)?;
+            for batch in Batches::new(&bytes).map_while(Result::ok) {
+                if let Err(error) = batch.check_crc() {
+                    let what = error.fault.to_string();
+                    return Err(walk.damage(position, Some(offset), &what));
+                }
+                self.note(&batch, &mut scratch);
+            }
+        }
+        walked
     }
 
     pub(super) fn note(&mut self, batch: &Batch, scratch: &mut Vec<u8>) {
@@ -158,34 +291,74 @@ impl Sources {
         let Ok(body) = batch.open(scratch, DECOMPRESSED_BYTES_MAX) else {
             return;
         };
-        let records = Records::new(&batch.header, body).map_while(Result::ok);
-        for record in records {
-            let Some(source) = record.source() else {
-                continue;
-            };
-            let found = (source.epoch, source.sequence);
-            match self.last.get_mut(source.name) {
-                Some(last) => *last = found.max(*last),
-                None => drop(self.last.insert(source.name.to_owned(), found)),
+        self.grow_old(batch.header.max_timestamp);
+        for record in Records::new(&batch.header, body).map_while(Result::ok) {
+            if let Some(source) = record.source() {
+                self.hear(&source);
             }
         }
     }
 
-    /// Whether they tell more than the snapshots.
-    pub(super) fn is_news(&self) -> bool {
-        self.end > self.from && !self.last.is_empty()
+    fn hear(&mut self, source: &Source) {
+        let found = (source.epoch, source.sequence);
+        if let Some(last) = self.young.get_mut(source.name) {
+            *last = found.max(*last);
+            return;
+        }
+        if self.young.len() >= SOURCES_MAX {
+            self.turn();
+        }
+        let before = self.old.remove(source.name);
+        let last = before.map_or(found, |before| found.max(before));
+        self.young.insert(source.name.to_owned(), last);
     }
 
-    pub(super) fn states(self) -> Vec<SourceState> {
-        let last = self.last.into_iter();
-        last.map(|(name, (epoch, last))| (name, epoch, last))
-            .collect()
+    /// Those that were silent for long are forgotten when the rest has grown old once more: a
+    /// clock that leaps once costs nobody.
+    fn grow_old(&mut self, batch_ms: i64) {
+        let turned_ms = *self.turned_ms.get_or_insert(batch_ms);
+        if batch_ms.saturating_sub(turned_ms) > SOURCE_EXPIRY_MS {
+            self.turned_ms = Some(batch_ms);
+            self.turn();
+        }
     }
-}
 
-pub(super) fn decode(file: &[u8]) -> Option<Vec<SourceState>> {
-    let mut take = Take(unseal(MAGIC, file)?);
-    (0..take.u32()?)
-        .map(|_| Some((take.text()?.to_owned(), take.u64()?, take.u64()?)))
-        .collect()
+    fn turn(&mut self) {
+        self.old = std::mem::take(&mut self.young);
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        body.put_maybe(self.turned_ms);
+        for sources in [&self.young, &self.old] {
+            body.put_u32(sources.len() as u32);
+            for (name, (epoch, sequence)) in sources {
+                body.put_text(name);
+                body.put_u64(*epoch);
+                body.put_u64(*sequence);
+            }
+        }
+        body
+    }
+
+    fn decode(body: &[u8], end: i64) -> Option<Self> {
+        let mut take = Take(body);
+        let turned_ms = maybe(take.i64()?);
+        let mut sources = || {
+            (0..take.u32()?)
+                .map(|_| Some((take.text()?.to_owned(), (take.u64()?, take.u64()?))))
+                .collect::<Option<BTreeMap<_, _>>>()
+        };
+        Some(Self {
+            end,
+            young: sources()?,
+            old: sources()?,
+            turned_ms,
+        })
+    }
+
+    /// What a whole file of `offset` tells.
+    pub(super) fn of_file(file: &[u8], offset: i64) -> Option<Self> {
+        Self::decode(SOURCES.body(file, offset)?, offset)
+    }
 }

@@ -5,22 +5,22 @@
 //! what compaction has taken since would come back with it. One that is damaged, or of records that
 //! the log has not, is never given out, and is named; the records are always true.
 
-use super::codec::{seal, unseal, Put, Take};
-use super::disk::{Disk, DiskOp, Path};
+use super::disk::{Disk, DiskOp};
 use super::error::Error;
+use super::kept::{Kept, Kind};
 use super::layout;
 use super::machine::Machine;
-use super::partition::{replace, LogId};
-use super::scan;
+use super::partition::LogId;
 
-const MAGIC: [u8; 8] = *b"HRSTATE\x01";
+const STATES: Kind = Kind {
+    name: layout::STATE,
+    magic: *b"HRSTATE\x01",
+};
 
 /// Where the states of a log are.
 #[derive(Debug)]
 pub struct StatePlace {
-    folder: Path,
-    /// The folder above it.
-    stream: Path,
+    kept: Kept,
     /// The high watermark.
     end: i64,
 }
@@ -40,12 +40,8 @@ impl Machine {
     /// Where the states of `log` are.
     pub fn state_place(&self, log: LogId) -> Result<StatePlace, Error> {
         let (_, end) = self.bounds(log)?;
-        let log = self.log(log)?;
-        Ok(StatePlace {
-            folder: log.folder.clone(),
-            stream: layout::stream_folder(&log.stream),
-            end,
-        })
+        let kept = Kept::beside(self.log(log)?, STATES);
+        Ok(StatePlace { kept, end })
     }
 }
 
@@ -58,41 +54,18 @@ impl StatePlace {
                 "offset {offset} is outside [1, {end}]"
             )));
         }
-        let mut body = Vec::with_capacity(8 + state.len());
-        body.put_i64(offset);
-        body.extend_from_slice(state);
-        let fresh: Path = format!("{}/state.new", self.folder).into();
-        let mut ops = Vec::new();
-        replace(&mut ops, fresh.clone(), seal(MAGIC, &body));
-        ops.push(DiskOp::Sync {
-            path: fresh.clone(),
-        });
-        ops.push(DiskOp::Close {
-            path: fresh.clone(),
-        });
-        ops.push(DiskOp::Rename {
-            from: fresh,
-            to: self.file(offset),
-        });
-        // A young log's folder is still the journal's to make again, without this file.
-        let above = [self.stream.clone(), layout::STREAMS.into()];
-        for path in above.into_iter().chain([self.folder.clone()]) {
-            ops.push(DiskOp::SyncFolder { path });
-        }
-        let older = self.offsets(disk)?;
-        for offset in older.into_iter().filter(|found| *found < offset) {
-            let path = self.file(offset);
-            ops.push(DiskOp::LetGo { path });
-        }
-        ops.iter().try_for_each(|op| Ok(disk.perform(op)?))
+        let mut older = self.kept.offsets(disk)?;
+        older.retain(|found| *found < offset);
+        let ops = self.kept.put(offset, state, older);
+        Ok(disk.perform_all(&ops)?)
     }
 
     /// The newest state, where it is of use. One of records that are not there would come true of
     /// others: it goes.
     pub fn load(&self, disk: &impl Disk) -> Result<FoundState, Error> {
         let mut found = FoundState::default();
-        for offset in self.offsets(disk)?.into_iter().rev() {
-            let path = self.file(offset);
+        for offset in self.kept.offsets(disk)?.into_iter().rev() {
+            let path = self.kept.file(offset);
             if offset > self.end {
                 let end = self.end;
                 found
@@ -101,7 +74,7 @@ impl StatePlace {
                 disk.perform(&DiskOp::Remove { path })?;
                 continue;
             }
-            match decode(&scan::side_file(disk, &path)?, offset) {
+            match self.kept.get(disk, offset)? {
                 Some(state) => (found.offset, found.state) = (offset, state),
                 None => found.ignored.push(format!("{path} is damaged")),
             }
@@ -109,17 +82,4 @@ impl StatePlace {
         }
         Ok(found)
     }
-
-    fn offsets(&self, disk: &impl Disk) -> Result<Vec<i64>, Error> {
-        Ok(layout::offsets(&disk.list(&self.folder)?, layout::STATE))
-    }
-
-    fn file(&self, offset: i64) -> Path {
-        layout::file(&self.folder, offset, layout::STATE)
-    }
-}
-
-fn decode(file: &[u8], offset: i64) -> Option<Vec<u8>> {
-    let mut take = Take(unseal(MAGIC, file)?);
-    (take.i64()? == offset).then(|| take.0.to_vec())
 }

@@ -40,7 +40,7 @@ pub use header::{set_base_offset, set_leader_epoch, Batch, BatchHeader, Batches,
 pub use murmur2::{murmur2, partition_of};
 pub use recode::recode;
 pub use records::{Headers, Record, Records};
-pub use source::Source;
+pub use source::{Source, SOURCES_MAX, SOURCE_EXPIRY_MS};
 pub use validate::{validate, Compressed, Summary};
 
 /// Bytes of a batch before its first record.

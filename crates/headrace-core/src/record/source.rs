@@ -3,6 +3,15 @@
 /// Longest name of a publisher, bytes: whoever compares repeats keeps each in memory.
 const NAME_BYTES_MAX: usize = 255;
 
+/// Sources of one log that are kept for sure; at most twice as many are held. A fleet's collectors
+/// are hundreds; the bound keeps made-up names from eating memory (the longest silent go first).
+pub const SOURCES_MAX: usize = 32_768;
+
+/// Milliseconds of silence after which a source may be forgotten; after twice as many it is. A
+/// device that was cut off for a week keeps no message for longer, and neither do most streams
+/// (`retention.ms`).
+pub const SOURCE_EXPIRY_MS: i64 = 7 * 24 * 3_600_000;
+
 /// The place of a publish in the series of one publisher, from the user properties (or record
 /// headers) `source`, `epoch` and `sequence`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -83,7 +83,6 @@ pub use overflow::Policy;
 pub use publish::Published;
 pub use retain::{Restored, RetainedState};
 pub use retained::{Page, RetainedMessage, PAGE_MAX};
-pub use sources::SOURCES_MAX;
 pub use streams::{Append, KeyRule, BATCH_BYTES_MAX};
 pub use subscribe::FILTER_BYTES_MEAN_MAX;
 pub use trace::{Subject as TraceSubject, TraceLine, Way as TraceWay, TRACES_MAX, TRACE_BYTES_MAX};

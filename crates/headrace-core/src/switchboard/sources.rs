@@ -1,20 +1,11 @@
 //! The last publish of each source in one partition: how repeats are known.
 
 use crate::hash::{Key, Map};
-use crate::record::Source;
-
-/// Sources kept for sure in one partition; at most twice as many are held. A fleet's collectors
-/// are hundreds; the bound keeps made-up names from eating memory (the longest silent go first).
-pub const SOURCES_MAX: usize = 32_768;
+use crate::record::{Source, SOURCES_MAX, SOURCE_EXPIRY_MS};
 
 /// Sources of all partitions together, at some 150 bytes each: where there are more, the partition
 /// with the most forgets those that were silent longest.
 pub const SOURCES_OF_NODE_MAX: usize = if cfg!(test) { 1000 } else { 1_000_000 };
-
-/// Milliseconds of silence after which a source may be forgotten; after twice as many it is. A
-/// device that was cut off for a week keeps no message for longer, and neither do most streams
-/// (`retention.ms`).
-const EXPIRY_MS: i64 = 7 * 24 * 3_600_000;
 
 /// Where a source stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +85,7 @@ impl Sources {
     /// source and ticket.
     pub fn note(&mut self, source: &Source, ticket: u64, wall_ms: i64) -> Option<Undo> {
         let turned_ms = *self.turned_ms.get_or_insert(wall_ms);
-        if wall_ms.saturating_sub(turned_ms) > EXPIRY_MS {
+        if wall_ms.saturating_sub(turned_ms) > SOURCE_EXPIRY_MS {
             self.turned_ms = Some(wall_ms);
             self.turn();
         }
@@ -230,11 +221,15 @@ mod tests {
         sources.load("restarted", 1, 5);
         sources.note(&source("a", 1, 5), 1, 0);
         for days in 0..14 {
-            sources.note(&source("busy", 1, days), 1, days as i64 * EXPIRY_MS / 7);
+            sources.note(
+                &source("busy", 1, days),
+                1,
+                days as i64 * SOURCE_EXPIRY_MS / 7,
+            );
             assert_eq!(sources.verdict(&source("a", 1, 5)), Verdict::Repeat);
         }
-        sources.note(&source("busy", 1, 99), 1, 2 * EXPIRY_MS + 2);
-        sources.note(&source("busy", 1, 99), 1, 3 * EXPIRY_MS + 3);
+        sources.note(&source("busy", 1, 99), 1, 2 * SOURCE_EXPIRY_MS + 2);
+        sources.note(&source("busy", 1, 99), 1, 3 * SOURCE_EXPIRY_MS + 3);
         assert_eq!(sources.list().collect::<Vec<_>>(), [("busy", 1, 99)]);
     }
 }

@@ -16,7 +16,7 @@ use crate::log::partition::{Log, LogId};
 use crate::log::scan::{scan_batches, Depth, Range};
 use crate::log::segment::{Segment, SEGMENT_BYTES_MAX};
 use crate::log::settings::LogSettings;
-use crate::log::sources::Sources;
+use crate::log::sources::{Loaded, Snapshots};
 use crate::record::{hollow, Batch, Filter, Record, Records, DECOMPRESSED_BYTES_MAX};
 
 /// Segments that are merged at most: what the journal tells of one swap stays far below a round.
@@ -31,6 +31,9 @@ pub struct CompactionSettings {
     pub delete_retention_ms: u64,
     /// Segments with younger records are left alone (`min.compaction.lag.ms`).
     pub min_lag_ms: u64,
+    /// Segments are merged that began and ended within so long of each other, where retention lets
+    /// them go by age (`segment.ms`); None: however far apart.
+    pub span_ms: Option<u64>,
 }
 
 /// What a compaction did.
@@ -77,6 +80,7 @@ pub struct Pass {
     dirty_to: i64,
     /// Base offset of the last batch of each producer.
     last_batches: BTreeMap<i64, i64>,
+    snapshots: Snapshots,
 }
 
 /// A pass that knows which records are superseded.
@@ -87,7 +91,9 @@ pub struct Survey {
     /// Batches from there on are left alone.
     end: i64,
     /// Those of the MQTT sources below `end`.
-    sources: Option<Sources>,
+    sources: Option<Loaded>,
+    /// Where the snapshot ends that was the newest.
+    kept_to: i64,
 }
 
 /// Neighbouring segments that are rewritten together.
@@ -137,6 +143,7 @@ impl Machine {
             dirty_from,
             dirty_to,
             last_batches: log.producers.last_batches(log.high_watermark),
+            snapshots: log.sources(),
         }))
     }
 }
@@ -145,11 +152,12 @@ impl Machine {
     /// The effects that keep what the records that may go tell of MQTT sources; to be performed
     /// before the first of them goes, by the caller.
     pub fn keep_sources(&mut self, survey: &mut Survey) -> Result<Vec<DiskOp>, Error> {
-        let sources = survey.sources.take().filter(Sources::is_news);
-        let Some(sources) = sources else {
-            return Ok(Vec::new());
-        };
-        self.save_sources(survey.pass.log, survey.end, &sources.states())
+        let from = survey.kept_to;
+        let loaded = survey.sources.take();
+        let due = loaded.filter(|loaded| loaded.must_be_kept(from));
+        due.map_or(Ok(Vec::new()), |due| {
+            self.save_sources(survey.pass.log, &due.sources)
+        })
     }
 }
 
@@ -208,6 +216,17 @@ impl Input {
 }
 
 impl Pass {
+    /// Merged they would expire together: what is in the first would stay for longer than it may.
+    fn are_apart(&self, first: &Input, last: &Input) -> bool {
+        self.settings.span_ms.is_some_and(|span_ms| {
+            let began = first.segment.created_ms;
+            let lasts = began
+                .zip(last.newest_ms())
+                .map(|(began, newest)| newest.saturating_sub(began));
+            lasts.is_none_or(|lasts| u64::try_from(lasts).is_ok_and(|lasts| lasts > span_ms))
+        })
+    }
+
     /// A segment of this pass, empty.
     pub(super) fn segment(&self, base: i64, created_ms: Option<i64>) -> Segment {
         Segment {
@@ -223,7 +242,9 @@ impl Pass {
     /// Reads the dirty part, as far as its keys fit in memory.
     pub fn survey(self, disk: &impl Disk, report: &mut Compaction) -> Result<Survey, Error> {
         let mut map = KeyMap::new(self.secret, self.bounds.compaction_keys);
-        let mut sources = Sources::load(disk, &self.folders[0], self.dirty_to)?;
+        let mut loaded = self.snapshots.load(disk, self.dirty_to)?.sound()?;
+        let sources = &mut loaded.sources;
+        let kept_to = sources.end;
         let mut end = self.dirty_to;
         let mut scratch = Vec::new();
         for input in self
@@ -253,7 +274,8 @@ impl Pass {
             pass: self,
             map,
             end,
-            sources: Some(sources),
+            sources: Some(loaded),
+            kept_to,
         })
     }
 }
@@ -284,7 +306,9 @@ impl Survey {
         for (at, input) in inputs[..count].iter().enumerate() {
             let wide = input.next - inputs[first].segment.base > i64::from(i32::MAX);
             let full = bytes + input.segment.committed > bytes_max;
-            if at > first && (full || wide || at - first == GROUP_SEGMENTS_MAX) {
+            let many = at - first == GROUP_SEGMENTS_MAX;
+            let apart = self.pass.are_apart(&inputs[first], input);
+            if at > first && (full || wide || many || apart) {
                 groups.push(Group(first..at));
                 (first, bytes) = (at, 0);
             }

@@ -1,9 +1,12 @@
 //! The swap of segments for their compacted form: a round of the journal is the moment.
 
 use super::pass::{Group, Survey};
+use crate::log::chore::Dirt;
+use crate::log::disk::DiskOp;
 use crate::log::draft::MACHINE_ENTRY_BYTES;
 use crate::log::error::Error;
 use crate::log::journal::Swap;
+use crate::log::layout;
 use crate::log::machine::Machine;
 use crate::log::options::SEGMENT_STATE_BYTES;
 use crate::log::partition::{Log, LogId};
@@ -99,9 +102,28 @@ impl Machine {
         let states = swap.segments.len() as u64 * SEGMENT_STATE_BYTES;
         let place = self.place(MACHINE_ENTRY_BYTES + states)?;
         Some(Draft {
+            first: self.producers_synced(log),
             pieces: vec![Piece::Replace { log, swap }],
             ..Draft::at(place)
         })
+    }
+
+    /// Compaction leaves of each producer the last batch alone: the snapshot that tells of those
+    /// before it is durable before they go.
+    fn producers_synced(&self, id: LogId) -> Vec<DiskOp> {
+        let log = &self.logs[&id];
+        let Some(newest) = log.snapshots.last() else {
+            return Vec::new();
+        };
+        let path = layout::file(&log.folder, *newest, layout::PRODUCERS);
+        let waits = |is_due: &dyn Fn(&Dirt) -> bool| is_due(&self.dirt) || is_due(&self.syncing);
+        let folder = waits(&|dirt| dirt.folders.contains(&log.folder));
+        let folder = folder.then(|| DiskOp::SyncFolder {
+            path: log.folder.clone(),
+        });
+        let file = waits(&|dirt| dirt.files.contains(&path));
+        let file = file.then_some(DiskOp::Sync { path });
+        file.into_iter().chain(folder).collect()
     }
 
     /// The journal tells of the replacement that was drafted.

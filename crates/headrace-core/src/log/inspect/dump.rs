@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 
 use super::examine::expected;
 use super::holes::Holes;
+use super::snapshots::SNAPSHOTS;
 use super::story::{adopt, Files};
-use super::verify::SNAPSHOTS;
 use crate::log::disk::Disk;
 use crate::log::error::Error;
 use crate::log::journal::{entries, walk, Entry};
 use crate::log::layout;
 use crate::log::producers::Producers;
-use crate::log::{scan, sources};
+use crate::log::scan;
+use crate::log::sources::Sources;
 
 /// One entry of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,7 +153,7 @@ pub fn snapshots(disk: &impl Disk, stream: &str, partition: u32) -> Result<Vec<S
             let lines = if kind == layout::PRODUCERS {
                 Producers::decode(&file).map(|producers| producers.describe())
             } else {
-                sources::decode(&file).map(|all| all.iter().map(source).collect())
+                Sources::of_file(&file, offset).map(|all| all.states().iter().map(source).collect())
             };
             found.push(Snapshot {
                 path: path.to_string(),

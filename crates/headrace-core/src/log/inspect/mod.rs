@@ -10,6 +10,7 @@ mod examine;
 mod holes;
 mod overlay;
 mod repair;
+mod snapshots;
 mod story;
 mod survey;
 mod verify;

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::examine::{examine, expected, replay, Seen};
 use super::holes::Holes;
 use super::overlay::Overlay;
+use super::snapshots;
 use super::story::{adopt, Files};
-use super::verify::{found, refusal, strangers, Class, SNAPSHOTS};
+use super::verify::{found, refusal, strangers, Class};
 use crate::log::disk::{Disk, DiskOp, Path};
 use crate::log::epochs::Epochs;
 use crate::log::error::{Damage, Error};
@@ -185,7 +186,11 @@ fn mend_all(
                 backup: false,
             }));
         }
-        logs.push(mender.mend(&Told::new(state))?);
+        let mut log = mender.mend(&Told::new(state))?;
+        if wanted(&told.state.stream, told.state.partition) {
+            actions.extend(snapshots::keep_sources(disk, &mut log)?);
+        }
+        logs.push(log);
     }
     mender.finish()?;
     Ok(Mended {
@@ -255,7 +260,9 @@ impl<D: Disk> Work<'_, D> {
                 .push(self.segment(&folder, &seen, &told.state.epochs)?);
         }
         if self.wanted {
-            self.side_files(&folder, &told.state)?;
+            self.actions
+                .extend(snapshots::drop_damaged(self.disk, &folder)?);
+            self.epochs_file(&folder, &told.state)?;
         }
         Ok(state)
     }
@@ -498,18 +505,7 @@ impl<D: Disk> Work<'_, D> {
         Ok(Some(crc))
     }
 
-    fn side_files(&mut self, folder: &str, told: &LogState) -> Result<(), Error> {
-        let names = self.disk.list(folder)?;
-        for (kind, reads) in SNAPSHOTS {
-            for offset in layout::offsets(&names, kind) {
-                let path = layout::file(folder, offset, kind);
-                if !reads(&scan::side_file(self.disk, &path)?) {
-                    let what = "goes; the next start reads the records instead".into();
-                    self.note(&path, what, None, false);
-                    self.perform([DiskOp::Remove { path }])?;
-                }
-            }
-        }
+    fn epochs_file(&mut self, folder: &str, told: &LogState) -> Result<(), Error> {
         let epochs = layout::epochs(folder);
         let wanted = told.epochs.file();
         if told.next_offset > 0 && scan::side_file(self.disk, &epochs)? != wanted {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::examine::{examine, expected, replay, Seen};
 use super::holes::Holes;
 use super::overlay::Overlay;
+use super::snapshots;
 use super::story::{adopt, Files};
 use crate::log::disk::Disk;
 use crate::log::error::{Damage, Error};
@@ -12,9 +13,8 @@ use crate::log::journal::SegmentState;
 use crate::log::layout;
 use crate::log::mend::Mender;
 use crate::log::options::Options;
-use crate::log::producers::Producers;
+use crate::log::scan;
 use crate::log::story::Told;
-use crate::log::{scan, sources};
 
 /// What a finding costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,8 +109,9 @@ pub(super) fn refusal(
     clean: bool,
 ) -> Result<Option<Damage>, Error> {
     let overlay = Overlay::new(disk);
-    match Mender::new(&overlay, options, clean).mend(told) {
-        Ok(_) => Ok(None),
+    let mended = Mender::new(&overlay, options, clean).mend(told);
+    match mended.and_then(|log| log.plan_sources().damage(&overlay)) {
+        Ok(damage) => Ok(damage),
         Err(Error::Corrupt(damage)) => Ok(Some(damage)),
         Err(error) => Err(error),
     }
@@ -131,15 +132,8 @@ fn look(
         findings.extend(found(&seen));
         progress(seen.size.unwrap_or(0));
     }
-    let names = disk.list(&folder)?;
-    for (kind, reads) in SNAPSHOTS {
-        for offset in layout::offsets(&names, kind) {
-            let path = layout::file(&folder, offset, kind);
-            if !reads(&scan::side_file(disk, &path)?) {
-                let what = "the snapshot does not verify";
-                findings.push(side(&path, 0, None, what));
-            }
-        }
+    for path in snapshots::damaged(disk, &folder)? {
+        findings.push(side(&path, 0, None, "the snapshot does not verify"));
     }
     let epochs = layout::epochs(&folder);
     let wanted = told.state.epochs.file();
@@ -149,14 +143,6 @@ fn look(
     }
     Ok(())
 }
-
-/// A kind of snapshots, and whether a file of that kind reads whole.
-type Kind = (&'static str, fn(&[u8]) -> bool);
-
-pub(super) const SNAPSHOTS: [Kind; 2] = [
-    (layout::PRODUCERS, |file| Producers::decode(file).is_some()),
-    (layout::SOURCES, |file| sources::decode(file).is_some()),
-];
 
 pub(super) fn found(seen: &Seen) -> Vec<Finding> {
     let path = &seen.path;

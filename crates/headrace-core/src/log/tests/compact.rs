@@ -157,6 +157,7 @@ impl Rig {
             wall_ms: self.wall_ms,
             delete_retention_ms: RETENTION_MS,
             min_lag_ms: 0,
+            span_ms: None,
         }
     }
 
@@ -588,6 +589,38 @@ fn a_segment_is_no_younger_than_the_beginning_of_the_next() {
         };
         assert!(plan(&mut rig, HOUR_MS / 2).is_none());
         assert!(plan(&mut rig, 2 * HOUR_MS).is_some());
+    }
+}
+
+/// Else the oldest records would stay for as long as the newest of them, again and again.
+#[test]
+fn segments_that_expire_at_different_times_stay_apart() {
+    for (span_ms, most) in [(None, i64::MAX), (Some(3 * HOUR_MS as u64), 3 * HOUR_MS)] {
+        let mut rig = Rig::new(10);
+        rig.keys = 3;
+        for _ in 0..4 {
+            for _ in 0..4 {
+                rig.fill(5);
+                rig.wall_ms += HOUR_MS;
+                rig.machine.roll(LOG, rig.wall_ms).unwrap();
+                commit(&mut rig.machine, &rig.disk);
+            }
+            let settings = CompactionSettings {
+                span_ms,
+                ..rig.settings()
+            };
+            compact(&mut rig.machine, &rig.disk, settings, commit).unwrap();
+        }
+        let segments = rig.machine.segments(LOG).unwrap();
+        let closed: Vec<_> = segments.windows(2).skip(1).collect(); // the first began at 0
+        for pair in &closed {
+            let newest = pair[0].max_timestamp.min(pair[1].created_ms);
+            assert!(
+                newest.unwrap() - pair[0].created_ms.unwrap() <= most,
+                "{pair:?}"
+            );
+        }
+        assert_eq!(closed.is_empty(), span_ms.is_none(), "{closed:?}");
     }
 }
 

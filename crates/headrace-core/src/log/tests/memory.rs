@@ -291,25 +291,3 @@ fn the_producers_of_an_idle_log_are_forgotten_when_they_have_been_silent_for_lon
     machine.forget_silent(LOG, 2 * expiry_ms).unwrap();
     assert_eq!(machine.producers, 1);
 }
-
-#[test]
-fn sources_are_kept_twice_however_often_they_are_saved() {
-    let disk = SimDisk::default();
-    for life in 0..5 {
-        let (mut machine, _) = open(&disk, SMALL).unwrap();
-        machine.open_log("gpu", 0, 1, 0).unwrap();
-        for save in 0..2 {
-            machine.append(LOG, batch(1, 9, 1, 1), 0, 0, 0).unwrap();
-            commit(&mut machine, &disk);
-            let sources = [("s".to_owned(), 1, 10 * life + save)];
-            let (_, end) = machine.bounds(LOG).unwrap();
-            for op in machine.save_sources(LOG, end, &sources).unwrap() {
-                disk.perform(&op).unwrap();
-            }
-            let found = machine.plan_sources(LOG).unwrap().read(&disk);
-            assert_eq!(found.as_deref(), Ok(&sources[..]));
-        }
-        let is_kept = |path: &String| path.ends_with(".sources");
-        assert_eq!(disk.paths().into_iter().filter(is_kept).count(), 2);
-    }
-}

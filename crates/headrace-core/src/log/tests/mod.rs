@@ -8,6 +8,7 @@ mod fsync;
 mod marks;
 mod memory;
 mod orders;
+mod sources;
 mod space;
 mod state;
 mod unreadable;

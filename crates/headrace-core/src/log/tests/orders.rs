@@ -100,6 +100,7 @@ impl Rig {
             wall_ms: 5000,
             delete_retention_ms: 1,
             min_lag_ms: 0,
+            span_ms: None,
         };
         let pass = self.machine.plan_compaction(LOG, settings).unwrap()?;
         let mut report = Compaction::default();

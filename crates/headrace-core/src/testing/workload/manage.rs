@@ -110,6 +110,7 @@ pub(in crate::testing) fn begin_compaction(
         wall_ms,
         delete_retention_ms: DELETE_RETENTION_MS,
         min_lag_ms,
+        span_ms: simulation.random.chance(30).then_some(HOUR_MS as u64),
     };
     let Some(compactions) = &mut clients.compactions else {
         return Ok(());

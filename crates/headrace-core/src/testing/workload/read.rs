@@ -153,6 +153,7 @@ pub(in crate::testing) fn meet_sources(
         .machine
         .plan_sources(clients.id)
         .and_then(|plan| plan.read(&simulation.shell.port))
+        .map(|sources| sources.states())
         .map_err(|error| refused(error.to_string()))?;
     let last = |name: &str| {
         let found = known.iter().find(|(found, ..)| found == name);

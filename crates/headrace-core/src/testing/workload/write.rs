@@ -166,7 +166,8 @@ pub(super) fn publish(simulation: &mut Simulation, name: Name) -> Result<(), Ano
     let publish = if let Some(due) = due {
         due.clone()
     } else {
-        let value = simulation.fresh(1)[0];
+        // The door that takes it stamps it.
+        let value = (simulation.fresh(1)[0].0, simulation.wall_ms);
         let bytes = simulation.random.below(500);
         let codec = clients::codec(&mut simulation.random);
         let source = &mut simulation.clients(name).sources[at];
@@ -220,11 +221,10 @@ pub(super) fn save_sources(simulation: &mut Simulation, name: Name) -> Result<()
     let id = simulation.logs[&name].id;
     let machine = &simulation.shell.machine;
     let text = |error: Error| Simulation::refused(&format!("{name:?}"), error.to_string());
-    let (_, end) = machine.bounds(id).map_err(text)?;
     let known = machine.plan_sources(id).map_err(text)?;
     let known = known.read(&simulation.shell.port).map_err(text)?;
     let machine = &mut simulation.shell.machine;
-    let ops = machine.save_sources(id, end, &known).map_err(text)?;
+    let ops = machine.save_sources(id, &known).map_err(text)?;
     simulation.shell.run_errand(ops);
     Ok(())
 }

@@ -1,0 +1,69 @@
+//! What is kept beside a log: which of it does not verify, and what can stand in.
+
+use super::repair::Action;
+use crate::log::disk::{Disk, DiskOp, Path};
+use crate::log::error::Error;
+use crate::log::layout;
+use crate::log::partition::Log;
+use crate::log::producers::Producers;
+use crate::log::scan;
+use crate::log::sources::Sources;
+
+/// A kind of snapshots, and whether a file of that kind and offset reads whole.
+type Kind = (&'static str, fn(&[u8], i64) -> bool);
+
+pub(super) const SNAPSHOTS: [Kind; 2] = [
+    (layout::PRODUCERS, |file, _| {
+        Producers::decode(file).is_some()
+    }),
+    (layout::SOURCES, |file, offset| {
+        Sources::of_file(file, offset).is_some()
+    }),
+];
+
+/// The files of a log that do not verify.
+pub(super) fn damaged(disk: &impl Disk, folder: &str) -> Result<Vec<Path>, Error> {
+    let names = disk.list(folder)?;
+    let mut damaged = Vec::new();
+    for (kind, reads) in SNAPSHOTS {
+        for offset in layout::offsets(&names, kind) {
+            let path = layout::file(folder, offset, kind);
+            if !reads(&scan::side_file(disk, &path)?, offset) {
+                damaged.push(path);
+            }
+        }
+    }
+    Ok(damaged)
+}
+
+/// Removes them: what they told, the records tell, as far as they are there.
+pub(super) fn drop_damaged(disk: &impl Disk, folder: &str) -> Result<Vec<Action>, Error> {
+    let mut actions = Vec::new();
+    for path in damaged(disk, folder)? {
+        actions.push(Action {
+            path: path.to_string(),
+            what: "goes; the next start reads the records instead".into(),
+            lost: None,
+            backup: true,
+        });
+        disk.perform(&DiskOp::Remove { path })?;
+    }
+    Ok(actions)
+}
+
+/// Where the snapshot of sources is lost that told of records that are gone: keeps what the older
+/// one tells, and the records that are there, so that a start takes it.
+pub(super) fn keep_sources(disk: &impl Disk, log: &mut Log) -> Result<Option<Action>, Error> {
+    let plan = log.plan_sources();
+    let Some(damage) = plan.damage(disk)? else {
+        return Ok(None);
+    };
+    let kept = log.save_sources(&plan.salvage(disk)?);
+    disk.perform_all(&kept)?;
+    Ok(Some(Action {
+        path: damage.path,
+        what: format!("is made up for from what is left: {}", damage.what),
+        lost: None,
+        backup: false,
+    }))
+}

@@ -1,0 +1,215 @@
+//! Sources beside a log: what is damaged is made up for exactly, or named.
+
+use std::collections::BTreeMap;
+
+use super::super::inspect::{self, Consent};
+use super::super::{open, Compaction, CompactionSettings, Sources};
+use super::*;
+use crate::record::Batches;
+use crate::record::{Codec, SOURCES_MAX, SOURCE_EXPIRY_MS};
+
+const LOG: LogId = LogId(0);
+
+fn opened(disk: &SimDisk) -> Machine {
+    let (mut machine, _) = open(disk, SMALL).unwrap();
+    machine.open_log("gpu", 0, 1, 0).unwrap();
+    machine
+}
+
+/// A batch as the switchboard builds it.
+fn published(name: &str, sequence: u64, timestamp: i64) -> Vec<u8> {
+    let mut builder = BatchBuilder::new();
+    let sequence = sequence.to_string();
+    let headers = [("source", name), ("epoch", "1"), ("sequence", &sequence)];
+    let headers = headers.map(|(name, value)| (name.as_bytes(), Some(value.as_bytes())));
+    builder.push(timestamp, Some(b"key"), Some(b"value"), headers);
+    builder.finish_published(Codec::None)
+}
+
+fn publish(machine: &mut Machine, disk: &SimDisk, name: &str, sequence: u64) {
+    let sent = published(name, sequence, 0);
+    machine.append(LOG, sent, 0, 0, 0).unwrap();
+    commit(machine, disk);
+}
+
+fn keep(machine: &mut Machine, disk: &SimDisk) {
+    let sources = machine.plan_sources(LOG).unwrap().read(disk).unwrap();
+    perform(disk, &machine.save_sources(LOG, &sources).unwrap());
+}
+
+fn known(machine: &Machine, disk: &SimDisk) -> Result<Vec<(String, u64, u64)>, Error> {
+    let sources = machine.plan_sources(LOG).unwrap().read(disk)?;
+    Ok(sources.states())
+}
+
+fn snapshots(disk: &SimDisk) -> Vec<String> {
+    let paths = disk.paths().into_iter();
+    paths.filter(|path| path.ends_with(".sources")).collect()
+}
+
+/// A store whose older snapshot tells of `a`, and the newer of `b` as well; `trims` the records.
+fn kept_twice(disk: &SimDisk, trims: bool) -> Machine {
+    let mut machine = opened(disk);
+    publish(&mut machine, disk, "a", 7);
+    keep(&mut machine, disk);
+    publish(&mut machine, disk, "b", 8);
+    keep(&mut machine, disk);
+    if trims {
+        machine.roll(LOG, 0).unwrap();
+        commit(&mut machine, disk);
+        machine.trim(LOG, 2).unwrap();
+        commit(&mut machine, disk);
+    }
+    machine
+}
+
+#[test]
+fn while_the_records_are_there_a_lost_snapshot_costs_nothing() {
+    for erase in [false, true] {
+        let disk = SimDisk::default();
+        let machine = kept_twice(&disk, false);
+        let all = known(&machine, &disk).unwrap();
+        assert_eq!(all, [("a".to_owned(), 1, 7), ("b".to_owned(), 1, 8)]);
+        let newest = snapshots(&disk).pop().unwrap();
+        if erase {
+            disk.erase(&newest);
+        } else {
+            disk.overwrite(&newest, vec![0; 30]);
+        }
+        assert_eq!(known(&opened(&disk), &disk), Ok(all));
+    }
+}
+
+/// Compacts all that is closed, as `headrace-io` does.
+fn compact(machine: &mut Machine, disk: &SimDisk) {
+    let settings = CompactionSettings {
+        wall_ms: 0,
+        delete_retention_ms: 0,
+        min_lag_ms: 0,
+        span_ms: None,
+    };
+    let pass = machine.plan_compaction(LOG, settings).unwrap().unwrap();
+    let mut survey = pass.survey(disk, &mut Compaction::default()).unwrap();
+    perform(disk, &machine.keep_sources(&mut survey).unwrap());
+    for group in survey.groups() {
+        let fresh = survey.clean(disk, &group, &mut Compaction::default());
+        assert!(machine.replace(fresh.unwrap()).unwrap());
+        commit(machine, disk);
+    }
+}
+
+#[test]
+fn a_lost_snapshot_of_records_that_are_gone_is_named_until_it_is_repaired() {
+    for (erase, trims) in [(false, true), (false, false), (true, false)] {
+        let disk = SimDisk::default();
+        let mut machine = kept_twice(&disk, trims);
+        if !trims {
+            machine.roll(LOG, 0).unwrap();
+            commit(&mut machine, &disk);
+            compact(&mut machine, &disk);
+        }
+        drop(machine);
+        let [older, newest] = &snapshots(&disk)[..] else {
+            panic!("two are kept")
+        };
+        let lost = if erase { older } else { newest };
+        if erase {
+            disk.erase(newest);
+        } else {
+            disk.overwrite(newest, vec![0; 30]);
+        }
+        let refused = known(&opened(&disk), &disk).unwrap_err().to_string();
+        assert!(refused.starts_with(lost.as_str()), "{refused}");
+        assert!(refused.contains("headrace log repair"), "{refused}");
+
+        let streams = BTreeMap::from([("gpu".to_owned(), 1)]);
+        let found = inspect::verify(&disk, SMALL, &streams, |_, _| true, |_| ()).unwrap();
+        assert_eq!(&found[0].damage.path, lost);
+        let consent = Consent::default();
+        let repair = || inspect::repair(&disk, SMALL, &streams, |_, _| true, consent, false);
+        assert!(!repair().unwrap().is_empty());
+        let knows = known(&opened(&disk), &disk).unwrap();
+        assert_eq!(knows[0], ("a".to_owned(), 1, 7));
+        assert_eq!(repair(), Ok(vec![]));
+    }
+}
+
+#[test]
+fn what_is_not_kept_is_counted() {
+    let disk = SimDisk::default();
+    let mut machine = opened(&disk);
+    publish(&mut machine, &disk, "a", 7);
+    assert!(machine.unkept_bytes(LOG).unwrap() > 0);
+    keep(&mut machine, &disk);
+    assert_eq!(opened(&disk).unkept_bytes(LOG), Ok(0));
+}
+
+/// What a flipped bit makes of a sequence, its source has never sent.
+#[test]
+fn a_damaged_record_is_no_publishers_word() {
+    let disk = SimDisk::default();
+    let mut machine = opened(&disk);
+    publish(&mut machine, &disk, "a", 7);
+    machine.roll(LOG, 0).unwrap();
+    publish(&mut machine, &disk, "b", 8);
+    let segment = "streams/gpu/0/00000000000000000000.log";
+    let mut bytes = disk.bytes(segment);
+    let at = bytes.windows(1).rposition(|found| found == b"7").unwrap();
+    bytes[at] = b'9';
+    disk.overwrite(segment, bytes);
+    assert!(matches!(known(&machine, &disk), Err(Error::Corrupt(_))));
+    let salvaged = machine.plan_sources(LOG).unwrap().salvage(&disk).unwrap();
+    assert_eq!(salvaged.states(), [("b".to_owned(), 1, 8)]);
+}
+
+fn note(sources: &mut Sources, name: &str, sequence: u64, timestamp: i64) {
+    let batch = published(name, sequence, timestamp);
+    let batch = Batches::new(&batch).next().unwrap().unwrap();
+    sources.note(&batch, &mut Vec::new());
+}
+
+#[test]
+fn who_was_silent_for_long_is_forgotten_and_a_clock_that_leaps_costs_nobody() {
+    let mut sources = Sources::default();
+    note(&mut sources, "a", 7, 0);
+    note(&mut sources, "busy", 1, 100 * SOURCE_EXPIRY_MS); // it leaps
+    note(&mut sources, "busy", 2, 1);
+    assert_eq!(sources.states().len(), 2);
+    note(&mut sources, "busy", 3, 101 * SOURCE_EXPIRY_MS + 1);
+    assert_eq!(sources.states(), [("busy".to_owned(), 1, 3)]);
+}
+
+#[test]
+fn made_up_names_are_bounded_and_the_longest_silent_go_first() {
+    let mut sources = Sources::default();
+    for at in 0..3 * SOURCES_MAX as u64 {
+        note(&mut sources, &at.to_string(), at, 0);
+        if at % 1000 == 0 {
+            note(&mut sources, "busy", at, 0);
+        }
+    }
+    let states = sources.states();
+    assert!((SOURCES_MAX..=2 * SOURCES_MAX).contains(&states.len()));
+    let knows = |name: &str| states.iter().any(|(found, ..)| found == name);
+    assert!(knows("busy") && !knows("0"));
+}
+
+#[test]
+fn sources_are_kept_twice_however_often_they_are_saved() {
+    let disk = SimDisk::default();
+    for life in 0..5 {
+        let (mut machine, _) = open(&disk, SMALL).unwrap();
+        machine.open_log("gpu", 0, 1, 0).unwrap();
+        for save in 0..2 {
+            machine.append(LOG, batch(1, 9, 1, 1), 0, 0, 0).unwrap();
+            commit(&mut machine, &disk);
+            let (_, end) = machine.bounds(LOG).unwrap();
+            let sources = Sources::of(end, &[("s".to_owned(), 1, 10 * life + save)]);
+            perform(&disk, &machine.save_sources(LOG, &sources).unwrap());
+            let found = machine.plan_sources(LOG).unwrap().read(&disk);
+            assert_eq!(found, Ok(sources));
+        }
+        let is_kept = |path: &String| path.ends_with(".sources");
+        assert_eq!(disk.paths().into_iter().filter(is_kept).count(), 2);
+    }
+}
