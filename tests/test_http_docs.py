@@ -5,7 +5,7 @@ import runpy
 from pathlib import Path
 
 from conftest import SMALL_JOURNAL
-from headrace.adapters import http, http_clients, http_trace
+from headrace.adapters import http, http_access, http_clients, http_trace
 from kafkaraw import RawConnection, batch
 from rawclient import RawMqtt
 from shellblocks import ROOT, run_blocks
@@ -34,13 +34,17 @@ def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
 
 def test_the_page_has_every_route_and_every_field_and_no_others() -> None:
     page = PAGE.read_text()
-    code = "".join(Path(each.__file__).read_text() for each in (http, http_clients, http_trace))
+    code = "".join(
+        Path(each.__file__).read_text() for each in (http, http_access, http_clients, http_trace)
+    )
     routes = re.findall(r'web\.(\w+)\("(/[^"]*)", self\.', code)
     told = re.findall(r"^## `([A-Z]+) (/\S*)`$", page, re.MULTILINE)
     assert sorted(told) == sorted((method.upper(), path) for method, path in routes)
     bodies = {
         "POST /api/v1/streams": http._NewStreamBody,
         "POST /api/v1/publish": http._PublishBody,
+        "POST /api/v1/users": http_access._NewUserBody,
+        "PATCH /api/v1/users/{name}": http_access._UserBody,
         "GET /api/v1/sessions": http_clients._SessionsQuery,
         "GET /api/v1/retained": http_clients._RetainedQuery,
         "GET /api/v1/trace": http_trace._TraceQuery,

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from conftest import wait_for
+from gates import open_gate
 from headrace import limits
 from headrace.adapters.clock import SystemClock
 from headrace.adapters.files import FileDefinitions
@@ -77,12 +78,14 @@ class HeldStore:
 
 
 def node_on(store, data, **streams):
+    switchboard = Switchboard((0, 0))
     return Node(
         "test",
         Parts(
             clock=SystemClock(),
             definitions=FileDefinitions(data),
-            switchboard=Switchboard((0, 0)),
+            switchboard=switchboard,
+            gate=open_gate(data, switchboard),
             open_store=lambda: store,
             listen=lambda _, door, admits: Listener.open(
                 bind(Address("127.0.0.1", 0)), door, admits
@@ -388,6 +391,7 @@ class Client:
     """The far end of a Kafka connection, as the door sees it."""
 
     peer = "192.0.2.1:1"
+    host, identity = "192.0.2.1", None
     local = Address("192.0.2.2", 9092)
 
     def __init__(self):
@@ -411,7 +415,7 @@ async def test_batches_of_kafka_clients_that_do_not_wait_are_bounded(tmp_path):
     body = m.ProduceRequest(acks=-1, timeout_ms=0, topics=topics)
     request = encode_request(apis.PRODUCE, apis.PRODUCE.last, 1, "c", body)
     async with running(tmp_path, a=Change()) as (node, store):
-        door = KafkaDoor(node._broker, KafkaSettings(undurable_bytes=100_000))
+        door = KafkaDoor(node._broker, KafkaSettings(undurable_bytes=100_000), node.gate)
         store.held = True
         for _ in range(10):  # each gives up at once, leaves, and comes back
             client = Client()
@@ -448,7 +452,7 @@ async def test_what_coordinators_cannot_store_has_codes_that_clients_know(tmp_pa
     topics = [groups.OffsetCommitTopic(name="a", partitions=partitions)]
     body = groups.OffsetCommitRequest(group_id="g", topics=topics)
     async with running(tmp_path, a=Change()) as (node, store):
-        door = KafkaDoor(node._broker, KafkaSettings())
+        door = KafkaDoor(node._broker, KafkaSettings(), node.gate)
 
         async def ask(api, body):
             return await door.answer(door(Client()), Request(api, api.last, 1, "c", body))

@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 
 from conftest import ROOT, environment, headrace
+from gates import open_gate
 from headrace.adapters.clock import SystemClock
 from headrace.adapters.files import FileDefinitions
 from headrace.adapters.http import HttpDoor
@@ -313,10 +314,12 @@ def parts(data):
     def never(*_):
         raise AssertionError("not opened in this test")
 
+    switchboard = Switchboard((0, 0))
     return Parts(
         clock=SystemClock(),
         definitions=FileDefinitions(data),
-        switchboard=Switchboard((0, 0)),
+        switchboard=switchboard,
+        gate=open_gate(data, switchboard),
         open_store=never,
         listen=never,
         budget=DescriptorBudget(1000),

@@ -20,6 +20,7 @@ from typing import (
 import typing_extensions
 
 __all__ = [
+    "AccessRules",
     "Anomaly",
     "Appended",
     "BatchSummary",
@@ -38,6 +39,7 @@ __all__ = [
     "MqttLoad",
     "NativeError",
     "OutOfOrderSequenceError",
+    "Principal",
     "ReadEnd",
     "RecordColumns",
     "RecordsTooLargeError",
@@ -900,6 +902,62 @@ class TraceLine:
         """Filters, reasons and the like."""
 
 @final
+class Principal:
+    """Somebody who was let in: a user with roles, or nobody in particular, at a host."""
+
+    def __new__(
+        cls,
+        username: str | None = None,
+        roles: list[str] = ...,
+        host: str | None = None,
+        *,
+        is_certified: bool = False,
+    ) -> Self:
+        """`host` is an address; anything else is nowhere, where no rule about addresses holds.
+        `is_certified` says that a certificate has named the user."""
+    @property
+    def username(self) -> str | None: ...
+    @property
+    def roles(self) -> list[str]: ...
+
+@final
+class AccessRules:
+    """Who may do what. The first rule that is about a client, an action and a topic decides; where
+    none is, `no_match` does, but whoever is let in may connect."""
+
+    def __new__(cls, no_match: bool) -> Self: ...
+    def add(
+        self,
+        *,
+        allows: bool,
+        actions: list[str],
+        users: list[str],
+        roles: list[str],
+        clients: list[str],
+        addresses: list[str],
+        topics: list[str],
+        streams: list[str],
+    ) -> None:
+        """Adds a rule behind the others; an empty list stands for all. Actions: connect, publish,
+        subscribe, will, read, write. Topics, clients and streams take {clientid} and
+        {username}; users, clients and streams may end with *. Where only one of topics and streams
+        is given, the rule is about no other.
+
+        Raises:
+            ValueError: what cannot be a part of a rule, or the rules are in use by a switchboard.
+        """
+    def __len__(self) -> int: ...
+    def check(
+        self, principal: Principal, client_id: str, action: str, topic: str
+    ) -> tuple[bool, int | None]:
+        """Whether it may be, and the number of the rule that says so, from 0. `topic` is a topic
+        name, for subscribe a filter without $share/GROUP/, for read and write a stream's name.
+
+        Raises:
+            ValueError: no such action.
+        """
+
+@final
 class Switchboard:
     """The MQTT data plane of one event loop; not thread-safe by design.
 
@@ -943,10 +1001,29 @@ class Switchboard:
         mono_ms: int,
         wall_ms: int,
         auth_data: bytes | None = None,
+        principal: Principal | None = None,
     ) -> None:
         """0 accepts, 0x18 challenges a client that named an authentication method, any other
         MQTT 5 reason code of CONNACK, or of DISCONNECT on an open connection, refuses (mapped for
-        3.1.1). A request of a connection that has gone is ignored."""
+        3.1.1). A request of a connection that has gone is ignored. `principal` is whom policy lets
+        in, where `control` has set rules: those may refuse it yet."""
+    def control(
+        self,
+        rules: AccessRules | None,
+        users: dict[str, list[str]],
+        mono_ms: int,
+        wall_ms: int,
+        *,
+        anonymous: bool,
+        certified: bool,
+        closes: bool,
+    ) -> None:
+        """Sets who may do what, for those who are connected too; None lets everybody do everything.
+
+        `users` are their roles by name. `anonymous` lets in clients without a user, `certified`
+        users that only a certificate has named; with `closes`, publishing where one may not ends
+        the connection. Who may not stay loses session and connection; a client that has subscribed
+        to what it may not any more loses that, and its connection."""
     def durable(self, ticket: int, reason_code: int, mono_ms: int, wall_ms: int) -> None:
         """The append of `ticket` ended: acknowledge, deliver what waited for it. `reason_code` is 0
         where it is stored, 0x97 where there is no room for it now, and else any from 0x80 on."""

@@ -13,6 +13,15 @@ HeadraceError
 │   └── StreamLimitError       HTTP 409, Kafka 44             the node's bound is reached
 ├── MessageTooLargeError       HTTP 413, Kafka 10             larger than max.message.bytes
 ├── StaleEpochError            HTTP 409                       a newer epoch has published
+├── AccessError
+│   ├── AuthenticationError    HTTP 401, Kafka 58, MQTT 0x86  name, password or proof is wrong
+│   ├── ThrottledError         HTTP 429, Kafka 58, MQTT 0x9F, retry  its address failed too often
+│   ├── BusyError              HTTP 503, Kafka 58, MQTT 0x89, retry  too many passwords wait
+│   ├── ForbiddenError         HTTP 403, Kafka 29, MQTT 0x87  a rule or a role says no
+│   └── InvalidUserError       HTTP 400                       name, password or role
+│       ├── UnknownUserError   HTTP 404
+│       └── UserExistsError    HTTP 409                       or is the last who may manage
+├── UsersError                 the file of users cannot be read or written
 ├── InputError                 an input file is missing or no CSV of readings; exit code 2
 ├── MqttError                  a broker is not there, hangs up, or refuses a command
 ├── PublishError               a broker refuses a collector for good
@@ -50,15 +59,20 @@ from headrace.native import (
 )
 
 __all__ = [
+    "AccessError",
+    "AuthenticationError",
+    "BusyError",
     "CatalogError",
     "ConfigError",
     "CorruptRecordError",
     "DefinitionError",
+    "ForbiddenError",
     "HeadraceError",
     "InputError",
     "InvalidRecordError",
     "InvalidStreamError",
     "InvalidTopicError",
+    "InvalidUserError",
     "MalformedError",
     "MessageTooLargeError",
     "MqttError",
@@ -74,9 +88,13 @@ __all__ = [
     "StorageFullError",
     "StreamExistsError",
     "StreamLimitError",
+    "ThrottledError",
     "UnavailableError",
     "UnknownStreamError",
+    "UnknownUserError",
     "UnsupportedRecordError",
+    "UserExistsError",
+    "UsersError",
 ]
 
 
@@ -150,6 +168,72 @@ class StaleEpochError(HeadraceError):
     """A message's `source` has published under a higher `epoch`: its publisher was replaced."""
 
     http_status = 409
+
+
+class AccessError(HeadraceError):
+    """Somebody may not do something.
+
+    `mqtt_code` is the reason code of a CONNACK or DISCONNECT.
+    """
+
+    http_status = 403
+    mqtt_code = 0x87
+
+
+class AuthenticationError(AccessError):
+    """A user name, a password or a proof is wrong; which of them is not told."""
+
+    http_status = 401
+    kafka_code = 58
+    mqtt_code = 0x86
+
+
+class ThrottledError(AccessError):
+    """An address has failed too often and must wait before anything of it is checked."""
+
+    http_status = 429
+    kafka_code = 58
+    mqtt_code = 0x9F
+    retriable = True
+
+
+class BusyError(AccessError):
+    """Too many passwords wait to be checked."""
+
+    http_status = 503
+    kafka_code = 58
+    mqtt_code = 0x89
+    retriable = True
+
+
+class ForbiddenError(AccessError):
+    """A rule says no, or a role is missing."""
+
+    kafka_code = 29
+
+
+class InvalidUserError(AccessError):
+    """A name, a password or a role cannot be one."""
+
+    http_status = 400
+
+
+class UnknownUserError(InvalidUserError):
+    """There is no user of this name."""
+
+    http_status = 404
+
+
+class UserExistsError(InvalidUserError):
+    """There is a user of this name, or nobody else could manage the node."""
+
+    http_status = 409
+
+
+class UsersError(HeadraceError):
+    """The file of users is damaged, or cannot be read or written."""
+
+    http_status = 503
 
 
 class InputError(HeadraceError):

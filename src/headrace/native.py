@@ -4,6 +4,7 @@ Everything else imports the compiled code from here, so that one place says what
 """
 
 from headrace._native import (
+    AccessRules,
     Anomaly,
     Appended,
     BatchSummary,
@@ -22,6 +23,7 @@ from headrace._native import (
     MqttLoad,
     NativeError,
     OutOfOrderSequenceError,
+    Principal,
     ReadEnd,
     RecordColumns,
     RecordsTooLargeError,
@@ -54,6 +56,7 @@ from headrace._native import (
 )
 
 __all__ = [
+    "AccessRules",
     "Anomaly",
     "Appended",
     "BatchSummary",
@@ -72,6 +75,7 @@ __all__ = [
     "MqttLoad",
     "NativeError",
     "OutOfOrderSequenceError",
+    "Principal",
     "ReadEnd",
     "RecordColumns",
     "RecordsTooLargeError",

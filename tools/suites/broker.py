@@ -29,6 +29,14 @@ bind = "127.0.0.1:0"
 
 [node]
 default_stream = false
+
+[access]
+anonymous = true
+no_match = "allow"
+
+[[access.rules]]
+deny = ["subscribe"]
+topics = ["test/nosubscribe"]
 """
 
 

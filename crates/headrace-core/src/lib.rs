@@ -5,6 +5,7 @@
 //! any run replays from its inputs. Hash maps take an injected key ([`hash`]).
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod hash;
 pub mod log;
 pub mod mqtt;

@@ -1,6 +1,7 @@
 //! Python bindings: conversions only. One file per machine; `errors` maps Rust errors once.
 use pyo3::prelude::*;
 
+mod access;
 mod bench;
 mod errors;
 mod facts;
@@ -17,6 +18,7 @@ mod trace;
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     bench::register(module)?;
+    access::register(module)?;
     errors::register(module)?;
     facts::register(module)?;
     folder::register(module)?;

@@ -1,5 +1,8 @@
 //! `Switchboard`, `Effects` and `ConnectRequest`: conversions alone.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use headrace_core::hash::Key;
 use headrace_core::mqtt::packet::QoS;
 use headrace_core::mqtt::reason;
@@ -10,6 +13,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
+use crate::access::{AccessRules, Principal};
 use crate::errors::record_error;
 use crate::records::codec_of;
 use crate::sessions::{SessionReport, SessionSummary};
@@ -149,7 +153,7 @@ impl Switchboard {
         self.0.writable(connection, credit_bytes).map_err(error)
     }
 
-    #[pyo3(signature = (request, reason_code, mono_ms, wall_ms, auth_data = None))]
+    #[pyo3(signature = (request, reason_code, mono_ms, wall_ms, auth_data = None, principal = None))]
     fn decided(
         &mut self,
         request: u64,
@@ -157,13 +161,40 @@ impl Switchboard {
         mono_ms: u64,
         wall_ms: i64,
         auth_data: Option<Vec<u8>>,
+        principal: Option<&Principal>,
     ) -> PyResult<()> {
         let now = now(mono_ms, wall_ms);
         let verdict = core::Verdict {
             reason_code,
             auth_data,
+            principal: principal.map(|principal| principal.0.clone()),
         };
         self.0.decided(request, verdict, now).map_err(error)
+    }
+
+    #[pyo3(signature = (rules, users, mono_ms, wall_ms, *, anonymous, certified, closes))]
+    #[expect(clippy::too_many_arguments, reason = "each is a setting of its own")]
+    fn control(
+        &mut self,
+        rules: Option<&AccessRules>,
+        users: HashMap<String, Vec<String>>,
+        mono_ms: u64,
+        wall_ms: i64,
+        anonymous: bool,
+        certified: bool,
+        closes: bool,
+    ) {
+        let access = rules.map(|rules| core::Access {
+            rules: Arc::clone(&rules.0),
+            lets_anonymous: anonymous,
+            lets_certified: certified,
+            closes,
+        });
+        let mut known = core::Users::with_hasher(self.0.hash_key());
+        for (name, roles) in users {
+            known.insert(name.into(), roles.into_iter().map(Into::into).collect());
+        }
+        self.0.control(access, &known, now(mono_ms, wall_ms));
     }
 
     #[pyo3(signature = (ticket, reason_code, mono_ms, wall_ms))]

@@ -99,8 +99,8 @@ class FileDefinitions:
     def _save(self, folder: Path, definition: StreamDefinition) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         # Also where it was there: an earlier try may have failed between the two.
-        _sync_folder(self._streams)
-        _sync_folder(self._streams.parent)
+        sync_folder(self._streams)
+        sync_folder(self._streams.parent)
         temporary = folder / _TEMPORARY
         with temporary.open("w", encoding="utf-8") as file:
             json.dump(_to_json(definition), file, indent=2)
@@ -108,7 +108,7 @@ class FileDefinitions:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(folder / DEFINITION)
-        _sync_folder(folder)
+        sync_folder(folder)
 
 
 def _to_json(definition: StreamDefinition) -> dict[str, Any]:
@@ -155,7 +155,8 @@ def act_as_owner(folder: Path) -> None:
         os.seteuid(owner.st_uid)
 
 
-def _sync_folder(path: Path) -> None:
+def sync_folder(path: Path) -> None:
+    """Makes the names in a folder survive power loss."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

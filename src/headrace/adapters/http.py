@@ -18,13 +18,13 @@ from pydantic import Field, StrictInt, StrictStr
 
 from headrace import limits
 from headrace.adapters.answers import Fields, answer, bad_request, body, problem
+from headrace.adapters.http_access import Guard, UserRoutes, may_publish
 from headrace.adapters.http_clients import ClientRoutes
 from headrace.adapters.http_trace import TraceRoutes
 from headrace.adapters.metrics import Exporter
 from headrace.adapters.sockets import bind, listen
 from headrace.config.readers import SettingOfStream  # noqa: TC001 - pydantic reads it
 from headrace.errors import HeadraceError
-from headrace.kernel import access
 from headrace.kernel.catalog import Change
 from headrace.model import Address
 from headrace.ports import NodeState
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8"
-OPEN_TO_ALL = frozenset({"/health", "/ready"})
 
 
 class _StreamBody(Fields):
@@ -95,7 +94,8 @@ class HttpDoor:
         self._handshake_s_max = handshake_ms_max / 1000
         self._silent: dict[asyncio.BaseProtocol, asyncio.TimerHandle] = {}
         app = web.Application(
-            middlewares=[_answer_errors, self._in_time], client_max_size=body_bytes_max
+            middlewares=[_answer_errors, Guard(node.gate).check, self._in_time],
+            client_max_size=body_bytes_max,
         )
         app.add_routes(
             [
@@ -111,6 +111,7 @@ class HttpDoor:
                 web.post("/api/v1/config/reload", self._reload),
                 *ClientRoutes(node.clients).routes(),
                 *TraceRoutes(node.clients).routes(),
+                *UserRoutes(node.gate).routes(),
             ]
         )
         self._runner = web.AppRunner(
@@ -235,6 +236,7 @@ class HttpDoor:
 
     async def _publish(self, request: web.Request) -> web.Response:
         asked = await body(request, _PublishBody)
+        may_publish(self._node.gate, request, asked.topic)
         properties = list(asked.properties.items())
         published = await self._node.publish(asked.topic, asked.content(), asked.qos, properties)
         return answer({"stored": published.stored})
@@ -257,10 +259,6 @@ class _Refused(asyncio.Protocol):
 @web.middleware
 async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
-        if request.path not in OPEN_TO_ALL:
-            refusal = access.call(request.host, request.headers.get("Origin"))
-            if refusal is not None:
-                return problem(403, "forbidden", refusal)
         return await handler(request)
     except HeadraceError as error:
         kind = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(error).__name__.removesuffix("Error"))

@@ -25,7 +25,7 @@ from headrace.adapters.layers import Layer
 from headrace.kernel import access
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from headrace.adapters.layers import Inner, LowerLink, MakeLayer
 
@@ -53,11 +53,13 @@ class WebSocketSettings:
         path: that clients must name.
         origins: of web pages that may connect, beside those of this host; `*` for all.
         frame_bytes_max: the largest frame.
+        is_open: whether nobody needs a password; pages of other names are then held off.
     """
 
     path: str
     origins: Sequence[str]
     frame_bytes_max: int
+    is_open: Callable[[], bool] = lambda: True
 
 
 class WebSocketLayer(Layer):
@@ -142,7 +144,8 @@ class WebSocketLayer(Layer):
             host, origin = request.headers.get("Host", ""), request.headers.get("Origin")
         except MultipleValuesError as error:
             return HTTPStatus.BAD_REQUEST, f"more than one header: {error}\n"
-        refused = access.upgrade(host, origin, self._settings.origins)
+        settings = self._settings
+        refused = access.upgrade(host, origin, settings.origins, is_open=settings.is_open())
         return None if refused is None else (HTTPStatus.FORBIDDEN, f"{refused}\n")
 
     def _decline(self, answer: bytes, why: str) -> None:

@@ -36,6 +36,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "streams": ("headrace.cli.streams:streams", "Create, list, describe, alter, delete streams."),
     "sub": ("headrace.cli.sub:sub", "Print messages of an MQTT broker."),
     "trace": ("headrace.cli.trace:trace", "Watch one client or one topic live."),
+    "users": ("headrace.cli.users:group", "Add, list and remove users; set passwords."),
 }
 """Name: where the command is, and the line that `headrace --help` shows for it."""
 

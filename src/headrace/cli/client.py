@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
+import os
+import sys
 import urllib.error
 import urllib.parse
 import urllib.request
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -73,6 +77,7 @@ def _answered(
     Raises:
         UsageError, NotFound, ClickException: as `call`.
     """
+    url, authorization = _credentials(url)
     if not url.startswith(("http://", "https://")):
         raise _wrong(f"--url must begin with http:// or https://; got {url!r}")
     try:
@@ -80,7 +85,7 @@ def _answered(
             url.rstrip("/") + path,
             method=method,
             data=None if body is None else json.dumps(body).encode(),
-            headers={"Content-Type": "application/json"},
+            headers={"Content-Type": "application/json"} | authorization,
         )
         with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310
             yield response
@@ -110,6 +115,27 @@ def pages(url: str, path: str, items: str, limit: int) -> tuple[list[Any], bool]
         start = answer["next"]
         if start is None or len(found) >= limit:
             return found, start is None
+
+
+def _credentials(url: str) -> tuple[str, dict[str, str]]:
+    """The URL without a user name, and the header that carries it with its password."""
+    scheme, _, rest = url.partition("://")
+    who, at, place = rest.partition("@")
+    if not at or "/" in who:
+        return url, {}
+    name, colon, password = (urllib.parse.unquote(part) for part in who.partition(":"))
+    if not colon:
+        password = os.environ.get("HEADRACE_PASSWORD") or _asked(name)
+    encoded = base64.b64encode(f"{name}:{password}".encode()).decode()
+    return f"{scheme}://{place}", {"Authorization": f"Basic {encoded}"}
+
+
+@cache
+def _asked(name: str) -> str:
+    if not sys.stdin.isatty():
+        raise _wrong(f"the password of {name} is missing; set HEADRACE_PASSWORD")
+    password: str = click.prompt(f"Password of {name}", hide_input=True, err=True)
+    return password
 
 
 def _no_node(url: str, reason: object) -> click.ClickException:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headrace.cli.access import is_open
 from headrace.cli.listeners import OPTIONS, addresses
 from headrace.config import Sources, read
 from headrace.config.changes import is_live
@@ -56,10 +57,10 @@ def checked(sources: Sources) -> None:
     """Holds settings to what they mean together.
 
     Raises:
-        ConfigError: a node would not start with them.
+        ConfigError, UsersError: a node would not start with them.
     """
     refusal = access.bind(addresses(sources.config), OPTIONS)
-    if refusal is not None:
+    if refusal is not None and is_open(sources.config):
         raise ConfigError(refusal)
     limits = sources.config.limits
     catalog = Catalog(

@@ -64,8 +64,8 @@ class Listeners:
         certificates: of every door that has some, by its table.
     """
 
-    def __init__(self, config: Config) -> None:
-        """Reads certificates.
+    def __init__(self, config: Config, is_open: Callable[[], bool]) -> None:
+        """Reads certificates. `is_open` says whether nobody needs a password.
 
         Raises:
             ConfigError: they cannot be used.
@@ -78,7 +78,7 @@ class Listeners:
             if settings.tls_certificate is not None:
                 names_by = config.mqtt.tls_identity
                 self.certificates[table] = Certificates(table, settings, names_by)
-        self._plans = _mqtt_plans(config, self.certificates.get("mqtt"))
+        self._plans = _mqtt_plans(config, self.certificates.get("mqtt"), is_open)
         trusted = config.kafka.proxy_trusted if config.kafka.proxy_protocol else None
         self._plans["kafka"] = _Plan(
             config.kafka.bind, self.certificates.get("kafka"), proxy=trusted
@@ -161,10 +161,12 @@ def addresses(config: Config) -> dict[str, Address]:
     return {name: address for name, address in doors.items() if address is not None}
 
 
-def _mqtt_plans(config: Config, certificates: Certificates | None) -> dict[str, _Plan]:
+def _mqtt_plans(
+    config: Config, certificates: Certificates | None, is_open: Callable[[], bool]
+) -> dict[str, _Plan]:
     mqtt = config.mqtt
     origins = (*mqtt.ws_origins, *_own_origins(config))
-    upgrade = WebSocketSettings(mqtt.ws_path, origins, 2 * mqtt.packet_bytes)
+    upgrade = WebSocketSettings(mqtt.ws_path, origins, 2 * mqtt.packet_bytes, is_open)
     secure = certificates is not None
     wanted: dict[str, tuple[Address | Path | None, Certificates | None, WebSocketSettings | None]]
     wanted = {

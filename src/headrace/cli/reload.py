@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.adapters.machine import log_to_stderr, notify_manager
+from headrace.cli.access import reload_gate
 from headrace.cli.config import checked, declared
 from headrace.config import read
 from headrace.config.changes import Change, changes
@@ -147,6 +148,7 @@ class Reload:
         if not (found.live or found.restart):
             log.info("reloaded: no setting has changed")
         self._config = found.config
+        reload_gate(self._parts.gate, found.config)
         await self._apply(node, found.config)
         return {
             "changed": [each.name for each in found.live],

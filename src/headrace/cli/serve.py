@@ -29,6 +29,7 @@ from headrace.adapters.machine import (
 )
 from headrace.adapters.process import LoopLag
 from headrace.adapters.sockets import backlog_max
+from headrace.cli.access import make_gate
 from headrace.cli.config import checked, declared
 from headrace.cli.listeners import Listeners
 from headrace.cli.reload import Reload, limits_of_switchboard, settings_of_kafka
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 
     from headrace.config import Config
     from headrace.model import Address
+    from headrace.node.access import Gate
+    from headrace.ports import Clock
 
 log = logging.getLogger(__name__)
 
@@ -123,8 +126,12 @@ async def _serve(
     *,
     as_json: bool,
 ) -> None:
+    key = (secrets.randbits(64), secrets.randbits(64))
+    switchboard = Switchboard(key, **limits_of_switchboard(config))
+    clock = SystemClock()
+    gate = make_gate(config, clock, switchboard)
     # Ports come before the folder: who cannot have them leaves nothing behind.
-    listeners = Listeners(config)
+    listeners = Listeners(config, lambda: gate.is_open)
     listeners.bind()
     if backlog_max() < limits.LISTEN_BACKLOG:
         log.warning(
@@ -132,7 +139,7 @@ async def _serve(
             "connects will meet retries of a second", backlog_max(), limits.LISTEN_BACKLOG,
         )  # fmt: skip
     lag = LoopLag()
-    parts = _parts(config, listeners, lag)
+    parts = _parts(config, listeners, lag, clock, gate)
     reload = Reload(file, options, config, parts, listeners)
     node = reload.node = Node(config.node.name, parts)
     stopping = _stop_on_signals()
@@ -165,13 +172,12 @@ async def _serve(
     log.info("stopped")
 
 
-def _parts(config: Config, listeners: Listeners, lag: LoopLag) -> Parts:
-    key = (secrets.randbits(64), secrets.randbits(64))
-    switchboard = Switchboard(key, **limits_of_switchboard(config))
+def _parts(config: Config, listeners: Listeners, lag: LoopLag, clock: Clock, gate: Gate) -> Parts:
     return Parts(
-        clock=SystemClock(),
+        clock=clock,
         definitions=FileDefinitions(config.node.data),
-        switchboard=switchboard,
+        switchboard=gate.switchboard,
+        gate=gate,
         open_store=lambda: _open_store(config),
         listen=listeners.open,
         mqtt_listeners=listeners.of_mqtt,
@@ -180,7 +186,7 @@ def _parts(config: Config, listeners: Listeners, lag: LoopLag) -> Parts:
         budget=DescriptorBudget(
             raise_descriptor_limit(), config.limits.connections, config.limits.partitions
         ),
-        extra={"kafka": lambda broker: KafkaDoor.open(broker, settings_of_kafka(config))},
+        extra={"kafka": lambda broker: KafkaDoor.open(broker, settings_of_kafka(config), gate)},
         streams_max=config.limits.streams,
         defaults=config.log.of_streams,
         retention_check_ms=config.log.retention_check,

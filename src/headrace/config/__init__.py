@@ -4,6 +4,7 @@ Every setting that is accepted takes effect. An unknown one is an error that nam
 known one and where it was read.
 """
 
+from headrace.config.access import AccessRule, AccessSettings
 from headrace.config.doors import MQTT_LISTENERS, TlsSettings
 from headrace.config.load import Sources, explain, load, read
 from headrace.config.schema import (
@@ -20,6 +21,8 @@ from headrace.config.schema import (
 
 __all__ = [
     "MQTT_LISTENERS",
+    "AccessRule",
+    "AccessSettings",
     "Config",
     "HttpSettings",
     "KafkaSettings",

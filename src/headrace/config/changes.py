@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from headrace.config.schema import Config
 
 _LIVE: Final = {
+    "access": frozenset(
+        {"anonymous", "certificates", "denied_publish", "no_match", "password_queue", "rules"}
+    ),
     "mqtt": frozenset(
         {
             "connect_timeout",

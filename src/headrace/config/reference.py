@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
     from pydantic.fields import FieldInfo
 
-Written: TypeAlias = bool | int | float | str | list[str]
+    from headrace.config.access import AccessRule
+
+Written: TypeAlias = bool | int | float | str | list[str] | list[dict[str, list[str]]]
 """A value as TOML and JSON have it."""
 
 _SIZE_UNITS: Final = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
@@ -59,7 +61,7 @@ def written(key: str, field: FieldInfo, value: object) -> Written | None:
     if key in _MODES:
         return f"{value:04o}"
     if type(value) is tuple:
-        return [str(each) for each in value]
+        return _rules(value) if key == "rules" else [str(each) for each in value]
     if isinstance(value, int | float):
         return quantity(value, unit(key, field))
     return str(value)
@@ -90,7 +92,21 @@ def quantity(number: float, unit: str) -> int | float | str:
 
 def literal(value: Written) -> str:
     """A value as TOML writes it."""
+    if isinstance(value, list):
+        return f"[{', '.join(_inline(e) if isinstance(e, dict) else literal(e) for e in value)}]"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _rules(rules: tuple[AccessRule, ...]) -> list[dict[str, list[str]]]:
+    """Each with what it says."""
+    return [
+        {part: list(words) for part, words in rule.model_dump(exclude_defaults=True).items()}
+        for rule in rules
+    ]
+
+
+def _inline(table: dict[str, list[str]]) -> str:
+    return f"{{{', '.join(f'{key} = {literal(value)}' for key, value in table.items())}}}"
 
 
 def json_schema() -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from headrace import limits
+from headrace.config.access import AccessSettings
 from headrace.config.doors import MqttListeners, ProxySettings, TlsSettings
 from headrace.config.readers import Bind, DataPath, Flag, SettingOfStream, Text
 from headrace.config.readers import Table as _Table
@@ -350,6 +351,7 @@ class Config(_Table):
     log: LogSettings = LogSettings()
     logging: LoggingSettings = LoggingSettings()
     limits: LimitSettings = LimitSettings()
+    access: AccessSettings = AccessSettings()
     streams: dict[str, StreamSettings] = Field(default_factory=dict)
 
 

@@ -1,21 +1,18 @@
-"""Verdicts: who may bind, connect and call.
+"""Verdicts before anybody has a name: which doors may be bound, which pages may call.
 
-Pure. There are no users yet, so every door is open, and therefore every door must be on a
+Pure. Where there are neither users nor rules every door is open, and therefore must be on a
 loopback address; browsers are held off by the names that they call.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from headrace.model import Address
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
-
-MQTT_SUCCESS: Final = 0x00
-MQTT_BAD_AUTHENTICATION_METHOD: Final = 0x8C
 
 
 def bind(doors: Mapping[str, Address], options: Container[str] = ()) -> str | None:
@@ -31,25 +28,10 @@ def bind(doors: Mapping[str, Address], options: Container[str] = ()) -> str | No
             remedy = f"--{door} {safe}" if door in options else f'{door} = "{safe}"'
             return (
                 f"{door} at {address} would be open to everyone who reaches this machine, as there "
-                f"are no access rules yet; bind it to loopback: {remedy}"
+                f"are no users and no access rules; bind it to loopback: {remedy}\n"
+                f"or add a user: headrace users add NAME --role admin --data DIR"
             )
     return None
-
-
-def connect(
-    client_id: str,
-    username: str | None,
-    password: bytes | None,
-    identity: str | None,
-    auth_method: str | None = None,
-) -> int:
-    """The MQTT 5.0 reason code for a CONNECT.
-
-    With no users configured everyone is welcome who insists on no method of authentication.
-    `identity` is whom the client's certificate names, where it has shown one.
-    """
-    del client_id, username, password, identity
-    return MQTT_SUCCESS if auth_method is None else MQTT_BAD_AUTHENTICATION_METHOD
 
 
 def call(host: str, origin: str | None) -> str | None:
@@ -64,12 +46,20 @@ def call(host: str, origin: str | None) -> str | None:
         name = ""
     if not Address(name, 0).loopback:
         return f"the door is open on loopback only and was called {host!r}; use 127.0.0.1"
+    return page(host, origin)
+
+
+def page(host: str, origin: str | None) -> str | None:
+    """Why a page of some site may not call, or None: it would do so with its reader's password."""
     if origin is not None and urlsplit(origin).netloc != host:
         return f"pages of {origin} may not call this node"
     return None
 
 
-def upgrade(host: str, origin: str | None, origins: Container[str]) -> str | None:
-    """Why a WebSocket may not be opened, or None; as `call`, but for the pages of `origins`."""
+def upgrade(host: str, origin: str | None, origins: Container[str], *, is_open: bool) -> str | None:
+    """Why a WebSocket may not be opened, or None.
+
+    As `call` where nobody needs a password, else as `page`; but for the pages of `origins`.
+    """
     trusted = origin in origins or "*" in origins
-    return call(host, None if trusted else origin)
+    return (call if is_open else page)(host, None if trusted else origin)

@@ -20,6 +20,7 @@ from headrace.node.broker import Broker
 from headrace.node.clients import Clients
 from headrace.node.compaction import Compactions
 from headrace.node.housekeeping import Housekeeping
+from headrace.node.knock import Knocks
 from headrace.node.mqtt import MqttDoor
 from headrace.node.retained import RetainedStore
 from headrace.node.runner import Runner
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from headrace.kernel.catalog import Change
     from headrace.model import StreamDefinition
     from headrace.native import Switchboard
+    from headrace.node.access import Gate
     from headrace.ports import (
         Clock,
         Definitions,
@@ -57,6 +59,7 @@ class Parts:
 
     Attributes:
         clock, definitions, switchboard: as their ports say.
+        gate: who is let in.
         open_store: blocks while the log recovers; raises `StorageError`.
         listen: opens a listener by its name for a door, admitting connections while the callable
             says so.
@@ -80,6 +83,7 @@ class Parts:
     clock: Clock
     definitions: Definitions
     switchboard: Switchboard
+    gate: Gate
     open_store: Callable[[], Store]
     listen: Callable[[str, Door, Callable[[], bool]], Listener]
     budget: DescriptorBudget
@@ -161,7 +165,10 @@ class Node:
                 f"limit, for instance: ulimit -n 20000"
             )
         self._opens("doors")
-        mqtt = MqttDoor(parts.clock, parts.switchboard, runner)
+        knocks = Knocks(parts.gate, parts.switchboard, parts.clock, runner.wake)
+        runner.decide = knocks.decide
+        parts.gate.on_change = runner.wake
+        mqtt = MqttDoor(parts.clock, parts.switchboard, runner, knocks)
         for name in parts.mqtt_listeners:
             self.listeners[name] = parts.listen(name, mqtt, self._admits)
         for name, make in parts.extra.items():
@@ -259,6 +266,7 @@ class Node:
             await asyncio.to_thread(self._store.close)
         if self._compactions is not None:
             await self._compactions.quiet()
+        self._parts.gate.close()
 
     async def _drain(self, runner: Runner) -> bool:
         """Whether everything reached the disk."""
@@ -350,6 +358,11 @@ class Node:
             raise InvalidTopicError(str(error)) from None
         return Published(stored=await future)
 
+    @property
+    def gate(self) -> Gate:
+        """Who is let in."""
+        return self._parts.gate
+
     def clients(self) -> Clients:
         """MQTT clients and retained messages.
 
@@ -372,6 +385,7 @@ class Node:
             yield from self._housekeeping.samples()
         if self._compactions is not None:
             yield from self._compactions.samples()
+        yield from self._parts.gate.samples()
         for door in self.doors:
             yield from door.samples()
         for meter in self._parts.meters:

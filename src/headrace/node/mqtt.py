@@ -8,6 +8,7 @@ from headrace import limits
 
 if TYPE_CHECKING:
     from headrace.native import Switchboard
+    from headrace.node.knock import Knocks
     from headrace.node.runner import Runner
     from headrace.ports import Clock, Link
 
@@ -15,10 +16,13 @@ if TYPE_CHECKING:
 class MqttDoor:
     """Numbers connections and feeds them to the switchboard."""
 
-    __slots__ = ("_last", "clock", "runner", "switchboard")
+    __slots__ = ("_last", "clock", "knocks", "runner", "switchboard")
 
-    def __init__(self, clock: Clock, switchboard: Switchboard, runner: Runner) -> None:
+    def __init__(
+        self, clock: Clock, switchboard: Switchboard, runner: Runner, knocks: Knocks
+    ) -> None:
         self.clock = clock
+        self.knocks = knocks
         self.switchboard = switchboard
         self.runner = runner
         self._last = 0
@@ -59,5 +63,6 @@ class MqttConnection:
         """The link is gone."""
         door = self._door
         del door.runner.links[self._connection]
+        door.knocks.forget(self._connection)
         door.switchboard.closed(self._connection, door.clock.mono_ms(), door.clock.wall_ms())
         door.runner.wake()

@@ -25,12 +25,11 @@ from headrace.errors import (
     StorageFullError,
     UnavailableError,
 )
-from headrace.kernel import access
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.native import Completion, Effects, ReadEnd, Switchboard
+    from headrace.native import Completion, ConnectRequest, Effects, ReadEnd, Switchboard
     from headrace.node.partition import Partition
     from headrace.ports import Clock, Link, Store
 
@@ -59,6 +58,7 @@ class Runner:
 
     Attributes:
         links: open MQTT connections by number; the gateway keeps it.
+        decide: asked of each client that connects or authenticates; answers the switchboard.
         partitions: by `(stream id, index)`; the broker keeps it.
         on_grown: called whenever `UNKEPT_CHECK_BYTES` have been appended.
         on_failure: called with the reason once the store has failed, whoever met that, or on a
@@ -83,6 +83,7 @@ class Runner:
         self.on_full = on_full
         self.on_grown: Callable[[], None] = lambda: None
         self.links: dict[int, Link] = {}
+        self.decide: Callable[[ConnectRequest, Link], None]
         self.partitions: dict[tuple[int, int], Partition] = {}
         self._inflight: dict[int, _Inflight] = {}
         self._reads: dict[int, asyncio.Future[Any]] = {}
@@ -238,7 +239,7 @@ class Runner:
             self._queued = False
             self._store.submit()
         if effects is not None:
-            self._perform(effects, mono_ms, wall_ms)
+            self._perform(effects)
         if self._publishes:
             self._end_publishes()
         self._arm(mono_ms)
@@ -272,26 +273,14 @@ class Runner:
         self._switchboard.durable(ticket, reason_code, mono_ms, wall_ms)
         self.wake()
 
-    def _perform(self, effects: Effects, mono_ms: int, wall_ms: int) -> None:
+    def _perform(self, effects: Effects) -> None:
         links = self.links
         for connection, data in effects.writes:
             links[connection].write(data)
         for connection, reading in effects.reads:
             (links[connection].resume if reading else links[connection].pause)()
         for request in effects.decisions:
-            link = links[request.connection]
-            identity = link.identity
-            if identity is not None:
-                log.debug("its certificate names %s", identity, extra={"client": link.peer})
-            verdict = access.connect(
-                request.client_id,
-                request.username,
-                request.password,
-                identity,
-                request.auth_method,
-            )
-            self._switchboard.decided(request.request, verdict, mono_ms, wall_ms)
-            self.wake()
+            self.decide(request, links[request.connection])
         for connection, reason in effects.closes:
             log.debug("connection closed: %s", reason, extra={"client": links[connection].peer})
             links[connection].close()

@@ -3,6 +3,7 @@
 `adapters` and the compiled store satisfy them on a real machine, a simulation on a virtual one.
 """
 
+from headrace.ports.access import Gatekeeper, UserStore
 from headrace.ports.administration import (
     Administration,
     NodeState,
@@ -23,6 +24,7 @@ __all__ = [
     "Clock",
     "Definitions",
     "Door",
+    "Gatekeeper",
     "Histogram",
     "Link",
     "Listener",
@@ -36,4 +38,5 @@ __all__ = [
     "Store",
     "StreamReport",
     "Trace",
+    "UserStore",
 ]

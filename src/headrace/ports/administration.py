@@ -7,6 +7,7 @@ from typing import Protocol
 
 from headrace.kernel.catalog import Change
 from headrace.model import StreamDefinition
+from headrace.ports.access import Gatekeeper
 from headrace.ports.clients import Clients
 from headrace.ports.meter import Histogram, Sample
 from headrace.settings import Settings
@@ -89,6 +90,11 @@ class Administration(Protocol):
         self, topic: str, payload: bytes, qos: int, properties: list[tuple[str, str]]
     ) -> Published:
         """Publishes as an MQTT client would; ends once it is as durable as its streams ask."""
+        ...
+
+    @property
+    def gate(self) -> Gatekeeper:
+        """Who is let in."""
         ...
 
     def clients(self) -> Clients:

@@ -20,6 +20,11 @@ class Link(Protocol):
         ...
 
     @property
+    def host(self) -> str | None:
+        """The IP address of the other end, or of whom a proxy speaks for; None without one."""
+        ...
+
+    @property
     def identity(self) -> str | None:
         """Whom the transport has proved the other end to be, as by a certificate."""
         ...

@@ -1,6 +1,6 @@
 //! MQTT sessions: what the broker knows of a client beyond its connection.
 //!
-//! Owns a client's identity, its subscriptions, its will, when it ends, the publishes that it sent
+//! Owns who a client is, its subscriptions, its will, when it ends, the publishes that it sent
 //! and that are not over ([`Inbound`]), and those that it is sent ([`Outbound`]). Must not know
 //! bytes, sockets or protocol versions: a cluster runs a session on one node and its connection on
 //! another.
@@ -22,6 +22,7 @@ pub use subscription::{Delivery, GroupId, Ids, Subscription, Terms};
 
 use std::collections::BTreeSet;
 
+use crate::access::Identity;
 use crate::hash::{Key, Map};
 
 /// The Session Expiry Interval of a session that does not expire (MQTT 5.0 3.1.2.11.2).
@@ -35,6 +36,8 @@ pub const NEVER_S: u32 = u32::MAX;
 pub struct Session {
     /// Client identifier, assigned ones included.
     pub client_id: Box<str>,
+    /// Whose it is; None where everybody may do everything.
+    pub identity: Option<Box<Identity>>,
     /// Slot of the connection; None while the client is away.
     pub connection: Option<u32>,
     /// No client will come back to it.
@@ -70,6 +73,7 @@ impl Session {
     pub fn new(hash_key: Key, client_id: Box<str>, in_flight_max: u16) -> Self {
         Self {
             client_id,
+            identity: None,
             connection: None,
             is_ended: false,
             expiry_s: 0,

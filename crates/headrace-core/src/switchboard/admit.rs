@@ -6,6 +6,7 @@ use super::packets::Flow;
 use super::publish::Incoming;
 use super::timers::Timer;
 use super::{Counter, Switchboard};
+use crate::access::Action;
 use crate::mqtt::packet::{Ack, Packet, Publish, QoS, Version};
 use crate::mqtt::{encode, reason};
 use crate::session::{Outcome, Repeat};
@@ -82,6 +83,10 @@ impl Switchboard {
         }
         if publish.topic.starts_with('$') {
             return self.reserved_topic(session, publish, now);
+        }
+        if !self.may(session, Action::Publish, publish.topic) {
+            self.pay(slot, now);
+            return self.deny_publish(slot, session, publish, now);
         }
         self.match_topic(&self.subject(publish, session));
         let undurable = self.streams.undurable_bytes();

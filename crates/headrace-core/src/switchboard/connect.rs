@@ -7,6 +7,7 @@ use super::authenticate::{Exchange, Pending, Turn};
 use super::connection::{Park, Phase};
 use super::packets::Flow;
 use super::{Counter, Error, Switchboard};
+use crate::access::{Identity, Principal};
 use crate::mqtt::packet::{Connack, Connect, Packet, Publish, PublishProperties, QoS, Version};
 use crate::mqtt::{decode, encode, reason};
 use crate::session::{Will, NEVER_S};
@@ -30,13 +31,15 @@ pub struct Verdict {
     pub reason_code: u8,
     /// Authentication Data for the client, where it named a method.
     pub auth_data: Option<Vec<u8>>,
+    /// Who an accepted client is, where not everybody may do everything.
+    pub principal: Option<Principal>,
 }
 
 impl From<u8> for Verdict {
     fn from(reason_code: u8) -> Self {
         Self {
             reason_code,
-            auth_data: None,
+            ..Self::default()
         }
     }
 }
@@ -77,7 +80,7 @@ pub(super) struct Connecting {
     topic_alias_maximum: u16,
     wants_reasons: bool,
     response_information: Option<Box<str>>,
-    will: Option<Will>,
+    pub will: Option<Will>,
 }
 
 impl Switchboard {
@@ -189,6 +192,7 @@ impl Switchboard {
         let Verdict {
             reason_code,
             auth_data,
+            principal,
         } = verdict.into();
         let auth_data = auth_data.as_deref();
         if request == 0 || request >= self.next_request {
@@ -205,7 +209,13 @@ impl Switchboard {
         match pending {
             Pending::Again(_) => self.authenticated(slot, reason_code, auth_data, now),
             Pending::Connect(connecting) if reason_code == reason::SUCCESS => {
-                self.accept(slot, *connecting, auth_data, now);
+                match self.admit_client(&connecting, principal) {
+                    Ok(identity) => self.accept(slot, *connecting, identity, auth_data, now),
+                    Err(reason_code) => {
+                        self.counters.count(Counter::RefusedConnect);
+                        self.refuse_connect(slot, reason_code, now);
+                    }
+                }
                 self.unpark(slot, now);
             }
             Pending::Connect(_) => {
@@ -216,7 +226,14 @@ impl Switchboard {
         Ok(())
     }
 
-    fn accept(&mut self, slot: u32, pending: Connecting, auth_data: Option<&[u8]>, now: Now) {
+    fn accept(
+        &mut self,
+        slot: u32,
+        pending: Connecting,
+        identity: Option<Box<Identity>>,
+        auth_data: Option<&[u8]>,
+        now: Now,
+    ) {
         let asked_s = self.connections[slot as usize].session_expiry_s;
         if !self.has_place(&pending.client_id, asked_s) {
             self.counters.count(Counter::RefusedSession);
@@ -226,6 +243,7 @@ impl Switchboard {
         self.set_expiry(session, asked_s);
         self.cancel_session_timer(session);
         let state = &mut self.sessions[session as usize];
+        state.identity = identity;
         state.will = pending.will;
         state.attach(slot, pending.receive_maximum);
         let expiry_s = state.expiry_s;

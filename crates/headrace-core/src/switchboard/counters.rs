@@ -88,6 +88,8 @@ counters! {
     DroppedExpired = "mqtt_messages_dropped_total{reason=\"expired\"}",
     /// A topic of the broker's own.
     DroppedTopic = "mqtt_messages_dropped_total{reason=\"reserved_topic\"}",
+    /// Its client may not publish there.
+    DroppedDenied = "mqtt_messages_dropped_total{reason=\"not_authorized\"}",
     /// A newer epoch of the source has published.
     DroppedStale = "mqtt_messages_dropped_total{reason=\"stale_epoch\"}",
     /// A stream could not store it.
@@ -112,6 +114,8 @@ counters! {
     RefusedTooLarge = "mqtt_packets_refused_total{reason=\"packet_too_large\"}",
     /// PUBLISH: no topic name.
     RefusedTopic = "mqtt_packets_refused_total{reason=\"topic_name_invalid\"}",
+    /// PUBLISH: the client may not publish there, and `access.denied_publish` ends its connection.
+    RefusedDenied = "mqtt_packets_refused_total{reason=\"not_authorized\"}",
     /// PUBLISH: topic alias.
     RefusedAlias = "mqtt_packets_refused_total{reason=\"topic_alias_invalid\"}",
     /// PUBLISH: payload format 1, but no UTF-8.
@@ -120,6 +124,8 @@ counters! {
     RefusedWindow = "mqtt_packets_refused_total{reason=\"receive_maximum_exceeded\"}",
     /// One filter of a SUBSCRIBE: it is none.
     FilterInvalid = "mqtt_subscriptions_refused_total{reason=\"topic_filter_invalid\"}",
+    /// One filter of a SUBSCRIBE: the client may not see all that it matches.
+    FilterDenied = "mqtt_subscriptions_refused_total{reason=\"not_authorized\"}",
     /// One filter of a SUBSCRIBE: the session holds as many as it may.
     FilterQuota = "mqtt_subscriptions_refused_total{reason=\"quota_exceeded\"}",
     /// One filter of a SUBSCRIBE: all sessions together hold as many as they may.

@@ -15,6 +15,7 @@
 //! ```text
 //! receive ─ packets ─┬─ connect ─── sessions    beginning, takeover, end, wills
 //!                    ├─ authenticate           AUTH
+//!                    ├─ permit                 what a client may do
 //!                    ├─ subscribe ─ retained, groups
 //!                    ├─ exchange               PUBACK, PUBREC, PUBREL, PUBCOMP
 //!                    └─ admit ─ publish ─┬─ streams ─ answers   keys, batches, tickets
@@ -40,6 +41,7 @@ mod outbuffer;
 mod outgoing;
 mod overflow;
 mod packets;
+mod permit;
 mod publish;
 mod retain;
 mod retained;
@@ -80,6 +82,7 @@ pub use budget::SHARE_BYTES;
 pub use connect::{Asks, ConnectRequest, Verdict};
 pub use groups::Strategy;
 pub use overflow::Policy;
+pub use permit::{Access, Users};
 pub use publish::Published;
 pub use retain::{Restored, RetainedState};
 pub use retained::{Page, RetainedMessage, PAGE_MAX};
@@ -265,6 +268,8 @@ pub struct Switchboard {
     hash_key: Key,
     limits: Limits,
     highest: Highest,
+    /// None where everybody may do everything.
+    access: Option<Access>,
     counters: Counters,
     timers: Timers,
     tracer: trace::Tracer,
@@ -325,6 +330,7 @@ impl Switchboard {
             hash_key,
             highest: Highest::of(&limits),
             limits,
+            access: None,
             counters: Counters::default(),
             timers: Timers::default(),
             tracer: trace::Tracer::default(),
@@ -360,6 +366,11 @@ impl Switchboard {
             packet: Vec::new(),
             wake_at: None,
         }
+    }
+
+    /// The key of its hash maps.
+    pub const fn hash_key(&self) -> Key {
+        self.hash_key
     }
 
     /// A socket was accepted.

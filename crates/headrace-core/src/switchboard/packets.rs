@@ -75,7 +75,8 @@ pub(super) const fn label(reason_code: u8) -> &'static str {
 const fn counter(reason_code: u8) -> Counter {
     match reason_code {
         reason::PACKET_TOO_LARGE => Counter::RefusedTooLarge,
-        reason::TOPIC_NAME_INVALID | reason::NOT_AUTHORIZED => Counter::RefusedTopic,
+        reason::TOPIC_NAME_INVALID => Counter::RefusedTopic,
+        reason::NOT_AUTHORIZED => Counter::RefusedDenied,
         reason::TOPIC_ALIAS_INVALID => Counter::RefusedAlias,
         reason::PAYLOAD_FORMAT_INVALID => Counter::RefusedFormat,
         reason::RECEIVE_MAXIMUM_EXCEEDED => Counter::RefusedWindow,

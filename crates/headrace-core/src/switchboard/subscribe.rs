@@ -1,6 +1,7 @@
 //! SUBSCRIBE and UNSUBSCRIBE (MQTT 5.0 3.8 to 3.11).
 
 use super::{Counter, Switchboard};
+use crate::access::Action;
 use crate::mqtt::packet::{ListAck, Packet, QoS, Subscribe, SubscriptionRequest, Unsubscribe};
 use crate::mqtt::reason;
 use crate::session::Subscription;
@@ -22,6 +23,7 @@ impl Switchboard {
                     self.counters.count(refused);
                     match refused {
                         Counter::FilterInvalid => reason::TOPIC_FILTER_INVALID,
+                        Counter::FilterDenied => reason::NOT_AUTHORIZED,
                         _ => reason::QUOTA_EXCEEDED,
                     }
                 }
@@ -43,6 +45,9 @@ impl Switchboard {
     ) -> Result<QoS, Counter> {
         let parsed = topic::Subscription::parse(request.filter);
         let parsed = parsed.map_err(|_| Counter::FilterInvalid)?;
+        if !self.may(session, Action::Subscribe, parsed.filter.as_str()) {
+            return Err(Counter::FilterDenied);
+        }
         let session_state = &mut self.sessions[session as usize];
         let subscriptions = &mut session_state.subscriptions;
         let replaced = subscriptions.get(request.filter);
@@ -101,14 +106,23 @@ impl Switchboard {
         if topic::Subscription::parse(filter).is_err() {
             return reason::TOPIC_FILTER_INVALID;
         }
+        if self.drop_subscription(session, filter, now) {
+            reason::SUCCESS
+        } else {
+            reason::NO_SUBSCRIPTION_EXISTED
+        }
+    }
+
+    /// Takes a subscription from a session, if it has it.
+    pub(super) fn drop_subscription(&mut self, session: u32, filter: &str, now: Now) -> bool {
         let session_state = &mut self.sessions[session as usize];
         if session_state.subscriptions.remove(filter).is_none() {
-            return reason::NO_SUBSCRIPTION_EXISTED;
+            return false;
         }
         session_state.filter_bytes -= filter.len();
         session_state.replays.forget(filter);
         self.forget_filter(session, filter, now);
-        reason::SUCCESS
+        true
     }
 
     /// Nothing that a filter matches comes to a session any more.

@@ -14,6 +14,7 @@ fn decide(stage: &mut Stage, reason_code: u8, data: &str) {
         let verdict = Verdict {
             reason_code,
             auth_data: Some(data.as_bytes().to_vec()),
+            principal: None,
         };
         let decided = stage.switchboard.decided(asked.request, verdict, stage.now);
         decided.unwrap();

@@ -21,6 +21,7 @@ mod groups;
 mod keep_alive;
 mod options;
 mod overflow;
+mod permit;
 mod publish;
 mod retained;
 mod retained_crash;

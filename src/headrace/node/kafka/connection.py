@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from headrace import limits
 from headrace.errors import MalformedError
+from headrace.node.kafka.proof import Proof
 from headrace.wire.kafka.apis import PRODUCE
 from headrace.wire.kafka.frames import LENGTH, Framer, Request, decode_request, encode_response
 
@@ -43,16 +44,20 @@ class KafkaConnection:
 
     Attributes:
         local: the address that the client reached, which metadata names.
+        host, identity: as `ports.Link` says.
+        proof: who the client has proved to be.
         appending: held by the produce request that appends; others follow in their order.
     """
 
     __slots__ = (
         "_barrier", "_door", "_framer", "_held_bytes", "_idle", "_last", "_link", "_next", "_open",
-        "_received", "_room", "_tasks", "appending", "local",
+        "_received", "_room", "_tasks", "appending", "host", "identity", "local", "proof",
     )  # fmt: skip
 
     def __init__(self, door: KafkaDoor, link: Link) -> None:
         self.local: Address = link.local
+        self.host, self.identity = link.host, link.identity
+        self.proof = Proof()
         self.appending = asyncio.Lock()
         self._door = door
         self._link = link

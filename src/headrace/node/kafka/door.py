@@ -17,10 +17,12 @@ from headrace.node.kafka import (
     configs,
     fetch,
     groups,
+    guard,
     offsets,
     produce,
     producers,
     records,
+    sasl,
     topics,
 )
 from headrace.node.kafka.connection import KafkaConnection
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from headrace.model import Address
+    from headrace.node.access import Gate
     from headrace.node.broker import Broker
     from headrace.ports import Link
     from headrace.wire.kafka.frames import Request
@@ -63,6 +66,7 @@ class KafkaDoor:
 
     Attributes:
         broker: the node's streams.
+        gate: who is let in.
         settings: the node's settings.
         offsets: what groups have committed.
         producers: draws producer ids.
@@ -74,8 +78,9 @@ class KafkaDoor:
         requests: answered or in work, by name.
     """
 
-    def __init__(self, broker: Broker, settings: KafkaSettings) -> None:
+    def __init__(self, broker: Broker, settings: KafkaSettings, gate: Gate) -> None:
         self.broker = broker
+        self.gate = gate
         self.settings = settings
         self.offsets = groups.OffsetStore(broker)
         self.producers = producers.ProducerIds(broker)
@@ -87,9 +92,9 @@ class KafkaDoor:
         self.requests: Counter[str] = Counter()
 
     @classmethod
-    async def open(cls, broker: Broker, settings: KafkaSettings) -> KafkaDoor:
+    async def open(cls, broker: Broker, settings: KafkaSettings, gate: Gate) -> KafkaDoor:
         """A door that knows what groups had committed before the node stopped."""
-        door = cls(broker, settings)
+        door = cls(broker, settings, gate)
         await door.offsets.open()
         return door
 
@@ -126,7 +131,12 @@ class KafkaDoor:
             HangUp: the connection must end.
         """
         self.requests[request.api.name] += 1
-        return await HANDLERS[request.api.key](self, connection, request)
+        handler = HANDLERS[request.api.key]
+        by = guard.caller(self.gate, connection, request)
+        if by is None:
+            return await handler(self, connection, request)
+        allowed, refused = guard.narrowed(self.gate, by, request)
+        return guard.widened(await handler(self, connection, allowed), refused)
 
     def samples(self) -> Iterator[Sample]:
         """Counters and gauges of the door."""
@@ -171,6 +181,8 @@ HANDLERS: Final[dict[int, Handler]] = {
     apis.OFFSET_FETCH.key: groups.fetch,
     apis.FIND_COORDINATOR.key: groups.find_coordinator,
     apis.API_VERSIONS.key: _api_versions,
+    apis.SASL_HANDSHAKE.key: sasl.handshake,
+    apis.SASL_AUTHENTICATE.key: sasl.authenticate,
     apis.CREATE_TOPICS.key: topics.create,
     apis.DELETE_TOPICS.key: topics.delete,
     apis.DELETE_RECORDS.key: records.delete,

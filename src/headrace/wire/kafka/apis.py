@@ -6,7 +6,7 @@ Owns: key, name, classes and versions of each. Must not know: how a request is a
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from headrace.wire.kafka import admin, groups
+from headrace.wire.kafka import admin, groups, sasl
 from headrace.wire.kafka import messages as m
 from headrace.wire.kafka.codec import Codec, codec_of
 
@@ -58,6 +58,13 @@ FIND_COORDINATOR: Final = Api(
 API_VERSIONS: Final = Api(
     18, "ApiVersions", m.ApiVersionsRequest, m.ApiVersionsResponse, 0, 3, flexible_since=3
 )
+# Version 0 is for librdkafka, which looks for it and sends 1: its messages would have no frames.
+SASL_HANDSHAKE: Final = Api(
+    17, "SaslHandshake", sasl.SaslHandshakeRequest, sasl.SaslHandshakeResponse, 0, 1
+)
+SASL_AUTHENTICATE: Final = Api(
+    36, "SaslAuthenticate", sasl.SaslAuthenticateRequest, sasl.SaslAuthenticateResponse, 0, 1
+)
 CREATE_TOPICS: Final = Api(
     19, "CreateTopics", admin.CreateTopicsRequest, admin.CreateTopicsResponse, 0, 4
 )
@@ -96,6 +103,8 @@ APIS: Final[dict[int, Api[Any, Any]]] = {
         OFFSET_FETCH,
         FIND_COORDINATOR,
         API_VERSIONS,
+        SASL_HANDSHAKE,
+        SASL_AUTHENTICATE,
         CREATE_TOPICS,
         DELETE_TOPICS,
         DELETE_RECORDS,

@@ -1,0 +1,195 @@
+//! What a client may do (`crate::access`): asked where it connects, publishes, subscribes and
+//! leaves a will, and asked again of all that is there when users or rules change.
+//!
+//! A session belongs to the user that began it: nobody else may come back to it, for what waits
+//! there is that user's.
+
+use std::sync::Arc;
+
+use super::connect::{decode_own, Connecting};
+use super::packets::Flow;
+use super::{Counter, Switchboard};
+use crate::access::{Action, Identity, Principal, Rules};
+use crate::hash::Map;
+use crate::mqtt::packet::{Publish, QoS};
+use crate::mqtt::reason;
+use crate::session::{Outcome, Will};
+use crate::topic;
+use crate::Now;
+
+/// Who is let in, and what they may do then.
+#[derive(Debug, Default)]
+pub struct Access {
+    /// For all of them.
+    pub rules: Arc<Rules>,
+    /// Whether a client needs no user.
+    pub lets_anonymous: bool,
+    /// Whether a certificate may name a user that is not in the list of users.
+    pub lets_certified: bool,
+    /// Whether publishing where one may not ends the connection, and is not only dropped.
+    pub closes: bool,
+}
+
+/// Roles by user.
+pub type Users = Map<Box<str>, Box<[Box<str>]>>;
+
+impl Switchboard {
+    /// Sets who is let in; None lets everybody do everything. Clients that are connected are held
+    /// to it at once: those whose user is gone lose their session; those that subscribed to what
+    /// they may not any more lose that, and their connection, so that they notice.
+    pub fn control(&mut self, access: Option<Access>, users: &Users, now: Now) {
+        self.access = access;
+        let sessions: Vec<u32> = self.sessions.iter().map(|(slot, _)| slot as u32).collect();
+        for session in sessions {
+            let is_there = self.sessions.get(session as usize);
+            if is_there.is_some_and(|session| !session.is_ended) {
+                self.review(session, users, now);
+            }
+        }
+    }
+
+    fn review(&mut self, session: u32, users: &Users, now: Now) {
+        let Some(access) = &self.access else {
+            self.sessions[session as usize].identity = None;
+            return;
+        };
+        let state = &mut self.sessions[session as usize];
+        let identity = state.identity.take();
+        let principal = identity.map_or_else(Principal::default, |identity| identity.principal);
+        let identity = known(access, principal, users)
+            .map(|principal| access.rules.identify(principal, &state.client_id))
+            .filter(|identity| {
+                let connects = access
+                    .rules
+                    .decide(identity, &state.client_id, Action::Connect, "");
+                connects.is_allowed
+            });
+        let Some(identity) = identity else {
+            return self.banish(session, now);
+        };
+        let may = |action, topic: &str| {
+            let decision = access
+                .rules
+                .decide(&identity, &state.client_id, action, topic);
+            decision.is_allowed
+        };
+        state.will = state
+            .will
+            .take()
+            .filter(|will| may(Action::Will, decode_own(&will.packet).topic));
+        let lost: Vec<Box<str>> = state
+            .subscriptions
+            .keys()
+            .filter(|text| !may(Action::Subscribe, filter_of(text)))
+            .cloned()
+            .collect();
+        state.identity = Some(Box::new(identity));
+        for filter in &lost {
+            self.drop_subscription(session, filter, now);
+        }
+        let connection = self.sessions[session as usize].connection;
+        if let Some(slot) = connection.filter(|_| !lost.is_empty()) {
+            self.close_with(slot, reason::NOT_AUTHORIZED, now);
+        }
+    }
+
+    /// Ends a session and its connection; its will is not published.
+    fn banish(&mut self, session: u32, now: Now) {
+        self.sessions[session as usize].will = None;
+        self.set_expiry(session, 0);
+        match self.sessions[session as usize].connection {
+            Some(slot) => self.close_with(slot, reason::NOT_AUTHORIZED, now),
+            None => self.end_session(session, now),
+        }
+    }
+
+    /// Whom policy has let in, unless a rule, its will, or another user's session speaks against.
+    ///
+    /// # Errors
+    /// The reason code of a CONNACK.
+    pub(super) fn admit_client(
+        &self,
+        connecting: &Connecting,
+        principal: Option<Principal>,
+    ) -> Result<Option<Box<Identity>>, u8> {
+        let Some(access) = &self.access else {
+            return Ok(None);
+        };
+        let client_id = &*connecting.client_id;
+        let identity = access
+            .rules
+            .identify(principal.unwrap_or_default(), client_id);
+        let may = |action, topic: &str| {
+            let decision = access.rules.decide(&identity, client_id, action, topic);
+            decision.is_allowed
+        };
+        let will_topic = |will: &Will| may(Action::Will, decode_own(&will.packet).topic);
+        let leaves_will = connecting.will.as_ref().is_none_or(will_topic);
+        if !may(Action::Connect, "") || !leaves_will || !self.is_owner(client_id, &identity) {
+            return Err(reason::NOT_AUTHORIZED);
+        }
+        Ok(Some(Box::new(identity)))
+    }
+
+    fn is_owner(&self, client_id: &str, identity: &Identity) -> bool {
+        let session = self.by_client.get(client_id);
+        let session = session.map(|session| &self.sessions[*session as usize]);
+        let owner = session
+            .and_then(|session| session.identity.as_ref())
+            .and_then(|identity| identity.principal.username.as_ref());
+        owner.is_none_or(|owner| Some(owner) == identity.principal.username.as_ref())
+    }
+
+    /// Whether a client may do something; `topic` as `Rules::decide` takes it.
+    pub(super) fn may(&self, session: u32, action: Action, topic: &str) -> bool {
+        let Some(access) = &self.access else {
+            return true;
+        };
+        let state = &self.sessions[session as usize];
+        let Some(identity) = &state.identity else {
+            return access.rules.no_match();
+        };
+        let decision = access
+            .rules
+            .decide(identity, &state.client_id, action, topic);
+        decision.is_allowed
+    }
+
+    /// A publish to where its client may not (3.3.5).
+    pub(super) fn deny_publish(
+        &mut self,
+        slot: u32,
+        session: u32,
+        publish: &Publish<'_>,
+        now: Now,
+    ) -> Flow {
+        self.counters.count(Counter::DroppedDenied);
+        if self.access.as_ref().is_some_and(|access| access.closes) {
+            return self.refuse(slot, reason::NOT_AUTHORIZED, now);
+        }
+        if publish.qos > QoS::AtMostOnce {
+            let token = u64::from(publish.packet_id);
+            self.answer_in_turn(session, token, publish.qos, Outcome::NotAuthorized, now);
+        }
+        Flow::Next
+    }
+}
+
+/// A principal with the roles that its user has now; None where it may not stay.
+fn known(access: &Access, principal: Principal, users: &Users) -> Option<Principal> {
+    let Some(username) = &principal.username else {
+        return access.lets_anonymous.then_some(principal);
+    };
+    let roles = match users.get(username) {
+        Some(roles) => roles.clone(),
+        None if principal.is_certified && access.lets_certified => Box::default(),
+        None => return None,
+    };
+    Some(Principal { roles, ..principal })
+}
+
+/// What a subscription reaches.
+pub(super) fn filter_of(text: &str) -> &str {
+    let parsed = topic::Subscription::parse(text).expect("it was parsed when subscribed");
+    parsed.filter.as_str()
+}

@@ -1,0 +1,166 @@
+"""The users of a node as one file: `<data>/users.json`, or what `access.users` names.
+
+Written whole beside the old one, synced, renamed over it, and the folder synced; for the node's
+own user alone (0600). A change reads the file, changes it and writes it under a lock, so that a
+node and a command that do this at a time lose nothing of each other.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import errno
+import fcntl
+import json
+import os
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from headrace import limits
+from headrace.adapters.files import sync_folder
+from headrace.errors import UsersError
+from headrace.kernel.credentials import MECHANISMS, ScramKeys, User
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+FILE: Final = "users.json"
+"""In a data folder."""
+
+
+def _from_base64(text: str) -> str:
+    base64.b64decode(text, validate=True)
+    return text
+
+
+_Base64 = Annotated[str, AfterValidator(_from_base64)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _Keys(_Strict):
+    salt: _Base64
+    iterations: int = Field(ge=1)
+    stored_key: _Base64
+    server_key: _Base64
+
+
+class _User(_Strict):
+    roles: list[str]
+    password: str | None
+    scram: dict[str, _Keys]
+
+
+class _Users(_Strict):
+    users: dict[str, _User]
+
+
+class UserFile:
+    """`ports.UserStore` in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def load(self) -> dict[str, User]:
+        """Every user by name; none where there is no file.
+
+        Raises:
+            UsersError: it cannot be read, or is damaged.
+        """
+        try:
+            with self.path.open("rb") as file:
+                text = file.read(limits.USERS_BYTES_MAX + 1)
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        except OSError as error:
+            raise UsersError(f"{self.path} cannot be read: {error.strerror}; mend that") from None
+        if len(text) > limits.USERS_BYTES_MAX:
+            raise UsersError(f"{self.path} has more than {limits.USERS_BYTES_MAX} bytes")
+        try:
+            return {
+                name: _user(name, each)
+                for name, each in _Users.model_validate_json(text).users.items()
+            }
+        except ValidationError as error:
+            why = error.errors(include_input=False)[0]
+            where = ".".join(map(str, why["loc"])) or "the file"
+            raise UsersError(
+                f"{self.path} is damaged ({where}: {why['msg']}); restore it from a copy"
+            ) from None
+
+    def change(self, edit: Callable[[dict[str, User]], None]) -> dict[str, User]:
+        """Applies `edit` to the users as they are in the file; on return it survives power loss.
+
+        What `edit` raises leaves the file as it was.
+
+        Raises:
+            UsersError: it cannot be read or written; the old one stands.
+        """
+        try:
+            with self._locked():
+                users = self.load()
+                edit(users)
+                self._save(users)
+        except OSError as error:
+            free = error.errno in {errno.ENOSPC, errno.EDQUOT}
+            remedy = "free space there" if free else "check that it exists and may be written"
+            raise UsersError(
+                f"{self.path} cannot be written: {error.strerror}; {remedy}"
+            ) from error
+        return users
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        lock = self.path.with_name(f"{self.path.name}.lock")
+        descriptor = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _save(self, users: Mapping[str, User]) -> None:
+        temporary = self.path.with_name(f"{self.path.name}.tmp")
+        temporary.unlink(missing_ok=True)
+        descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump({"users": {name: _as_json(users[name]) for name in sorted(users)}}, file)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self.path)
+        sync_folder(self.path.parent)
+
+
+def _user(name: str, value: _User) -> User:
+    scram = {
+        mechanism: ScramKeys(
+            base64.b64decode(keys.salt),
+            keys.iterations,
+            base64.b64decode(keys.stored_key),
+            base64.b64decode(keys.server_key),
+        )
+        for mechanism, keys in value.scram.items()
+        if mechanism in MECHANISMS
+    }
+    return User(name, tuple(value.roles), value.password, scram)
+
+
+def _as_json(user: User) -> dict[str, Any]:
+    def text(value: bytes) -> str:
+        return base64.b64encode(value).decode()
+
+    scram = {
+        mechanism: {
+            "salt": text(keys.salt),
+            "iterations": keys.iterations,
+            "stored_key": text(keys.stored_key),
+            "server_key": text(keys.server_key),
+        }
+        for mechanism, keys in user.scram.items()
+    }
+    return {"roles": list(user.roles), "password": user.password, "scram": scram}

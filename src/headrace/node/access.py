@@ -1,0 +1,299 @@
+"""Who is let in: users, passwords that are checked beside the loop, and what is known of them.
+
+Owns the users of a running node and the one place where a password is checked, whichever door it
+came through. Must not know protocols: doors say what a refusal looks like. Invariants: no more than
+`password_queue` passwords wait; nothing of an address is checked while it must wait; a change holds
+for connections that are open, and is durable before it is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+from headrace.errors import (
+    AuthenticationError,
+    BusyError,
+    ThrottledError,
+    UsersError,
+)
+from headrace.kernel import credentials, users
+from headrace.kernel.scram import Exchange
+from headrace.kernel.verdicts import Failures, Verdicts
+from headrace.native import Principal
+from headrace.ports import Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from headrace.config import AccessSettings
+    from headrace.kernel.credentials import ScramKeys, User
+    from headrace.native import Switchboard
+    from headrace.ports import Clock, UserStore
+
+WRONG: Final = "user name or password is wrong"
+
+REASONS: Final = {AuthenticationError: "wrong", ThrottledError: "throttled", BusyError: "busy"}
+"""Labels of the counter of refusals."""
+
+
+class Gate:
+    """The gate of all doors (`ports.Gatekeeper`).
+
+    Attributes:
+        switchboard: holds MQTT clients to what is said here.
+        settings, rules: as they are now.
+        refused: clients that were not let in, by door and reason.
+        on_change: called when others may be in than before.
+    """
+
+    def __init__(
+        self,
+        store: UserStore,
+        settings: AccessSettings,
+        clock: Clock,
+        switchboard: Switchboard,
+        *,
+        may_open: bool = True,
+    ) -> None:
+        """Reads the users.
+
+        `may_open` says whether everybody may do everything where there are neither users nor rules.
+
+        Raises:
+            UsersError: they cannot be read.
+        """
+        self._store = store
+        self._may_open = may_open
+        self._clock = clock
+        self.switchboard = switchboard
+        self._secret = secrets.token_bytes(32)
+        self._verdicts = Verdicts(self._secret, settings.password_cache)
+        self._failures = Failures()
+        self._checkers = ThreadPoolExecutor(settings.password_threads, "passwords")
+        self._checking: dict[bytes, asyncio.Future[bool]] = {}
+        self._checked = 0
+        self._changing = asyncio.Lock()
+        self.refused: Counter[tuple[str, str]] = Counter()
+        self.on_change: Callable[[], None] = lambda: None
+        self._users: Mapping[str, User] = store.load()
+        self.settings = settings
+        self.rules = settings.compiled()
+        self._hold()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether everybody may do everything, for there are neither users nor rules."""
+        return not self._users and not len(self.rules)
+
+    def get(self, name: str) -> User | None:
+        """The user of a name."""
+        return self._users.get(name)
+
+    def reload(self, settings: AccessSettings) -> None:
+        """Takes rules and users as they are now; for connections that are open, too.
+
+        Raises:
+            UsersError: users cannot be read, or it would be open and may not; nothing changes.
+        """
+        known, rules = self._store.load(), settings.compiled()
+        if not (known or len(rules) or self._may_open):
+            raise UsersError("without users and rules the node would be open to everybody")
+        self._take(known)
+        self.settings, self.rules = settings, rules
+        self._hold()
+
+    def _hold(self) -> None:
+        """Holds everybody who is connected to what is said now."""
+        self.switchboard.control(
+            None if self.is_open else self.rules,
+            {name: list(user.roles) for name, user in self._users.items()},
+            self._clock.mono_ms(),
+            self._clock.wall_ms(),
+            anonymous=self.settings.anonymous,
+            certified=self.settings.certificates == "any",
+            closes=self.settings.denied_publish == "disconnect",
+        )
+        self.on_change()
+
+    # Passwords.
+
+    def known(self, door: str, name: str, password: bytes, host: str | None) -> User | None:
+        """The user, where the password was checked not long ago; None where it must be checked.
+
+        Raises:
+            AuthenticationError, ThrottledError: nobody is let in.
+        """
+        user = self._users.get(name)
+        now_ms = self._clock.mono_ms()
+        is_right = self._verdicts.get(self._verdicts.digest(name, password), user, now_ms)
+        if is_right:
+            return user
+        self.admit_try(door, host)
+        if is_right is False:
+            self.failed(door, host)
+            raise AuthenticationError(WRONG)
+        return None
+
+    async def authenticate(self, door: str, name: str, password: bytes, host: str | None) -> User:
+        """The user, whose password it is.
+
+        Raises:
+            AuthenticationError, ThrottledError, BusyError: nobody is let in.
+        """
+        user = self.known(door, name, password, host)
+        if user is not None:
+            return user
+        user, digest = self._users.get(name), self._verdicts.digest(name, password)
+        checking = self._checking.get(digest)
+        if checking is None:
+            if len(self._checking) >= self.settings.password_queue:
+                self.refused[door, "busy"] += 1
+                raise BusyError("too many passwords wait to be checked; try again")
+            checking = self._begin(digest, user, password)
+        is_right = await asyncio.shield(checking)
+        if self._users.get(name) is not user:
+            raise BusyError("the user was changed meanwhile; try again")
+        if user is None or not is_right:
+            self.failed(door, host)
+            raise AuthenticationError(WRONG)
+        return user
+
+    def _begin(self, digest: bytes, user: User | None, password: bytes) -> asyncio.Future[bool]:
+        loop = asyncio.get_running_loop()
+        checking = loop.run_in_executor(self._checkers, credentials.matches, user, password)
+        self._checking[digest] = checking
+        self._checked += 1
+
+        def ended(checking: asyncio.Future[bool]) -> None:
+            del self._checking[digest]
+            is_right = checking.result()
+            self._verdicts.put(digest, user, is_right=is_right, now_ms=self._clock.mono_ms())
+
+        checking.add_done_callback(ended)
+        return checking
+
+    def admit_try(self, door: str, host: str | None) -> None:
+        """Lets an address try, unless it has failed too often.
+
+        Raises:
+            ThrottledError: it must wait.
+        """
+        waits_ms = self._failures.waits_ms(host, self._clock.mono_ms())
+        if waits_ms:
+            self.refused[door, "throttled"] += 1
+            raise ThrottledError(f"too many failures; try again in {waits_ms / 1000:.0f} s")
+
+    def failed(self, door: str, host: str | None) -> None:
+        """Counts a failure of an address."""
+        self.refused[door, "wrong"] += 1
+        self._failures.failed(host, self._clock.mono_ms())
+
+    def exchange(self, mechanism: str) -> Exchange:
+        """The server's side of a SCRAM authentication."""
+
+        def keys_of(name: str) -> ScramKeys | None:
+            user = self._users.get(name)
+            return None if user is None else user.scram.get(mechanism)
+
+        return Exchange(mechanism, keys_of, secrets.token_urlsafe(24), self._secret)
+
+    # Who somebody is.
+
+    def principal(self, user: User, host: str | None) -> Principal:
+        """A user whom their password has let in."""
+        return Principal(user.name, list(user.roles), host)
+
+    def certified(self, identity: str | None, host: str | None) -> Principal | None:
+        """Whom a certificate lets in."""
+        if identity is None or self.settings.certificates == "off":
+            return None
+        user = self._users.get(identity)
+        if user is None and self.settings.certificates == "known":
+            return None
+        roles = [] if user is None else list(user.roles)
+        return Principal(identity, roles, host, is_certified=True)
+
+    def may_publish(self, user: User | None, host: str | None, topic: str) -> bool:
+        """Whether a user, or without users anybody, may publish to a topic."""
+        if self.is_open:
+            return True
+        principal = Principal(host=host) if user is None else self.principal(user, host)
+        return self.rules.check(principal, "", "publish", topic)[0]
+
+    # Changes.
+
+    def users(self) -> list[User]:
+        """All of them, by name."""
+        return [self._users[name] for name in sorted(self._users)]
+
+    async def add(self, name: str, password: bytes | None, roles: Sequence[str]) -> None:
+        """Adds a user; holds at once, and survives power loss.
+
+        Raises:
+            InvalidUserError, UserExistsError, UsersError: nobody is added.
+        """
+        user = await self._make(name, password, roles)
+        await self._change(lambda known: users.add(known, user))
+
+    async def change(
+        self, name: str, password: bytes | None = None, roles: Sequence[str] | None = None
+    ) -> None:
+        """Sets a password, or roles; what is None stays.
+
+        Raises:
+            InvalidUserError, UnknownUserError, UsersError: all is as it was.
+        """
+        made = await self._make(name, password, roles or ())
+        await self._change(
+            lambda known: users.change(
+                known, made, roles=roles is not None, password=password is not None
+            )
+        )
+
+    async def remove(self, name: str) -> None:
+        """Removes a user, and ends their connections and sessions.
+
+        Raises:
+            UnknownUserError, UserExistsError, UsersError: the user stays.
+        """
+        await self._change(lambda known: users.remove(known, name))
+
+    async def _make(self, name: str, password: bytes | None, roles: Sequence[str]) -> User:
+        make = credentials.make
+        return await asyncio.to_thread(make, name, password, roles, secrets.token_bytes)
+
+    async def _change(self, edit: Callable[[dict[str, User]], None]) -> None:
+        async with self._changing:
+            self._take(await asyncio.to_thread(self._store.change, edit))
+            self._hold()
+
+    def _take(self, known: Mapping[str, User]) -> None:
+        """Users who are the same stay the same objects, and so what is known of their passwords."""
+        before = self._users
+        self._users = {
+            name: before[name] if name in before and users.same(before[name], user) else user
+            for name, user in known.items()
+        }
+
+    def samples(self) -> Iterator[Sample]:
+        """Counters and gauges."""
+        yield Sample("access_users", len(self._users), "Users.")
+        yield Sample("access_rules", len(self.rules), "Rules.")
+        yield Sample(
+            "access_passwords_checked_total", self._checked, "Passwords checked by a thread."
+        )
+        yield Sample(
+            "access_passwords_waiting", len(self._checking), "Passwords that are being checked."
+        )
+        yield Sample("access_passwords_known", len(self._verdicts), "Passwords known from before.")
+        for (door, reason), refused in sorted(self.refused.items()):
+            labels = (("door", door), ("reason", reason))
+            yield Sample("access_refused_total", refused, "Clients that were not let in.", labels)
+
+    def close(self) -> None:
+        """Checks no more."""
+        self._checkers.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,77 @@
+"""Who is let in, as ports: what doors ask, and where users are kept."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from headrace.kernel.credentials import User
+
+
+class UserStore(Protocol):
+    """Where users are kept."""
+
+    def load(self) -> dict[str, User]:
+        """Every user by name.
+
+        Raises:
+            UsersError: they cannot be read.
+        """
+        ...
+
+    def change(self, edit: Callable[[dict[str, User]], None]) -> dict[str, User]:
+        """Applies a change to the users as they are kept; on return it survives power loss.
+
+        Raises:
+            UsersError: it cannot be read or written; all is as it was.
+        """
+        ...
+
+
+class Gatekeeper(Protocol):
+    """What the HTTP door asks of who calls, and may ask to be changed."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether everybody may do everything, for there are neither users nor rules."""
+        ...
+
+    async def authenticate(self, door: str, name: str, password: bytes, host: str | None) -> User:
+        """The user, whose password it is.
+
+        Raises:
+            AuthenticationError, ThrottledError, BusyError: nobody is let in.
+        """
+        ...
+
+    def may_publish(self, user: User | None, host: str | None, topic: str) -> bool:
+        """Whether a user, or without users anybody, may publish to a topic."""
+        ...
+
+    def users(self) -> list[User]:
+        """All of them, by name."""
+        ...
+
+    async def add(self, name: str, password: bytes | None, roles: Sequence[str]) -> None:
+        """Adds a user; holds at once, and survives power loss.
+
+        Raises:
+            InvalidUserError, UserExistsError, UsersError: nobody is added.
+        """
+        ...
+
+    async def change(
+        self, name: str, password: bytes | None = None, roles: Sequence[str] | None = None
+    ) -> None:
+        """Sets a password, or roles; what is None stays.
+
+        Raises:
+            InvalidUserError, UnknownUserError, UsersError: all is as it was.
+        """
+        ...
+
+    async def remove(self, name: str) -> None:
+        """Removes a user, and ends their connections and sessions.
+
+        Raises:
+            UnknownUserError, UserExistsError, UsersError: the user stays.
+        """
+        ...

@@ -1,0 +1,22 @@
+"""The commands of docs/access.md are typed as they stand."""
+
+from pathlib import Path
+
+from conftest import SMALL_JOURNAL
+from shellblocks import ROOT, run_blocks
+
+EXPECTED = [
+    ("added ann", "added meter-1", '"status": "ready"'),
+    (
+        "ann\tpassword\tadmin",
+        "bob\tpassword\t-",
+        "Connection error: Connection Refused: bad user name or password.",
+        "Metadata for all topics",
+        "removed bob",
+    ),
+    ("headrace_access_rules 4.0",),
+]
+
+
+def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
+    run_blocks(ROOT / "docs" / "access.md", "test_access_docs", EXPECTED, tmp_path, **SMALL_JOURNAL)
