@@ -290,7 +290,16 @@ fn more_than_may_be_retained_are_refused_and_counted() {
 
 #[test]
 fn however_slow_a_reader_is_it_gets_all_that_is_retained_and_costs_little() {
-    const TOPICS: usize = 20_000;
+    slow_reader(20_000);
+}
+
+#[test]
+#[ignore = "a minute; five times as many"]
+fn however_slow_a_reader_is_it_gets_all_of_a_hundred_thousand() {
+    slow_reader(100_000);
+}
+
+fn slow_reader(topics: usize) {
     for (qos, receive_maximum) in [(QOS_0, 10), (QOS_1, 10), (QOS_2, 3)] {
         let limits = Limits {
             outbound_bytes_max: 100_000,
@@ -301,7 +310,7 @@ fn however_slow_a_reader_is_it_gets_all_that_is_retained_and_costs_little() {
         stage.is_validating = false;
         let publisher = stage.client(V5, "p");
         let payload = "x".repeat(100);
-        for topic in 0..TOPICS {
+        for topic in 0..topics {
             stage.retain(publisher, &format!("t/{topic}"), qos, &payload);
             if qos == QOS_2 {
                 stage.release(publisher, 9);
@@ -324,7 +333,7 @@ fn however_slow_a_reader_is_it_gets_all_that_is_retained_and_costs_little() {
         stage.publish(publisher, "u", QOS_0, 0, "y");
         assert_eq!(stage.hears(peer), ["PUBLISH u qos 0: y"]);
         let mut heard = 0;
-        while heard < TOPICS {
+        while heard < topics {
             stage.credit(slow, 1_000);
             stage.credit(slow, 50_000);
             let before = heard;
@@ -344,7 +353,7 @@ fn however_slow_a_reader_is_it_gets_all_that_is_retained_and_costs_little() {
             let name = format!("mqtt_messages_dropped_total{{reason=\"{reason}\"}}");
             assert_eq!(stage.statistic(&name), 0, "{reason}");
         }
-        assert_eq!(heard, TOPICS);
+        assert_eq!(heard, topics);
     }
 }
 
