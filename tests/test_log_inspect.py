@@ -476,3 +476,24 @@ def test_what_has_grown_beyond_all_bounds_is_not_read_whole(pristine, data, vict
     assert findings >= 1
     assert end == max(pristine[1]) + 1
     assert peak_kib < 150 << 10
+
+
+def test_many_partitions_are_looked_at_and_repaired_with_few_descriptors(tmp_path):
+    data = tmp_path / "data"
+    with opened(data) as store:
+        for partition in range(80):
+            log = store.open_log(STREAM, partition, 1, 0)
+            Appender(store).append(log, batch(b"x"))
+    shutil.rmtree(data / "journal")
+    code = (
+        "import resource, sys; from headrace.native import Folder;"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40));"
+        "folder = Folder.open(sys.argv[1], repairs=True);"
+        f"found = len(folder.verify({INCARNATIONS}));"
+        f"folder.repair({INCARNATIONS}, rebuild_journal=True);"
+        f"print(found, len(folder.verify({INCARNATIONS})))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, data], capture_output=True, text=True, check=False
+    )
+    assert (ran.stdout, ran.stderr) == ("80 0\n", "")

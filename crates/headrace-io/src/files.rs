@@ -104,17 +104,31 @@ impl Files {
             .write(true)
             .create(create)
             .truncate(false);
-        let open = || options.open(self.full(path));
-        let file = match open() {
+        let file = self.sparing(|| options.open(self.full(path)))?;
+        let file = Arc::new(file);
+        self.cache().insert(path.clone(), file.clone());
+        Ok(file)
+    }
+
+    /// Opens something; where descriptors have run out, again without those that can be spared.
+    fn sparing<T>(&self, open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+        match open() {
             Err(error) if is_out_of_descriptors(&error) => {
                 self.readers.forget(|_| true);
+                if self.stopped {
+                    self.settle()?;
+                }
                 open()
             }
             outcome => outcome,
-        };
-        let file = Arc::new(file?);
-        self.cache().insert(path.clone(), file.clone());
-        Ok(file)
+        }
+    }
+
+    /// Closes all that is open for writing, once it is synced: where no store runs nobody waits for
+    /// one of them longer than for all.
+    fn settle(&self) -> io::Result<()> {
+        let open = std::mem::take(&mut *self.cache());
+        open.values().try_for_each(|file| file.sync_data())
     }
 
     /// The file for reading, where it is open.
@@ -128,13 +142,7 @@ impl Files {
             return Ok(file.clone());
         }
         let open = || File::open(self.full(path));
-        match self.readers.open(path, open) {
-            Err(error) if is_out_of_descriptors(&error) => {
-                self.readers.forget(|_| true);
-                self.readers.open(path, open)
-            }
-            outcome => outcome,
-        }
+        self.sparing(|| self.readers.open(path, open))
     }
 
     /// Has the kernel read these bytes, as many as there are, and does not wait. What goes wrong,
@@ -146,6 +154,10 @@ impl Files {
             // SAFETY: the descriptor is open for the length of the call.
             unsafe { libc::posix_fadvise(file.as_raw_fd(), start, bytes, advice) };
         }
+    }
+
+    fn folder(&self, path: &str) -> io::Result<File> {
+        self.sparing(|| File::open(self.full(path)))
     }
 
     /// Forgets the descriptors for writing of `path` and of what is below it.
@@ -184,7 +196,7 @@ impl Files {
                 Ok(())
             }
             DiskOp::DropCache { path } => drop_cache(&*self.file(path, false)?),
-            DiskOp::SyncFolder { path } => File::open(self.full(path))?.sync_all(),
+            DiskOp::SyncFolder { path } => self.folder(path)?.sync_all(),
             DiskOp::Rename { from, to } => {
                 self.forget(from);
                 self.forget(to);
@@ -274,7 +286,7 @@ impl Files {
     /// What a sync is of.
     fn target(&self, op: &DiskOp) -> io::Result<Arc<File>> {
         match op {
-            DiskOp::SyncFolder { path } => File::open(self.full(path)).map(Arc::new),
+            DiskOp::SyncFolder { path } => self.folder(path).map(Arc::new),
             DiskOp::Sync { path } => self.file(path, false),
             _ => unreachable!("it is no sync"),
         }
@@ -303,7 +315,7 @@ impl Disk for Files {
     fn list(&self, folder: &str) -> Result<Vec<String>, DiskError> {
         let names = || -> io::Result<Vec<String>> {
             let mut names = Vec::new();
-            for entry in fs::read_dir(self.full(folder))? {
+            for entry in self.sparing(|| fs::read_dir(self.full(folder)))? {
                 // A name that is no text is none of ours.
                 names.extend(entry?.file_name().into_string());
             }

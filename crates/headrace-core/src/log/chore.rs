@@ -14,6 +14,10 @@ use super::machine::{Completion, Life, Machine};
 /// Files that a roll finishes.
 const ROLL_FILES: usize = 4;
 
+/// Files that one chore removes: removing a gibibyte takes a quarter of a second, and meanwhile
+/// neither a journal file is released nor a stream deleted. Those of a large trim go by and by.
+const LET_GO_FILES: usize = 24;
+
 /// Files that a node keeps descriptors for, beside the active segment, for each of its logs.
 const LOG_FILES: usize = 3;
 
@@ -91,22 +95,26 @@ impl Machine {
 
     fn sync_all(&mut self) -> Vec<DiskOp> {
         self.syncing = std::mem::take(&mut self.dirt);
-        self.has_shed = false;
-        let obsolete = self.obsolete();
+        let obsolete = self.obsolete(LET_GO_FILES);
         self.syncing.files.retain(|path| !obsolete.contains(path));
         let mut ops = self.syncing.clone().syncs();
         ops.extend(obsolete.into_iter().map(|path| DiskOp::LetGo { path }));
         ops
     }
 
-    /// Files that are not needed any more. They go here and not in a round, for a chore may be
+    /// So many at most of the files that are not needed any more. They go here and not in a round, for a chore may be
     /// syncing them then; and after all is synced, for what replaces them may not be yet.
-    pub(super) fn obsolete(&mut self) -> BTreeSet<Path> {
-        let logs = self.logs.values_mut();
+    pub(super) fn obsolete(&mut self, most: usize) -> BTreeSet<Path> {
+        let mut gone = BTreeSet::new();
+        self.has_shed = false;
         // A later stream of a name that is being deleted may have files of these names.
-        logs.filter(|log| !self.deleted.contains(&log.id))
-            .flat_map(|log| std::mem::take(&mut log.obsolete))
-            .collect()
+        let logs = self.logs.values_mut();
+        for log in logs.filter(|log| !self.deleted.contains(&log.id)) {
+            let count = log.obsolete.len().min(most - gone.len());
+            gone.extend(log.obsolete.drain(..count));
+            self.has_shed |= !log.obsolete.is_empty();
+        }
+        gone
     }
 
     /// The chore was performed, or failed. Returns the appends that ended by its failure.

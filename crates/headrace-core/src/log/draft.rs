@@ -301,7 +301,7 @@ impl Machine {
         }
         let mut dirt = std::mem::take(&mut self.dirt);
         dirt.note(&first);
-        let obsolete = self.obsolete();
+        let obsolete = self.obsolete(usize::MAX);
         dirt.files.retain(|path| !obsolete.contains(path));
         first.extend(dirt.syncs());
         first.extend(obsolete.into_iter().map(|path| DiskOp::LetGo { path }));

@@ -1,7 +1,8 @@
 //! Rounds, chores and deletions wait for each other, and never for ever.
 
 use super::{batch, commit, SMALL};
-use crate::log::disk::Disk;
+use crate::log::disk::{Disk, DiskOp};
+use crate::log::layout;
 use crate::log::machine::Machine;
 use crate::log::open;
 use crate::log::partition::LogId;
@@ -122,4 +123,29 @@ fn appends_do_not_wait_for_a_registration_that_waits_for_a_deletion() {
     let bytes = super::read(&mut machine, &disk, fresh, 0, 10_000).unwrap();
     let fills = [0, 1, 2].map(|fill| super::stamped(batch(1, 10, fill, 1), i64::from(fill)));
     assert_eq!(bytes, fills.concat());
+}
+
+#[test]
+fn the_files_of_a_large_trim_go_by_and_by() {
+    let disk = SimDisk::default();
+    let (mut machine, logs) = machine_with(&disk, &["a"]);
+    for at in 0..20 {
+        let sent = batch(1, 10, 1, 1);
+        machine.append(logs[0], sent, at, 0, 0).unwrap();
+        machine.roll(logs[0], 0).unwrap();
+        commit(&mut machine, &disk);
+    }
+    machine.trim(logs[0], 20).unwrap();
+    assert!(round(&mut machine, &disk));
+    let mut removed = Vec::new();
+    while let Some(chore) = machine.next_chore() {
+        super::perform(&disk, &chore.ops);
+        assert_eq!(machine.chore_done(&chore, Ok(())), []);
+        let is_removal = |op: &&DiskOp| matches!(op, DiskOp::LetGo { .. });
+        removed.push(chore.ops.iter().filter(is_removal).count());
+    }
+    removed.retain(|count| *count > 0);
+    assert_eq!(removed, [24, 24, 12], "three files of each segment");
+    let left = disk.list("streams/a/0").unwrap();
+    assert_eq!(layout::offsets(&left, layout::SEGMENT), [20]);
 }
