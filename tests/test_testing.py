@@ -28,6 +28,7 @@ SEEDS_OF_FAULT = {
     "lost-sync": 20,
     "swap-unsynced": 100,
     "remove-before-swap": 100,
+    "skip-timed-sync": 300,
 }
 """Each planted fault is found within so many seeds."""
 

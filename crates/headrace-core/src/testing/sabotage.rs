@@ -33,11 +33,13 @@ pub enum Sabotage {
     SwapUnsynced,
     /// A compaction removes segments before those that replace them count.
     RemoveBeforeSwap,
+    /// The sync that an interval asks for is put off for ever.
+    SkipTimedSync,
 }
 
 impl Sabotage {
     /// All but none.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::AcknowledgeEarly,
         Self::ReuseJournal,
         Self::CutDurable,
@@ -48,6 +50,7 @@ impl Sabotage {
         Self::LostSync,
         Self::SwapUnsynced,
         Self::RemoveBeforeSwap,
+        Self::SkipTimedSync,
     ];
 
     /// As a command line says it.
@@ -64,6 +67,7 @@ impl Sabotage {
             Self::LostSync => "lost-sync",
             Self::SwapUnsynced => "swap-unsynced",
             Self::RemoveBeforeSwap => "remove-before-swap",
+            Self::SkipTimedSync => "skip-timed-sync",
         }
     }
 
