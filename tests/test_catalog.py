@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from headrace import limits
 from headrace.adapters.files import FileDefinitions
 from headrace.errors import (
     DefinitionError,
@@ -340,7 +341,7 @@ def test_connections_and_partitions_share_the_descriptors():
     budget = DescriptorBudget(descriptors=20_000)
     assert budget.partitions_max == 2000
     assert budget.connections_max(12) == 20_000 - 256 - 48
-    assert DescriptorBudget(1024).partitions_max == 96 - 17
+    assert DescriptorBudget(1024).partitions_max == 96 - limits.INTERNAL_PARTITIONS
     assert DescriptorBudget(300).partitions_max == 0
     assert DescriptorBudget(100).connections_max(0) == 0
     assert DescriptorBudget(20_000, connections_setting=50).connections_max(1) == 50
