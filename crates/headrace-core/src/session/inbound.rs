@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::Message;
+use super::{Claim, Message, Owner, Terms};
 use crate::mqtt::packet::QoS;
 
 /// How a publish ended.
@@ -90,8 +90,37 @@ pub struct Answer {
     pub outcome: Outcome,
     /// Streams that matched it.
     pub streams: u32,
-    /// What subscribers above `QoS` 0 get, now that it is durable, and its arrival.
-    pub deferred: Option<(u64, Arc<Message>)>,
+    /// What happens once it is durable.
+    pub deferred: Option<Deferred>,
+}
+
+/// What subscribers above `QoS` 0 get once it is durable.
+#[derive(Debug)]
+pub struct Deferred {
+    /// Its arrival.
+    pub arrival: u64,
+    /// The message.
+    pub message: Arc<Message>,
+    /// Who is owed it by the log.
+    pub dues: Vec<Due>,
+}
+
+impl Deferred {
+    /// Whether the group at that slot is owed it.
+    pub fn is_owed_to(&self, group: u32) -> bool {
+        let owners = self.dues.iter().map(|due| due.claim.owner);
+        let mut owners = owners.filter(|owner| matches!(owner, Owner::Group { .. }));
+        owners.any(|owner| matches!(owner, Owner::Group { slot, .. } if slot == group))
+    }
+}
+
+/// A receiver that is owed a message by the log.
+#[derive(Debug)]
+pub struct Due {
+    /// Its claim.
+    pub claim: Arc<Claim>,
+    /// Of a session; a group's are those of the member that gets it.
+    pub terms: Option<Terms>,
 }
 
 #[derive(Debug)]
@@ -106,6 +135,8 @@ struct Entry {
 struct Unreleased {
     /// The publish is taken: PUBREC may be, or has been sent.
     is_taken: bool,
+    /// It could not be stored, and will be answered so in its turn.
+    is_refused: bool,
     /// The client has sent it on this connection, so PUBREC is due, and it takes a place in the
     /// window.
     is_asked: bool,
@@ -164,6 +195,22 @@ impl Inbound {
         found.is_some_and(|unreleased| unreleased.is_asked)
     }
 
+    /// Those packet ids, ascending, but for publishes that could not be stored.
+    pub fn unreleased_ids(&self) -> impl Iterator<Item = u16> + '_ {
+        let stored = self.unreleased.iter().filter(|(_, each)| !each.is_refused);
+        stored.map(|(id, _)| *id)
+    }
+
+    /// Takes in an id as the log has it: of a publish that was taken and not released.
+    pub fn restore(&mut self, packet_id: u16) {
+        let unreleased = Unreleased {
+            is_taken: true,
+            is_refused: false,
+            is_asked: false,
+        };
+        self.unreleased.insert(packet_id, unreleased);
+    }
+
     /// The ordinal of the next publish.
     pub fn next_ordinal(&self) -> u64 {
         self.first + self.entries.len() as u64
@@ -178,6 +225,7 @@ impl Inbound {
         if answer.token != 0 && answer.qos == QoS::ExactlyOnce {
             let unreleased = Unreleased {
                 is_taken: false,
+                is_refused: false,
                 is_asked: true,
             };
             self.unreleased.insert(answer.token as u16, unreleased);
@@ -248,6 +296,12 @@ impl Inbound {
             Ending::NoRoom => Outcome::NoRoom,
         };
         entry.answer.deferred = None;
+        let Answer { token, qos, .. } = entry.answer;
+        if qos == QoS::ExactlyOnce {
+            if let Some(unreleased) = self.unreleased.get_mut(&(token as u16)) {
+                unreleased.is_refused = true;
+            }
+        }
     }
 
     /// The next publish to answer, if its tickets have ended.

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use super::Stored;
 use crate::mqtt::packet::QoS;
 
 /// Payloads from this size are shared by reference among those who are sent them; copying less
@@ -35,6 +36,8 @@ pub struct Message {
     pub arrived_ms: u64,
     /// Set once it waits for somebody.
     pub held: OnceLock<Held>,
+    /// Set once it has a place on the log.
+    pub stored: OnceLock<Stored>,
 }
 
 /// Bytes of all messages that wait for clients, each counted once, however many it waits for.
@@ -98,6 +101,7 @@ impl Message {
             expiry: self.expiry,
             arrived_ms: self.arrived_ms,
             held: OnceLock::new(),
+            stored: OnceLock::new(),
         }
     }
 
@@ -153,6 +157,7 @@ mod tests {
             expiry: Some(Expiry { seconds: 10, at: 0 }),
             arrived_ms: 1_000,
             held: OnceLock::new(),
+            stored: OnceLock::new(),
         };
         let left = |mono_ms| message.expiry_left(mono_ms).map(|expiry| expiry.seconds);
         assert_eq!(left(1_999), Some(10));
@@ -174,6 +179,7 @@ mod tests {
             expiry: None,
             arrived_ms: 0,
             held: OnceLock::new(),
+            stored: OnceLock::new(),
         });
         let holders = [Arc::clone(&message), message];
         for message in &holders {

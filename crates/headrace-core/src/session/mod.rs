@@ -12,13 +12,15 @@ mod inbound;
 mod message;
 mod outbound;
 mod replay;
+mod stored;
 mod subscription;
 
-pub use inbound::{Answer, Ending, Inbound, Outcome, Repeat};
+pub use inbound::{Answer, Deferred, Due, Ending, Inbound, Outcome, Repeat};
 pub use message::{Expiry, Memory, Message, Will, OVERHEAD_BYTES, SHARED_BYTES_MIN};
-pub use outbound::{Outbound, Receipt, Sending};
+pub use outbound::{Exchange, Outbound, Receipt, Sending};
 pub use replay::{Replay, Replays};
-pub use subscription::{Delivery, GroupId, Ids, Subscription, Terms};
+pub use stored::{Claim, Durable, End, Ends, Owner, Places, Stored};
+pub use subscription::{Delivery, GroupId, Ids, Owed, Subscription, Terms};
 
 use std::collections::BTreeSet;
 
@@ -64,6 +66,8 @@ pub struct Session {
     pub inbound: Inbound,
     /// To the client.
     pub outbound: Outbound,
+    /// What the log has of it, where it is kept there.
+    pub durable: Option<Box<Durable>>,
     /// Scratch of routing: where the session stands among the receivers of the publish at hand.
     pub mark: usize,
 }
@@ -87,6 +91,7 @@ impl Session {
             replays: Replays::default(),
             inbound: Inbound::default(),
             outbound: Outbound::new(in_flight_max),
+            durable: None,
             mark: 0,
         }
     }

@@ -5,11 +5,9 @@
 //! it again under its packet id. How many may be under way is said by each connection anew, so
 //! what is in flight may exceed the window of the present one, and then waits in its old order.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
-
-use super::{Delivery, GroupId, Message};
+use super::{Delivery, GroupId, Owed};
 use crate::mqtt::packet::QoS;
+use std::collections::VecDeque;
 
 /// An id is used again once so many others have been freed after it, or none else is left: late
 /// acknowledgements then find nothing, and a session that was busy once does not keep a place for
@@ -31,6 +29,15 @@ struct InFlight {
     ordinal: u64,
     /// Sent on this connection, so it takes a place in its window.
     is_counted: bool,
+}
+
+/// An exchange at `QoS` 2 that is not over.
+#[derive(Debug)]
+pub struct Exchange<'a> {
+    /// Packet id.
+    pub id: u16,
+    /// What was published; None where PUBREC has come.
+    pub sent: Option<&'a Delivery>,
 }
 
 /// What is to be sent next.
@@ -73,6 +80,8 @@ pub struct Outbound {
     window: u16,
     /// Of the window.
     counted: u16,
+    /// Exchanges at `QoS` 2.
+    exactly_once: usize,
     /// Whether messages in flight are kept to be sent again.
     keeps: bool,
     queue: VecDeque<Delivery>,
@@ -93,6 +102,7 @@ impl Outbound {
             again: VecDeque::new(),
             window: 0,
             counted: 0,
+            exactly_once: 0,
             keeps: false,
             queue: VecDeque::new(),
             queued_bytes: 0,
@@ -179,6 +189,7 @@ impl Outbound {
         assert!(self.window_has_room(), "only what has room is sent");
         self.kept_bytes += kept.as_ref().map_or(0, bytes);
         self.counted += 1;
+        self.exactly_once += usize::from(qos == QoS::ExactlyOnce);
         let entry = InFlight {
             state: State::Published(qos, kept),
             ordinal: self.next_ordinal,
@@ -316,6 +327,8 @@ impl Outbound {
         if let State::Published(_, Some(kept)) = &entry.state {
             self.kept_bytes -= bytes(kept);
         }
+        let is_exactly_once = !matches!(entry.state, State::Published(QoS::AtLeastOnce, _));
+        self.exactly_once -= usize::from(is_exactly_once);
         self.counted -= u16::from(entry.is_counted);
         self.free.push_back(id);
     }
@@ -349,21 +362,21 @@ impl Outbound {
 
     /// Takes back what a group gave and what has not been sent, and where the client is away
     /// (`is_away`), what it has not finished at `QoS` 1; in the order in which it was given.
-    pub fn withdraw(&mut self, group: GroupId, is_away: bool) -> Vec<Arc<Message>> {
+    pub fn withdraw(&mut self, group: GroupId, is_away: bool) -> Vec<Owed> {
         let mut in_flight = Vec::new();
         for (id, entry) in (1..).zip(&self.slots) {
             let Some(entry) = entry else { continue };
             if let State::Published(QoS::AtLeastOnce, Some(delivery)) = &entry.state {
                 if is_away && delivery.terms.group == Some(group) {
-                    in_flight.push((entry.ordinal, id, Arc::clone(&delivery.message)));
+                    in_flight.push((entry.ordinal, id, delivery.clone()));
                 }
             }
         }
         in_flight.sort_unstable_by_key(|(ordinal, ..)| *ordinal);
         let mut returned = Vec::new();
-        for (_, id, message) in in_flight {
+        for (_, id, delivery) in in_flight {
             self.end(id);
-            returned.push(message);
+            returned.push(delivery.into());
         }
         let (given, others): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.queue)
             .into_iter()
@@ -371,9 +384,73 @@ impl Outbound {
         self.queue = others;
         for delivery in given {
             self.queued_bytes -= bytes(&delivery);
-            returned.push(delivery.message);
+            returned.push(delivery.into());
         }
         returned
+    }
+
+    /// Exchanges at `QoS` 2 that are not over, in the order in which a new connection goes on with
+    /// them.
+    pub fn exchanges(&self) -> Vec<Exchange<'_>> {
+        if self.exactly_once == 0 {
+            return Vec::new();
+        }
+        let mut found = Vec::new();
+        for (id, entry) in (1..).zip(&self.slots) {
+            let Some(entry) = entry else { continue };
+            match &entry.state {
+                State::Released => found.push((entry.ordinal, Exchange { id, sent: None })),
+                State::Published(QoS::ExactlyOnce, Some(kept)) => {
+                    let sent = Some(kept);
+                    found.push((entry.ordinal, Exchange { id, sent }));
+                }
+                State::Published(..) => {}
+            }
+        }
+        found.sort_unstable_by_key(|(ordinal, exchange)| (exchange.sent.is_some(), *ordinal));
+        found.into_iter().map(|(_, exchange)| exchange).collect()
+    }
+
+    /// Takes in exchanges as the log has them, in their order: those at `QoS` 2, `None` where
+    /// PUBREC has come, and at `QoS` 1 what may have been sent, whose ids nobody knows.
+    pub fn restore(
+        &mut self,
+        known: Vec<(u16, Option<Delivery>)>,
+        maybe_sent: impl IntoIterator<Item = Delivery>,
+    ) {
+        let last = known.iter().map(|(id, _)| *id).max().unwrap_or(0);
+        self.in_flight_max = self.in_flight_max.max(last);
+        let slots = self.slots.len().max(usize::from(last));
+        self.slots.resize_with(slots, || None);
+        for (id, sent) in known {
+            self.exactly_once += 1;
+            let state = sent.map_or(State::Released, |delivery| {
+                State::Published(QoS::ExactlyOnce, Some(delivery))
+            });
+            let entry = self.restored(state);
+            self.slots[usize::from(id) - 1] = Some(entry);
+        }
+        let unused = (1..).zip(&self.slots).filter(|(_, entry)| entry.is_none());
+        self.free = unused.map(|(id, _)| id).collect();
+        for delivery in maybe_sent {
+            let entry = self.restored(State::Published(QoS::AtLeastOnce, Some(delivery)));
+            match self.free.pop_front() {
+                Some(id) => self.slots[usize::from(id) - 1] = Some(entry),
+                None => self.slots.push(Some(entry)),
+            }
+        }
+    }
+
+    fn restored(&mut self, state: State) -> InFlight {
+        if let State::Published(_, Some(kept)) = &state {
+            self.kept_bytes += bytes(kept);
+        }
+        self.next_ordinal += 1;
+        InFlight {
+            state,
+            ordinal: self.next_ordinal - 1,
+            is_counted: false,
+        }
     }
 
     /// What a group gave is the session's own from now on.
@@ -413,6 +490,9 @@ impl Outbound {
         let entries = || self.slots.iter().flatten();
         assert_eq!(entries().count(), self.in_flight(), "an id is free or not");
         assert!(self.slots.len() <= usize::from(self.in_flight_max));
+        let is_at_2 = |state: &State| !matches!(state, State::Published(QoS::AtLeastOnce, _));
+        let at_2 = entries().filter(|entry| is_at_2(&entry.state)).count();
+        assert_eq!(at_2, self.exactly_once);
         let counted = entries().filter(|entry| entry.is_counted).count();
         assert_eq!(counted, usize::from(self.counted));
         let kept = entries().map(|entry| match &entry.state {
@@ -424,6 +504,15 @@ impl Outbound {
         assert_eq!(queued, self.queued_bytes);
         let mut expiries = self.queue.iter().map(|each| each.message.expires_ms());
         assert!(expiries.all(|expires_ms| expires_ms >= self.expires_ms));
+    }
+}
+
+impl From<Delivery> for Owed {
+    fn from(delivery: Delivery) -> Self {
+        Self {
+            message: delivery.message,
+            claim: delivery.claim,
+        }
     }
 }
 
@@ -448,6 +537,7 @@ mod tests {
             expiry: None,
             arrived_ms: 0,
             held: std::sync::OnceLock::new(),
+            stored: std::sync::OnceLock::new(),
         };
         let terms = Terms {
             qos,
@@ -458,6 +548,7 @@ mod tests {
         Delivery {
             message: message.into(),
             terms,
+            claim: None,
         }
     }
 

@@ -58,8 +58,18 @@ impl Replays {
         current.map(|(filter, replay)| (&**filter, replay))
     }
 
-    /// The one whose turn it was is over.
-    pub fn end(&mut self) {
-        self.current = None;
+    /// The one whose turn it was is over; its filter.
+    ///
+    /// # Panics
+    /// Where it was nobody's turn.
+    pub fn end(&mut self) -> Box<str> {
+        let (filter, _) = self.current.take().expect("it has just been looked at");
+        filter
+    }
+
+    /// Whether a subscription has yet to be sent some.
+    pub fn contains(&self, filter: &str) -> bool {
+        let is_current = self.current.as_ref().is_some_and(|(of, _)| **of == *filter);
+        is_current || self.waiting.contains_key(filter)
     }
 }

@@ -4,7 +4,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use super::Message;
+use super::{Claim, Message};
 use crate::mqtt::packet::QoS;
 
 /// How a client subscribed to a filter.
@@ -128,6 +128,17 @@ pub struct Delivery {
     pub message: Arc<Message>,
     /// What this one has of its own.
     pub terms: Terms,
+    /// Where the log has it that it is owed.
+    pub claim: Option<Arc<Claim>>,
+}
+
+/// A message that waits for a member of a group.
+#[derive(Clone, Debug)]
+pub struct Owed {
+    /// The message.
+    pub message: Arc<Message>,
+    /// Of the group, where the log has it.
+    pub claim: Option<Arc<Claim>>,
 }
 
 #[cfg(test)]

@@ -89,8 +89,9 @@ impl Switchboard {
             return self.deny_publish(slot, session, publish, now);
         }
         self.match_topic(&self.subject(publish, session));
-        let undurable = self.streams.undurable_bytes();
-        if !self.route.streams.is_empty() && undurable >= self.limits.undurable_bytes_max {
+        let is_stored = !self.route.streams.is_empty()
+            || (publish.qos > QoS::AtMostOnce && self.persistence.is_on());
+        if is_stored && self.undurable_bytes() >= self.limits.undurable_bytes_max {
             self.disk_waiters.push(slot);
             return Flow::Park(Park::Disk);
         }

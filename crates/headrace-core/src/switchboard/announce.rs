@@ -43,7 +43,7 @@ impl Switchboard {
         let mut scratch = Vec::new();
         let mut outgoing = Outgoing::of(Version::V5, &packet, &publish, now.mono_ms, &mut scratch);
         for Target { session, terms } in &route.targets {
-            self.deliver(*session, terms, &mut outgoing);
+            self.deliver(*session, terms, None, &mut outgoing);
         }
         self.deliver_to_groups(&route.groups, &mut outgoing);
         self.route = route;

@@ -1,8 +1,6 @@
 //! What follows a publish once its tickets have ended: PUBACK or PUBREC, in the order of the
 //! publishes, and delivery above `QoS` 0 (MQTT 5.0 3.4, 3.5, 4.6).
 
-use std::sync::Arc;
-
 use super::connection::Park;
 use super::outgoing::{topic_of, Outgoing};
 use super::publish::{Published, Subject, Target};
@@ -10,7 +8,7 @@ use super::streams::Waiter;
 use super::{Counter, Switchboard, DOOR};
 use crate::mqtt::packet::{Ack, Packet, QoS, Version};
 use crate::mqtt::{encode, reason};
-use crate::session::{Answer, Ending, Inbound, Message, Outcome};
+use crate::session::{Answer, Deferred, Ending, Inbound, Outcome};
 use crate::Now;
 
 impl Switchboard {
@@ -29,6 +27,12 @@ impl Switchboard {
             let inbound = self.inbound(origin);
             for (waiter, ending) in same {
                 inbound.settle(waiter.ordinal, *ending);
+            }
+            let is_refused = same.iter().any(|(_, ending)| *ending != Ending::Stored);
+            if is_refused && origin != DOOR {
+                // A packet id may be free again, at once: nobody is owed its message any more.
+                let session = &mut self.sessions[origin as usize];
+                self.persistence.cursor_due(session);
             }
             self.answer_origin(origin, now);
         }
@@ -49,8 +53,8 @@ impl Switchboard {
             if is_asked && is_first {
                 self.acknowledge(origin, &answer, now);
             }
-            if let Some((arrival, message)) = &answer.deferred {
-                self.deliver_deferred(origin, *arrival, message, now);
+            if let Some(deferred) = &answer.deferred {
+                self.deliver_deferred(origin, deferred, now);
             }
             if origin == DOOR {
                 self.published.push(Published {
@@ -135,6 +139,11 @@ impl Switchboard {
             reason_string,
             ..Ack::default()
         };
+        if answer.qos == QoS::ExactlyOnce && reason_code >= reason::UNSPECIFIED_ERROR {
+            // The client may use its packet id for another message: the log must not take that one
+            // for this.
+            self.after_cursor(slot);
+        }
         let packet = match answer.qos {
             QoS::ExactlyOnce => Packet::Pubrec(ack),
             _ => Packet::Puback(ack),
@@ -143,13 +152,16 @@ impl Switchboard {
     }
 
     /// Delivers above `QoS` 0 what has become durable; `QoS` 0 was served when it came.
-    fn deliver_deferred(&mut self, origin: u32, arrival: u64, message: &Arc<Message>, now: Now) {
+    fn deliver_deferred(&mut self, origin: u32, deferred: &Deferred, now: Now) {
+        let Deferred {
+            arrival, message, ..
+        } = deferred;
         self.match_topic(&Subject {
             topic: topic_of(message),
             qos: message.qos,
             retain: message.retain,
             origin,
-            arrival,
+            arrival: *arrival,
         });
         let route = std::mem::take(&mut self.route);
         let mut outgoing = Outgoing::of_message(message, now.mono_ms);
@@ -157,12 +169,21 @@ impl Switchboard {
         for Target { session, terms } in &route.targets[..route.late_at] {
             match terms.qos {
                 QoS::AtMostOnce => {}
+                // It is owed it, and gets it below.
+                _ if self.is_durable(*session) => {}
                 _ if expired => self.drops(*session, Counter::DroppedExpired, &outgoing, 0),
-                _ => self.deliver(*session, terms, &mut outgoing),
+                _ => self.deliver(*session, terms, None, &mut outgoing),
             }
         }
-        if !expired {
-            self.deliver_to_groups(&route.groups, &mut outgoing);
+        if expired {
+            let dropped = deferred.dues.len();
+            self.counters.add(Counter::DroppedExpired, dropped);
+        } else {
+            self.deliver_dues(deferred, &mut outgoing);
+            let mut groups = route.groups.iter();
+            for slot in groups.by_ref().filter(|slot| !deferred.is_owed_to(**slot)) {
+                self.deliver_to_group(*slot, None, &mut outgoing);
+            }
         }
         self.route = route;
     }

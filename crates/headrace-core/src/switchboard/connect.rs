@@ -239,14 +239,21 @@ impl Switchboard {
             self.counters.count(Counter::RefusedSession);
             return self.refuse_connect(slot, reason::QUOTA_EXCEEDED, now);
         }
+        let dues = self.persistence.dues();
         let (session, is_present) = self.session_for(&pending.client_id, pending.clean_start, now);
         self.set_expiry(session, asked_s);
+        self.begin_durable(session);
         self.cancel_session_timer(session);
         let state = &mut self.sessions[session as usize];
         state.identity = identity;
         state.will = pending.will;
         state.attach(slot, pending.receive_maximum);
         let expiry_s = state.expiry_s;
+        self.persistence.head_due(state);
+        if self.persistence.dues() > dues || self.sessions[session as usize].durable.is_some() {
+            // That a session begins, goes on or is discarded must be on the log.
+            self.persistence.gate(&mut self.connections[slot as usize]);
+        }
         self.members_here(session);
 
         let (keep_alive_s, told) = self.keep_alive(slot, pending.keep_alive_s);

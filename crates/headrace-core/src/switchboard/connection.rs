@@ -3,6 +3,8 @@
 //! Owns the phase, the bytes not yet decoded, the bytes not yet written and the keep-alive. Must
 //! not know subscriptions, packet ids in flight or any other connection.
 
+use std::collections::VecDeque;
+
 use super::alias;
 use super::authenticate::Exchange;
 use super::outbuffer::OutBuffer;
@@ -110,6 +112,8 @@ pub struct Connection {
     pub out: OutBuffer,
     /// What it was counted to hold.
     pub counted_bytes: usize,
+    /// Bytes of it, and the round that must be durable before more than those go out.
+    gates: VecDeque<(usize, u64)>,
     /// The client's Maximum Packet Size.
     pub packet_bytes_max: usize,
     /// The Session Expiry Interval of its CONNECT, seconds.
@@ -147,6 +151,7 @@ impl Connection {
             credit_bytes: 0,
             out: OutBuffer::default(),
             counted_bytes: 0,
+            gates: VecDeque::new(),
             packet_bytes_max: usize::MAX,
             session_expiry_s: 0,
             aliases: alias::Inbound::default(),
@@ -155,6 +160,55 @@ impl Connection {
             overflow: Overflow::No,
             touched: false,
         }
+    }
+
+    /// What is written from now on waits for a round; false where it does so already.
+    pub fn gate(&mut self, round: u64) -> bool {
+        if self.gates.back().is_some_and(|(_, last)| *last >= round) {
+            return false;
+        }
+        self.gates.push_back((self.out.len(), round));
+        true
+    }
+
+    /// Whether something waits for a round.
+    pub fn is_gated(&self) -> bool {
+        !self.gates.is_empty()
+    }
+
+    /// What waits for that round or a later one will never go out.
+    pub fn give_up(&mut self, round: u64) {
+        let kept = self.gates.partition_point(|(_, of)| *of < round);
+        if let Some((bytes, _)) = self.gates.get(kept) {
+            self.out.truncate(*bytes);
+        }
+        self.gates.truncate(kept);
+    }
+
+    /// What may be written now; rounds below `settled` are durable.
+    pub fn take(&mut self, settled: u64) -> Vec<u8> {
+        while self
+            .gates
+            .front()
+            .is_some_and(|(_, round)| *round < settled)
+        {
+            self.gates.pop_front();
+        }
+        let bytes = self.out.take(self.takeable());
+        for (before, _) in &mut self.gates {
+            *before -= bytes.len();
+        }
+        bytes
+    }
+
+    /// Whether something could be written that waits for the socket alone.
+    pub fn can_take(&self) -> bool {
+        !self.out.is_empty() && self.takeable() > 0
+    }
+
+    fn takeable(&self) -> usize {
+        let gate = self.gates.front().map_or(usize::MAX, |(bytes, _)| *bytes);
+        self.credit_bytes.min(gate)
     }
 
     /// Writes an answer; false where the client's Maximum Packet Size forbids it, which then is

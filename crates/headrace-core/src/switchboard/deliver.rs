@@ -1,11 +1,13 @@
 //! PUBLISH out: windows and queues (MQTT 5.0 3.3.4, 4.4, 4.6, 4.9).
 
+use std::sync::Arc;
+
 use super::alias::Alias;
 use super::connection::Connection;
 use super::outgoing::{Form, Outgoing};
 use super::{Counter, Switchboard};
 use crate::mqtt::packet::{Ack, Packet, QoS, Version};
-use crate::session::{Delivery, Sending, Session, Terms};
+use crate::session::{Claim, Delivery, Sending, Terms};
 use crate::Now;
 
 /// A topic alias, and what the lengths of its property section and its packet may grow by.
@@ -13,7 +15,14 @@ const ALIAS_PROPERTY_BYTES_MAX: usize = 3 + 2;
 
 impl Switchboard {
     /// Sends a publish to one session, or queues or drops it.
-    pub(super) fn deliver(&mut self, session: u32, terms: &Terms, outgoing: &mut Outgoing<'_>) {
+    /// `claim` is whose it is on the log.
+    pub(super) fn deliver(
+        &mut self,
+        session: u32,
+        terms: &Terms,
+        claim: Option<Arc<Claim>>,
+        outgoing: &mut Outgoing<'_>,
+    ) {
         let slot = self.sessions[session as usize].connection;
         let connection = slot.map(|slot| &self.connections[slot as usize]);
         let bytes_max = connection.map_or(usize::MAX, |connection| connection.packet_bytes_max);
@@ -25,10 +34,11 @@ impl Switchboard {
         if !self.has_room(session, terms.qos, bytes, outgoing) {
             return;
         }
-        let outbound = &mut self.sessions[session as usize].outbound;
+        let state = &mut self.sessions[session as usize];
+        let outbound = &mut state.outbound;
         let Some(slot) = slot.filter(|_| terms.qos == QoS::AtMostOnce || outbound.has_room())
         else {
-            let delivery = outgoing.delivery(terms);
+            let delivery = outgoing.delivery(terms, claim);
             delivery.message.hold(&self.memory);
             return outbound.enqueue(delivery);
         };
@@ -36,13 +46,17 @@ impl Switchboard {
         if terms.qos > QoS::AtMostOnce {
             // What a group gave may have to go to another member.
             let keeps = outbound.keeps() || terms.group.is_some();
-            let kept = keeps.then(|| outgoing.delivery(terms));
+            let kept = keeps.then(|| outgoing.delivery(terms, claim));
             if let Some(kept) = &kept {
                 kept.message.hold(&self.memory);
             }
             packet_id = outbound.begin(terms.qos, kept);
         }
         let connection = &mut self.connections[slot as usize];
+        if terms.qos == QoS::ExactlyOnce && state.durable.is_some() {
+            self.persistence.cursor_due(state);
+            self.persistence.gate(connection);
+        }
         send(connection, terms, packet_id, false, outgoing);
         if self.tracer.is_on() {
             let client_id = &self.sessions[session as usize].client_id;
@@ -84,18 +98,15 @@ impl Switchboard {
     pub(super) fn pump(&mut self, slot: u32, now: Now) {
         let session = self.session_of(slot);
         let outbound_bytes_max = self.outbound_bytes_max();
-        let Session {
-            client_id,
-            outbound,
-            ..
-        } = &mut self.sessions[session as usize];
+        let state = &mut self.sessions[session as usize];
         let connection = &mut self.connections[slot as usize];
         while connection.out.len() < outbound_bytes_max {
+            let outbound = &mut state.outbound;
             let expired = outbound.discard_expired(now.mono_ms);
             self.counters.add(Counter::DroppedExpired, expired);
             if expired > 0 && self.tracer.is_on() {
                 let why = Counter::DroppedExpired;
-                self.tracer.dropped_waiting(client_id, why, expired);
+                self.tracer.dropped_waiting(&state.client_id, why, expired);
             }
             let Some(sending) = outbound.next_sending() else {
                 break;
@@ -108,15 +119,18 @@ impl Switchboard {
                         packet_id,
                         ..Ack::default()
                     };
+                    if state.durable.is_some() {
+                        self.persistence.gate(connection);
+                    }
                     let packet = Packet::Pubrel(ack);
                     connection.answer(&packet);
                     if self.tracer.is_on() {
-                        self.tracer.packet_out(client_id, &packet);
+                        self.tracer.packet_out(&state.client_id, &packet);
                     }
                     continue;
                 }
             };
-            let Delivery { message, terms } = delivery;
+            let Delivery { message, terms, .. } = delivery;
             let mut outgoing = Outgoing::of_message(&message, now.mono_ms);
             // The client's bound may be another than when it queued (3.1.2.11.4).
             let bytes = outgoing.bytes(connection.version, &terms);
@@ -125,14 +139,18 @@ impl Switchboard {
                 self.counters.count(Counter::DroppedTooLarge);
                 if self.tracer.is_on() {
                     let (why, topic) = (Counter::DroppedTooLarge, outgoing.topic_text());
-                    self.tracer.dropped(client_id, why, topic, bytes);
+                    self.tracer.dropped(&state.client_id, why, topic, bytes);
                 }
                 continue;
+            }
+            if terms.qos == QoS::ExactlyOnce && state.durable.is_some() {
+                self.persistence.cursor_due(state);
+                self.persistence.gate(connection);
             }
             send(connection, &terms, packet_id, dup, &mut outgoing);
             if self.tracer.is_on() {
                 self.tracer
-                    .publish_out(client_id, &terms, packet_id, dup, &outgoing, bytes);
+                    .publish_out(&state.client_id, &terms, packet_id, dup, &outgoing, bytes);
             }
             self.counters
                 .add(Counter::PayloadSent, outgoing.payload().len());

@@ -20,6 +20,10 @@ impl Switchboard {
         let is_refused = ack.reason_code >= reason::UNSPECIFIED_ERROR;
         let receipt = self.outbound(slot).receive(ack.packet_id, is_refused);
         let is_unknown = receipt == Receipt::Unknown && !is_refused;
+        if receipt == Receipt::Release {
+            // What is released is delivered: a crash must not send it again.
+            self.after_cursor(slot);
+        }
         if is_unknown || receipt == Receipt::Release {
             self.answer(slot, &Packet::Pubrel(answer_to(ack)));
         }
@@ -41,7 +45,19 @@ impl Switchboard {
             // It must not hear that this message is over, which may yet fail.
             answer.reason_code = reason::PACKET_ID_NOT_FOUND;
         }
+        self.after_cursor(slot);
         self.answer(slot, &Packet::Pubcomp(answer));
+    }
+
+    /// What the client of a session that lasts is told from now on waits until the log has how far
+    /// it is.
+    pub(super) fn after_cursor(&mut self, slot: u32) {
+        let session = self.session_of(slot);
+        let session = &mut self.sessions[session as usize];
+        if session.durable.is_some() {
+            self.persistence.cursor_due(session);
+            self.persistence.gate(&mut self.connections[slot as usize]);
+        }
     }
 
     /// An acknowledgement that fits another step than that of its message is a protocol error

@@ -17,10 +17,11 @@ use slab::Slab;
 
 use super::outgoing::Outgoing;
 use super::overflow::Policy;
+use super::persist::Persistence;
 use super::{Counter, Switchboard, DOOR};
 use crate::hash::{Key, Map};
 use crate::mqtt::packet::QoS;
-use crate::session::{GroupId, Ids, Message, Subscription, Terms};
+use crate::session::{Claim, Durable, GroupId, Ids, Owed, Subscription, Terms};
 use crate::topic::{Filter, Tree};
 use crate::Now;
 
@@ -97,8 +98,10 @@ struct Group {
     turn: usize,
     /// The member that gets everything.
     favourite: Option<u32>,
-    queue: VecDeque<Arc<Message>>,
+    queue: VecDeque<Owed>,
     queued_bytes: usize,
+    /// What the log has of it, once a member's session is kept there.
+    durable: Option<Box<Durable>>,
 }
 
 impl Group {
@@ -112,6 +115,7 @@ impl Group {
             favourite: None,
             queue: VecDeque::new(),
             queued_bytes: 0,
+            durable: None,
         }
     }
 
@@ -153,19 +157,19 @@ impl Group {
             .any(|member| member.subscription.qos > QoS::AtMostOnce)
     }
 
-    fn push(&mut self, message: Arc<Message>, is_first: bool) {
-        self.queued_bytes += message.bytes();
+    fn push(&mut self, owed: Owed, is_first: bool) {
+        self.queued_bytes += owed.message.bytes();
         if is_first {
-            self.queue.push_front(message);
+            self.queue.push_front(owed);
         } else {
-            self.queue.push_back(message);
+            self.queue.push_back(owed);
         }
     }
 
-    fn pop(&mut self) -> Option<Arc<Message>> {
-        let message = self.queue.pop_front()?;
-        self.queued_bytes -= message.bytes();
-        Some(message)
+    fn pop(&mut self) -> Option<Owed> {
+        let owed = self.queue.pop_front()?;
+        self.queued_bytes -= owed.message.bytes();
+        Some(owed)
     }
 }
 
@@ -231,6 +235,55 @@ impl Groups {
         of.iter().copied().filter(waits).collect()
     }
 
+    /// What the log has of the group at a slot.
+    pub fn durable(&mut self, slot: u32) -> Option<&mut Durable> {
+        self.slots.get_mut(slot as usize)?.durable.as_deref_mut()
+    }
+
+    /// What the log has of a group.
+    pub fn durable_of(&mut self, text: &str) -> Option<&mut Durable> {
+        let slot = *self.by_text.get(text)?;
+        self.durable(slot)
+    }
+
+    /// Texts of the groups in a partition of the log.
+    pub fn durable_texts(&self, partition: u32) -> impl Iterator<Item = &str> + '_ {
+        let slots = self.slots.iter();
+        slots.filter_map(move |(_, group)| {
+            let durable = group.durable.as_ref()?;
+            (durable.partition == partition).then_some(&*group.text)
+        })
+    }
+
+    /// Slot and number of each group that the log has.
+    pub fn numbers(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
+        let slots = self.slots.iter();
+        slots.filter_map(|(slot, group)| Some((slot as u32, group.durable.as_ref()?.number)))
+    }
+
+    /// A group is owed a message no longer.
+    pub fn end_place(&mut self, slot: u32, number: u64, place: u64, log: &mut Persistence) {
+        let Some(group) = self.slots.get_mut(slot as usize) else {
+            return;
+        };
+        let durable = group.durable.as_mut();
+        let Some(durable) = durable.filter(|durable| durable.number == number) else {
+            return;
+        };
+        durable.places.end(place);
+        if !std::mem::replace(&mut durable.is_cursor_due, true) {
+            log.group_due(&group.text);
+        }
+    }
+
+    /// Takes in what a group is owed by the log.
+    pub fn revive(&mut self, slot: u32, owed: impl IntoIterator<Item = Owed>) {
+        for owed in owed {
+            self.slots[slot as usize].push(owed, false);
+            self.waiting.insert(slot);
+        }
+    }
+
     /// `SplitMix64`.
     fn next_random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -277,7 +330,12 @@ impl Switchboard {
             subscription,
             hash: self.hash_key.hash_one(&*state.client_id),
         };
-        groups.slots[slot as usize].put(member, state.connection.is_some());
+        let group = &mut groups.slots[slot as usize];
+        group.put(member, state.connection.is_some());
+        if state.durable.is_some() && group.durable.is_none() {
+            group.durable = Some(self.persistence.begin(text).into());
+            self.persistence.group_due(text);
+        }
     }
 
     /// A session unsubscribes. What it was sent it may finish (MQTT-3.10.4-3); what it was not
@@ -298,6 +356,9 @@ impl Switchboard {
         self.groups.by_text.remove(&group.text);
         self.groups.tree.remove(filter, &slot);
         self.groups.waiting.remove(&slot);
+        if group.durable.is_some() {
+            self.persistence.group_due(&group.text);
+        }
         let dropped = group.queue.len() + returned.len();
         self.counters.add(Counter::DroppedEnded, dropped);
     }
@@ -329,15 +390,15 @@ impl Switchboard {
     }
 
     /// Puts work back before what waits, in its order.
-    fn give_back(&mut self, slot: u32, returned: Vec<Arc<Message>>, now: Now) {
+    fn give_back(&mut self, slot: u32, returned: Vec<Owed>, now: Now) {
         if returned.is_empty() {
             return;
         }
         self.counters.add(Counter::Returned, returned.len());
         let group = &mut self.groups.slots[slot as usize];
-        for message in returned.into_iter().rev() {
-            message.hold(&self.memory);
-            group.push(message, true);
+        for owed in returned.into_iter().rev() {
+            owed.message.hold(&self.memory);
+            group.push(owed, true);
         }
         self.groups.waiting.insert(slot);
         self.pump_group(slot, None, now);
@@ -354,12 +415,17 @@ impl Switchboard {
 
     pub(super) fn deliver_to_groups(&mut self, slots: &[u32], outgoing: &mut Outgoing<'_>) {
         for slot in slots {
-            self.deliver_to_group(*slot, outgoing);
+            self.deliver_to_group(*slot, None, outgoing);
         }
     }
 
     /// Gives a publish to a group: to a member, or to the queue behind what waits.
-    fn deliver_to_group(&mut self, slot: u32, outgoing: &mut Outgoing<'_>) {
+    pub(super) fn deliver_to_group(
+        &mut self,
+        slot: u32,
+        claim: Option<Arc<Claim>>,
+        outgoing: &mut Outgoing<'_>,
+    ) {
         let waits = !self.groups.slots[slot as usize].queue.is_empty();
         let qos = outgoing.qos;
         let choice = if waits && qos > QoS::AtMostOnce {
@@ -370,16 +436,16 @@ impl Switchboard {
         match choice {
             Choice::Give(member) => {
                 let terms = member.terms(GroupId::new(slot), qos, outgoing.retain);
-                self.deliver(member.session, &terms, outgoing);
+                self.deliver(member.session, &terms, claim, outgoing);
             }
             Choice::TooLarge => self.drops(DOOR, Counter::DroppedTooLarge, outgoing, 0),
-            Choice::Wait if qos > QoS::AtMostOnce => self.wait_in_group(slot, outgoing),
+            Choice::Wait if qos > QoS::AtMostOnce => self.wait_in_group(slot, claim, outgoing),
             Choice::Wait => self.drops(DOOR, Counter::DroppedGroupAway, outgoing, 0),
         }
     }
 
     /// Queues a publish that no member can take now, within the group's bounds.
-    fn wait_in_group(&mut self, slot: u32, outgoing: &mut Outgoing<'_>) {
+    fn wait_in_group(&mut self, slot: u32, claim: Option<Arc<Claim>>, outgoing: &mut Outgoing<'_>) {
         let limits = &self.limits;
         let group = &mut self.groups.slots[slot as usize];
         if !group.keeps() {
@@ -407,7 +473,7 @@ impl Switchboard {
             }
         }
         message.hold(&self.memory);
-        group.push(message, false);
+        group.push(Owed { message, claim }, false);
         self.groups.waiting.insert(slot);
     }
 
@@ -426,8 +492,8 @@ impl Switchboard {
 
     /// Gives out what waits in a group, as far as members can take it.
     fn pump_group(&mut self, slot: u32, first: Option<u32>, now: Now) {
-        while let Some(message) = self.groups.slots[slot as usize].queue.front() {
-            let message = Arc::clone(message);
+        while let Some(owed) = self.groups.slots[slot as usize].queue.front() {
+            let Owed { message, claim } = owed.clone();
             let mut outgoing = Outgoing::of_message(&message, now.mono_ms);
             let choice = if message.is_expired(now.mono_ms) {
                 self.counters.count(Counter::DroppedExpired);
@@ -445,7 +511,7 @@ impl Switchboard {
             self.groups.slots[slot as usize].pop();
             if let Some(member) = choice {
                 let terms = member.terms(GroupId::new(slot), message.qos, message.retain);
-                self.deliver(member.session, &terms, &mut outgoing);
+                self.deliver(member.session, &terms, claim, &mut outgoing);
             }
         }
         self.groups.waiting.remove(&slot);
@@ -557,7 +623,7 @@ impl Switchboard {
             assert!(group.len() > 0, "a group has a member");
             assert_eq!(self.groups.by_text.get(&group.text), Some(&slot));
             assert_eq!(self.groups.waiting.contains(&slot), !group.queue.is_empty());
-            let bytes: usize = group.queue.iter().map(|message| message.bytes()).sum();
+            let bytes: usize = group.queue.iter().map(|owed| owed.message.bytes()).sum();
             assert_eq!(bytes, group.queued_bytes);
             assert_eq!(group.places.len(), group.here.len());
             for (place, member) in group.here.iter().enumerate() {

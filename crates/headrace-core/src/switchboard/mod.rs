@@ -19,6 +19,7 @@
 //!                    ├─ subscribe ─ retained, groups
 //!                    ├─ exchange               PUBACK, PUBREC, PUBREL, PUBCOMP
 //!                    └─ admit ─ publish ─┬─ streams ─ answers   keys, batches, tickets
+//!                                        ├─ persist           sessions on the log
 //!                                        └─ deliver ─ overflow  windows, queues
 //! ```
 
@@ -42,6 +43,7 @@ mod outgoing;
 mod overflow;
 mod packets;
 mod permit;
+mod persist;
 mod publish;
 mod retain;
 mod retained;
@@ -69,6 +71,7 @@ use configure::Highest;
 use connection::{Connection, Park, Phase};
 use counters::{Counter, Counters};
 use groups::Groups;
+use persist::Persistence;
 use publish::Route;
 use streams::Streams;
 use timers::{Timer, Timers};
@@ -83,6 +86,7 @@ pub use connect::{Asks, ConnectRequest, Verdict};
 pub use groups::Strategy;
 pub use overflow::Policy;
 pub use permit::{Access, Users};
+pub use persist::SessionAppend;
 pub use publish::Published;
 pub use retain::{Restored, RetainedState};
 pub use retained::{Page, RetainedMessage, PAGE_MAX};
@@ -311,6 +315,7 @@ pub struct Switchboard {
     decisions: Vec<ConnectRequest>,
 
     streams: Streams,
+    persistence: Persistence,
     bound: Tree<u32, ()>,
     filters: Map<u64, Vec<Box<str>>>,
 
@@ -357,6 +362,7 @@ impl Switchboard {
             next_request: 1,
             decisions: Vec::new(),
             streams: Streams::new(hash_key),
+            persistence: Persistence::new(hash_key),
             bound: Tree::new(hash_key),
             filters: Map::with_hasher(hash_key),
             door: Inbound::default(),
@@ -439,12 +445,14 @@ impl Switchboard {
         now: Now,
     ) -> Result<(), Error> {
         let ending = ending.into();
-        let waiters = self.streams.durable(ticket, ending);
-        let waiters = waiters.ok_or(Error::Ticket(ticket))?;
         self.tracer.at(now);
-        self.retained_durable(ticket, ending, now);
-        self.settle(&waiters, now);
-        if self.streams.undurable_bytes() < self.limits.undurable_bytes_max {
+        if !self.persisted(ticket, ending, now) {
+            let waiters = self.streams.durable(ticket, ending);
+            let waiters = waiters.ok_or(Error::Ticket(ticket))?;
+            self.retained_durable(ticket, ending, now);
+            self.settle(&waiters, now);
+        }
+        if self.undurable_bytes() < self.limits.undurable_bytes_max {
             self.runnable.extend(self.disk_waiters.drain(..));
         }
         Ok(())
@@ -472,6 +480,7 @@ impl Switchboard {
                 Timer::Rate(slot) => self.runnable.push_back(slot),
                 Timer::Session(session) => self.session_due(session, now),
                 Timer::Retained => self.purge_retained(now),
+                Timer::Persist => {} // what is due is written by the next `persist`
             }
         }
     }
@@ -520,7 +529,7 @@ impl Switchboard {
         let connection = &mut self.connections[slot as usize];
         connection.touched = false;
         let id = connection.id;
-        let bytes = connection.out.take(connection.credit_bytes);
+        let bytes = connection.take(self.persistence.settled());
         self.counters
             .add(Counter::PacketsSent, connection.out.take_packets());
         if !bytes.is_empty() {
@@ -528,6 +537,9 @@ impl Switchboard {
             effects.writes.push((id, bytes));
         }
         if connection.phase == Phase::Closing {
+            if connection.is_gated() {
+                return; // What it is told last may wait for the disk.
+            }
             if let Some(reason) = connection.closing.take() {
                 connection.out.clear();
                 effects.closes.push((id, reason));
@@ -539,7 +551,7 @@ impl Switchboard {
             connection.reading = reading;
             effects.reads.push((id, reading));
         }
-        if !connection.out.is_empty() && connection.credit_bytes > 0 {
+        if connection.can_take() {
             self.touch(slot);
         }
         self.recount(slot);
@@ -548,6 +560,11 @@ impl Switchboard {
         if let Some(session) = self.connections[slot as usize].session {
             self.refill(session, now);
         }
+    }
+
+    /// Bytes of records on their way to the disk.
+    fn undurable_bytes(&self) -> usize {
+        self.streams.undurable_bytes() + self.persistence.undurable_bytes()
     }
 
     fn slot(&self, connection: u64) -> Result<u32, Error> {

@@ -102,6 +102,13 @@ impl OutBuffer {
         out
     }
 
+    /// Drops what comes after so many bytes.
+    pub fn truncate(&mut self, bytes: usize) {
+        let kept = self.take(bytes);
+        self.clear();
+        self.write(|out| out.extend_from_slice(&kept));
+    }
+
     /// Drops what was not taken.
     pub fn clear(&mut self) {
         *self = Self::default();

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use super::alias::Alias;
 use crate::mqtt::packet::{Publish, QoS, Version};
 use crate::mqtt::{encode, property};
-use crate::session::{Delivery, Expiry, Ids, Message, Terms, SHARED_BYTES_MIN};
+use crate::session::{Claim, Delivery, Expiry, Ids, Message, Terms, SHARED_BYTES_MIN};
 
 /// A property section without properties.
 const NO_PROPERTIES: &[u8] = &[0];
@@ -257,6 +257,7 @@ impl<'a> Outgoing<'a> {
                 expiry: self.expiry,
                 arrived_ms: self.arrived_ms,
                 held: OnceLock::new(),
+                stored: OnceLock::new(),
             })
         });
         Arc::clone(message)
@@ -274,10 +275,11 @@ impl<'a> Outgoing<'a> {
     }
 
     /// The publish for one session, owned.
-    pub fn delivery(&mut self, terms: &Terms) -> Delivery {
+    pub fn delivery(&mut self, terms: &Terms, claim: Option<Arc<Claim>>) -> Delivery {
         Delivery {
             message: self.message(),
             terms: terms.clone(),
+            claim,
         }
     }
 }

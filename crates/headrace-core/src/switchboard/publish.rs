@@ -7,7 +7,7 @@ use super::streams::{Stored, Waiter};
 use super::{Counter, Error, Switchboard, DOOR};
 use crate::mqtt::encode;
 use crate::mqtt::packet::{Publish, PublishProperties, QoS, Version};
-use crate::session::{Answer, Ids, Outcome, Subscription, Terms};
+use crate::session::{Answer, Deferred, Due, Ids, Outcome, Subscription, Terms};
 use crate::topic;
 use crate::Now;
 
@@ -70,6 +70,16 @@ pub(super) struct Incoming<'a> {
     pub version: Version,
     pub packet: &'a [u8],
     pub publish: &'a Publish<'a>,
+}
+
+/// What is known of a publish once it is taken.
+struct Taken {
+    /// Hash of who published it, where a group asks.
+    publisher: u32,
+    /// For which it waits.
+    tickets: u32,
+    /// Who is owed it by the log.
+    dues: Vec<Due>,
 }
 
 impl Switchboard {
@@ -269,28 +279,24 @@ impl Switchboard {
         } else if publish.retain && stored.outcome == Outcome::AlreadyStored {
             stored.tickets += self.retained_before(publish.topic, waiter);
         }
-        let is_answered_first =
-            incoming.is_answered && qos == QoS::ExactlyOnce && stored.tickets == 0;
+        let mut tickets = stored.tickets;
+        let mut dues = Vec::new();
+        if is_taken {
+            dues = self.dues(&route, qos);
+            tickets += u32::from(self.must_wait(&incoming, &dues));
+        }
+        let is_answered_first = incoming.is_answered && qos == QoS::ExactlyOnce && tickets == 0;
         if is_answered_first {
             self.answer_in_turn(incoming.origin, token, qos, outcome, now);
         }
         let mut deferred = None;
         if is_taken {
-            for Target { session, terms } in &route.targets {
-                if terms.qos > QoS::AtMostOnce && stored.tickets > 0 {
-                    deferred = Some((self.arrivals, outgoing.message()));
-                } else {
-                    self.deliver(*session, terms, &mut outgoing);
-                }
-            }
-            if !route.groups.is_empty() {
-                outgoing.publisher = publisher;
-                if publish.qos > QoS::AtMostOnce && stored.tickets > 0 {
-                    deferred = Some((self.arrivals, outgoing.message()));
-                } else {
-                    self.deliver_to_groups(&route.groups, &mut outgoing);
-                }
-            }
+            let known = Taken {
+                publisher,
+                tickets,
+                dues,
+            };
+            deferred = self.pass_on(incoming.origin, &route, &mut outgoing, known);
         }
         self.scratch = scratch;
         if incoming.is_answered && !is_answered_first {
@@ -301,8 +307,8 @@ impl Switchboard {
                 streams: route.streams.len() as u32,
                 deferred,
             };
-            self.inbound(incoming.origin).push(answer, stored.tickets);
-            if stored.tickets == 0 {
+            self.inbound(incoming.origin).push(answer, tickets);
+            if tickets == 0 {
                 self.answer_origin(incoming.origin, now);
             }
         }
@@ -316,6 +322,45 @@ impl Switchboard {
             let (topic, bytes) = (incoming.publish.topic, incoming.packet.len());
             self.trace_drop(incoming.origin, why, topic, bytes);
         }
+    }
+
+    /// Delivers what waits for no ticket; what does, and for whom, is deferred.
+    fn pass_on(
+        &mut self,
+        origin: u32,
+        route: &Route,
+        outgoing: &mut Outgoing<'_>,
+        taken: Taken,
+    ) -> Option<Deferred> {
+        let Taken {
+            publisher,
+            tickets,
+            dues,
+        } = taken;
+        let mut waits = None;
+        for Target { session, terms } in &route.targets {
+            if terms.qos > QoS::AtMostOnce && tickets > 0 {
+                waits = Some(outgoing.message());
+            } else {
+                self.deliver(*session, terms, None, outgoing);
+            }
+        }
+        if !route.groups.is_empty() {
+            outgoing.publisher = publisher;
+            if outgoing.qos > QoS::AtMostOnce && tickets > 0 {
+                waits = Some(outgoing.message());
+            } else {
+                self.deliver_to_groups(&route.groups, outgoing);
+            }
+        }
+        waits.map(|message| {
+            self.store_for(origin, &message, &dues);
+            Deferred {
+                arrival: self.arrivals,
+                message,
+                dues,
+            }
+        })
     }
 
     fn store(

@@ -265,7 +265,7 @@ impl Switchboard {
         let route = std::mem::take(&mut self.route);
         let mut outgoing = Outgoing::of_message(message, now.mono_ms);
         for target in &route.targets[route.late_at..] {
-            self.deliver(target.session, &target.terms, &mut outgoing);
+            self.deliver(target.session, &target.terms, None, &mut outgoing);
         }
         self.route = route;
     }

@@ -201,7 +201,7 @@ impl Switchboard {
                     // Its payload is retained anyway, so it waits for no room of the node.
                     message.hold(&self.memory);
                     let mut outgoing = Outgoing::of_message(&message, now.mono_ms);
-                    self.deliver(session, &terms, &mut outgoing);
+                    self.deliver(session, &terms, None, &mut outgoing);
                 }
                 Next::Look => {}
                 Next::Wait => return,
@@ -229,7 +229,8 @@ impl Switchboard {
         };
         let Some(kept) = store.names.next(filter, cursor, steps) else {
             if cursor.is_over() {
-                state.replays.end();
+                let ended = state.replays.end();
+                self.persistence.filter_due(state, &ended);
             }
             return Next::Look;
         };

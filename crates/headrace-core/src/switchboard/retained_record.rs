@@ -85,6 +85,7 @@ pub fn read<'a>(record: &Record<'a>, now: Now) -> Option<(&'a str, Option<Messag
         expiry,
         arrived_ms,
         held: OnceLock::new(),
+        stored: OnceLock::new(),
     };
     debug_assert_eq!(topic_of(&message), topic);
     Some((topic, Some(message)))

@@ -62,9 +62,27 @@ impl Switchboard {
         state.expiry_s = expiry_s;
     }
 
+    /// A session that may outlive its connection is kept on the log, where there is one.
+    pub(super) fn begin_durable(&mut self, session: u32) {
+        let state = &mut self.sessions[session as usize];
+        if state.expiry_s > 0 && state.durable.is_none() && self.persistence.is_on() {
+            state.durable = Some(self.persistence.begin(&state.client_id).into());
+        }
+    }
+
+    pub(super) fn is_durable(&self, session: u32) -> bool {
+        self.sessions[session as usize].durable.is_some()
+    }
+
     /// The connection of a session is gone. What is due at once happens at once.
     pub(super) fn leave_session(&mut self, session: u32, now: Now) {
-        self.sessions[session as usize].detach(now.mono_ms);
+        let state = &mut self.sessions[session as usize];
+        state.detach(now.mono_ms);
+        if let Some(durable) = &mut state.durable {
+            durable.left_ms = Some(u64::try_from(now.wall_ms).unwrap_or(0));
+        }
+        self.persistence.head_due(state);
+        self.persistence.cursor_due(state);
         self.members_away(session, now);
         self.session_due(session, now);
     }
@@ -109,6 +127,7 @@ impl Switchboard {
         self.kept -= usize::from(state.expiry_s > 0);
         state.ends_ms = None;
         let filters = std::mem::replace(&mut state.subscriptions, Map::with_hasher(self.hash_key));
+        self.persistence.forget(state, filters.keys());
         for filter in filters.keys() {
             self.forget_filter(session, filter, now);
         }
@@ -126,6 +145,7 @@ impl Switchboard {
         let state = &mut self.sessions[session as usize];
         state.will_ms = None;
         if let Some(will) = state.will.take() {
+            self.persistence.head_due(state);
             self.counters.count(Counter::Wills);
             self.publish_from(session, &will.packet, now);
         }

@@ -53,8 +53,20 @@ impl Switchboard {
             ("mqtt_inbound_unreleased", sessions.unreleased),
             ("mqtt_outbound_in_flight", sessions.in_flight),
             ("mqtt_buffered_bytes", self.buffered_bytes),
-            ("mqtt_undurable_bytes", self.streams.undurable_bytes()),
-            ("mqtt_tickets", self.streams.tickets()),
+            ("mqtt_undurable_bytes", self.undurable_bytes()),
+            (
+                "mqtt_tickets",
+                self.streams.tickets() + self.persistence.tickets(),
+            ),
+            ("mqtt_stored_messages", self.persistence.messages()),
+            (
+                "mqtt_sessions_log_bytes",
+                self.persistence.log_bytes() as usize,
+            ),
+            (
+                "mqtt_sessions_checkpoints_total",
+                self.persistence.checkpoints() as usize,
+            ),
         ];
         gauges
             .into_iter()

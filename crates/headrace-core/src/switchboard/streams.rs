@@ -237,6 +237,12 @@ impl Streams {
         }
     }
 
+    /// A ticket for an append that is no stream's.
+    pub fn ticket(&mut self) -> u64 {
+        self.next_ticket += 2;
+        self.next_ticket - 2
+    }
+
     /// Adds a stream, or gives one another rule and number of partitions. Its slot.
     pub fn bind(&mut self, id: u64, partitions: u32, key: KeyRule) -> u32 {
         let slot = self.by_id.get(&id).copied().unwrap_or_else(|| {

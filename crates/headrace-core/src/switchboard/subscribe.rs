@@ -34,6 +34,7 @@ impl Switchboard {
             reason_codes,
             ..ListAck::default()
         };
+        self.gate_durable(slot, session);
         self.answer(slot, &Packet::Suback(ack));
     }
 
@@ -74,6 +75,7 @@ impl Switchboard {
             since: self.arrivals,
         };
         subscriptions.insert(request.filter.into(), subscription);
+        self.persistence.filter_due(session_state, request.filter);
         if parsed.group.is_some() {
             // It brings no retained messages (4.8.2).
             self.join_group(session, request.filter, parsed.filter, subscription);
@@ -99,7 +101,15 @@ impl Switchboard {
             reason_codes,
             ..ListAck::default()
         };
+        self.gate_durable(slot, session);
         self.answer(slot, &Packet::Unsuback(ack));
+    }
+
+    /// What is answered for a session that lasts waits for the log.
+    fn gate_durable(&mut self, slot: u32, session: u32) {
+        if self.is_durable(session) {
+            self.persistence.gate(&mut self.connections[slot as usize]);
+        }
     }
 
     fn unsubscribe_one(&mut self, session: u32, filter: &str, now: Now) -> u8 {
@@ -121,6 +131,7 @@ impl Switchboard {
         }
         session_state.filter_bytes -= filter.len();
         session_state.replays.forget(filter);
+        self.persistence.filter_due(session_state, filter);
         self.forget_filter(session, filter, now);
         true
     }

@@ -16,6 +16,8 @@ pub enum Timer {
     Session(u32),
     /// The first expiry among the retained messages.
     Retained,
+    /// What could not be written of the sessions is tried again.
+    Persist,
 }
 
 /// Timers in the order of their time.

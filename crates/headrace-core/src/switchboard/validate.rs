@@ -12,6 +12,7 @@ impl Switchboard {
     /// Where one does not hold.
     pub fn validate(&self) {
         self.streams.validate();
+        self.persistence.validate();
         self.retained.validate("#");
         self.announced.validate("$SYS/#");
         self.keeping.validate();

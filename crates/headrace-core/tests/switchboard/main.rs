@@ -15,6 +15,7 @@ mod configure;
 mod connect;
 mod deliver;
 mod devices;
+mod disk;
 mod exchange;
 mod fuzz;
 mod groups;

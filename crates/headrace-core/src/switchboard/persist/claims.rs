@@ -1,0 +1,129 @@
+//! Who is owed a publish by the log.
+
+use std::sync::Arc;
+
+use super::record::{write_claim, Copy};
+use crate::mqtt::packet::QoS;
+use crate::session::{Claim, Deferred, Due, Message, Owner};
+use crate::switchboard::publish::{Incoming, Route};
+use crate::switchboard::streams::Waiter;
+use crate::switchboard::{Switchboard, DOOR};
+
+impl Switchboard {
+    /// Gives a place to each session and group that lasts and gets the publish at hand.
+    pub(in crate::switchboard) fn dues(&mut self, route: &Route, qos: QoS) -> Vec<Due> {
+        let mut dues = Vec::new();
+        if qos == QoS::AtMostOnce || !self.persistence.is_on() {
+            return dues;
+        }
+        let ends = &self.persistence.ends;
+        for target in &route.targets {
+            let slot = target.session;
+            let Some(durable) = &mut self.sessions[slot as usize].durable else {
+                continue;
+            };
+            if target.terms.qos > QoS::AtMostOnce {
+                let number = durable.number;
+                let owner = Owner::Session { slot, number };
+                dues.push(Due {
+                    claim: Claim::new(owner, durable.places.give(), ends),
+                    terms: Some(target.terms.clone()),
+                });
+            }
+        }
+        for slot in &route.groups {
+            if let Some(durable) = self.groups.durable(*slot) {
+                let (slot, number) = (*slot, durable.number);
+                let owner = Owner::Group { slot, number };
+                dues.push(Due {
+                    claim: Claim::new(owner, durable.places.give(), ends),
+                    terms: None,
+                });
+            }
+        }
+        dues
+    }
+
+    /// Has a publish wait for the log, where that must have it: for who is owed it, and at `QoS` 2
+    /// for its packet id. True where it waits.
+    pub(in crate::switchboard) fn must_wait(
+        &mut self,
+        incoming: &Incoming<'_>,
+        dues: &[Due],
+    ) -> bool {
+        let origin = incoming.origin;
+        let mut must_wait = !dues.is_empty();
+        if origin != DOOR && incoming.token != 0 && incoming.publish.qos == QoS::ExactlyOnce {
+            let session = &mut self.sessions[origin as usize];
+            must_wait |= session.durable.is_some();
+            self.persistence.cursor_due(session);
+        }
+        if must_wait {
+            let ordinal = self.inbound(origin).next_ordinal();
+            self.persistence.wait(Some(Waiter { origin, ordinal }));
+        }
+        must_wait
+    }
+
+    /// Stores a message for those who are owed it, beside what else its publisher has on the log.
+    pub(in crate::switchboard) fn store_for(
+        &mut self,
+        origin: u32,
+        message: &Arc<Message>,
+        dues: &[Due],
+    ) {
+        if dues.is_empty() {
+            return;
+        }
+        let mut claims = Vec::new();
+        for Due { claim, terms } in dues {
+            let copy = terms.as_ref().map_or_else(Copy::default, |terms| Copy {
+                qos: terms.qos,
+                retain: terms.retain,
+                ids: terms.ids.clone(),
+            });
+            write_claim(claim.owner.number(), claim.place, &copy, &mut claims);
+        }
+        let partition = match origin {
+            DOOR => 0,
+            origin => {
+                let client_id = &self.sessions[origin as usize].client_id;
+                self.persistence.partition_of(client_id)
+            }
+        };
+        self.persistence.store(message, partition, claims.into());
+    }
+
+    /// Delivers to those who are owed a message, now that the log has it; not to those that ended
+    /// meanwhile.
+    pub(in crate::switchboard) fn deliver_dues(
+        &mut self,
+        deferred: &Deferred,
+        outgoing: &mut crate::switchboard::outgoing::Outgoing<'_>,
+    ) {
+        for Due { claim, terms } in &deferred.dues {
+            let kept = Some(Arc::clone(claim));
+            match (claim.owner, terms) {
+                (Owner::Session { slot, number }, Some(terms)) => {
+                    if self.is_numbered(slot, number) {
+                        self.deliver(slot, terms, kept, outgoing);
+                    }
+                }
+                (Owner::Group { slot, number }, _) => {
+                    let durable = self.groups.durable(slot);
+                    if durable.is_some_and(|durable| durable.number == number) {
+                        self.deliver_to_group(slot, kept, outgoing);
+                    }
+                }
+                (Owner::Session { .. }, None) => unreachable!("a session has terms"),
+            }
+        }
+    }
+
+    /// Whether a slot still is that session's.
+    pub(super) fn is_numbered(&self, slot: u32, number: u64) -> bool {
+        let session = self.sessions.get(slot as usize);
+        let durable = session.and_then(|session| session.durable.as_ref());
+        durable.is_some_and(|durable| durable.number == number)
+    }
+}

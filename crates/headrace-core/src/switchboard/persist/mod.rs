@@ -1,0 +1,319 @@
+//! Sessions that outlive a crash: what of them is on the log, and who waits for it
+//! (MQTT 5.0 4.1, 4.3, 4.4).
+//!
+//! The log is an internal stream whose records are small things under keys ([`record`]). What has
+//! changed is due; once a loop iteration all that is due is written as it is now ([`write`]), in one
+//! round. An acknowledgement that promises something is held back at its place in the bytes of its
+//! connection until its round is durable ([`Persistence::gate`]). A publish for sessions that last
+//! is one message with a claim for each of them, and is delivered once that is durable.
+//!
+//! Space comes back by checkpoints: a partition that has become long has all that lives in it
+//! written again at its end, a little each round, and then begins there. A start reads the log from
+//! there ([`restore`]).
+//!
+//! Invariants: nothing is acknowledged before its round is durable, and rounds are so in order; a
+//! message goes from the log after a round in which nobody was owed it; a record may be written
+//! twice, and says the same.
+
+mod claims;
+mod record;
+mod restore;
+mod write;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Weak};
+
+use super::connection::Connection;
+use super::streams::Waiter;
+use crate::hash::{Key, Map};
+use crate::record::{partition_of, BatchBuilder};
+use crate::session::{Durable, Ends, Message, Session, Stored};
+use restore::Restoring;
+
+/// A partition gets a checkpoint when it has so many times the bytes of its last one. So what is
+/// written again is at most half of what is written.
+const CHECKPOINT_RATIO: u64 = 3;
+
+/// Bytes of a checkpoint that one round takes along.
+const CHECKPOINT_SLICE_BYTES: usize = 1024 * 1024;
+
+/// Messages that nobody is owed any more, before a round is written for them alone.
+const GRAVES_MAX: usize = 4096;
+
+/// Time between a round that failed and the next, milliseconds: a disk that is nearly full stays
+/// so for a while.
+const REST_MS: u64 = 100;
+
+/// An append to the log of sessions, for the shell to perform.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionAppend {
+    /// Partition.
+    pub partition: u32,
+    /// Record batch v2, base offset 0.
+    pub batch: Vec<u8>,
+    /// Comes back in [`durable`](super::Switchboard::durable).
+    pub ticket: u64,
+    /// A checkpoint of the partition begins with it.
+    pub begins: bool,
+    /// A checkpoint ends with it: once it is durable, the log may begin where that began.
+    pub ends: bool,
+}
+
+/// A thing whose record is to be written as it then is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Unit {
+    Head(Box<str>),
+    Cursor(Box<str>),
+    Filter(Box<str>, Box<str>),
+    Group(Box<str>),
+    Message(u32, u64),
+}
+
+/// What was written together.
+#[derive(Debug)]
+struct Round {
+    number: u64,
+    /// Those that have not ended.
+    tickets: usize,
+    bytes: usize,
+    waiters: Vec<Waiter>,
+    /// To be written again if it fails.
+    units: Vec<Unit>,
+}
+
+/// One partition of the log.
+#[derive(Debug, Default)]
+struct Log {
+    builder: BatchBuilder,
+    /// Messages by number.
+    live: BTreeMap<u64, Weak<Message>>,
+    /// Since its last checkpoint began.
+    bytes: u64,
+    /// Of its last checkpoint.
+    checkpoint_bytes: u64,
+}
+
+impl Log {
+    fn is_long(&self, bytes_min: u64) -> bool {
+        self.bytes > bytes_min.max(CHECKPOINT_RATIO * self.checkpoint_bytes)
+    }
+}
+
+/// A partition whose living records are written again.
+#[derive(Debug)]
+struct Checkpoint {
+    partition: u32,
+    units: VecDeque<Unit>,
+    is_begun: bool,
+    bytes: u64,
+    /// Of the partition before it.
+    bytes_before: u64,
+}
+
+/// What of the sessions is on the log.
+#[derive(Debug)]
+pub(super) struct Persistence {
+    ends: Ends,
+    /// By partition; none while nothing is kept.
+    logs: Vec<Log>,
+    next_number: u64,
+    due: Vec<Unit>,
+    /// Somebody waits for what is due.
+    is_urgent: bool,
+    waiters: Vec<Waiter>,
+    /// The next round.
+    round: u64,
+    /// On their way to the disk.
+    rounds: VecDeque<Round>,
+    /// Round by ticket.
+    tickets: Map<u64, u64>,
+    /// Connections whose bytes wait for a round.
+    gated: VecDeque<(u64, u64)>,
+    /// Messages that nobody is owed: the first round that says so, partition, number.
+    graves: VecDeque<(u64, u32, u64)>,
+    checkpoint: Option<Checkpoint>,
+    /// A partition is left alone while it is shorter.
+    checkpoint_bytes_min: u64,
+    checkpoints: u64,
+    rests_until_ms: u64,
+    undurable_bytes: usize,
+    /// Of the round that is written.
+    appends: Vec<SessionAppend>,
+    restoring: Option<Box<Restoring>>,
+}
+
+impl Persistence {
+    /// Keeps nothing.
+    pub fn new(hash_key: Key) -> Self {
+        Self {
+            ends: Ends::default(),
+            logs: Vec::new(),
+            next_number: 1,
+            due: Vec::new(),
+            is_urgent: false,
+            waiters: Vec::new(),
+            round: 0,
+            rounds: VecDeque::new(),
+            tickets: Map::with_hasher(hash_key),
+            gated: VecDeque::new(),
+            graves: VecDeque::new(),
+            checkpoint: None,
+            checkpoint_bytes_min: 0,
+            checkpoints: 0,
+            rests_until_ms: 0,
+            undurable_bytes: 0,
+            appends: Vec::new(),
+            restoring: None,
+        }
+    }
+
+    pub fn is_on(&self) -> bool {
+        !self.logs.is_empty()
+    }
+
+    /// Messages on the log.
+    pub fn messages(&self) -> usize {
+        self.logs.iter().map(|log| log.live.len()).sum()
+    }
+
+    /// Checkpoints that have ended.
+    pub fn checkpoints(&self) -> u64 {
+        self.checkpoints
+    }
+
+    /// Bytes of the log since the last checkpoint of each partition began.
+    pub fn log_bytes(&self) -> u64 {
+        self.logs.iter().map(|log| log.bytes).sum()
+    }
+
+    /// Bytes whose tickets have not ended.
+    pub fn undurable_bytes(&self) -> usize {
+        self.undurable_bytes
+    }
+
+    /// Tickets that have not ended.
+    pub fn tickets(&self) -> usize {
+        self.tickets.len()
+    }
+
+    /// Rounds below this one are durable.
+    pub fn settled(&self) -> u64 {
+        self.rounds.front().map_or(self.round, |round| round.number)
+    }
+
+    /// Where what belongs to a name lies.
+    fn partition_of(&self, name: &str) -> u32 {
+        partition_of(name.as_bytes(), self.logs.len() as u32)
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number - 1
+    }
+
+    /// A session or group that begins to be kept.
+    pub fn begin(&mut self, name: &str) -> Durable {
+        let partition = self.partition_of(name);
+        Durable::new(self.number(), partition)
+    }
+
+    /// What a session is has changed.
+    pub fn head_due(&mut self, session: &mut Session) {
+        if let Some(durable) = &mut session.durable {
+            if !std::mem::replace(&mut durable.is_head_due, true) {
+                self.due.push(Unit::Head(session.client_id.clone()));
+            }
+        }
+    }
+
+    /// How far a session is has changed.
+    pub fn cursor_due(&mut self, session: &mut Session) {
+        if let Some(durable) = &mut session.durable {
+            if !std::mem::replace(&mut durable.is_cursor_due, true) {
+                self.due.push(Unit::Cursor(session.client_id.clone()));
+            }
+        }
+    }
+
+    /// A subscription of a session has changed.
+    pub fn filter_due(&mut self, session: &Session, filter: &str) {
+        if session.durable.is_some() {
+            let client_id = session.client_id.clone();
+            self.due.push(Unit::Filter(client_id, filter.into()));
+        }
+    }
+
+    /// A group has changed.
+    pub fn group_due(&mut self, text: &str) {
+        self.due.push(Unit::Group(text.into()));
+    }
+
+    /// A session has ended: nothing of it is kept any more.
+    pub fn forget<'a>(
+        &mut self,
+        session: &mut Session,
+        filters: impl Iterator<Item = &'a Box<str>>,
+    ) {
+        if session.durable.take().is_some() {
+            let client_id = &session.client_id;
+            self.due.push(Unit::Head(client_id.clone()));
+            self.due.push(Unit::Cursor(client_id.clone()));
+            let filters = filters.map(|filter| Unit::Filter(client_id.clone(), filter.clone()));
+            self.due.extend(filters);
+        }
+    }
+
+    /// How much is due: who has made something due can tell.
+    pub fn dues(&self) -> usize {
+        self.due.len()
+    }
+
+    /// A publish waits for what is due.
+    pub fn wait(&mut self, waiter: Option<Waiter>) {
+        self.is_urgent = true;
+        self.waiters.extend(waiter);
+    }
+
+    /// Gives a message its place on the log, with who is owed it.
+    pub fn store(&mut self, message: &Arc<Message>, partition: u32, claims: Box<[u8]>) {
+        let number = self.number();
+        let stored = Stored::new(partition, number, claims, &self.ends);
+        if message.stored.set(stored).is_ok() {
+            let live = &mut self.logs[partition as usize].live;
+            live.insert(number, Arc::downgrade(message));
+            self.due.push(Unit::Message(partition, number));
+        }
+    }
+
+    /// What is written to a connection from now on waits until all that has changed so far is
+    /// durable.
+    pub fn gate(&mut self, connection: &mut Connection) {
+        if !self.is_on() {
+            return;
+        }
+        let is_due = !self.due.is_empty() || !self.waiters.is_empty();
+        let last = self.rounds.back().map(|round| round.number);
+        let Some(round) = (if is_due { Some(self.round) } else { last }) else {
+            return;
+        };
+        self.is_urgent |= is_due;
+        if connection.gate(round) {
+            self.gated.push_back((round, connection.id));
+        }
+    }
+
+    /// Asserts what must always hold.
+    pub fn validate(&self) {
+        let bytes: usize = self.rounds.iter().map(|round| round.bytes).sum();
+        assert_eq!(bytes, self.undurable_bytes);
+        let tickets: usize = self.rounds.iter().map(|round| round.tickets).sum();
+        assert_eq!(tickets, self.tickets.len());
+        let numbers: Vec<u64> = self.rounds.iter().map(|round| round.number).collect();
+        assert!(numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]));
+        assert!(
+            self.waiters.is_empty() || self.is_urgent,
+            "somebody is waited for"
+        );
+        assert!(self.appends.is_empty() && self.restoring.is_none());
+    }
+}

@@ -1,0 +1,571 @@
+//! The records of sessions, as bytes and back.
+//!
+//! Each record is the whole of one small thing, under its key; the last one of a key holds, and one
+//! without a value says that the thing is gone. So records may be written again at any time.
+//! Numbers are LEB128; texts and bytes have their length before them.
+//!
+//! ```text
+//! s client            number, expiry interval, when it was left, will
+//! c client            number, places, packet ids that came at QoS 2, exchanges towards the client
+//! f client NUL filter number of the session, options, identifier
+//! g text              number, places                      (a shared subscription)
+//! m number            a message, and who is owed it: (number, place, options, identifiers)…
+//! ```
+
+use std::num::NonZeroU32;
+
+use crate::mqtt::packet::QoS;
+use crate::session::{Expiry, Ids, Places, Will};
+
+/// Begins each value.
+const VERSION: u8 = 1;
+
+const RETAIN: u8 = 1 << 2;
+const NO_LOCAL: u8 = 1 << 3;
+const REPLAYS: u8 = 1 << 4;
+
+/// What a record is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key<'a> {
+    Head(&'a str),
+    Cursor(&'a str),
+    Filter(&'a str, &'a str),
+    Group(&'a str),
+    Message(u64),
+}
+
+impl<'a> Key<'a> {
+    /// Its bytes.
+    pub fn bytes(self) -> Vec<u8> {
+        match self {
+            Self::Head(client) => [b"s", client.as_bytes()].concat(),
+            Self::Cursor(client) => [b"c", client.as_bytes()].concat(),
+            Self::Filter(client, filter) => {
+                [b"f", client.as_bytes(), &[0], filter.as_bytes()].concat()
+            }
+            Self::Group(text) => [b"g", text.as_bytes()].concat(),
+            Self::Message(number) => [&b"m"[..], &number.to_be_bytes()].concat(),
+        }
+    }
+
+    /// Reads a key; None where it is none.
+    pub fn read(bytes: &'a [u8]) -> Option<Self> {
+        let (kind, rest) = bytes.split_first()?;
+        if *kind == b'm' {
+            return Some(Self::Message(u64::from_be_bytes(rest.try_into().ok()?)));
+        }
+        let text = std::str::from_utf8(rest).ok()?;
+        match kind {
+            b's' => Some(Self::Head(text)),
+            b'c' => Some(Self::Cursor(text)),
+            b'g' => Some(Self::Group(text)),
+            b'f' => text.split_once('\0').map(|(a, b)| Self::Filter(a, b)),
+            _ => None,
+        }
+    }
+}
+
+/// What a session is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    pub number: u64,
+    pub expiry_s: u32,
+    /// When its client went, milliseconds since 1970; None where it is there.
+    pub left_ms: Option<u64>,
+    pub will: Option<Will>,
+}
+
+impl Head {
+    pub fn write(&self) -> Vec<u8> {
+        let mut out = Writer::new();
+        out.number(self.number);
+        out.number(self.expiry_s.into());
+        out.number(self.left_ms.map_or(0, |left_ms| left_ms + 1));
+        if let Some(will) = &self.will {
+            out.number(will.delay_s.into());
+            out.bytes(&will.packet);
+        }
+        out.0
+    }
+
+    pub fn read(value: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(value)?;
+        let head = Self {
+            number: reader.number()?,
+            expiry_s: reader.number_32()?,
+            left_ms: reader.number()?.checked_sub(1),
+            will: if reader.is_over() {
+                None
+            } else {
+                let delay_s = reader.number_32()?;
+                let packet = reader.bytes()?.into();
+                Some(Will { packet, delay_s })
+            },
+        };
+        reader.over(head)
+    }
+}
+
+/// A subscription.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter {
+    /// Of the session.
+    pub number: u64,
+    pub qos: QoS,
+    pub no_local: bool,
+    pub retain_as_published: bool,
+    /// It has yet to be sent retained messages.
+    pub replays: bool,
+    pub id: u32,
+}
+
+impl Filter {
+    pub fn write(&self) -> Vec<u8> {
+        let mut out = Writer::new();
+        out.number(self.number);
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        out.0.push(
+            self.qos as u8
+                | flag(self.retain_as_published, RETAIN)
+                | flag(self.no_local, NO_LOCAL)
+                | flag(self.replays, REPLAYS),
+        );
+        out.number(self.id.into());
+        out.0
+    }
+
+    pub fn read(value: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(value)?;
+        let number = reader.number()?;
+        let options = reader.byte()?;
+        let filter = Self {
+            number,
+            qos: qos_of(options)?,
+            no_local: options & NO_LOCAL != 0,
+            retain_as_published: options & RETAIN != 0,
+            replays: options & REPLAYS != 0,
+            id: reader.number_32()?,
+        };
+        reader.over(filter)
+    }
+}
+
+/// What one copy of a message has of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Copy {
+    pub qos: QoS,
+    pub retain: bool,
+    pub ids: Ids,
+}
+
+/// A message at `QoS` 2 on its way to a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// Of the message.
+    pub number: u64,
+    pub copy: Copy,
+    /// Whose claim it is, and its place.
+    pub claim: Option<(u64, u64)>,
+}
+
+/// How far a session is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    pub number: u64,
+    pub places: Places,
+    /// Packet ids at `QoS` 2 that the client has not released.
+    pub unreleased: Vec<u16>,
+    /// By packet id; None where PUBREC has come.
+    pub exchanges: Vec<(u16, Option<Sent>)>,
+}
+
+impl Cursor {
+    pub fn write(&self) -> Vec<u8> {
+        let mut out = Writer::new();
+        out.number(self.number);
+        out.places(&self.places);
+        out.number(self.unreleased.len() as u64);
+        for id in &self.unreleased {
+            out.number((*id).into());
+        }
+        for (id, sent) in &self.exchanges {
+            out.number((*id).into());
+            let Some(sent) = sent else {
+                out.number(0);
+                continue;
+            };
+            out.number(sent.number);
+            out.copy(&sent.copy);
+            let (owner, place) = sent.claim.unwrap_or_default();
+            out.number(owner);
+            out.number(place);
+        }
+        out.0
+    }
+
+    pub fn read(value: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(value)?;
+        let number = reader.number()?;
+        let places = reader.places()?;
+        let count = reader.number()?;
+        let unreleased = (0..count).map(|_| reader.id());
+        let unreleased = unreleased.collect::<Option<_>>()?;
+        let mut exchanges = Vec::new();
+        while !reader.is_over() {
+            let id = reader.id()?;
+            let message = reader.number()?;
+            let sent = if message == 0 {
+                None
+            } else {
+                let copy = reader.copy()?;
+                let claim = (reader.number()?, reader.number()?);
+                Some(Sent {
+                    number: message,
+                    copy,
+                    claim: (claim.0 > 0).then_some(claim),
+                })
+            };
+            exchanges.push((id, sent));
+        }
+        Some(Self {
+            number,
+            places,
+            unreleased,
+            exchanges,
+        })
+    }
+}
+
+/// How far a shared subscription is.
+pub fn write_group(number: u64, places: &Places) -> Vec<u8> {
+    let mut out = Writer::new();
+    out.number(number);
+    out.places(places);
+    out.0
+}
+
+/// Reads what [`write_group`] wrote.
+pub fn read_group(value: &[u8]) -> Option<(u64, Places)> {
+    let mut reader = Reader::new(value)?;
+    let group = (reader.number()?, reader.places()?);
+    reader.over(group)
+}
+
+/// Adds who is owed a message. A group's copy is not known yet.
+pub fn write_claim(owner: u64, place: u64, copy: &Copy, out: &mut Vec<u8>) {
+    let mut writer = Writer(std::mem::take(out));
+    writer.number(owner);
+    writer.number(place);
+    writer.copy(copy);
+    *out = writer.0;
+}
+
+/// Who is owed a message: number, place, copy.
+pub fn read_claims(claims: &[u8]) -> Option<Vec<(u64, u64, Copy)>> {
+    let mut reader = Reader(claims);
+    let mut found = Vec::new();
+    while !reader.is_over() {
+        found.push((reader.number()?, reader.number()?, reader.copy()?));
+    }
+    Some(found)
+}
+
+/// A message that waits for somebody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message<'a> {
+    pub qos: QoS,
+    pub retain: bool,
+    pub publisher: u32,
+    /// When it came, milliseconds since 1970.
+    pub arrived_ms: u64,
+    pub expiry: Option<Expiry>,
+    /// Topic, then properties.
+    pub head: &'a [u8],
+    pub topic_bytes: usize,
+    pub payload: &'a [u8],
+    pub claims: &'a [u8],
+}
+
+impl<'a> Message<'a> {
+    pub fn write(&self) -> Vec<u8> {
+        let bytes = 64 + self.head.len() + self.payload.len() + self.claims.len();
+        let mut out = Writer(Vec::with_capacity(bytes));
+        out.0.push(VERSION);
+        out.0
+            .push(self.qos as u8 | if self.retain { RETAIN } else { 0 });
+        out.number(self.publisher.into());
+        out.number(self.arrived_ms);
+        let (seconds, at) = self.expiry.map_or((0, 0), |expiry| {
+            (u64::from(expiry.seconds) + 1, expiry.at as u64)
+        });
+        out.number(seconds);
+        out.number(at);
+        out.number(self.topic_bytes as u64);
+        out.bytes(self.head);
+        out.bytes(self.payload);
+        out.0.extend_from_slice(self.claims);
+        out.0
+    }
+
+    pub fn read(value: &'a [u8]) -> Option<Self> {
+        let mut reader = Reader::new(value)?;
+        let options = reader.byte()?;
+        let publisher = reader.number_32()?;
+        let arrived_ms = reader.number()?;
+        let seconds = reader.number()?.checked_sub(1);
+        let at = reader.number()? as usize;
+        let topic_bytes = reader.number()? as usize;
+        let head = reader.bytes()?;
+        let topic = head.get(2..topic_bytes)?;
+        std::str::from_utf8(topic).ok()?;
+        let expiry = match seconds {
+            None => None,
+            Some(seconds) => {
+                head[topic_bytes..].get(at..)?.first_chunk::<4>()?;
+                let seconds = u32::try_from(seconds).ok()?;
+                Some(Expiry { seconds, at })
+            }
+        };
+        Some(Self {
+            qos: qos_of(options)?,
+            retain: options & RETAIN != 0,
+            publisher,
+            arrived_ms,
+            expiry,
+            head,
+            topic_bytes,
+            payload: reader.bytes()?,
+            claims: reader.0,
+        })
+    }
+}
+
+fn qos_of(options: u8) -> Option<QoS> {
+    match options & 3 {
+        0 => Some(QoS::AtMostOnce),
+        1 => Some(QoS::AtLeastOnce),
+        2 => Some(QoS::ExactlyOnce),
+        _ => None,
+    }
+}
+
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn new() -> Self {
+        Self(vec![VERSION])
+    }
+
+    fn number(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.0.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        self.0.push(number as u8);
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.number(bytes.len() as u64);
+        self.0.extend_from_slice(bytes);
+    }
+
+    /// Ranges as the gap before each and its length.
+    fn places(&mut self, places: &Places) {
+        self.number(places.next());
+        self.number(places.ranges().len() as u64);
+        let mut at = 0;
+        for (from, to) in places.ranges() {
+            self.number(from - at);
+            self.number(to - from);
+            at = to;
+        }
+    }
+
+    fn copy(&mut self, copy: &Copy) {
+        let ids = copy.ids.as_slice();
+        let retain = if copy.retain { RETAIN } else { 0 };
+        self.0.push(copy.qos as u8 | retain);
+        self.number(ids.len() as u64);
+        for id in ids {
+            self.number((*id).into());
+        }
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn new(value: &'a [u8]) -> Option<Self> {
+        let (version, rest) = value.split_first()?;
+        (*version == VERSION).then_some(Self(rest))
+    }
+
+    const fn is_over(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn over<T>(&self, read: T) -> Option<T> {
+        self.is_over().then_some(read)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        let (byte, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*byte)
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        let mut number = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            number |= u64::from(byte & 0x7F) << shift;
+            if byte < 0x80 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    fn number_32(&mut self) -> Option<u32> {
+        self.number()?.try_into().ok()
+    }
+
+    /// A packet id, which is never 0.
+    fn id(&mut self) -> Option<u16> {
+        let id = u16::try_from(self.number()?).ok()?;
+        (id > 0).then_some(id)
+    }
+
+    fn bytes(&mut self) -> Option<&'a [u8]> {
+        let length = usize::try_from(self.number()?).ok()?;
+        let (bytes, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+
+    fn places(&mut self) -> Option<Places> {
+        let next = self.number()?;
+        let count = self.number()?;
+        let (mut ranges, mut at) = (Vec::new(), 0_u64);
+        for _ in 0..count {
+            let from = at.checked_add(self.number()?)?;
+            at = from.checked_add(self.number()?)?;
+            ranges.push((from, at));
+        }
+        (at <= next).then(|| Places::with_ranges(next, ranges))
+    }
+
+    fn copy(&mut self) -> Option<Copy> {
+        let options = self.byte()?;
+        let mut ids = Ids::None;
+        for _ in 0..self.number()? {
+            ids.add(NonZeroU32::new(self.number_32()?)?.get());
+        }
+        Some(Copy {
+            qos: qos_of(options)?,
+            retain: options & RETAIN != 0,
+            ids,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn copy() -> Copy {
+        let mut ids = Ids::of(300);
+        ids.add(7);
+        Copy {
+            qos: QoS::ExactlyOnce,
+            retain: true,
+            ids,
+        }
+    }
+
+    fn cursor() -> Cursor {
+        let sent = |claim| {
+            Some(Sent {
+                number: 1 << 40,
+                copy: copy(),
+                claim,
+            })
+        };
+        Cursor {
+            number: 9,
+            places: Places::with_open(1000, [3, 500, 501]),
+            unreleased: vec![1, 65_535],
+            exchanges: vec![(4, None), (5, sent(Some((9, 3)))), (6, sent(None))],
+        }
+    }
+
+    fn message(claims: &[u8]) -> Message<'_> {
+        Message {
+            qos: QoS::AtLeastOnce,
+            retain: true,
+            publisher: 77,
+            arrived_ms: 1_700_000_000_000,
+            expiry: Some(Expiry { seconds: 0, at: 2 }),
+            head: b"\0\x03a/b\x05\x02\0\0\0\0",
+            topic_bytes: 5,
+            payload: b"21.5",
+            claims,
+        }
+    }
+
+    #[test]
+    fn keys_are_read_as_they_were_written() {
+        for key in [
+            Key::Head("client"),
+            Key::Cursor(""),
+            Key::Filter("client", "$share/g/a/+"),
+            Key::Group("$share/g/a/+"),
+            Key::Message(u64::MAX),
+        ] {
+            assert_eq!(Key::read(&key.bytes()), Some(key));
+        }
+        for bytes in [&b""[..], b"x", b"fclient", b"m1234567", b"s\xFF"] {
+            assert_eq!(Key::read(bytes), None);
+        }
+    }
+
+    #[test]
+    fn values_are_read_as_they_were_written_and_cut_ones_are_refused() {
+        let head = Head {
+            number: 1 << 50,
+            expiry_s: u32::MAX,
+            left_ms: Some(0),
+            will: Some(Will {
+                packet: [1, 2, 3].into(),
+                delay_s: 5,
+            }),
+        };
+        let bytes = head.write();
+        assert_eq!(Head::read(&bytes), Some(head));
+        assert_eq!(Head::read(&bytes[..bytes.len() - 1]), None);
+        let filter = Filter {
+            number: 3,
+            qos: QoS::ExactlyOnce,
+            no_local: true,
+            retain_as_published: false,
+            replays: true,
+            id: 268_435_455,
+        };
+        assert_eq!(Filter::read(&filter.write()), Some(filter.clone()));
+        assert_eq!(Filter::read(&[filter.write(), vec![0]].concat()), None);
+        let bytes = cursor().write();
+        assert_eq!(Cursor::read(&bytes), Some(cursor()));
+        assert_eq!(Cursor::read(&bytes[..bytes.len() - 1]), None);
+        let places = Places::with_open(5, [4]);
+        assert_eq!(read_group(&write_group(2, &places)), Some((2, places)));
+        let mut claims = Vec::new();
+        write_claim(9, 500, &copy(), &mut claims);
+        write_claim(10, 0, &copy(), &mut claims);
+        let bytes = message(&claims).write();
+        assert_eq!(Message::read(&bytes), Some(message(&claims)));
+        let expected = vec![(9, 500, copy()), (10, 0, copy())];
+        assert_eq!(read_claims(&claims), Some(expected));
+        assert_eq!(read_claims(&claims[..claims.len() - 1]), None);
+        assert_eq!(Head::read(&[2, 0, 0, 0]), None, "of a later version");
+    }
+}
