@@ -1138,6 +1138,24 @@ class Switchboard:
     def tick(self, mono_ms: int, wall_ms: int) -> None: ...
     def collect(self, mono_ms: int, wall_ms: int) -> Effects | None:
         """Everything due since the last call, or None. Called once per loop iteration."""
+    def keep_sessions(self, partitions: int, checkpoint_bytes_min: int) -> None:
+        """Keeps sessions that may outlive their connection on a log of so many partitions. Called
+        before the first connection. One that has more than `checkpoint_bytes_min` is written anew
+        at times."""
+    def restore(self, partition: int, batches: bytes) -> int:
+        """Takes in batches of a partition of that log, in their order; the offset behind them, 0
+        without one.
+
+        Raises:
+            ValueError: there is no such partition, or a record is none of ours.
+        """
+    def restored(self, mono_ms: int, wall_ms: int) -> None:
+        """All of the log has been taken in. Whoever was connected when it ended has just left."""
+    def persist(self, mono_ms: int, wall_ms: int) -> list[tuple[int, bytes, int, bool, bool]]:
+        """What is to be appended to it: `(partition, batch, ticket, begins, ends)`. Called once
+        after each `collect`, when its appends have been performed or refused. Where a checkpoint
+        `ends`, the log may begin with the batch with which it last `begins`, once all since then is
+        durable."""
     def statistics(self) -> dict[str, int]:
         """Counters and gauges, flat; a name may carry one label as `name{reason="x"}`."""
 

@@ -197,9 +197,21 @@ retained: 128 MiB in all where few topics change often."""
 RETAINED_PAGE_NAMES: Final = 5_000
 """Topics that the event loop looks at in one go while it keeps what is retained: about 2 ms."""
 
-INTERNAL_PARTITIONS: Final = OFFSETS_PARTITIONS + 1 + RETAINED_PARTITIONS
-"""Of the node's own streams, `__offsets`, `__producers` and `__retained`. They are made when first
-needed, and have their place whatever users have made before."""
+SESSION_PARTITIONS: Final = 16
+"""Partitions of `__mqtt`. A session lives in the one that its client id hashes to, so the number
+never changes; 16 let the sessions of a node spread over a cluster later, and cost a commit round
+little where many clients write in it."""
+
+SESSION_CHECKPOINT_BYTES: Final = 4 * MIB
+"""A partition of `__mqtt` is left alone while it is shorter: a start reads all 16 in well under a
+second."""
+
+SESSION_READ_BYTES: Final = 4 * MIB
+"""Of `__mqtt`, read at a time while a node starts: HTTP is answered between two reads."""
+
+INTERNAL_PARTITIONS: Final = OFFSETS_PARTITIONS + 1 + RETAINED_PARTITIONS + SESSION_PARTITIONS
+"""Of the node's own streams: `__offsets`, `__producers`, `__retained`, `__mqtt`. They are made when
+first needed, and have their place whatever users have made before."""
 
 OFFSETS_MAX: Final = 1_000_000
 """Committed offsets of all groups together, at about 300 bytes each: clients choose group names,

@@ -405,6 +405,40 @@ impl Switchboard {
         self.0.tick(now(mono_ms, wall_ms));
     }
 
+    fn keep_sessions(&mut self, partitions: u32, checkpoint_bytes_min: u64) {
+        self.0.keep_sessions(partitions, checkpoint_bytes_min);
+    }
+
+    fn restore(&mut self, partition: u32, batches: &[u8]) -> PyResult<i64> {
+        self.0.restore(partition, batches).map_err(error)
+    }
+
+    fn restored(&mut self, mono_ms: u64, wall_ms: i64) {
+        self.0.restored(now(mono_ms, wall_ms));
+    }
+
+    fn persist<'py>(
+        &mut self,
+        py: Python<'py>,
+        mono_ms: u64,
+        wall_ms: i64,
+    ) -> Vec<(u32, Bound<'py, PyBytes>, u64, bool, bool)> {
+        let appends = self.0.persist(now(mono_ms, wall_ms)).into_iter();
+        appends
+            .map(|append| {
+                let batch = PyBytes::new(py, &append.batch);
+                let core::SessionAppend {
+                    partition,
+                    ticket,
+                    begins,
+                    ends,
+                    ..
+                } = append;
+                (partition, batch, ticket, begins, ends)
+            })
+            .collect()
+    }
+
     fn collect(&mut self, py: Python<'_>, mono_ms: u64, wall_ms: i64) -> PyResult<Option<Effects>> {
         let effects = self.0.collect(now(mono_ms, wall_ms));
         effects.map(|effects| convert(py, effects)).transpose()

@@ -193,6 +193,7 @@ def _parts(config: Config, listeners: Listeners, lag: LoopLag, clock: Clock, gat
         producer_expiry_ms=config.log.producer_expiry,
         compaction_bytes_per_second=config.log.compaction_bytes_per_second,
         packet_bytes_max=config.mqtt.packet_bytes,
+        keeps_sessions=config.mqtt.persistence,
         declared=declared(config),
         version=f"headrace version {__version__}",
         sys_interval_ms=config.mqtt.sys_interval,

@@ -24,6 +24,7 @@ from headrace.node.knock import Knocks
 from headrace.node.mqtt import MqttDoor
 from headrace.node.retained import RetainedStore
 from headrace.node.runner import Runner
+from headrace.node.sessions import SessionLog
 from headrace.ports import NodeState, Published
 from headrace.settings import DEFAULTS, Settings
 
@@ -72,6 +73,7 @@ class Parts:
         producer_expiry_ms: `log.producer_expiry`.
         compaction_bytes_per_second: `log.compaction_bytes_per_second`.
         packet_bytes_max: `mqtt.packet_bytes`; other doors publish no larger messages.
+        keeps_sessions: `mqtt.persistence`.
         declared: streams of the configuration.
         first: streams that a node without any begins with.
         version: what it calls itself.
@@ -96,6 +98,7 @@ class Parts:
     producer_expiry_ms: int = limits.PRODUCER_EXPIRY_MS
     compaction_bytes_per_second: int = limits.COMPACTION_BYTES_PER_SECOND
     packet_bytes_max: int = limits.PACKET_BYTES_MAX
+    keeps_sessions: bool = False
     declared: Mapping[str, Change] = field(default_factory=dict)
     first: Mapping[str, Change] = field(default_factory=dict)
     version: str = "headrace"
@@ -157,6 +160,9 @@ class Node:
         await self._broker.open(parts.declared, parts.first)
         self._retained = RetainedStore(self._broker, parts.switchboard)
         await self._retained.open()
+        if parts.keeps_sessions:
+            self._opens("sessions")
+            await SessionLog(self._broker, parts.switchboard).open()
         partitions = self._broker.catalog.partitions
         log.info(parts.budget.describe(partitions))
         if parts.budget.connections_max(partitions) < 1:

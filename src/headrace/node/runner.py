@@ -45,12 +45,13 @@ TOO_LARGE = 0x95
 
 
 class _Inflight(NamedTuple):
-    """One append that the disk has not answered."""
+    """One append that the disk has not answered; of the switchboard's, without a future."""
 
     partition: Partition
     size_bytes: int
     base_offset: int
-    future: asyncio.Future[int] | None
+    future: asyncio.Future[int] | None = None
+    ended: Callable[[bool], None] | None = None
 
 
 class Runner:
@@ -61,6 +62,7 @@ class Runner:
         decide: asked of each client that connects or authenticates; answers the switchboard.
         partitions: by `(stream id, index)`; the broker keeps it.
         on_grown: called whenever `UNKEPT_CHECK_BYTES` have been appended.
+        persist: called once per loop iteration, after the appends of publishes.
         on_failure: called with the reason once the store has failed, whoever met that, or on a
             fault here; maybe more than once.
         on_full: called with the reason when the disk is nearly full, with None once it is not.
@@ -82,6 +84,7 @@ class Runner:
         self.on_failure = on_failure
         self.on_full = on_full
         self.on_grown: Callable[[], None] = lambda: None
+        self.persist: Callable[[int, int], None] = lambda _mono_ms, _wall_ms: None
         self.links: dict[int, Link] = {}
         self.decide: Callable[[ConnectRequest, Link], None]
         self.partitions: dict[tuple[int, int], Partition] = {}
@@ -235,6 +238,7 @@ class Runner:
         effects = self._switchboard.collect(mono_ms, wall_ms)
         if effects is not None:
             self._append_all(effects, mono_ms, wall_ms)
+        self.persist(mono_ms, wall_ms)
         if self._queued:
             self._queued = False
             self._store.submit()
@@ -252,15 +256,32 @@ class Runner:
             if partition is None:  # deleted while the message was on its way
                 self._refuse(ticket, FAILURE, mono_ms, wall_ms)
                 continue
-            try:
-                appended = self._store.append(partition.log, batch, ticket, wall_ms)
-            except StorageFullError:
-                self._refuse(ticket, QUOTA_EXCEEDED, mono_ms, wall_ms)
-                continue
-            except StorageError:  # which `look_at_store` tells
-                self._refuse(ticket, FAILURE, mono_ms, wall_ms)
-                continue
-            self._appending(ticket, _Inflight(partition, len(batch), appended.base_offset, None))
+            self.append_own(partition, batch, ticket, mono_ms, wall_ms)
+
+    def append_own(
+        self,
+        partition: Partition,
+        batch: bytes,
+        ticket: int,
+        mono_ms: int,
+        wall_ms: int,
+        ended: Callable[[bool], None] | None = None,
+    ) -> int | None:
+        """Queues a batch of the switchboard; its base offset, or None where the store refuses it.
+
+        The switchboard hears the end of the ticket, and before it `ended`, whether it is durable.
+        """
+        try:
+            appended = self._store.append(partition.log, batch, ticket, wall_ms)
+        except StorageFullError:
+            self._refuse(ticket, QUOTA_EXCEEDED, mono_ms, wall_ms)
+            return None
+        except StorageError:  # which `look_at_store` tells
+            self._refuse(ticket, FAILURE, mono_ms, wall_ms)
+            return None
+        base_offset = appended.base_offset
+        self._appending(ticket, _Inflight(partition, len(batch), base_offset, ended=ended))
+        return base_offset
 
     def _appending(self, ticket: int, inflight: _Inflight) -> None:
         self._queued = True
@@ -312,6 +333,8 @@ class Runner:
             inflight.partition.queued_bytes -= inflight.size_bytes
             if completion.error is None:
                 advanced[inflight.partition] = None
+            if inflight.ended is not None:
+                inflight.ended(completion.error is None)
             if inflight.future is None:
                 code = 0 if completion.error is None else FAILURE
                 self._switchboard.durable(completion.ticket, code, mono_ms, wall_ms)
