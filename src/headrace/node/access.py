@@ -82,7 +82,7 @@ class Gate:
         self._users: Mapping[str, User] = store.load()
         self.settings = settings
         self.rules = settings.compiled()
-        self._hold()
+        self.hold()
 
     @property
     def is_open(self) -> bool:
@@ -104,9 +104,9 @@ class Gate:
             raise UsersError("without users and rules the node would be open to everybody")
         self._take(known)
         self.settings, self.rules = settings, rules
-        self._hold()
+        self.hold()
 
-    def _hold(self) -> None:
+    def hold(self) -> None:
         """Holds everybody who is connected to what is said now."""
         self.switchboard.control(
             None if self.is_open else self.rules,
@@ -269,7 +269,7 @@ class Gate:
     async def _change(self, edit: Callable[[dict[str, User]], None]) -> None:
         async with self._changing:
             self._take(await asyncio.to_thread(self._store.change, edit))
-            self._hold()
+            self.hold()
 
     def _take(self, known: Mapping[str, User]) -> None:
         """Users who are the same stay the same objects, and so what is known of their passwords."""

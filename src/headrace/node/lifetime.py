@@ -163,6 +163,7 @@ class Node:
         if parts.keeps_sessions:
             self._opens("sessions")
             await SessionLog(self._broker, parts.switchboard).open()
+            parts.gate.hold()  # whose sessions they are is known; what those may, now
         partitions = self._broker.catalog.partitions
         log.info(parts.budget.describe(partitions))
         if parts.budget.connections_max(partitions) < 1:

@@ -5,7 +5,7 @@
 //! Numbers are LEB128; texts and bytes have their length before them.
 //!
 //! ```text
-//! s client            number, expiry interval, when it was left, will
+//! s client            number, expiry interval, when it was left, whose it is, will
 //! c client            number, places, packet ids that came at QoS 2, exchanges towards the client
 //! f client NUL filter number of the session, options, identifier
 //! g text              number, places                      (a shared subscription)
@@ -72,6 +72,8 @@ pub struct Head {
     pub expiry_s: u32,
     /// When its client went, milliseconds since 1970; None where it is there.
     pub left_ms: Option<u64>,
+    /// The user whose it is, and whether a certificate alone says so.
+    pub user: Option<(Box<str>, bool)>,
     pub will: Option<Will>,
 }
 
@@ -81,6 +83,13 @@ impl Head {
         out.number(self.number);
         out.number(self.expiry_s.into());
         out.number(self.left_ms.map_or(0, |left_ms| left_ms + 1));
+        let (name, is_certified) = self
+            .user
+            .as_ref()
+            .map_or(("", false), |(name, is_certified)| (name, *is_certified));
+        let kind = u8::from(self.user.is_some()) + u8::from(is_certified);
+        out.0.push(kind);
+        out.bytes(name.as_bytes());
         if let Some(will) = &self.will {
             out.number(will.delay_s.into());
             out.bytes(&will.packet);
@@ -94,6 +103,7 @@ impl Head {
             number: reader.number()?,
             expiry_s: reader.number_32()?,
             left_ms: reader.number()?.checked_sub(1),
+            user: reader.user()?,
             will: if reader.is_over() {
                 None
             } else {
@@ -430,6 +440,14 @@ impl<'a> Reader<'a> {
         self.number()?.try_into().ok()
     }
 
+    /// The inner None where the session is nobody's.
+    #[expect(clippy::option_option, reason = "malformed, and nobody")]
+    fn user(&mut self) -> Option<Option<(Box<str>, bool)>> {
+        let kind = self.byte()?;
+        let name = std::str::from_utf8(self.bytes()?).ok()?;
+        Some((kind > 0).then(|| (name.into(), kind > 1)))
+    }
+
     /// A packet id, which is never 0.
     fn id(&mut self) -> Option<u16> {
         let id = u16::try_from(self.number()?).ok()?;
@@ -535,6 +553,7 @@ mod tests {
             number: 1 << 50,
             expiry_s: u32::MAX,
             left_ms: Some(0),
+            user: Some(("ada".into(), true)),
             will: Some(Will {
                 packet: [1, 2, 3].into(),
                 delay_s: 5,

@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use super::record::{self, read_claims, read_group, Copy, Cursor, Filter, Head, Key};
 use super::write::wall_ms;
 use super::{Log, Unit};
+use crate::access::{Principal, Rules};
 use crate::mqtt::packet::QoS;
 use crate::record::{Batch, Batches, Codec, Record, Records};
 use crate::session::{
@@ -176,6 +177,15 @@ impl Switchboard {
         let will_ms = head.will.as_ref().map(|will| after(will.delay_s));
         session.will_ms = will_ms.map(|due| session.ends_ms.map_or(due, |end| end.min(due)));
         session.will = head.will;
+        // Whose it is; what that user may is asked once all are there (`Switchboard::control`).
+        session.identity = head.user.map(|(username, is_certified)| {
+            let principal = Principal {
+                username: Some(username),
+                is_certified,
+                ..Principal::default()
+            };
+            Box::new(Rules::default().identify(principal, &session.client_id))
+        });
         let mut durable = Durable::new(head.number, partition);
         durable.left_ms = Some(left_ms);
         session.durable = Some(Box::new(durable));

@@ -412,6 +412,11 @@ fn head_of(session: &mut Session) -> Head {
         number: durable.number,
         expiry_s: session.expiry_s,
         left_ms: durable.left_ms,
+        user: session.identity.as_ref().and_then(|identity| {
+            let principal = &identity.principal;
+            let name = principal.username.clone()?;
+            Some((name, principal.is_certified))
+        }),
         will: session.will.clone(),
     }
 }
