@@ -70,7 +70,8 @@ impl Kept {
         let mut sealed = Vec::with_capacity(8 + body.len());
         sealed.put_i64(offset);
         sealed.extend_from_slice(body);
-        let fresh: Path = format!("{}/{}.new", self.folder, self.kind.name).into();
+        // Not the name of another: a power cut may have left both of its names.
+        let fresh: Path = format!("{}.new", self.file(offset)).into();
         let mut ops = Vec::new();
         replace(&mut ops, fresh.clone(), seal(self.kind.magic, &sealed));
         ops.push(DiskOp::Sync {
