@@ -208,9 +208,9 @@ def test_a_data_folder_of_this_source_tree_is_never_made():
 
 def test_few_descriptors_are_shared_out_and_never_run_out(start_node):
     # The fewest beside which the first stream and the node's own have room.
-    node = start_node(descriptors=552)
-    assert "descriptors: 552, of which 216 for connections" in node.log.read_text()
-    clients = [RawMqtt(node.mqtt, f"c{number}") for number in range(216)]
+    node = start_node(descriptors=680)
+    assert "descriptors: 680, of which 280 for connections" in node.log.read_text()
+    clients = [RawMqtt(node.mqtt, f"c{number}") for number in range(280)]
     for _ in range(20):
         with RawConnection(node.mqtt) as beyond, pytest.raises(OSError, match=r"closed|reset"):
             beyond.read(1)
