@@ -24,6 +24,8 @@ ANSWERS = {
 
 class Link:
     peer = "192.0.2.1:1"
+    host = "192.0.2.1"
+    identity = None
     local = Address("192.0.2.2", 9092)
 
     def __init__(self):

@@ -163,7 +163,7 @@ def test_a_broker_that_cannot_come_back_is_given_up(tmp_path, monkeypatch):
     broker = Broker(tmp_path / "data", tmp_path / "log", lambda _: None)
     broker.start()
     try:
-        [definition] = (tmp_path / "data/streams").glob("*/stream.json")
+        definition = tmp_path / "data/streams/gpu-telemetry/stream.json"
         definition.write_text("no JSON")
         os.kill(broker.pid, signal.SIGKILL)
         with pytest.raises(StartError, match=r"does not start again: .*stream\.json"):
