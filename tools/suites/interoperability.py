@@ -32,7 +32,8 @@ prefix = "{prefix}"
 suite.host, suite.port, suite.topic_prefix = "{host}", {port}, prefix
 suite.topics = [prefix + name for name in names]
 suite.wildtopics = [prefix + name for name in filters]
-suite.nosubscribe_topics = ("test/nosubscribe",)
+suite.setData = lambda: None  # which one of the modules calls again
+suite.nosubscribe_topics = ("$test/nosubscribe",)
 result = unittest.TextTestRunner(verbosity=0).run(unittest.TestSuite([suite.Test("{test}")]))
 sys.exit(0 if result.wasSuccessful() else 1)
 """
