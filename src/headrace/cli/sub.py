@@ -159,6 +159,8 @@ class _Run:
         self._write = write
         self._written: list[MQTTMessage] = []
         self._is_over = False
+        self._removals: set[int] = set()
+        """Packet ids of clears that the broker has not acknowledged."""
         self.printed = 0
 
     @property
@@ -177,11 +179,12 @@ class _Run:
         given = self._given
         deadline = None if given["seconds"] is None else time.monotonic() + given["seconds"]
         connection.on_message = lambda message: self._take(connection, message)
+        connection.on_acknowledged = lambda packet_id, _: self._removals.discard(packet_id)
         self._subscribe(connection, topics)
         while True:
             self._settle(connection)
             left = WAIT_S if deadline is None else min(WAIT_S, deadline - time.monotonic())
-            if self._is_over or left <= 0.0:
+            if (self._is_over and not self._removals) or left <= 0.0:
                 return
             try:
                 connection.step(left)
@@ -249,7 +252,7 @@ class _Run:
         if any(topic_matches_sub(each, message.topic) for each in given["left_out"]):
             return
         if given["remove_retained"] and message.retain:
-            connection.publish(message.topic, b"", 1, retain=True)
+            self._removals.add(connection.publish(message.topic, b"", 1, retain=True))
         if given["no_retained"] and message.retain:
             return
         if random.random() * 100.0 >= given["random_filter"]:  # noqa: S311 - a sample
