@@ -54,4 +54,4 @@ rust:
 	@$(ENV) cargo test --quiet --workspace
 
 python:
-	@$(ENV) pytest -m "not soak"
+	@$(ENV) pytest -n 2 --dist loadfile -m "not soak"
