@@ -174,6 +174,16 @@ _OPTIONS: Final = [
 ]  # fmt: skip
 
 
+qos_option: Callable[[Callable[..., None]], Callable[..., None]] = click.option(
+    "-q",
+    "--qos",
+    type=click.IntRange(0, 2),
+    default=0,
+    show_default=True,
+    help="Quality of service.",
+)
+
+
 def broker_options(command: Callable[..., None]) -> Callable[..., None]:
     """Adds the options; the command gets them by name and hands them to `target`."""
     for option in reversed(_OPTIONS):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from headrace.cli.client import json_option
-from headrace.cli.mqtt_options import MqttCommand, broker_options, target
+from headrace.cli.mqtt_options import MqttCommand, broker_options, qos_option, target
 from headrace.client.mqtt import Connection
 from headrace.errors import MqttError
 
@@ -37,14 +37,7 @@ CHUNK_BYTES: Final = 65_536
 @click.option("-l", "--stdin-line", "lines", is_flag=True, help="Each line of standard input.")
 @click.option("-s", "--stdin-file", "whole", is_flag=True, help="All of standard input, as one.")
 @click.option("-n", "--null-message", "empty", is_flag=True, help="An empty message.")
-@click.option(
-    "-q",
-    "--qos",
-    type=click.IntRange(0, 2),
-    default=0,
-    show_default=True,
-    help="Quality of service.",
-)
+@qos_option
 @click.option("-r", "--retain", is_flag=True, help="Retain it.")
 @click.option("--repeat", type=click.IntRange(1), default=1, help="Publish it so often.")
 @click.option(

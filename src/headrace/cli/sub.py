@@ -15,7 +15,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from headrace.cli.mqtt_format import as_json as as_json_lines
 from headrace.cli.mqtt_format import formatted, plain
-from headrace.cli.mqtt_options import MqttCommand, broker_options, target
+from headrace.cli.mqtt_options import MqttCommand, broker_options, qos_option, target
 from headrace.client.mqtt import V5, Connection, named
 from headrace.errors import MqttError
 
@@ -46,14 +46,7 @@ class _EndError(Exception):
     metavar="FILTER",
     help="Topics: + is one level, # the rest. [repeat]",
 )
-@click.option(
-    "-q",
-    "--qos",
-    type=click.IntRange(0, 2),
-    default=0,
-    show_default=True,
-    help="Quality of service.",
-)
+@qos_option
 @click.option("-v", "--verbose", is_flag=True, help="Print topics, too.")
 @click.option(
     "-F",
