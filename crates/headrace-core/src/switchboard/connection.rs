@@ -66,8 +66,8 @@ pub enum Overflow {
     Stalling {
         /// When their patience ends.
         until_ms: u64,
-        /// Bytes that waited for the client when it last began.
-        waiting: usize,
+        /// What the client had taken when it last began.
+        taken_bytes: u64,
         /// Their connections.
         publishers: Vec<u32>,
     },
@@ -110,6 +110,8 @@ pub struct Connection {
     pub credit_bytes: usize,
     /// On the way out.
     pub out: OutBuffer,
+    /// What has gone out.
+    pub taken_bytes: u64,
     /// What it was counted to hold.
     pub counted_bytes: usize,
     /// Bytes of it, and the round that must be durable before more than those go out.
@@ -150,6 +152,7 @@ impl Connection {
             timer_ms: None,
             credit_bytes: 0,
             out: OutBuffer::default(),
+            taken_bytes: 0,
             counted_bytes: 0,
             gates: VecDeque::new(),
             packet_bytes_max: usize::MAX,
@@ -195,6 +198,7 @@ impl Connection {
             self.gates.pop_front();
         }
         let bytes = self.out.take(self.takeable());
+        self.taken_bytes += bytes.len() as u64;
         for (before, _) in &mut self.gates {
             *before -= bytes.len();
         }

@@ -7,7 +7,8 @@
 //! setting ([`Policy`]). To push back is to hold up those who publish to it, until it has drained
 //! below half or has taken next to nothing for a named time; after that the newest messages are
 //! dropped until it has drained below half. Each such time needs progress to be followed by
-//! another, so no circle of clients can wait for ever.
+//! another, so no circle of clients can wait for ever. Progress is what the connection took, not
+//! how much less waits: publishers that are not held yet fill up what it takes.
 
 use super::connection::{Connection, Overflow, Park};
 use super::outgoing::Outgoing;
@@ -198,7 +199,6 @@ impl Switchboard {
     }
 
     fn wait_for(&mut self, full: u32, publisher: u32, now: Now) {
-        let waiting = self.waiting_bytes(full);
         let connection = &mut self.connections[full as usize];
         if let Overflow::Stalling { publishers, .. } = &mut connection.overflow {
             if !publishers.contains(&publisher) {
@@ -209,7 +209,7 @@ impl Switchboard {
         let until_ms = now.mono_ms + self.limits.stall_ms_max;
         connection.overflow = Overflow::Stalling {
             until_ms,
-            waiting,
+            taken_bytes: connection.taken_bytes,
             publishers: vec![publisher],
         };
         self.timers.set(until_ms, Timer::Stall(full));
@@ -218,30 +218,23 @@ impl Switchboard {
 
     /// A full client had its time: another one where it has used it, else nobody waits longer.
     pub(super) fn stalled_out(&mut self, slot: u32, now: Now) {
-        let left = self.waiting_bytes(slot);
         let progress = self.limits.outbound_bytes_max / PROGRESS_PARTS;
+        let connection = &mut self.connections[slot as usize];
         if let Overflow::Stalling {
-            until_ms, waiting, ..
-        } = &mut self.connections[slot as usize].overflow
+            until_ms,
+            taken_bytes,
+            ..
+        } = &mut connection.overflow
         {
-            if left + progress <= *waiting {
+            if connection.taken_bytes - *taken_bytes >= progress as u64 {
                 *until_ms = now.mono_ms + self.limits.stall_ms_max;
-                *waiting = left;
+                *taken_bytes = connection.taken_bytes;
                 let until_ms = *until_ms;
                 return self.timers.set(until_ms, Timer::Stall(slot));
             }
         }
         self.release_publishers(slot);
         self.connections[slot as usize].overflow = Overflow::Dropping;
-    }
-
-    /// Bytes that wait for a connection, and in its session for room in its window.
-    fn waiting_bytes(&self, slot: u32) -> usize {
-        let connection = &self.connections[slot as usize];
-        let session = connection
-            .session
-            .map(|session| &self.sessions[session as usize]);
-        connection.out.len() + session.map_or(0, |session| session.outbound.held_bytes())
     }
 
     /// Lets those go on who waited for a full client.

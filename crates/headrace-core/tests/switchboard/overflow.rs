@@ -96,6 +96,25 @@ fn who_goes_on_reading_is_waited_for_and_loses_nothing() {
 }
 
 #[test]
+fn who_reads_is_waited_for_though_others_refill_what_it_takes() {
+    let (mut stage, publisher, slow) = cast(QOS_0);
+    flood(&mut stage, publisher, QOS_0, 12);
+    for round in 0..5 {
+        let refiller = stage.client(V5, &format!("refiller {round}"));
+        stage.switchboard.writable(slow, 1_100).unwrap();
+        let effects = stage.switchboard.collect(stage.now).unwrap();
+        stage.perform(effects);
+        stage.credit(slow, 0);
+        flood(&mut stage, refiller, QOS_0, 2);
+        stage.wait(100);
+        assert_eq!(stage.reads.get(&publisher), Some(&false), "waits on");
+    }
+    assert_eq!(stage.statistic(DROPPED), 0);
+    stage.credit(slow, usize::MAX);
+    assert_eq!(stage.hears(slow).len(), 12 + 2 * 5);
+}
+
+#[test]
 fn a_stall_delivers_to_others_once() {
     let (mut stage, publisher, slow) = cast(QOS_0);
     let fast = stage.client(V5, "fast");
