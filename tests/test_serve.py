@@ -51,6 +51,14 @@ def test_a_node_without_streams_begins_with_the_telemetry_stream(broker):
     assert len(stream["partitions"]) == 12
 
 
+def test_what_a_node_keeps_for_itself_is_no_stream(start_node):
+    """Whether it begins with the telemetry stream does not hang on its own logs."""
+    node = start_node(HEADRACE_NODE__DEFAULT_STREAM="false")
+    node.stop()
+    assert any(node.data.glob("streams/__*/stream.json"))
+    assert start_node.again(node, HEADRACE_NODE__DEFAULT_STREAM="true").ready["streams"] == 1
+
+
 @pytest.mark.setting("node.default_stream")
 def test_the_telemetry_stream_can_be_declined_and_does_not_return(start_node):
     node = start_node(HEADRACE_NODE__DEFAULT_STREAM="false")

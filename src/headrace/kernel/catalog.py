@@ -82,9 +82,6 @@ class Catalog:
     def __contains__(self, name: object) -> bool:
         return name in self._streams
 
-    def __len__(self) -> int:
-        return len(self._streams)
-
     @property
     def partitions(self) -> int:
         """Partitions of all streams together."""

@@ -21,7 +21,7 @@ from headrace.errors import (
     UnavailableError,
     UnknownStreamError,
 )
-from headrace.kernel.catalog import Change
+from headrace.kernel.catalog import Change, is_internal
 from headrace.model import HeldLog
 from headrace.native import LogSettings
 from headrace.node.disk import on_disk
@@ -112,7 +112,7 @@ class Broker:
     async def open(self, declared: Mapping[str, Change], first: Mapping[str, Change]) -> None:
         """Opens every stream on disk, then makes `declared` ones what the configuration says.
 
-        `first` are created on a node that has no stream at all.
+        `first` are created on a node that has no stream of users.
 
         Raises:
             ConfigError: a declared stream may not be.
@@ -132,7 +132,8 @@ class Broker:
             self._streams[definition.name] = stream
             self._serve(stream, await self._open_logs(stream, definition))
         self._sources.grown()  # after a crash, or another
-        await self.declare(dict(declared) if len(self.catalog) else {**first, **declared})
+        has_streams = not all(is_internal(each.name) for each in self.catalog.streams())
+        await self.declare(dict(declared) if has_streams else {**first, **declared})
 
     async def declare(self, declared: Mapping[str, Change]) -> None:
         """Makes streams what a configuration says of them.
