@@ -336,7 +336,10 @@ impl Switchboard {
                 // 3.14.2.2.2: what CONNECT set to 0 stays 0.
                 return self.refuse(slot, reason::PROTOCOL_ERROR, now);
             }
-            self.set_expiry(session, expiry_s);
+            if self.sessions[session as usize].expiry_s > 0 {
+                // One that was granted none kept nothing that a later connection could go on with.
+                self.set_expiry(session, expiry_s);
+            }
         }
         if disconnect.reason_code == reason::SUCCESS {
             self.sessions[session as usize].will = None;

@@ -1,6 +1,6 @@
 //! Bounds that change while clients are connected.
 
-use headrace_core::mqtt::packet::Connect;
+use headrace_core::mqtt::packet::{Connect, Disconnect, Packet};
 use headrace_core::switchboard::{Limits, Policy};
 
 use super::stage::*;
@@ -108,4 +108,34 @@ fn what_clients_were_told_stays() {
     );
     assert_eq!(told, (1_024, 32, 1_024));
     assert_eq!(limits.keep_alive_s_max, 60);
+}
+
+#[test]
+fn a_session_that_was_granted_no_time_gets_none_when_it_ends() {
+    let mut stage = Stage::new(Limits {
+        session_expiry_s_max: 0,
+        ..Limits::default()
+    });
+    let connect = Connect {
+        client_id: "c",
+        clean_start: false,
+        session_expiry_s: Some(60),
+        ..plain(V5)
+    };
+    let client = stage.asks(connect.clone());
+    stage.decide(0);
+    assert_eq!(stage.hears(client), ["CONNACK 0x00 expiry 0"]);
+    stage.subscribe(client, "t", QOS_1);
+    let publisher = stage.client(V5, "p");
+    stage.publish(publisher, "t", QOS_1, 1, "not acknowledged");
+    set(&mut stage, |limits| limits.session_expiry_s_max = 3600);
+    let disconnect = Disconnect {
+        session_expiry_s: Some(60),
+        ..Disconnect::default()
+    };
+    stage.send(client, &Packet::Disconnect(disconnect));
+    assert_eq!(stage.statistic("mqtt_sessions"), 1);
+    let again = stage.asks(connect);
+    stage.decide(0);
+    assert_eq!(stage.hears(again), ["CONNACK 0x00"]);
 }
