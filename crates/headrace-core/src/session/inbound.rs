@@ -166,6 +166,8 @@ pub struct Inbound {
     unreleased: BTreeMap<u16, Unreleased>,
     /// Publishes of this connection whose exchange is not over.
     open: usize,
+    /// Entries with something deferred.
+    deferring: usize,
 }
 
 impl Inbound {
@@ -177,6 +179,12 @@ impl Inbound {
     /// True where every publish is answered.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    /// True where a delivery waits for its publish to be durable: one that waits for nothing must
+    /// not overtake it (4.6).
+    pub fn is_deferring(&self) -> bool {
+        self.deferring > 0
     }
 
     /// Publishes of this connection whose exchange is not over: what Receive Maximum bounds (4.9).
@@ -230,6 +238,7 @@ impl Inbound {
             };
             self.unreleased.insert(answer.token as u16, unreleased);
         }
+        self.deferring += usize::from(answer.deferred.is_some());
         self.entries.push_back(Entry { answer, waiting });
         ordinal
     }
@@ -295,7 +304,7 @@ impl Inbound {
             Ending::Refused => Outcome::NotStored,
             Ending::NoRoom => Outcome::NoRoom,
         };
-        entry.answer.deferred = None;
+        self.deferring -= usize::from(entry.answer.deferred.take().is_some());
         let Answer { token, qos, .. } = entry.answer;
         if qos == QoS::ExactlyOnce {
             if let Some(unreleased) = self.unreleased.get_mut(&(token as u16)) {
@@ -311,6 +320,7 @@ impl Inbound {
         }
         self.first += 1;
         let mut answer = self.entries.pop_front()?.answer;
+        self.deferring -= usize::from(answer.deferred.is_some());
         if answer.token == 0 {
             return Some(answer);
         }
@@ -340,6 +350,11 @@ impl Inbound {
         let answers = self.entries.iter().map(|entry| &entry.answer);
         let at_1 = answers.filter(|each| each.token != 0 && each.qos != QoS::ExactlyOnce);
         assert_eq!(asked.count() + at_1.count(), self.open);
+        let deferred = self
+            .entries
+            .iter()
+            .filter_map(|entry| entry.answer.deferred.as_ref());
+        assert_eq!(deferred.count(), self.deferring);
     }
 }
 

@@ -76,8 +76,8 @@ pub(super) struct Incoming<'a> {
 struct Taken {
     /// Hash of who published it, where a group asks.
     publisher: u32,
-    /// For which it waits.
-    tickets: u32,
+    /// Whether delivery above `QoS` 0 waits: for a ticket, or behind an earlier publish that does.
+    waits: bool,
     /// Who is owed it by the log.
     dues: Vec<Due>,
 }
@@ -285,7 +285,8 @@ impl Switchboard {
             dues = self.dues(&route, qos);
             tickets += u32::from(self.must_wait(&incoming, &dues));
         }
-        let is_answered_first = incoming.is_answered && qos == QoS::ExactlyOnce && tickets == 0;
+        let waits = tickets > 0 || self.inbound(incoming.origin).is_deferring();
+        let is_answered_first = incoming.is_answered && qos == QoS::ExactlyOnce && !waits;
         if is_answered_first {
             self.answer_in_turn(incoming.origin, token, qos, outcome, now);
         }
@@ -293,7 +294,7 @@ impl Switchboard {
         if is_taken {
             let known = Taken {
                 publisher,
-                tickets,
+                waits,
                 dues,
             };
             deferred = self.pass_on(incoming.origin, &route, &mut outgoing, known);
@@ -324,7 +325,7 @@ impl Switchboard {
         }
     }
 
-    /// Delivers what waits for no ticket; what does, and for whom, is deferred.
+    /// Delivers what need not wait; what must, and for whom, is deferred.
     fn pass_on(
         &mut self,
         origin: u32,
@@ -334,26 +335,26 @@ impl Switchboard {
     ) -> Option<Deferred> {
         let Taken {
             publisher,
-            tickets,
+            waits,
             dues,
         } = taken;
-        let mut waits = None;
+        let mut deferred = None;
         for Target { session, terms } in &route.targets {
-            if terms.qos > QoS::AtMostOnce && tickets > 0 {
-                waits = Some(outgoing.message());
+            if terms.qos > QoS::AtMostOnce && waits {
+                deferred = Some(outgoing.message());
             } else {
                 self.deliver(*session, terms, None, outgoing);
             }
         }
         if !route.groups.is_empty() {
             outgoing.publisher = publisher;
-            if outgoing.qos > QoS::AtMostOnce && tickets > 0 {
-                waits = Some(outgoing.message());
+            if outgoing.qos > QoS::AtMostOnce && waits {
+                deferred = Some(outgoing.message());
             } else {
                 self.deliver_to_groups(&route.groups, outgoing);
             }
         }
-        waits.map(|message| {
+        deferred.map(|message| {
             self.store_for(origin, &message, &dues);
             Deferred {
                 arrival: self.arrivals,

@@ -479,3 +479,42 @@ fn a_state_of_nothing_is_empty() {
     let page = board.switchboard.retained_state(0, "", 9, board.now);
     assert_eq!(page, RetainedState::default());
 }
+
+/// Holds 5.0: 4.6.0-5, 4.6.0-6.
+/// Holds 3.1.1: 4.6.0-5, 4.6.0-6.
+#[test]
+fn mqtt_4_6_what_waits_for_nothing_does_not_overtake_what_waits_for_the_disk() {
+    for (qos, answers) in [
+        (QOS_1, ["PUBACK 9", "PUBACK 10"]),
+        (QOS_2, ["PUBREC 9", "PUBREC 10"]),
+    ] {
+        let mut stage = stage();
+        let [publisher, subscriber] = ["p", "s"].map(|name| stage.client(V5, name));
+        stage.subscribe(subscriber, "t", qos);
+        stage.retain(publisher, "t", qos, "first");
+        stage.publish(publisher, "t", qos, 10, "second");
+        assert_eq!(stage.hears(subscriber), [""; 0]);
+        stage.durable(true);
+        let expected = ["first", "second"].map(|payload| {
+            let id = if payload == "first" { 1 } else { 2 };
+            format!("PUBLISH t qos {} id {id}: {payload}", qos as u8)
+        });
+        assert_eq!(stage.hears(subscriber), expected);
+        assert_eq!(stage.hears(publisher), answers);
+        // Nothing waits any more, so the next one is served at once.
+        stage.publish(publisher, "t", qos, 11, "third");
+        assert_eq!(stage.hears(subscriber).len(), 1);
+    }
+}
+
+#[test]
+fn what_waited_behind_a_publish_that_was_refused_is_delivered() {
+    let mut stage = stage();
+    let [publisher, subscriber] = ["p", "s"].map(|name| stage.client(V5, name));
+    stage.subscribe(subscriber, "t", QOS_1);
+    stage.retain(publisher, "t", QOS_1, "first");
+    stage.publish(publisher, "t", QOS_1, 10, "second");
+    stage.durable(false);
+    assert_eq!(stage.hears(subscriber), ["PUBLISH t qos 1 id 1: second"]);
+    assert!(stage.hears(publisher)[0].starts_with("PUBACK 9 0x80"));
+}
