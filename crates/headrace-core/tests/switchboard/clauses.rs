@@ -27,8 +27,8 @@ fn returns(stage: &mut Stage, version: Version) -> (u64, Vec<String>) {
     (client, heard[1..].to_vec())
 }
 
-/// What two subscribers are sent of a publish at `QoS` 1 with DUP.
-fn copies(granted: QoS) -> [Vec<u8>; 2] {
+/// What two subscribers are sent of a publish with DUP.
+fn copies(granted: QoS, qos: QoS) -> [Vec<u8>; 2] {
     let mut stage = Stage::default();
     let subscribers = [stage.client(V5, "five"), stage.client(V311, "three")];
     for subscriber in subscribers {
@@ -38,7 +38,7 @@ fn copies(granted: QoS) -> [Vec<u8>; 2] {
     let publish = Publish {
         dup: true,
         topic: "t",
-        qos: QOS_1,
+        qos,
         packet_id: 7,
         payload: b"x",
         ..Publish::default()
@@ -52,18 +52,22 @@ fn copies(granted: QoS) -> [Vec<u8>; 2] {
 #[test]
 fn a_copy_at_qos_0_has_no_packet_id_no_dup_and_no_properties() {
     let expected = [&b"\x30\x05\0\x01t\0x"[..], &b"\x30\x04\0\x01tx"[..]];
-    assert_eq!(copies(QOS_0), expected);
+    for qos in [QOS_1, QOS_2] {
+        assert_eq!(copies(QOS_0, qos), expected);
+    }
 }
 
 /// Holds 5.0: 3.3.1-3, 4.3.2-2, 4.3.3-2.
 /// Holds 3.1.1: 3.3.1-3, 4.3.2-1.
 #[test]
 fn the_dup_flag_of_a_copy_is_not_that_of_its_publish() {
-    let expected = [
-        &b"\x32\x07\0\x01t\0\x01\0x"[..],
-        &b"\x32\x06\0\x01t\0\x01x"[..],
-    ];
-    assert_eq!(copies(QOS_2), expected);
+    for (qos, header) in [(QOS_1, 0x32), (QOS_2, 0x34)] {
+        let expected = [
+            &[&[header], &b"\x07\0\x01t\0\x01\0x"[..]].concat(),
+            &[&[header], &b"\x06\0\x01t\0\x01x"[..]].concat(),
+        ];
+        assert_eq!(copies(QOS_2, qos).each_ref(), expected);
+    }
 }
 
 /// Holds 5.0: 2.2.1-4, 4.3.2-1, 4.3.3-1.

@@ -5,8 +5,8 @@ use headrace_core::switchboard::{Limits, FILTER_BYTES_MEAN_MAX};
 
 use super::stage::*;
 
-/// Holds 5.0: 2.2.1-6, 3.8.4-1, 3.8.4-2, 3.8.4-5, 3.8.4-6, 3.8.4-7, 3.9.3-1, 3.9.3-2.
-/// Holds 3.1.1: 2.3.1-7, 3.8.4-1, 3.8.4-2, 3.8.4-4, 3.8.4-5, 3.9.3-1.
+/// Holds 5.0: 2.2.1-6, 3.8.4-1, 3.8.4-2, 3.8.4-6, 3.8.4-7, 3.9.3-1, 3.9.3-2.
+/// Holds 3.1.1: 2.3.1-7, 3.8.4-1, 3.8.4-2, 3.8.4-5, 3.9.3-1.
 #[test]
 fn mqtt_3_9_3_each_filter_has_its_own_reason_code() {
     // A filter that breaks the rules ends a connection of 3.1.1 (3.1.1, 4.8).
@@ -38,6 +38,42 @@ fn mqtt_3_9_3_each_filter_has_its_own_reason_code() {
         assert_eq!(stage.statistic("mqtt_subscriptions"), 4);
         let refused = "mqtt_subscriptions_refused_total{reason=\"topic_filter_invalid\"}";
         assert_eq!(stage.statistic(refused), invalid);
+    }
+}
+
+/// What a client that subscribes hears of a retained message and then of its own publish; `at_once`
+/// puts all filters in one packet.
+fn heard_of(version: Version, filters: &[(&str, QoS)], at_once: bool) -> Vec<String> {
+    let mut stage = Stage::default();
+    let client = stage.client(version, "a");
+    stage.retain(client, "c", QOS_0, "kept");
+    let all: Vec<_> = filters.iter().map(|(f, qos)| request(f, *qos)).collect();
+    for filters in all.chunks(if at_once { all.len() } else { 1 }) {
+        let subscribe = Subscribe {
+            packet_id: 1,
+            filters: filters.to_vec(),
+            ..Subscribe::default()
+        };
+        stage.send(client, &Packet::Subscribe(subscribe));
+    }
+    stage.publish(client, "a/b", QOS_2, 7, "new");
+    let mut heard = stage.hears(client);
+    heard.retain(|line| !line.starts_with("SUBACK"));
+    heard
+}
+
+/// Holds 5.0: 3.8.4-5.
+/// Holds 3.1.1: 3.8.4-4.
+#[test]
+fn mqtt_3_8_4_several_filters_are_served_as_a_packet_for_each() {
+    for version in [V5, V311] {
+        let filters = [("a/b", QOS_0), ("a/+", QOS_1), ("a/b", QOS_2), ("c", QOS_0)];
+        let heard = heard_of(version, &filters, true);
+        assert_eq!(heard, heard_of(version, &filters, false));
+        assert!(
+            heard.contains(&"PUBLISH a/b qos 2 id 1: new".into()),
+            "{heard:?}"
+        );
     }
 }
 

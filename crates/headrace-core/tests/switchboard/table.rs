@@ -181,6 +181,28 @@ fn an_open_connection_serves_what_a_client_may_send() {
     }
 }
 
+/// Holds 5.0: 2.1.3-1, 3.6.1-1, 3.8.1-1, 3.10.1-1, 3.14.1-1, 3.15.1-1.
+/// Holds 3.1.1: 2.2.2-2, 3.6.1-1, 3.8.1-1, 3.10.1-1, 3.14.1-1.
+#[test]
+fn reserved_flags_of_another_value_end_a_connection() {
+    for version in [V5, V311] {
+        for (name, packet) in packets(version) {
+            for flags in (1..16).filter(|_| name != "PUBLISH") {
+                let mut stage = Stage::default();
+                let client = connection(&mut stage, "open", version);
+                let mut bytes = stage.bytes(client, &packet);
+                bytes[0] ^= flags;
+                stage.send_bytes(client, &bytes);
+                let expected = match version {
+                    V5 => vec!["DISCONNECT 0x81", "closed: malformed_packet"],
+                    V311 => vec!["closed: malformed_packet"],
+                };
+                assert_eq!(stage.hears(client), expected, "{name} {flags:#x}");
+            }
+        }
+    }
+}
+
 #[test]
 fn mqtt_311_2_2_1_packet_type_15_does_not_exist() {
     let mut stage = Stage::default();

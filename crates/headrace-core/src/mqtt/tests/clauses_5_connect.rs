@@ -2,7 +2,7 @@
 
 use super::super::decode::{frame, packet};
 use super::super::packet::Version::{V311, V5};
-use super::super::packet::{Connack, Packet};
+use super::super::packet::{Connack, Packet, PublishProperties, QoS, Will};
 use super::{bytes, decode, encoded, framed, refusal, PACKET_BYTES_MAX};
 
 const MALFORMED: u8 = 0x81;
@@ -102,7 +102,30 @@ fn mqtt_3_1_2_9_a_will_flag_brings_topic_and_payload() {
         refusal(V5, 0x10, "0004 'MQTT' 05 06 0000 00 0001 'a' 00 0001 'w'"),
         MALFORMED
     );
-    accepts(0x10, "0004 'MQTT' 05 06 0000 00 0001 'a' 00 0001 'w' 0000");
+    for (flags, qos, retain) in [
+        ("06", QoS::AtMostOnce, false),
+        ("2E", QoS::AtLeastOnce, true),
+        ("16", QoS::ExactlyOnce, false),
+    ] {
+        let properties = "05 18 00000007";
+        let body =
+            format!("0004 'MQTT' 05 {flags} 0000 00 0001 'a' {properties} 0001 'w' 0001 'p'");
+        let data = framed(0x10, &bytes(&body));
+        let Ok(Packet::Connect(connect)) = decode(V5, &data) else {
+            panic!("{flags} is refused");
+        };
+        let will = Will {
+            topic: "w",
+            payload: b"p",
+            qos,
+            retain,
+            properties: PublishProperties {
+                will_delay: Some(7),
+                ..PublishProperties::default()
+            },
+        };
+        assert_eq!(connect.will, Some(will));
+    }
 }
 
 /// Holds 5.0: 3.1.2-11, 3.1.2-13.

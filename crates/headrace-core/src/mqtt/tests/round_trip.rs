@@ -5,6 +5,8 @@ use super::super::packet::*;
 use super::generator::{any, Random, KINDS};
 use super::{decode, encoded};
 
+/// Holds 5.0: 2.1.3-1.
+/// Holds 3.1.1: 2.2.2-1.
 #[test]
 fn every_packet_of_both_versions_survives_the_wire() {
     for version in [Version::V311, Version::V5] {
