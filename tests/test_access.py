@@ -281,6 +281,19 @@ def test_sighup_reads_rules_again_for_clients_that_are_here(guarded):
         assert bob.publish("late") == 0x10
 
 
+@pytest.mark.setting("access.reveal_refusals")
+def test_mqtt_3_9_3_clients_need_not_be_told_that_it_is_rights_that_they_lack(guarded):
+    with connected(guarded.mqtt, "bob:cart") as bob:
+        assert (bob.subscribe("other"), bob.publish("other")) == (0x87, 0x87)
+        guarded.rules.write_text(f"[access]\nreveal_refusals = false\n{RULES}")
+        guarded.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: "access.reveal_refusals is false" in guarded.log.read_text())
+        assert (bob.subscribe("other"), bob.publish("other")) == (0x80, 0x80)
+        assert bob.subscribe("field/#") == 1
+    assert connack(guarded.mqtt) == 0x80
+    assert connack(guarded.mqtt, version=4) == 0x87, "paho's word for return code 5"
+
+
 def test_an_address_that_keeps_failing_must_wait_and_known_users_need_not(start_node):
     node = start_node()
     add(node, ADMIN, "admin", as_=":")

@@ -1017,13 +1017,15 @@ class Switchboard:
         anonymous: bool,
         certified: bool,
         closes: bool,
+        silent: bool,
     ) -> None:
         """Sets who may do what, for those who are connected too; None lets everybody do everything.
 
         `users` are their roles by name. `anonymous` lets in clients without a user, `certified`
         users that only a certificate has named; with `closes`, publishing where one may not ends
-        the connection. Who may not stay loses session and connection; a client that has subscribed
-        to what it may not any more loses that, and its connection."""
+        the connection; with `silent`, 5.0 clients are told 0x80 where it would be 0x87. Who may not
+        stay loses session and connection; a client that has subscribed to what it may not any more
+        loses that, and its connection."""
     def durable(self, ticket: int, reason_code: int, mono_ms: int, wall_ms: int) -> None:
         """The append of `ticket` ended: acknowledge, deliver what waited for it. `reason_code` is 0
         where it is stored, 0x97 where there is no room for it now, and else any from 0x80 on."""

@@ -12,9 +12,9 @@ from typing import NamedTuple, Self
 
 import trustme
 
-#: The suites of Eclipse Paho subscribe to a topic that they expect to be refused, and expect a
-#: keep-alive of the server's own; the byte sequences know of ten aliases. The refused topic begins
-#: with `$`, for a rule against another name would refuse the suites' `#` as well, which covers it.
+#: The suites of Eclipse Paho subscribe to a topic that they expect to be refused, with 0x80 alone,
+#: and expect a keep-alive of the server's own; the byte sequences know of ten aliases. The refused
+#: topic begins with `$`, so that the suites' `#` does not cover it.
 CONFIGURATION = """\
 [mqtt]
 bind = "127.0.0.1:0"
@@ -34,6 +34,7 @@ default_stream = false
 [access]
 anonymous = true
 no_match = "allow"
+reveal_refusals = false
 
 [[access.rules]]
 deny = ["subscribe"]

@@ -172,8 +172,12 @@ impl Switchboard {
         self.0.decided(request, verdict, now).map_err(error)
     }
 
-    #[pyo3(signature = (rules, users, mono_ms, wall_ms, *, anonymous, certified, closes))]
-    #[expect(clippy::too_many_arguments, reason = "each is a setting of its own")]
+    #[pyo3(signature = (rules, users, mono_ms, wall_ms, *, anonymous, certified, closes, silent))]
+    #[expect(
+        clippy::too_many_arguments,
+        clippy::fn_params_excessive_bools,
+        reason = "each is a setting of its own, and has a name in Python"
+    )]
     fn control(
         &mut self,
         rules: Option<&AccessRules>,
@@ -183,12 +187,14 @@ impl Switchboard {
         anonymous: bool,
         certified: bool,
         closes: bool,
+        silent: bool,
     ) {
         let access = rules.map(|rules| core::Access {
             rules: Arc::clone(&rules.0),
             lets_anonymous: anonymous,
             lets_certified: certified,
             closes,
+            is_silent: silent,
         });
         let mut known = core::Users::with_hasher(self.0.hash_key());
         for (name, roles) in users {

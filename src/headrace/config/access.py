@@ -88,6 +88,11 @@ class AccessSettings(Table):
         description="What becomes of an MQTT client that publishes where it may not: it is told "
         "(5.0) and stays, or is disconnected.",
     )
+    reveal_refusals: Flag = Field(
+        default=True,
+        description="Whether MQTT 5.0 clients are told that they lack a right (0x87, Not "
+        "authorized), or only that something is wrong (0x80, Unspecified error).",
+    )
     password_threads: Annotated[int, count(1, 64)] = Field(
         default=limits.PASSWORD_THREADS, description="Threads that check passwords."
     )

@@ -16,7 +16,15 @@ if TYPE_CHECKING:
 
 _LIVE: Final = {
     "access": frozenset(
-        {"anonymous", "certificates", "denied_publish", "no_match", "password_queue", "rules"}
+        {
+            "anonymous",
+            "certificates",
+            "denied_publish",
+            "no_match",
+            "password_queue",
+            "reveal_refusals",
+            "rules",
+        }
     ),
     "mqtt": frozenset(
         {

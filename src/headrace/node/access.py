@@ -116,6 +116,7 @@ class Gate:
             anonymous=self.settings.anonymous,
             certified=self.settings.certificates == "any",
             closes=self.settings.denied_publish == "disconnect",
+            silent=not self.settings.reveal_refusals,
         )
         self.on_change()
 

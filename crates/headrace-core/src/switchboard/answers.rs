@@ -99,9 +99,9 @@ impl Switchboard {
         let Some(slot) = self.sessions[session as usize].connection else {
             return;
         };
-        let connection = &mut self.connections[slot as usize];
         let packet_id = answer.token as u16;
-        let reason_code = match (connection.version, answer.outcome) {
+        let version = self.connections[slot as usize].version;
+        let reason_code = match (version, answer.outcome) {
             // 3.1.1 has no answer that says no, so the connection ends without one.
             (Version::V311, Outcome::NotStored) => {
                 return self.close(slot, "not_stored", None, now)
@@ -118,8 +118,9 @@ impl Switchboard {
             (Version::V5, Outcome::NoSubscribers) if answer.qos == QoS::ExactlyOnce => {
                 reason::SUCCESS
             }
-            (Version::V5, outcome) => outcome.reason_code(),
+            (Version::V5, outcome) => self.told(Version::V5, outcome.reason_code()),
         };
+        let connection = &mut self.connections[slot as usize];
         let reason_string = answer.outcome.reason_string();
         let reason_string = reason_string.filter(|_| connection.wants_reasons);
         if answer.qos == QoS::AtLeastOnce && reason_code == 0 && reason_string.is_none() {

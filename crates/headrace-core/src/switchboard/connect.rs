@@ -171,8 +171,9 @@ impl Switchboard {
 
     /// CONNACK with a reason against, and the end.
     pub(super) fn refuse_connect(&mut self, slot: u32, reason_code: u8, now: Now) {
+        let version = self.connections[slot as usize].version;
         let connack = Connack {
-            reason_code,
+            reason_code: self.told(version, reason_code),
             ..Connack::default()
         };
         self.answer(slot, &Packet::Connack(Box::new(connack)));

@@ -300,6 +300,7 @@ impl Switchboard {
         if self.tracer.is_on() {
             self.trace_close(slot, reason, code);
         }
+        let code = code.map(|code| self.told(Version::V5, code));
         let connection = &mut self.connections[slot as usize];
         if let (Phase::Open, Version::V5, Some(reason_code)) =
             (connection.phase, connection.version, code)

@@ -11,7 +11,7 @@ use super::packets::Flow;
 use super::{Counter, Switchboard};
 use crate::access::{Action, Identity, Principal, Rules};
 use crate::hash::Map;
-use crate::mqtt::packet::{Publish, QoS};
+use crate::mqtt::packet::{Publish, QoS, Version};
 use crate::mqtt::reason;
 use crate::session::{Outcome, Will};
 use crate::topic;
@@ -19,6 +19,10 @@ use crate::Now;
 
 /// Who is let in, and what they may do then.
 #[derive(Debug, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a setting of its own"
+)]
 pub struct Access {
     /// For all of them.
     pub rules: Arc<Rules>,
@@ -28,6 +32,8 @@ pub struct Access {
     pub lets_certified: bool,
     /// Whether publishing where one may not ends the connection, and is not only dropped.
     pub closes: bool,
+    /// Whether clients are not told that it is rights that they lack (5.0 3.4.2.1, 3.9.3).
+    pub is_silent: bool,
 }
 
 /// Roles by user.
@@ -153,6 +159,15 @@ impl Switchboard {
             .rules
             .decide(identity, &state.client_id, action, topic);
         decision.is_allowed
+    }
+
+    /// What a client is told for a reason code.
+    pub(super) fn told(&self, version: Version, reason_code: u8) -> u8 {
+        let is_silent = self.access.as_ref().is_some_and(|access| access.is_silent);
+        match (version, reason_code) {
+            (Version::V5, reason::NOT_AUTHORIZED) if is_silent => reason::UNSPECIFIED_ERROR,
+            _ => reason_code,
+        }
     }
 
     /// A publish to where its client may not (3.3.5).

@@ -2,7 +2,9 @@
 
 use super::{Counter, Switchboard};
 use crate::access::Action;
-use crate::mqtt::packet::{ListAck, Packet, QoS, Subscribe, SubscriptionRequest, Unsubscribe};
+use crate::mqtt::packet::{
+    ListAck, Packet, QoS, Subscribe, SubscriptionRequest, Unsubscribe, Version,
+};
 use crate::mqtt::reason;
 use crate::session::Subscription;
 use crate::topic;
@@ -14,6 +16,7 @@ pub const FILTER_BYTES_MEAN_MAX: usize = 128;
 impl Switchboard {
     pub(super) fn subscribe(&mut self, slot: u32, subscribe: &Subscribe<'_>) {
         let session = self.session_of(slot);
+        let denied = self.told(Version::V5, reason::NOT_AUTHORIZED);
         let id = subscribe.subscription_id.unwrap_or(0);
         let filters = subscribe.filters.iter();
         let reason_codes = filters
@@ -23,7 +26,7 @@ impl Switchboard {
                     self.counters.count(refused);
                     match refused {
                         Counter::FilterInvalid => reason::TOPIC_FILTER_INVALID,
-                        Counter::FilterDenied => reason::NOT_AUTHORIZED,
+                        Counter::FilterDenied => denied,
                         _ => reason::QUOTA_EXCEEDED,
                     }
                 }

@@ -120,6 +120,53 @@ fn a_setting_ends_the_connection_of_who_publishes_where_it_may_not() {
     }
 }
 
+/// Refusals of 5.0 clients, with the codes that they are told; 3.1.1 has but one word for each.
+#[test]
+fn mqtt_3_4_2_1_a_refusal_need_not_say_that_it_is_about_rights() {
+    let silent = || Access {
+        is_silent: true,
+        ..access(&["+subscribe,will a", "-connect"])
+    };
+    let told = |version| {
+        let mut stage = Stage::default();
+        let client = stage.client(version, "c");
+        stage.subscribe(client, "b", QOS_0);
+        let stays = Access {
+            is_silent: true,
+            ..access(&["+subscribe a b"])
+        };
+        control(&mut stage, Some(stays), &[]);
+        stage.publish(client, "b", QOS_1, 1, "no");
+        stage.publish(client, "b", QOS_2, 2, "no");
+        stage.subscribe_with(client, request("c", QOS_1));
+        control(&mut stage, Some(silent()), &[]);
+        let mut heard = stage.hears(client);
+        let late = stage.asks(plain(version));
+        stage.decide(0);
+        heard.extend(stage.hears(late));
+        heard
+    };
+    let expected = [
+        "PUBACK 1 0x80",
+        "PUBREC 2 0x80",
+        "SUBACK 1 [0x80]",
+        "DISCONNECT 0x80",
+        "closed: not_authorized",
+        "CONNACK 0x80",
+        "closed: refused",
+    ];
+    assert_eq!(told(V5), expected);
+    let expected = [
+        "PUBACK 1",
+        "PUBREC 2",
+        "SUBACK 1 [0x80]",
+        "closed: not_authorized",
+        "CONNACK 0x87",
+        "closed: refused",
+    ];
+    assert_eq!(told(V311), expected);
+}
+
 #[test]
 fn mqtt_3_9_3_a_subscription_that_reaches_too_far_is_refused() {
     let mut stage = controlled(&["-subscribe a/secret", "+subscribe a/#"]);
