@@ -1,19 +1,20 @@
 //! Random lives of devices that keep their side of every exchange: connections break and are taken
-//! over at any moment, acknowledgements are late or lost, the disk refuses, the node crashes and comes
-//! back with what its disk holds. Whatever happens, `QoS`
-//! 2 delivers once, `QoS` 1 at least once, in order, within the window of each connection
-//! (MQTT 5.0 4.3, 4.4, 4.6, 4.9). A failure names its seed and replays from it.
+//! over at any moment, acknowledgements are late or lost, the disk refuses, the node crashes between
+//! any two effects on its disk, at times with the power, and comes back with what that holds.
+//! Whatever happens, `QoS` 2 delivers once, `QoS` 1 at least once, in order, within the window of
+//! each connection (MQTT 5.0 4.3, 4.4, 4.6, 4.9). A failure names its seed and replays from it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use headrace_core::hash::Key;
 use headrace_core::mqtt::packet::*;
 use headrace_core::mqtt::{decode, encode};
+use headrace_core::record::partition_of;
 use headrace_core::session::Ending;
 use headrace_core::switchboard::{Effects, Limits, Switchboard};
 use headrace_core::Now;
 
-use super::disk::Disk;
+use super::disk::{Disk, PARTITIONS, STREAMS};
 use super::fuzz::Random;
 use super::stage::{plain, request, QOS_0, QOS_1, QOS_2};
 use Version::{V311, V5};
@@ -22,6 +23,15 @@ const SEEDS: u64 = 40;
 const EVENTS: usize = 1_500;
 const RECEIVE_MAX: u16 = 8;
 const TOPICS: [&str; 3] = ["s/a", "s/b", "r"];
+/// In all partitions of the log of sessions; two of them in one.
+const CLIENTS: [&str; 4] = ["pump", "valve", "sensor", "fan"];
+
+#[test]
+fn devices_lie_in_all_partitions() {
+    let partition = |client: &str| partition_of(client.as_bytes(), PARTITIONS);
+    let partitions = CLIENTS.map(partition).into_iter().collect::<BTreeSet<_>>();
+    assert_eq!(partitions.len(), PARTITIONS as usize);
+}
 
 /// Holds 5.0: 4.6.0-5, 4.6.0-6.
 /// Holds 3.1.1: 4.6.0-5, 4.6.0-6.
@@ -35,6 +45,16 @@ fn exchanges_survive_crashes() {
     let (statistics, checkpoints) = run(0..SEEDS, Life::OnDisk);
     assert!(checkpoints > 0, "no seed has a checkpoint");
     assert!(statistics["mqtt_sessions_resumed_total"] > 0);
+}
+
+#[test]
+fn acknowledgements_that_do_not_wait_for_the_disk_are_found_within_a_few_seeds() {
+    let lives = |seed| World::new(seed, Life::OnDiskInHaste).run();
+    let found = (0..20).find(|seed| std::panic::catch_unwind(|| lives(*seed)).is_err());
+    assert!(
+        found.is_some(),
+        "what was acknowledged and lost is not missed"
+    );
 }
 
 #[test]
@@ -57,6 +77,8 @@ enum Life {
     InMemory,
     /// The node crashes at times.
     OnDisk,
+    /// And its shell takes what it has appended for durable: a planted fault.
+    OnDiskInHaste,
 }
 
 fn run(seeds: std::ops::Range<u64>, life: Life) -> (BTreeMap<&'static str, u64>, usize) {
@@ -66,7 +88,7 @@ fn run(seeds: std::ops::Range<u64>, life: Life) -> (BTreeMap<&'static str, u64>,
         let run = std::panic::catch_unwind(|| {
             let mut world = World::new(seed, life);
             world.run();
-            (world.board.statistics(), world.disk.checkpoints)
+            (world.board.statistics(), world.disk.checkpoints())
         });
         let Ok((statistics, of_this)) = run else {
             panic!("seed {seed}");
@@ -154,10 +176,11 @@ impl World {
             ..Limits::default()
         };
         let mut board = Switchboard::new(Key(seed, 1), limits);
-        board.bind(1, 3, &["s/#"], "property:key").unwrap();
-        board.bind(2, 1, &["s/a"], "topic").unwrap();
-        if life == Life::OnDisk {
-            board.keep_sessions(3, 20_000);
+        let [(_, of_one), (_, of_two)] = STREAMS;
+        board.bind(1, of_one, &["s/#"], "property:key").unwrap();
+        board.bind(2, of_two, &["s/a"], "topic").unwrap();
+        if life != Life::InMemory {
+            board.keep_sessions(PARTITIONS, 20_000);
         }
         board
     }
@@ -191,7 +214,10 @@ impl World {
             next_number: 1,
             published: BTreeMap::new(),
             refused: BTreeSet::new(),
-            disk: Disk::default(),
+            disk: match life {
+                Life::InMemory => Disk::Tickets(Vec::new()),
+                _ => Disk::platter(),
+            },
             life,
             seed,
             fails: seed % 2 == 0,
@@ -214,7 +240,7 @@ impl World {
             self.collect();
         }
         while !self.disk.is_idle() {
-            self.end_ticket(); // What has been acknowledged is what must hold.
+            self.disk_works(); // What has been acknowledged is what must hold.
             self.collect();
         }
         self.fails = fails;
@@ -238,12 +264,12 @@ impl World {
                 let credit = self.random.pick(&[0, 7, 500, usize::MAX]);
                 self.credit(device, credit);
             }
-            13..=24 => self.end_ticket(),
+            13..=24 => self.disk_works(),
             25..=28 => {
                 self.now.mono_ms += self.random.below(80);
                 self.board.tick(self.now);
             }
-            29 if self.life == Life::OnDisk && self.random.chance(25) => self.crash(),
+            29 if self.life != Life::InMemory && self.random.chance(25) => self.crash(),
             29..=59 => self.answer(device),
             _ => self.publish(device),
         }
@@ -266,9 +292,9 @@ impl World {
         device.answers.clear();
         device.in_flight.clear();
         self.board.opened(connection, self.now).unwrap();
-        let client_id = format!("device-{index}");
+        let client_id = CLIENTS[index];
         let connect = Connect {
-            client_id: &client_id,
+            client_id,
             clean_start: false,
             session_expiry_s: (version == V5).then_some(u32::MAX),
             receive_maximum: (version == V5).then_some(window),
@@ -299,8 +325,11 @@ impl World {
         }
     }
 
-    fn end_ticket(&mut self) {
-        if let Some(ticket) = self.disk.end(&mut self.random) {
+    fn disk_works(&mut self) {
+        for ticket in self.disk.works(&mut self.random) {
+            if self.life == Life::OnDiskInHaste {
+                continue;
+            }
             // Where sessions are on the disk, one that has accepted and fails ends the node.
             let may_fail = self.fails && self.life == Life::InMemory;
             let stored = !may_fail || self.random.chance(95);
@@ -316,8 +345,8 @@ impl World {
         self.now.wall_ms += 1_000;
         self.seed += 1_000_000;
         self.board = Self::board(self.seed, self.life);
-        for (partition, batch) in self.disk.crash(&mut self.random) {
-            self.board.restore(partition, &batch).unwrap();
+        for (partition, batches) in (0..).zip(self.disk.crash(&mut self.random)) {
+            self.board.restore(partition, &batches).unwrap();
         }
         self.board.restored(self.now);
         self.board.validate();
@@ -393,12 +422,16 @@ impl World {
 
     fn collect(&mut self) {
         loop {
-            let effects = self.board.collect(self.now);
-            for append in effects.iter().flat_map(|effects| &effects.appends) {
+            let mut effects = self.board.collect(self.now);
+            let appends = effects.as_mut().map(|effects| &mut effects.appends);
+            for append in appends.map(std::mem::take).unwrap_or_default() {
+                let ticket = append.ticket;
                 let has_room = !self.fails || self.random.chance(95);
                 if !self.disk.append(append, has_room) {
                     self.has_failed = true;
-                    self.board.durable(append.ticket, false, self.now).unwrap();
+                    self.board.durable(ticket, false, self.now).unwrap();
+                } else if self.life == Life::OnDiskInHaste {
+                    self.board.durable(ticket, true, self.now).unwrap();
                 }
             }
             let written = self.board.persist(self.now);
@@ -413,8 +446,11 @@ impl World {
                     self.board
                         .durable(ticket, Ending::NoRoom, self.now)
                         .unwrap();
+                } else if self.life == Life::OnDiskInHaste {
+                    self.board.durable(ticket, true, self.now).unwrap();
                 }
             }
+            self.disk.submit();
             let effects = effects.unwrap_or_default();
             let asked = effects.decisions.clone();
             self.perform(effects);
@@ -577,7 +613,7 @@ impl World {
                 }
             }
             while !self.disk.is_idle() {
-                self.end_ticket();
+                self.disk_works();
             }
             self.now.mono_ms += 20;
             self.board.tick(self.now);

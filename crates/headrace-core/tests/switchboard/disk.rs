@@ -3,109 +3,101 @@
 use headrace_core::switchboard::{Append, SessionAppend};
 
 use super::fuzz::Random;
+use super::platter::{Death, Platter, SESSIONS};
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    InFlight,
-    Stored,
-    Refused,
-}
+/// Streams of the node, and partitions of each.
+pub const STREAMS: [(&str, u32); 2] = [("one", 3), ("two", 1)];
 
-/// An append to the log of sessions, which ends in the order of its partition.
-struct Written {
-    append: SessionAppend,
-    state: State,
-}
+/// Partitions of the log of sessions.
+pub const PARTITIONS: u32 = 3;
 
-#[derive(Default)]
-pub struct Disk {
-    /// To streams.
-    tickets: Vec<u64>,
-    log: Vec<Written>,
-    /// Checkpoints whose space came back.
-    pub checkpoints: usize,
+pub enum Disk {
+    /// Nothing is read back, so it is only asked when appends end, which is in any order.
+    Tickets(Vec<u64>),
+    /// What is acknowledged is there after a crash.
+    Platter(Box<Platter>),
 }
 
 impl Disk {
+    pub fn platter() -> Self {
+        let [one, two] = STREAMS;
+        let streams = [one, two, (SESSIONS, PARTITIONS)];
+        Self::Platter(Platter::new(&streams).into())
+    }
+
     /// False where the disk refuses at once.
-    pub fn append(&mut self, append: &Append, has_room: bool) -> bool {
-        if has_room {
-            self.tickets.push(append.ticket);
+    pub fn append(&mut self, append: Append, has_room: bool) -> bool {
+        match self {
+            _ if !has_room => {}
+            Self::Tickets(tickets) => tickets.push(append.ticket),
+            Self::Platter(platter) => {
+                let (name, _) = STREAMS[append.stream as usize - 1];
+                platter.append((name, append.partition), append.batch, append.ticket);
+            }
         }
         has_room
     }
 
     /// False where there is no room, as a store says at once.
     pub fn append_session(&mut self, append: SessionAppend, has_room: bool) -> bool {
-        let state = if has_room {
-            State::InFlight
-        } else {
-            State::Refused
-        };
-        self.log.push(Written { append, state });
-        has_room
+        match self {
+            Self::Tickets(_) => unreachable!("sessions live in memory"),
+            Self::Platter(platter) => platter.append_session(append, has_room),
+        }
+    }
+
+    /// What was appended commits together.
+    pub fn submit(&mut self) {
+        if let Self::Platter(platter) = self {
+            platter.submit();
+        }
     }
 
     pub fn is_idle(&self) -> bool {
-        self.tickets.is_empty() && self.first_in_flight().is_none()
+        match self {
+            Self::Tickets(tickets) => tickets.is_empty(),
+            Self::Platter(platter) => platter.is_idle(),
+        }
     }
 
-    fn first_in_flight(&self) -> Option<usize> {
-        let in_flight = |written: &Written| written.state == State::InFlight;
-        self.log.iter().position(in_flight)
+    /// Works on; the tickets that end.
+    pub fn works(&mut self, random: &mut Random) -> Vec<u64> {
+        match self {
+            Self::Tickets(tickets) => {
+                let count = tickets.len() as u64;
+                let at = (count > 0).then(|| random.below(count) as usize);
+                at.map(|at| tickets.swap_remove(at)).into_iter().collect()
+            }
+            Self::Platter(platter) => {
+                let mut ended = Vec::new();
+                for _ in 0..=random.below(10) {
+                    ended.extend(platter.step());
+                    if random.chance(30) {
+                        platter.step_chore();
+                    }
+                }
+                ended
+            }
+        }
     }
 
-    /// Ends one append; those to the log of sessions in their order, as rounds do.
-    pub fn end(&mut self, random: &mut Random) -> Option<u64> {
-        let session = self.first_in_flight();
-        if !self.tickets.is_empty() && (session.is_none() || random.chance(50)) {
-            let at = random.below(self.tickets.len() as u64) as usize;
-            return Some(self.tickets.swap_remove(at));
+    /// Checkpoints whose space came back.
+    pub fn checkpoints(&self) -> usize {
+        match self {
+            Self::Tickets(_) => 0,
+            Self::Platter(platter) => platter.checkpoints,
         }
-        let at = session?;
-        let written = &mut self.log[at];
-        written.state = State::Stored;
-        let ticket = written.append.ticket;
-        if written.append.ends {
-            self.trim(at);
-        }
-        Some(ticket)
     }
 
-    /// A checkpoint is durable: its partition begins where it began, unless a part is missing.
-    fn trim(&mut self, end: usize) {
-        let partition = self.log[end].append.partition;
-        let is_there = |written: &Written| written.append.partition == partition;
-        let log = &self.log[..=end];
-        let begin = log
-            .iter()
-            .rposition(|each| is_there(each) && each.append.begins);
-        let begin = begin.expect("a checkpoint begins before it ends");
-        let mut since = log[begin..].iter().filter(|each| is_there(each));
-        if since.any(|each| each.state == State::Refused) {
-            return;
-        }
-        self.checkpoints += 1;
-        let mut at = 0;
-        self.log.retain(|each| {
-            at += 1;
-            at > begin || each.append.partition != partition
-        });
-    }
-
-    /// The power goes: of what was on its way, the first so many reached the disk.
-    pub fn crash(&mut self, random: &mut Random) -> Vec<(u32, Vec<u8>)> {
-        self.tickets.clear();
-        let first = self.first_in_flight().unwrap_or(self.log.len());
-        let in_flight = self.log.len() - first;
-        let survive = first + random.below(in_flight as u64 + 1) as usize;
-        self.log.truncate(survive);
-        self.log.retain(|written| written.state != State::Refused);
-        for written in &mut self.log {
-            written.state = State::Stored;
-        }
-        let log = self.log.iter();
-        log.map(|written| (written.append.partition, written.append.batch.clone()))
-            .collect()
+    /// The node is gone; what it left of the log of sessions, by partition.
+    pub fn crash(&mut self, random: &mut Random) -> Vec<Vec<u8>> {
+        let Self::Platter(platter) = self else {
+            unreachable!("sessions live in memory");
+        };
+        let deaths = [Death::Kill, Death::PowerCut, Death::PowerCut];
+        platter.die(random.pick(&deaths), random.below(u64::MAX));
+        let partitions = 0..PARTITIONS;
+        let read = partitions.map(|partition| platter.read((SESSIONS, partition), 0));
+        read.collect()
     }
 }

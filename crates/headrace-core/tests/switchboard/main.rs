@@ -23,6 +23,7 @@ mod keep_alive;
 mod options;
 mod overflow;
 mod permit;
+mod platter;
 mod publish;
 mod retained;
 mod retained_crash;
