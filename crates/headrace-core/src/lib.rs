@@ -11,6 +11,7 @@ pub mod log;
 pub mod mqtt;
 pub mod record;
 pub mod session;
+mod sums;
 pub mod switchboard;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -8,6 +8,7 @@
 //! Invariants: acknowledgements leave in the order of their packets; a packet id in flight is
 //! unique, and so is one that the client has not released; at most one will is published.
 
+mod holding;
 mod inbound;
 mod message;
 mod outbound;
@@ -15,6 +16,7 @@ mod replay;
 mod stored;
 mod subscription;
 
+pub use holding::Holding;
 pub use inbound::{Answer, Deferred, Due, Ending, Inbound, Outcome, Repeat};
 pub use message::{Expiry, Memory, Message, Will, OVERHEAD_BYTES, SHARED_BYTES_MIN};
 pub use outbound::{Exchange, Outbound, Receipt, Sending};
@@ -68,6 +70,8 @@ pub struct Session {
     pub outbound: Outbound,
     /// What the log has of it, where it is kept there.
     pub durable: Option<Box<Durable>>,
+    /// What it was counted with last.
+    pub counted: Holding,
     /// Scratch of routing: where the session stands among the receivers of the publish at hand.
     pub mark: usize,
 }
@@ -92,6 +96,7 @@ impl Session {
             inbound: Inbound::default(),
             outbound: Outbound::new(in_flight_max),
             durable: None,
+            counted: Holding::default(),
             mark: 0,
         }
     }

@@ -70,8 +70,16 @@ impl Switchboard {
             }
         }
         if origin != DOOR {
+            self.recount_inbound(origin);
             self.window_opened(origin);
             self.forget_if_over(origin);
+        }
+    }
+
+    /// What came from a client may be over, and so may its session.
+    fn recount_inbound(&mut self, session: u32) {
+        if self.sessions.contains(session as usize) {
+            self.recount_session(session);
         }
     }
 

@@ -5,7 +5,6 @@
 //! at the same time. Where it is used up, nobody who keeps up is harmed: a connection may then hold
 //! no more than a small share, and what goes beyond gives way as at its own bound.
 
-use super::connection::Connection;
 use super::{Counter, Switchboard};
 use crate::mqtt::reason;
 use crate::Now;
@@ -14,23 +13,14 @@ use crate::Now;
 pub const SHARE_BYTES: usize = 64 * 1024;
 
 impl Switchboard {
-    /// Counts anew what a connection holds. Called wherever that grows by more than an answer, and
-    /// at each collect that visits it.
-    pub(super) fn recount(&mut self, slot: u32) {
-        let connection = &mut self.connections[slot as usize];
-        let bytes = connection.out.len() + connection.input.len();
-        self.buffered_bytes = self.buffered_bytes - connection.counted_bytes + bytes;
-        connection.counted_bytes = bytes;
-    }
-
-    /// What a gone connection held is free.
-    pub(super) fn forget_bytes(&mut self, connection: &Connection) {
-        self.buffered_bytes -= connection.counted_bytes;
+    /// What all connections together hold.
+    pub(super) fn buffered_bytes(&self) -> usize {
+        self.of_connections.input_bytes + self.of_connections.outbound_bytes
     }
 
     /// Whether all connections together hold as much as they may.
     pub(super) fn is_budget_used_up(&self) -> bool {
-        self.buffered_bytes > self.limits.buffered_bytes_max
+        self.buffered_bytes() > self.limits.buffered_bytes_max
     }
 
     /// Bytes that may wait for one connection as things are.

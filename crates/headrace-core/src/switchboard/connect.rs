@@ -249,6 +249,7 @@ impl Switchboard {
         state.identity = identity;
         state.will = pending.will;
         state.attach(slot, pending.receive_maximum);
+        self.here += 1;
         let expiry_s = state.expiry_s;
         self.persistence.head_due(state);
         if self.persistence.dues() > dues || self.sessions[session as usize].durable.is_some() {

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use super::alias;
 use super::authenticate::Exchange;
 use super::outbuffer::OutBuffer;
+use super::sums::OfConnections;
 use crate::mqtt::encode;
 use crate::mqtt::packet::{Packet, Version};
 
@@ -112,8 +113,8 @@ pub struct Connection {
     pub out: OutBuffer,
     /// What has gone out.
     pub taken_bytes: u64,
-    /// What it was counted to hold.
-    pub counted_bytes: usize,
+    /// What it was counted with last.
+    pub counted: OfConnections,
     /// Bytes of it, and the round that must be durable before more than those go out.
     gates: VecDeque<(usize, u64)>,
     /// The client's Maximum Packet Size.
@@ -153,7 +154,7 @@ impl Connection {
             credit_bytes: 0,
             out: OutBuffer::default(),
             taken_bytes: 0,
-            counted_bytes: 0,
+            counted: OfConnections::default(),
             gates: VecDeque::new(),
             packet_bytes_max: usize::MAX,
             session_expiry_s: 0,

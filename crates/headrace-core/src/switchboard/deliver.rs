@@ -40,7 +40,8 @@ impl Switchboard {
         else {
             let delivery = outgoing.delivery(terms, claim);
             delivery.message.hold(&self.memory);
-            return outbound.enqueue(delivery);
+            outbound.enqueue(delivery);
+            return self.recount_session(session);
         };
         let mut packet_id = 0;
         if terms.qos > QoS::AtMostOnce {
@@ -66,6 +67,9 @@ impl Switchboard {
         self.counters.count(Counter::Delivered);
         self.counters
             .add(Counter::PayloadSent, outgoing.payload().len());
+        if packet_id != 0 {
+            self.recount_session(session);
+        }
         self.recount(slot);
         self.touch(slot);
     }
@@ -160,6 +164,7 @@ impl Switchboard {
                 Counter::Delivered
             });
         }
+        self.recount_session(session);
         self.recount(slot);
         self.touch(slot);
     }

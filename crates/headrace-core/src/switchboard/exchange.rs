@@ -45,6 +45,7 @@ impl Switchboard {
             // It must not hear that this message is over, which may yet fail.
             answer.reason_code = reason::PACKET_ID_NOT_FOUND;
         }
+        self.recount_session(session);
         self.after_cursor(slot);
         self.answer(slot, &Packet::Pubcomp(answer));
     }
@@ -63,6 +64,7 @@ impl Switchboard {
     /// An acknowledgement that fits another step than that of its message is a protocol error
     /// (4.13.1); one that comes when its message is over may only be late.
     fn went_on(&mut self, slot: u32, receipt: Receipt, now: Now) -> Flow {
+        self.recount_session(self.session_of(slot));
         match receipt {
             Receipt::Over => self.pump(slot, now),
             Receipt::Release => {}

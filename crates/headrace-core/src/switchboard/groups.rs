@@ -22,6 +22,7 @@ use super::{Counter, Switchboard, DOOR};
 use crate::hash::{Key, Map};
 use crate::mqtt::packet::QoS;
 use crate::session::{Claim, Durable, GroupId, Ids, Owed, Subscription, Terms};
+use crate::sums::sums;
 use crate::topic::{Filter, Tree};
 use crate::Now;
 
@@ -156,20 +157,16 @@ impl Group {
             .into_iter()
             .any(|member| member.subscription.qos > QoS::AtMostOnce)
     }
+}
 
-    fn push(&mut self, owed: Owed, is_first: bool) {
-        self.queued_bytes += owed.message.bytes();
-        if is_first {
-            self.queue.push_front(owed);
-        } else {
-            self.queue.push_back(owed);
-        }
-    }
-
-    fn pop(&mut self) -> Option<Owed> {
-        let owed = self.queue.pop_front()?;
-        self.queued_bytes -= owed.message.bytes();
-        Some(owed)
+sums! {
+    /// What groups hold.
+    OfGroups {
+        members,
+        /// Messages that wait.
+        queued,
+        /// Bytes of those.
+        queued_bytes,
     }
 }
 
@@ -182,6 +179,7 @@ pub(super) struct Groups {
     tree: Tree<u32, ()>,
     /// Those with work that waits.
     waiting: BTreeSet<u32>,
+    sums: OfGroups,
     random: u64,
 }
 
@@ -193,6 +191,7 @@ impl Groups {
             by_text: Map::with_hasher(hash_key),
             tree: Tree::new(hash_key),
             waiting: BTreeSet::new(),
+            sums: OfGroups::default(),
             random: hash_key.hash_one("groups"),
         }
     }
@@ -201,16 +200,49 @@ impl Groups {
         self.slots.len()
     }
 
-    pub fn members(&self) -> usize {
-        self.slots.iter().map(|(_, group)| group.len()).sum()
+    /// What all of them hold.
+    pub fn sums(&self) -> OfGroups {
+        self.sums
     }
 
-    pub fn queued(&self) -> usize {
-        self.slots.iter().map(|(_, group)| group.queue.len()).sum()
+    /// Has work wait in a group, behind all else or before it.
+    fn push(&mut self, slot: u32, owed: Owed, is_first: bool) {
+        let bytes = owed.message.bytes();
+        let group = &mut self.slots[slot as usize];
+        group.queued_bytes += bytes;
+        if is_first {
+            group.queue.push_front(owed);
+        } else {
+            group.queue.push_back(owed);
+        }
+        self.waiting.insert(slot);
+        self.sums.queued += 1;
+        self.sums.queued_bytes += bytes;
     }
 
-    pub fn queued_bytes(&self) -> usize {
-        self.slots.iter().map(|(_, group)| group.queued_bytes).sum()
+    /// Takes what has waited longest in a group.
+    fn pop(&mut self, slot: u32) -> Option<Owed> {
+        let group = &mut self.slots[slot as usize];
+        let owed = group.queue.pop_front()?;
+        let bytes = owed.message.bytes();
+        group.queued_bytes -= bytes;
+        if group.queue.is_empty() {
+            self.waiting.remove(&slot);
+        }
+        self.sums.queued -= 1;
+        self.sums.queued_bytes -= bytes;
+        Some(owed)
+    }
+
+    /// Removes a group that has no member any more.
+    fn end(&mut self, slot: u32, filter: Filter<'_>) -> Group {
+        let group = self.slots.remove(slot as usize);
+        self.by_text.remove(&group.text);
+        self.tree.remove(filter, &slot);
+        self.waiting.remove(&slot);
+        self.sums.queued -= group.queue.len();
+        self.sums.queued_bytes -= group.queued_bytes;
+        group
     }
 
     /// Adds the groups that match a topic.
@@ -279,8 +311,7 @@ impl Groups {
     /// Takes in what a group is owed by the log.
     pub fn revive(&mut self, slot: u32, owed: impl IntoIterator<Item = Owed>) {
         for owed in owed {
-            self.slots[slot as usize].push(owed, false);
-            self.waiting.insert(slot);
+            self.push(slot, owed, false);
         }
     }
 
@@ -331,7 +362,9 @@ impl Switchboard {
             hash: self.hash_key.hash_one(&*state.client_id),
         };
         let group = &mut groups.slots[slot as usize];
+        let members = group.len();
         group.put(member, state.connection.is_some());
+        groups.sums.members += group.len() - members;
         if state.durable.is_some() && group.durable.is_none() {
             group.durable = Some(self.persistence.begin(text).into());
             self.persistence.group_due(text);
@@ -349,13 +382,13 @@ impl Switchboard {
         state.outbound.release_from(id);
         let group = &mut self.groups.slots[slot as usize];
         group.take_out(session).expect("it was a member");
-        if group.len() > 0 {
+        let is_over = group.len() == 0;
+        self.groups.sums.members -= 1;
+        self.recount_session(session);
+        if !is_over {
             return self.give_back(slot, returned, now);
         }
-        let group = self.groups.slots.remove(slot as usize);
-        self.groups.by_text.remove(&group.text);
-        self.groups.tree.remove(filter, &slot);
-        self.groups.waiting.remove(&slot);
+        let group = self.groups.end(slot, filter);
         if group.durable.is_some() {
             self.persistence.group_due(&group.text);
         }
@@ -385,6 +418,7 @@ impl Switchboard {
             group.put(member, false);
             let outbound = &mut self.sessions[session as usize].outbound;
             let returned = outbound.withdraw(GroupId::new(slot), true);
+            self.recount_session(session);
             self.give_back(slot, returned, now);
         }
     }
@@ -395,12 +429,10 @@ impl Switchboard {
             return;
         }
         self.counters.add(Counter::Returned, returned.len());
-        let group = &mut self.groups.slots[slot as usize];
         for owed in returned.into_iter().rev() {
             owed.message.hold(&self.memory);
-            group.push(owed, true);
+            self.groups.push(slot, owed, true);
         }
-        self.groups.waiting.insert(slot);
         self.pump_group(slot, None, now);
     }
 
@@ -447,8 +479,7 @@ impl Switchboard {
     /// Queues a publish that no member can take now, within the group's bounds.
     fn wait_in_group(&mut self, slot: u32, claim: Option<Arc<Claim>>, outgoing: &mut Outgoing<'_>) {
         let limits = &self.limits;
-        let group = &mut self.groups.slots[slot as usize];
-        if !group.keeps() {
+        if !self.groups.slots[slot as usize].keeps() {
             return self.drops(DOOR, Counter::DroppedGroupAway, outgoing, 0);
         }
         let message = outgoing.message();
@@ -458,9 +489,13 @@ impl Switchboard {
         if is_node_full {
             return self.drops(DOOR, Counter::DroppedMemory, outgoing, bytes);
         }
-        while group.queue.len() >= limits.group_messages_max
-            || group.queued_bytes + bytes > limits.group_bytes_max
-        {
+        loop {
+            let group = &self.groups.slots[slot as usize];
+            if group.queue.len() < limits.group_messages_max
+                && group.queued_bytes + bytes <= limits.group_bytes_max
+            {
+                break;
+            }
             let is_oldest =
                 limits.overflow == Policy::DropOldest && bytes <= limits.group_bytes_max;
             self.counters.count(Counter::DroppedGroupQueue);
@@ -468,13 +503,12 @@ impl Switchboard {
                 let (why, topic) = (Counter::DroppedGroupQueue, outgoing.topic_text());
                 self.tracer.dropped("", why, topic, bytes);
             }
-            if !is_oldest || group.pop().is_none() {
+            if !is_oldest || self.groups.pop(slot).is_none() {
                 return;
             }
         }
         message.hold(&self.memory);
-        group.push(Owed { message, claim }, false);
-        self.groups.waiting.insert(slot);
+        self.groups.push(slot, Owed { message, claim }, false);
     }
 
     /// A session may have room again: gives it what waits in its groups.
@@ -508,13 +542,12 @@ impl Switchboard {
                     }
                 }
             };
-            self.groups.slots[slot as usize].pop();
+            self.groups.pop(slot);
             if let Some(member) = choice {
                 let terms = member.terms(GroupId::new(slot), message.qos, message.retain);
                 self.deliver(member.session, &terms, claim, &mut outgoing);
             }
         }
-        self.groups.waiting.remove(&slot);
     }
 
     /// The member that gets a message; `first` is asked first where it does not matter.
@@ -618,6 +651,7 @@ impl Switchboard {
     }
 
     pub(super) fn validate_groups(&self) {
+        let mut sums = OfGroups::default();
         for (slot, group) in &self.groups.slots {
             let slot = slot as u32;
             assert!(group.len() > 0, "a group has a member");
@@ -625,6 +659,11 @@ impl Switchboard {
             assert_eq!(self.groups.waiting.contains(&slot), !group.queue.is_empty());
             let bytes: usize = group.queue.iter().map(|owed| owed.message.bytes()).sum();
             assert_eq!(bytes, group.queued_bytes);
+            sums += OfGroups {
+                members: group.len(),
+                queued: group.queue.len(),
+                queued_bytes: bytes,
+            };
             assert_eq!(group.places.len(), group.here.len());
             for (place, member) in group.here.iter().enumerate() {
                 assert_eq!(group.places.get(&member.session), Some(&place));
@@ -646,6 +685,7 @@ impl Switchboard {
                 assert!(state.groups.contains(&id.slot()), "it is a member's");
             }
         }
+        assert_eq!(sums, self.groups.sums);
         assert_eq!(self.groups.by_text.len(), self.groups.slots.len());
         assert_eq!(self.groups.tree.len(), self.groups.slots.len());
     }

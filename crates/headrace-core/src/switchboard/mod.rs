@@ -53,6 +53,7 @@ mod sources;
 mod statistics;
 mod streams;
 mod subscribe;
+mod sums;
 mod timers;
 mod trace;
 mod validate;
@@ -63,7 +64,7 @@ use std::fmt;
 use slab::Slab;
 
 use crate::hash::{Key, Map};
-use crate::session::{Ending, Inbound, Memory, Session, Subscription};
+use crate::session::{Ending, Holding, Inbound, Memory, Session, Subscription};
 use crate::topic::Tree;
 use crate::Now;
 use authenticate::Pending;
@@ -74,6 +75,7 @@ use groups::Groups;
 use persist::Persistence;
 use publish::Route;
 use streams::Streams;
+use sums::OfConnections;
 use timers::{Timer, Timers};
 
 pub use administer::{
@@ -279,8 +281,7 @@ pub struct Switchboard {
     tracer: trace::Tracer,
 
     connections: Slab<Connection>,
-    /// What they hold, as it was counted last.
-    buffered_bytes: usize,
+    of_connections: OfConnections,
     by_id: Map<u64, u32>,
     /// Connections that the next collect visits.
     touched: Vec<u64>,
@@ -292,6 +293,9 @@ pub struct Switchboard {
     doomed: Vec<u64>,
 
     sessions: Slab<Session>,
+    of_sessions: Holding,
+    /// Sessions whose client is there.
+    here: usize,
     /// Sessions that may outlive their connection.
     kept: usize,
     /// What they hold.
@@ -340,13 +344,15 @@ impl Switchboard {
             timers: Timers::default(),
             tracer: trace::Tracer::default(),
             connections: Slab::new(),
-            buffered_bytes: 0,
+            of_connections: OfConnections::default(),
             by_id: Map::with_hasher(hash_key),
             touched: Vec::new(),
             runnable: VecDeque::new(),
             disk_waiters: Vec::new(),
             doomed: Vec::new(),
             sessions: Slab::new(),
+            of_sessions: Holding::default(),
+            here: 0,
             kept: 0,
             memory: Memory::default(),
             by_client: Map::with_hasher(hash_key),
@@ -406,7 +412,7 @@ impl Switchboard {
         self.close(slot, "gone", None, now);
         self.by_id.remove(&connection);
         let gone = self.connections.remove(slot as usize);
-        self.forget_bytes(&gone);
+        self.of_connections -= gone.counted;
         Ok(())
     }
 
@@ -538,7 +544,7 @@ impl Switchboard {
         }
         if connection.phase == Phase::Closing {
             if connection.is_gated() {
-                return; // What it is told last may wait for the disk.
+                return self.recount(slot); // What it is told last may wait for the disk.
             }
             if let Some(reason) = connection.closing.take() {
                 connection.out.clear();

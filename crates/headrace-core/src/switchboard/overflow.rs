@@ -74,10 +74,12 @@ impl Switchboard {
             let expired = outbound.purge_expired(outgoing.arrived_ms());
             self.drops_waiting(session, Counter::DroppedExpired, expired);
             if expired > 0 {
+                self.recount_session(session);
                 continue;
             }
             if self.oldest_gives_way(session, qos, bytes, bound) {
                 self.drops_waiting(session, Counter::DroppedOldest, 1);
+                self.recount_session(session);
                 continue;
             }
             self.drops(session, bound, outgoing, bytes);
@@ -214,6 +216,7 @@ impl Switchboard {
         };
         self.timers.set(until_ms, Timer::Stall(full));
         self.counters.count(Counter::Stalls);
+        self.recount(full);
     }
 
     /// A full client had its time: another one where it has used it, else nobody waits longer.
@@ -235,6 +238,7 @@ impl Switchboard {
         }
         self.release_publishers(slot);
         self.connections[slot as usize].overflow = Overflow::Dropping;
+        self.recount(slot);
     }
 
     /// Lets those go on who waited for a full client.
@@ -250,6 +254,7 @@ impl Switchboard {
             self.timers.cancel(until_ms, Timer::Stall(slot));
             self.runnable.extend(publishers);
         }
+        self.recount(slot);
     }
 
     /// A client may have been written to: ends its overflow once it has drained below half, sends

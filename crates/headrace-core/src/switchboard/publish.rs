@@ -311,6 +311,8 @@ impl Switchboard {
             self.inbound(incoming.origin).push(answer, tickets);
             if tickets == 0 {
                 self.answer_origin(incoming.origin, now);
+            } else if incoming.origin != DOOR {
+                self.recount_session(incoming.origin);
             }
         }
         self.route = route;

@@ -78,6 +78,7 @@ impl Switchboard {
     pub(super) fn leave_session(&mut self, session: u32, now: Now) {
         let state = &mut self.sessions[session as usize];
         state.detach(now.mono_ms);
+        self.here -= 1;
         if let Some(durable) = &mut state.durable {
             durable.left_ms = Some(u64::try_from(now.wall_ms).unwrap_or(0));
         }
@@ -133,6 +134,7 @@ impl Switchboard {
         }
         let state = &mut self.sessions[session as usize];
         let unsent = state.outbound.clear();
+        self.recount_session(session);
         self.drops_waiting(session, Counter::DroppedEnded, unsent);
         let client_id = &self.sessions[session as usize].client_id;
         self.by_client.remove(client_id);
@@ -157,7 +159,8 @@ impl Switchboard {
             .get(session as usize)
             .is_some_and(Session::is_over)
         {
-            self.sessions.remove(session as usize);
+            let gone = self.sessions.remove(session as usize);
+            self.of_sessions -= gone.counted;
         }
     }
 }

@@ -63,7 +63,7 @@ impl Switchboard {
             if subscriptions.len() >= count_max || bytes > bytes_max {
                 return Err(Counter::FilterQuota);
             }
-            let of_node = self.subscriptions.len() + self.groups.members();
+            let of_node = self.subscriptions.len() + self.groups.sums().members;
             if of_node >= self.limits.subscriptions_of_node_max {
                 return Err(Counter::FilterNode);
             }

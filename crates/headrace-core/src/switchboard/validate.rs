@@ -18,8 +18,7 @@ impl Switchboard {
         self.keeping.validate();
         self.validate_groups();
         assert_eq!(self.by_id.len(), self.connections.len());
-        let counted = self.connections.iter().map(|(_, each)| each.counted_bytes);
-        assert_eq!(counted.sum::<usize>(), self.buffered_bytes);
+        self.validate_sums();
         let mut subscriptions = 0;
         let packet = self.limits.packet_bytes_max + OVERHEAD_BYTES;
         for (slot, connection) in &self.connections {
@@ -80,7 +79,7 @@ impl Switchboard {
                 None => assert_eq!(session.timer_ms, session.next_ms(), "an end is not missed"),
             }
         }
-        let members = self.groups.members();
+        let members = self.groups.sums().members;
         assert_eq!(subscriptions, self.subscriptions.len() + members);
     }
 }

@@ -159,6 +159,7 @@ impl Switchboard {
         self.revive_groups(std::mem::take(&mut restoring.groups));
         self.revive_messages(&slots, *restoring, now);
         for (slot, _) in slots {
+            self.recount_session(slot);
             self.session_due(slot, now);
         }
     }
