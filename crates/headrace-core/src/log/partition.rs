@@ -1,8 +1,8 @@
 //! One log: its segments, its next offset, its producers. Decides where a batch will stand.
 //!
-//! Invariants. Offsets that are appended are dense; compaction leaves gaps. Positions and relative offsets stay below 2^31, as Kafka's
-//! indexes need. What is queued is ahead of what is committed; readers see the committed part
-//! alone. A refused append leaves no trace.
+//! Invariants. Every offset belongs to one batch, also where compaction took its record. Positions and
+//! relative offsets stay below 2^31, as Kafka's indexes need. What is queued is ahead of what is
+//! committed; readers see the committed part alone. A refused append leaves no trace.
 
 use std::sync::Arc;
 

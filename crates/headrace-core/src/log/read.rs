@@ -6,14 +6,15 @@
 use std::ops::Range;
 
 use super::disk::{Disk, Path};
+use super::epochs::Epochs;
 use super::error::{Damage, Error};
 use super::index::Index;
 use super::layout;
 use super::machine::Machine;
 use super::partition::{Log, LogId};
-use super::scan::{self, follows};
+use super::scan;
 use super::segment::Segment;
-use crate::record::{BatchHeader, Batches, Records, DECOMPRESSED_BYTES_MAX, HEADER_BYTES};
+use crate::record::{Batch, BatchHeader, Batches, Records, DECOMPRESSED_BYTES_MAX, HEADER_BYTES};
 
 /// Bytes read beyond those asked for, to cover the way from an index entry to the batch.
 pub(super) const SLACK_BYTES: usize = 8 << 10;
@@ -53,17 +54,18 @@ pub struct LoadedIndex {
 pub struct Walk {
     path: Path,
     base: i64,
-    /// Compaction took records: batches need not follow on each other.
-    gaps: bool,
     /// Committed bytes.
     end: u64,
+    /// Offset after them.
+    next: i64,
+    epochs: Epochs,
     /// Where an index entry says that a batch with this last offset begins.
     hint: Option<(i64, u64)>,
 }
 
 impl Machine {
-    /// The way to the committed batch that holds `offset`, or, where compaction took that, to the
-    /// next one, which stands in the same segment.
+    /// The way to the committed batch that holds `offset`, or stands for it where compaction took
+    /// its record.
     pub fn plan_read(&self, log: LogId, offset: i64) -> Result<Plan, Error> {
         let log = self.log(log)?;
         let (start, end) = (log.start_offset, log.high_watermark);
@@ -136,7 +138,7 @@ impl Machine {
         let hint = floor(index, segment.base)
             .map(|(last, position)| (segment.base + i64::from(last), u64::from(position)))
             .filter(|(_, position)| *position < segment.committed);
-        Ok(Plan::Walk(Walk::of(segment, hint)))
+        Ok(Plan::Walk(log.walk(at, hint)))
     }
 
     /// Keeps an index that [`Plan::Load`] asked for.
@@ -179,9 +181,23 @@ impl Log {
         let from = self
             .segments
             .partition_point(|segment| segment.base <= offset);
-        let segments = self.segments[from.saturating_sub(1)..].iter();
-        let written = segments.filter(|segment| segment.committed > 0);
-        written.map(|segment| Walk::of(segment, None)).collect()
+        let segments = from.saturating_sub(1)..self.segments.len();
+        let written = segments.filter(|at| self.segments[*at].committed > 0);
+        written.map(|at| self.walk(at, None)).collect()
+    }
+
+    /// The way through the segment `at`, from `hint` on.
+    fn walk(&self, at: usize, hint: Option<(i64, u64)>) -> Walk {
+        let segment = &self.segments[at];
+        let after = self.segments.get(at + 1).filter(|after| after.begun);
+        Walk {
+            path: segment.path.clone(),
+            base: segment.base,
+            end: segment.committed,
+            next: after.map_or(self.high_watermark, |after| after.base),
+            epochs: self.epochs.clone(),
+            hint,
+        }
     }
 }
 
@@ -202,22 +218,12 @@ impl IndexFiles {
 }
 
 impl Walk {
-    fn of(segment: &Segment, hint: Option<(i64, u64)>) -> Self {
-        Self {
-            path: segment.path.clone(),
-            base: segment.base,
-            gaps: !segment.is_appended(),
-            end: segment.committed,
-            hint,
-        }
-    }
-
     /// Offset of the segment's first record.
     pub(super) fn base(&self) -> i64 {
         self.base
     }
 
-    /// Whole batches from the one that holds `offset`, or the next: at least one, else at most
+    /// Whole batches from the one that holds `offset`, or stands for it: at least one, else at most
     /// `bytes_max`. They end before a mark, which is no reader's business.
     pub fn read(&self, disk: &impl Disk, offset: i64, bytes_max: usize) -> Result<Vec<u8>, Error> {
         let reach = bytes_max.saturating_add(SLACK_BYTES);
@@ -240,7 +246,7 @@ impl Walk {
             bytes.extend_from_slice(&more);
         }
         bytes.truncate(wanted);
-        let sound = sound_bytes(&bytes, self.gaps);
+        let sound = sound_bytes(&bytes, &self.epochs);
         let sound = sound.map_err(|what| self.damage(position, Some(offset), &what))?;
         bytes.truncate(sound);
         Ok(bytes)
@@ -255,7 +261,13 @@ impl Walk {
     ) -> Result<Option<(i64, i64)>, Error> {
         // The batch in which the log begins may hold no such record from there on.
         let mut batches = Vec::new();
-        self.each(disk, SLACK_BYTES, |position, header, _| {
+        let mut passed = Ok(());
+        self.each(disk, SLACK_BYTES, |position, header, rest| {
+            // What a batch is passed over for is its own word.
+            passed = self.hold(disk, position, header, rest);
+            if passed.is_err() {
+                return false;
+            }
             let holds = header.count > 0; // compaction keeps a producer's last batch without records
             if holds && header.max_timestamp >= timestamp && header.last_offset() >= offsets.start {
                 batches.push((position, *header));
@@ -264,6 +276,7 @@ impl Walk {
                 .last()
                 .is_none_or(|(_, last)| last.base_offset < offsets.start)
         })?;
+        passed?;
         for (position, header) in batches {
             let found = self.first_at(disk, position, &header, timestamp, offsets.start)?;
             if let Some(found) = found.filter(|(offset, _)| *offset < offsets.end) {
@@ -283,20 +296,7 @@ impl Walk {
         start: i64,
     ) -> Result<Option<(i64, i64)>, Error> {
         let bytes = self.bytes(disk, position, header.batch_bytes())?;
-        let batch = Batches::new(&bytes)
-            .next()
-            .and_then(Result::ok)
-            .ok_or_else(|| {
-                self.damage(
-                    position,
-                    Some(header.base_offset),
-                    "the segment ends inside a batch",
-                )
-            })?;
-        batch.check_crc().map_err(|error| {
-            let what = error.fault.to_string();
-            self.damage(position, Some(header.base_offset), &what)
-        })?;
+        let batch = self.sound(position, header, &bytes)?;
         let mut scratch = Vec::new();
         let Ok(body) = batch.open(&mut scratch, DECOMPRESSED_BYTES_MAX) else {
             let first = header.base_offset.max(start);
@@ -309,6 +309,37 @@ impl Walk {
         let told =
             (header.base_offset >= start).then_some((header.base_offset, header.max_timestamp));
         Ok(found.or(told))
+    }
+
+    /// The batch is what its CRC says; `rest` is what was read from its first byte on.
+    fn hold(
+        &self,
+        disk: &impl Disk,
+        position: u64,
+        header: &BatchHeader,
+        rest: &[u8],
+    ) -> Result<(), Error> {
+        let bytes = header.batch_bytes();
+        if rest.len() >= bytes {
+            return self.sound(position, header, rest).map(drop);
+        }
+        let whole = self.bytes(disk, position, bytes)?;
+        self.sound(position, header, &whole).map(drop)
+    }
+
+    /// The batch at the front of `bytes`, which stand at `position`.
+    fn sound<'b>(
+        &self,
+        position: u64,
+        header: &BatchHeader,
+        bytes: &'b [u8],
+    ) -> Result<Batch<'b>, Error> {
+        let damage = |what: &str| self.damage(position, Some(header.base_offset), what);
+        let batch = Batches::new(bytes).next().and_then(Result::ok);
+        let batch = batch.ok_or_else(|| damage("the segment ends inside a batch"))?;
+        let held = batch.check_crc();
+        held.map_err(|error| damage(&error.fault.to_string()))?;
+        Ok(batch)
     }
 
     /// Walks batch headers from the hint, else from the start: `(position, header, bytes from
@@ -331,7 +362,7 @@ impl Walk {
                 let parsed = BatchHeader::parse(&bytes[at..]).ok().filter(|header| {
                     position + at as u64 + header.batch_bytes() as u64 <= self.end
                         && hinted.is_none_or(|last| header.last_offset() == last)
-                        && next.is_none_or(|next| follows(header, next, self.gaps))
+                        && next.is_none_or(|next| header.base_offset == next)
                 });
                 let Some(header) = parsed else { break };
                 hinted = None;
@@ -351,7 +382,12 @@ impl Walk {
                 return Err(self.damage(position, next, what));
             }
         }
-        Ok(())
+        if next == Some(self.next) {
+            return Ok(());
+        }
+        // The last batch says that it is shorter than it is, or longer.
+        let what = "the offsets before the next segment are missing";
+        Err(self.damage(self.end, next, what))
     }
 
     /// Bytes of the segment that are committed, read from `position`.
@@ -397,17 +433,28 @@ impl Walk {
 
 /// Length of the sound batches at the front of `bytes` that follow on each other, to the next mark;
 /// what is wrong where the first is not sound. Clients need not check CRCs, and some do not.
-fn sound_bytes(bytes: &[u8], gaps: bool) -> Result<usize, String> {
+///
+/// No CRC covers a batch's offset and epoch: the log tells them.
+fn sound_bytes(bytes: &[u8], epochs: &Epochs) -> Result<usize, String> {
     let (mut sound, mut next) = (0, None);
     for batch in Batches::new(bytes).map_while(Result::ok) {
-        let follows = next.is_none_or(|next| follows(&batch.header, next, gaps));
-        if !follows || batch.header.is_mark() {
+        let header = &batch.header;
+        let follows = next.is_none_or(|next| header.base_offset == next);
+        if !follows || header.is_mark() {
             break; // whoever reads on from here is told
         }
-        match batch.check_crc() {
-            Err(error) if sound == 0 => return Err(error.fault.to_string()),
-            Err(_) => break,
-            Ok(()) => {}
+        let epoch = epochs.at(header.base_offset);
+        let fault = match batch.check_crc() {
+            Err(error) => Some(error.fault.to_string()),
+            Ok(()) if epoch.is_some_and(|epoch| epoch != header.leader_epoch) => {
+                Some(format!("the batch says epoch {}", header.leader_epoch))
+            }
+            Ok(()) => None,
+        };
+        match fault {
+            Some(fault) if sound == 0 => return Err(fault),
+            Some(_) => break,
+            None => {}
         }
         next = Some(batch.header.next_offset());
         sound = batch.position + batch.bytes.len();

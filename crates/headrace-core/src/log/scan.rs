@@ -29,10 +29,8 @@ pub(super) struct Range<'a> {
     pub(super) path: &'a str,
     pub(super) position: u64,
     pub(super) end: u64,
-    /// Offset that the first batch must have, or before which it must not stand.
+    /// Offset that the first batch must have.
     pub(super) offset: i64,
-    /// Compaction took records: what follows may begin later.
-    pub(super) gaps: bool,
 }
 
 /// Walks every batch of `range`; the offset after the last one. A batch that is not sound, or
@@ -62,7 +60,6 @@ pub(super) fn scan_batches(
         mut position,
         end,
         mut offset,
-        gaps,
     } = range;
     while position < end {
         let mut wanted = CHUNK_BYTES;
@@ -72,7 +69,7 @@ pub(super) fn scan_batches(
             let mut taken = 0;
             for batch in Batches::new(&bytes) {
                 let Ok(batch) = batch else { break };
-                check(&batch, offset, gaps, depth).map_err(|what| {
+                check(&batch, offset, depth).map_err(|what| {
                     Error::Corrupt(Damage {
                         path: path.to_owned(),
                         position: position + batch.position as u64,
@@ -106,14 +103,9 @@ pub(super) fn scan_batches(
     Ok(offset)
 }
 
-/// A batch may stand where `offset` comes next: it begins there, or later where there are `gaps`.
-pub(super) fn follows(header: &BatchHeader, offset: i64, gaps: bool) -> bool {
-    header.base_offset == offset || gaps && header.base_offset > offset
-}
-
-fn check(batch: &Batch, offset: i64, gaps: bool, depth: Depth) -> Result<(), String> {
+fn check(batch: &Batch, offset: i64, depth: Depth) -> Result<(), String> {
     let header = &batch.header;
-    if !follows(header, offset, gaps) || (header.last_offset_delta < 0 && !header.is_mark()) {
+    if header.base_offset != offset || (header.last_offset_delta < 0 && !header.is_mark()) {
         return Err(format!("the batch says offset {}", header.base_offset));
     }
     match depth {
@@ -144,7 +136,6 @@ impl Files {
             position: 0,
             end: self.bytes,
             offset: self.base,
-            gaps: self.generation > 0,
         }
     }
 

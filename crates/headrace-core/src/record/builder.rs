@@ -166,19 +166,25 @@ impl BatchBuilder {
 /// A control batch without records, which takes no offset ([`BatchHeader::is_mark`]); `body` follows
 /// the header, where record batches have their records.
 pub fn mark(body: &[u8]) -> Vec<u8> {
-    let mut batch = empty(0, -1, CONTROL, HEADER_BYTES + body.len());
+    let mut batch = empty(0, -1, 0, CONTROL, HEADER_BYTES + body.len());
     batch.extend_from_slice(body);
     seal(&mut batch);
     batch
 }
 
 /// The header of a batch of `bytes` without records, to be sealed.
-fn empty(base_offset: i64, last_offset_delta: i32, attributes: i16, bytes: usize) -> Vec<u8> {
+fn empty(
+    base_offset: i64,
+    last_offset_delta: i32,
+    leader_epoch: i32,
+    attributes: i16,
+    bytes: usize,
+) -> Vec<u8> {
     let mut batch = vec![0; HEADER_BYTES];
     let header = BatchHeader {
         base_offset,
         length: (bytes - 12) as i32,
-        leader_epoch: 0,
+        leader_epoch,
         crc: 0,
         attributes,
         last_offset_delta,
@@ -194,13 +200,13 @@ fn empty(base_offset: i64, last_offset_delta: i32, attributes: i16, bytes: usize
 }
 
 /// Batches without records that stand for the offsets from `base_offset` to before `next_offset`,
-/// as compaction leaves them where a batch has lost all of its records. None where these are none.
-pub fn placeholder(base_offset: i64, next_offset: i64) -> Vec<u8> {
+/// as compaction leaves them where batches have lost all of their records. None where these are none.
+pub fn placeholder(base_offset: i64, next_offset: i64, leader_epoch: i32) -> Vec<u8> {
     let mut out = Vec::new();
     let mut from = base_offset;
     while from < next_offset {
         let offsets = (next_offset - from).min(i64::from(i32::MAX));
-        let mut batch = empty(from, (offsets - 1) as i32, 0, HEADER_BYTES);
+        let mut batch = empty(from, (offsets - 1) as i32, leader_epoch, 0, HEADER_BYTES);
         seal(&mut batch);
         out.extend_from_slice(&batch);
         from += offsets;

@@ -101,6 +101,26 @@ pub fn hollow(batch: &Batch, out: &mut Vec<u8>) {
     write(header, Codec::None, &[], out);
 }
 
+/// Has a stored batch stand for all offsets before `next_offset`, and not just for those of its
+/// records; false where it cannot: of a producer's batch the offsets are also its sequences, and
+/// control batches tell of themselves.
+///
+/// # Panics
+/// Where `batch` is not a whole batch: the caller has parsed it.
+pub fn stretch(batch: &mut [u8], next_offset: i64) -> bool {
+    let mut header = BatchHeader::parse(batch).expect("a whole batch");
+    let Ok(delta) = i32::try_from(next_offset - 1 - header.base_offset) else {
+        return false;
+    };
+    if header.has_producer() || header.is_control() {
+        return false;
+    }
+    header.last_offset_delta = delta;
+    header.write(batch);
+    seal(batch);
+    true
+}
+
 fn write(mut header: BatchHeader, codec: Codec, body: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
     out.resize(start + HEADER_BYTES, 0);
@@ -126,7 +146,7 @@ fn shift(record: &[u8], sooner: i64, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{BatchBuilder, Batches};
+    use crate::record::{mark, BatchBuilder, Batches};
 
     type Row = (i64, i64, Vec<u8>, Option<Vec<u8>>);
 
@@ -221,6 +241,27 @@ mod tests {
         assert_eq!(found.header.max_timestamp, batch.header.max_timestamp);
         assert_eq!(found.header.base_sequence, 9);
         assert_eq!(out.len(), HEADER_BYTES);
+    }
+
+    #[test]
+    fn a_batch_stands_for_more_offsets_than_it_has_records_but_no_producers_does() {
+        let mut builder = BatchBuilder::new();
+        builder.push(1, Some(b"k"), None, []);
+        let mut batch = builder.finish();
+        let records = batch[HEADER_BYTES..].to_vec();
+        assert!(stretch(&mut batch, 500));
+        let found = Batches::new(&batch).next().unwrap().unwrap();
+        found.check_crc().unwrap();
+        assert_eq!((found.header.next_offset(), found.header.count), (500, 1));
+        assert_eq!(batch[HEADER_BYTES..], records);
+        for mut other in [sample(Codec::None), mark(b"m")] {
+            let before = other.clone();
+            assert!(!stretch(&mut other, 500));
+            assert_eq!(other, before);
+        }
+        let whole = batch.clone();
+        assert!(!stretch(&mut batch, 3 << 31), "no delta is so large");
+        assert_eq!(batch, whole);
     }
 
     #[test]

@@ -35,7 +35,7 @@ mod varint;
 pub use builder::{mark, placeholder, record_bytes, BatchBuilder, LATER_RECORD_BYTES};
 pub use columns::{decode_columns, BinaryColumn, Columns, COLUMN_BYTES_MAX};
 pub use error::{Error, Fault};
-pub use filter::{hollow, Filter};
+pub use filter::{hollow, stretch, Filter};
 pub use header::{set_base_offset, set_leader_epoch, Batch, BatchHeader, Batches, Codec};
 pub use murmur2::{murmur2, partition_of};
 pub use recode::recode;

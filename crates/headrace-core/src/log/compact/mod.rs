@@ -13,9 +13,10 @@
 //! A record goes where a later one of its key is known, where it has no key, and, of a tombstone,
 //! when its delete horizon has passed: the first pass that meets a tombstone sets that, in its
 //! batch, `delete_retention_ms` ahead, so that who began to read before learns of the deletion. A
-//! batch without records goes too, except the last of a producer, which tells its sequence, and the
-//! last of a segment, by which readers get to the next one. Offsets never change. Records of transactions are superseded by later ones and supersede none, for
-//! whether they were committed is not known; control batches stay as they are.
+//! batch without records goes too, except the last of a producer, which tells its sequence. Offsets
+//! never change, and each still has a batch: the one before it reaches over those that are gone, or
+//! an empty one stands for them. Records of transactions are superseded by later ones and supersede
+//! none, for whether they were committed is not known; control batches stay as they are.
 //!
 //! What is written has names of its own (`layout::segment_file`), complete before the journal
 //! tells of it; nothing is renamed. Hence readers on their way through an old file end there, or

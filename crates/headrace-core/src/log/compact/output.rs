@@ -6,7 +6,11 @@ use super::pass::{Compaction, Input, Survey};
 use crate::log::disk::{Disk, DiskOp, Slice};
 use crate::log::error::Error;
 use crate::log::segment::{Segment, SEGMENT_BYTES_MAX};
-use crate::record::{Batch, BatchHeader};
+use crate::record::{placeholder, stretch, Batch, BatchHeader};
+
+/// Epoch of a stand-in for records so old that nobody knows theirs (Kafka's
+/// `NO_PARTITION_LEADER_EPOCH`).
+const NO_EPOCH: i32 = -1;
 
 /// The segments that a group becomes: one, or more where something outgrows its bounds.
 pub(super) struct Output<'a, D> {
@@ -15,12 +19,15 @@ pub(super) struct Output<'a, D> {
     created_ms: Option<i64>,
     /// Offset after the group.
     end: i64,
-    /// Offset after what was written.
+    /// Offset after what was taken.
     next: i64,
     done: Vec<Segment>,
     segment: Segment,
     /// Bytes of it that are not written yet.
     piece: Vec<u8>,
+    /// The last batch, which may have to stand for more offsets than it has records; empty for none.
+    last: Vec<u8>,
+    last_horizon_ms: Option<i64>,
     scratch: Vec<u8>,
     batch: Vec<u8>,
 }
@@ -42,6 +49,8 @@ impl<'a, D: Disk> Output<'a, D> {
             done: Vec::new(),
             segment: survey.pass.segment(first.segment.base, created_ms),
             piece: Vec::new(),
+            last: Vec::new(),
+            last_horizon_ms: None,
             scratch: Vec::new(),
             batch: Vec::new(),
         };
@@ -59,15 +68,44 @@ impl<'a, D: Disk> Output<'a, D> {
         report.read_bytes += batch.bytes.len() as u64;
         let mut bytes = std::mem::take(&mut self.batch);
         bytes.clear();
-        let is_last = batch.header.next_offset() == self.end;
         let horizon_ms = self
             .survey
-            .rewrite(batch, is_last, &mut self.scratch, &mut bytes, report);
-        if !bytes.is_empty() {
-            self.add(&bytes, horizon_ms)?;
+            .rewrite(batch, &mut self.scratch, &mut bytes, report);
+        if bytes.is_empty() {
+            self.batch = bytes;
+            return Ok(());
         }
-        report.written_bytes += bytes.len() as u64;
-        self.batch = bytes;
+        self.fill(batch.header.base_offset, report)?;
+        self.next = batch.header.next_offset();
+        self.put(bytes, horizon_ms, report)
+    }
+
+    /// Offsets whose records are gone have a batch too, which a CRC covers: the offset that is
+    /// stamped into the next one is held against its end.
+    fn fill(&mut self, to: i64, report: &mut Compaction) -> Result<(), Error> {
+        let from = std::mem::replace(&mut self.next, to);
+        if from == to || !self.last.is_empty() && stretch(&mut self.last, to) {
+            return Ok(());
+        }
+        let epoch = self.survey.pass.epochs.at(from);
+        let stand_in = placeholder(from, to, epoch.unwrap_or(NO_EPOCH));
+        self.put(stand_in, None, report)
+    }
+
+    /// Keeps one batch, until the next is known.
+    fn put(
+        &mut self,
+        batch: Vec<u8>,
+        horizon_ms: Option<i64>,
+        report: &mut Compaction,
+    ) -> Result<(), Error> {
+        let last = std::mem::replace(&mut self.last, batch);
+        let last_horizon_ms = std::mem::replace(&mut self.last_horizon_ms, horizon_ms);
+        if !last.is_empty() {
+            report.written_bytes += last.len() as u64;
+            self.add(&last, last_horizon_ms)?;
+        }
+        self.batch = last; // its memory serves the next
         Ok(())
     }
 
@@ -75,7 +113,10 @@ impl<'a, D: Disk> Output<'a, D> {
         let header = BatchHeader::parse(bytes).map_err(Error::Record)?;
         if self.segment.bytes + bytes.len() as u64 > SEGMENT_BYTES_MAX {
             self.end_segment()?;
-            self.segment = self.survey.pass.segment(self.next, self.created_ms);
+            self.segment = self
+                .survey
+                .pass
+                .segment(header.base_offset, self.created_ms);
             self.create()?;
         }
         let segment = &mut self.segment;
@@ -83,7 +124,6 @@ impl<'a, D: Disk> Output<'a, D> {
         let index = segment.index.as_mut().expect("it is being written");
         index.add(segment.base, &header, segment.bytes as u32, interval);
         segment.bytes += bytes.len() as u64;
-        self.next = header.next_offset();
         let horizons = segment.horizon_ms.into_iter().chain(horizon_ms);
         segment.horizon_ms = horizons.min();
         self.piece.extend_from_slice(bytes);
@@ -127,7 +167,9 @@ impl<'a, D: Disk> Output<'a, D> {
         Ok(())
     }
 
-    pub(super) fn finish(mut self) -> Result<Vec<Segment>, Error> {
+    pub(super) fn finish(mut self, report: &mut Compaction) -> Result<Vec<Segment>, Error> {
+        self.fill(self.end, report)?;
+        self.put(Vec::new(), None, report)?;
         self.end_segment()?;
         Ok(self.done)
     }

@@ -7,6 +7,7 @@ use super::output::Output;
 use super::swap::Replacement;
 use crate::hash;
 use crate::log::disk::{Disk, DiskOp, Path};
+use crate::log::epochs::Epochs;
 use crate::log::error::Error;
 use crate::log::index::Index;
 use crate::log::layout;
@@ -80,6 +81,7 @@ pub struct Pass {
     dirty_to: i64,
     /// Base offset of the last batch of each producer.
     last_batches: BTreeMap<i64, i64>,
+    pub(super) epochs: Epochs,
     snapshots: Snapshots,
 }
 
@@ -143,6 +145,7 @@ impl Machine {
             dirty_from,
             dirty_to,
             last_batches: log.producers.last_batches(log.high_watermark),
+            epochs: log.epochs.clone(),
             snapshots: log.sources(),
         }))
     }
@@ -210,7 +213,6 @@ impl Input {
             position: 0,
             end: self.segment.committed,
             offset: self.segment.base,
-            gaps: !self.segment.is_appended(),
         }
     }
 }
@@ -339,7 +341,7 @@ impl Survey {
             })?;
             std::mem::replace(&mut failed, Ok(()))?;
         }
-        let segments = output.finish()?;
+        let segments = output.finish(report)?;
         for path in &self.pass.folders {
             disk.perform(&DiskOp::SyncFolder { path: path.clone() })?;
         }
@@ -404,12 +406,10 @@ impl Survey {
         last == Some(&batch.header.base_offset)
     }
 
-    /// Appends what stays of a batch; the horizon of its tombstones, where it has any. The last
-    /// of its segment stays in any case, so that readers get to where the next one begins.
+    /// Appends what stays of a batch; the horizon of its tombstones, where it has any.
     pub(super) fn rewrite(
         &self,
         batch: &Batch,
-        is_last: bool,
         scratch: &mut Vec<u8>,
         out: &mut Vec<u8>,
         report: &mut Compaction,
@@ -434,7 +434,7 @@ impl Survey {
         report.kept_records += filter.kept() as u64;
         report.removed_records += filter.removed() as u64;
         if filter.kept() == 0 {
-            if is_last || self.is_last_of_producer(batch) {
+            if self.is_last_of_producer(batch) {
                 hollow(batch, out);
             }
             return None;

@@ -330,7 +330,7 @@ impl<D: Disk> Work<'_, D> {
         } else if seen.survey.lost.is_empty() {
             self.cut_excess(seen)?;
         } else {
-            state.bytes = self.drop_damaged(folder, seen)?;
+            state.bytes = self.drop_damaged(folder, seen, epochs)?;
         }
         let changed = tail.is_some() || !seen.survey.lost.is_empty();
         if changed || seen.index.is_some() || !seen.survey.stamps.is_empty() {
@@ -392,7 +392,7 @@ impl<D: Disk> Work<'_, D> {
     }
 
     /// Writes the segment anew without what cannot be read; returns its length.
-    fn drop_damaged(&mut self, folder: &str, seen: &Seen) -> Result<u64, Error> {
+    fn drop_damaged(&mut self, folder: &str, seen: &Seen, epochs: &Epochs) -> Result<u64, Error> {
         if !self.consent.drop_damaged {
             let finding = found(seen)
                 .into_iter()
@@ -414,7 +414,8 @@ impl<D: Disk> Work<'_, D> {
         ])?;
         for lost in &seen.survey.lost {
             position = self.copy(&seen.path, copied..lost.position, &fresh, position)?;
-            let stand_in = placeholder(lost.first, lost.next);
+            let epoch = epochs.at(lost.first).unwrap_or_default();
+            let stand_in = placeholder(lost.first, lost.next, epoch);
             let bytes = stand_in.len() as u64;
             self.write(&fresh, position, stand_in)?;
             position += bytes;

@@ -124,8 +124,7 @@ pub(super) fn survey(
         };
         let further = resume(disk, place, after)?;
         let (position, next) = further.unwrap_or((range.end, after.unwrap_or(first)));
-        // Where there are gaps, nobody knows which offset was meant.
-        if !range.gaps && is_misstamped(disk, place, position, next)? {
+        if is_misstamped(disk, place, position, next)? {
             found.stamps.push((damage.position, first));
         } else {
             found.lost.push(Lost {

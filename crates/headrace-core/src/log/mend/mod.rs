@@ -318,7 +318,6 @@ impl<'a, D: Disk> Mender<'a, D> {
             position: segment.bytes,
             end,
             offset: next,
-            gaps: false,
         };
         let epochs = &mut log.epochs;
         let walked = scan_batches(self.disk, beyond, Depth::Bodies, |batch, position| {
@@ -432,7 +431,6 @@ fn whole(segment: &Segment) -> Range<'_> {
         position: 0,
         end: segment.bytes,
         offset: segment.base,
-        gaps: !segment.is_appended(),
     }
 }
 
