@@ -64,14 +64,17 @@ class Client:
 
     def come_back(self):
         """Connects again: once, for paho forgets at each try which PUBREL it owes."""
-        self.paho.loop_stop()
-        self.paho._reset_sockets()  # it would leave a pair of sockets open
+        self._rest()
         self.paho.reconnect()
         self.paho.loop_start()
 
     def leave(self):
         self.paho.disconnect()
+        self._rest()
+
+    def _rest(self):
         self.paho.loop_stop()
+        self.paho._reset_sockets()  # it would leave a pair of sockets open
 
 
 def kill(start_node, node):
@@ -165,6 +168,21 @@ def test_a_session_that_is_discarded_stays_so(start_node, clients):
     node = kill(start_node, node)
     client.loop_stop()
     assert not clients(node, "a").present
+
+
+def test_a_session_that_an_administrator_deletes_stays_so(start_node, clients):
+    """From the answer on: the node is killed when it has come."""
+    node = start_node()
+    names = [f"c{number}" for number in range(5)]
+    for name in names:
+        clients(node, name).subscribe("a").leave()
+    wait_for(lambda: node.metrics()["headrace_mqtt_sessions_away"] == len(names))
+    while names:
+        path = f"/api/v1/sessions/{names.pop()}"
+        assert node.call("DELETE", path)[0] == 200
+        node = kill(start_node, node)
+        assert node.call("GET", path)[0] == 404
+        assert node.metrics()["headrace_mqtt_sessions"] == len(names)
 
 
 def test_sessions_expire_while_the_node_is_down(start_node):

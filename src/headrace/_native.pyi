@@ -1100,12 +1100,14 @@ class Switchboard:
         most, so a page may be empty though others follow."""
     def session(self, client_id: str, mono_ms: int, wall_ms: int) -> SessionReport | None:
         """All of one session, of its subscriptions the first 1,000 by filter."""
-    def disconnect_client(self, client_id: str, mono_ms: int, wall_ms: int) -> bool | None:
+    def disconnect_client(
+        self, client_id: str, request: int, mono_ms: int, wall_ms: int
+    ) -> bool | None:
         """Ends a client's connection with DISCONNECT 0x98; whether it had one. None: it has no
-        session."""
-    def delete_session(self, client_id: str, mono_ms: int, wall_ms: int) -> bool:
+        session. `request` comes back from `published` once what was so is durable."""
+    def delete_session(self, client_id: str, request: int, mono_ms: int, wall_ms: int) -> bool:
         """Ends a session, and its connection as `disconnect_client` does; whether there was
-        one. Its will is published."""
+        one. Its will is published. `request` comes back as from `disconnect_client`."""
     def start_trace(
         self, client_id: str | None, topic_filter: str | None, payload_bytes_max: int
     ) -> int | None:

@@ -332,12 +332,26 @@ impl Switchboard {
         report.map(SessionReport::from)
     }
 
-    fn disconnect_client(&mut self, client_id: &str, mono_ms: u64, wall_ms: i64) -> Option<bool> {
-        self.0.disconnect_client(client_id, now(mono_ms, wall_ms))
+    fn disconnect_client(
+        &mut self,
+        client_id: &str,
+        request: u64,
+        mono_ms: u64,
+        wall_ms: i64,
+    ) -> Option<bool> {
+        let now = now(mono_ms, wall_ms);
+        self.0.disconnect_client(client_id, request, now)
     }
 
-    fn delete_session(&mut self, client_id: &str, mono_ms: u64, wall_ms: i64) -> bool {
-        self.0.delete_session(client_id, now(mono_ms, wall_ms))
+    fn delete_session(
+        &mut self,
+        client_id: &str,
+        request: u64,
+        mono_ms: u64,
+        wall_ms: i64,
+    ) -> bool {
+        let now = now(mono_ms, wall_ms);
+        self.0.delete_session(client_id, request, now)
     }
 
     #[pyo3(signature = (client_id, topic_filter, payload_bytes_max))]

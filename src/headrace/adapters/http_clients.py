@@ -78,13 +78,13 @@ class ClientRoutes:
 
     async def _delete_session(self, request: web.Request) -> web.Response:
         client = request.match_info["client"]
-        if not self._clients().delete_session(client):
+        if not await self._clients().delete_session(client):
             raise _no_session(client)
         return answer({"deleted": client})
 
     async def _disconnect(self, request: web.Request) -> web.Response:
         client = request.match_info["client"]
-        done = self._clients().disconnect(client)
+        done = await self._clients().disconnect(client)
         if done is None:
             raise _no_session(client)
         if not done:

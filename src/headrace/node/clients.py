@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from headrace import limits
@@ -53,20 +54,22 @@ class Clients:
         report = self._switchboard.session(client_id, *self._now())
         return None if report is None else (report, self._origin(report.summary))
 
-    def disconnect(self, client_id: str) -> bool | None:
+    async def disconnect(self, client_id: str) -> bool | None:
         """As the port says."""
-        done = self._switchboard.disconnect_client(client_id, *self._now())
+        ask = partial(self._switchboard.disconnect_client, client_id)
+        done, durable = self._runner.administer(ask)
         if done:
             log.info("disconnected by an administrator", extra={"client": client_id})
-            self._runner.wake()
+        await durable
         return done
 
-    def delete_session(self, client_id: str) -> bool:
+    async def delete_session(self, client_id: str) -> bool:
         """As the port says."""
-        done = self._switchboard.delete_session(client_id, *self._now())
+        ask = partial(self._switchboard.delete_session, client_id)
+        done, durable = self._runner.administer(ask)
         if done:
             log.info("session deleted by an administrator", extra={"client": client_id})
-            self._runner.wake()
+        await durable
         return done
 
     def retained(
@@ -96,9 +99,10 @@ class Clients:
         ends = []
 
         def page(topic_filter: str, start: str) -> tuple[int, str | None]:
-            found, following, end = self._runner.delete_retained(topic_filter, start)
+            ask = partial(self._switchboard.delete_retained, topic_filter, start)
+            answer, end = self._runner.administer(ask)
             ends.append(end)
-            return found, following
+            return answer
 
         try:
             deleted = await _all_pages(page, topic_filter)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from headrace import limits
 from headrace.errors import (
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from headrace.ports import Clock, Link, Store
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 FAILURE = 0x80
 STALE_EPOCH = 0x83
@@ -190,23 +192,21 @@ class Runner:
         self.wake()
         return future
 
-    def delete_retained(
-        self, topic_filter: str, start: str
-    ) -> tuple[int, str | None, asyncio.Future[int]]:
-        """A page of `Switchboard.delete_retained`; the future ends once that is durable.
+    def administer(self, ask: Callable[[int, int, int], T]) -> tuple[T, asyncio.Future[int]]:
+        """Asks the switchboard for something that changes what lasts, with a request and the time.
+
+        The future ends once what it answered is durable, with errors as `publish`.
 
         Raises:
-            ValueError: the filter is malformed.
+            ValueError: what `ask` raises; then nothing has changed.
         """
         request = self._request + 1
-        found, following = self._switchboard.delete_retained(
-            topic_filter, start, request, self._clock.mono_ms(), self._clock.wall_ms()
-        )
+        answer = ask(request, self._clock.mono_ms(), self._clock.wall_ms())
         self._request = request
         future: asyncio.Future[int] = self._loop.create_future()
         self._publishes[request] = future
         self.wake()
-        return found, following, future
+        return answer, future
 
     def told_offset(self, partition: Partition) -> int:
         """As `Partition.told_offset`."""
@@ -387,7 +387,7 @@ class Runner:
             elif code == QUOTA_EXCEEDED:
                 future.set_exception(StorageFullError(self.full or "the disk was nearly full"))
             else:
-                future.set_exception(UnavailableError("the message could not be stored"))
+                future.set_exception(UnavailableError("the disk refused; try again"))
 
 
 def _resolve(inflight: _Inflight, completion: Completion) -> None:

@@ -55,12 +55,23 @@ class Clients(Protocol):
         """All of one session."""
         ...
 
-    def disconnect(self, client_id: str) -> bool | None:
-        """Ends a client's connection; whether it had one. None: it has no session."""
+    async def disconnect(self, client_id: str) -> bool | None:
+        """Ends a client's connection; whether it had one. None: it has no session.
+
+        On return what became of the session survives power loss, where sessions do.
+
+        Raises:
+            UnavailableError: the disk refused; the connection has ended.
+        """
         ...
 
-    def delete_session(self, client_id: str) -> bool:
-        """Ends a session and its connection; whether there was one."""
+    async def delete_session(self, client_id: str) -> bool:
+        """Ends a session and its connection; whether there was one. On return it stays so.
+
+        Raises:
+            UnavailableError: the disk refused; the session has ended, and may come back after a
+                restart.
+        """
         ...
 
     def retained(

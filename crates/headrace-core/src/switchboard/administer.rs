@@ -5,7 +5,8 @@
 
 use super::connect::decode_own;
 use super::connection::Park;
-use super::Switchboard;
+use super::streams::Waiter;
+use super::{Switchboard, DOOR};
 use crate::mqtt::packet::{QoS, Version};
 use crate::mqtt::reason;
 use crate::session::{Session, Subscription, NEVER_S};
@@ -191,8 +192,27 @@ impl Switchboard {
     }
 
     /// Ends the connection of a client: DISCONNECT 0x98 (5.0), and its session as if the network
-    /// had failed. Whether it had one; None where there is no such session.
-    pub fn disconnect_client(&mut self, client_id: &str, now: Now) -> Option<bool> {
+    /// had failed. Whether it had one; None where there is no such session. `request` comes back
+    /// from [`Switchboard::published`] once what was so is on the log, in each case.
+    pub fn disconnect_client(&mut self, client_id: &str, request: u64, now: Now) -> Option<bool> {
+        let had_connection = self.hang_up(client_id, now);
+        self.answer_once_kept(request, now);
+        had_connection
+    }
+
+    /// Ends a session and its connection, and publishes its will; false where there is none.
+    /// `request` comes back as from [`Switchboard::disconnect_client`].
+    pub fn delete_session(&mut self, client_id: &str, request: u64, now: Now) -> bool {
+        let is_found = self.hang_up(client_id, now).is_some();
+        // Without its connection it may have ended by itself.
+        if let Some(session) = self.by_client.get(client_id).copied() {
+            self.end_session(session, now);
+        }
+        self.answer_once_kept(request, now);
+        is_found
+    }
+
+    fn hang_up(&mut self, client_id: &str, now: Now) -> Option<bool> {
         let session = *self.by_client.get(client_id)?;
         let connection = self.sessions[session as usize].connection;
         if let Some(slot) = connection {
@@ -201,16 +221,16 @@ impl Switchboard {
         Some(connection.is_some())
     }
 
-    /// Ends a session and its connection, and publishes its will; false where there is none.
-    pub fn delete_session(&mut self, client_id: &str, now: Now) -> bool {
-        if self.disconnect_client(client_id, now).is_none() {
-            return false;
+    /// Answers a request once all that has changed so far of sessions is on the log: what it
+    /// found too, which may rest on a request before it.
+    fn answer_once_kept(&mut self, request: u64, now: Now) {
+        let is_kept = self.persistence.is_on();
+        if is_kept {
+            let ordinal = self.door.next_ordinal();
+            let origin = DOOR;
+            self.persistence.wait(Some(Waiter { origin, ordinal }));
         }
-        // Without its connection it may have ended by itself.
-        if let Some(session) = self.by_client.get(client_id).copied() {
-            self.end_session(session, now);
-        }
-        true
+        self.answer_request(request, u32::from(is_kept), now);
     }
 }
 

@@ -38,6 +38,19 @@ impl Switchboard {
         }
     }
 
+    /// Answers a request of another door that published nothing, once so many tickets have ended.
+    pub(super) fn answer_request(&mut self, request: u64, tickets: u32, now: Now) {
+        let answer = Answer {
+            token: request,
+            qos: QoS::AtLeastOnce,
+            outcome: Outcome::Accepted,
+            streams: 0,
+            deferred: None,
+        };
+        self.door.push(answer, tickets);
+        self.answer_origin(DOOR, now);
+    }
+
     /// Answers every publish of an origin whose turn has come.
     pub(super) fn answer_origin(&mut self, origin: u32, now: Now) {
         while let Some(answer) = self.next_answer(origin) {

@@ -18,9 +18,9 @@ use super::retained_record::{self as record, HEADER};
 use super::streams::Waiter;
 use super::{Counter, Error, Switchboard, DOOR};
 use crate::hash::{Key, Map};
-use crate::mqtt::packet::{Publish, QoS};
+use crate::mqtt::packet::Publish;
 use crate::record::{BatchBuilder, Batches, Records, DECOMPRESSED_BYTES_MAX};
-use crate::session::{Answer, Ending, Message, Outcome, OVERHEAD_BYTES};
+use crate::session::{Ending, Message, Outcome, OVERHEAD_BYTES};
 use crate::topic::{Cursor, Filter};
 use crate::{record as batch, Now};
 
@@ -321,15 +321,7 @@ impl Switchboard {
             ordinal: self.door.next_ordinal(),
         };
         let tickets = self.let_go(&messages, Some(waiter), now);
-        let answer = Answer {
-            token: request,
-            qos: QoS::AtLeastOnce,
-            outcome: Outcome::Accepted,
-            streams: 0,
-            deferred: None,
-        };
-        self.door.push(answer, tickets);
-        self.answer_origin(DOOR, now);
+        self.answer_request(request, tickets, now);
         let found = messages.len();
         Ok(Page { found, next })
     }

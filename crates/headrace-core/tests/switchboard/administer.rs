@@ -172,7 +172,7 @@ fn who_is_disconnected_is_told_why_and_keeps_its_session() {
             ..plain(version)
         };
         let connection = stage.client_with(connect);
-        let done = stage.switchboard.disconnect_client("c", stage.now);
+        let done = stage.switchboard.disconnect_client("c", 1, stage.now);
         stage.run();
         assert_eq!(done, Some(true));
         let told = match version {
@@ -181,10 +181,10 @@ fn who_is_disconnected_is_told_why_and_keeps_its_session() {
         };
         assert_eq!(stage.hears(connection), told);
         stage.hang_up(connection);
-        let again = stage.switchboard.disconnect_client("c", stage.now);
+        let again = stage.switchboard.disconnect_client("c", 1, stage.now);
         assert_eq!(again, Some(false), "it is away");
     }
-    assert_eq!(stage.switchboard.disconnect_client("x", stage.now), None);
+    assert_eq!(stage.switchboard.disconnect_client("x", 1, stage.now), None);
 }
 
 #[test]
@@ -204,11 +204,11 @@ fn a_deleted_session_is_gone_with_what_waited_and_its_will_is_published() {
     away(&mut stage, "sleeper", Some(will));
     stage.publish(watcher, "work/1", QOS_1, 1, "abc");
     assert_eq!(stage.hears(watcher), ["PUBACK 1"]);
-    assert!(stage.switchboard.delete_session("sleeper", stage.now));
+    assert!(stage.switchboard.delete_session("sleeper", 1, stage.now));
     stage.run();
     assert_eq!(stage.hears(watcher), ["PUBLISH gone qos 0: bye"]);
     assert_eq!(names(&stage, ALL, 10), ["watcher"]);
-    assert!(!stage.switchboard.delete_session("sleeper", stage.now));
+    assert!(!stage.switchboard.delete_session("sleeper", 1, stage.now));
     let returned = stage.asks(Connect {
         client_id: "sleeper",
         session_expiry_s: Some(60),
@@ -216,7 +216,7 @@ fn a_deleted_session_is_gone_with_what_waited_and_its_will_is_published() {
     });
     stage.decide(0);
     assert_eq!(stage.hears(returned), ["CONNACK 0x00"]);
-    assert!(stage.switchboard.delete_session("sleeper", stage.now));
+    assert!(stage.switchboard.delete_session("sleeper", 1, stage.now));
     stage.run();
     let told = ["DISCONNECT 0x98", "closed: administrative_action"];
     assert_eq!(stage.hears(returned), told);

@@ -20,6 +20,7 @@ mod exchange;
 mod fuzz;
 mod groups;
 mod keep_alive;
+mod kept;
 mod options;
 mod overflow;
 mod permit;

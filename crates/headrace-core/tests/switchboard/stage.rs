@@ -8,7 +8,10 @@ use headrace_core::mqtt::packet::{
     Ack, Connect, Packet, Publish, Subscribe, SubscriptionRequest, Unsubscribe,
 };
 use headrace_core::mqtt::{decode, encode};
-use headrace_core::switchboard::{Append, ConnectRequest, Effects, Limits, Switchboard};
+use headrace_core::session::Ending;
+use headrace_core::switchboard::{
+    Append, ConnectRequest, Effects, Limits, SessionAppend, Switchboard,
+};
 use headrace_core::Now;
 
 pub use headrace_core::mqtt::packet::{PublishProperties, QoS, Version, Will};
@@ -32,6 +35,10 @@ pub struct Stage {
     inboxes: BTreeMap<u64, Inbox>,
     /// Not yet performed.
     pub appends: Vec<Append>,
+    /// To the log of sessions, not yet performed.
+    pub written: Vec<SessionAppend>,
+    /// What is durable of it, by partition.
+    pub log: BTreeMap<u32, Vec<u8>>,
     /// Not yet decided.
     pub decisions: Vec<ConnectRequest>,
     /// What the shell was told last.
@@ -58,6 +65,8 @@ impl Stage {
             },
             inboxes: BTreeMap::new(),
             appends: Vec::new(),
+            written: Vec::new(),
+            log: BTreeMap::new(),
             decisions: Vec::new(),
             reads: BTreeMap::new(),
             wake_at: None,
@@ -284,11 +293,35 @@ impl Stage {
         self.run();
     }
 
+    /// Ends what was written to the log of sessions, and what is written then.
+    pub fn write_all(&mut self, ending: Ending) {
+        while !self.written.is_empty() {
+            for append in std::mem::take(&mut self.written) {
+                if ending == Ending::Stored {
+                    let log = self.log.entry(append.partition).or_default();
+                    log.extend(append.batch);
+                }
+                self.switchboard
+                    .durable(append.ticket, ending, self.now)
+                    .unwrap();
+            }
+            self.run();
+        }
+    }
+
     /// Collects until nothing is due at once.
     pub fn run(&mut self) {
         self.validate();
-        while let Some(effects) = self.switchboard.collect(self.now) {
-            self.perform(effects);
+        loop {
+            let effects = self.switchboard.collect(self.now);
+            let written = self.switchboard.persist(self.now);
+            if effects.is_none() && written.is_empty() {
+                return;
+            }
+            self.written.extend(written);
+            if let Some(effects) = effects {
+                self.perform(effects);
+            }
             self.validate();
         }
     }
