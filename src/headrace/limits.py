@@ -80,8 +80,8 @@ SESSION_BYTES_MAX: Final = 16 * MIB
 """Waiting for one client, with what is in flight and may have to be sent again."""
 
 QUEUED_BYTES_MAX: Final = 512 * MIB
-"""All that waits for clients, each message counted once however many it waits for: what a node of
-2 GB can spare."""
+"""All that waits for clients, each message counted once, and its place in the queue of each: what a
+node of 2 GB can spare."""
 
 SESSIONS_MAX: Final = 1_000_000
 """MQTT sessions, of clients that are away too: as many as there may be connections. An empty one

@@ -14,6 +14,11 @@ pub const SHARED_BYTES_MIN: usize = 16 * 1024;
 /// a queue. Counted where messages wait, or a queue of tiny ones would cost many times its bound.
 pub const OVERHEAD_BYTES: usize = 160;
 
+/// What it costs that a message waits for one client more: a place in its queue, with the claim that
+/// the log knows. Messages wait for all clients of a fleet at once, so these may be more than all
+/// that they say.
+pub const PLACE_BYTES: usize = 128;
+
 /// What subscribers will be sent, owned. Topic and properties are opaque here: the connection
 /// that sends them knows their form.
 #[derive(Debug)]
@@ -40,7 +45,7 @@ pub struct Message {
     pub stored: OnceLock<Stored>,
 }
 
-/// Bytes of all messages that wait for clients, each counted once, however many it waits for.
+/// Bytes of all messages that wait for clients, each counted once, and of their places in queues.
 #[derive(Clone, Debug, Default)]
 pub struct Memory(Arc<AtomicUsize>);
 
@@ -61,6 +66,30 @@ pub struct Held {
 impl Drop for Held {
     fn drop(&mut self) {
         self.memory.0.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// A place in a queue, or in flight, until it is free: [`PLACE_BYTES`].
+#[derive(Debug)]
+pub struct Seat(Memory);
+
+impl Seat {
+    /// Counts it.
+    pub fn take(memory: &Memory) -> Self {
+        memory.0.fetch_add(PLACE_BYTES, Ordering::Relaxed);
+        Self(memory.clone())
+    }
+}
+
+impl Clone for Seat {
+    fn clone(&self) -> Self {
+        Self::take(&self.0)
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0 .0.fetch_sub(PLACE_BYTES, Ordering::Relaxed);
     }
 }
 
@@ -186,7 +215,13 @@ mod tests {
             message.hold(&memory);
             assert_eq!(memory.bytes(), 100 + OVERHEAD_BYTES);
         }
+        let seats = [Seat::take(&memory), Seat::take(&memory)];
+        assert_eq!(memory.bytes(), 100 + OVERHEAD_BYTES + 2 * PLACE_BYTES);
+        let again = seats[0].clone();
+        drop(seats);
         drop(holders);
+        assert_eq!(memory.bytes(), PLACE_BYTES);
+        drop(again);
         assert_eq!(memory.bytes(), 0);
     }
 }

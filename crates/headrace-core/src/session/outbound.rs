@@ -512,6 +512,7 @@ impl From<Delivery> for Owed {
         Self {
             message: delivery.message,
             claim: delivery.claim,
+            seat: delivery.seat,
         }
     }
 }
@@ -523,7 +524,7 @@ fn bytes(delivery: &Delivery) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::{Ids, Message, Terms};
+    use crate::session::{Ids, Memory, Message, Terms};
     use QoS::{AtLeastOnce, ExactlyOnce};
 
     fn delivery(qos: QoS, payload: u8) -> Delivery {
@@ -545,11 +546,7 @@ mod tests {
             ids: Ids::None,
             group: None,
         };
-        Delivery {
-            message: message.into(),
-            terms,
-            claim: None,
-        }
+        Delivery::new(message.into(), terms, None, &Memory::default())
     }
 
     fn sent(outbound: &mut Outbound) -> Vec<String> {

@@ -4,7 +4,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use super::{Claim, Message};
+use super::{Claim, Memory, Message, Seat};
 use crate::mqtt::packet::QoS;
 
 /// How a client subscribed to a filter.
@@ -130,6 +130,27 @@ pub struct Delivery {
     pub terms: Terms,
     /// Where the log has it that it is owed.
     pub claim: Option<Arc<Claim>>,
+    /// What it costs that it waits.
+    pub seat: Seat,
+}
+
+impl Delivery {
+    /// A message that waits for a session: both are counted from now on.
+    pub fn new(
+        message: Arc<Message>,
+        terms: Terms,
+        claim: Option<Arc<Claim>>,
+        memory: &Memory,
+    ) -> Self {
+        message.hold(memory);
+        let seat = Seat::take(memory);
+        Self {
+            message,
+            terms,
+            claim,
+            seat,
+        }
+    }
 }
 
 /// A message that waits for a member of a group.
@@ -139,6 +160,21 @@ pub struct Owed {
     pub message: Arc<Message>,
     /// Of the group, where the log has it.
     pub claim: Option<Arc<Claim>>,
+    /// What it costs that it waits.
+    pub seat: Seat,
+}
+
+impl Owed {
+    /// A message that waits for a group: both are counted from now on.
+    pub fn new(message: Arc<Message>, claim: Option<Arc<Claim>>, memory: &Memory) -> Self {
+        message.hold(memory);
+        let seat = Seat::take(memory);
+        Self {
+            message,
+            claim,
+            seat,
+        }
+    }
 }
 
 #[cfg(test)]

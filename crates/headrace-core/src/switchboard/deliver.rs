@@ -38,19 +38,14 @@ impl Switchboard {
         let outbound = &mut state.outbound;
         let Some(slot) = slot.filter(|_| terms.qos == QoS::AtMostOnce || outbound.has_room())
         else {
-            let delivery = outgoing.delivery(terms, claim);
-            delivery.message.hold(&self.memory);
-            outbound.enqueue(delivery);
+            outbound.enqueue(outgoing.delivery(terms, claim, &self.memory));
             return self.recount_session(session);
         };
         let mut packet_id = 0;
         if terms.qos > QoS::AtMostOnce {
             // What a group gave may have to go to another member.
             let keeps = outbound.keeps() || terms.group.is_some();
-            let kept = keeps.then(|| outgoing.delivery(terms, claim));
-            if let Some(kept) = &kept {
-                kept.message.hold(&self.memory);
-            }
+            let kept = keeps.then(|| outgoing.delivery(terms, claim, &self.memory));
             packet_id = outbound.begin(terms.qos, kept);
         }
         let connection = &mut self.connections[slot as usize];

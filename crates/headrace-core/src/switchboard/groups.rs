@@ -430,7 +430,6 @@ impl Switchboard {
         }
         self.counters.add(Counter::Returned, returned.len());
         for owed in returned.into_iter().rev() {
-            owed.message.hold(&self.memory);
             self.groups.push(slot, owed, true);
         }
         self.pump_group(slot, None, now);
@@ -484,9 +483,7 @@ impl Switchboard {
         }
         let message = outgoing.message();
         let bytes = message.bytes();
-        let is_node_full =
-            !outgoing.is_held() && self.memory.bytes() + bytes > limits.queued_bytes_of_node_max;
-        if is_node_full {
+        if self.memory.bytes() + outgoing.waiting_bytes() > limits.queued_bytes_of_node_max {
             return self.drops(DOOR, Counter::DroppedMemory, outgoing, bytes);
         }
         loop {
@@ -507,8 +504,8 @@ impl Switchboard {
                 return;
             }
         }
-        message.hold(&self.memory);
-        self.groups.push(slot, Owed { message, claim }, false);
+        let owed = Owed::new(message, claim, &self.memory);
+        self.groups.push(slot, owed, false);
     }
 
     /// A session may have room again: gives it what waits in its groups.
@@ -527,8 +524,8 @@ impl Switchboard {
     /// Gives out what waits in a group, as far as members can take it.
     fn pump_group(&mut self, slot: u32, first: Option<u32>, now: Now) {
         while let Some(owed) = self.groups.slots[slot as usize].queue.front() {
-            let Owed { message, claim } = owed.clone();
-            let mut outgoing = Outgoing::of_message(&message, now.mono_ms);
+            let (message, claim) = (Arc::clone(&owed.message), owed.claim.clone());
+            let mut outgoing = Outgoing::of_message(&message, now.mono_ms).placed();
             let choice = if message.is_expired(now.mono_ms) {
                 self.counters.count(Counter::DroppedExpired);
                 None
@@ -631,9 +628,7 @@ impl Switchboard {
         self.fits(slot, member, outgoing)
             && (may_wait || outbound.has_room())
             && (qos == QoS::AtMostOnce || held <= self.limits.queued_bytes_max)
-            && self
-                .bound_reached(member.session, qos, bytes, true)
-                .is_none()
+            && self.bound_reached(member.session, qos, bytes, 0).is_none()
     }
 
     fn fits(&self, slot: u32, member: &Member, outgoing: &Outgoing<'_>) -> bool {

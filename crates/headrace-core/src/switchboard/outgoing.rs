@@ -9,7 +9,10 @@ use std::sync::{Arc, OnceLock};
 use super::alias::Alias;
 use crate::mqtt::packet::{Publish, QoS, Version};
 use crate::mqtt::{encode, property};
-use crate::session::{Claim, Delivery, Expiry, Ids, Message, Terms, SHARED_BYTES_MIN};
+use crate::session::{
+    Claim, Delivery, Expiry, Ids, Memory, Message, Terms, OVERHEAD_BYTES, PLACE_BYTES,
+    SHARED_BYTES_MIN,
+};
 
 /// A property section without properties.
 const NO_PROPERTIES: &[u8] = &[0];
@@ -50,6 +53,8 @@ pub struct Outgoing<'a> {
     shared: Option<Arc<[u8]>>,
     /// The publish, once someone had to wait for it.
     message: Option<Arc<Message>>,
+    /// It has a place in memory that it only leaves for another.
+    is_placed: bool,
     arrived_ms: u64,
 }
 
@@ -96,6 +101,7 @@ impl<'a> Outgoing<'a> {
             publisher: 0,
             shared: None,
             message: None,
+            is_placed: false,
             arrived_ms: mono_ms,
         }
     }
@@ -114,7 +120,16 @@ impl<'a> Outgoing<'a> {
             publisher: message.publisher,
             shared: Some(Arc::clone(&message.payload)),
             message: Some(Arc::clone(message)),
+            is_placed: false,
             arrived_ms: message.arrived_ms,
+        }
+    }
+
+    /// A message that has waited in a group or is retained, and goes to a session.
+    pub fn placed(self) -> Self {
+        Self {
+            is_placed: true,
+            ..self
         }
     }
 
@@ -268,19 +283,26 @@ impl<'a> Outgoing<'a> {
         self.arrived_ms
     }
 
-    /// True where somebody holds it already, so that another who does costs next to nothing.
-    pub fn is_held(&self) -> bool {
+    /// What the memory of the node must have for it to wait for one client more.
+    pub fn waiting_bytes(&self) -> usize {
+        if self.is_placed {
+            return 0;
+        }
         let message = self.message.as_ref();
-        message.is_some_and(|message| message.held.get().is_some())
+        if message.is_some_and(|message| message.held.get().is_some()) {
+            return PLACE_BYTES;
+        }
+        self.topic.len() + self.section.len() + self.payload.len() + OVERHEAD_BYTES + PLACE_BYTES
     }
 
     /// The publish for one session, owned.
-    pub fn delivery(&mut self, terms: &Terms, claim: Option<Arc<Claim>>) -> Delivery {
-        Delivery {
-            message: self.message(),
-            terms: terms.clone(),
-            claim,
-        }
+    pub fn delivery(
+        &mut self,
+        terms: &Terms,
+        claim: Option<Arc<Claim>>,
+        memory: &Memory,
+    ) -> Delivery {
+        Delivery::new(self.message(), terms.clone(), claim, memory)
     }
 }
 

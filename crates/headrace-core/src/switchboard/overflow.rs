@@ -63,13 +63,13 @@ impl Switchboard {
         bytes: usize,
         outgoing: &Outgoing<'_>,
     ) -> bool {
-        let is_held = outgoing.is_held();
+        let waiting_bytes = outgoing.waiting_bytes();
         let connection = self.sessions[session as usize].connection;
         if connection.is_none() && qos == QoS::AtMostOnce {
             self.drops(session, Counter::DroppedAway, outgoing, bytes);
             return false;
         }
-        while let Some(bound) = self.bound_reached(session, qos, bytes, is_held) {
+        while let Some(bound) = self.bound_reached(session, qos, bytes, waiting_bytes) {
             let outbound = &mut self.sessions[session as usize].outbound;
             let expired = outbound.purge_expired(outgoing.arrived_ms());
             self.drops_waiting(session, Counter::DroppedExpired, expired);
@@ -111,13 +111,14 @@ impl Switchboard {
         helps && state.outbound.drop_oldest()
     }
 
-    /// The bound that a message would pass, as the counter of what is dropped there.
+    /// The bound that a message would pass, as the counter of what is dropped there; it takes
+    /// `waiting_bytes` of the node's memory where it waits.
     pub(super) fn bound_reached(
         &self,
         session: u32,
         qos: QoS,
         bytes: usize,
-        is_held: bool,
+        waiting_bytes: usize,
     ) -> Option<Counter> {
         let Session {
             connection,
@@ -147,7 +148,8 @@ impl Switchboard {
         {
             return Some(Counter::DroppedQueue);
         }
-        let is_too_much = !is_held && self.memory.bytes() + bytes > limits.queued_bytes_of_node_max;
+        let is_too_much = waiting_bytes > 0
+            && self.memory.bytes() + waiting_bytes > limits.queued_bytes_of_node_max;
         is_too_much.then_some(Counter::DroppedMemory)
     }
 
@@ -175,10 +177,7 @@ impl Switchboard {
             let connection = &self.connections[slot as usize];
             let fits = bytes <= self.bytes_max(connection, terms.qos);
             let is_dropping = matches!(connection.overflow, Overflow::Dropping);
-            let is_full = || {
-                self.bound_reached(*session, terms.qos, bytes, true)
-                    .is_some()
-            };
+            let is_full = || self.bound_reached(*session, terms.qos, bytes, 0).is_some();
             if fits && !is_dropping && is_full() {
                 self.wait_for(slot, publisher, now);
                 stalls = true;

@@ -176,6 +176,11 @@ impl Switchboard {
                         Flow::Stop => return data.len(),
                     }
                 }
+                Err(_) if connection.phase == Phase::Deciding => {
+                    // Whatever comes behind its CONNECT, the answer on that comes first (3.2.0-1).
+                    self.park(slot, Park::Decision);
+                    break;
+                }
                 Err(error) => {
                     self.fail(slot, error, now);
                     return data.len();

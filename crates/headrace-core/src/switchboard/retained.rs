@@ -199,8 +199,7 @@ impl Switchboard {
             match self.next_retained(slot, session, now) {
                 Next::Send(message, terms) => {
                     // Its payload is retained anyway, so it waits for no room of the node.
-                    message.hold(&self.memory);
-                    let mut outgoing = Outgoing::of_message(&message, now.mono_ms);
+                    let mut outgoing = Outgoing::of_message(&message, now.mono_ms).placed();
                     self.deliver(session, &terms, None, &mut outgoing);
                 }
                 Next::Look => {}
@@ -248,7 +247,7 @@ impl Switchboard {
         let message = Arc::new(kept.message.fresh());
         let is_window_full = terms.qos > QoS::AtMostOnce && !state.outbound.has_room();
         let ever_fits = bytes <= self.bytes_max(connection, terms.qos);
-        let bound = self.bound_reached(session, terms.qos, bytes, true);
+        let bound = self.bound_reached(session, terms.qos, bytes, 0);
         if is_window_full || (ever_fits && bound.is_some()) {
             let replays = &mut self.sessions[session as usize].replays;
             let (_, replay) = replays.current().expect("it has just been looked at");

@@ -33,6 +33,27 @@ fn mqtt_3_1_0_2_a_second_connect_is_a_protocol_error() {
     assert_eq!(stage.hears(three), ["closed: protocol_error"]);
 }
 
+/// A client need not wait for CONNACK (3.1.4): what is wrong behind CONNECT is told after it.
+#[test]
+fn mqtt_3_2_0_1_what_is_no_packet_behind_connect_is_answered_after_it() {
+    for (wrong, code) in [
+        (&[0x30, 0xFF, 0xFF, 0xFF, 0x7F][..], "0x95"),
+        (&[0x30, 0xFF, 0xFF, 0xFF, 0xFF, 0x01], "0x81"),
+        (&[0x36, 0], "0x81"),
+    ] {
+        let mut stage = Stage::default();
+        let client = stage.asks(Connect {
+            client_id: "a",
+            ..plain(V5)
+        });
+        stage.send_bytes(client, wrong);
+        assert_eq!(stage.hears(client), [""; 0]);
+        stage.decide(0);
+        let heard = stage.hears(client);
+        assert_eq!(heard[..2], ["CONNACK 0x00", &format!("DISCONNECT {code}")]);
+    }
+}
+
 #[test]
 fn mqtt_3_2_2_3_connack_says_what_is_not_served() {
     let mut stage = Stage::default();

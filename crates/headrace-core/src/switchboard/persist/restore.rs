@@ -14,8 +14,8 @@ use crate::access::{Principal, Rules};
 use crate::mqtt::packet::QoS;
 use crate::record::{Batch, Batches, Codec, Record, Records};
 use crate::session::{
-    Claim, Delivery, Durable, Expiry, GroupId, Message, Owed, Owner, Places, Session, Stored,
-    Subscription, Terms, NEVER_S,
+    Claim, Delivery, Durable, Expiry, GroupId, Memory, Message, Owed, Owner, Places, Session,
+    Stored, Subscription, Terms, NEVER_S,
 };
 use crate::switchboard::{Error, Switchboard};
 use crate::topic;
@@ -371,8 +371,7 @@ impl Switchboard {
                 claimed.insert((number, place));
                 Claim::new(*owner, place, &self.persistence.ends)
             });
-            let delivery = delivery(message, sent.copy, group, claim);
-            delivery.message.hold(&self.memory);
+            let delivery = delivery(message, sent.copy, group, claim, &self.memory);
             exchanges.push((id, Some(delivery)));
         }
         session.outbound.restore(exchanges, []);
@@ -397,8 +396,7 @@ impl Switchboard {
                     continue;
                 }
                 let claim = Claim::new(owner, place, &self.persistence.ends);
-                let delivery = delivery(message, copy, None, Some(claim));
-                delivery.message.hold(&self.memory);
+                let delivery = delivery(message, copy, None, Some(claim), &self.memory);
                 dues.entry(number).or_default().push((place, delivery));
             }
         }
@@ -465,15 +463,13 @@ fn delivery(
     copy: Copy,
     group: Option<GroupId>,
     claim: Option<Arc<Claim>>,
+    memory: &Memory,
 ) -> Delivery {
-    Delivery {
-        message: Arc::clone(message),
-        terms: Terms {
-            qos: copy.qos,
-            retain: copy.retain,
-            ids: copy.ids,
-            group,
-        },
-        claim,
-    }
+    let terms = Terms {
+        qos: copy.qos,
+        retain: copy.retain,
+        ids: copy.ids,
+        group,
+    };
+    Delivery::new(Arc::clone(message), terms, claim, memory)
 }

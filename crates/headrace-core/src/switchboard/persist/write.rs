@@ -453,6 +453,7 @@ fn sent_of(delivery: &Delivery) -> Sent {
         message,
         terms,
         claim,
+        ..
     } = delivery;
     let claim = claim.as_ref();
     Sent {
