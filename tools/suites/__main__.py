@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import click
-from broker import Broker, started
+from broker import RULES, Broker, started
 from interoperability import paho3, paho5
 from outcome import Outcome
 from programs import conformance, gmqtt, rmqtt
@@ -26,19 +26,20 @@ from sequences import sequences
 
 
 class Suite(NamedTuple):
-    """How it runs, what a copy of it is, and the variables that its node is started with."""
+    """How it runs, what a copy of it is, and the variables and tables of its node."""
 
     run: Callable[[Path, Broker], list[Outcome]]
     copy: str
     settings: Mapping[str, str] = MappingProxyType({})
+    tables: str = ""
 
 
 #: These suites take the other of two readings that the standard allows (MQTT 5.0, 3.3.4).
 EACH = {"HEADRACE_MQTT__OVERLAPPING_SUBSCRIPTIONS": "each"}
 
 SUITES = {
-    "paho3": Suite(paho3, "a copy of eclipse-paho/paho.mqtt.testing: MQTT 3.1.1"),
-    "paho5": Suite(paho5, "a copy of eclipse-paho/paho.mqtt.testing: MQTT 5.0"),
+    "paho3": Suite(paho3, "a copy of eclipse-paho/paho.mqtt.testing: MQTT 3.1.1", tables=RULES),
+    "paho5": Suite(paho5, "a copy of eclipse-paho/paho.mqtt.testing: MQTT 5.0", tables=RULES),
     "sequences": Suite(
         sequences, "a copy of eclipse-mosquitto/mosquitto: byte sequences, read leniently"
     ),
@@ -96,9 +97,11 @@ def report(suite: str, outcomes: list[Outcome], *, as_json: bool) -> bool:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def main(suite: str, copy: Path, address: str | None, *, as_json: bool) -> None:
     """Run SUITE from COPY; exit 1 where a test fails that is expected to pass."""
-    run, _, settings = SUITES[suite]
+    run, _, settings, tables = SUITES[suite]
     with ExitStack() as stack:
-        broker = Broker.parse(address) if address else stack.enter_context(started(settings))
+        broker = (
+            Broker.parse(address) if address else stack.enter_context(started(settings, tables))
+        )
         outcomes = run(copy.resolve(), broker)
     if not report(suite, outcomes, as_json=as_json):
         sys.exit(1)

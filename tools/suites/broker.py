@@ -12,9 +12,8 @@ from typing import NamedTuple, Self
 
 import trustme
 
-#: The suites of Eclipse Paho subscribe to a topic that they expect to be refused, with 0x80 alone,
-#: and expect a keep-alive of the server's own; the byte sequences know of ten aliases. The refused
-#: topic begins with `$`, so that the suites' `#` does not cover it.
+#: The suites of Eclipse Paho expect a keep-alive of the server's own; the byte sequences know of
+#: ten aliases.
 CONFIGURATION = """\
 [mqtt]
 bind = "127.0.0.1:0"
@@ -30,7 +29,12 @@ bind = "127.0.0.1:0"
 
 [node]
 default_stream = false
+"""
 
+#: The suites of Eclipse Paho subscribe to a topic that they expect to be refused, with 0x80 alone.
+#: It begins with `$`, so that the suites' `#` does not cover it. Other suites name users that
+#: nobody knows, whom a node with rules refuses.
+RULES = """
 [access]
 anonymous = true
 no_match = "allow"
@@ -72,14 +76,14 @@ def certificate(folder: Path) -> tuple[dict[str, str], Path]:
 
 
 @contextmanager
-def started(settings: Mapping[str, str]) -> Iterator[Broker]:
-    """A node with an empty folder and these variables, which ends with the block.
+def started(settings: Mapping[str, str], tables: str) -> Iterator[Broker]:
+    """A node with an empty folder, these variables and further tables, which ends with the block.
 
-    It has a certificate where they say where TLS is served.
+    It has a certificate where the variables say where TLS is served.
     """
     with TemporaryDirectory(prefix="headrace-suite-") as folder:
         config = Path(folder) / "headrace.toml"
-        config.write_text(CONFIGURATION, encoding="utf-8")
+        config.write_text(CONFIGURATION + tables, encoding="utf-8")
         command = [sys.executable, "-m", "headrace", "serve", "--json", "--config", str(config)]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("HEADRACE_")}
         authority = None
