@@ -426,7 +426,8 @@ impl Switchboard {
     }
 
     fn keep_sessions(&mut self, partitions: u32, checkpoint_bytes_min: u64) {
-        self.0.keep_sessions(partitions, checkpoint_bytes_min);
+        self.0
+            .keep_sessions(partitions, checkpoint_bytes_min, core::BATCH_BYTES_MAX);
     }
 
     fn restore(&mut self, partition: u32, batches: &[u8]) -> PyResult<i64> {

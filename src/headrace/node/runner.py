@@ -254,7 +254,7 @@ class Runner:
         for stream, index, batch, ticket in effects.appends:
             partition = self.partitions.get((stream, index))
             if partition is None:  # deleted while the message was on its way
-                self._refuse(ticket, FAILURE, mono_ms, wall_ms)
+                self.refuse(ticket, FAILURE, mono_ms, wall_ms)
                 continue
             self.append_own(partition, batch, ticket, mono_ms, wall_ms)
 
@@ -274,10 +274,10 @@ class Runner:
         try:
             appended = self._store.append(partition.log, batch, ticket, wall_ms)
         except StorageFullError:
-            self._refuse(ticket, QUOTA_EXCEEDED, mono_ms, wall_ms)
+            self.refuse(ticket, QUOTA_EXCEEDED, mono_ms, wall_ms)
             return None
         except StorageError:  # which `look_at_store` tells
-            self._refuse(ticket, FAILURE, mono_ms, wall_ms)
+            self.refuse(ticket, FAILURE, mono_ms, wall_ms)
             return None
         base_offset = appended.base_offset
         self._appending(ticket, _Inflight(partition, len(batch), base_offset, ended=ended))
@@ -290,7 +290,8 @@ class Runner:
         inflight.partition.queued_bytes += inflight.size_bytes
         inflight.partition.unkept_bytes += inflight.size_bytes
 
-    def _refuse(self, ticket: int, reason_code: int, mono_ms: int, wall_ms: int) -> None:
+    def refuse(self, ticket: int, reason_code: int, mono_ms: int, wall_ms: int) -> None:
+        """Tells the switchboard that what it gave the ticket is not stored."""
         self._switchboard.durable(ticket, reason_code, mono_ms, wall_ms)
         self.wake()
 

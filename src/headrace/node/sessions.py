@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace import limits
 from headrace.errors import HeadraceError, StartError, StorageError
+from headrace.node.runner import QUOTA_EXCEEDED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,17 +91,23 @@ class SessionLog:
             await asyncio.sleep(0)  # the HTTP door is open already, and answers meanwhile
 
     def _persist(self, mono_ms: int, wall_ms: int) -> None:
-        """Appends what the switchboard has to say."""
+        """Appends what the switchboard has to say: what follows a refused batch is refused, too."""
+        runner, is_refused = self._broker.runner, False
         for index, batch, ticket, begins, ends in self._switchboard.persist(mono_ms, wall_ms):
+            if is_refused:
+                self._begins.pop(index, None)
+                runner.refuse(ticket, QUOTA_EXCEEDED, mono_ms, wall_ms)
+                continue
             partition = self._partitions[index]
             if begins:
                 self._roll(partition, wall_ms)
-            offset = self._broker.runner.append_own(
+            offset = runner.append_own(
                 partition, batch, ticket, mono_ms, wall_ms,
                 partial(self._checkpointed, partition) if ends else None,
             )  # fmt: skip
             partition.unkept_bytes = 0
             if offset is None:
+                is_refused = True
                 self._begins.pop(index, None)  # a part of the checkpoint is missing
             elif begins:
                 self._begins[index] = offset

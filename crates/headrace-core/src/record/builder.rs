@@ -1,7 +1,7 @@
 //! Building a batch: one growing buffer, nothing allocated per record.
 
 use super::codec::compress;
-use super::header::{seal, BatchHeader, CONTROL, PUBLISHED};
+use super::header::{seal, BatchHeader, CONTROL, FOLLOWS, GOES_ON, PUBLISHED};
 use super::{varint, Codec, HEADER_BYTES};
 
 /// Bytes kept free for a record's length: two suit all lengths from 64 to 8,191, the common
@@ -125,6 +125,16 @@ impl BatchBuilder {
     /// As [`BatchBuilder::finish`].
     pub fn finish_published(&mut self, codec: Codec) -> Vec<u8> {
         self.close(codec, PUBLISHED)
+    }
+
+    /// As [`BatchBuilder::finish`], of a batch that is one of several which count together: it
+    /// follows another, goes on in another, or both.
+    ///
+    /// # Panics
+    /// As [`BatchBuilder::finish`].
+    pub fn finish_part(&mut self, follows: bool, goes_on: bool) -> Vec<u8> {
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        self.close(Codec::None, flag(follows, FOLLOWS) | flag(goes_on, GOES_ON))
     }
 
     fn close(&mut self, codec: Codec, flags: i16) -> Vec<u8> {

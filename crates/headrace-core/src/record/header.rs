@@ -17,6 +17,10 @@ pub(super) const CONTROL: i16 = 0x20;
 /// The records were published to this broker, over MQTT or HTTP. No version of the protocol has
 /// given this bit a meaning: clients of Kafka read past it, and its door takes no batch with it.
 pub(super) const PUBLISHED: i16 = 0x4000;
+/// Another batch of this broker's own goes on with the batch, and must be there for it to count.
+pub(super) const GOES_ON: i16 = 0x2000;
+/// The batch goes on with the one before it.
+pub(super) const FOLLOWS: i16 = 0x1000;
 /// Codec, timestamp type, transactional, control, delete horizon (KIP-98, KIP-534).
 const ATTRIBUTES_KNOWN: i16 = 0x7F;
 
@@ -186,6 +190,18 @@ impl BatchHeader {
     /// publisher is what that said itself.
     pub fn is_published(&self) -> bool {
         self.attributes & PUBLISHED != 0
+    }
+
+    /// The next batch belongs to it: the log has all of them or none ([`BatchBuilder::finish_part`]).
+    ///
+    /// [`BatchBuilder::finish_part`]: super::BatchBuilder::finish_part
+    pub fn goes_on(&self) -> bool {
+        self.attributes & GOES_ON != 0
+    }
+
+    /// It belongs to the batch before it.
+    pub fn follows(&self) -> bool {
+        self.attributes & FOLLOWS != 0
     }
 
     /// A control batch without records, which takes no offset: it stands before the record whose

@@ -34,11 +34,13 @@ impl Switchboard {
     }
 
     /// Ends a connection that holds the beginning of a large packet where there is no room for it:
-    /// all of them might wait for the rest for ever.
+    /// all of them might wait for the rest for ever. What came while its input rests is whole
+    /// packets of a client that may have done nothing wrong, and it is read no further.
     pub(super) fn end_if_too_much(&mut self, slot: u32, now: Now) {
         self.recount(slot);
-        let held = self.connections[slot as usize].input.len();
-        if held > SHARE_BYTES && self.is_budget_used_up() {
+        let connection = &self.connections[slot as usize];
+        let held = connection.input.len();
+        if connection.parked.is_none() && held > SHARE_BYTES && self.is_budget_used_up() {
             self.counters.count(Counter::RefusedMemory);
             self.close(slot, "memory_full", Some(reason::QUOTA_EXCEEDED), now);
         }

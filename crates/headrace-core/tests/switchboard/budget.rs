@@ -88,3 +88,24 @@ fn beginnings_of_large_packets_end_their_connection_where_there_is_no_room() {
     stage.hang_up(clients[0]);
     assert_eq!(stage.statistic("mqtt_buffered_bytes"), 0);
 }
+
+#[test]
+fn who_waits_for_a_full_subscriber_is_not_ended_for_what_it_sent_meanwhile() {
+    let mut stage = Stage::new(Limits {
+        buffered_bytes_max: 10_000,
+        outbound_bytes_max: 10_000,
+        ..Limits::default()
+    });
+    let publisher = stage.client(V5, "publisher");
+    let slow = stage.client(V5, "slow");
+    stage.subscribe(slow, "t", QOS_0);
+    stage.credit(slow, 0);
+    for _ in 0..100 {
+        stage.publish(publisher, "t", QOS_0, 0, &"x".repeat(1_000));
+    }
+    assert_eq!(stage.reads.get(&publisher), Some(&false));
+    assert!(stage.statistic("mqtt_buffered_bytes") > SHARE_BYTES as u64 + 10_000);
+    stage.credit(slow, usize::MAX);
+    assert_eq!(stage.hears(slow).len(), 100);
+    assert_eq!(stage.hears(publisher), [""; 0]);
+}

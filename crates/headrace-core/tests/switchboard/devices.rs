@@ -180,7 +180,7 @@ impl World {
         board.bind(1, of_one, &["s/#"], "property:key").unwrap();
         board.bind(2, of_two, &["s/a"], "topic").unwrap();
         if life != Life::InMemory {
-            board.keep_sessions(PARTITIONS, 20_000);
+            board.keep_sessions(PARTITIONS, 20_000, 500);
         }
         board
     }
@@ -438,9 +438,11 @@ impl World {
             if effects.is_none() && written.is_empty() {
                 return;
             }
+            let mut has_room = true;
             for append in written {
                 let ticket = append.ticket;
-                let has_room = !self.fails || self.random.chance(97);
+                // What comes after a refused one is refused as well.
+                has_room &= !self.fails || self.random.chance(97);
                 if !self.disk.append_session(append, has_room) {
                     self.has_failed = true;
                     self.board

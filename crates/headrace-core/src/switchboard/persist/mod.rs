@@ -11,9 +11,11 @@
 //! written again at its end, a little each round, and then begins there. A start reads the log from
 //! there ([`restore`]).
 //!
-//! Invariants: nothing is acknowledged before its round is durable, and rounds are so in order; a
-//! message goes from the log after a round in which nobody was owed it; a record may be written
-//! twice, and says the same.
+//! Invariants: nothing is acknowledged before its round is durable, and rounds are so in order; of
+//! a round a partition has all or nothing, for records rest on each other (a message and its packet
+//! id), and of its partitions a later one nothing where an earlier one has nothing; a message goes
+//! from the log after a round in which nobody was owed it; a record may be written twice, and says
+//! the same.
 
 mod claims;
 mod record;
@@ -57,6 +59,13 @@ pub struct SessionAppend {
     pub begins: bool,
     /// A checkpoint ends with it: once it is durable, the log may begin where that began.
     pub ends: bool,
+}
+
+/// A batch of the round that is written, before it is known whether others of its partition follow.
+#[derive(Debug)]
+struct Part {
+    partition: u32,
+    builder: BatchBuilder,
 }
 
 /// A thing whose record is to be written as it then is.
@@ -134,11 +143,13 @@ pub(super) struct Persistence {
     checkpoint: Option<Checkpoint>,
     /// A partition is left alone while it is shorter.
     checkpoint_bytes_min: u64,
+    /// At which a batch is closed.
+    batch_bytes_max: usize,
     checkpoints: u64,
     rests_until_ms: u64,
     undurable_bytes: usize,
     /// Of the round that is written.
-    appends: Vec<SessionAppend>,
+    parts: Vec<Part>,
     restoring: Option<Box<Restoring>>,
 }
 
@@ -159,10 +170,11 @@ impl Persistence {
             graves: VecDeque::new(),
             checkpoint: None,
             checkpoint_bytes_min: 0,
+            batch_bytes_max: 0,
             checkpoints: 0,
             rests_until_ms: 0,
             undurable_bytes: 0,
-            appends: Vec::new(),
+            parts: Vec::new(),
             restoring: None,
         }
     }
@@ -314,6 +326,6 @@ impl Persistence {
             self.waiters.is_empty() || self.is_urgent,
             "somebody is waited for"
         );
-        assert!(self.appends.is_empty() && self.restoring.is_none());
+        assert!(self.parts.is_empty() && self.restoring.is_none());
     }
 }

@@ -44,6 +44,8 @@ pub(super) struct Restoring {
     filters: BTreeMap<Box<str>, BTreeMap<Box<str>, Filter>>,
     groups: BTreeMap<Box<str>, (u64, Places)>,
     messages: BTreeMap<u64, Found>,
+    /// By partition, batches that count once the last of them is there.
+    parts: BTreeMap<u32, Vec<u8>>,
     /// The highest number that anything has.
     last_number: u64,
 }
@@ -442,6 +444,25 @@ fn take_batch(restoring: &mut Restoring, partition: u32, batch: &Batch<'_>) -> R
     if batch.header.codec() != Ok(Codec::None) {
         return Err(malformed(partition, &"a batch is compressed"));
     }
+    let begun = restoring.parts.remove(&partition);
+    if batch.header.follows() && begun.is_none() {
+        return Err(malformed(partition, &"the beginning of a round is missing"));
+    }
+    // What was begun before and did not go on was refused, or the node ended: nobody was told.
+    let mut parts = begun.filter(|_| batch.header.follows()).unwrap_or_default();
+    if batch.header.goes_on() {
+        parts.extend_from_slice(batch.bytes);
+        restoring.parts.insert(partition, parts);
+        return Ok(());
+    }
+    for part in Batches::new(&parts) {
+        let part = part.map_err(|error| malformed(partition, &error))?;
+        take_records(restoring, partition, &part)?;
+    }
+    take_records(restoring, partition, batch)
+}
+
+fn take_records(restoring: &mut Restoring, partition: u32, batch: &Batch<'_>) -> Result<(), Error> {
     for record in Records::new(&batch.header, batch.body()) {
         let record = record.map_err(|fault| malformed(partition, &fault))?;
         if restoring.take(partition, &record).is_none() {

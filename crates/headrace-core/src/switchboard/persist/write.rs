@@ -5,12 +5,12 @@ use std::sync::Weak;
 
 use super::record::{self, write_group, Copy, Cursor, Filter, Head, Key, Sent};
 use super::{
-    Checkpoint, Persistence, Round, SessionAppend, Unit, CHECKPOINT_SLICE_BYTES, GRAVES_MAX,
+    Checkpoint, Part, Persistence, Round, SessionAppend, Unit, CHECKPOINT_SLICE_BYTES, GRAVES_MAX,
     REST_MS,
 };
 use crate::mqtt::reason;
 use crate::session::{Delivery, End, Ending, Message, Owner, Session};
-use crate::switchboard::streams::{Waiter, BATCH_BYTES_MAX};
+use crate::switchboard::streams::Waiter;
 use crate::switchboard::timers::Timer;
 use crate::switchboard::Switchboard;
 use crate::Now;
@@ -18,16 +18,24 @@ use crate::Now;
 impl Switchboard {
     /// Keeps sessions that may outlive their connection on a log of so many partitions. Called
     /// before the first connection; what the log holds comes in by [`Switchboard::restore`].
-    /// A partition that has more than `checkpoint_bytes_min` is written anew at times.
-    pub fn keep_sessions(&mut self, partitions: u32, checkpoint_bytes_min: u64) {
+    /// A partition that has more than `checkpoint_bytes_min` is written anew at times; a batch has
+    /// `batch_bytes_max` and a record at most.
+    pub fn keep_sessions(
+        &mut self,
+        partitions: u32,
+        checkpoint_bytes_min: u64,
+        batch_bytes_max: usize,
+    ) {
         self.persistence.checkpoint_bytes_min = checkpoint_bytes_min;
+        self.persistence.batch_bytes_max = batch_bytes_max;
         let logs = &mut self.persistence.logs;
         logs.resize_with(partitions as usize, Default::default);
     }
 
     /// What is to be appended to the log of sessions. Called once after each
     /// [`collect`](Switchboard::collect), when its appends have been performed or refused: what
-    /// is refused by then is not written.
+    /// is refused by then is not written. Where one of them is refused, those after it must be, too:
+    /// they may rest on it.
     pub fn persist(&mut self, now: Now) -> Vec<SessionAppend> {
         if !self.persistence.is_on() {
             return Vec::new();
@@ -48,15 +56,16 @@ impl Switchboard {
                     self.write(unit, now);
                 }
             }
-            self.finish_batches();
+            self.persistence.end_parts();
         }
         // Last: what it says of a session may rest on a message that is due.
-        self.write_checkpoint(now);
-        self.persistence.close_round(units);
-        if self.persistence.appends.is_empty() {
+        let ends_checkpoint = self.write_checkpoint(now);
+        let appends = self.appends(ends_checkpoint);
+        self.persistence.close_round(units, &appends);
+        if appends.is_empty() {
             self.rounds_over(now);
         }
-        std::mem::take(&mut self.persistence.appends)
+        appends
     }
 
     /// Notes what has ended since the last round.
@@ -161,22 +170,42 @@ impl Switchboard {
     fn push(&mut self, partition: u32, key: Key<'_>, value: Option<&[u8]>, now: Now) {
         let builder = &mut self.persistence.logs[partition as usize].builder;
         builder.push(now.wall_ms, Some(&key.bytes()), value, []);
-        if builder.bytes() >= BATCH_BYTES_MAX {
-            self.finish_batch(partition);
+        if builder.bytes() >= self.persistence.batch_bytes_max {
+            self.persistence.end_part(partition);
         }
     }
 
-    fn finish_batch(&mut self, partition: u32) {
-        let ticket = self.streams.ticket();
-        self.persistence.finish_batch(partition, ticket);
-    }
-
-    fn finish_batches(&mut self) {
-        for partition in 0..self.persistence.logs.len() {
-            if !self.persistence.logs[partition].builder.is_empty() {
-                self.finish_batch(partition as u32);
-            }
+    /// The batches of the round.
+    fn appends(&mut self, ends_checkpoint: bool) -> Vec<SessionAppend> {
+        let parts = std::mem::take(&mut self.persistence.parts);
+        let partitions: Vec<u32> = parts.iter().map(|part| part.partition).collect();
+        let mut appends = Vec::with_capacity(parts.len());
+        for (
+            at,
+            Part {
+                partition,
+                mut builder,
+            },
+        ) in parts.into_iter().enumerate()
+        {
+            let follows = partitions[..at].contains(&partition);
+            let goes_on = partitions[at + 1..].contains(&partition);
+            let batch = builder.finish_part(follows, goes_on);
+            let begins = self.persistence.count(partition, batch.len());
+            appends.push(SessionAppend {
+                partition,
+                batch,
+                ticket: self.streams.ticket(),
+                begins,
+                ends: false,
+            });
         }
+        if ends_checkpoint {
+            let last = appends.last_mut();
+            last.expect("a checkpoint has a record").ends = true;
+            self.persistence.end_checkpoint();
+        }
+        appends
     }
 
     /// Begins to write again what lives in the partition that has become long.
@@ -222,38 +251,28 @@ impl Switchboard {
         units
     }
 
-    /// Takes a part of a checkpoint along.
-    fn write_checkpoint(&mut self, now: Now) {
+    /// Takes a part of a checkpoint along; true for its last.
+    fn write_checkpoint(&mut self, now: Now) -> bool {
         let Some(mut checkpoint) = self.persistence.checkpoint.take() else {
-            return;
+            return false;
         };
         let (partition, mut units) = (checkpoint.partition, std::mem::take(&mut checkpoint.units));
         self.persistence.checkpoint = Some(checkpoint);
-        let batches = self.persistence.appends.len();
+        let parts = self.persistence.parts.len();
         while let Some(unit) = units.pop_front() {
             self.write(&unit, now);
             let bytes = self.persistence.logs[partition as usize].builder.bytes();
-            let is_enough = self.persistence.appends.len() > batches;
+            let is_enough = self.persistence.parts.len() > parts;
             if is_enough || bytes >= CHECKPOINT_SLICE_BYTES {
                 break;
             }
         }
+        self.persistence.end_parts();
         let is_over = units.is_empty();
-        if !self.persistence.logs[partition as usize].builder.is_empty() {
-            self.finish_batch(partition);
-        }
-        let persistence = &mut self.persistence;
-        if let Some(checkpoint) = &mut persistence.checkpoint {
+        if let Some(checkpoint) = &mut self.persistence.checkpoint {
             checkpoint.units = units;
         }
-        if is_over {
-            let last = persistence.appends.last_mut();
-            last.expect("a checkpoint has a record").ends = true;
-            let checkpoint = persistence.checkpoint.take().expect("it has just ended");
-            let log = &mut persistence.logs[partition as usize];
-            log.checkpoint_bytes = checkpoint.bytes;
-            persistence.checkpoints += 1;
-        }
+        is_over
     }
 
     /// The end of one append, if the ticket is one of ours.
@@ -351,27 +370,35 @@ impl Persistence {
         }
     }
 
-    fn finish_batch(&mut self, partition: u32, ticket: u64) {
-        let log = &mut self.logs[partition as usize];
-        let batch = log.builder.finish();
-        let bytes = batch.len();
-        log.bytes += bytes as u64;
-        let mut begins = false;
-        if let Some(checkpoint) = &mut self.checkpoint {
-            if checkpoint.partition == partition {
-                begins = !std::mem::replace(&mut checkpoint.is_begun, true);
-                checkpoint.bytes += bytes as u64;
+    /// Closes a batch of the round.
+    fn end_part(&mut self, partition: u32) {
+        let builder = std::mem::take(&mut self.logs[partition as usize].builder);
+        self.parts.push(Part { partition, builder });
+    }
+
+    fn end_parts(&mut self) {
+        for partition in 0..self.logs.len() {
+            if !self.logs[partition].builder.is_empty() {
+                self.end_part(partition as u32);
             }
         }
-        self.undurable_bytes += bytes;
-        self.tickets.insert(ticket, self.round);
-        self.appends.push(SessionAppend {
-            partition,
-            batch,
-            ticket,
-            begins,
-            ends: false,
-        });
+    }
+
+    /// Counts a batch that is to be appended; true where a checkpoint begins with it.
+    fn count(&mut self, partition: u32, bytes: usize) -> bool {
+        self.logs[partition as usize].bytes += bytes as u64;
+        let checkpoint = self.checkpoint.as_mut();
+        let Some(checkpoint) = checkpoint.filter(|of| of.partition == partition) else {
+            return false;
+        };
+        checkpoint.bytes += bytes as u64;
+        !std::mem::replace(&mut checkpoint.is_begun, true)
+    }
+
+    fn end_checkpoint(&mut self) {
+        let checkpoint = self.checkpoint.take().expect("it has just been written");
+        self.logs[checkpoint.partition as usize].checkpoint_bytes = checkpoint.bytes;
+        self.checkpoints += 1;
     }
 
     /// Connections whose bytes wait for a round; they do no more.
@@ -381,12 +408,15 @@ impl Persistence {
         self.gated.drain(from..to).map(|(_, id)| id).collect()
     }
 
-    fn close_round(&mut self, units: Vec<Unit>) {
-        let bytes = self.appends.iter().map(|append| append.batch.len());
+    fn close_round(&mut self, units: Vec<Unit>, appends: &[SessionAppend]) {
+        let tickets = appends.iter().map(|append| (append.ticket, self.round));
+        self.tickets.extend(tickets);
+        let bytes = appends.iter().map(|append| append.batch.len()).sum();
+        self.undurable_bytes += bytes;
         self.rounds.push_back(Round {
             number: self.round,
-            tickets: self.appends.len(),
-            bytes: bytes.sum(),
+            tickets: appends.len(),
+            bytes,
             waiters: std::mem::take(&mut self.waiters),
             units,
         });
