@@ -37,6 +37,17 @@ KEEP_ALL = {"HEADRACE_LOG__RETENTION_MS": "-1"}
 """Tests write records of any date; the default of seven days would let go of them at any moment."""
 
 
+SOAK_SECONDS = 1800
+"""A soak test runs for minutes, and on a machine that is busy elsewhere for many of them."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Gives soak tests that name no bound of their own a longer one."""
+    for item in items:
+        if item.get_closest_marker("soak") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SOAK_SECONDS))
+
+
 def environment(**extra: str) -> dict[str, str]:
     """The environment of a started command: this source tree, no settings of the developer."""
     path = [str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
