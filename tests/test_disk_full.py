@@ -3,6 +3,7 @@
 import os
 import queue
 import shutil
+import signal
 
 import paho.mqtt.client as paho
 import pytest
@@ -11,7 +12,7 @@ from confluent_kafka import KafkaError, Producer
 from conftest import wait_for
 from headrace import limits
 from headrace.client import FetchClient
-from rawclient import RawMqtt
+from rawclient import RawConnection, RawMqtt
 
 MARGIN_BYTES = 48 * limits.MIB
 """Between what is free and the reserve: the node's own files, and the way back, fit in."""
@@ -102,3 +103,22 @@ def test_a_node_that_starts_on_a_full_disk_serves_readers(start_node):
     assert publish(node)[0] == 503
     with FetchClient(node.servers) as client:
         assert client.fetch("a", 0, 0, limits.MIB, 0)
+
+
+def test_sessions_that_begin_together_on_a_full_disk_are_all_refused(start_node):
+    node = start_node()
+    assert node.stop() == 0
+    node = start_node.again(node, HEADRACE_LOG__RESERVE_BYTES="1024GiB")
+    os.kill(node.process.pid, signal.SIGSTOP)  # so that one round has to hold all of them
+    clients = [RawConnection(node.mqtt) for _ in range(20)]
+    for number, client in enumerate(clients):
+        body = b"\x00\x04MQTT\x04\x00\x00\x00\x00\x02" + f"{number:02}".encode()
+        client.socket.sendall(b"\x10" + bytes([len(body)]) + body)
+    os.kill(node.process.pid, signal.SIGCONT)
+    for client in clients:
+        with client, pytest.raises(ConnectionError):
+            client.read(4)
+    assert node.metrics()["headrace_mqtt_undurable_bytes"] == 0
+    with RawMqtt(node.mqtt, "leaves nothing"):
+        assert node.stop() == 0
+    assert "Traceback" not in node.log.read_text()
