@@ -3,17 +3,13 @@
 import asyncio
 import shutil
 from collections import Counter
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 
 import pytest
 
 from conftest import wait_for
-from gates import open_gate
 from headrace import limits
-from headrace.adapters.clock import SystemClock
 from headrace.adapters.files import FileDefinitions
-from headrace.adapters.listener import Listener
-from headrace.adapters.sockets import bind
 from headrace.errors import (
     DefinitionError,
     MessageTooLargeError,
@@ -23,109 +19,17 @@ from headrace.errors import (
     UnavailableError,
     UnknownStreamError,
 )
-from headrace.kernel.budget import DescriptorBudget
 from headrace.kernel.catalog import Change
-from headrace.model import Address
-from headrace.native import Store, Switchboard, build_batch
+from headrace.native import build_batch
 from headrace.node.kafka import KafkaDoor, KafkaSettings
-from headrace.node.lifetime import Node, Parts
 from headrace.ports import NodeState
 from headrace.wire.kafka import apis, groups
 from headrace.wire.kafka import messages as m
 from headrace.wire.kafka.errors import ErrorCode
 from headrace.wire.kafka.frames import Request, encode_request
+from nodes import Client, definition, publish, running, settle
 
 BATCH = build_batch([(None, b"value", [], 0)])
-
-
-class HeldStore:
-    """A store whose disk can be made to stand still, and which then dies without a close."""
-
-    def __init__(self, path):
-        self._store = Store.open(str(path), journal_bytes=limits.JOURNAL_BYTES_MIN)
-        self.held = False
-        self.fault = None
-        self.refuses_logs = False
-        self.keeps_sources = True
-
-    def __getattr__(self, name):
-        return getattr(self._store, name)
-
-    def append(self, *arguments):
-        if self.fault is not None:
-            raise self.fault
-        return self._store.append(*arguments)
-
-    def open_log(self, stream, partition, *arguments):
-        if self.refuses_logs and partition > 0:
-            raise StorageError("planted")
-        return self._store.open_log(stream, partition, *arguments)
-
-    def refresh_sources(self, log, *, around_damage=False):
-        if not self.keeps_sources:
-            raise StorageError("planted")
-        self._store.refresh_sources(log, around_damage=around_damage)
-
-    def submit(self):
-        if not self.held:
-            self._store.submit()
-
-    def close(self):
-        if self.held:
-            del self._store  # as a kill would: nothing more is written
-        else:
-            self._store.close()
-
-
-def node_on(store, data, **streams):
-    switchboard = Switchboard((0, 0))
-    return Node(
-        "test",
-        Parts(
-            clock=SystemClock(),
-            definitions=FileDefinitions(data),
-            switchboard=switchboard,
-            gate=open_gate(data, switchboard),
-            open_store=lambda: store,
-            listen=lambda _, door, admits: Listener.open(
-                bind(Address("127.0.0.1", 0)), door, admits
-            ),
-            budget=DescriptorBudget(1000),
-            declared=streams,
-        ),
-    )
-
-
-@asynccontextmanager
-async def running(data, **streams):
-    """A node with these streams; its store."""
-    store = HeldStore(data)
-    node = node_on(store, data, **streams)
-    try:
-        await node.open()
-        yield node, store
-    finally:
-        await node.close()
-
-
-def publish(node, topic, sequence):
-    properties = [("source", "s"), ("epoch", "1"), ("sequence", str(sequence))]
-    return asyncio.ensure_future(node.publish(topic, b"value", 1, properties))
-
-
-def definition(data, stream):
-    """What the disk says of a stream."""
-    (found,) = (each for each in FileDefinitions(data).load() if each.name == stream)
-    return found
-
-
-def sources(data, stream, partition):
-    """What an orderly start would know of a partition's sources."""
-    store = Store.open(str(data))
-    incarnation = definition(data, stream).incarnation
-    found = store.last_sources(store.open_log(stream, partition, incarnation, 0))
-    store.close()
-    return found
 
 
 async def test_deleting_a_stream_under_load_fails_its_appends_and_not_the_node(tmp_path):
@@ -253,41 +157,6 @@ async def test_a_definition_that_cannot_be_served_is_damaged(tmp_path):
             pass
 
 
-async def test_sources_of_messages_that_never_became_durable_are_not_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(limits, "DRAIN_SECONDS", 0.1)
-    async with running(tmp_path, a=Change(filters=["a"])) as (node, store):
-        await publish(node, "a", 1)
-        store.held = True
-        never = publish(node, "a", 2)
-        await settle()
-        assert store.statistics()["queued_bytes"] > 0
-    never.cancel()
-    assert sources(tmp_path, "a", 0) == [("s", 1, 1)]
-
-
-async def test_a_source_is_known_after_a_kill_though_its_messages_are_trimmed(tmp_path):
-    async with running(tmp_path, a=Change(filters=["a"])) as (node, store):
-        await publish(node, "a", 1)
-        partition = node._broker.partition("a", 0)
-        partition.roll(0)
-        await node.publish("a", b"later", 1, [])
-        await node._broker.trim(partition, 1, "test")
-        assert [each.base_offset for each in partition.segments] == [1]
-        store.held = True
-    assert sources(tmp_path, "a", 0) == [("s", 1, 1)]
-
-
-async def test_what_a_kafka_client_copies_is_no_publishers_word(tmp_path):
-    copied = [("mqtt.topic", b"a"), ("source", b"s"), ("epoch", b"9"), ("sequence", b"9")]
-    async with running(tmp_path, a=Change(filters=["a"])) as (node, store):
-        await publish(node, "a", 1)
-        await node._broker.partition("a", 0).append(build_batch([(None, b"v", copied, 0)]), 0)
-        store.held = True
-    assert sources(tmp_path, "a", 0) == [("s", 1, 1)]
-    async with running(tmp_path, a=Change(filters=["a"])) as (node, _):
-        assert (await publish(node, "a", 2)).stored == 1
-
-
 async def test_the_bound_of_a_batch_holds_for_publishes_and_changes_live(tmp_path):
     async with running(tmp_path, a=Change(filters=["a"])) as (node, _):
         for bytes_max, stored in ((50, 0), (5000, 1), (50, 0)):
@@ -297,79 +166,6 @@ async def test_the_bound_of_a_batch_holds_for_publishes_and_changes_live(tmp_pat
             else:
                 with pytest.raises(MessageTooLargeError, match=r"max\.message\.bytes"):
                     await node.publish("a", b"value", 1, [])
-
-
-async def test_sources_that_could_not_be_kept_hold_up_a_trim_and_are_tried_again(tmp_path):
-    async with running(tmp_path, a=Change(filters=["a"])) as (node, store):
-        await publish(node, "a", 1)
-        partition = node._broker.partition("a", 0)
-        partition.roll(0)
-        await node.publish("a", b"later", 1, [])
-        store.keeps_sources = False
-        for _ in range(2):
-            with pytest.raises(UnavailableError, match="planted"):
-                await node._broker.trim(partition, 1, "test")
-        assert partition.start_offset == 0
-        store.keeps_sources = True
-        await node._broker.trim(partition, 1, "test")
-        assert partition.unkept_bytes == 0
-        store.held = True
-    assert sources(tmp_path, "a", 0) == [("s", 1, 1)]
-
-
-async def test_sources_on_their_way_to_the_disk_are_kept_the_next_time(tmp_path):
-    async with running(tmp_path, a=Change(filters=["a"])) as (node, store):
-        await publish(node, "a", 1)
-        partition = node._broker.partition("a", 0)
-        store.held = True
-        second = publish(node, "a", 2)
-        await settle()
-        await node._broker._sources.keep(partition)
-        store.held = False
-        store.submit()
-        await second
-        partition.roll(0)
-        await node.publish("a", b"later", 1, [])
-        await node._broker.trim(partition, 2, "test")
-        store.held = True
-    assert sources(tmp_path, "a", 0) == [("s", 1, 2)]
-
-
-async def test_damage_among_records_does_not_keep_them_for_ever(tmp_path, caplog):
-    async with running(tmp_path, a=Change(filters=["a"])) as (node, store):
-        await publish(node, "a", 1)
-        partition = node._broker.partition("a", 0)
-        partition.roll(0)
-        await node.publish("a", b"later", 1, [])
-        with (tmp_path / "streams" / "a" / "0" / f"{0:020}.log").open("r+b") as segment:
-            segment.seek(16)
-            segment.write(b"\0")  # the format of its first batch
-        await node._broker.trim(partition, 1, "test")
-        assert partition.start_offset == 1
-        assert "damaged" in caplog.text
-        await publish(node, "a", 2)
-        await node._broker._sources.keep(partition)
-        store.held = True
-    assert sources(tmp_path, "a", 0) == [("s", 1, 2)]
-
-
-async def test_a_start_that_fails_forgets_no_sources(tmp_path):
-    two = Change(partitions=2, filters=["#"])
-    async with running(tmp_path, a=two) as (node, _):
-        for number in range(10):
-            await publish(node, f"topic/{number}", number)
-    known = [sources(tmp_path, "a", index) for index in range(2)]
-    assert all(known)
-    (kept,) = (tmp_path / "streams" / "a" / "0").glob("*.sources")
-    aside = tmp_path / "aside"
-    kept.rename(aside)
-    kept.mkdir()  # cannot be read
-    with pytest.raises(UnavailableError, match="sources"):
-        async with running(tmp_path, a=two):
-            pass
-    kept.rmdir()
-    aside.rename(kept)
-    assert [sources(tmp_path, "a", index) for index in range(2)] == known
 
 
 async def test_publishes_of_requesters_that_do_not_wait_are_bounded(tmp_path):
@@ -385,27 +181,6 @@ async def test_publishes_of_requesters_that_do_not_wait_are_bounded(tmp_path):
         store.submit()
         assert {(await each).stored for each in waiting[10:]} == {1}
         assert (await publish(node, "a", 1000)).stored == 1
-
-
-class Client:
-    """The far end of a Kafka connection, as the door sees it."""
-
-    peer = "192.0.2.1:1"
-    host, identity = "192.0.2.1", None
-    local = Address("192.0.2.2", 9092)
-
-    def __init__(self):
-        self.answered = asyncio.Event()
-        self.reading = True
-
-    def write(self, _):
-        self.answered.set()
-
-    def pause(self):
-        self.reading = False
-
-    def resume(self):
-        self.reading = True
 
 
 async def test_batches_of_kafka_clients_that_do_not_wait_are_bounded(tmp_path):
@@ -472,12 +247,6 @@ async def test_what_coordinators_cannot_store_has_codes_that_clients_know(tmp_pa
         assert await init() == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         store.fault = None
         assert await commit() == await init() == ErrorCode.NONE
-
-
-async def settle():
-    """Lets everything run that can."""
-    for _ in range(10):
-        await asyncio.sleep(0)
 
 
 async def test_who_waits_wakes_once_for_a_commit(tmp_path):
