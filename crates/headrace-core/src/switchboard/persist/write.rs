@@ -307,7 +307,7 @@ impl Switchboard {
         units: Vec<Unit>,
         now: Now,
     ) {
-        self.persistence.write_again(units, now);
+        self.persistence.write_again(number, units, now);
         let due_ms = self.persistence.rests_until_ms;
         self.timers.set(due_ms, Timer::Persist);
         let gated = self.persistence.gated_by(number);
@@ -424,9 +424,13 @@ impl Persistence {
     }
 
     /// A checkpoint that the round may have been part of is given up, for nothing must be let go
-    /// that is not written again.
-    fn write_again(&mut self, units: Vec<Unit>, now: Now) {
+    /// that is not written again; and messages whose end it told end with the next round.
+    fn write_again(&mut self, number: u64, units: Vec<Unit>, now: Now) {
         self.due.extend(units);
+        let later = self.graves.iter_mut().filter(|(of, ..)| *of >= number);
+        for (of, ..) in later {
+            *of = self.round;
+        }
         self.rests_until_ms = now.mono_ms + REST_MS;
         if let Some(checkpoint) = self.checkpoint.take() {
             let log = &mut self.logs[checkpoint.partition as usize];
