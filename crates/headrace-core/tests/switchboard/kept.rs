@@ -3,13 +3,13 @@
 
 use headrace_core::mqtt::packet::Connect;
 use headrace_core::session::Ending;
-use headrace_core::switchboard::{Limits, Published};
+use headrace_core::switchboard::{Limits, Published, BATCH_BYTES_MAX};
 
 use super::stage::*;
 
 fn keeping() -> Stage {
     let mut stage = Stage::new(Limits::default());
-    stage.switchboard.keep_sessions(2, 1 << 20);
+    stage.switchboard.keep_sessions(2, 1 << 20, BATCH_BYTES_MAX);
     stage
 }
 
