@@ -153,8 +153,9 @@ def test_errors_say_what_is_wrong(shared, method, path, body, status, error, det
 
 def test_pages_of_other_sites_may_not_call(shared):
     publish = {"topic": "a", "payload": "x"}
-    status, problem = shared.call("POST", PUBLISH, publish, Origin="http://evil.example")
-    assert (status, problem["error"]) == (403, "forbidden")
+    for origin in ("http://evil.example", "null", "http://[::1"):
+        status, problem = shared.call("POST", PUBLISH, publish, Origin=origin)
+        assert (status, problem["error"]) == (403, "forbidden")
     status, problem = shared.call("GET", STREAMS, None, Host="evil.example")
     assert (status, problem["error"]) == (403, "forbidden")
     assert shared.call("GET", "/health", None, Host="evil.example")[0] == 200

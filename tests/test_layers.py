@@ -10,7 +10,7 @@ from authority import Authority
 from headrace.adapters.layers import through
 from headrace.adapters.proxy import proxied
 from headrace.adapters.tls import Certificates, tls
-from headrace.adapters.websocket import WebSocketSettings, websocket
+from headrace.adapters.websocket import FrameMemory, WebSocketSettings, websocket
 from headrace.config import TlsSettings
 from headrace.config.readers import Networks
 from headrace.model import Address
@@ -203,6 +203,32 @@ def spoilt(rng, data):
         at = rng.randrange(len(changed))
         changed[at : at + rng.randrange(3)] = rng.randbytes(rng.randrange(3))
     return bytes(changed)
+
+
+def test_frames_that_are_not_whole_are_bounded_for_all_connections_together():
+    settings = WebSocketSettings("/mqtt", (), 1 << 20, memory=FrameMemory(150_000))
+    wires, tops, doors = [], [], []
+    for _ in range(3):
+        wire, door = Wire(), Door()
+        top = through([websocket(settings)], door)(wire)
+        top.received(UPGRADE)
+        wires.append(wire)
+        tops.append(top)
+        doors.append(door)
+    whole = frame(b"x" * 100_000, BINARY)
+    tops[0].received(whole[:90_000])
+    tops[1].received(whole[:60_000])  # all have as much as they may
+    tops[2].received(whole[:64_000])  # the share that everybody has
+    assert not any(wire.is_closed for wire in wires)
+    tops[1].received(whole[60_000:70_000])
+    assert [wire.is_closed for wire in wires] == [False, True, False]
+    assert [reason for reason, _ in wires[1].refusals] == ["websocket_memory"]
+    tops[1].closed()
+    tops[2].received(whole[64_000:])
+    tops[0].received(whole[90_000:])
+    assert [len(door.pieces) for door in doors] == [1, 0, 1]
+    tops[0].received(whole[:99_000])
+    assert not wires[0].is_closed
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -90,9 +90,11 @@ def test_compression_is_never_agreed_on(client):
         (400, "/mqtt", "GET", {"Sec_WebSocket_Version": "8"}),
         (403, "/mqtt", "GET", {"Origin": "https://evil.example.org"}),
         (403, "/mqtt", "GET", {"Origin": "null"}),
+        (403, "/mqtt", "GET", {"Origin": "http://[::1"}),
         (403, "/mqtt", "GET", {"Host": "rebound.example.org"}),
         (403, "/mqtt", "GET", {"Host": None}),
         (431, "/mqtt", "GET", {"X": "y" * 9000}),
+        (431, "/mqtt", "GET", {f"X{number}": "y" * 4000 for number in range(9)}),
         (414, "/mqtt?" + "x" * 9000, "GET", {}),
     ],
 )

@@ -285,6 +285,14 @@ HANDSHAKES_MAX: Final = 1000
 """Connections of one listener that are on that way. A handshake takes 1 to 3 ms of the loop, and
 each holds what TLS needs for it."""
 
+UPGRADE_BYTES_MAX: Final = 32 * KIB
+"""Request to upgrade to WebSocket: four times what browsers send with large cookies, of clients
+that nobody knows yet."""
+
+FRAME_SHARE_BYTES: Final = 64 * KIB
+"""What a connection may hold of a WebSocket frame that is not whole where all of them together hold
+`BUFFERED_BYTES_MAX`, as of a packet that is not whole."""
+
 REFUSAL_LOG_SECONDS: Final = 1.0
 """Least time between two lines of log about connections that a listener refused for one reason."""
 

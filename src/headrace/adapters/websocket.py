@@ -3,13 +3,14 @@
 The protocol is the machine of `websockets`, which does no I/O; here it gets its bytes. Where
 packets begin and frames end has nothing to do with each other (6.0.0-2), so what one read brings
 goes up as one piece. Invariants: compression is never agreed on, so that no small frame becomes a
-large one; a client that pings and does not read makes nothing grow.
+large one; a client that pings and does not read makes nothing grow; frames that are not whole are
+bounded for one connection and for all of them.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
@@ -21,6 +22,7 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
+from headrace import limits
 from headrace.adapters.layers import Layer
 from headrace.kernel import access
 
@@ -35,14 +37,39 @@ SUBPROTOCOLS: Final = [Subprotocol("mqtt"), Subprotocol("mqttv3.1")]
 _REASONS: Final[dict[int, str]] = {
     CloseCode.UNSUPPORTED_DATA: "websocket_text",
     CloseCode.MESSAGE_TOO_BIG: "websocket_too_big",
+    CloseCode.TRY_AGAIN_LATER: "websocket_memory",
 }
 """Why a connection ended, as metrics have it."""
 
 _PONG: Final = 0x80 | Opcode.PONG
-_NO_REQUEST: Final = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+
+def _bare(status: str) -> bytes:
+    return f"HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".encode()
+
+
+_NO_REQUEST: Final = _bare("400 Bad Request")
+_LONG_REQUEST: Final = _bare("431 Request Header Fields Too Large")
 
 _QUIET: Final = logging.getLogger("websockets.server")
 _QUIET.setLevel(logging.ERROR)  # a line for each connection is not what anyone wants
+
+
+@dataclass(slots=True)
+class FrameMemory:
+    """What all connections together hold of frames that are not whole.
+
+    Attributes:
+        bytes_max: beyond it each may hold `limits.FRAME_SHARE_BYTES`.
+    """
+
+    bytes_max: int = limits.BUFFERED_BYTES_MAX
+    _bytes: int = 0
+
+    def has_room(self, before: int, after: int) -> bool:
+        """Counts what one connection holds now; False where that is too much."""
+        self._bytes += after - before
+        return after <= limits.FRAME_SHARE_BYTES or self._bytes <= self.bytes_max
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +81,26 @@ class WebSocketSettings:
         origins: of web pages that may connect, beside those of this host; `*` for all.
         frame_bytes_max: the largest frame.
         is_open: whether nobody needs a password; pages of other names are then held off.
+        memory: for frames that are not whole.
     """
 
     path: str
     origins: Sequence[str]
     frame_bytes_max: int
     is_open: Callable[[], bool] = lambda: True
+    memory: FrameMemory = field(default_factory=FrameMemory)
 
 
 class WebSocketLayer(Layer):
     """One connection's WebSocket."""
 
-    __slots__ = ("_begun", "_protocol", "_ready", "_settings")
+    __slots__ = ("_held", "_protocol", "_ready", "_request_bytes", "_settings")
 
     def __init__(self, below: LowerLink, inner: Inner, settings: WebSocketSettings) -> None:
         super().__init__(below, inner)
         self._settings = settings
-        self._begun = False
+        self._held = 0
+        self._request_bytes = 0
         self._ready = True
         self._protocol = ServerProtocol(
             subprotocols=SUBPROTOCOLS, max_size=(None, settings.frame_bytes_max), logger=_QUIET
@@ -79,20 +109,41 @@ class WebSocketLayer(Layer):
     def received(self, data: bytes) -> None:
         """The request to upgrade, or frames."""
         protocol = self._protocol
-        if not self._begun and not data[:1].isupper():  # no method of HTTP; its line may not end
-            self._decline(_NO_REQUEST, f"no HTTP request begins with {data[:12]!r}")
-            return
-        self._begun = True
-        protocol.receive_data(data)
         if self._above is None:
-            self._upgrade()
+            self._request(data)
             return
+        protocol.receive_data(data)
         payload = self._payload()
+        self._hold()
         self._flush()
         if payload:
             self._above.received(payload)
         if protocol.close_expected():
             self._end()
+
+    def _request(self, data: bytes) -> None:
+        """The request to upgrade, or a part of it."""
+        if not self._request_bytes and not data[:1].isupper():  # no method; its line may not end
+            self._decline(_NO_REQUEST, f"no HTTP request begins with {data[:12]!r}")
+            return
+        self._request_bytes += len(data)
+        if self._request_bytes > limits.UPGRADE_BYTES_MAX:
+            self._decline(_LONG_REQUEST, "the request is too long")
+            return
+        self._protocol.receive_data(data)
+        self._upgrade()
+
+    def _hold(self) -> None:
+        """Counts what waits for the rest of its frame."""
+        protocol = self._protocol
+        before, self._held = self._held, len(protocol.reader.buffer)
+        if not self._settings.memory.has_room(before, self._held):
+            protocol.fail(CloseCode.TRY_AGAIN_LATER, "too many frames are not whole")
+
+    def closed(self) -> None:
+        """The link is gone."""
+        self._settings.memory.has_room(self._held, 0)
+        super().closed()
 
     def _payload(self) -> bytes:
         """What frames brought, as one piece."""

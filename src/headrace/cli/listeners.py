@@ -9,7 +9,7 @@ from headrace.adapters.listener import Admittance, Listener
 from headrace.adapters.proxy import proxied
 from headrace.adapters.sockets import bind, bind_unix
 from headrace.adapters.tls import Certificates, tls
-from headrace.adapters.websocket import WebSocketSettings, websocket
+from headrace.adapters.websocket import FrameMemory, WebSocketSettings, websocket
 from headrace.kernel.admission import Admission
 from headrace.model import Address
 from headrace.ports import Sample
@@ -78,7 +78,15 @@ class Listeners:
             if settings.tls_certificate is not None:
                 names_by = config.mqtt.tls_identity
                 self.certificates[table] = Certificates(table, settings, names_by)
-        self._plans = _mqtt_plans(config, self.certificates.get("mqtt"), is_open)
+        self._frame_memory = FrameMemory(config.limits.buffered_bytes)
+        upgrade = WebSocketSettings(
+            config.mqtt.ws_path,
+            (*config.mqtt.ws_origins, *_own_origins(config)),
+            2 * config.mqtt.packet_bytes,
+            is_open,
+            self._frame_memory,
+        )
+        self._plans = _mqtt_plans(config, self.certificates.get("mqtt"), upgrade)
         trusted = config.kafka.proxy_trusted if config.kafka.proxy_protocol else None
         self._plans["kafka"] = _Plan(
             config.kafka.bind, self.certificates.get("kafka"), proxy=trusted
@@ -111,6 +119,7 @@ class Listeners:
         self._config = config
         limits = config.limits
         self._admission.set_bounds(limits.connects_per_address, limits.connections_per_address)
+        self._frame_memory.bytes_max = limits.buffered_bytes
         for name, listener in self._opened.items():
             listener.set_admittance(self._admittance(name))
 
@@ -162,11 +171,9 @@ def addresses(config: Config) -> dict[str, Address]:
 
 
 def _mqtt_plans(
-    config: Config, certificates: Certificates | None, is_open: Callable[[], bool]
+    config: Config, certificates: Certificates | None, upgrade: WebSocketSettings
 ) -> dict[str, _Plan]:
     mqtt = config.mqtt
-    origins = (*mqtt.ws_origins, *_own_origins(config))
-    upgrade = WebSocketSettings(mqtt.ws_path, origins, 2 * mqtt.packet_bytes, is_open)
     secure = certificates is not None
     wanted: dict[str, tuple[Address | Path | None, Certificates | None, WebSocketSettings | None]]
     wanted = {

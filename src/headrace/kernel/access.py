@@ -51,9 +51,13 @@ def call(host: str, origin: str | None) -> str | None:
 
 def page(host: str, origin: str | None) -> str | None:
     """Why a page of some site may not call, or None: it would do so with its reader's password."""
-    if origin is not None and urlsplit(origin).netloc != host:
-        return f"pages of {origin} may not call this node"
-    return None
+    if origin is None:
+        return None
+    try:
+        site = urlsplit(origin).netloc
+    except ValueError:  # half an IPv6 address, and the like
+        site = ""
+    return None if site == host else f"pages of {origin} may not call this node"
 
 
 def upgrade(host: str, origin: str | None, origins: Container[str], *, is_open: bool) -> str | None:
