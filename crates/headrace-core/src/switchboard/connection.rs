@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use super::alias;
 use super::authenticate::Exchange;
+use super::inbuffer::InBuffer;
 use super::outbuffer::OutBuffer;
 use super::sums::OfConnections;
 use crate::mqtt::encode;
@@ -74,6 +75,8 @@ pub enum Overflow {
     },
     /// Newest messages are dropped.
     Dropping,
+    /// It ends with the next collect.
+    Ending,
 }
 
 /// A connection.
@@ -94,7 +97,7 @@ pub struct Connection {
     /// Slot of the session, when open.
     pub session: Option<u32>,
     /// Bytes of a packet that is not whole yet, or all that came while parked.
-    pub input: Vec<u8>,
+    pub input: InBuffer,
     /// Set while input rests.
     pub parked: Option<Park>,
     /// What the shell was told last.
@@ -144,7 +147,7 @@ impl Connection {
             exchange: None,
             request: None,
             session: None,
-            input: Vec::new(),
+            input: InBuffer::default(),
             parked: None,
             reading: true,
             silence_ms_max: 0,

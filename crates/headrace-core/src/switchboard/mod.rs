@@ -38,6 +38,7 @@ mod counters;
 mod deliver;
 mod exchange;
 mod groups;
+mod inbuffer;
 mod outbuffer;
 mod outgoing;
 mod overflow;
@@ -309,6 +310,8 @@ pub struct Switchboard {
     keeping: retain::Keeping,
     /// Names that searches for retained messages may look at until the next collect.
     replay_steps: usize,
+    /// How many were touched before those whose search found none left.
+    searched: Option<usize>,
     /// Publishes taken so far, and changes of retained messages since they were.
     arrivals: u64,
     /// Client ids assigned so far.
@@ -362,6 +365,7 @@ impl Switchboard {
             announced: retained::Store::default(),
             keeping: retain::Keeping::new(hash_key),
             replay_steps: 0,
+            searched: None,
             arrivals: 0,
             assigned: 0,
             pending: Map::with_hasher(hash_key),
@@ -517,7 +521,11 @@ impl Switchboard {
                 self.visit(slot, &mut effects, now);
             }
         }
-        // What is touched from here on was kept back for credit, and keeps its place.
+        // What is touched from here on was kept back for credit, or had no turn to search: that
+        // comes first, or the first search would keep all others from theirs.
+        if let Some(searched) = self.searched.take() {
+            self.touched.rotate_left(searched);
+        }
         touched.append(&mut self.touched);
         self.touched = touched;
         let busy = !self.runnable.is_empty() || !self.touched.is_empty();

@@ -84,9 +84,11 @@ impl Switchboard {
             }
             self.drops(session, bound, outgoing, bytes);
             if let (Policy::Disconnect, Some(slot)) = (self.limits.overflow, connection) {
-                let connection = self.connections[slot as usize].id;
-                if !self.doomed.contains(&connection) {
-                    self.doomed.push(connection);
+                let connection = &mut self.connections[slot as usize];
+                if !matches!(connection.overflow, Overflow::Ending) {
+                    connection.overflow = Overflow::Ending;
+                    self.doomed.push(connection.id);
+                    self.recount(slot);
                 }
             }
             return false;

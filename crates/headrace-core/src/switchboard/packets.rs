@@ -1,6 +1,7 @@
 //! From bytes to packets, and what a packet may do in the phase of its connection.
 
 use super::connection::{Park, Phase};
+use super::inbuffer::InBuffer;
 use super::{Counter, Switchboard, ANSWER_BYTES_MAX};
 use crate::mqtt::decode::{self, DecodeError, Frame};
 use crate::mqtt::packet::{Connack, Disconnect, Packet, Version};
@@ -94,19 +95,19 @@ impl Switchboard {
             return;
         }
         if connection.parked.is_some() {
-            connection.input.extend_from_slice(data);
+            connection.input.push(data);
             return self.touch(slot);
         }
         if !connection.input.is_empty() {
-            let mut packet = std::mem::take(&mut connection.input);
+            let mut packet = std::mem::take(&mut connection.input).into_bytes();
             complete(&mut packet, &mut data);
             if self.run(slot, &packet, now) == 0 {
-                self.keep(slot, packet, data);
+                self.keep(slot, packet.into(), data);
                 return;
             }
         }
         let used = self.run(slot, data, now);
-        self.keep(slot, Vec::new(), &data[used..]);
+        self.keep(slot, InBuffer::default(), &data[used..]);
     }
 
     /// Lets a connection whose input rests go on.
@@ -126,21 +127,18 @@ impl Switchboard {
         connection.parked = None;
         let mut input = std::mem::take(&mut connection.input);
         self.touch(slot);
-        let used = self.run(slot, &input, now);
-        input.drain(..used);
+        let used = self.run(slot, input.bytes(), now);
+        input.serve(used);
         self.keep(slot, input, &[]);
     }
 
     /// Keeps input for later, unless there is no later.
-    fn keep(&mut self, slot: u32, mut input: Vec<u8>, more: &[u8]) {
+    fn keep(&mut self, slot: u32, mut input: InBuffer, more: &[u8]) {
         let connection = &mut self.connections[slot as usize];
         if connection.phase == Phase::Closing {
             return;
         }
-        input.extend_from_slice(more);
-        if input.is_empty() {
-            input = Vec::new();
-        }
+        input.push(more);
         connection.input = input;
     }
 
@@ -318,7 +316,7 @@ impl Switchboard {
         connection.phase = Phase::Closing;
         connection.closing = Some(reason);
         connection.parked = None;
-        connection.input = Vec::new();
+        connection.input = InBuffer::default();
         let session = connection.session.take();
         if let Some(request) = connection.request.take() {
             self.pending.remove(&request);

@@ -194,7 +194,9 @@ impl Switchboard {
         };
         while !self.sessions[session as usize].replays.is_empty() {
             if self.replay_steps == 0 {
-                return self.touch(slot);
+                self.touch(slot);
+                self.searched.get_or_insert(self.touched.len());
+                return;
             }
             match self.next_retained(slot, session, now) {
                 Next::Send(message, terms) => {

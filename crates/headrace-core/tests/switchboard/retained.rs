@@ -1,6 +1,6 @@
 //! Retained messages (MQTT 5.0 3.3.1.3, 3.3.2.3.3, 3.8.3.1).
 
-use headrace_core::mqtt::packet::{Connect, SubscriptionRequest};
+use headrace_core::mqtt::packet::{Connect, Packet, Subscribe, SubscriptionRequest};
 use headrace_core::switchboard::{Limits, Page};
 
 use super::stage::*;
@@ -472,4 +472,34 @@ fn they_can_be_listed_counted_and_deleted_by_filter() {
     assert_eq!(board.delete_retained("t/#", "", 2, now).unwrap(), all(25));
     assert_eq!(board.count_retained("#", "").unwrap(), all(1));
     board.validate();
+}
+
+#[test]
+fn searches_that_find_nothing_do_not_keep_others_from_theirs() {
+    let mut stage = Stage::default();
+    stage.is_validating = false;
+    let publisher = stage.client(V5, "p");
+    for name in 0..20_000 {
+        stage.retain(publisher, &format!("{name}/x"), QOS_0, "x");
+    }
+    let [greedy, modest] = ["g", "m"].map(|name| stage.client(V5, name));
+    let none: Vec<String> = (0..100).map(|name| format!("+/none/{name}")).collect();
+    for (client, filters) in [(greedy, none), (modest, vec!["+/x".to_owned()])] {
+        let subscribe = Subscribe {
+            packet_id: 1,
+            filters: filters.iter().map(|each| request(each, QOS_0)).collect(),
+            ..Subscribe::default()
+        };
+        let bytes = stage.bytes(client, &Packet::Subscribe(subscribe));
+        let (board, now) = (&mut stage.switchboard, stage.now);
+        board.receive(client, &bytes, now).unwrap();
+    }
+    for _ in 0..3 {
+        let effects = stage.switchboard.collect(stage.now);
+        stage.perform(effects.unwrap_or_default());
+    }
+    assert!(
+        stage.hears(modest).len() > 1,
+        "one search in two is its own"
+    );
 }
