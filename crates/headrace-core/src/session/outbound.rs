@@ -360,14 +360,21 @@ impl Outbound {
         count
     }
 
-    /// Takes back what a group gave and what has not been sent, and where the client is away
-    /// (`is_away`), what it has not finished at `QoS` 1; in the order in which it was given.
-    pub fn withdraw(&mut self, group: GroupId, is_away: bool) -> Vec<Owed> {
+    /// Takes back what a group gave and what has not been sent, in the order in which it was given.
+    pub fn withdraw(&mut self, group: GroupId) -> Vec<Owed> {
+        let taken = self.take_queued(|delivery| delivery.terms.group == Some(group));
+        taken.into_iter().map(Owed::from).collect()
+    }
+
+    /// Takes back, of a client that is away, what groups gave and what it has not finished at `QoS`
+    /// 1, sent or not: of those groups that still are, each in the order in which it gave.
+    pub fn withdraw_all(&mut self, is_there: impl Fn(GroupId) -> bool) -> Vec<(GroupId, Owed)> {
+        let is_lent = |delivery: &Delivery| delivery.terms.group.is_some_and(&is_there);
         let mut in_flight = Vec::new();
         for (id, entry) in (1..).zip(&self.slots) {
             let Some(entry) = entry else { continue };
             if let State::Published(QoS::AtLeastOnce, Some(delivery)) = &entry.state {
-                if is_away && delivery.terms.group == Some(group) {
+                if is_lent(delivery) {
                     in_flight.push((entry.ordinal, id, delivery.clone()));
                 }
             }
@@ -376,17 +383,27 @@ impl Outbound {
         let mut returned = Vec::new();
         for (_, id, delivery) in in_flight {
             self.end(id);
-            returned.push(delivery.into());
+            returned.push(delivery);
         }
-        let (given, others): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.queue)
+        returned.extend(self.take_queued(is_lent));
+        let owed = returned.into_iter().filter_map(|delivery| {
+            let group = delivery.terms.group?;
+            Some((group, delivery.into()))
+        });
+        owed.collect()
+    }
+
+    fn take_queued(&mut self, is_taken: impl Fn(&Delivery) -> bool) -> VecDeque<Delivery> {
+        if !self.queue.iter().any(&is_taken) {
+            return VecDeque::new();
+        }
+        let (taken, others) = std::mem::take(&mut self.queue)
             .into_iter()
-            .partition(|delivery| delivery.terms.group == Some(group));
+            .partition(is_taken);
         self.queue = others;
-        for delivery in given {
-            self.queued_bytes -= bytes(&delivery);
-            returned.push(delivery.into());
-        }
-        returned
+        let taken: VecDeque<Delivery> = taken;
+        self.queued_bytes -= taken.iter().map(bytes).sum::<usize>();
+        taken
     }
 
     /// Exchanges at `QoS` 2 that are not over, in the order in which a new connection goes on with
@@ -453,26 +470,10 @@ impl Outbound {
         }
     }
 
-    /// What a group gave is the session's own from now on.
-    pub fn release_from(&mut self, group: GroupId) {
-        for entry in self.slots.iter_mut().flatten() {
-            if let State::Published(_, Some(delivery)) = &mut entry.state {
-                if delivery.terms.group == Some(group) {
-                    delivery.terms.group = None;
-                }
-            }
-        }
-    }
-
-    /// The groups whose messages it holds.
+    /// The groups whose messages wait in the queue.
     pub fn groups(&self) -> impl Iterator<Item = GroupId> + '_ {
-        let in_flight = self.slots.iter().flatten();
-        let in_flight = in_flight.filter_map(|entry| match &entry.state {
-            State::Published(_, kept) => kept.as_ref(),
-            State::Released => None,
-        });
-        let all = in_flight.chain(&self.queue);
-        all.filter_map(|delivery| delivery.terms.group)
+        let queue = self.queue.iter();
+        queue.filter_map(|delivery| delivery.terms.group)
     }
 
     /// Drops everything; how many messages had not been sent.

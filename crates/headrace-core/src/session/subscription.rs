@@ -1,7 +1,7 @@
 //! How a client subscribed, and what that makes of a publish on its way to it
 //! (MQTT 5.0 3.8.3.1, 3.3.4).
 
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use super::{Claim, Memory, Message, Seat};
@@ -78,23 +78,22 @@ impl Ids {
     }
 }
 
-/// A shared subscription that gave a message to one of its members.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct GroupId(NonZeroU32);
+/// A shared subscription that gave a message to one of its members. No two groups ever have the
+/// same, so what a group has given may outlive it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupId(NonZeroU64);
 
 impl GroupId {
-    /// The group at a slot.
+    /// The first.
+    pub const FIRST: Self = Self(NonZeroU64::MIN);
+
+    /// The one after it.
     ///
     /// # Panics
-    /// Never: there is no memory for so many.
-    pub fn new(slot: u32) -> Self {
-        let number = slot.checked_add(1).and_then(NonZeroU32::new);
-        Self(number.expect("slots are fewer"))
-    }
-
-    /// Its slot.
-    pub const fn slot(self) -> u32 {
-        self.0.get() - 1
+    /// Never: no time is long enough.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.checked_add(1).expect("they are fewer"))
     }
 }
 

@@ -3,11 +3,12 @@
 //! A group is what `$share/{name}/{filter}` names. A publish that the filter matches goes to one
 //! member that is there; which one is the group's [`Strategy`]. Work belongs to the group: while
 //! nobody can take it, it waits in the group's own queue, and what a member that goes has not
-//! finished at `QoS` 1 comes back to its front. At `QoS` 2 what was sent stays with its member
-//! (MQTT-4.8.2-4, MQTT-4.8.2-5). What a member refuses is over (MQTT-4.8.2-6).
+//! finished at `QoS` 1 comes back to its front, also of one that has unsubscribed since. At `QoS` 2
+//! what was sent stays with its member (MQTT-4.8.2-4, MQTT-4.8.2-5). What a member refuses is over
+//! (MQTT-4.8.2-6).
 //!
-//! Invariants: a group has a member; what bears a group's mark is in the hands of a member of it;
-//! nothing overtakes what waits in the queue.
+//! Invariants: a group has a member; what bears a group's mark was sent to a member of it, or waits
+//! for one; nothing overtakes what waits in the queue.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::BuildHasher;
@@ -87,6 +88,7 @@ impl Member {
 
 #[derive(Debug)]
 struct Group {
+    id: GroupId,
     /// As subscribed to, `$share/` included.
     text: Box<str>,
     /// Members whose clients are there.
@@ -101,13 +103,17 @@ struct Group {
     favourite: Option<u32>,
     queue: VecDeque<Owed>,
     queued_bytes: usize,
+    /// Somebody had a place in its window for what waits, and no room: what comes behind that may
+    /// be small enough.
+    is_picky: bool,
     /// What the log has of it, once a member's session is kept there.
     durable: Option<Box<Durable>>,
 }
 
 impl Group {
-    fn new(hash_key: Key, text: &str) -> Self {
+    fn new(hash_key: Key, id: GroupId, text: &str) -> Self {
         Self {
+            id,
             text: text.into(),
             here: Vec::new(),
             places: Map::with_hasher(hash_key),
@@ -116,6 +122,7 @@ impl Group {
             favourite: None,
             queue: VecDeque::new(),
             queued_bytes: 0,
+            is_picky: false,
             durable: None,
         }
     }
@@ -176,6 +183,8 @@ pub(super) struct Groups {
     hash_key: Key,
     slots: Slab<Group>,
     by_text: Map<Box<str>, u32>,
+    by_id: Map<GroupId, u32>,
+    next_id: GroupId,
     tree: Tree<u32, ()>,
     /// Those with work that waits.
     waiting: BTreeSet<u32>,
@@ -189,6 +198,8 @@ impl Groups {
             hash_key,
             slots: Slab::new(),
             by_text: Map::with_hasher(hash_key),
+            by_id: Map::with_hasher(hash_key),
+            next_id: GroupId::FIRST,
             tree: Tree::new(hash_key),
             waiting: BTreeSet::new(),
             sums: OfGroups::default(),
@@ -234,10 +245,27 @@ impl Groups {
         Some(owed)
     }
 
+    /// Begins the group that a filter names.
+    fn begin(&mut self, text: &str, filter: Filter<'_>) -> u32 {
+        let id = self.next_id;
+        self.next_id = id.next();
+        let slot = self.slots.insert(Group::new(self.hash_key, id, text)) as u32;
+        self.by_text.insert(text.into(), slot);
+        self.by_id.insert(id, slot);
+        self.tree.insert(filter, slot, ());
+        slot
+    }
+
+    /// What the messages of a group bear.
+    pub fn id(&self, slot: u32) -> GroupId {
+        self.slots[slot as usize].id
+    }
+
     /// Removes a group that has no member any more.
     fn end(&mut self, slot: u32, filter: Filter<'_>) -> Group {
         let group = self.slots.remove(slot as usize);
         self.by_text.remove(&group.text);
+        self.by_id.remove(&group.id);
         self.tree.remove(filter, &slot);
         self.waiting.remove(&slot);
         self.sums.queued -= group.queue.len();
@@ -348,12 +376,8 @@ impl Switchboard {
         subscription: Subscription,
     ) {
         let groups = &mut self.groups;
-        let slot = groups.by_text.get(text).copied().unwrap_or_else(|| {
-            let slot = groups.slots.insert(Group::new(groups.hash_key, text)) as u32;
-            groups.by_text.insert(text.into(), slot);
-            groups.tree.insert(filter, slot, ());
-            slot
-        });
+        let known = groups.by_text.get(text).copied();
+        let slot = known.unwrap_or_else(|| groups.begin(text, filter));
         let state = &mut self.sessions[session as usize];
         state.groups.insert(slot);
         let member = Member {
@@ -371,15 +395,13 @@ impl Switchboard {
         }
     }
 
-    /// A session unsubscribes. What it was sent it may finish (MQTT-3.10.4-3); what it was not
-    /// sent yet goes to the others.
+    /// A session unsubscribes. What it was sent it may finish (MQTT-3.10.4-3), and if it goes before
+    /// that, comes back; what it was not sent yet goes to the others.
     pub(super) fn leave_group(&mut self, session: u32, text: &str, filter: Filter<'_>, now: Now) {
         let slot = *self.groups.by_text.get(text).expect("it was joined");
-        let id = GroupId::new(slot);
         let state = &mut self.sessions[session as usize];
         state.groups.remove(&slot);
-        let returned = state.outbound.withdraw(id, state.connection.is_none());
-        state.outbound.release_from(id);
+        let returned = state.outbound.withdraw(self.groups.id(slot));
         let group = &mut self.groups.slots[slot as usize];
         group.take_out(session).expect("it was a member");
         let is_over = group.len() == 0;
@@ -407,19 +429,21 @@ impl Switchboard {
 
     /// A client has gone: what it has not finished goes to the others.
     pub(super) fn members_away(&mut self, session: u32, now: Now) {
-        let slots: Vec<u32> = self.sessions[session as usize]
-            .groups
-            .iter()
-            .copied()
-            .collect();
-        for slot in slots {
-            let group = &mut self.groups.slots[slot as usize];
+        let state = &mut self.sessions[session as usize];
+        for slot in &state.groups {
+            let group = &mut self.groups.slots[*slot as usize];
             let member = *group.member(session).expect("it was a member");
             group.put(member, false);
-            let outbound = &mut self.sessions[session as usize].outbound;
-            let returned = outbound.withdraw(GroupId::new(slot), true);
-            self.recount_session(session);
-            self.give_back(slot, returned, now);
+        }
+        let by_id = &self.groups.by_id;
+        let withdrawn = state.outbound.withdraw_all(|id| by_id.contains_key(&id));
+        let mut returned: BTreeMap<u32, Vec<Owed>> = BTreeMap::new();
+        for (id, owed) in withdrawn {
+            returned.entry(by_id[&id]).or_default().push(owed);
+        }
+        self.recount_session(session);
+        for (slot, owed) in returned {
+            self.give_back(slot, owed, now);
         }
     }
 
@@ -466,7 +490,7 @@ impl Switchboard {
         };
         match choice {
             Choice::Give(member) => {
-                let terms = member.terms(GroupId::new(slot), qos, outgoing.retain);
+                let terms = member.terms(self.groups.id(slot), qos, outgoing.retain);
                 self.deliver(member.session, &terms, claim, outgoing);
             }
             Choice::TooLarge => self.drops(DOOR, Counter::DroppedTooLarge, outgoing, 0),
@@ -541,13 +565,15 @@ impl Switchboard {
             };
             self.groups.pop(slot);
             if let Some(member) = choice {
-                let terms = member.terms(GroupId::new(slot), message.qos, message.retain);
+                let terms = member.terms(self.groups.id(slot), message.qos, message.retain);
                 self.deliver(member.session, &terms, claim, &mut outgoing);
             }
         }
     }
 
-    /// The member that gets a message; `first` is asked first where it does not matter.
+    /// The member that gets a message; `first` is asked first where it does not matter. Whoever has
+    /// room again asks for itself, so while work waits the others need not be asked: asking all for
+    /// each acknowledgement would cost their number.
     fn choose(&mut self, slot: u32, outgoing: &Outgoing<'_>, first: Option<u32>) -> Choice {
         let strategy = self.limits.shared_strategy;
         let group = &self.groups.slots[slot as usize];
@@ -558,8 +584,11 @@ impl Switchboard {
             Some(self.pinned(slot, outgoing)).filter(|place| self.can_take(slot, *place, outgoing))
         } else {
             let first = first.and_then(|session| group.places.get(&session).copied());
-            let first = first.filter(|place| self.can_take(slot, *place, outgoing));
-            first.or_else(|| self.free_member(slot, outgoing))
+            match first {
+                Some(place) if self.can_take(slot, place, outgoing) => Some(place),
+                Some(_) if !group.is_picky => return Choice::Wait,
+                _ => self.free_member(slot, outgoing),
+            }
         };
         let group = &mut self.groups.slots[slot as usize];
         if let Some(place) = place {
@@ -573,6 +602,12 @@ impl Switchboard {
         if group.here.iter().all(is_too_large) {
             return Choice::TooLarge;
         }
+        let is_picky = group.here.iter().any(|member| {
+            let qos = member.subscription.qos.min(outgoing.qos);
+            let outbound = &self.sessions[member.session as usize].outbound;
+            qos == QoS::AtMostOnce || outbound.has_room()
+        });
+        self.groups.slots[slot as usize].is_picky = is_picky;
         Choice::Wait
     }
 
@@ -641,7 +676,7 @@ impl Switchboard {
     fn bytes_for(&self, slot: u32, member: &Member, outgoing: &Outgoing<'_>) -> usize {
         let connection = self.sessions[member.session as usize].connection;
         let version = self.connections[connection.expect("it is there") as usize].version;
-        let terms = member.terms(GroupId::new(slot), outgoing.qos, outgoing.retain);
+        let terms = member.terms(self.groups.id(slot), outgoing.qos, outgoing.retain);
         outgoing.bytes(version, &terms)
     }
 
@@ -677,7 +712,8 @@ impl Switchboard {
                 assert!(self.groups.slots.contains(*slot as usize));
             }
             for id in state.outbound.groups() {
-                assert!(state.groups.contains(&id.slot()), "it is a member's");
+                let slot = self.groups.by_id.get(&id).expect("it is there");
+                assert!(state.groups.contains(slot), "it is a member's");
             }
         }
         assert_eq!(sums, self.groups.sums);

@@ -129,13 +129,12 @@ impl Switchboard {
         state.ends_ms = None;
         let filters = std::mem::replace(&mut state.subscriptions, Map::with_hasher(self.hash_key));
         self.persistence.forget(state, filters.keys());
-        for filter in filters.keys() {
-            self.forget_filter(session, filter, now);
-        }
-        let state = &mut self.sessions[session as usize];
         let unsent = state.outbound.clear();
         self.recount_session(session);
         self.drops_waiting(session, Counter::DroppedEnded, unsent);
+        for filter in filters.keys() {
+            self.forget_filter(session, filter, now);
+        }
         let client_id = &self.sessions[session as usize].client_id;
         self.by_client.remove(client_id);
         self.publish_will(session, now);

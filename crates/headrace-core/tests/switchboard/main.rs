@@ -18,6 +18,7 @@ mod devices;
 mod disk;
 mod exchange;
 mod fuzz;
+mod group_work;
 mod groups;
 mod keep_alive;
 mod kept;

@@ -365,7 +365,7 @@ impl Switchboard {
             let owner = sent.claim.and_then(|(number, _)| owners.get(&number));
             let group = match owner {
                 Some(Owner::Group { slot, .. }) if session.groups.contains(slot) => {
-                    Some(GroupId::new(*slot))
+                    Some(self.groups.id(*slot))
                 }
                 _ => None,
             };
