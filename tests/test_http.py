@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from conftest import headrace
 from headrace.settings import SETTINGS
-from rawclient import RawMqtt
+from rawclient import RawConnection, RawMqtt
 
 STREAMS = "/api/v1/streams"
 LARGE = "x" * 1_200_000
@@ -160,6 +160,19 @@ def test_pages_of_other_sites_may_not_call(shared):
     assert (status, problem["error"]) == (403, "forbidden")
     assert shared.call("GET", "/health", None, Host="evil.example")[0] == 200
     assert shared.call("POST", PUBLISH, publish, Origin=shared.url)[0] == 200
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"GET * HTTP/1.1", b"GET /\x01 HTTP/1.1", b"GET /" + b"x" * 300_000, b"\x16\x03\x01", b"?"],
+)
+def test_what_is_no_http_is_refused_and_leaves_no_trace_in_the_log(start_node, line):
+    node = start_node()
+    with RawConnection(node.http) as client:
+        client.socket.sendall(line + b"\r\n\r\n")
+        assert client.read(12)[-4:] == b" 400"
+    assert node.stop() == 0
+    assert "Traceback" not in node.log.read_text()
 
 
 def test_metrics_are_prometheus(broker):

@@ -151,3 +151,11 @@ def test_what_ends_by_itself_is_gone_from_the_list(broker):
     with RawMqtt(broker.mqtt, "short"):
         assert sessions(broker).keys() == {"short"}
     wait_for(lambda: not sessions(broker))
+
+
+def test_the_longest_client_id_can_be_managed(shared):
+    name = "ü" * 32_000
+    with RawMqtt(shared.mqtt, name):
+        path = f"{SESSIONS}/{quote(name, safe='')}"
+        assert shared.call("GET", path)[1]["client"] == name
+        assert shared.call("DELETE", path) == (200, {"deleted": name})

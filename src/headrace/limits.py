@@ -333,6 +333,9 @@ and nobody has synced yet. Rolls of a log engine that holds more wait (`log::cho
 HTTP_BODY_BYTES_MAX: Final = 2 * MIB
 """Request body: a publish of `PACKET_BYTES_MAX` in base64 with its JSON around it."""
 
+HTTP_LINE_BYTES_MAX: Final = 200 * KIB
+"""Line of a request: a path with the longest client id or topic, 65,535 bytes, each as `%XX`."""
+
 HTTP_CONNECTIONS_MAX: Final = 128
 """Connections of the HTTP door; beyond it new ones are closed. Administration needs few, and
 they come out of `DESCRIPTORS_RESERVED`."""

@@ -14,6 +14,7 @@ import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 from pydantic import Field, StrictInt, StrictStr
 
 from headrace import limits
@@ -40,6 +41,14 @@ if TYPE_CHECKING:
     Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 log = logging.getLogger(__name__)
+
+
+def _is_fault(record: logging.LogRecord) -> bool:
+    """Whether it is ours: what is no HTTP is answered with 400, and no matter for a log."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
+
+
+logging.getLogger("aiohttp.server").addFilter(_is_fault)
 
 METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8"
 
@@ -117,6 +126,7 @@ class HttpDoor:
         self._runner = web.AppRunner(
             app,
             access_log=None,
+            max_line_size=limits.HTTP_LINE_BYTES_MAX,
             lingering_time=limits.LINGER_SECONDS,
             shutdown_timeout=limits.LINGER_SECONDS,
         )
