@@ -3,14 +3,16 @@
 //! Bytes in, bytes out, one core; reads of 64 KiB as a busy socket gives them. No socket, no
 //! Python, no disk: what is left for them of a core's second.
 
+use std::sync::Arc;
 use std::time::Instant;
 
+use headrace_core::access::{Draft, Rules};
 use headrace_core::hash::Key;
 use headrace_core::mqtt::encode;
 use headrace_core::mqtt::packet::{
     Connect, Packet, Publish, PublishProperties, QoS, Subscribe, SubscriptionRequest, Version,
 };
-use headrace_core::switchboard::{Limits, Switchboard};
+use headrace_core::switchboard::{Access, Limits, Switchboard, Users};
 use headrace_core::Now;
 
 const NOW: Now = Now {
@@ -38,6 +40,17 @@ fn main() {
         QoS::AtMostOnce,
         "fleet/node-1/gpu-1/power",
     );
+    for (name, denied) in [
+        ("under a rule that leaves no hole", "$SYS/secret/#"),
+        ("under one that does", "secret/#"),
+    ] {
+        for subscribers in [10, 100] {
+            let name = format!("relay QoS 0, 100 B, {name}");
+            let mut bench = Bench::relay(100, QoS::AtMostOnce);
+            bench.deny_subscribing(denied);
+            bench.relay_to(&name, subscribers, QoS::AtMostOnce, "#");
+        }
+    }
     relay("relay QoS 1, 100 B", 1, 100, QoS::AtLeastOnce, "fleet/#");
     relay(
         "relay QoS 0, 64 KiB",
@@ -77,6 +90,43 @@ impl Bench {
                 .position(|window| window == SEQUENCE.as_bytes())
                 .map(|at| (at, 0)),
         }
+    }
+
+    /// One that publishes so many bytes again and again.
+    fn relay(bytes: usize, qos: QoS) -> Self {
+        let payload = vec![b'x'; bytes];
+        Self::new(&Publish {
+            qos,
+            topic: "fleet/node-1/gpu-1/power",
+            packet_id: u16::from(qos != QoS::AtMostOnce),
+            payload: &payload,
+            ..Publish::default()
+        })
+    }
+
+    fn relay_to(&mut self, name: &str, subscribers: u64, qos: QoS, filter: &str) {
+        self.connect(0, None);
+        for connection in 1..=subscribers {
+            self.connect(connection, Some((filter, qos)));
+        }
+        self.run(&format!("{name}, to {subscribers}"), subscribers as usize);
+    }
+
+    fn deny_subscribing(&mut self, topic: &str) {
+        let mut rules = Rules::new(true);
+        let draft = Draft {
+            actions: &["subscribe".to_owned()],
+            topics: &[topic.to_owned()],
+            ..Draft::default()
+        };
+        rules.add(&draft).expect("it is a rule");
+        let access = Access {
+            rules: Arc::new(rules),
+            lets_anonymous: true,
+            ..Access::default()
+        };
+        let nobody = Users::with_hasher(self.switchboard.hash_key());
+        self.switchboard.control(Some(access), &nobody, NOW);
     }
 
     /// Gives every publish of the next read a sequence of its own.
@@ -180,19 +230,7 @@ fn acknowledge(bytes: &[u8], out: &mut Vec<u8>) {
 }
 
 fn relay(name: &str, subscribers: u64, bytes: usize, qos: QoS, filter: &str) {
-    let payload = vec![b'x'; bytes];
-    let mut bench = Bench::new(&Publish {
-        qos,
-        topic: "fleet/node-1/gpu-1/power",
-        packet_id: u16::from(qos != QoS::AtMostOnce),
-        payload: &payload,
-        ..Publish::default()
-    });
-    bench.connect(0, None);
-    for connection in 1..=subscribers {
-        bench.connect(connection, Some((filter, qos)));
-    }
-    bench.run(&format!("{name}, to {subscribers}"), subscribers as usize);
+    Bench::relay(bytes, qos).relay_to(name, subscribers, qos, filter);
 }
 
 fn store(name: &str, with_source: bool, subscribers: u64) {

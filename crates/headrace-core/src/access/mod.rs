@@ -5,9 +5,12 @@
 //! anybody proved who they are. The first rule that is about a client, an action and a topic
 //! decides; where none is, [`Rules::no_match`] does, but whoever is let in may connect.
 //!
-//! Invariants: a subscription is allowed only where every name that it matches would be; what a
-//! client chose as its name never widens a rule (a placeholder that would expand to a wildcard or
-//! to several levels lets nothing through).
+//! A subscription is decided by the first rule that is about all that it matches; what rules before
+//! that one deny of it is a hole in it, and each name is asked about as it comes.
+//!
+//! Invariants: a subscription without holes is allowed only where every name that it matches would
+//! be; what a client chose as its name never widens a rule (a placeholder that would expand to a
+//! wildcard or to several levels lets nothing through).
 
 mod pattern;
 mod subject;
@@ -137,12 +140,14 @@ struct Rule {
 pub struct Decision {
     /// Whether it may be.
     pub is_allowed: bool,
+    /// Of a subscription that may be: whether it may not have all that it matches.
+    pub has_holes: bool,
     /// Its number, from 0.
     pub rule: Option<u16>,
 }
 
 /// A client that was let in, and the rules that are about it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Who.
     pub principal: Principal,
@@ -235,6 +240,8 @@ impl Rules {
         topic: &str,
     ) -> Decision {
         let who = identity.principal.who(client_id);
+        let is_filter = action == Action::Subscribe && topic.contains(['+', '#']);
+        let mut has_holes = false;
         for &number in &identity.rules {
             let rule = &self.rules[usize::from(number)];
             if rule.actions & action as u8 == 0 {
@@ -243,18 +250,22 @@ impl Rules {
             let reach = match action {
                 Action::Connect => Reach::All,
                 Action::Read | Action::Write => rule.reach_of_streams(topic, &who),
-                _ => rule.reach(topic, action == Action::Subscribe, &who),
+                _ => rule.reach(topic, is_filter, &who),
             };
-            // A rule that allows some of a subscription allows none of it.
-            if reach == Reach::All || (reach == Reach::Some && !rule.allows) {
+            if reach == Reach::All {
                 return Decision {
                     is_allowed: rule.allows,
+                    has_holes: has_holes && rule.allows,
                     rule: Some(number),
                 };
             }
+            // A rule that allows some of a subscription allows none of it.
+            has_holes |= reach == Reach::Some && !rule.allows;
         }
+        let is_allowed = self.no_match || action == Action::Connect;
         Decision {
-            is_allowed: self.no_match || action == Action::Connect,
+            is_allowed,
+            has_holes: has_holes && is_allowed,
             rule: None,
         }
     }

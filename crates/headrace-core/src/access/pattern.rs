@@ -37,6 +37,13 @@ impl Part {
             Self::Username => who.username.filter(|text| !text.is_empty()),
         }
     }
+
+    /// What it stands for within a level; None where there is nothing, or a name that is no level.
+    fn level<'a>(&'a self, who: &Who<'a>) -> Option<&'a str> {
+        let text = self.text(who)?;
+        let is_level = matches!(self, Self::Literal(_)) || !text.contains(['+', '#', '/']);
+        is_level.then_some(text)
+    }
 }
 
 /// A name with placeholders; `*` at its end stands for anything.
@@ -161,6 +168,9 @@ impl TopicPattern {
                 return Reach::Some;
             }
             match level {
+                Level::Template(parts) if is_wild && !can_be_filled(parts, who) => {
+                    return if allows { Reach::Nothing } else { Reach::All };
+                }
                 Level::Literal(_) | Level::Template(_) if is_wild => reach = Reach::Some,
                 Level::Literal(text) if **text != *name => return Reach::Nothing,
                 Level::Template(parts) => match is_filled(parts, name, who) {
@@ -185,16 +195,17 @@ impl TopicPattern {
 fn is_filled(parts: &[Part], level: &str, who: &Who<'_>) -> Option<bool> {
     let mut rest = level;
     for part in parts {
-        let text = part.text(who)?;
-        if !matches!(part, Part::Literal(_)) && text.contains(['+', '#', '/']) {
-            return None;
-        }
+        let text = part.level(who)?;
         match rest.strip_prefix(text) {
             Some(after) => rest = after,
             None => return Some(false),
         }
     }
     Some(rest.is_empty())
+}
+
+fn can_be_filled(parts: &[Part], who: &Who<'_>) -> bool {
+    parts.iter().all(|part| part.level(who).is_some())
 }
 
 /// Takes a text apart at its placeholders.

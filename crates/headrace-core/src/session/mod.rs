@@ -58,6 +58,8 @@ pub struct Session {
     pub timer_ms: Option<u64>,
     /// By filter.
     pub subscriptions: Map<Box<str>, Subscription>,
+    /// Subscriptions that may not have all that they match.
+    pub narrowed: u32,
     /// Slots of the groups that it is a member of.
     pub groups: BTreeSet<u32>,
     /// Of all filters together.
@@ -91,6 +93,7 @@ impl Session {
             will_ms: None,
             timer_ms: None,
             subscriptions: Map::with_hasher(hash_key),
+            narrowed: 0,
             groups: BTreeSet::new(),
             filter_bytes: 0,
             will: None,

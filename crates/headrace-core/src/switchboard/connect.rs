@@ -246,7 +246,14 @@ impl Switchboard {
         self.begin_durable(session);
         self.cancel_session_timer(session);
         let state = &mut self.sessions[session as usize];
-        state.identity = identity;
+        if is_present && state.identity != identity {
+            // It may come from elsewhere, where other rules are about it.
+            state.identity = identity;
+            self.hold_subscriptions(session, now);
+        } else {
+            state.identity = identity;
+        }
+        let state = &mut self.sessions[session as usize];
         state.will = pending.will;
         state.attach(slot, pending.receive_maximum);
         self.here += 1;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::alias::Alias;
 use super::connection::Connection;
 use super::outgoing::{Form, Outgoing};
+use super::permit::hears;
 use super::{Counter, Switchboard};
 use crate::mqtt::packet::{Ack, Packet, QoS, Version};
 use crate::session::{Claim, Delivery, Sending, Terms};
@@ -131,13 +132,20 @@ impl Switchboard {
             };
             let Delivery { message, terms, .. } = delivery;
             let mut outgoing = Outgoing::of_message(&message, now.mono_ms);
-            // The client's bound may be another than when it queued (3.1.2.11.4).
             let bytes = outgoing.bytes(connection.version, &terms);
-            if bytes > connection.packet_bytes_max {
-                outbound.end(packet_id);
-                self.counters.count(Counter::DroppedTooLarge);
+            let is_heard = || hears(self.access.as_ref(), state, || outgoing.topic_text());
+            // The client's bound (3.1.2.11.4) and its rules may be others than when it queued. What
+            // it was sent before is sent again (4.4).
+            let why = match bytes > connection.packet_bytes_max {
+                true => Some(Counter::DroppedTooLarge),
+                false if dup || is_heard() => None,
+                false => Some(Counter::DroppedDenied),
+            };
+            if let Some(why) = why {
+                state.outbound.end(packet_id);
+                self.counters.count(why);
                 if self.tracer.is_on() {
-                    let (why, topic) = (Counter::DroppedTooLarge, outgoing.topic_text());
+                    let topic = outgoing.topic_text();
                     self.tracer.dropped(&state.client_id, why, topic, bytes);
                 }
                 continue;

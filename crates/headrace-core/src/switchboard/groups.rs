@@ -157,11 +157,13 @@ impl Group {
         here.or_else(|| self.away.get(&session))
     }
 
+    fn members(&self) -> impl Iterator<Item = &Member> {
+        self.here.iter().chain(self.away.values())
+    }
+
     /// Whether any member takes what must not be lost.
     fn keeps(&self) -> bool {
-        let members = self.here.iter().chain(self.away.values());
-        members
-            .into_iter()
+        self.members()
             .any(|member| member.subscription.qos > QoS::AtMostOnce)
     }
 }
@@ -273,12 +275,17 @@ impl Groups {
         group
     }
 
-    /// Adds the groups that match a topic.
+    /// Adds the groups that match a topic, and have a member to which its messages may come.
     #[inline]
-    pub fn matches(&self, topic: &str, into: &mut Vec<u32>) {
+    pub fn matches(&self, topic: &str, into: &mut Vec<u32>, hears: impl Fn(u32) -> bool) {
         into.clear();
         if !self.tree.is_empty() {
-            self.tree.matches(topic, &mut |group, ()| into.push(*group));
+            self.tree.matches(topic, &mut |slot, ()| {
+                let mut members = self.slots[*slot as usize].members();
+                if members.any(|member| hears(member.session)) {
+                    into.push(*slot);
+                }
+            });
         }
     }
 
@@ -362,8 +369,8 @@ enum Choice {
     Give(Member),
     /// Somebody may be able to take it later.
     Wait,
-    /// It is too large for everyone who is there.
-    TooLarge,
+    /// Nobody who is there can ever take it.
+    Drop(Counter),
 }
 
 impl Switchboard {
@@ -493,7 +500,7 @@ impl Switchboard {
                 let terms = member.terms(self.groups.id(slot), qos, outgoing.retain);
                 self.deliver(member.session, &terms, claim, outgoing);
             }
-            Choice::TooLarge => self.drops(DOOR, Counter::DroppedTooLarge, outgoing, 0),
+            Choice::Drop(why) => self.drops(DOOR, why, outgoing, 0),
             Choice::Wait if qos > QoS::AtMostOnce => self.wait_in_group(slot, claim, outgoing),
             Choice::Wait => self.drops(DOOR, Counter::DroppedGroupAway, outgoing, 0),
         }
@@ -557,8 +564,8 @@ impl Switchboard {
                 match self.choose(slot, &outgoing, first) {
                     Choice::Give(member) => Some(member),
                     Choice::Wait => return,
-                    Choice::TooLarge => {
-                        self.counters.count(Counter::DroppedTooLarge);
+                    Choice::Drop(why) => {
+                        self.counters.count(why);
                         None
                     }
                 }
@@ -581,12 +588,15 @@ impl Switchboard {
             return Choice::Wait;
         }
         let place = if strategy.is_pinned() {
-            Some(self.pinned(slot, outgoing)).filter(|place| self.can_take(slot, *place, outgoing))
+            let pinned = self.pinned(slot, outgoing);
+            pinned.filter(|place| self.can_take(slot, *place, outgoing))
         } else {
             let first = first.and_then(|session| group.places.get(&session).copied());
             match first {
                 Some(place) if self.can_take(slot, place, outgoing) => Some(place),
-                Some(_) if !group.is_picky => return Choice::Wait,
+                Some(place) if !group.is_picky && self.may_take(slot, place, outgoing) => {
+                    return Choice::Wait;
+                }
                 _ => self.free_member(slot, outgoing),
             }
         };
@@ -598,9 +608,15 @@ impl Switchboard {
             return Choice::Give(member);
         }
         let group = &self.groups.slots[slot as usize];
-        let is_too_large = |member: &Member| !self.fits(slot, member, outgoing);
-        if group.here.iter().all(is_too_large) {
-            return Choice::TooLarge;
+        let here = group.here.iter();
+        let mut hearers = here.filter(|member| self.hears(member.session, outgoing));
+        let mut why = Counter::DroppedDenied;
+        let may_later = hearers.any(|member| {
+            why = Counter::DroppedTooLarge;
+            self.fits(slot, member, outgoing)
+        });
+        if !may_later {
+            return Choice::Drop(why);
         }
         let is_picky = group.here.iter().any(|member| {
             let qos = member.subscription.qos.min(outgoing.qos);
@@ -611,9 +627,11 @@ impl Switchboard {
         Choice::Wait
     }
 
-    /// Where the one member stands that a message must go to.
-    fn pinned(&self, slot: u32, outgoing: &Outgoing<'_>) -> usize {
+    /// Where the one member stands that a message must go to; None where it may come to none.
+    fn pinned(&self, slot: u32, outgoing: &Outgoing<'_>) -> Option<usize> {
         let group = &self.groups.slots[slot as usize];
+        let count = group.here.len();
+        let hears = |place: &usize| self.hears(group.here[*place].session, outgoing);
         let hash = match self.limits.shared_strategy {
             Strategy::HashClient => u64::from(outgoing.publisher),
             Strategy::HashTopic => self.hash_key.hash_one(outgoing.topic()),
@@ -621,14 +639,14 @@ impl Switchboard {
                 let favourite = group
                     .favourite
                     .and_then(|session| group.places.get(&session));
-                return favourite.copied().unwrap_or(group.turn % group.here.len());
+                let others = (0..count).map(|step| (group.turn + step) % count);
+                return favourite.copied().into_iter().chain(others).find(hears);
             }
         };
         // The highest of as many random weights: each message keeps its member while that is
         // there, whoever else comes and goes (rendezvous hashing).
         let weight = |place: &usize| mix(group.here[*place].hash ^ hash);
-        let best = (0..group.here.len()).max_by_key(weight);
-        best.expect("somebody is there")
+        (0..count).filter(hears).max_by_key(weight)
     }
 
     /// Where a member stands that can take a message at once.
@@ -660,10 +678,16 @@ impl Switchboard {
         let bytes = self.bytes_for(slot, member, outgoing);
         // What a group gives is held until it is finished, to be given to another.
         let held = outbound.held_bytes() + bytes + crate::session::OVERHEAD_BYTES;
-        self.fits(slot, member, outgoing)
+        self.may_take(slot, place, outgoing)
             && (may_wait || outbound.has_room())
             && (qos == QoS::AtMostOnce || held <= self.limits.queued_bytes_max)
             && self.bound_reached(member.session, qos, bytes, 0).is_none()
+    }
+
+    /// Whether a member that is there can ever take a message.
+    fn may_take(&self, slot: u32, place: usize, outgoing: &Outgoing<'_>) -> bool {
+        let member = &self.groups.slots[slot as usize].here[place];
+        self.hears(member.session, outgoing) && self.fits(slot, member, outgoing)
     }
 
     fn fits(&self, slot: u32, member: &Member, outgoing: &Outgoing<'_>) -> bool {

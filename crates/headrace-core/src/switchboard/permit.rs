@@ -1,19 +1,23 @@
 //! What a client may do (`crate::access`): asked where it connects, publishes, subscribes and
 //! leaves a will, and asked again of all that is there when users or rules change.
 //!
+//! A subscription of which rules deny a part is counted in its session, and only such sessions are
+//! asked about each topic on its way to them.
+//!
 //! A session belongs to the user that began it: nobody else may come back to it, for what waits
 //! there is that user's.
 
 use std::sync::Arc;
 
 use super::connect::{decode_own, Connecting};
+use super::outgoing::Outgoing;
 use super::packets::Flow;
 use super::{Counter, Switchboard};
-use crate::access::{Action, Identity, Principal, Rules};
+use crate::access::{Action, Decision, Identity, Principal, Rules};
 use crate::hash::Map;
 use crate::mqtt::packet::{Publish, QoS, Version};
 use crate::mqtt::reason;
-use crate::session::{Outcome, Will};
+use crate::session::{Outcome, Session, Will};
 use crate::topic;
 use crate::Now;
 
@@ -56,7 +60,8 @@ impl Switchboard {
 
     fn review(&mut self, session: u32, users: &Users, now: Now) {
         let Some(access) = &self.access else {
-            self.sessions[session as usize].identity = None;
+            let state = &mut self.sessions[session as usize];
+            (state.identity, state.narrowed) = (None, 0);
             return;
         };
         let state = &mut self.sessions[session as usize];
@@ -73,30 +78,35 @@ impl Switchboard {
         let Some(identity) = identity else {
             return self.banish(session, now);
         };
-        let may = |action, topic: &str| {
-            let decision = access
-                .rules
-                .decide(&identity, &state.client_id, action, topic);
-            decision.is_allowed
-        };
-        state.will = state
-            .will
-            .take()
-            .filter(|will| may(Action::Will, decode_own(&will.packet).topic));
-        let lost: Vec<Box<str>> = state
-            .subscriptions
-            .keys()
-            .filter(|text| !may(Action::Subscribe, filter_of(text)))
-            .cloned()
-            .collect();
         state.identity = Some(Box::new(identity));
+        let will = self.sessions[session as usize].will.take();
+        let topic_of = |will: &Will| decode_own(&will.packet).topic.to_owned();
+        let will = will.filter(|will| self.may(session, Action::Will, &topic_of(will)));
+        self.sessions[session as usize].will = will;
+        let has_lost = self.hold_subscriptions(session, now);
+        let connection = self.sessions[session as usize].connection;
+        if let Some(slot) = connection.filter(|_| has_lost) {
+            self.close_with(slot, reason::NOT_AUTHORIZED, now);
+        }
+    }
+
+    /// Holds the subscriptions of a session to what its client may now; whether it lost any.
+    pub(super) fn hold_subscriptions(&mut self, session: u32, now: Now) -> bool {
+        let state = &self.sessions[session as usize];
+        let (mut narrowed, mut lost) = (0, Vec::new());
+        for text in state.subscriptions.keys() {
+            let action = Action::Subscribe;
+            let decision = decide(self.access.as_ref(), state, action, filter_of(text));
+            narrowed += u32::from(decision.has_holes);
+            if !decision.is_allowed {
+                lost.push(text.clone());
+            }
+        }
+        self.sessions[session as usize].narrowed = narrowed;
         for filter in &lost {
             self.drop_subscription(session, filter, now);
         }
-        let connection = self.sessions[session as usize].connection;
-        if let Some(slot) = connection.filter(|_| !lost.is_empty()) {
-            self.close_with(slot, reason::NOT_AUTHORIZED, now);
-        }
+        !lost.is_empty()
     }
 
     /// Ends a session and its connection; its will is not published.
@@ -148,17 +158,20 @@ impl Switchboard {
 
     /// Whether a client may do something; `topic` as `Rules::decide` takes it.
     pub(super) fn may(&self, session: u32, action: Action, topic: &str) -> bool {
-        let Some(access) = &self.access else {
-            return true;
-        };
         let state = &self.sessions[session as usize];
-        let Some(identity) = &state.identity else {
-            return access.rules.no_match();
-        };
-        let decision = access
-            .rules
-            .decide(identity, &state.client_id, action, topic);
-        decision.is_allowed
+        decide(self.access.as_ref(), state, action, topic).is_allowed
+    }
+
+    /// What is decided about a subscription of a session to a filter without its `$share/GROUP/`.
+    pub(super) fn decide_subscription(&self, session: u32, filter: &str) -> Decision {
+        let state = &self.sessions[session as usize];
+        decide(self.access.as_ref(), state, Action::Subscribe, filter)
+    }
+
+    /// Whether a message may come to a session.
+    pub(super) fn hears(&self, session: u32, outgoing: &Outgoing<'_>) -> bool {
+        let state = &self.sessions[session as usize];
+        hears(self.access.as_ref(), state, || outgoing.topic_text())
     }
 
     /// What a client is told for a reason code.
@@ -188,6 +201,28 @@ impl Switchboard {
         }
         Flow::Next
     }
+}
+
+fn decide(access: Option<&Access>, session: &Session, action: Action, topic: &str) -> Decision {
+    let rules = access.map(|access| &access.rules);
+    match (rules, &session.identity) {
+        (Some(rules), Some(identity)) => rules.decide(identity, &session.client_id, action, topic),
+        (rules, _) => Decision {
+            is_allowed: rules.is_none_or(|rules| rules.no_match()),
+            has_holes: false,
+            rule: None,
+        },
+    }
+}
+
+/// Whether messages to a topic that a session has subscribed to may come to it.
+#[inline]
+pub(super) fn hears<'a>(
+    access: Option<&Access>,
+    session: &Session,
+    topic: impl FnOnce() -> &'a str,
+) -> bool {
+    session.narrowed == 0 || decide(access, session, Action::Subscribe, topic()).is_allowed
 }
 
 /// A principal with the roles that its user has now; None where it may not stay.

@@ -3,6 +3,7 @@
 
 use super::connect::decode_own;
 use super::outgoing::Outgoing;
+use super::permit::hears;
 use super::streams::{Stored, Waiter};
 use super::{Counter, Error, Switchboard, DOOR};
 use crate::mqtt::encode;
@@ -184,10 +185,14 @@ impl Switchboard {
             groups,
             sessions,
             limits,
+            access,
             ..
         } = self;
+        let access = access.as_ref();
         let each = limits.copies_each;
-        groups.matches(subject.topic, &mut route.groups);
+        groups.matches(subject.topic, &mut route.groups, |session| {
+            hears(access, &sessions[session as usize], || subject.topic)
+        });
         route.streams.clear();
         bound.matches(subject.topic, &mut |stream, ()| {
             if !route.streams.contains(stream) {
@@ -199,11 +204,15 @@ impl Switchboard {
         targets.clear();
         let mut late = Vec::new();
         subscriptions.matches(subject.topic, &mut |session, subscription| {
+            let state = &mut sessions[*session as usize];
+            if !hears(access, state, || subject.topic) {
+                return;
+            }
             if subscription.no_local && *session == subject.origin {
                 route.is_own = true;
                 return;
             }
-            let mark = &mut sessions[*session as usize].mark;
+            let mark = &mut state.mark;
             if let Some(granted) = subscription.qos_at(subject.arrival) {
                 add(
                     targets,

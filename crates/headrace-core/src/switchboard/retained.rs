@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use super::announce::BELOW;
 use super::outgoing::{topic_of, Outgoing};
+use super::permit::hears;
 use super::timers::Timer;
 use super::{Counter, Error, Switchboard};
 use crate::mqtt::packet::QoS;
@@ -235,15 +236,18 @@ impl Switchboard {
             }
             return Next::Look;
         };
-        if kept.stamp > replay.since || kept.message.is_expired(now.mono_ms) {
-            return Next::Look;
-        }
         let terms = Terms {
             qos: kept.message.qos.min(replay.qos),
             retain: true,
             ids: Ids::of(replay.id),
             group: None,
         };
+        let is_newer = kept.stamp > replay.since; // It was delivered as it came.
+        let access = self.access.as_ref();
+        let is_heard = hears(access, state, || topic_of(&kept.message));
+        if is_newer || !is_heard || kept.message.is_expired(now.mono_ms) {
+            return Next::Look;
+        }
         let outgoing = Outgoing::of_message(&kept.message, now.mono_ms);
         let bytes = outgoing.bytes(connection.version, &terms);
         let message = Arc::new(kept.message.fresh());

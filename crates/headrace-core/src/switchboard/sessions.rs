@@ -128,6 +128,7 @@ impl Switchboard {
         self.kept -= usize::from(state.expiry_s > 0);
         state.ends_ms = None;
         let filters = std::mem::replace(&mut state.subscriptions, Map::with_hasher(self.hash_key));
+        state.narrowed = 0;
         self.persistence.forget(state, filters.keys());
         let unsent = state.outbound.clear();
         self.recount_session(session);

@@ -1,7 +1,7 @@
 //! SUBSCRIBE and UNSUBSCRIBE (MQTT 5.0 3.8 to 3.11).
 
+use super::permit::filter_of;
 use super::{Counter, Switchboard};
-use crate::access::Action;
 use crate::mqtt::packet::{
     ListAck, Packet, QoS, Subscribe, SubscriptionRequest, Unsubscribe, Version,
 };
@@ -49,7 +49,8 @@ impl Switchboard {
     ) -> Result<QoS, Counter> {
         let parsed = topic::Subscription::parse(request.filter);
         let parsed = parsed.map_err(|_| Counter::FilterInvalid)?;
-        if !self.may(session, Action::Subscribe, parsed.filter.as_str()) {
+        let decision = self.decide_subscription(session, parsed.filter.as_str());
+        if !decision.is_allowed {
             return Err(Counter::FilterDenied);
         }
         let session_state = &mut self.sessions[session as usize];
@@ -68,6 +69,7 @@ impl Switchboard {
                 return Err(Counter::FilterNode);
             }
             session_state.filter_bytes = bytes;
+            session_state.narrowed += u32::from(decision.has_holes);
         }
         let subscription = Subscription {
             qos: request.qos,
@@ -132,6 +134,11 @@ impl Switchboard {
         if session_state.subscriptions.remove(filter).is_none() {
             return false;
         }
+        if session_state.narrowed > 0 {
+            let decision = self.decide_subscription(session, filter_of(filter));
+            self.sessions[session as usize].narrowed -= u32::from(decision.has_holes);
+        }
+        let session_state = &mut self.sessions[session as usize];
         session_state.filter_bytes -= filter.len();
         session_state.replays.forget(filter);
         self.persistence.filter_due(session_state, filter);

@@ -1,6 +1,7 @@
 //! What must always hold, asserted.
 
 use super::connection::{Overflow, Phase};
+use super::permit::filter_of;
 use super::{Switchboard, ANSWER_BYTES_MAX, SHARE_BYTES};
 use crate::mqtt::packet::Version;
 use crate::session::OVERHEAD_BYTES;
@@ -58,6 +59,10 @@ impl Switchboard {
             session.inbound.validate();
             session.outbound.validate();
             subscriptions += session.subscriptions.len();
+            let filters = session.subscriptions.keys().map(|text| filter_of(text));
+            let decisions = filters.map(|filter| self.decide_subscription(slot as u32, filter));
+            let narrowed = decisions.filter(|decision| decision.has_holes).count();
+            assert_eq!(narrowed, session.narrowed as usize);
             let by_client = self.by_client.get(&session.client_id);
             let is_current = by_client == Some(&(slot as u32));
             assert_eq!(is_current, !session.is_ended, "one session a client");

@@ -429,6 +429,25 @@ fn what_waits_in_a_group_expires() {
 }
 
 #[test]
+fn what_nobody_can_take_holds_up_nothing_behind_it() {
+    let mut stage = Stage::default();
+    let member = stage.client_with(Connect {
+        client_id: "member",
+        receive_maximum: Some(1),
+        maximum_packet_size: Some(50),
+        ..plain(V5)
+    });
+    let writer = stage.client(V5, "writer");
+    stage.subscribe(member, "$share/g/t", QOS_1);
+    for (id, payload) in [(1, "first"), (2, &*"x".repeat(60)), (3, "last")] {
+        stage.publish(writer, "t", QOS_1, id, payload);
+    }
+    assert_eq!(stage.hears(member), ["PUBLISH t qos 1 id 1: first"]);
+    stage.acknowledge(member, 1);
+    assert_eq!(stage.hears(member), ["PUBLISH t qos 1 id 2: last"]);
+}
+
+#[test]
 fn mqtt_3_1_2_25_a_message_goes_to_a_member_that_it_is_not_too_large_for() {
     let mut stage = Stage::default();
     let publisher = stage.client(V5, "p");

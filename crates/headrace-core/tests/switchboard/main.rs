@@ -20,6 +20,7 @@ mod exchange;
 mod fuzz;
 mod group_work;
 mod groups;
+mod holes;
 mod keep_alive;
 mod kept;
 mod options;

@@ -105,7 +105,7 @@ impl Switchboard {
             let kept = Some(Arc::clone(claim));
             match (claim.owner, terms) {
                 (Owner::Session { slot, number }, Some(terms)) => {
-                    if self.is_numbered(slot, number) {
+                    if self.is_numbered(slot, number) && self.hears(slot, outgoing) {
                         self.deliver(slot, terms, kept, outgoing);
                     }
                 }
