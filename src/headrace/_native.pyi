@@ -482,6 +482,8 @@ class Store:
     def trim(self, log: int, offset: int) -> None:
         """Lets the log begin at `offset`, from which readers are refused at once; nothing changes
         where it begins there or later. Durable on return. Segments that hold nothing else go.
+        Keep the sources first (`refresh_sources`): who asks for them is refused where what the
+        records told of them is nowhere.
 
         Raises:
             ValueError: `offset` is above the high watermark, or the log is unknown.

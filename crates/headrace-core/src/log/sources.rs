@@ -6,7 +6,7 @@
 //!
 //! Invariants. Two snapshots are kept, for a crash may tear off the records of the newest. Once
 //! there are any, compaction takes records only when one tells of them; who trims keeps the sources
-//! first. So an older one is exact where all records from its offset on are there, and stands in for
+//! first, of a log that has none too. So an older one is exact where all records from its offset on are there, and stands in for
 //! one that is damaged. Where they are not it is damage, for repeats would be stored again.
 
 use std::collections::BTreeMap;
@@ -57,6 +57,8 @@ pub(super) struct Loaded {
     pub(super) sources: Sources,
     /// Sources were kept before.
     is_kept: bool,
+    /// Offset of the newest that is whole, which may be later than was asked for.
+    pub(super) kept_to: i64,
     /// Those that were kept last are lost.
     damage: Option<Damage>,
 }
@@ -124,30 +126,32 @@ impl Log {
 impl Snapshots {
     /// What the newest tells that is whole and of no later offset than `end`.
     pub(super) fn load(&self, disk: &impl Disk, end: i64) -> Result<Loaded, Error> {
-        let mut offsets = self.kept.offsets(disk)?;
-        offsets.retain(|offset| *offset <= end);
+        let offsets = self.kept.offsets(disk)?;
         let mut sources = Sources::default();
-        let mut damaged = None;
+        let (mut damaged, mut kept_to) = (None, 0);
         for offset in offsets.iter().rev() {
             let body = self.kept.get(disk, *offset)?;
-            if let Some(found) = body.and_then(|body| Sources::decode(&body, *offset)) {
+            let Some(found) = body.and_then(|body| Sources::decode(&body, *offset)) else {
+                damaged.get_or_insert(*offset);
+                continue;
+            };
+            kept_to = kept_to.max(*offset);
+            if *offset <= end {
                 sources = found;
                 break;
             }
-            damaged.get_or_insert(*offset);
         }
         let is_kept = !offsets.is_empty();
-        // One that is missing only compaction could have done without.
-        let gone = match damaged {
-            Some(_) => self.start_offset.max(self.cleaned_to),
-            None if is_kept => self.cleaned_to,
-            None => 0,
-        };
-        let is_exact = sources.end >= gone;
-        let damage = (!is_exact).then(|| self.damage(damaged, sources.end, gone));
+        // Compaction may have done without one.
+        let gone = self
+            .start_offset
+            .max(if is_kept { self.cleaned_to } else { 0 });
+        let is_exact = kept_to >= gone;
+        let damage = (!is_exact).then(|| self.damage(damaged, kept_to, gone));
         Ok(Loaded {
             sources,
             is_kept,
+            kept_to,
             damage,
         })
     }
@@ -155,12 +159,13 @@ impl Snapshots {
     /// Of the snapshot at `damaged`, or of one that is missing: what is whole ends at `told`, and of
     /// the records from there to `gone` some are not there.
     fn damage(&self, damaged: Option<i64>, told: i64, gone: i64) -> Damage {
-        let what = match damaged {
-            Some(_) => "the snapshot does not verify",
-            None => "a later snapshot is missing",
+        let (offset, what) = match damaged {
+            Some(offset) => (offset, "the snapshot does not verify"),
+            None if told > 0 => (told, "a later snapshot is missing"),
+            None => (gone, "the snapshot is missing, or a later one"),
         };
         Damage {
-            path: self.kept.file(damaged.unwrap_or(told)).to_string(),
+            path: self.kept.file(offset).to_string(),
             position: 0,
             offset: None,
             what: format!(

@@ -34,7 +34,9 @@ pub struct SegmentFacts {
 }
 
 impl Machine {
-    /// Queues that `log` begins at `offset`; nothing changes where it begins there or later.
+    /// Queues that `log` begins at `offset`; nothing changes where it begins there or later. The
+    /// caller has kept the sources ([`Machine::save_sources`]): who asks for them is refused where
+    /// what the records told of them is nowhere.
     pub fn trim(&mut self, log: LogId, offset: i64) -> Result<(), Error> {
         self.refuse_writes()?;
         let (start, end) = self.bounds(log)?;

@@ -173,6 +173,12 @@ impl Shell {
         self.errand = ops.into();
     }
 
+    /// The same, all of it before anything else happens; false where that failed.
+    pub(super) fn run_at_once(&mut self, ops: &[DiskOp], trace: &mut Trace) -> bool {
+        let mut ops = ops.iter();
+        ops.all(|op| self.perform("errand", op, trace).is_ok())
+    }
+
     fn has_errand(&self) -> bool {
         !self.errand.is_empty()
     }

@@ -246,7 +246,7 @@ impl Pass {
         let mut map = KeyMap::new(self.secret, self.bounds.compaction_keys);
         let mut loaded = self.snapshots.load(disk, self.dirty_to)?.sound()?;
         let sources = &mut loaded.sources;
-        let kept_to = sources.end;
+        let kept_to = loaded.kept_to;
         let mut end = self.dirty_to;
         let mut scratch = Vec::new();
         for input in self

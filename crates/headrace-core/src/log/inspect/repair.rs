@@ -177,18 +177,25 @@ fn mend_all(
             actions: &mut actions,
         };
         let state = work.mend(told, story.clean)?;
+        let mut refused = None;
         if actions.len() == before {
-            let refused = refusal(disk, options, told, story.clean)?;
+            refused = refusal(disk, options, told, story.clean)?;
+        }
+        let log = if wanted(&told.state.stream, told.state.partition) {
+            let mut log = mender.salvage(&Told::new(state))?;
+            actions.extend(mender.forgotten().map(snapshots::made_up));
+            actions.extend(snapshots::keep_sources(disk, &mut log)?);
+            log
+        } else {
+            mender.mend(&Told::new(state))?
+        };
+        if actions.len() == before {
             actions.extend(refused.map(|damage| Action {
                 path: damage.path,
                 what: format!("is taken as it is into a new journal: {}", damage.what),
                 lost: None,
                 backup: false,
             }));
-        }
-        let mut log = mender.mend(&Told::new(state))?;
-        if wanted(&told.state.stream, told.state.partition) {
-            actions.extend(snapshots::keep_sources(disk, &mut log)?);
         }
         logs.push(log);
     }

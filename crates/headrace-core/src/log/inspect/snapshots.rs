@@ -2,7 +2,7 @@
 
 use super::repair::Action;
 use crate::log::disk::{Disk, DiskOp, Path};
-use crate::log::error::Error;
+use crate::log::error::{Damage, Error};
 use crate::log::layout;
 use crate::log::partition::Log;
 use crate::log::producers::Producers;
@@ -60,10 +60,15 @@ pub(super) fn keep_sources(disk: &impl Disk, log: &mut Log) -> Result<Option<Act
     };
     let kept = log.save_sources(&plan.salvage(disk)?);
     disk.perform_all(&kept)?;
-    Ok(Some(Action {
+    Ok(Some(made_up(damage)))
+}
+
+/// Where nothing can bring back what a snapshot told, the next start takes what is left.
+pub(super) fn made_up(damage: Damage) -> Action {
+    Action {
         path: damage.path,
         what: format!("is made up for from what is left: {}", damage.what),
         lost: None,
         backup: false,
-    }))
+    }
 }

@@ -14,10 +14,14 @@ use crate::record::{BatchHeader, HEADER_BYTES};
 
 impl<D: Disk> Mender<'_, D> {
     /// Reads what the segments hold: indexes, next offset, producers.
-    pub(super) fn load(&mut self, log: &mut Log, told: &Told) -> Result<(), Error> {
+    pub(super) fn load(
+        &mut self,
+        log: &mut Log,
+        told: &Told,
+        snapshot: Option<(i64, Producers)>,
+    ) -> Result<(), Error> {
         let durable = told.state.next_offset;
         let mut next = log.segments[0].base;
-        let snapshot = self.snapshot(log, told)?;
         if let (Some((offset, _)), false) = (&snapshot, self.report.clean) {
             // Segments may go because it is there, and it may still be in memory alone.
             let path = layout::file(&log.folder, *offset, layout::PRODUCERS);
@@ -36,7 +40,8 @@ impl<D: Disk> Mender<'_, D> {
                 return Err(damage(&segment.path, 0, Some(next), what));
             }
             let is_active = at + 1 == count;
-            if is_active && at > 0 && from < base {
+            let is_lost = at > 0 && from < base || self.forgotten.is_some();
+            if is_active && is_lost {
                 self.keep_snapshot(log, &producers)?;
             }
             let mut note = |header: &BatchHeader| {

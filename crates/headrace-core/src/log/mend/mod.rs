@@ -27,6 +27,9 @@ pub(in crate::log) struct Mender<'a, D> {
     options: Options,
     report: Recovery,
     dirt: Dirt,
+    /// Producers whose snapshot is lost are forgotten, and named, where a start would refuse.
+    salvages: bool,
+    forgotten: Option<Damage>,
 }
 
 impl<'a, D: Disk> Mender<'a, D> {
@@ -40,7 +43,22 @@ impl<'a, D: Disk> Mender<'a, D> {
             options,
             report,
             dirt: Dirt::default(),
+            salvages: false,
+            forgotten: None,
         }
+    }
+
+    /// The log as it was last acknowledged, but for producers whose snapshot is lost.
+    pub(in crate::log) fn salvage(&mut self, told: &Told) -> Result<Log, Error> {
+        self.salvages = true;
+        let mended = self.mend(told);
+        self.salvages = false;
+        mended
+    }
+
+    /// The snapshot that the last log has lost.
+    pub(in crate::log) fn forgotten(&mut self) -> Option<Damage> {
+        self.forgotten.take()
     }
 
     /// Syncs all that was mended.
@@ -89,7 +107,13 @@ impl<'a, D: Disk> Mender<'a, D> {
         if is_new && self.disk.size(&log.active().path)?.is_none() {
             self.perform(log.creation())?;
         }
-        let first = self.first_needed(&log, told)?;
+        let snapshot = self.snapshot(&log, told)?;
+        let covered = snapshot.as_ref().map_or(0, |(offset, _)| *offset);
+        let first = self.first_needed(&log, told, covered)?;
+        let snapshot = snapshot.filter(|_| covered >= first);
+        if covered < first {
+            self.meet_lost_producers(&log, told, covered, first)?;
+        }
         let segments = told.segments().into_iter();
         log.segments = segments
             .filter(|segment| segment.base >= first)
@@ -114,7 +138,7 @@ impl<'a, D: Disk> Mender<'a, D> {
         }
         self.keep_sound_tail(&mut log)?;
         self.cut(&mut log, told.open)?;
-        self.load(&mut log, told)?;
+        self.load(&mut log, told, snapshot)?;
         self.drop_later_snapshots(&mut log)?;
         self.mend_epochs(&mut log)?;
         log.shed();
@@ -132,12 +156,10 @@ impl<'a, D: Disk> Mender<'a, D> {
 
     /// Where the segments begin that are read: those wholly below the start offset may be gone.
     /// While they are there and no snapshot tells of their producers, they tell of them.
-    fn first_needed(&self, log: &Log, told: &Told) -> Result<i64, Error> {
+    fn first_needed(&self, log: &Log, told: &Told, covered: i64) -> Result<i64, Error> {
         let bases = told.bases();
         let kept = bases.partition_point(|base| *base <= log.start_offset) - 1;
         let (gone, first) = (&bases[..kept], bases[kept]);
-        let snapshot = self.snapshot(log, told)?;
-        let covered = snapshot.map_or(0, |(offset, _)| offset);
         let mut needed = first;
         for base in gone.iter().rev() {
             if covered >= needed {
@@ -152,16 +174,48 @@ impl<'a, D: Disk> Mender<'a, D> {
         Ok(needed)
     }
 
-    /// The newest snapshot of producers that is true of what the journal tells: those of segments'
-    /// beginnings are, and those that are older than the oldest checkpoint.
+    /// A trim takes segments only when a snapshot is durable that tells of their producers. Where
+    /// none does any more, and they are gone, what a producer sends again would be stored twice.
+    fn meet_lost_producers(
+        &mut self,
+        log: &Log,
+        told: &Told,
+        covered: i64,
+        first: i64,
+    ) -> Result<(), Error> {
+        let names = self.disk.list(&log.folder)?;
+        let mut offsets = layout::offsets(&names, layout::PRODUCERS).into_iter();
+        let newest = offsets.rfind(|offset| *offset >= first && trusted(told, *offset));
+        let what = match newest {
+            Some(_) => "the snapshot does not verify",
+            None => "the snapshot is missing",
+        };
+        let what = format!(
+            "{what}, and of the records at offsets {covered} to {} that told of idempotent \
+             producers some are gone, so that what those send again would be stored twice",
+            first - 1
+        );
+        let path = layout::file(&log.folder, newest.unwrap_or(first), layout::PRODUCERS);
+        let damage = Damage {
+            path: path.to_string(),
+            position: 0,
+            offset: None,
+            what,
+        };
+        if !self.salvages {
+            return Err(Error::Corrupt(damage));
+        }
+        self.forgotten = Some(damage);
+        Ok(())
+    }
+
+    /// The newest snapshot of producers that is true of what the journal tells.
     fn snapshot(&self, log: &Log, told: &Told) -> Result<Option<(i64, Producers)>, Error> {
-        let bases = told.bases();
-        let trusted = |offset| offset <= told.state.next_offset || bases.contains(&offset);
         newest(
             self.disk,
             &log.folder,
             layout::PRODUCERS,
-            trusted,
+            |offset| trusted(told, offset),
             Producers::decode,
         )
     }
@@ -423,6 +477,12 @@ impl<'a, D: Disk> Mender<'a, D> {
         }
         Ok(())
     }
+}
+
+/// Snapshots of segments' beginnings are true of what the journal tells, and those that are older
+/// than the oldest checkpoint.
+fn trusted(told: &Told, offset: i64) -> bool {
+    offset <= told.state.next_offset || told.bases().contains(&offset)
 }
 
 fn whole(segment: &Segment) -> Range<'_> {

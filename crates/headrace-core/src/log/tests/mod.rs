@@ -9,6 +9,7 @@ mod fsync;
 mod marks;
 mod memory;
 mod orders;
+mod producers;
 mod sources;
 mod space;
 mod state;

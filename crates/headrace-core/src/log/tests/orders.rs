@@ -104,9 +104,18 @@ impl Rig {
         };
         let pass = self.machine.plan_compaction(LOG, settings).unwrap()?;
         let mut report = Compaction::default();
-        let survey = pass.survey(&self.disk, &mut report).unwrap();
+        let mut survey = pass.survey(&self.disk, &mut report).unwrap();
+        perform(&self.disk, &self.machine.keep_sources(&mut survey).unwrap());
         let group = survey.groups().into_iter().next()?;
         Some(survey.clean(&self.disk, &group, &mut report).unwrap())
+    }
+
+    /// As who trims does: what the records told of sources is kept first.
+    fn trim(&mut self, offset: i64) {
+        let plan = self.machine.plan_sources(LOG).unwrap();
+        let known = plan.read(&self.disk).unwrap();
+        perform(&self.disk, &self.machine.save_sources(LOG, &known).unwrap());
+        self.machine.trim(LOG, offset).unwrap();
     }
 
     fn step(&mut self, step: Step) {
@@ -117,8 +126,8 @@ impl Rig {
                 (0..APPENDS).for_each(|_| self.append());
                 self.machine.roll(LOG, 0).unwrap();
             }
-            Step::TrimClosed => self.machine.trim(LOG, active).unwrap(),
-            Step::TrimInside => self.machine.trim(LOG, (active - 1).max(0)).unwrap(),
+            Step::TrimClosed => self.trim(active),
+            Step::TrimInside => self.trim((active - 1).max(0)),
             Step::Compact => {
                 if let Some(replacement) = self.replacement() {
                     assert!(self.machine.replace(replacement).unwrap());

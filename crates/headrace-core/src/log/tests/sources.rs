@@ -135,6 +135,46 @@ fn a_lost_snapshot_of_records_that_are_gone_is_named_until_it_is_repaired() {
 }
 
 #[test]
+fn snapshots_that_were_all_removed_after_a_trim_are_missed() {
+    let disk = SimDisk::default();
+    drop(kept_twice(&disk, true));
+    snapshots(&disk).iter().for_each(|path| disk.erase(path));
+    let refused = known(&opened(&disk), &disk).unwrap_err().to_string();
+    let place = "streams/gpu/0/00000000000000000002.sources";
+    assert!(refused.starts_with(place), "{refused}");
+    let streams = BTreeMap::from([("gpu".to_owned(), 1)]);
+    let consent = Consent::default();
+    let repair = || inspect::repair(&disk, SMALL, &streams, |_, _| true, consent, false);
+    let actions = repair().unwrap();
+    assert_eq!(actions.len(), 1, "{actions:?}");
+    assert_eq!(known(&opened(&disk), &disk), Ok(vec![]));
+    assert_eq!(repair(), Ok(vec![]));
+}
+
+/// What a pass takes may be below the newest snapshot, and above an older one.
+#[test]
+fn a_pass_that_ends_before_the_newest_snapshot_needs_no_other() {
+    let disk = SimDisk::default();
+    let mut machine = opened(&disk);
+    for sequence in 0..6 {
+        publish(&mut machine, &disk, "a", sequence);
+        if sequence == 2 || sequence == 4 {
+            machine.roll(LOG, 0).unwrap();
+            commit(&mut machine, &disk);
+        }
+    }
+    keep(&mut machine, &disk);
+    machine.trim(LOG, 2).unwrap();
+    commit(&mut machine, &disk);
+    compact(&mut machine, &disk);
+    assert_eq!(snapshots(&disk).len(), 1);
+    assert_eq!(
+        known(&opened(&disk), &disk).unwrap(),
+        [("a".to_owned(), 1, 5)]
+    );
+}
+
+#[test]
 fn what_is_not_kept_is_counted() {
     let disk = SimDisk::default();
     let mut machine = opened(&disk);

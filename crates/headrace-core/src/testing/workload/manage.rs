@@ -5,6 +5,7 @@ use super::super::clients::{LogClients, Name};
 use super::super::random::Random;
 use super::super::simulation::Simulation;
 use super::read::bounds;
+use super::write::sources_to_keep;
 use super::HOUR_MS;
 use crate::log::{CompactionSettings, Fsync, LogSettings};
 
@@ -50,10 +51,17 @@ pub(super) fn delete_stream(simulation: &mut Simulation) -> Result<(), Anomaly> 
     simulation.completed(ended)
 }
 
-/// A log may begin at any offset that is committed, and does once that is durable.
+/// A log may begin at any offset that is committed, and does once that is durable. Who trims keeps
+/// the sources first.
 pub(super) fn trim(simulation: &mut Simulation, name: Name) -> Result<(), Anomaly> {
     let (start, end) = bounds(simulation, name)?;
     let offset = simulation.random.between(start as usize, end as usize) as i64;
+    let Some(ops) = sources_to_keep(simulation, name)? else {
+        return Ok(());
+    };
+    if !simulation.shell.run_at_once(&ops, &mut simulation.trace) {
+        return Ok(());
+    }
     let clients = simulation.logs.get_mut(&name).expect("it was listed");
     simulation.checker.trim(&clients.label, offset);
     let answer = simulation.shell.machine.trim(clients.id, offset);

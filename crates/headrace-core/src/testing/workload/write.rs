@@ -3,7 +3,7 @@
 use super::super::anomaly::Anomaly;
 use super::super::clients::{self, Fate, Name, Produced, Published, WINDOW};
 use super::super::simulation::{By, Simulation};
-use crate::log::{Appended, Error};
+use crate::log::{Appended, DiskOp, Error};
 use crate::record::{self, Codec};
 
 /// Records of one append at most.
@@ -214,9 +214,20 @@ pub(super) fn lead(simulation: &mut Simulation, name: Name) -> Result<(), Anomal
 
 /// Keeps the windows of the sources, as far as records are committed.
 pub(super) fn save_sources(simulation: &mut Simulation, name: Name) -> Result<(), Anomaly> {
+    if let Some(ops) = sources_to_keep(simulation, name)? {
+        simulation.shell.run_errand(ops);
+    }
+    Ok(())
+}
+
+/// The effects that keep them; None where that is under way, or the store has failed.
+pub(super) fn sources_to_keep(
+    simulation: &mut Simulation,
+    name: Name,
+) -> Result<Option<Vec<DiskOp>>, Anomaly> {
     let shell = &simulation.shell;
     if shell.keeps_sources() || shell.machine.failed().is_some() {
-        return Ok(());
+        return Ok(None);
     }
     let id = simulation.logs[&name].id;
     let machine = &simulation.shell.machine;
@@ -224,7 +235,5 @@ pub(super) fn save_sources(simulation: &mut Simulation, name: Name) -> Result<()
     let known = machine.plan_sources(id).map_err(text)?;
     let known = known.read(&simulation.shell.port).map_err(text)?;
     let machine = &mut simulation.shell.machine;
-    let ops = machine.save_sources(id, &known).map_err(text)?;
-    simulation.shell.run_errand(ops);
-    Ok(())
+    machine.save_sources(id, &known).map(Some).map_err(text)
 }
