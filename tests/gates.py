@@ -1,4 +1,4 @@
-"""A gate for nodes that a test makes of parts: open to everybody."""
+"""Gates for nodes and doors that a test makes of parts."""
 
 from pathlib import Path
 
@@ -10,4 +10,11 @@ from headrace.node.access import Gate
 
 
 def open_gate(data: Path, switchboard: Switchboard) -> Gate:
-    return Gate(UserFile(data / "users.json"), AccessSettings(), SystemClock(), switchboard)
+    """One that is open to everybody."""
+    return gate(data, switchboard)
+
+
+def gate(data: Path, switchboard: Switchboard, **settings: object) -> Gate:
+    """One with these settings of `[access]`."""
+    access = AccessSettings.model_validate(settings)
+    return Gate(UserFile(data / "users.json"), access, SystemClock(), switchboard)

@@ -112,9 +112,11 @@ class Client:
 
     def __init__(self):
         self.answered = asyncio.Event()
-        self.reading = True
+        self.sent = []
+        self.reading = self.is_open = True
 
-    def write(self, _):
+    def write(self, data):
+        self.sent.append(data)
         self.answered.set()
 
     def pause(self):
@@ -122,3 +124,6 @@ class Client:
 
     def resume(self):
         self.reading = True
+
+    def close(self):
+        self.is_open = False

@@ -11,6 +11,8 @@ from kafka import KafkaProducer
 from conftest import RunningNode
 from headrace.wire.kafka import apis
 from headrace.wire.kafka import messages as m
+from headrace.wire.kafka.errors import ErrorCode
+from headrace.wire.kafka.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafkaraw import RawConnection, batch
 from test_access import ADMIN, basic, put_users
 
@@ -141,6 +143,23 @@ def test_nothing_is_answered_before_a_client_is_known(guarded):
         assert raw.socket.recv(1) == b""
     text = guarded.call("GET", "/metrics", **basic(ADMIN))[1]
     assert 'headrace_access_refused_total{door="kafka",reason="anonymous"} 2.0' in text
+
+
+@pytest.mark.parametrize("first", [b"", b"n,,n=bob", b"p=x,,n=bob,r=abc", b"\xff"])
+def test_an_exchange_that_was_refused_begins_anew(guarded, first):
+    with RawConnection(guarded) as raw:
+
+        def ask(message):
+            answer = raw.call(apis.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=message))
+            return answer.error_code, answer.error_message
+
+        handshake = SaslHandshakeRequest(mechanism="SCRAM-SHA-256")
+        raw.call(apis.SASL_HANDSHAKE, handshake)
+        assert ask(first)[0] == ErrorCode.SASL_AUTHENTICATION_FAILED
+        refusal = ErrorCode.SASL_AUTHENTICATION_FAILED, "SaslHandshake comes first"
+        assert ask(b"c=biws,r=abc,p=AAAA") == refusal
+        raw.call(apis.SASL_HANDSHAKE, handshake)
+        assert ask(b"n,,n=bob,r=abc") == (0, None)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

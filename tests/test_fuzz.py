@@ -1,19 +1,29 @@
-"""Fuzzing of what reads bytes in Python: the PROXY header and the WebSocket layer.
+"""Fuzzing of what reads bytes in Python: the PROXY header, the WebSocket layer, Kafka's requests.
 
 `HEADRACE_FUZZ_KEEP=1 pytest -m soak tests/test_fuzz.py` writes the corpora anew.
 """
 
+import asyncio
 import re
 import time
+from dataclasses import fields, is_dataclass
+from struct import pack
 
 import pytest
 
 from fuzzer import fuzz
+from gates import gate
 from headrace import limits
 from headrace.adapters.layers import through
 from headrace.adapters.websocket import WebSocketSettings, websocket
 from headrace.errors import MalformedError
+from headrace.kernel.catalog import Change
+from headrace.native import Switchboard
+from headrace.node.kafka import KafkaDoor, KafkaSettings
+from headrace.ports import NodeState
+from headrace.wire.kafka import apis, frames
 from headrace.wire.proxy import read_header
+from nodes import Client, running
 from test_layers import UPGRADE, Wire
 
 SETTINGS = WebSocketSettings(path="/mqtt", origins=[], frame_bytes_max=400)
@@ -90,6 +100,102 @@ def websockets(pieces):
     return words | opcodes | {size, ("answer", answers[:14])}
 
 
+STREAMS = {"a": Change(partitions=2)}
+CHANGES_STREAMS = {
+    apis.METADATA, apis.CREATE_TOPICS, apis.DELETE_TOPICS, apis.ALTER_CONFIGS,
+    apis.INCREMENTAL_ALTER_CONFIGS,
+}  # fmt: skip
+
+
+def stream_of(pieces):
+    """What a client sends: a piece whose first byte is even is a request, and gets its length."""
+    for kind, *rest in filter(None, pieces):
+        data = bytes(rest)
+        yield data if kind % 2 else pack(">i", len(data)) + data
+
+
+def requests_in(sent):
+    """Requests that a connection must serve, and why it ends where it must."""
+    framer, requests = frames.Framer(limits.KAFKA_REQUEST_BYTES_MAX), []
+    framer.feed(sent)
+    try:
+        while (frame := framer.take()) is not None:
+            request = frames.decode_request(frame)
+            if request.body is not None:
+                again = frames.encode_request(
+                    request.api, request.version, request.correlation_id,
+                    request.client_id, request.body,
+                )  # fmt: skip
+                assert frames.decode_request(again[frames.LENGTH.size :]) == request
+            requests.append(request)
+    except MalformedError as error:
+        return requests, re.sub(r"[0-9]+", "", str(error))
+    return requests, None
+
+
+def said(body):
+    """Every error in a message: its code, and what is said about it without what was sent."""
+    if isinstance(body, list):
+        for each in body:
+            yield from said(each)
+    elif is_dataclass(body):
+        for field in fields(body):
+            value = getattr(body, field.name)
+            if field.name == "error_message":
+                yield re.sub(r"\".*\"|'.*'|[0-9]+", "", value or "")[:40]
+            elif field.name == "error_code":
+                yield value
+            yield from said(value)
+
+
+class KafkaTarget:
+    """A node and two doors that answer whatever comes: one with rules of access, one without."""
+
+    def __init__(self, node, folder):
+        self.node = node
+        rule = {"deny": ["read", "write"], "streams": ["a"]}
+        ruled = gate(folder, Switchboard((0, 0)), anonymous=True, no_match="allow", rules=[rule])
+        self.doors = [KafkaDoor(node._broker, KafkaSettings(), each) for each in (node.gate, ruled)]
+
+    async def serve(self, pieces):
+        """What pieces come to: each request is answered, in its order, by a message of its own."""
+        sent = list(stream_of(pieces))
+        requests, fault = requests_in(b"".join(sent))
+        has_rules = pieces[0][:1] > b"\x7f"
+        door, client = self.doors[has_rules], Client()
+        before = +door.hung_up
+        connection = door(client)
+        for data in sent:
+            connection.received(data)
+        while connection._tasks:
+            await asyncio.wait(connection._tasks)
+        connection.closed()
+        ends = door.hung_up - before
+        words = {fault, *ends}
+        assert "bug" not in ends
+        assert client.is_open == (not ends)
+        assert door.held_bytes == 0
+        assert self.node.state is NodeState.READY
+        due = [each for each in requests if each.api is not apis.PRODUCE or each.body.acks]
+        due = due[: len(client.sent)] if ends else due  # then nobody waits for the others
+        for request, frame in zip(due, client.sent, strict=True):
+            body = frames.decode_response(
+                request.api, request.version, request.correlation_id, frame[frames.LENGTH.size :]
+            )
+            asked = request.api.name, request.version, has_rules
+            words |= {(*asked, code) for code in {None, *said(body)}}
+        if CHANGES_STREAMS & {each.api for each in requests}:
+            await self.begin_anew()
+        return words
+
+    async def begin_anew(self):
+        """The streams are those that every input begins with."""
+        for report in self.node.streams():
+            await self.node.delete_stream(report.definition.name)
+        for name, change in STREAMS.items():
+            await self.node.create_stream(name, change)
+
+
 @pytest.mark.parametrize("budget", HOW_LONG)
 def test_a_proxy_header_is_read_or_refused(budget):
     fuzz(proxy, "proxy", **budget)
@@ -99,3 +205,15 @@ def test_a_proxy_header_is_read_or_refused(budget):
 def test_a_websocket_is_served_or_refused(budget):
     assert layer([UPGRADE])[0] == b"", "the upgrade that the corpus begins with"
     fuzz(websockets, "websocket", **budget)
+
+
+@pytest.mark.parametrize("budget", HOW_LONG)
+async def test_a_kafka_request_is_answered_or_refused(budget, memory_folder, monkeypatch):
+    monkeypatch.setattr(limits, "KAFKA_FETCH_WAIT_MS_MAX", 0)
+    async with running(memory_folder, **STREAMS) as (node, _):
+        target, loop = KafkaTarget(node, memory_folder), asyncio.get_running_loop()
+
+        def serve(pieces):
+            return asyncio.run_coroutine_threadsafe(target.serve(pieces), loop).result()
+
+        await asyncio.to_thread(fuzz, serve, "kafka", **budget)

@@ -48,20 +48,21 @@ class Proof:
         Raises:
             AccessError: the client is not let in.
         """
-        mechanism = self._mechanism
+        mechanism, self._mechanism = self._mechanism, None
         if mechanism is None:
             raise AuthenticationError("SaslHandshake comes first")
         if mechanism == PLAIN:
-            self._mechanism = None
             name, password = _plain(message)
             user = await gate.authenticate(DOOR, name, password, host)
             self.username = user.name
             return b""
-        if self._exchange is None:
+        exchange, self._exchange = self._exchange, None
+        if exchange is None:
             gate.admit_try(DOOR, host)
-            self._exchange = gate.exchange(mechanism)
-            return self._exchange.first(message)
-        exchange, self._exchange, self._mechanism = self._exchange, None, None
+            exchange = gate.exchange(mechanism)
+            answer = exchange.first(message)
+            self._mechanism, self._exchange = mechanism, exchange
+            return answer
         try:
             proof = exchange.final(message)
         except AuthenticationError:
