@@ -92,6 +92,8 @@ pub struct Answer {
     pub streams: u32,
     /// What happens once it is durable.
     pub deferred: Option<Deferred>,
+    /// Its topic, while somebody traces.
+    pub traced: Option<Box<str>>,
 }
 
 /// What subscribers above `QoS` 0 get once it is durable.
@@ -369,6 +371,7 @@ mod tests {
             outcome: Outcome::Accepted,
             streams: 1,
             deferred: None,
+            traced: None,
         }
     }
 

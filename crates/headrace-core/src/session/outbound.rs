@@ -245,12 +245,8 @@ impl Outbound {
         Some(Sending::New(self.begin(delivery.terms.qos, kept), delivery))
     }
 
-    /// Drops what has waited longest; false where nothing waits.
-    pub fn drop_oldest(&mut self) -> bool {
-        self.pop().is_some()
-    }
-
-    fn pop(&mut self) -> Option<Delivery> {
+    /// Takes what has waited longest.
+    pub fn pop(&mut self) -> Option<Delivery> {
         let delivery = self.queue.pop_front()?;
         self.queued_bytes -= bytes(&delivery);
         Some(delivery)
@@ -333,31 +329,21 @@ impl Outbound {
         self.free.push_back(id);
     }
 
-    /// Drops all messages whose expiry has passed; how many. Costs nothing while none has.
-    pub fn purge_expired(&mut self, mono_ms: u64) -> usize {
+    /// Takes all messages whose expiry has passed. Costs nothing while none has.
+    pub fn purge_expired(&mut self, mono_ms: u64) -> VecDeque<Delivery> {
         if mono_ms <= self.expires_ms {
-            return 0;
+            return VecDeque::new();
         }
-        let queued = self.queue.len();
-        self.queue
-            .retain(|delivery| !delivery.message.is_expired(mono_ms));
+        let expired = self.take_queued(|delivery| delivery.message.is_expired(mono_ms));
         let expiries = self.queue.iter().map(|each| each.message.expires_ms());
         self.expires_ms = expiries.min().unwrap_or(u64::MAX);
-        self.queued_bytes = self.queue.iter().map(bytes).sum();
-        queued - self.queue.len()
+        expired
     }
 
-    /// Drops the messages at the front whose expiry has passed; how many.
-    pub fn discard_expired(&mut self, mono_ms: u64) -> usize {
-        let mut count = 0;
-        while let Some(delivery) = self.queue.front() {
-            if !delivery.message.is_expired(mono_ms) {
-                break;
-            }
-            self.pop();
-            count += 1;
-        }
-        count
+    /// Takes the first message where its expiry has passed.
+    pub fn pop_expired(&mut self, mono_ms: u64) -> Option<Delivery> {
+        let first = self.queue.front()?;
+        first.message.is_expired(mono_ms).then(|| self.pop())?
     }
 
     /// Takes back what a group gave and what has not been sent, in the order in which it was given.
@@ -476,11 +462,9 @@ impl Outbound {
         queue.filter_map(|delivery| delivery.terms.group)
     }
 
-    /// Drops everything; how many messages had not been sent.
-    pub fn clear(&mut self) -> usize {
-        let queued = self.queue.len();
-        *self = Self::new(self.in_flight_max);
-        queued
+    /// Drops everything; the messages that had not been sent.
+    pub fn clear(&mut self) -> VecDeque<Delivery> {
+        std::mem::replace(self, Self::new(self.in_flight_max)).queue
     }
 
     /// Asserts what must always hold.

@@ -46,6 +46,7 @@ impl Switchboard {
             outcome: Outcome::Accepted,
             streams: 0,
             deferred: None,
+            traced: None,
         };
         self.door.push(answer, tickets);
         self.answer_origin(DOOR, now);
@@ -54,10 +55,16 @@ impl Switchboard {
     /// Answers every publish of an origin whose turn has come.
     pub(super) fn answer_origin(&mut self, origin: u32, now: Now) {
         while let Some(answer) = self.next_answer(origin) {
-            match answer.outcome {
-                Outcome::NotStored => self.counters.count(Counter::DroppedNotStored),
-                Outcome::NoRoom => self.counters.count(Counter::DroppedNoRoom),
-                _ => {}
+            let why = match answer.outcome {
+                Outcome::NotStored => Some(Counter::DroppedNotStored),
+                Outcome::NoRoom => Some(Counter::DroppedNoRoom),
+                _ => None,
+            };
+            if let Some(why) = why {
+                self.counters.count(why);
+                if let Some(topic) = &answer.traced {
+                    self.trace_drop(origin, why, topic, 0);
+                }
             }
             // Whoever receives its own message gets PUBREC before it, for onward delivery belongs
             // behind it (4.3.3), and PUBACK after it.
@@ -197,13 +204,12 @@ impl Switchboard {
                 _ => self.deliver(*session, terms, None, &mut outgoing),
             }
         }
-        if expired {
-            let dropped = deferred.dues.len();
-            self.counters.add(Counter::DroppedExpired, dropped);
-        } else {
-            self.deliver_dues(deferred, &mut outgoing);
-            let mut groups = route.groups.iter();
-            for slot in groups.by_ref().filter(|slot| !deferred.is_owed_to(**slot)) {
+        self.deliver_dues(deferred, expired, &mut outgoing);
+        let mut groups = route.groups.iter();
+        for slot in groups.by_ref().filter(|slot| !deferred.is_owed_to(**slot)) {
+            if expired {
+                self.drops(DOOR, Counter::DroppedExpired, &outgoing, 0);
+            } else {
                 self.deliver_to_group(*slot, None, &mut outgoing);
             }
         }
@@ -225,6 +231,7 @@ impl Switchboard {
             outcome,
             streams: 0,
             deferred: None,
+            traced: None,
         };
         self.inbound(origin).push(answer, 0);
         self.answer_origin(origin, now);

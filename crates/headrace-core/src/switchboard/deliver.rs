@@ -85,11 +85,19 @@ impl Switchboard {
     }
 
     /// Counts messages that waited for a session.
-    pub(super) fn drops_waiting(&mut self, session: u32, why: Counter, count: usize) {
-        self.counters.add(why, count);
-        if count > 0 && self.tracer.is_on() {
+    pub(super) fn drops_waiting<'a>(
+        &mut self,
+        session: u32,
+        why: Counter,
+        gone: impl ExactSizeIterator<Item = &'a Delivery>,
+    ) {
+        self.counters.add(why, gone.len());
+        if self.tracer.is_on() {
             let client_id = &self.sessions[session as usize].client_id;
-            self.tracer.dropped_waiting(client_id, why, count);
+            for delivery in gone {
+                self.tracer
+                    .dropped_message(client_id, why, &delivery.message);
+            }
         }
     }
 
@@ -102,11 +110,13 @@ impl Switchboard {
         let connection = &mut self.connections[slot as usize];
         while connection.out.len() < outbound_bytes_max {
             let outbound = &mut state.outbound;
-            let expired = outbound.discard_expired(now.mono_ms);
-            self.counters.add(Counter::DroppedExpired, expired);
-            if expired > 0 && self.tracer.is_on() {
+            while let Some(expired) = outbound.pop_expired(now.mono_ms) {
                 let why = Counter::DroppedExpired;
-                self.tracer.dropped_waiting(&state.client_id, why, expired);
+                self.counters.count(why);
+                if self.tracer.is_on() {
+                    self.tracer
+                        .dropped_message(&state.client_id, why, &expired.message);
+                }
             }
             let Some(sending) = outbound.next_sending() else {
                 break;

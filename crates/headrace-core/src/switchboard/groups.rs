@@ -22,7 +22,7 @@ use super::persist::Persistence;
 use super::{Counter, Switchboard, DOOR};
 use crate::hash::{Key, Map};
 use crate::mqtt::packet::QoS;
-use crate::session::{Claim, Durable, GroupId, Ids, Owed, Subscription, Terms};
+use crate::session::{Claim, Durable, GroupId, Ids, Message, Owed, Subscription, Terms};
 use crate::sums::sums;
 use crate::topic::{Filter, Tree};
 use crate::Now;
@@ -421,8 +421,9 @@ impl Switchboard {
         if group.durable.is_some() {
             self.persistence.group_due(&group.text);
         }
-        let dropped = group.queue.len() + returned.len();
-        self.counters.add(Counter::DroppedEnded, dropped);
+        for owed in returned.iter().chain(&group.queue) {
+            self.drops_work(Counter::DroppedEnded, &owed.message);
+        }
     }
 
     /// A client has come: its session takes part again.
@@ -508,16 +509,17 @@ impl Switchboard {
 
     /// Queues a publish that no member can take now, within the group's bounds.
     fn wait_in_group(&mut self, slot: u32, claim: Option<Arc<Claim>>, outgoing: &mut Outgoing<'_>) {
-        let limits = &self.limits;
         if !self.groups.slots[slot as usize].keeps() {
             return self.drops(DOOR, Counter::DroppedGroupAway, outgoing, 0);
         }
         let message = outgoing.message();
         let bytes = message.bytes();
-        if self.memory.bytes() + outgoing.waiting_bytes() > limits.queued_bytes_of_node_max {
+        let in_all = self.memory.bytes() + outgoing.waiting_bytes();
+        if in_all > self.limits.queued_bytes_of_node_max {
             return self.drops(DOOR, Counter::DroppedMemory, outgoing, bytes);
         }
         loop {
+            let limits = &self.limits;
             let group = &self.groups.slots[slot as usize];
             if group.queue.len() < limits.group_messages_max
                 && group.queued_bytes + bytes <= limits.group_bytes_max
@@ -526,12 +528,11 @@ impl Switchboard {
             }
             let is_oldest =
                 limits.overflow == Policy::DropOldest && bytes <= limits.group_bytes_max;
-            self.counters.count(Counter::DroppedGroupQueue);
-            if self.tracer.is_on() {
-                let (why, topic) = (Counter::DroppedGroupQueue, outgoing.topic_text());
-                self.tracer.dropped("", why, topic, bytes);
-            }
-            if !is_oldest || self.groups.pop(slot).is_none() {
+            let oldest = is_oldest.then(|| self.groups.pop(slot)).flatten();
+            let is_full = oldest.is_none();
+            let gone = oldest.map_or_else(|| Arc::clone(&message), |oldest| oldest.message);
+            self.drops_work(Counter::DroppedGroupQueue, &gone);
+            if is_full {
                 return;
             }
         }
@@ -558,23 +559,30 @@ impl Switchboard {
             let (message, claim) = (Arc::clone(&owed.message), owed.claim.clone());
             let mut outgoing = Outgoing::of_message(&message, now.mono_ms).placed();
             let choice = if message.is_expired(now.mono_ms) {
-                self.counters.count(Counter::DroppedExpired);
-                None
+                Err(Counter::DroppedExpired)
             } else {
                 match self.choose(slot, &outgoing, first) {
-                    Choice::Give(member) => Some(member),
+                    Choice::Give(member) => Ok(member),
                     Choice::Wait => return,
-                    Choice::Drop(why) => {
-                        self.counters.count(why);
-                        None
-                    }
+                    Choice::Drop(why) => Err(why),
                 }
             };
             self.groups.pop(slot);
-            if let Some(member) = choice {
-                let terms = member.terms(self.groups.id(slot), message.qos, message.retain);
-                self.deliver(member.session, &terms, claim, &mut outgoing);
+            match choice {
+                Ok(member) => {
+                    let terms = member.terms(self.groups.id(slot), message.qos, message.retain);
+                    self.deliver(member.session, &terms, claim, &mut outgoing);
+                }
+                Err(why) => self.drops_work(why, &message),
             }
+        }
+    }
+
+    /// Counts a message that no member of a group gets.
+    fn drops_work(&mut self, why: Counter, message: &Message) {
+        self.counters.count(why);
+        if self.tracer.is_on() {
+            self.tracer.dropped_message("", why, message);
         }
     }
 
@@ -594,7 +602,7 @@ impl Switchboard {
             let first = first.and_then(|session| group.places.get(&session).copied());
             match first {
                 Some(place) if self.can_take(slot, place, outgoing) => Some(place),
-                Some(place) if !group.is_picky && self.may_take(slot, place, outgoing) => {
+                Some(place) if !group.is_picky && self.is_busy(&group.here[place], outgoing) => {
                     return Choice::Wait;
                 }
                 _ => self.free_member(slot, outgoing),
@@ -618,13 +626,17 @@ impl Switchboard {
         if !may_later {
             return Choice::Drop(why);
         }
-        let is_picky = group.here.iter().any(|member| {
-            let qos = member.subscription.qos.min(outgoing.qos);
-            let outbound = &self.sessions[member.session as usize].outbound;
-            qos == QoS::AtMostOnce || outbound.has_room()
-        });
+        let is_idle = |member: &Member| !self.is_busy(member, outgoing);
+        let is_picky = group.here.iter().any(is_idle);
         self.groups.slots[slot as usize].is_picky = is_picky;
         Choice::Wait
+    }
+
+    /// Whether a member's window has no room for a message, of whatever size.
+    fn is_busy(&self, member: &Member, outgoing: &Outgoing<'_>) -> bool {
+        let qos = member.subscription.qos.min(outgoing.qos);
+        let outbound = &self.sessions[member.session as usize].outbound;
+        qos > QoS::AtMostOnce && !outbound.has_room()
     }
 
     /// Where the one member stands that a message must go to; None where it may come to none.

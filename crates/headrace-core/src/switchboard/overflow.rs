@@ -17,7 +17,7 @@ use super::timers::Timer;
 use super::{Counter, Switchboard};
 use crate::mqtt::packet::QoS;
 use crate::mqtt::reason;
-use crate::session::{Session, OVERHEAD_BYTES};
+use crate::session::{Delivery, Session, OVERHEAD_BYTES};
 use crate::Now;
 
 /// What a full client must take of its bound within a stall to be waited for further: below that
@@ -72,13 +72,14 @@ impl Switchboard {
         while let Some(bound) = self.bound_reached(session, qos, bytes, waiting_bytes) {
             let outbound = &mut self.sessions[session as usize].outbound;
             let expired = outbound.purge_expired(outgoing.arrived_ms());
-            self.drops_waiting(session, Counter::DroppedExpired, expired);
-            if expired > 0 {
+            self.drops_waiting(session, Counter::DroppedExpired, expired.iter());
+            if !expired.is_empty() {
                 self.recount_session(session);
                 continue;
             }
-            if self.oldest_gives_way(session, qos, bytes, bound) {
-                self.drops_waiting(session, Counter::DroppedOldest, 1);
+            if let Some(oldest) = self.oldest_gives_way(session, qos, bytes, bound) {
+                let oldest = std::slice::from_ref(&oldest).iter();
+                self.drops_waiting(session, Counter::DroppedOldest, oldest);
                 self.recount_session(session);
                 continue;
             }
@@ -96,10 +97,16 @@ impl Switchboard {
         true
     }
 
-    /// Drops what has waited longest, if the policy says so and that makes room in the end.
-    fn oldest_gives_way(&mut self, session: u32, qos: QoS, bytes: usize, bound: Counter) -> bool {
+    /// Takes what has waited longest, if the policy says so and that makes room in the end.
+    fn oldest_gives_way(
+        &mut self,
+        session: u32,
+        qos: QoS,
+        bytes: usize,
+        bound: Counter,
+    ) -> Option<Delivery> {
         if self.limits.overflow != Policy::DropOldest || qos == QoS::AtMostOnce {
-            return false;
+            return None;
         }
         let state = &mut self.sessions[session as usize];
         let connection = state.connection;
@@ -110,7 +117,7 @@ impl Switchboard {
             Counter::DroppedQueue => kept + bytes <= self.limits.queued_bytes_max,
             _ => false,
         };
-        helps && state.outbound.drop_oldest()
+        helps.then(|| state.outbound.pop())?
     }
 
     /// The bound that a message would pass, as the counter of what is dropped there; it takes

@@ -316,6 +316,7 @@ impl Switchboard {
                 outcome,
                 streams: route.streams.len() as u32,
                 deferred,
+                traced: self.tracer.is_on().then(|| publish.topic.into()),
             };
             self.inbound(incoming.origin).push(answer, tickets);
             if tickets == 0 {

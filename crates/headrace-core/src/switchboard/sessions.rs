@@ -132,7 +132,7 @@ impl Switchboard {
         self.persistence.forget(state, filters.keys());
         let unsent = state.outbound.clear();
         self.recount_session(session);
-        self.drops_waiting(session, Counter::DroppedEnded, unsent);
+        self.drops_waiting(session, Counter::DroppedEnded, unsent.iter());
         for filter in filters.keys() {
             self.forget_filter(session, filter, now);
         }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use headrace_core::mqtt::packet::{Connect, Packet};
-use headrace_core::switchboard::{TraceLine, TraceSubject, TraceWay, TRACES_MAX};
+use headrace_core::switchboard::{Limits, Policy, TraceLine, TraceSubject, TraceWay, TRACES_MAX};
 
 use super::stage::*;
 
@@ -241,10 +241,127 @@ fn what_expired_or_was_left_while_it_waited_is_told() {
         stage.publish_with(publisher, "a", QOS_1, id, "x", properties);
     }
     stage.wait(2_000);
-    let trace = client(&mut stage, "sleeper");
-    stage.client_with(asks());
+    let traces = [client(&mut stage, "sleeper"), topic(&mut stage, "a")];
+    let sleeper = stage.client_with(asks());
+    let expected = [
+        "sleeper: drop a (expired)",
+        "sleeper: drop a (expired)",
+        "sleeper: out PUBLISH a id 1: x of 14 bytes",
+    ];
+    assert_eq!(seen(&mut stage, traces[0])[2..], expected);
+    assert_eq!(seen(&mut stage, traces[1]), expected);
+    // What is in flight is not left; what waits behind it is.
+    let small = stage.client_with(Connect {
+        client_id: "small",
+        receive_maximum: Some(1),
+        ..plain(V5)
+    });
+    stage.subscribe(small, "b", QOS_1);
+    for id in 4..=5 {
+        stage.publish(publisher, "b", QOS_1, id, "y");
+    }
+    let trace = topic(&mut stage, "b");
+    stage.hang_up(small);
+    stage.hang_up(sleeper);
+    assert_eq!(seen(&mut stage, trace), ["small: drop b (session_ended)"]);
+}
+
+#[test]
+fn the_oldest_that_gives_way_is_told_by_its_own_topic() {
+    let mut stage = Stage::new(Limits {
+        overflow: Policy::DropOldest,
+        queued_messages_max: 1,
+        group_messages_max: 1,
+        ..Limits::default()
+    });
+    let publisher = stage.client(V5, "p");
+    for (client_id, filter) in [("s", "alone/+"), ("m", "$share/g/shared/+")] {
+        let away = stage.client_with(Connect {
+            client_id,
+            session_expiry_s: Some(60),
+            ..plain(V5)
+        });
+        stage.subscribe(away, filter, QOS_1);
+        stage.hang_up(away);
+    }
+    let trace = topic(&mut stage, "+/old");
+    for (id, topic) in [
+        (1, "alone/old"),
+        (2, "alone/new"),
+        (3, "shared/old"),
+        (4, "shared/new"),
+    ] {
+        stage.publish(publisher, topic, QOS_1, id, "x");
+    }
     let lines = seen(&mut stage, trace);
-    assert_eq!(lines[2], "sleeper: drop (expired, messages that waited: 2)");
-    assert_eq!(lines[3], "sleeper: out PUBLISH a id 1: x of 14 bytes");
-    assert_eq!(lines.len(), 4);
+    let drops: Vec<&String> = lines.iter().filter(|line| line.contains("drop")).collect();
+    let expected = [
+        "s: drop alone/old (queue_full_oldest)",
+        ": drop shared/old (group_queue_full)",
+    ];
+    assert_eq!(drops, expected);
+}
+
+#[test]
+fn what_waits_for_a_group_is_told_when_it_goes() {
+    let mut stage = Stage::default();
+    let publisher = stage.client(V5, "p");
+    let asks = || Connect {
+        client_id: "m",
+        clean_start: false,
+        session_expiry_s: Some(60),
+        maximum_packet_size: Some(100),
+        ..plain(V5)
+    };
+    let member = stage.client_with(asks());
+    stage.subscribe(member, "$share/g/+", QOS_1);
+    stage.hang_up(member);
+    let expires = PublishProperties {
+        message_expiry: Some(1),
+        ..PublishProperties::default()
+    };
+    stage.publish_with(publisher, "t", QOS_1, 1, "x", expires);
+    stage.publish(publisher, "t", QOS_1, 2, &"x".repeat(200));
+    stage.wait(2_000);
+    let trace = topic(&mut stage, "t");
+    let member = stage.asks(asks());
+    stage.decide(0);
+    let expected = [": drop t (expired)", ": drop t (packet_too_large)"];
+    assert_eq!(seen(&mut stage, trace), expected);
+    // The last member takes with it what waits.
+    stage.hang_up(member);
+    stage.publish(publisher, "t", QOS_1, 3, "x");
+    seen(&mut stage, trace);
+    stage.switchboard.delete_session("m", 1, stage.now);
+    stage.run();
+    assert_eq!(seen(&mut stage, trace), [": drop t (session_ended)"]);
+}
+
+#[test]
+fn what_could_not_be_stored_or_expired_on_its_way_to_the_disk_is_told() {
+    let mut stage = Stage::default();
+    stage.switchboard.bind(1, 1, &["t"], "topic").unwrap();
+    let [publisher, subscriber, member] = ["p", "s", "m"].map(|name| stage.client(V5, name));
+    stage.subscribe(subscriber, "t", QOS_1);
+    stage.subscribe(member, "$share/g/t", QOS_1);
+    let trace = topic(&mut stage, "t");
+    stage.publish(publisher, "t", QOS_1, 1, "x");
+    stage.durable(false);
+    let expires = PublishProperties {
+        message_expiry: Some(1),
+        ..PublishProperties::default()
+    };
+    stage.publish_with(publisher, "t", QOS_1, 2, "x", expires);
+    stage.wait(2_000);
+    stage.durable(true);
+    let lines = seen(&mut stage, trace);
+    let drops: Vec<&String> = lines.iter().filter(|line| line.contains("drop")).collect();
+    let expected = [
+        "p: drop t (not_stored)",
+        "s: drop t (expired)",
+        ": drop t (expired)",
+    ];
+    assert_eq!(drops, expected);
+    let counted = "mqtt_messages_dropped_total{reason=\"expired\"}";
+    assert_eq!(stage.statistic(counted), 2);
 }

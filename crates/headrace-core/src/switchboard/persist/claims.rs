@@ -7,7 +7,7 @@ use crate::mqtt::packet::QoS;
 use crate::session::{Claim, Deferred, Due, Message, Owner};
 use crate::switchboard::publish::{Incoming, Route};
 use crate::switchboard::streams::Waiter;
-use crate::switchboard::{Switchboard, DOOR};
+use crate::switchboard::{Counter, Switchboard, DOOR};
 
 impl Switchboard {
     /// Gives a place to each session and group that lasts and gets the publish at hand.
@@ -94,24 +94,35 @@ impl Switchboard {
         self.persistence.store(message, partition, claims.into());
     }
 
-    /// Delivers to those who are owed a message, now that the log has it; not to those that ended
-    /// meanwhile.
+    /// Delivers to those who are owed a message, now that the log has it, or drops it where it has
+    /// expired; not to those that ended meanwhile.
     pub(in crate::switchboard) fn deliver_dues(
         &mut self,
         deferred: &Deferred,
+        expired: bool,
         outgoing: &mut crate::switchboard::outgoing::Outgoing<'_>,
     ) {
         for Due { claim, terms } in &deferred.dues {
             let kept = Some(Arc::clone(claim));
             match (claim.owner, terms) {
                 (Owner::Session { slot, number }, Some(terms)) => {
-                    if self.is_numbered(slot, number) && self.hears(slot, outgoing) {
+                    if !self.is_numbered(slot, number) || !self.hears(slot, outgoing) {
+                        continue;
+                    }
+                    if expired {
+                        self.drops(slot, Counter::DroppedExpired, outgoing, 0);
+                    } else {
                         self.deliver(slot, terms, kept, outgoing);
                     }
                 }
                 (Owner::Group { slot, number }, _) => {
                     let durable = self.groups.durable(slot);
-                    if durable.is_some_and(|durable| durable.number == number) {
+                    if durable.is_none_or(|durable| durable.number != number) {
+                        continue;
+                    }
+                    if expired {
+                        self.drops(DOOR, Counter::DroppedExpired, outgoing, 0);
+                    } else {
                         self.deliver_to_group(slot, kept, outgoing);
                     }
                 }

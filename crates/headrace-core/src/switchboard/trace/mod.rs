@@ -12,7 +12,9 @@ mod tell;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use super::outgoing::topic_of;
 use super::{Counter, Error, Switchboard};
+use crate::session::Message;
 use crate::topic::Filter;
 use crate::Now;
 
@@ -192,15 +194,11 @@ impl Tracer {
             ..TraceLine::new(Way::Drop, "")
         });
     }
-}
 
-impl Tracer {
-    /// Messages that waited for a client, and that it does not get.
-    pub fn dropped_waiting(&mut self, client_id: &str, why: Counter, count: usize) {
-        let mut line = TraceLine::new(Way::Drop, "");
-        client_id.clone_into(&mut line.client_id);
-        line.text = format!("{}, messages that waited: {count}", why.reason());
-        self.tell(line);
+    /// A message that waited for a client, or a group, and that it does not get.
+    pub fn dropped_message(&mut self, client_id: &str, why: Counter, message: &Message) {
+        let bytes = message.head.len() + message.payload.len();
+        self.dropped(client_id, why, topic_of(message), bytes);
     }
 }
 
