@@ -7,7 +7,10 @@ is published and not delivered is lost, whoever acknowledged it.
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+
+from servers import Pair, both_servers, both_with_a_user
 
 from headrace import bench
 from headrace.model import Address
@@ -20,14 +23,18 @@ LOADS: dict[str, bench.Load] = {
     "fan": bench.Load(subscribers=100, pattern="all", window=200),
     "in": bench.Load(publishers=100, pattern="all", qos=1, window=20),
     "thousand": bench.Load(publishers=1000, subscribers=1000, rate=1.0),
+    "kept": bench.Load(publishers=10, subscribers=10, qos=1, window=20, session_expiry=3600),
     "connects": bench.Load(publishers=0, subscribers=0, idle=10_000, duration=1.0),
+    "passwords": bench.Load(publishers=0, subscribers=0, idle=5_000, duration=1.0),
 }
 """By row: one to one, ten pairs, one to a hundred, a hundred to one, a thousand pairs at one
-message a second, ten thousand that only connect."""
+message a second, ten pairs whose sessions last, those that only connect, without and with a
+password."""
 
 FIGURES = {
     "thousand": ("p50_ms", "p99_ms"),
     "connects": ("connects_per_second", "bytes_per_connection"),
+    "passwords": ("connects_per_second",),
 }
 """What a row prints; others the rate, latencies and the cost in processor time."""
 
@@ -47,15 +54,11 @@ def on_own_cores(pids: Sequence[int]) -> Iterator[None]:
         os.sched_setaffinity(0, cores)
 
 
-def row(name: str, ours: tuple[int, int], theirs: tuple[int, int]) -> dict[str, float]:
-    """Figures of one row; servers are (pid, port)."""
-    servers = [
-        bench.Server(label, Address("127.0.0.1", port), pid)
-        for label, (pid, port) in (("headrace", ours), ("baseline", theirs))
-    ]
-    with on_own_cores([ours[0], theirs[0]]):
-        outcomes = bench.run(LOADS[name], servers, ROUNDS)
-    own, peer = (bench.medians(outcomes[server.name]) for server in servers)
+def row(name: str) -> dict[str, float]:
+    """Figures of one row, on a fresh pair of servers."""
+    with (both_with_a_user if name == "passwords" else both_servers)() as pair:
+        outcomes = outcomes_of(LOADS[name], pair)
+    own, peer = (bench.medians(outcomes[server]) for server in ("headrace", "baseline"))
     shown = FIGURES.get(
         name, ("delivered_per_second", "p50_ms", "p99_ms", "cpu_seconds_per_million")
     )
@@ -69,16 +72,14 @@ def row(name: str, ours: tuple[int, int], theirs: tuple[int, int]) -> dict[str, 
     return figures | {"ratio": better}
 
 
-def rows(
-    servers: Callable[[], contextlib.AbstractContextManager[tuple[tuple[int, int], ...]]],
-) -> dict[str, Callable[[], dict[str, float]]]:
-    """Every row, on a fresh pair of servers."""
+def outcomes_of(load: bench.Load, pair: Pair) -> dict[str, list[bench.Outcome]]:
+    """Rounds against both."""
+    servers = [
+        bench.Server(name, Address("127.0.0.1", server.mqtt), server.process, pair.credentials)
+        for name, server in (("headrace", pair.node), ("baseline", pair.peer))
+    ]
+    with on_own_cores([pair.node.process, pair.peer.process]):
+        return bench.run(load, servers, ROUNDS)
 
-    def measured(name: str) -> Callable[[], dict[str, float]]:
-        def measure() -> dict[str, float]:
-            with servers() as (ours, theirs):
-                return row(name, ours, theirs)
 
-        return measure
-
-    return {name: measured(name) for name in LOADS}
+ROWS: dict[str, Callable[[], dict[str, float]]] = {name: partial(row, name) for name in LOADS}

@@ -3,7 +3,8 @@
     make bench                    every row
     make bench ARGS="commit"      one row: commit, append, partitions, read, cold, open,
                                   compact, fetch, stored, collect, decode, and those
-                                  of the MQTT door: pipe, ten, fan, in, thousand, connects
+                                  of the MQTT door: pipe, ten, fan, in, thousand, kept, connects,
+                                  passwords, tls, restore
     make bench ARGS="--json"      the figures as one JSON object
 
 Each row alternates headrace and its baseline, round by round, and prints medians and their ratio:
@@ -30,34 +31,36 @@ on shared machines only the ratio means much. Rows:
   core and the load on another: QoS 0 from one to one, QoS 1 between ten pairs with 20 under way,
   QoS 0 from one to a hundred, QoS 1 from a hundred to one, a thousand pairs at a message a second,
   and ten thousand connections, with what each takes. 100 bytes; what is delivered counts.
+- `kept`: as `ten`, to sessions that outlive their connection: delivered once it is durable, against
+  mosquitto's memory.
+- `passwords`: as `connects`, with a password that the node has seen before.
+- `tls`: connects over TLS 1.3 one after the other; the ratio is of the server's processor time.
+- `restore`: from the start of the process to ready with 100,000 stored sessions of a subscription
+  each, after an orderly stop and after kill -9, against mosquitto with its file.
 - `decode`: stored readings (300 bytes, four headers) into Arrow buffers, against the compiled
   reader of aiokafka.
 """
 
 import argparse
-import contextlib
 import json
 import os
 import select
-import shutil
-import signal
 import socket
 import statistics
 import struct
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.resources import as_file, files
 from itertools import islice
-from pathlib import Path
-from typing import NamedTuple
 
 import engine
 import mqtt
 import readers
+import sessions
 from aiokafka.record.default_records import DefaultRecordBatch
+from servers import headrace_node, mosquitto
 
 from headrace import native
 from headrace.collect import CsvFile, Origin, Publisher, narrow, replayed
@@ -67,77 +70,11 @@ ROUNDS = 3
 Row = dict[str, float]
 
 
-# --- servers -----------------------------------------------------------------------------------
-
-
-class Node(NamedTuple):
-    """A running node: its process, its ports and its folder."""
-
-    process: int
-    mqtt: int
-    kafka: int
-    data: Path
-
-
-@contextlib.contextmanager
-def headrace_node() -> Iterator[Node]:
-    """A node on a fresh folder."""
-    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
-        command = [sys.executable, "-m", "headrace", "serve", "--json", "--data", folder]
-        command += ["--mqtt", "127.0.0.1:0", "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0"]
-        command += ["--ws", "off"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            ready = json.loads(process.stdout.readline())
-            try:
-                mqtt, kafka = (int(ready[door].rpartition(":")[2]) for door in ("mqtt", "kafka"))
-                yield Node(process.pid, mqtt, kafka, Path(folder))
-            finally:
-                process.send_signal(signal.SIGTERM)
-                process.wait()
-
-
-@contextlib.contextmanager
-def mosquitto() -> Iterator[tuple[int, int]]:
-    """mosquitto without persistence; yields its process and its port."""
-    binary = shutil.which("mosquitto", path=f"{os.environ['PATH']}:/usr/sbin")
-    if binary is None:
-        sys.exit("the baseline is missing: install mosquitto (apt-get install mosquitto)")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with tempfile.NamedTemporaryFile("w", suffix=".conf") as config:
-        config.write(f"listener {port} 127.0.0.1\nallow_anonymous true\nset_tcp_nodelay true\n")
-        config.write("max_inflight_messages 0\nmax_queued_messages 0\n")
-        config.flush()
-        with subprocess.Popen([binary, "-c", config.name], stderr=subprocess.DEVNULL) as process:
-            try:
-                yield process.pid, port
-            finally:
-                process.send_signal(signal.SIGTERM)
-                process.wait()
-
-
-@contextlib.contextmanager
-def both_servers() -> Iterator[tuple[tuple[int, int], ...]]:
-    """headrace and mosquitto, as process and port each."""
-    with headrace_node() as node, mosquitto() as peer:
-        connect(peer[1], "bench-is-it-there").close()
-        yield (node.process, node.mqtt), peer
-
-
 # --- a client that costs next to nothing -------------------------------------------------------
 
 
 def connect(port: int, client_id: str) -> socket.socket:
-    deadline = time.monotonic() + 10
-    while True:
-        try:
-            client = socket.create_connection(("127.0.0.1", port), timeout=30)
-            break
-        except ConnectionRefusedError:
-            if time.monotonic() > deadline:
-                raise
+    client = socket.create_connection(("127.0.0.1", port), timeout=30)
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     name = client_id.encode()
     body = b"\x00\x04MQTT\x04\x02\x00\x00" + struct.pack(">H", len(name)) + name
@@ -266,10 +203,10 @@ def commit_under_load(store: native.Store, log: int, batch: bytes) -> list[float
 
 def versus_mosquitto(measure: Callable[[int, int], float], messages: int) -> Row:
     ours, theirs = [], []
-    with headrace_node() as node, mosquitto() as (_, peer_port):
+    with headrace_node() as node, mosquitto() as peer:
         for _ in range(ROUNDS):
             ours.append(measure(node.mqtt, messages))
-            theirs.append(measure(peer_port, messages))
+            theirs.append(measure(peer.mqtt, messages))
     own, peer = statistics.median(ours), statistics.median(theirs)
     return {"per_second": own, "baseline_per_second": peer, "ratio": own / peer}
 
@@ -306,7 +243,8 @@ ROWS: dict[str, Callable[[], Row]] = {
     "stored": lambda: versus_mosquitto(acknowledged_rate, 200_000),
     "collect": lambda: versus_mosquitto(collected_rate, 30_000),
     "decode": decode_row,
-    **mqtt.rows(both_servers),
+    **mqtt.ROWS,
+    **sessions.ROWS,
 }
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from conftest import headrace
+from conftest import headrace, wait_for
 from headrace import bench, native
 from headrace.errors import InputError
 from headrace.model import Address
@@ -134,7 +134,10 @@ def test_each_fault_of_a_server_is_counted(fault, kind, share):
     assert counts["published"] > 200
     assert counts[kind] == pytest.approx(counts["published"] * share, abs=2)
     others = set(bench.FAULTS) - {kind} - ({"lost"} if share < 1 and kind == "corrupted" else set())
-    assert [counts[name] for name in others] == [0] * len(others)
+    if kind == "reordered":  # what is held back when the run ends comes no more
+        others -= {"lost"}
+        assert counts["lost"] <= 1
+    assert {name: counts[name] for name in others} == dict.fromkeys(others, 0)
 
 
 def test_on_a_schedule_a_stall_counts_for_every_message_that_it_held_up():
@@ -167,6 +170,27 @@ def test_headrace_delivers_everything(node, version, qos, pattern, publishers, s
     copies = subscribers if pattern == "all" else 1
     assert counts["delivered"] == counts["published"] * copies > 0
     assert [counts[name] for name in bench.FAULTS] == [0] * len(bench.FAULTS)
+
+
+def test_sessions_that_last_are_measured_and_end_with_the_run(node):
+    mine = "/api/v1/sessions?client=bench-lasts*"
+    kept = []
+
+    def watch(_server, _round, counts):
+        if counts["phase"] == "measuring":
+            sessions = node.call("GET", mine)[1]["sessions"]
+            kept.append(sorted(each["expiry_seconds"] for each in sessions))
+
+    load = bench.Load(
+        version=5, qos=1, publishers=2, subscribers=2, session_expiry=60, prefix="bench/lasts",
+        warm_up=0.1, duration=1.0, drain=5.0,
+    )  # fmt: skip
+    server = bench.Server("it", Address("127.0.0.1", node.mqtt))
+    (outcome,) = bench.run(load, [server], 1, watch)["it"]
+    counts = outcome.counts
+    assert counts["delivered"] == counts["published"] > 0
+    assert kept[0] == [0, 0, 60, 60]
+    wait_for(lambda: node.call("GET", mine)[1]["sessions"] == [])
 
 
 def test_the_command_compares_two_servers(node):
@@ -210,6 +234,7 @@ def test_what_cannot_be_run_is_said_in_a_line():
         (["--payload", "15B"], "16 bytes"),
         (["--pattern", "pair", "--subscribers", "2"], "as many publishers as subscribers"),
         (["--mqtt", "nowhere"], "HOST:PORT"),
+        (["--session-expiry", "1", "--protocol", "3.1.1"], "MQTT 5.0"),
         (["--user", "u", "--password-file", "/nonexistent"], "/nonexistent"),
     ]:
         ran = headrace("bench", "mqtt", "--duration", "100ms", *args)
@@ -238,9 +263,9 @@ def test_a_name_is_looked_up(node):
 def test_counts_are_given_once():
     with relay(lambda _, packet: [packet]) as port:
         load = native.MqttLoad(
-            f"127.0.0.1:{port}", version=4, prefix="b", credentials=None, publishers=1,
-            subscribers=1, idle=0, opening=1, pattern="pair", qos=0, payload=16, window=1,
-            rate=None, warm_up=0, duration=60, drain=1,
+            f"127.0.0.1:{port}", version=4, prefix="b", credentials=None, session_expiry=0,
+            publishers=1, subscribers=1, idle=0, opening=1, pattern="pair", qos=0, payload=16,
+            window=1, rate=None, warm_up=0, duration=60, drain=1,
         )  # fmt: skip
         load.stop()
         assert load.finish()["corrupted"] == 0

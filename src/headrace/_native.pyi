@@ -1312,6 +1312,7 @@ class MqttLoad:
         version: int,
         prefix: str,
         credentials: tuple[str, bytes] | None,
+        session_expiry: int,
         publishers: int,
         subscribers: int,
         idle: int,

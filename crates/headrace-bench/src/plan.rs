@@ -41,6 +41,9 @@ pub struct Plan {
     pub prefix: String,
     /// User name and password of each connection.
     pub credentials: Option<(String, Vec<u8>)>,
+    /// How long sessions of subscribers outlive their connection, seconds; above 0 takes version
+    /// 5. They end with the run.
+    pub session_expiry_s: u32,
     /// Connections that publish.
     pub publishers: u32,
     /// Connections that subscribe.

@@ -193,10 +193,14 @@ impl Run {
 
     fn leave(&mut self) {
         self.publishing = false;
+        let outlives = self.judge.plan.session_expiry_s > 0;
         for index in 0..self.clients.len() {
             let client = &mut self.clients[index];
             if client.state != State::Closed {
-                client.output.extend(wire::DISCONNECT);
+                client.output.extend(match client.role {
+                    Role::Subscriber(_) if outlives => wire::END_OF_SESSION,
+                    _ => wire::DISCONNECT,
+                });
                 // The run is over and its counts are taken: a socket that is gone may stay gone.
                 client.flush().unwrap_or_default();
             }
@@ -256,7 +260,11 @@ impl Run {
             .register(&mut stream, Token(index), interest)?;
         let plan = &self.judge.plan;
         let client = format!("{}-{index}", plan.prefix.replace('/', "-"));
-        let hello = wire::connect(plan.version, &client, plan.credentials.as_ref());
+        let expiry_s = match role {
+            Role::Subscriber(_) => plan.session_expiry_s,
+            _ => 0,
+        };
+        let hello = wire::connect(plan.version, &client, plan.credentials.as_ref(), expiry_s);
         self.clients.push(Client::new(stream, role, hello));
         self.opening += 1;
         Ok(())

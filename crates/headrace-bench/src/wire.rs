@@ -200,12 +200,21 @@ fn write_packet(first: u8, body: &[u8], out: &mut Vec<u8>) {
     out.extend(body);
 }
 
-/// CONNECT: a clean session that ends with its connection, without keep-alive.
-pub(crate) fn connect(version: u8, client: &str, credentials: Option<&Credentials>) -> Vec<u8> {
+/// CONNECT: a clean start, without keep-alive; the session outlives its connection by
+/// `expiry_s` (5.0 3.1.2.11.2).
+pub(crate) fn connect(
+    version: u8,
+    client: &str,
+    credentials: Option<&Credentials>,
+    expiry_s: u32,
+) -> Vec<u8> {
     let flags = 0x02 | if credentials.is_some() { 0xc0 } else { 0 };
     let mut body = b"\x00\x04MQTT".to_vec();
     body.extend([version, flags, 0, 0]);
-    if version == 5 {
+    if version == 5 && expiry_s > 0 {
+        body.extend([5, 0x11]);
+        body.extend(expiry_s.to_be_bytes());
+    } else if version == 5 {
         body.push(0);
     }
     write_bytes(client.as_bytes(), &mut body);
@@ -272,7 +281,10 @@ pub(crate) fn acknowledge(kind: u8, id: u16, out: &mut Vec<u8>) {
 }
 
 /// DISCONNECT with success.
-pub(crate) const DISCONNECT: [u8; 2] = [0xe0, 0];
+pub(crate) const DISCONNECT: &[u8] = &[0xe0, 0];
+
+/// DISCONNECT with success that ends a session which would outlive it (5.0 3.14.2.2.2).
+pub(crate) const END_OF_SESSION: &[u8] = &[0xe0, 7, 0, 5, 0x11, 0, 0, 0, 0];
 
 #[cfg(test)]
 mod tests {
@@ -355,12 +367,16 @@ mod tests {
     fn requests_have_the_bytes_of_the_standard() {
         let user = ("u".to_owned(), b"pw".to_vec());
         assert_eq!(
-            connect(5, "c", Some(&user)),
+            connect(5, "c", Some(&user), 0),
             b"\x10\x15\x00\x04MQTT\x05\xc2\x00\x00\x00\x00\x01c\x00\x01u\x00\x02pw"
         );
         assert_eq!(
-            connect(4, "c", None),
+            connect(4, "c", None, 0),
             b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01c"
+        );
+        assert_eq!(
+            connect(5, "c", None, 60),
+            b"\x10\x13\x00\x04MQTT\x05\x02\x00\x00\x05\x11\x00\x00\x00\x3c\x00\x01c"
         );
         assert_eq!(subscribe(4, "a/+", 2), b"\x82\x08\x00\x01\x00\x03a/+\x02");
         assert_eq!(subscribe(5, "a", 0), b"\x82\x07\x00\x01\x00\x00\x01a\x00");

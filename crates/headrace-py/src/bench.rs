@@ -16,14 +16,15 @@ struct MqttLoad {
 #[pymethods]
 impl MqttLoad {
     #[new]
-    #[pyo3(signature = (server, *, version, prefix, credentials, publishers, subscribers, idle,
-        opening, pattern, qos, payload, window, rate, warm_up, duration, drain))]
+    #[pyo3(signature = (server, *, version, prefix, credentials, session_expiry, publishers,
+        subscribers, idle, opening, pattern, qos, payload, window, rate, warm_up, duration, drain))]
     #[allow(clippy::too_many_arguments)] // Named ones, and each is one line of the plan.
     fn new(
         server: &str,
         version: u8,
         prefix: String,
         credentials: Option<(String, Vec<u8>)>,
+        session_expiry: u32,
         publishers: u32,
         subscribers: u32,
         idle: u32,
@@ -50,6 +51,9 @@ impl MqttLoad {
                 .ok_or_else(|| wrong("version is 4 (MQTT 3.1.1) or 5"))?,
             prefix,
             credentials,
+            session_expiry_s: (session_expiry == 0 || version == 5)
+                .then_some(session_expiry)
+                .ok_or_else(|| wrong("sessions that outlive their connection take MQTT 5.0"))?,
             publishers: (publishers <= stamp::PUBLISHERS_MAX)
                 .then_some(publishers)
                 .ok_or_else(|| wrong("there are too many publishers"))?,

@@ -60,6 +60,8 @@ class Load:
         warm_up, duration, drain: seconds; of silence at the end, the longest.
         opening: connections opened at once.
         version: 4 (MQTT 3.1.1) or 5.
+        session_expiry: seconds that sessions of subscribers outlive their connection; above 0
+            takes version 5. They end with the run.
         prefix: begins every topic and client id.
     """
 
@@ -76,6 +78,7 @@ class Load:
     drain: float = 5.0
     opening: int = 64
     version: int = 5
+    session_expiry: int = 0
     prefix: str = "bench"
 
 

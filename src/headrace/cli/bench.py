@@ -84,6 +84,12 @@ def bench() -> None:
 @click.option("--user", help="User name of every connection.")
 @click.option("--password-file", type=click.Path(path_type=Path), help="Its password; one line.")
 @click.option("--protocol", type=click.Choice(["5", "3.1.1"]), default="5", show_default=True)
+@click.option(
+    "--session-expiry",
+    type=click.IntRange(0),
+    default=0,
+    help="Seconds; subscribers have persistent sessions, which end with the run.",
+)
 @click.option("--topic", default="bench", show_default=True, help="Begins topics, client ids.")
 @json_option
 def mqtt(
