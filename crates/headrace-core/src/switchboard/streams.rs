@@ -7,78 +7,22 @@
 //! waits for every append in flight of its partition, so it is never acknowledged before the first
 //! copy is durable; bytes in `undurable_bytes` are those of records whose ticket has not ended.
 
-use std::collections::VecDeque;
-
 use slab::Slab;
 
-use super::sources::{Sources, Undo, Verdict, SOURCES_OF_NODE_MAX};
+use super::partition::{Partition, Repeat, Ticket};
+use super::publish_record::headers;
+use super::sources::{Sources, Verdict, SOURCES_OF_NODE_MAX};
 use crate::hash::{Key, Map};
 use crate::mqtt::packet::Publish;
-use crate::record::{
-    partition_of, record_bytes, BatchBuilder, Codec, Source, HEADER_BYTES, LATER_RECORD_BYTES,
-};
+use crate::record::{partition_of, record_bytes, Codec, Source, HEADER_BYTES, LATER_RECORD_BYTES};
 use crate::session::{Ending, Outcome};
+
+pub use super::partition::Waiter;
+pub use super::publish_record::KeyRule;
 
 /// A batch is closed at this size and the next begins: what a Kafka consumer fetches from one
 /// partition in a request unless told otherwise (`max.partition.fetch.bytes`).
 pub const BATCH_BYTES_MAX: usize = 1024 * 1024;
-
-/// How a stream derives the key of a record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KeyRule {
-    /// The whole topic.
-    Topic,
-    /// The level of the topic at this index, from 0; the whole topic where it has fewer.
-    Level(usize),
-    /// The first user property of this name; no key, and the next partition in turn, without it.
-    Property(Box<str>),
-}
-
-impl KeyRule {
-    /// Reads `topic`, `level:N` (N from 1) or `property:NAME`.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        if text == "topic" {
-            return Ok(Self::Topic);
-        }
-        if let Some(level) = text.strip_prefix("level:") {
-            return match level.parse::<usize>() {
-                Ok(level) if level > 0 => Ok(Self::Level(level - 1)),
-                _ => Err(format!(
-                    "key \"{text}\": a level is a number from 1, as in level:3"
-                )),
-            };
-        }
-        match text.strip_prefix("property:") {
-            Some(name) if !name.is_empty() => Ok(Self::Property(name.into())),
-            _ => Err(format!(
-                "key \"{text}\" is none of topic, level:N, property:NAME"
-            )),
-        }
-    }
-
-    fn key<'a>(&self, publish: &Publish<'a>) -> Option<&'a str> {
-        let topic = publish.topic;
-        match self {
-            Self::Topic => Some(topic),
-            Self::Level(index) => Some(topic.split('/').nth(*index).unwrap_or(topic)),
-            Self::Property(name) => publish
-                .properties
-                .user
-                .iter()
-                .find(|(property, _)| *property == &**name)
-                .map(|(_, value)| *value),
-        }
-    }
-}
-
-/// Who waits for a ticket: the publish with this ordinal of this origin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waiter {
-    /// Session slot, or a door.
-    pub origin: u32,
-    /// Ordinal in the origin's [`Inbound`](crate::session::Inbound).
-    pub ordinal: u64,
-}
 
 /// An append for the shell to perform.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,82 +60,12 @@ struct Stream {
     turn: u32,
 }
 
-#[derive(Debug)]
-struct Partition {
-    builder: BatchBuilder,
-    /// The ticket of what is in the builder.
-    open: Option<Ticket>,
-    /// Ascending, all below that of `open`.
-    in_flight: VecDeque<u64>,
-    /// In the order in which they came.
-    repeats: VecDeque<Repeat>,
-    sources: Sources,
-}
-
-/// A publish that is stored or on its way. It waits for the tickets up to `last` as one, so that
-/// many repeats behind a slow disk cost no more than themselves.
-#[derive(Debug)]
-struct Repeat {
-    waiter: Waiter,
-    /// The newest ticket that may hold the first copy.
-    last: u64,
-    /// How the tickets of these ended so far.
-    ending: Ending,
-}
-
 impl Stream {
     /// Of a publish.
     fn record_bytes(&self, publish: &Publish) -> usize {
         let key = self.key.key(publish).map(str::as_bytes);
         record_bytes(key, Some(publish.payload), headers(publish))
     }
-}
-
-impl Partition {
-    fn new(hash_key: Key) -> Self {
-        Self {
-            builder: BatchBuilder::new(),
-            open: None,
-            in_flight: VecDeque::new(),
-            repeats: VecDeque::new(),
-            sources: Sources::new(hash_key),
-        }
-    }
-
-    fn newest(&self) -> Option<u64> {
-        let open = self.open.as_ref().map(|ticket| ticket.number);
-        open.or(self.in_flight.back().copied())
-    }
-
-    fn oldest(&self) -> Option<u64> {
-        let open = self.open.as_ref().map(|ticket| ticket.number);
-        self.in_flight.front().copied().or(open)
-    }
-
-    /// A ticket ended, in whatever order; the repeats that wait for nothing more, and how their
-    /// first copies ended.
-    fn ended(&mut self, ticket: u64, ending: Ending) -> Vec<(Waiter, Ending)> {
-        let at = self.in_flight.iter().position(|number| *number == ticket);
-        at.and_then(|at| self.in_flight.remove(at));
-        if ending != Ending::Stored {
-            let waiting = self.repeats.iter_mut().filter(|each| each.last >= ticket);
-            waiting.for_each(|each| each.ending = ending);
-        }
-        let oldest = self.oldest().unwrap_or(u64::MAX);
-        let over = self.repeats.partition_point(|each| each.last < oldest);
-        let over = self.repeats.drain(..over);
-        over.map(|each| (each.waiter, each.ending)).collect()
-    }
-}
-
-#[derive(Debug)]
-struct Ticket {
-    number: u64,
-    stream: u64,
-    partition: u32,
-    bytes: usize,
-    waiters: Vec<Waiter>,
-    undos: Vec<Undo>,
 }
 
 /// The streams that store publishes.
@@ -628,27 +502,6 @@ impl Streams {
             "tickets are odd"
         );
     }
-}
-
-/// The headers of a publish's record: what MQTT says of it under names of ours, then the user
-/// properties under their own.
-fn headers<'p, 'a: 'p>(
-    publish: &'p Publish<'a>,
-) -> impl Iterator<Item = (&'p [u8], Option<&'p [u8]>)> {
-    let properties = &publish.properties;
-    let text = |value: Option<&'a str>| value.map(str::as_bytes);
-    let known = [
-        ("mqtt.topic", Some(publish.topic.as_bytes())),
-        ("mqtt.content-type", text(properties.content_type)),
-        ("mqtt.response-topic", text(properties.response_topic)),
-        ("mqtt.correlation-data", properties.correlation_data),
-    ];
-    let user = properties.user.iter();
-    known
-        .into_iter()
-        .filter(|(_, value)| value.is_some())
-        .map(|(name, value)| (name.as_bytes(), value))
-        .chain(user.map(|(name, value)| (name.as_bytes(), Some(value.as_bytes()))))
 }
 
 #[cfg(test)]

@@ -138,7 +138,9 @@ fn a_lost_snapshot_of_records_that_are_gone_is_named_until_it_is_repaired() {
 fn snapshots_that_were_all_removed_after_a_trim_are_missed() {
     let disk = SimDisk::default();
     drop(kept_twice(&disk, true));
-    snapshots(&disk).iter().for_each(|path| disk.erase(path));
+    for path in snapshots(&disk) {
+        disk.erase(&path);
+    }
     let refused = known(&opened(&disk), &disk).unwrap_err().to_string();
     let place = "streams/gpu/0/00000000000000000002.sources";
     assert!(refused.starts_with(place), "{refused}");
