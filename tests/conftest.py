@@ -20,8 +20,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from authority import Authority
 from headrace.native import Store
 from kafkaraw import RawConnection
+from secure import secure_settings
 from storelog import opened
 
 # Time is no property of the code here: a machine that is busy elsewhere must not fail a test.
@@ -235,6 +237,28 @@ def start_node(tmp_path):
 def shared(tmp_path_factory) -> Iterator[RunningNode]:
     """A node of a whole file, for tests that leave it as they found it."""
     node = RunningNode(tmp_path_factory.mktemp("shared") / "data")
+    yield node
+    node.close()
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory) -> Authority:
+    """Issues the certificates of a file's tests."""
+    return Authority(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def server(authority) -> tuple[Path, Path]:
+    """Certificate and key of a node."""
+    return authority.issue("server", "localhost", "127.0.0.1")
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory, server) -> Iterator[RunningNode]:
+    """A node with every listener, for tests that leave it as they found it."""
+    folder = tmp_path_factory.mktemp("secured")
+    unix = {"HEADRACE_MQTT__UNIX_PATH": str(folder / "mqtt.sock")}
+    node = RunningNode(folder / "data", **secure_settings(server, **unix))
     yield node
     node.close()
 

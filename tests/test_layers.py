@@ -6,7 +6,6 @@ import ssl
 
 import pytest
 
-from authority import Authority
 from headrace.adapters.layers import through
 from headrace.adapters.proxy import proxied
 from headrace.adapters.tls import Certificates, tls
@@ -77,11 +76,6 @@ class Door:
 
     def closed(self):
         self.ended = True
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory):
-    return Authority(tmp_path_factory.mktemp("layers"))
 
 
 @pytest.fixture(scope="module")

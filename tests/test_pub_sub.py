@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from authority import Authority
 from conftest import RunningNode, environment, headrace, wait_for
 from headrace.cli import mqtt_format
+from secure import secure_settings
 
 SECONDS = 60
 MOSQUITTO = {"pub": ["mosquitto_pub", "-V", "5"], "sub": ["mosquitto_sub", "-V", "5"]}
@@ -18,23 +18,14 @@ OURS = {kind: [sys.executable, "-m", "headrace", kind] for kind in MOSQUITTO}
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory):
-    return Authority(tmp_path_factory.mktemp("certificates"))
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory, authority):
+def node(tmp_path_factory, server):
     """With every listener."""
     folder = tmp_path_factory.mktemp("pubsub")
-    certificate, key = authority.issue("server", "localhost", "127.0.0.1")
-    settings = {
-        "HEADRACE_MQTT__TLS_CERTIFICATE": str(certificate),
-        "HEADRACE_MQTT__TLS_KEY": str(key),
-        "HEADRACE_MQTT__TLS_BIND": "127.0.0.1:0",
-        "HEADRACE_MQTT__WSS_BIND": "127.0.0.1:0",
-        "HEADRACE_MQTT__UNIX_PATH": str(folder / "mqtt.sock"),
-        "HEADRACE_MQTT__PACKET_BYTES": "64KiB",
-    }
+    settings = secure_settings(
+        server,
+        HEADRACE_MQTT__UNIX_PATH=str(folder / "mqtt.sock"),
+        HEADRACE_MQTT__PACKET_BYTES="64KiB",
+    )
     node = RunningNode(folder / "data", **settings)
     yield node
     node.close()

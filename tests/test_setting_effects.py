@@ -17,7 +17,6 @@ from pathlib import Path
 
 import pytest
 
-from authority import Authority
 from conftest import environment
 from headrace.config.reference import settings
 from headrace.settings import SETTINGS
@@ -85,11 +84,6 @@ def test_a_file_alone_says_where_a_node_is(tmp_path):
 
 API_VERSIONS = b"\x00\x00\x00\x0b\x00\x12\x00\x00\x00\x00\x00\x07\x00\x01c"
 HELLO = {"kafka": API_VERSIONS, "http": b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"}
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory):
-    return Authority(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture
