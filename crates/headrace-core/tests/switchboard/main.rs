@@ -28,6 +28,7 @@ mod overflow;
 mod permit;
 mod platter;
 mod publish;
+mod repeats;
 mod retained;
 mod retained_crash;
 mod retained_log;
