@@ -1,10 +1,14 @@
 //! Target: a switchboard with four connections. Whatever they send, however it is cut, decided and
-//! stored, its invariants hold, and it sends nothing that is no packet.
+//! stored, its invariants hold, and it sends nothing that is no packet; with sessions and retained
+//! messages in memory or on logs, with rules of access or without.
 
+use std::sync::Arc;
+
+use headrace_core::access::{Draft, Rules};
 use headrace_core::hash::Key;
 use headrace_core::mqtt::decode;
 use headrace_core::mqtt::packet::Version;
-use headrace_core::switchboard::{Append, Effects, Limits, Switchboard};
+use headrace_core::switchboard::{Access, Effects, Limits, Switchboard, Users};
 use headrace_core::Now;
 
 use super::engine::{Corpus, Input, Words};
@@ -41,9 +45,12 @@ fn limits() -> Limits {
     }
 }
 
-/// A piece begins with what is done, and to which connection (`action * 4 + connection`).
+/// A piece begins with what is done, and to which connection (`action * 4 + connection`); in the
+/// first one the bits above say of what kind the switchboard is.
 fn run(input: &Input) -> Words {
-    let mut world = World::new();
+    let kind = input.iter().flatten().next().map_or(0, |what| what >> 5);
+    let (lasts, has_rules) = (kind & 1 != 0, kind & 2 != 0);
+    let mut world = World::new(lasts, has_rules);
     for piece in input {
         let Some((what, rest)) = piece.split_first() else {
             continue;
@@ -57,11 +64,30 @@ fn run(input: &Input) -> Words {
             4 => world.wait(u64::from(number) * u64::from(number)),
             5 => world.ends(number % 4 != 3),
             6 => world.decide(number),
+            _ if world.has_rules && number > 0x80 => world.control(number % 2 == 0),
             _ => world.credit(at, usize::from(number) * 8),
         }
         world.collect();
     }
-    world.end()
+    world.end((lasts, has_rules))
+}
+
+/// Nobody may publish or subscribe below `a` and `s/d`.
+fn access() -> Access {
+    let list = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let mut rules = Rules::new(true);
+    let deny = Draft {
+        allows: false,
+        actions: &list(&["publish", "subscribe", "will"]),
+        topics: &list(&["a/#", "s/d/#"]),
+        ..Draft::default()
+    };
+    rules.add(&deny).unwrap();
+    Access {
+        rules: Arc::new(rules),
+        lets_anonymous: true,
+        ..Access::default()
+    }
 }
 
 struct World {
@@ -69,7 +95,9 @@ struct World {
     now: Now,
     connections: [Option<Connection>; CONNECTIONS],
     next_connection: u64,
-    appends: Vec<Append>,
+    /// What is on its way to the disk: whether it is of the log of sessions, and its ticket.
+    appends: Vec<(bool, u64)>,
+    has_rules: bool,
     /// Not yet decided.
     requests: Vec<u64>,
     words: Words,
@@ -83,10 +111,15 @@ struct Connection {
 }
 
 impl World {
-    fn new() -> Self {
+    fn new(lasts: bool, has_rules: bool) -> Self {
         let mut board = Switchboard::new(Key(1, 2), limits());
         board.bind(1, 2, &["s/#"], "topic").unwrap();
-        Self {
+        if lasts {
+            board.bind(2, 1, &[], "topic").unwrap();
+            board.keep_retained(2).unwrap();
+            board.keep_sessions(2, 2_000, 1_000);
+        }
+        let mut world = Self {
             board,
             now: Now {
                 mono_ms: 1_000,
@@ -95,9 +128,17 @@ impl World {
             connections: [const { None }; CONNECTIONS],
             next_connection: 1,
             appends: Vec::new(),
+            has_rules,
             requests: Vec::new(),
             words: Words::default(),
-        }
+        };
+        world.control(has_rules);
+        world
+    }
+
+    fn control(&mut self, has_rules: bool) {
+        let users = Users::with_hasher(Key(1, 2));
+        self.board.control(has_rules.then(access), &users, self.now);
     }
 
     /// A connection that still is open, or a new one.
@@ -140,9 +181,19 @@ impl World {
     }
 
     fn ends(&mut self, is_stored: bool) {
-        if !self.appends.is_empty() {
-            let ticket = self.appends.remove(0).ticket;
-            self.board.durable(ticket, is_stored, self.now).unwrap();
+        if self.appends.is_empty() {
+            return;
+        }
+        let (is_of_sessions, ticket) = self.appends.remove(0);
+        self.board.durable(ticket, is_stored, self.now).unwrap();
+        if is_of_sessions && !is_stored {
+            // What comes behind rests on it, so that is refused, too.
+            let all = std::mem::take(&mut self.appends).into_iter();
+            let (others, rest): (Vec<_>, Vec<_>) = all.partition(|(of_sessions, _)| *of_sessions);
+            self.appends = rest;
+            for (_, ticket) in others {
+                self.board.durable(ticket, false, self.now).unwrap();
+            }
         }
     }
 
@@ -164,14 +215,22 @@ impl World {
 
     fn collect(&mut self) {
         self.board.validate();
-        while let Some(effects) = self.board.collect(self.now) {
-            self.perform(effects);
+        loop {
+            let effects = self.board.collect(self.now);
+            let written = self.board.persist(self.now);
+            if effects.is_none() && written.is_empty() {
+                return;
+            }
+            let written = written.iter().map(|append| (true, append.ticket));
+            self.appends.extend(written);
+            self.perform(effects.unwrap_or_default());
             self.board.validate();
         }
     }
 
     fn perform(&mut self, effects: Effects) {
-        self.appends.extend(effects.appends);
+        let appends = effects.appends.iter().map(|append| (false, append.ticket));
+        self.appends.extend(appends);
         let asked = effects.decisions.iter().map(|asked| asked.request);
         self.requests.extend(asked);
         for (id, bytes) in effects.writes {
@@ -197,7 +256,7 @@ impl World {
     }
 
     /// The socket of everyone is lost, and the disk ends what it has begun.
-    fn end(mut self) -> Words {
+    fn end(mut self, kind: (bool, bool)) -> Words {
         for at in 0..CONNECTIONS {
             self.hang_up(at);
         }
@@ -209,7 +268,7 @@ impl World {
         for (name, value) in self.board.statistics() {
             // How often, roughly: once and many times are two things.
             self.words
-                .say((name, value.checked_ilog2().map(|log| log / 2)));
+                .say((kind, name, value.checked_ilog2().map(|log| log / 2)));
         }
         self.words
     }
