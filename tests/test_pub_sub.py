@@ -359,3 +359,12 @@ def test_help_has_every_letter_of_a_format():
     text = headrace("sub", "--help").stdout
     letters = {*mqtt_format._TELLS, *mqtt_format._PROPERTIES, *"IUPjJ"} - {"A"}
     assert letters <= set(re.findall(r"%(\S)", text))
+
+
+def test_a_refusal_and_a_wrong_port_are_told_in_words(node):
+    refused = run(OURS["pub"], "-p", str(node.mqtt), "-t", "$SYS/x", "-m", "x", "-q", "1")
+    assert refused.returncode == 1
+    assert b"refuses a message for $SYS/x: not authorized (0x87)" in refused.stderr
+    lost = run(OURS["sub"], "-p", str(node.http), "-t", "x", "-W", "30")
+    assert lost.returncode == 1
+    assert b"spoke no MQTT; is that a port of its MQTT doors?" in lost.stderr

@@ -13,11 +13,13 @@ import click
 
 from headrace.cli.client import json_option
 from headrace.cli.mqtt_options import MqttCommand, broker_options, qos_option, target
-from headrace.client.mqtt import Connection
+from headrace.client.mqtt import Connection, named
 from headrace.errors import MqttError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from paho.mqtt.reasoncodes import ReasonCode
 
 WAIT_S: Final = 1.0
 """Between two looks at the clock; whatever comes is dealt with at once."""
@@ -155,12 +157,12 @@ class _Run:
             raise MqttError(self._refused)
         return has_more
 
-    def _answered(self, packet_id: int, code: int) -> None:
+    def _answered(self, packet_id: int, code: ReasonCode) -> None:
         sent_at = self._sent_at.pop(packet_id, None)
         if sent_at is None:  # at QoS 0, when it was written
             return
-        if code >= 0x80:
-            self._refused = f"the broker refuses a message for {self._topic}: 0x{code:02x}"
+        if code.value >= 0x80:
+            self._refused = f"the broker refuses a message for {self._topic}: {named(code)}"
             return
         self._acknowledged += 1
         self._latencies_s.append(time.monotonic() - sent_at)

@@ -109,7 +109,7 @@ class Connection:
     def __init__(self, target: Target) -> None:
         self.target = target
         self.on_message: Callable[[paho.MQTTMessage], None] = _ignore
-        self.on_acknowledged: Callable[[int, int], None] = _ignore
+        self.on_acknowledged: Callable[[int, ReasonCode], None] = _ignore
         self._answers: dict[int, list[ReasonCode]] = {}
         self._connected: ReasonCode | None = None
         self._lost: MqttError | None = None
@@ -140,7 +140,7 @@ class Connection:
         client.on_disconnect = self._on_disconnect
         client.on_message = lambda _client, _data, message: self.on_message(message)
         client.on_publish = lambda _client, _data, mid, code, _found: self.on_acknowledged(
-            mid, code.value
+            mid, code
         )
         client.on_subscribe = self._on_answer
         client.on_unsubscribe = self._on_answer
@@ -304,6 +304,8 @@ class Connection:
             return  # `connect` tells why
         is_told = flags.is_disconnect_packet_from_server
         why = f": {named(code)}" if is_told else ""
+        if self._connected is None and not is_told:
+            why = " and spoke no MQTT; is that a port of its MQTT doors?"
         self._lost = MqttError(
             f"{self.target} ended the connection{why}",
             retriable=not (is_told and code.value in FOR_GOOD),
