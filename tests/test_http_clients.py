@@ -9,6 +9,7 @@ from rawclient import RawConnection, RawMqtt
 
 SESSIONS = "/api/v1/sessions"
 RETAINED = "/api/v1/retained"
+PUBLISH = "/api/v1/publish"
 
 
 def retain(node, topic, payload):
@@ -124,6 +125,22 @@ def test_retained_messages_are_browsed_counted_and_deleted(broker):
     assert broker.call("GET", f"{RETAINED}/count?filter=%23") == (200, {"count": 1})
     assert broker.call("GET", f"{RETAINED}/topics/rooms%2F3")[0] == 404
     assert broker.call("GET", f"{RETAINED}/topics/%2B")[0] == 404, "a filter is no topic"
+
+
+def test_a_publish_over_http_is_retained_survives_and_is_cleared(start_node):
+    """QoS 1 answers once that is durable; a bound that is reached is told by name."""
+    node = start_node(HEADRACE_LIMITS__RETAINED_MESSAGES="1")
+    kept = {"topic": "state/door", "payload": "open", "retain": True}
+    assert node.call("POST", PUBLISH, kept) == (200, {"stored": 0})
+    status, refused = node.call("POST", PUBLISH, kept | {"topic": "state/other"})
+    assert (status, refused["error"]) == (409, "retained_limit")
+    assert "limits.retained_messages" in refused["detail"]
+    node.kill()
+    node = start_node.again(node)
+    assert node.call("GET", f"{RETAINED}/topics/state%2Fdoor")[1]["payload"] == "open"
+    assert node.call("POST", PUBLISH, kept | {"payload": ""})[0] == 200
+    assert node.call("GET", f"{RETAINED}/topics/state%2Fdoor")[0] == 404
+    assert node.call("POST", PUBLISH, kept | {"retain": 1})[0] == 400
 
 
 @pytest.mark.parametrize(

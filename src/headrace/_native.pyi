@@ -1036,6 +1036,7 @@ class Switchboard:
         topic: str,
         payload: bytes,
         qos: int,
+        retain: bool,
         properties: list[tuple[str, str]],
         request: int,
         mono_ms: int,
@@ -1056,7 +1057,8 @@ class Switchboard:
         """
     def published(self) -> list[tuple[int, int, int]]:
         """`(request, reason code, matched streams)` of other doors' publishes that ended; the code
-        is that of PUBACK: from 0x80 on it is not stored."""
+        is that of PUBACK: from 0x80 on it is not stored; 0x95 is too large for a stream, 0x9A that
+        there is no room to retain it."""
     def retained(
         self,
         topic_filter: str,

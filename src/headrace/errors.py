@@ -11,6 +11,7 @@ HeadraceError
 │   ├── UnknownStreamError     HTTP 404, Kafka 3, retry
 │   ├── StreamExistsError      HTTP 409, Kafka 36
 │   └── StreamLimitError       HTTP 409, Kafka 44             the node's bound is reached
+├── RetainedLimitError         HTTP 409                       no room to retain a message
 ├── MessageTooLargeError       HTTP 413, Kafka 10             larger than max.message.bytes
 ├── StaleEpochError            HTTP 409                       a newer epoch has published
 ├── AccessError
@@ -80,6 +81,7 @@ __all__ = [
     "OutOfOrderSequenceError",
     "PublishError",
     "RecordsTooLargeError",
+    "RetainedLimitError",
     "StaleEpochError",
     "StaleProducerEpochError",
     "StartError",
@@ -155,6 +157,12 @@ class StreamLimitError(CatalogError):
 
     http_status = 409
     kafka_code = 44
+
+
+class RetainedLimitError(HeadraceError):
+    """As much is retained as `limits.retained_messages` and `limits.retained_bytes` allow."""
+
+    http_status = 409
 
 
 class MessageTooLargeError(HeadraceError):

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use headrace_core::hash::Key;
-use headrace_core::mqtt::packet::QoS;
+use headrace_core::mqtt::packet::{Publish, PublishProperties, QoS};
 use headrace_core::mqtt::reason;
 use headrace_core::session::Ending;
 use headrace_core::switchboard as core;
@@ -227,6 +227,7 @@ impl Switchboard {
         topic: &str,
         payload: &[u8],
         qos: u8,
+        retain: bool,
         properties: Vec<(String, String)>,
         request: u64,
         mono_ms: u64,
@@ -237,14 +238,23 @@ impl Switchboard {
             1 => QoS::AtLeastOnce,
             _ => return Err(PyValueError::new_err(format!("qos is 0 or 1, not {qos}"))),
         };
-        let user: Vec<(&str, &str)> = properties
+        let user = properties
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()))
             .collect();
+        let publish = Publish {
+            topic,
+            payload,
+            qos,
+            retain,
+            properties: PublishProperties {
+                user,
+                ..PublishProperties::default()
+            },
+            ..Publish::default()
+        };
         let now = now(mono_ms, wall_ms);
-        self.0
-            .publish(topic, payload, qos, &user, request, now)
-            .map_err(error)
+        self.0.publish(&publish, request, now).map_err(error)
     }
 
     fn announce(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
-from pydantic import Field, StrictInt, StrictStr
+from pydantic import Field, StrictBool, StrictInt, StrictStr
 
 from headrace import limits
 from headrace.adapters.answers import Fields, answer, bad_request, body, problem
@@ -72,6 +72,7 @@ class _PublishBody(Fields):
     payload: StrictStr | None = None
     payload_base64: StrictStr | None = None
     qos: Annotated[StrictInt, Field(ge=0, le=1)] = 1
+    retain: StrictBool = False
     properties: dict[StrictStr, StrictStr] = Field(default_factory=dict)
 
     def content(self) -> bytes:
@@ -248,7 +249,9 @@ class HttpDoor:
         asked = await body(request, _PublishBody)
         may_publish(self._node.gate, request, asked.topic)
         properties = list(asked.properties.items())
-        published = await self._node.publish(asked.topic, asked.content(), asked.qos, properties)
+        published = await self._node.publish(
+            asked.topic, asked.content(), asked.qos, properties, retain=asked.retain
+        )
         return answer({"stored": published.stored})
 
     async def _reload(self, request: web.Request) -> web.Response:

@@ -347,20 +347,26 @@ class Node:
         await self._writing().delete_stream(name)
 
     async def publish(
-        self, topic: str, payload: bytes, qos: int, properties: list[tuple[str, str]]
+        self,
+        topic: str,
+        payload: bytes,
+        qos: int,
+        properties: list[tuple[str, str]],
+        *,
+        retain: bool = False,
     ) -> Published:
         """Publishes as an MQTT client would.
 
         Raises:
             InvalidTopicError: the topic is no topic name.
             MessageTooLargeError: no MQTT client could send it either, or a stream does not take it.
-            StaleEpochError, UnavailableError: it is not stored.
+            RetainedLimitError, StaleEpochError, UnavailableError: it is not stored.
         """
         size, size_max = len(topic) + len(payload), self._parts.packet_bytes_max
         if size > size_max:
             raise MessageTooLargeError(f"{size} bytes exceed mqtt.packet_bytes, {size_max}")
         try:
-            future = self._writing().runner.publish(topic, payload, qos, properties)
+            future = self._writing().runner.publish(topic, payload, qos, properties, retain=retain)
         except ValueError as error:
             raise InvalidTopicError(str(error)) from None
         return Published(stored=await future)

@@ -20,6 +20,7 @@ from headrace import limits
 from headrace.errors import (
     HeadraceError,
     MessageTooLargeError,
+    RetainedLimitError,
     StaleEpochError,
     StorageError,
     StorageFullError,
@@ -43,6 +44,7 @@ QUOTA_EXCEEDED = 0x97
 """Reason codes of PUBACK (MQTT 5.0 table 3-4); those from 0x80 on mean that it is not stored."""
 
 TOO_LARGE = 0x95
+RETAIN_NOT_SUPPORTED = 0x9A
 """What the switchboard says of a publish from another door that a stream does not take."""
 
 
@@ -169,12 +171,18 @@ class Runner:
             self._store.cancel_read(ticket)
 
     def publish(
-        self, topic: str, payload: bytes, qos: int, properties: list[tuple[str, str]]
+        self,
+        topic: str,
+        payload: bytes,
+        qos: int,
+        properties: list[tuple[str, str]],
+        *,
+        retain: bool = False,
     ) -> asyncio.Future[int]:
         """Publishes from another door; the future is how many streams hold it durably.
 
-        It ends in `StaleEpochError`, `MessageTooLargeError`, `StorageFullError` or
-        `UnavailableError` where it is not stored.
+        It ends in `StaleEpochError`, `MessageTooLargeError`, `RetainedLimitError`,
+        `StorageFullError` or `UnavailableError` where it is not stored.
 
         Raises:
             ValueError: the topic is no topic name.
@@ -184,7 +192,7 @@ class Runner:
             raise UnavailableError("too many messages wait for the disk; try again")
         self._request += 1
         self._switchboard.publish(
-            topic, payload, qos, properties, self._request,
+            topic, payload, qos, retain, properties, self._request,
             self._clock.mono_ms(), self._clock.wall_ms(),
         )  # fmt: skip
         future: asyncio.Future[int] = self._loop.create_future()
@@ -384,6 +392,13 @@ class Runner:
             elif code == TOO_LARGE:
                 future.set_exception(
                     MessageTooLargeError("larger than max.message.bytes of a stream that stores it")
+                )
+            elif code == RETAIN_NOT_SUPPORTED:
+                future.set_exception(
+                    RetainedLimitError(
+                        "as much is retained as may be (limits.retained_messages, "
+                        "limits.retained_bytes); delete some, or raise the bound"
+                    )
                 )
             elif code == QUOTA_EXCEEDED:
                 future.set_exception(StorageFullError(self.full or "the disk was nearly full"))

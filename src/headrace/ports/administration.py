@@ -87,7 +87,13 @@ class Administration(Protocol):
         ...
 
     async def publish(
-        self, topic: str, payload: bytes, qos: int, properties: list[tuple[str, str]]
+        self,
+        topic: str,
+        payload: bytes,
+        qos: int,
+        properties: list[tuple[str, str]],
+        *,
+        retain: bool = False,
     ) -> Published:
         """Publishes as an MQTT client would; ends once it is as durable as its streams ask."""
         ...

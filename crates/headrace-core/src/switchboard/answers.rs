@@ -81,6 +81,7 @@ impl Switchboard {
                     request: answer.token,
                     reason_code: match answer.outcome {
                         Outcome::TooLarge => reason::PACKET_TOO_LARGE,
+                        Outcome::RetainedFull => reason::RETAIN_NOT_SUPPORTED,
                         outcome => outcome.reason_code(),
                     },
                     streams: answer.streams,

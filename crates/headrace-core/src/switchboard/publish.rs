@@ -7,7 +7,7 @@ use super::permit::hears;
 use super::streams::{Stored, Waiter};
 use super::{Counter, Error, Switchboard, DOOR};
 use crate::mqtt::encode;
-use crate::mqtt::packet::{Publish, PublishProperties, QoS, Version};
+use crate::mqtt::packet::{Publish, QoS, Version};
 use crate::session::{Answer, Deferred, Due, Ids, Outcome, Subscription, Terms};
 use crate::topic;
 use crate::Now;
@@ -18,7 +18,7 @@ pub struct Published {
     /// As given.
     pub request: u64,
     /// What PUBACK would say: from 0x80 on, it is not stored. Of one that is too large for a stream
-    /// 0x95, which no PUBACK may say.
+    /// 0x95, of one that there is no room to retain 0x9A, which no PUBACK may say.
     pub reason_code: u8,
     /// Streams that matched it.
     pub streams: u32,
@@ -84,20 +84,13 @@ struct Taken {
 }
 
 impl Switchboard {
-    /// A publish from another door. `request` comes back from [`Switchboard::published`] once it
-    /// is as durable as its streams ask.
+    /// A publish from another door, at `QoS` 0 or 1. `request` comes back from
+    /// [`Switchboard::published`] once it is as durable as its streams ask.
     ///
     /// # Errors
     /// The topic is no topic name, or the broker's own, or a text is longer than 65,535 bytes.
-    pub fn publish(
-        &mut self,
-        topic: &str,
-        payload: &[u8],
-        qos: QoS,
-        user: &[(&str, &str)],
-        request: u64,
-        now: Now,
-    ) -> Result<(), Error> {
+    pub fn publish(&mut self, publish: &Publish<'_>, request: u64, now: Now) -> Result<(), Error> {
+        let topic = publish.topic;
         let invalid = |text: String| Err(Error::Invalid(text));
         if let Err(error) = topic::validate_name(topic) {
             return invalid(format!("topic \"{topic}\": {error}"));
@@ -107,24 +100,22 @@ impl Switchboard {
                 "topic \"{topic}\": names that begin with $ are the broker's"
             ));
         }
-        let texts = user.iter().flat_map(|(name, value)| [name, value]);
+        let texts = publish
+            .properties
+            .user
+            .iter()
+            .flat_map(|(name, value)| [name, value]);
         if texts
             .clone()
             .any(|text| text.len() > usize::from(u16::MAX) || text.contains('\0'))
         {
             return invalid("a property is longer than 65,535 bytes or holds U+0000".into());
         }
-        let qos = qos.min(QoS::AtLeastOnce);
+        let qos = publish.qos.min(QoS::AtLeastOnce);
         let publish = Publish {
             qos,
-            topic,
             packet_id: u16::from(qos != QoS::AtMostOnce),
-            properties: PublishProperties {
-                user: user.to_vec(),
-                ..PublishProperties::default()
-            },
-            payload,
-            ..Publish::default()
+            ..publish.clone()
         };
         let mut packet = Vec::new();
         encode::publish(Version::V5, &publish, &mut packet);

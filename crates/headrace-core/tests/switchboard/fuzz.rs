@@ -10,7 +10,7 @@ use headrace_core::record::{Batches, Records};
 use headrace_core::switchboard::{Effects, Limits, Switchboard, TraceSubject, TraceWay};
 use headrace_core::Now;
 
-use super::stage::{plain, request};
+use super::stage::{door, plain, request, QOS_1};
 use Version::{V311, V5};
 
 const SEEDS: u64 = 60;
@@ -236,15 +236,8 @@ impl World {
             41..=43 => {
                 let payload = self.payload("door");
                 let topic = self.random.pick(&TOPICS);
-                let published = self.board.publish(
-                    topic,
-                    payload.as_bytes(),
-                    QoS::AtLeastOnce,
-                    &[],
-                    1,
-                    self.now,
-                );
-                published.unwrap();
+                let publish = door(topic, payload.as_bytes(), QOS_1, &[]);
+                self.board.publish(&publish, 1, self.now).unwrap();
             }
             44..=52 => self.acknowledge(),
             53..=60 => self.subscribe(),

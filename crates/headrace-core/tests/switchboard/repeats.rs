@@ -145,7 +145,7 @@ fn another_door_hears_that_its_epoch_is_stale() {
     let now = stage.now;
     let board = &mut stage.switchboard;
     board
-        .publish("a", b"x", QOS_1, &properties, 7, now)
+        .publish(&door("a", b"x", QOS_1, &properties), 7, now)
         .unwrap();
     let published = stage.switchboard.published();
     assert_eq!(published[0].reason_code, 0x83);

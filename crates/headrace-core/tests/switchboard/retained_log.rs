@@ -1,6 +1,6 @@
 //! Retained messages that last: acknowledged once they are durable, and read back by a start.
 
-use headrace_core::mqtt::packet::{Connect, SubscriptionRequest};
+use headrace_core::mqtt::packet::{Connect, Publish, SubscriptionRequest};
 use headrace_core::record::{Batches, Records};
 use headrace_core::switchboard::{Append, Limits, Restored, RetainedState};
 
@@ -517,4 +517,38 @@ fn what_waited_behind_a_publish_that_was_refused_is_delivered() {
     stage.durable(false);
     assert_eq!(stage.hears(subscriber), ["PUBLISH t qos 1 id 1: second"]);
     assert!(stage.hears(publisher)[0].starts_with("PUBACK 9 0x80"));
+}
+
+#[test]
+fn another_door_retains_and_clears_and_hears_when_that_is_durable() {
+    let mut stage = lasting(Limits {
+        retained_messages_max: 1,
+        ..Limits::default()
+    });
+    let subscriber = stage.client(V5, "s");
+    stage.subscribe(subscriber, "t", QOS_1);
+    let mut retain = |payload: &[u8], topic: &str, request| {
+        let publish = Publish {
+            retain: true,
+            ..door(topic, payload, QOS_1, &[])
+        };
+        let board = &mut stage.switchboard;
+        board.publish(&publish, request, stage.now).unwrap();
+        stage.run();
+        let early = stage.switchboard.published();
+        while !stage.appends.is_empty() {
+            assert!(early.is_empty(), "it waits for the disk");
+            stage.durable(true);
+        }
+        let mut ended = [early, stage.switchboard.published()].concat();
+        let ended = ended.pop().expect("it has ended");
+        assert_eq!(ended.request, request);
+        let count = stage.statistic("mqtt_retained_messages");
+        (ended.reason_code, count)
+    };
+    assert_eq!(retain(b"x", "t", 1), (0, 1));
+    assert_eq!(retain(b"x", "other", 2), (0x9A, 1), "there is no room");
+    assert_eq!(retain(b"", "t", 3), (0, 0));
+    let expected = ["PUBLISH t qos 1 id 1: x", "PUBLISH t qos 1 id 2: "];
+    assert_eq!(stage.hears(subscriber), expected);
 }

@@ -419,6 +419,22 @@ pub fn request(filter: &str, qos: QoS) -> SubscriptionRequest<'_> {
     }
 }
 
+/// A publish of another door.
+pub fn door<'a>(
+    topic: &'a str,
+    payload: &'a [u8],
+    qos: QoS,
+    properties: &[(&'a str, &'a str)],
+) -> Publish<'a> {
+    Publish {
+        topic,
+        payload,
+        qos,
+        properties: user(properties),
+        ..Publish::default()
+    }
+}
+
 /// User properties of a publish.
 pub fn user<'a>(user: &[(&'a str, &'a str)]) -> PublishProperties<'a> {
     PublishProperties {

@@ -260,7 +260,7 @@ fn no_batch_is_larger_than_its_stream_takes_and_a_larger_message_is_refused_whol
     let now = stage.now;
     let board = &mut stage.switchboard;
     board
-        .publish("a", payload.as_bytes(), QOS_1, &[], 7, now)
+        .publish(&door("a", payload.as_bytes(), QOS_1, &[]), 7, now)
         .unwrap();
     assert_eq!(board.published()[0].reason_code, 0x95);
     let old = stage.client(V311, "old");
@@ -447,9 +447,11 @@ fn another_door_hears_when_its_publish_is_durable() {
     let now = stage.now;
     let board = &mut stage.switchboard;
     board
-        .publish("a", b"one", QOS_1, &[("k", "v")], 71, now)
+        .publish(&door("a", b"one", QOS_1, &[("k", "v")]), 71, now)
         .unwrap();
-    board.publish("a", b"two", QOS_0, &[], 72, now).unwrap();
+    board
+        .publish(&door("a", b"two", QOS_0, &[]), 72, now)
+        .unwrap();
     assert_eq!(board.published(), []);
     stage.run();
     assert_eq!(stage.hears(watcher), ["PUBLISH a qos 0: two"]);
@@ -465,7 +467,7 @@ fn another_door_hears_when_its_publish_is_durable() {
 
     stage
         .switchboard
-        .publish("a", b"", QOS_1, &[], 73, now)
+        .publish(&door("a", b"", QOS_1, &[]), 73, now)
         .unwrap();
     stage.run();
     stage.durable(false);
@@ -473,7 +475,7 @@ fn another_door_hears_when_its_publish_is_durable() {
     stage.switchboard.unbind(9).unwrap();
     stage
         .switchboard
-        .publish("a", b"", QOS_1, &[], 74, now)
+        .publish(&door("a", b"", QOS_1, &[]), 74, now)
         .unwrap();
     assert_eq!(stage.switchboard.published(), [ended(74, 0x00, 0)]);
 }
@@ -493,9 +495,10 @@ fn another_door_may_publish_only_what_a_client_could() {
         ("a", &large, ("k", "v")),
     ];
     for (topic, payload, property) in cases {
-        let published = stage
-            .switchboard
-            .publish(topic, payload, QOS_1, &[property], 1, now);
+        let published =
+            stage
+                .switchboard
+                .publish(&door(topic, payload, QOS_1, &[property]), 1, now);
         assert!(matches!(published, Err(Error::Invalid(_))), "{topic}");
     }
 }

@@ -125,7 +125,7 @@ fn a_topic_is_followed_through_everyone_with_excerpts() {
     let now = stage.now;
     stage
         .switchboard
-        .publish("a/2", b"22.5", QOS_0, &[], 1, now)
+        .publish(&door("a/2", b"22.5", QOS_0, &[]), 1, now)
         .unwrap();
     let mut lines = seen(&mut stage, trace);
     lines[1..3].sort();
