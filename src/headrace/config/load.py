@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
 from pydantic import BaseModel, ValidationError
 
 from headrace import limits
+from headrace.config import mosquitto
 from headrace.config.lines import lines_of
 from headrace.config.schema import Config
 from headrace.errors import ConfigError
@@ -124,7 +125,8 @@ def explain(
     for item in error.errors(include_url=False)[:ERRORS_SHOWN_MAX]:
         path = tuple(str(part) for part in item["loc"])
         if item["type"] == "extra_forbidden":
-            lines.append(f"{place(path)}: unknown; {nearest(path[-1], _names(model, path[:-1]))}")
+            known = mosquitto.hint(path[-1]) or nearest(path[-1], _names(model, path[:-1]))
+            lines.append(f"{place(path)}: unknown; {known}")
         elif item["type"] == "tuple_type":
             lines.append(f"{place(path)}: must be a list; got {item['input']!r:.200}")
         elif item["type"] == "value_error":
@@ -170,6 +172,10 @@ def _parse(file: Path, text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
+        if mosquitto.is_conf(text):
+            raise ConfigError(
+                f"{file}: is a mosquitto.conf; {mosquitto.PAGE} says how that is written here"
+            ) from None
         raise ConfigError(f"{file}: is not TOML: {_lower_first(str(error))}") from None
     except RecursionError:  # tomllib descends once for each level
         raise ConfigError(f"{file}: is nested too deeply; no setting needs that") from None
