@@ -92,12 +92,6 @@ async def _rolls(node, data):
     node._broker.partition("a", 0).roll(0)
 
 
-async def _creates(node, data):
-    (data / "streams" / "b").mkdir()
-    (data / "streams" / "b" / "0").touch()  # where its partition is to be
-    await node.create_stream("b", Change())
-
-
 async def _deletes(node, data):
     shutil.rmtree(data / "trash")
     (data / "trash").touch()
@@ -114,7 +108,7 @@ async def _syncs_in_the_background(node, data):
         await asyncio.to_thread(node._store.trim, partition.log, 1)  # its files go after a sync
 
 
-@pytest.mark.parametrize("meets", [_rolls, _creates, _deletes, _syncs_in_the_background])
+@pytest.mark.parametrize("meets", [_rolls, _deletes, _syncs_in_the_background])
 async def test_a_store_that_fails_is_told_of_whoever_met_it(tmp_path, caplog, meets):
     async with running(tmp_path, a=Change(filters=["a"])) as (node, store):
         await node.publish("a", b"value", 1, [])
@@ -145,6 +139,26 @@ async def test_a_stream_that_could_not_be_made_whole_leaves_nothing(tmp_path):
         store.refuses_logs = False
         await node.alter_stream("a", two)
         assert len(node.stream("a").partitions) == 2
+
+
+async def test_a_partition_that_the_disk_refuses_is_none_and_the_node_goes_on(tmp_path):
+    async with running(tmp_path, a=Change(filters=["a"])) as (node, store):
+        in_its_place = tmp_path / "streams" / "b" / "1"
+        in_its_place.parent.mkdir()
+        in_its_place.touch()
+        with pytest.raises(UnavailableError, match=r"creating .*/streams/b/1/"):
+            await node.create_stream("b", Change(partitions=2))
+        with pytest.raises(UnknownStreamError):
+            node.stream("b")
+        await node.create_stream("b", Change())
+        in_its_place.touch()
+        with pytest.raises(UnavailableError, match=r"creating .*/streams/b/1/"):
+            await node.alter_stream("b", Change(partitions=2))
+        await node.publish("a", b"value", 1, [])
+        assert (node.state, store.failed()) == (NodeState.READY, None)
+        in_its_place.unlink()
+        await node.alter_stream("b", Change(partitions=2))
+        assert len(node.stream("b").partitions) == 2
 
 
 async def test_a_definition_that_cannot_be_served_is_damaged(tmp_path):

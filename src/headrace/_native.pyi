@@ -435,6 +435,13 @@ class Store:
         stream and a later one of the same name, so that a journal never revives a deleted one.
         Its active segment ages from `wall_ms` where nothing tells when it began.
         """
+    def created(self, stream: str) -> None:
+        """Waits until the logs that were opened of a stream are there, and survive power loss.
+
+        Raises:
+            StorageError: the disk refused to make them: there are none, their handles are
+                unknown, and all others go on. Or the store has failed.
+        """
     def held_logs(self) -> list[tuple[str, int, int, bool]]:
         """Every log that the journal knows, whether opened or not: `(stream, partition,
         incarnation, whether it holds records or has held some)`."""

@@ -7,7 +7,7 @@
 
 use std::io;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use headrace_core::log::{Completion, Disk, DiskError, DiskOp, Error, Machine};
@@ -188,13 +188,21 @@ impl Shared {
             drop(state);
             let began_ns = self.now_ns();
             let round = draft.build();
-            let outcome = self
-                .perform(&round.before)
-                .and_then(|()| self.perform(&round.after));
+            let (attempts, before) = round.before.split_at(round.attempts);
+            let refused = self.perform(attempts).err();
+            let outcome = match &refused {
+                Some(_) => self.perform(&round.closes()),
+                None => self
+                    .perform(before)
+                    .and_then(|()| self.perform(&round.after)),
+            };
             state = self.lock();
-            let ended = state
-                .machine
-                .round_done(round, outcome, began_ns, self.now_ns());
+            let ended = match refused {
+                Some(why) => state.machine.round_refused(&round, &why),
+                None => state
+                    .machine
+                    .round_done(round, outcome, began_ns, self.now_ns()),
+            };
             self.deliver(&mut state, ended);
             self.chore_due.notify_one();
             self.ended.notify_all();
@@ -299,7 +307,10 @@ impl Outbox {
 }
 
 pub(crate) fn refuse_failed(machine: &Machine) -> Result<(), Error> {
-    machine
-        .failed()
-        .map_or(Ok(()), |why| Err(Error::Storage(why.to_string())))
+    refuse(machine.failed().cloned())
+}
+
+/// For the reason that there is, where there is one.
+pub(crate) fn refuse(why: Option<Arc<str>>) -> Result<(), Error> {
+    why.map_or(Ok(()), |why| Err(Error::Storage(why.to_string())))
 }

@@ -17,7 +17,7 @@ use crate::compactor::Compactor;
 use crate::files::Files;
 use crate::lock::Lock;
 use crate::reading::READERS;
-use crate::shared::{refuse_failed, Beside, Shared};
+use crate::shared::{refuse, refuse_failed, Beside, Shared};
 
 /// An open data folder.
 #[derive(Debug)]
@@ -101,6 +101,16 @@ impl Store {
         Ok(id)
     }
 
+    /// Returns when the logs that were opened of `stream` are there, in the journal too.
+    pub fn created(&self, stream: &str) -> Result<(), Error> {
+        let state = self.shared.lock();
+        let mut state = self
+            .shared
+            .wait_while(state, |machine| machine.is_creating(stream));
+        refuse_failed(&state.machine)?;
+        refuse(state.machine.refusal(stream))
+    }
+
     /// See `Machine::held_logs`.
     pub fn held_logs(&self) -> Vec<HeldLog> {
         self.shared.lock().machine.held_logs()
@@ -125,6 +135,7 @@ impl Store {
             .shared
             .wait_while(state, |machine| machine.is_deleting(stream));
         refuse_failed(&state.machine)?;
+        refuse(state.machine.refusal(stream))?;
         let ops = state.machine.empty_trash();
         drop(state);
         Ok(Beside(&self.shared).perform_all(&ops)?)

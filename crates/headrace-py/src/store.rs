@@ -92,6 +92,10 @@ impl Store {
         opened.map(|log| log.0)
     }
 
+    fn created(&self, py: Python<'_>, stream: &str) -> PyResult<()> {
+        detached(py, || self.0.created(stream))
+    }
+
     fn held_logs(&self) -> Vec<(String, u32, u64, bool)> {
         let held = self.0.held_logs().into_iter();
         held.map(|log| (log.stream, log.partition, log.incarnation, log.has_past))

@@ -336,6 +336,7 @@ class Broker:
                 self._store.open_log(definition.name, index, definition.incarnation, wall_ms)
                 for index in range(len(stream.partitions), definition.partitions)
             ]
+            self._store.created(definition.name)
             return [_Log(handle, self._store.last_sources(handle)) for handle in logs]
 
         return await on_disk(opened)

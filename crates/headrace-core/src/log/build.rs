@@ -40,9 +40,9 @@ impl Draft {
         } else {
             Some(journal(&mut build, self.pieces, self.place, self.sync))
         };
-        build.after.extend(self.last);
         Round {
             before: build.before,
+            attempts: self.attempts,
             after: build.after,
             items: self.items,
             frontiers: build.frontiers,

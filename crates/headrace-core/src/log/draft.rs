@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use super::disk::{DiskOp, Path};
 use super::journal::{entry_bytes_max, Checkpoint, FileHeader, PAGE};
 use super::layout;
-use super::machine::{Life, Machine};
+use super::machine::{Deletion, Life, Machine};
 use super::options::{LOG_STATE_BYTES_MAX, ROUND_BYTES_MAX, STREAM_NAME_BYTES_MAX};
 use super::partition::{replace, Log, LogId};
 use super::round::{
@@ -237,10 +237,11 @@ impl Machine {
                 stream: log.stream.clone(),
             })
             .collect();
-        let last = logs.flat_map(Log::creation).collect();
+        let first: Vec<DiskOp> = logs.flat_map(Log::creation).collect();
         Some(Draft {
+            attempts: first.len(),
+            first,
             pieces,
-            last,
             ..Draft::at(place)
         })
     }
@@ -251,10 +252,14 @@ impl Machine {
         if self.chore_under_way {
             return None; // it may be syncing files of this stream
         }
-        let (stream, ids) = self.deletions.front()?.clone();
+        let Deletion {
+            stream,
+            below,
+            holds_records,
+        } = self.deletions.front()?.clone();
         let place = self.place(STREAM_NAME_BYTES_MAX as u64)?;
         let folder = layout::stream_folder(&stream);
-        let trash = layout::trash_folder(&stream, ids, self.journal.chain.round);
+        let trash = layout::trash_folder(&stream, below, self.journal.chain.round);
         let inside = |path: &Path| path.starts_with(&format!("{folder}/"));
         self.dirt.files.retain(|path| !inside(path));
         self.dirt.finished.retain(|path| !inside(path));
@@ -277,7 +282,10 @@ impl Machine {
                 path: layout::TRASH.into(),
             },
         ];
+        let mut logs = self.logs.values().filter(|log| log.stream == stream);
+        let is_known = holds_records || logs.any(|log| log.registered);
         Some(Draft {
+            attempts: if is_known { 0 } else { first.len() },
             first,
             pieces: vec![Piece::Delete {
                 stream: stream.clone(),
@@ -384,8 +392,8 @@ impl Draft {
     pub(super) fn at(place: Place) -> Self {
         Self {
             first: Vec::new(),
+            attempts: 0,
             pieces: Vec::new(),
-            last: Vec::new(),
             place,
             sync: true,
             items: Vec::new(),

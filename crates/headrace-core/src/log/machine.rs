@@ -7,7 +7,7 @@
 //! append(log, batches, ticket)          queues; decides offset and position
 //! submit()                              the next round may take what is queued
 //! next_round(now) -> Draft -> Round     one at a time; perform before, then after
-//! round_done(round, outcome, now)       -> completions
+//! round_done(round, outcome, now)       -> completions; or round_refused
 //! next_chore() -> Chore                 one at a time, beside the rounds
 //! chore_done(chore, outcome)
 //! ```
@@ -99,6 +99,16 @@ pub(super) enum Life {
     Closed,
 }
 
+/// A stream that is to be deleted.
+#[derive(Clone, Debug)]
+pub(super) struct Deletion {
+    pub(super) stream: Arc<str>,
+    /// Its logs are below this id; a later stream of its name has others.
+    pub(super) below: u32,
+    /// It has records of which the journal knows nothing.
+    pub(super) holds_records: bool,
+}
+
 /// The store as a machine.
 #[derive(Debug)]
 pub struct Machine {
@@ -116,8 +126,10 @@ pub struct Machine {
     /// How many at the front of the queue may go into the next round.
     pub(super) submitted: usize,
     pub(super) registrations: Vec<LogId>,
-    /// Streams to be deleted; those of their logs that are below an id.
-    pub(super) deletions: VecDeque<(Arc<str>, u32)>,
+    /// Streams to be deleted.
+    pub(super) deletions: VecDeque<Deletion>,
+    /// Streams whose logs could not be made, and why, until somebody asks.
+    pub(super) refusals: BTreeMap<Arc<str>, Arc<str>>,
     /// Folders of streams that are gone, which nobody has begun to remove.
     pub(super) trash: Vec<Path>,
     /// Start offsets that logs are to have.
@@ -160,6 +172,7 @@ impl Machine {
             submitted: 0,
             registrations: Vec::new(),
             deletions: VecDeque::new(),
+            refusals: BTreeMap::new(),
             trash: Vec::new(),
             trims: BTreeMap::new(),
             replacement: None,
@@ -239,30 +252,26 @@ impl Machine {
         check_name(stream)?;
         let logs = self.logs.values().filter(|log| &*log.stream == stream);
         let gone: BTreeSet<LogId> = logs.map(|log| log.id).collect();
-        let submitted = self.queue.iter().take(self.submitted);
-        self.submitted = submitted
-            .filter(|queued| !gone.contains(&queued.log))
-            .count();
-        let (ends, stays): (Vec<_>, _) = self
-            .queue
-            .drain(..)
-            .partition(|queued| gone.contains(&queued.log));
         self.registrations.retain(|id| !gone.contains(id));
-        self.queue = stays.into();
-        self.end(ends, &Arc::from(format!("stream {stream} was deleted")));
+        self.end_queued(&gone, &Arc::from(format!("stream {stream} was deleted")));
         self.names.retain(|(name, _), _| &**name != stream);
+        let holds_records = self.strangers.iter().any(|(name, _)| name == stream);
         self.strangers.retain(|(name, _)| name != stream);
         for id in gone {
             self.trims.remove(&id);
             self.deleted.insert(id);
         }
-        self.deletions.push_back((Arc::from(stream), self.next_id));
+        self.deletions.push_back(Deletion {
+            stream: Arc::from(stream),
+            below: self.next_id,
+            holds_records,
+        });
         Ok(())
     }
 
     /// A deletion is queued or under way.
     pub fn is_deleting(&self, stream: &str) -> bool {
-        self.deletions.iter().any(|(name, _)| &**name == stream)
+        self.deletions.iter().any(|next| &*next.stream == stream)
     }
 
     /// The effects that remove what deleted streams have left, for the caller to perform: removing

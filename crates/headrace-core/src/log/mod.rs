@@ -17,6 +17,7 @@
 //! partition   one log: offsets                     space       when the disk is too full
 //! segment     one of its files                     settings    what differs from log to log
 //! roll, trim  where segments begin and go
+//! withdraw    rounds that wrote nothing
 //! compact     of each key the last record
 //! inspect     a stopped store: what is damaged, what can be rebuilt
 //! ```
@@ -56,6 +57,7 @@ mod story;
 #[cfg(test)]
 mod tests;
 mod trim;
+mod withdraw;
 
 pub use chore::Chore;
 pub use compact::{Compaction, CompactionSettings, Group, Pass, Replacement, Survey};

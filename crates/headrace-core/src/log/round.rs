@@ -146,9 +146,9 @@ pub(super) struct Frontier {
 pub struct Draft {
     /// Effects before the journal's.
     pub(super) first: Vec<DiskOp>,
+    /// How many of them, from the first on, may fail.
+    pub(super) attempts: usize,
     pub(super) pieces: Vec<Piece>,
-    /// Effects after the journal's.
-    pub(super) last: Vec<DiskOp>,
     pub(super) place: Place,
     /// The journal is synced.
     pub(super) sync: bool,
@@ -164,6 +164,9 @@ pub struct Round {
     /// In order, ending with the sync that makes the round durable, where a log asks for it. Where
     /// one fails, nothing of the round is acknowledged and nothing more is written.
     pub before: Vec<DiskOp>,
+    /// How many of these, from the first on, change nothing that counts where one of them fails: then
+    /// the round may be taken back ([`Machine::round_refused`](super::Machine::round_refused)).
+    pub attempts: usize,
     /// In order, without a sync; then readers may see the round and it is acknowledged.
     pub after: Vec<DiskOp>,
     pub(super) items: Vec<Queued>,

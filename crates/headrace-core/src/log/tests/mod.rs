@@ -14,6 +14,7 @@ mod sources;
 mod space;
 mod state;
 mod unreadable;
+mod withdraw;
 
 use super::disk::{Disk, DiskOp};
 use super::machine::Machine;

@@ -1,0 +1,83 @@
+//! Rounds that are taken back: what they had to do first has failed, and the journal tells nothing.
+//!
+//! A log is made before the journal tells of it. Where the disk has no room for its files, or no
+//! descriptor is left, there is no log, whoever wanted it is told, and all others go on. The same
+//! holds for the deletion of a stream of which the journal knows no log. Files that were made stay:
+//! they are empty, and the next try takes them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::disk::DiskOp;
+use super::machine::{Completion, Machine};
+use super::partition::LogId;
+use super::round::Round;
+
+impl Round {
+    /// The effects after which nobody needs the files any more that a round had begun to make.
+    pub fn closes(&self) -> Vec<DiskOp> {
+        let attempts = self.before[..self.attempts].iter();
+        let made = attempts.filter_map(|op| match op {
+            DiskOp::Create { path } => Some(path.clone()),
+            _ => None,
+        });
+        made.map(|path| DiskOp::Close { path }).collect()
+    }
+}
+
+impl Machine {
+    /// One of the round's first [`Round::attempts`] effects has failed, and none after it was
+    /// performed: the round counts for nothing. Returns the appends that ended.
+    ///
+    /// # Panics
+    /// Where the round has no such effects.
+    pub fn round_refused(&mut self, round: &Round, why: &str) -> Vec<Completion> {
+        assert!(round.attempts > 0, "the round may be in the journal");
+        self.round_under_way = false;
+        let why: Arc<str> = Arc::from(why);
+        if let Some((stream, _)) = &round.deleted {
+            self.deletions.pop_front();
+            self.refusals.insert(stream.clone(), why.clone());
+        }
+        let gone: BTreeSet<LogId> = round.registered.iter().copied().collect();
+        for log in gone.iter().filter_map(|id| self.logs.remove(id)) {
+            let name = (log.stream.clone(), log.partition);
+            if self.names.get(&name) == Some(&log.id) {
+                self.names.remove(&name);
+            }
+            self.trims.remove(&log.id);
+            self.deleted.remove(&log.id);
+            self.producers -= log.producers.len();
+            self.refusals.insert(log.stream, why.clone());
+        }
+        self.count_segments();
+        self.end_queued(&gone, &why);
+        self.ended()
+    }
+
+    /// Logs of `stream` are asked for that the journal does not know yet.
+    pub fn is_creating(&self, stream: &str) -> bool {
+        let logs = self.logs.values().filter(|log| &*log.stream == stream);
+        let mut fresh = logs.filter(|log| !log.registered);
+        fresh.any(|log| !self.deleted.contains(&log.id))
+    }
+
+    /// Why logs of `stream` could not be made, or it could not be deleted; told once.
+    pub fn refusal(&mut self, stream: &str) -> Option<Arc<str>> {
+        self.refusals.remove(stream)
+    }
+
+    /// Ends what is queued for these logs.
+    pub(super) fn end_queued(&mut self, gone: &BTreeSet<LogId>, why: &Arc<str>) {
+        let submitted = self.queue.iter().take(self.submitted);
+        self.submitted = submitted
+            .filter(|queued| !gone.contains(&queued.log))
+            .count();
+        let (ends, stays): (Vec<_>, _) = self
+            .queue
+            .drain(..)
+            .partition(|queued| gone.contains(&queued.log));
+        self.queue = stays.into();
+        self.end(ends, why);
+    }
+}
