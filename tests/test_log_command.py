@@ -102,6 +102,22 @@ def test_dump_goes_from_logs_to_records(data):
     assert "key key-299" in run(data, "dump", "readings", "--records", "--offset", "299")
 
 
+def test_dump_reads_an_index_that_has_grown_as_it_shows_it(data):
+    whole = rows(data, "readings/0", "--index")
+    first = segments(data)[0].with_suffix(".index")
+    os.truncate(first, 1 << 40)  # more than any memory; it takes no room
+    command = [sys.executable, "-m", "headrace", "log", "dump", "--data", str(data)]
+    arguments = ["readings/0", "--index", "--json"]
+    with subprocess.Popen(
+        [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
+    ) as dumping:
+        shown = [json.loads(dumping.stdout.readline()) for _ in range(10_000)]
+        dumping.kill()
+    entries = [row for row in whole if row.get("segment") == int(first.stem) and "position" in row]
+    assert shown[: len(entries)] == entries
+    assert shown[-1]["position"] == 0
+
+
 def test_dump_shows_indexes_snapshots_and_the_journal(data):
     index = rows(data, "readings/0", "--index")
     assert any("position" in row for row in index)

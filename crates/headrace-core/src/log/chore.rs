@@ -14,9 +14,10 @@ use super::machine::{Completion, Life, Machine};
 /// Files that a roll finishes.
 const ROLL_FILES: usize = 4;
 
-/// Files that one chore removes: removing a gibibyte takes a quarter of a second, and meanwhile
-/// neither a journal file is released nor a stream deleted. Those of a large trim go by and by.
-const LET_GO_FILES: usize = 24;
+/// Files that one chore removes, or an orderly close: removing a gibibyte takes a quarter of a second,
+/// and meanwhile neither a journal file is released nor a stream deleted. Those of a large trim go by
+/// and by.
+pub(super) const LET_GO_FILES: usize = 24;
 
 /// Files that a node keeps descriptors for, beside the active segment, for each of its logs.
 const LOG_FILES: usize = 3;
@@ -102,8 +103,8 @@ impl Machine {
         ops
     }
 
-    /// So many at most of the files that are not needed any more. They go here and not in a round, for a chore may be
-    /// syncing them then; and after all is synced, for what replaces them may not be yet.
+    /// So many at most of the files that are not needed any more. They go here and not in a round, for a
+    /// chore may be syncing them then; and after all is synced, for what replaces them may not be yet.
     pub(super) fn obsolete(&mut self, most: usize) -> BTreeSet<Path> {
         let mut gone = BTreeSet::new();
         self.has_shed = false;

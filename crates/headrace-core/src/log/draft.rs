@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use super::chore::LET_GO_FILES;
 use super::disk::{DiskOp, Path};
 use super::journal::{entry_bytes_max, Checkpoint, FileHeader, PAGE};
 use super::layout;
@@ -309,7 +310,7 @@ impl Machine {
         }
         let mut dirt = std::mem::take(&mut self.dirt);
         dirt.note(&first);
-        let obsolete = self.obsolete(usize::MAX);
+        let obsolete = self.obsolete(LET_GO_FILES); // the next start finds the rest
         dirt.files.retain(|path| !obsolete.contains(path));
         first.extend(dirt.syncs());
         first.extend(obsolete.into_iter().map(|path| DiskOp::LetGo { path }));

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from struct import iter_unpack
+from struct import calcsize, iter_unpack
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from headrace.cli.log.folder import Opened, Wanted
 
 CHUNK_BYTES: Final = 4 << 20
+INDEX_ENTRIES: Final = 4096
+"""Read at once."""
 SHOWN_BYTES: Final = 200
 """Of a key or value, unless JSON is asked for."""
 
@@ -101,14 +103,21 @@ def _segment(path: Path, place: Row, size: int, start: int) -> Iterator[Row]:
 
 def _index(path: Path, place: Row, _: int, __: int) -> Iterator[Row]:
     for kind, layout in (("index", ">ii"), ("timeindex", ">qi")):
-        file = path.with_suffix(f".{kind}")
-        content = file.read_bytes() if file.exists() else b""
-        width = 8 if kind == "index" else 12
-        for first, second in iter_unpack(layout, content[: len(content) // width * width]):
+        for first, second in _entries(path.with_suffix(f".{kind}"), layout):
             if kind == "index":
                 yield {**place, "index": place["segment"] + first, "position": second}
             else:
                 yield {**place, "timeindex": _time(first), "offset": place["segment"] + second}
+
+
+def _entries(file: Path, layout: str) -> Iterator[tuple[int, int]]:
+    """However long the file is: it may be damaged. The rest of an entry is none."""
+    if not file.exists():
+        return
+    width = calcsize(layout)
+    with file.open("rb") as entries:
+        while content := entries.read(INDEX_ENTRIES * width):
+            yield from iter_unpack(layout, content[: len(content) // width * width])
 
 
 def _snapshots(folder: Opened, wanted: Wanted) -> Iterator[Row]:

@@ -125,24 +125,53 @@ fn appends_do_not_wait_for_a_registration_that_waits_for_a_deletion() {
     assert_eq!(bytes, fills.concat());
 }
 
-#[test]
-fn the_files_of_a_large_trim_go_by_and_by() {
-    let disk = SimDisk::default();
-    let (mut machine, logs) = machine_with(&disk, &["a"]);
+/// A log whose twenty closed segments have just been trimmed; their files are there.
+fn trimmed(disk: &SimDisk) -> Machine {
+    let (mut machine, logs) = machine_with(disk, &["a"]);
     for at in 0..20 {
         let sent = batch(1, 10, 1, 1);
         machine.append(logs[0], sent, at, 0, 0).unwrap();
         machine.roll(logs[0], 0).unwrap();
-        commit(&mut machine, &disk);
+        commit(&mut machine, disk);
     }
     machine.trim(logs[0], 20).unwrap();
-    assert!(round(&mut machine, &disk));
+    assert!(round(&mut machine, disk));
+    machine
+}
+
+fn removals(ops: &[DiskOp]) -> usize {
+    let is_removal = |op: &&DiskOp| matches!(op, DiskOp::LetGo { .. });
+    ops.iter().filter(is_removal).count()
+}
+
+#[test]
+fn a_close_removes_as_many_files_as_a_chore_and_the_next_start_the_rest() {
+    let disk = SimDisk::default();
+    let mut machine = trimmed(&disk);
+    machine.close();
+    let closing = machine.next_round(0).unwrap().build();
+    assert_eq!(removals(&closing.before), 24);
+    super::perform(&disk, &closing.before);
+    super::perform(&disk, &closing.after);
+    machine.round_done(closing, Ok(()), 0, 0);
+    assert!(machine.is_closed());
+    let (mut machine, told) = open(&disk, SMALL).unwrap();
+    assert!(told.clean);
+    commit(&mut machine, &disk);
+    let left = disk.list("streams/a/0").unwrap();
+    assert_eq!(layout::offsets(&left, layout::SEGMENT), [20]);
+    assert_eq!(layout::offsets(&left, layout::TIME_INDEX), []);
+}
+
+#[test]
+fn the_files_of_a_large_trim_go_by_and_by() {
+    let disk = SimDisk::default();
+    let mut machine = trimmed(&disk);
     let mut removed = Vec::new();
     while let Some(chore) = machine.next_chore() {
         super::perform(&disk, &chore.ops);
         assert_eq!(machine.chore_done(&chore, Ok(())), []);
-        let is_removal = |op: &&DiskOp| matches!(op, DiskOp::LetGo { .. });
-        removed.push(chore.ops.iter().filter(is_removal).count());
+        removed.push(removals(&chore.ops));
     }
     removed.retain(|count| *count > 0);
     assert_eq!(removed, [24, 24, 12], "three files of each segment");
