@@ -855,7 +855,7 @@ class ConnectionReport:
     @property
     def rests(self) -> str | None:
         """Why it is not read at the moment: decision, window, full_subscriber, disk,
-        unread_answers or rate."""
+        unread_answers, rate or turn."""
 
 @final
 class SessionReport:

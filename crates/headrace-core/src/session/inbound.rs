@@ -108,11 +108,17 @@ pub struct Deferred {
 }
 
 impl Deferred {
-    /// Whether the group at that slot is owed it.
-    pub fn is_owed_to(&self, group: u32) -> bool {
+    /// The slots of the groups that are owed it, ascending.
+    pub fn groups(&self) -> Vec<u32> {
         let owners = self.dues.iter().map(|due| due.claim.owner);
-        let mut owners = owners.filter(|owner| matches!(owner, Owner::Group { .. }));
-        owners.any(|owner| matches!(owner, Owner::Group { slot, .. } if slot == group))
+        let mut groups: Vec<u32> = owners
+            .filter_map(|owner| match owner {
+                Owner::Group { slot, .. } => Some(slot),
+                Owner::Session { .. } => None,
+            })
+            .collect();
+        groups.sort_unstable();
+        groups
     }
 }
 

@@ -206,8 +206,11 @@ impl Switchboard {
             }
         }
         self.deliver_dues(deferred, expired, &mut outgoing);
-        let mut groups = route.groups.iter();
-        for slot in groups.by_ref().filter(|slot| !deferred.is_owed_to(**slot)) {
+        let owed = deferred.groups();
+        for slot in &route.groups {
+            if owed.binary_search(slot).is_ok() {
+                continue;
+            }
             if expired {
                 self.drops(DOOR, Counter::DroppedExpired, &outgoing, 0);
             } else {

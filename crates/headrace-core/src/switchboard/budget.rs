@@ -12,6 +12,10 @@ use crate::Now;
 /// What a connection may hold where the budget is used up: enough to keep a socket busy.
 pub const SHARE_BYTES: usize = 64 * 1024;
 
+/// Of the budget, what beginnings of packets may have on top of it: else subscribers that read
+/// nothing could have everybody ended who publishes large messages.
+const INPUT_PARTS: usize = 4;
+
 impl Switchboard {
     /// What all connections together hold.
     pub(super) fn buffered_bytes(&self) -> usize {
@@ -40,7 +44,10 @@ impl Switchboard {
         self.recount(slot);
         let connection = &self.connections[slot as usize];
         let held = connection.input.len();
-        if connection.parked.is_none() && held > SHARE_BYTES && self.is_budget_used_up() {
+        let is_much =
+            self.of_connections.input_bytes > self.limits.buffered_bytes_max / INPUT_PARTS;
+        if connection.parked.is_none() && held > SHARE_BYTES && is_much && self.is_budget_used_up()
+        {
             self.counters.count(Counter::RefusedMemory);
             self.close(slot, "memory_full", Some(reason::QUOTA_EXCEEDED), now);
         }

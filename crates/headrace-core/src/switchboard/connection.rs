@@ -43,6 +43,8 @@ pub enum Park {
     Answers,
     /// It publishes more in a second than it may.
     Rate,
+    /// It has had its turn, and others have theirs.
+    Turn,
 }
 
 impl Park {
@@ -55,6 +57,7 @@ impl Park {
             Self::Disk => "disk",
             Self::Answers => "unread_answers",
             Self::Rate => "rate",
+            Self::Turn => "turn",
         }
     }
 }

@@ -430,6 +430,7 @@ impl Switchboard {
         let slot = self.slot(connection)?;
         self.counters.add(Counter::BytesReceived, data.len());
         self.tracer.at(now);
+        self.route.visited = 0;
         self.read(slot, data, now);
         self.end_if_too_much(slot, now);
         Ok(())
@@ -507,6 +508,7 @@ impl Switchboard {
         self.tracer.at(now);
         for _ in 0..self.runnable.len() {
             if let Some(slot) = self.runnable.pop_front() {
+                self.route.visited = 0;
                 self.resume(slot, now);
             }
         }
@@ -618,7 +620,7 @@ impl Switchboard {
         }
         if matches!(
             connection.parked,
-            Some(Park::Window | Park::Stall | Park::Disk | Park::Rate)
+            Some(Park::Window | Park::Stall | Park::Disk | Park::Rate | Park::Turn)
         ) {
             // Its packets may be here, unread by our own choice.
             connection.heard_ms = now.mono_ms;

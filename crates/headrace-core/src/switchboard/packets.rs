@@ -12,6 +12,10 @@ use crate::Now;
 /// been let in yet must not fill memory with the beginning of a long packet.
 const CONNECT_BYTES_MAX: usize = 128 * 1024;
 
+/// Subscriptions that the publishes of one connection may match before others have their turn: some
+/// 30 ms. What came in one read may be a thousand publishes that ten thousand subscriptions match.
+const TURN_VISITS_MAX: usize = 200_000;
+
 /// How input goes on after a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
@@ -166,6 +170,11 @@ impl Switchboard {
                         Flow::Next => {
                             at += bytes;
                             self.counters.count(Counter::PacketsReceived);
+                            if self.route.visited > TURN_VISITS_MAX && at < data.len() {
+                                self.park(slot, Park::Turn);
+                                self.runnable.push_back(slot);
+                                break;
+                            }
                         }
                         Flow::Park(park) => {
                             self.park(slot, park);
@@ -192,7 +201,7 @@ impl Switchboard {
     }
 
     fn park(&mut self, slot: u32, park: Park) {
-        if self.tracer.is_on() && !matches!(park, Park::Answers | Park::Decision) {
+        if self.tracer.is_on() && !matches!(park, Park::Answers | Park::Decision | Park::Turn) {
             self.trace_rest(slot, park);
         }
         self.connections[slot as usize].parked = Some(park);

@@ -37,6 +37,8 @@ pub(super) struct Route {
     pub groups: Vec<u32>,
     /// Whether a subscription matched that wants nothing of its own client.
     pub is_own: bool,
+    /// Subscriptions and groups that the publishes of this turn have matched.
+    pub visited: usize,
 }
 
 /// A session that gets the publish at hand.
@@ -194,7 +196,10 @@ impl Switchboard {
         let targets = &mut route.targets;
         targets.clear();
         let mut late = Vec::new();
+        route.visited += route.groups.len();
+        let visited = &mut route.visited;
         subscriptions.matches(subject.topic, &mut |session, subscription| {
+            *visited += 1;
             let state = &mut sessions[*session as usize];
             if !hears(access, state, || subject.topic) {
                 return;

@@ -90,6 +90,35 @@ fn beginnings_of_large_packets_end_their_connection_where_there_is_no_room() {
 }
 
 #[test]
+fn subscribers_that_read_nothing_do_not_end_who_publishes_large_messages() {
+    let mut stage = stage(300_000);
+    let slow = stage.client(V5, "slow");
+    stage.subscribe(slow, "t", QOS_0);
+    stage.credit(slow, 0);
+    let publisher = stage.client(V5, "publisher");
+    for _ in 0..4 {
+        stage.publish(publisher, "t", QOS_0, 0, &"x".repeat(90_000));
+    }
+    assert!(stage.statistic("mqtt_buffered_bytes") > 300_000);
+    let payload = "x".repeat(90_000);
+    let packet = stage.bytes(
+        publisher,
+        &Packet::Publish(Publish {
+            topic: "u",
+            payload: payload.as_bytes(),
+            ..Publish::default()
+        }),
+    );
+    stage.send_bytes(publisher, &packet[..70_000]);
+    stage.send_bytes(publisher, &packet[70_000..]);
+    assert_eq!(stage.hears(publisher), [""; 0]);
+    assert_eq!(stage.statistic("mqtt_messages_received_total"), 5);
+    stage.send_bytes(publisher, &packet[..76_000]);
+    let ended = ["DISCONNECT 0x97", "closed: memory_full"];
+    assert_eq!(stage.hears(publisher), ended, "a quarter is all it gets");
+}
+
+#[test]
 fn who_waits_for_a_full_subscriber_is_not_ended_for_what_it_sent_meanwhile() {
     let mut stage = Stage::new(Limits {
         buffered_bytes_max: 10_000,
