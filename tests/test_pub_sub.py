@@ -1,6 +1,9 @@
 """`headrace pub` and `headrace sub`, beside the clients whose options they have."""
 
+import base64
 import json
+import os
+import pty
 import re
 import subprocess
 import sys
@@ -332,6 +335,13 @@ def test_pub_says_how_much_was_acknowledged_where_the_broker_goes_away(start_nod
         (["pub", "-t", "a", "-m", "x", "-D", "puback", "content-type", "x"], 2, "packets are"),
         (["pub", "-t", "a", "-m", "x", "-D", "connect", "content-type", "x"], 2, "-D connect"),
         (["pub", "-t", "a", "-m", "x", "-D", "publish"], 2, "PACKET PROPERTY VALUE"),
+        (
+            ["pub", "-t", "a", "-m", "x", "-D", "publish", "message-expiry-interval", "9" * 12],
+            2,
+            "larger than the protocol",
+        ),
+        (["pub", "-t", "a\udcff", "-m", "x"], 2, "topic must be UTF-8; got 'a\\udcff'"),
+        (["pub", "-t", "a", "-f", "/dev/zero"], 2, "longer than any message of MQTT"),
         (["pub", "-t", "a", "-m", "x", "-V", "311", "-x", "1"], 2, "of MQTT 5.0"),
         (["pub", "-t", "a", "-m", "x", "-i", "a", "-I", "b"], 2, "give one of them"),
         (["pub", "-t", "a", "-m", "x", "-L", "http://x/y"], 2, "must be mqtt://"),
@@ -340,6 +350,7 @@ def test_pub_says_how_much_was_acknowledged_where_the_broker_goes_away(start_nod
         (["pub", "-t", "a", "-m", "x", "-p", "1"], 1, "start one with: headrace serve"),
         (["sub"], 2, "a topic is missing"),
         (["sub", "-t", "a", "-c"], 2, "name it with -i"),
+        (["sub", "-t", "a", "-W", "nan"], 2, "'nan' is no number"),
         (["sub", "-t", "a", "-v", "--json"], 2, "give one of them"),
         (["sub", "-t", "a", "-F", "%y"], 2, "knows no %y"),
         (["sub", "-t", "a", "-F", "x%"], 2, "ends in the middle"),
@@ -353,6 +364,45 @@ def test_wrong_use_names_the_remedy(args, code, told):
     assert told in done.stderr
     assert len(done.stderr.splitlines()) <= 3
     assert done.stdout == ""
+
+
+def test_what_mqtt_has_no_room_for_is_wrong_use():
+    long = "x" * 65_536
+    for args in (["-i", long], ["--will-topic", "w", "--will-payload", long], ["-u", long]):
+        done = headrace("pub", "-t", "a", "-m", "x", *args)
+        assert done.returncode == 2
+        assert "65,535" in done.stderr
+
+
+def test_a_message_in_another_encoding_is_published_byte_for_byte(node):
+    pub(node, "-t", "latin/1", "-r", "-q", "1", "-m", b"gr\xfcn")
+    _, message = node.call("GET", "/api/v1/retained/topics/latin%2F1")
+    assert base64.b64decode(message["payload_base64"]) == b"gr\xfcn"
+
+
+@pytest.mark.parametrize(
+    ("command", "args"),
+    [
+        ("sub", ["-t", "hostile", "-C", "1"]),
+        ("sub", ["-t", "hostile", "-C", "1", "-v"]),
+        ("sub", ["-t", "hostile", "-C", "1", "-F", "%p"]),
+        ("retained", ["show", "hostile"]),
+    ],
+)
+def test_a_terminal_does_not_obey_a_message(node, command, args):
+    payload = b"a\x1b[2J\x07\xc2\x9b1m\r\n\tb"
+    pub(node, "-t", "hostile", "-r", "-q", "1", "-m", payload)
+    where = ["--url", node.url] if command == "retained" else ["-p", str(node.mqtt)]
+    ours = [sys.executable, "-m", "headrace", command, *args, *where]
+    assert run(ours).stdout.removeprefix(b"hostile ").removesuffix(b"\n") == payload
+    master, slave = pty.openpty()
+    done = subprocess.run(ours, stdout=slave, check=False, timeout=SECONDS, env=environment())
+    assert done.returncode == 0
+    shown = os.read(master, 4096)
+    os.close(slave)
+    os.close(master)
+    assert rb"a\x1b[2J\x07\x9b1m\x0d" in shown
+    assert not set(shown) & set(b"\x1b\x07\x9b")
 
 
 def test_help_has_every_letter_of_a_format():

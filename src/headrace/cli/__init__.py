@@ -16,6 +16,7 @@ import click
 
 from headrace import __version__
 from headrace.adapters.machine import discard_output
+from headrace.cli.terminal import visible
 from headrace.errors import ConfigError, HeadraceError, InputError
 
 __all__ = ["main"]
@@ -123,6 +124,6 @@ def _command_path(error: click.UsageError) -> str:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    lines = message.strip().splitlines()[:ERROR_LINES_MAX]
+    lines = [visible(line) for line in message.strip().split("\n")[:ERROR_LINES_MAX]]
     click.echo("\n".join([f"headrace: {lines[0]}", *lines[1:]]), err=True)
     sys.exit(code)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from paho.mqtt.client import MQTTMessage
 
     Write = Callable[["MQTTMessage", float], bytes]
+    Shown = Callable[[bytes], bytes]
 
 _ESCAPES: Final = {
     "\\": "\\", "0": "\0", "a": "\a", "e": "\x1b", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
@@ -50,16 +51,18 @@ _TIMES: Final = "IU"
 _JSON: Final = "jJ"
 
 
-def plain(*, with_topic: bool, end: bytes) -> Write:
+def plain(*, with_topic: bool, end: bytes, shown: Shown = bytes) -> Write:
     """Payloads as they are, each behind its topic where asked.
 
-    An empty one leaves no line, or `(null)` behind its topic.
+    An empty one leaves no line, or `(null)` behind its topic. `shown` has the last word on what a
+    message says: a terminal does not obey it.
     """
 
     def write(message: MQTTMessage, _now: float) -> bytes:
         if with_topic:
-            return message.topic.encode() + b" " + (message.payload or b"(null)") + end
-        return bytes(message.payload) + end if message.payload else b""
+            said = message.topic.encode() + b" " + (message.payload or b"(null)")
+            return shown(said) + end
+        return shown(bytes(message.payload)) + end if message.payload else b""
 
     return write
 
@@ -69,8 +72,8 @@ def as_json(*, end: bytes) -> Write:
     return lambda message, now: json.dumps(_object(message, now)).encode() + end
 
 
-def formatted(text: str, *, end: bytes) -> Write:
-    """By a format.
+def formatted(text: str, *, end: bytes, shown: Shown = bytes) -> Write:
+    """By a format; `shown` as for `plain`.
 
     Raises:
         ValueError: it asks for what there is not.
@@ -79,7 +82,7 @@ def formatted(text: str, *, end: bytes) -> Write:
     at = 0
     for match in _PART.finditer(text):
         parts.append(_constant(text[at : match.start()]))
-        parts.append(_part(match))
+        parts.append(_part(match, shown))
         at = match.end()
     tail = text[at:]
     if tail.endswith(("%", "\\", "@")):
@@ -93,7 +96,7 @@ def _constant(text: str) -> Write:
     return lambda _message, _now: data
 
 
-def _part(match: re.Match[str]) -> Write:
+def _part(match: re.Match[str], shown: Shown) -> Write:
     if match["escape"] is not None:
         if match["escape"] not in _ESCAPES:
             raise ValueError(f"knows no \\{match['escape']}")
@@ -108,7 +111,7 @@ def _part(match: re.Match[str]) -> Write:
     if letter not in {*_TELLS, *_PROPERTIES, *_TIMES, "P"}:
         known = " ".join(sorted({*_TELLS, *_PROPERTIES, *_TIMES, *_JSON, "P"}))
         raise ValueError(f"knows no %{letter}; known: {known}")
-    return lambda message, now: _padded(_tell(letter, message, now), match)
+    return lambda message, now: shown(_padded(_tell(letter, message, now), match))
 
 
 def _padded(data: bytes, match: re.Match[str]) -> bytes:

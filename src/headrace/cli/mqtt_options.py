@@ -7,6 +7,7 @@ The names are those that users of mosquitto's clients know. Owns arguments; what
 from __future__ import annotations
 
 import json
+import math
 import os
 import ssl
 import sys
@@ -47,6 +48,9 @@ NUMBERS: Final = {
 }
 TEXTS: Final = {"content-type", "response-topic"}
 NEVER_S: Final = 0xFFFF_FFFF
+PAYLOADS: Final = {"message", "will_payload"}
+"""Options that say bytes."""
+TEXT_BYTES_MAX: Final = 65_535
 _SCHEMES: Final = {
     "mqtt": ("tcp", False, 1883),
     "mqtts": ("tcp", True, 8883),
@@ -75,7 +79,45 @@ class MqttCommand(click.Command):
                 if len(taken) < count:
                     raise click.UsageError("-D takes PACKET PROPERTY VALUE, see --help", ctx)
                 args.append(json.dumps(taken))
-        return super().parse_args(ctx, args)
+        left = super().parse_args(ctx, args)
+        for name, value in ctx.params.items():
+            if name not in PAYLOADS:
+                _check_text(ctx, name, value)
+        return left
+
+
+class Seconds(click.FloatRange):
+    """A number, and not that which is none."""
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 - as click's
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> float:
+        """As its class, but for `nan`, which no bound stops."""
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is no number.", param, ctx)
+        return number
+
+
+def _check_text(ctx: click.Context, name: str, value: object) -> None:
+    """Refuses what MQTT has no string for (1.5.4).
+
+    Raises:
+        UsageError: it is no UTF-8, or too long.
+    """
+    for text in value if isinstance(value, tuple) else (value,):
+        if not isinstance(text, str):
+            continue
+        option = name.replace("_", "-")
+        try:
+            size = len(text.encode())
+        except UnicodeEncodeError:
+            raise click.UsageError(f"{option} must be UTF-8; got {text!a}", ctx) from None
+        if size > TEXT_BYTES_MAX:
+            raise click.UsageError(f"{option} has {size:,} bytes; 65,535 may be", ctx)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +252,12 @@ def target(kind: str, given: dict[str, Any], in_flight_max: int = 20) -> Target:
     properties = _properties(given["properties"])
     will = None
     if given["will_topic"] is not None:
+        payload = os.fsencode(given["will_payload"])
+        if len(payload) > TEXT_BYTES_MAX:
+            raise click.UsageError(f"a will may have 65,535 bytes; got {len(payload):,}")
         will = Will(
             given["will_topic"],
-            given["will_payload"].encode(),
+            payload,
             given["will_qos"],
             given["will_retain"],
         )

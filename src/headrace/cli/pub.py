@@ -7,12 +7,13 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
+from headrace import limits
 from headrace.cli.client import json_option
-from headrace.cli.mqtt_options import MqttCommand, broker_options, qos_option, target
+from headrace.cli.mqtt_options import MqttCommand, Seconds, broker_options, qos_option, target
 from headrace.client.mqtt import Connection, named
 from headrace.errors import MqttError
 
@@ -44,7 +45,7 @@ CHUNK_BYTES: Final = 65_536
 @click.option("--repeat", type=click.IntRange(1), default=1, help="Publish it so often.")
 @click.option(
     "--repeat-delay",
-    type=click.FloatRange(0),
+    type=Seconds(0),
     default=0.0,
     metavar="SECONDS",
     help="Between two of them.",
@@ -190,10 +191,23 @@ def _is_given(value: object) -> bool:
 
 def _payload(given: dict[str, Any]) -> bytes:
     if given["file"] is not None:
-        return Path(given["file"]).read_bytes()
+        with Path(given["file"]).open("rb") as file:
+            return _whole(file, given["file"])
     if given["whole"]:
-        return sys.stdin.buffer.read()
-    return (given["message"] or "").encode()
+        return _whole(sys.stdin.buffer, "standard input")
+    return os.fsencode(given["message"] or "")  # as it was given, whatever the encoding
+
+
+def _whole(file: BinaryIO, name: object) -> bytes:
+    """All of a file, which may be a device without an end."""
+    payload = file.read(limits.PACKET_BYTES_CEILING + 1)
+    return _fits(payload, name)
+
+
+def _fits(payload: bytes, name: object) -> bytes:
+    if len(payload) > limits.PACKET_BYTES_CEILING:
+        raise click.UsageError(f"{name} is longer than any message of MQTT, 256 MiB")
+    return payload
 
 
 def _lines() -> Iterator[bytes | None]:
@@ -206,6 +220,7 @@ def _lines() -> Iterator[bytes | None]:
             break
         *lines, rest = (rest + chunk).split(b"\n")
         yield from lines
+        _fits(rest, "a line")
     if rest:
         yield rest
 

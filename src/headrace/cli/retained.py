@@ -12,6 +12,7 @@ import click
 
 from headrace.cli.client import call, json_option, pages, url_option
 from headrace.cli.tables import table
+from headrace.cli.terminal import visible_bytes
 
 RETAINED: Final = "/api/v1/retained"
 EXCERPT_BYTES: Final = 60
@@ -67,13 +68,19 @@ def list_(*, topic_filter: str, limit: int, url: str, as_json: bool) -> None:
 @url_option
 @json_option
 def show(*, topic: str, url: str, as_json: bool) -> None:
-    """Write the payload that is retained for TOPIC, byte for byte."""
+    """Write the payload that is retained for TOPIC, byte for byte.
+
+    At a terminal, control characters are shown as \\x1b and the like.
+    """
     message = call(url, "GET", f"{RETAINED}/topics/{quote(topic, safe='')}")
     if as_json:
         click.echo(json.dumps(message))
         return
     payload = _payload(message)
-    click.echo(payload, nl=sys.stdout.isatty() and not payload.endswith(b"\n"))
+    if sys.stdout.isatty():
+        click.echo(visible_bytes(payload), nl=not payload.endswith(b"\n"))
+    else:
+        click.echo(payload, nl=False)
 
 
 @retained.command()

@@ -15,7 +15,8 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from headrace.cli.mqtt_format import as_json as as_json_lines
 from headrace.cli.mqtt_format import formatted, plain
-from headrace.cli.mqtt_options import MqttCommand, broker_options, qos_option, target
+from headrace.cli.mqtt_options import MqttCommand, Seconds, broker_options, qos_option, target
+from headrace.cli.terminal import visible_bytes
 from headrace.client.mqtt import V5, Connection, named
 from headrace.errors import MqttError
 
@@ -61,7 +62,7 @@ class _EndError(Exception):
 @click.option(
     "-W",
     "seconds",
-    type=click.FloatRange(0, min_open=True),
+    type=Seconds(0, min_open=True),
     metavar="SECONDS",
     help="End after this time; with -C it then has failed.",
 )
@@ -96,7 +97,7 @@ class _EndError(Exception):
 )
 @click.option(
     "--random-filter",
-    type=click.FloatRange(0, 100, min_open=True),
+    type=Seconds(0, 100, min_open=True),
     default=100.0,
     metavar="PERCENT",
     help="Print this share of the messages.",
@@ -269,10 +270,11 @@ def _layout(given: dict[str, Any]) -> Write:
     end = b"" if given["no_end"] else b"\n"
     if given["as_json"]:
         return as_json_lines(end=end)
+    shown = visible_bytes if sys.stdout.isatty() else bytes
     if given["layout"] is None:
-        return plain(with_topic=given["verbose"], end=end)
+        return plain(with_topic=given["verbose"], end=end, shown=shown)
     try:
-        return formatted(given["layout"], end=end)
+        return formatted(given["layout"], end=end, shown=shown)
     except ValueError as error:
         raise click.UsageError(f"-F {given['layout']!r} {error}") from None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import select
 import ssl
+import struct
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
@@ -337,6 +338,10 @@ def properties_of(packet: str, values: PropertyValues) -> Properties:
                 setattr(properties, name, value)
             except MQTTException as error:
                 raise ValueError(str(error)) from None
+    try:
+        properties.pack()  # type: ignore[no-untyped-call]
+    except struct.error:
+        raise ValueError("a number or a text is larger than the protocol has room for") from None
     return properties
 
 
