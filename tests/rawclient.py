@@ -35,12 +35,14 @@ class RawConnection:
 
 
 class RawMqtt(RawConnection):
-    """MQTT 3.1.1 with a clean session."""
+    """MQTT 3.1.1 with a clean session, and maybe a will: topic and payload, at QoS 1."""
 
-    def __init__(self, port: int, client_id: str) -> None:
+    def __init__(self, port: int, client_id: str, will: tuple[str, bytes] | None = None) -> None:
         super().__init__(port)
-        name = client_id.encode()
-        body = b"\x00\x04MQTT\x04\x02\x00\x00" + struct.pack(">H", len(name)) + name
+        flags = 0x02 if will is None else 0x0E
+        body = b"\x00\x04MQTT\x04" + bytes([flags]) + b"\x00\x00"
+        for part in (client_id.encode(), *([] if will is None else [will[0].encode(), will[1]])):
+            body += struct.pack(">H", len(part)) + part
         self.socket.sendall(b"\x10" + varint(len(body)) + body)
         assert self.read(4) == b"\x20\x02\x00\x00"
 
@@ -52,6 +54,11 @@ class RawMqtt(RawConnection):
         body += payload
         first = (0x32 if packet_id else 0x30) | retain
         self.socket.sendall(bytes([first]) + varint(len(body)) + body)
+
+    def disconnect(self) -> None:
+        """Says good-bye, and waits for the end of the connection."""
+        self.socket.sendall(b"\xe0\x00")
+        assert self.socket.recv(1) == b""
 
     def subscribe(self, topic_filter: str) -> None:
         """Subscribes at QoS 0 and reads SUBACK."""

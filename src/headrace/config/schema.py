@@ -71,7 +71,8 @@ class MqttSettings(TlsSettings, MqttListeners):
     persistence: Flag = Field(
         default=True,
         description="Whether sessions that outlive their connection survive the node, with what "
-        "waits for them. Off leaves what is on the disk for when it is on again.",
+        "waits for them, and the wills of all clients. Off leaves what is on the disk for when it "
+        "is on again.",
     )
     keep_alive_max: Annotated[int, _duration(1000, 65_535_000)] = Field(
         default=limits.KEEP_ALIVE_SECONDS_MAX * 1000, description="Longest keep-alive of a client."

@@ -74,6 +74,8 @@ pub struct Session {
     pub outbound: Outbound,
     /// What the log has of it, where it is kept there.
     pub durable: Option<Box<Durable>>,
+    /// The log has its will and nothing else: it ends with its connection.
+    pub is_will_kept: bool,
     /// What it was counted with last.
     pub counted: Holding,
     /// Scratch of routing: where the session stands among the receivers of the publish at hand.
@@ -101,6 +103,7 @@ impl Session {
             inbound: Inbound::default(),
             outbound: Outbound::new(in_flight_max),
             durable: None,
+            is_will_kept: false,
             counted: Holding::default(),
             mark: 0,
         }

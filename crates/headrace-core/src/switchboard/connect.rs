@@ -171,13 +171,18 @@ impl Switchboard {
 
     /// CONNACK with a reason against, and the end.
     pub(super) fn refuse_connect(&mut self, slot: u32, reason_code: u8, now: Now) {
+        self.deny_connect(slot, reason_code);
+        self.close(slot, "refused", None, now);
+    }
+
+    /// CONNACK with a reason against.
+    pub(super) fn deny_connect(&mut self, slot: u32, reason_code: u8) {
         let version = self.connections[slot as usize].version;
         let connack = Connack {
             reason_code: self.told(version, reason_code),
             ..Connack::default()
         };
         self.answer(slot, &Packet::Connack(Box::new(connack)));
-        self.close(slot, "refused", None, now);
     }
 
     /// Policy decided. The request of a connection that has gone is ignored.
@@ -259,9 +264,12 @@ impl Switchboard {
         self.here += 1;
         let expiry_s = state.expiry_s;
         self.persistence.head_due(state);
+        self.persistence.keep_will(state);
         if self.persistence.dues() > dues || self.sessions[session as usize].durable.is_some() {
-            // That a session begins, goes on or is discarded must be on the log.
-            self.persistence.gate(&mut self.connections[slot as usize]);
+            // That a session begins, goes on or is discarded must be on the log, and its will.
+            let connection = &mut self.connections[slot as usize];
+            self.persistence.gate(connection);
+            connection.connack_waits();
         }
         self.members_here(session);
 

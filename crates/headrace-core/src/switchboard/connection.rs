@@ -123,6 +123,8 @@ pub struct Connection {
     pub counted: OfConnections,
     /// Bytes of it, and the round that must be durable before more than those go out.
     gates: VecDeque<(usize, u64)>,
+    /// The round that had to be durable before its CONNACK went out.
+    connack_round: Option<u64>,
     /// The client's Maximum Packet Size.
     pub packet_bytes_max: usize,
     /// The Session Expiry Interval of its CONNECT, seconds.
@@ -162,6 +164,7 @@ impl Connection {
             taken_bytes: 0,
             counted: OfConnections::default(),
             gates: VecDeque::new(),
+            connack_round: None,
             packet_bytes_max: usize::MAX,
             session_expiry_s: 0,
             aliases: alias::Inbound::default(),
@@ -186,13 +189,19 @@ impl Connection {
         !self.gates.is_empty()
     }
 
-    /// What waits for that round or a later one will never go out.
-    pub fn give_up(&mut self, round: u64) {
+    /// CONNACK is written next, behind the gate that was shut last.
+    pub fn connack_waits(&mut self) {
+        self.connack_round = self.gates.back().map(|(_, round)| *round);
+    }
+
+    /// What waits for that round or a later one will never go out; whether CONNACK has, before.
+    pub fn give_up(&mut self, round: u64) -> bool {
         let kept = self.gates.partition_point(|(_, of)| *of < round);
         if let Some((bytes, _)) = self.gates.get(kept) {
             self.out.truncate(*bytes);
         }
         self.gates.truncate(kept);
+        self.connack_round.is_none_or(|of| of < round)
     }
 
     /// What may be written now; rounds below `settled` are durable.

@@ -354,10 +354,14 @@ impl Switchboard {
                 self.set_expiry(session, expiry_s);
             }
         }
-        if disconnect.reason_code == reason::SUCCESS {
-            self.sessions[session as usize].will = None;
-        }
+        let state = &mut self.sessions[session as usize];
+        let is_kept = state.is_will_kept || state.durable.is_some();
+        let is_forgotten = disconnect.reason_code == reason::SUCCESS && state.will.take().is_some();
         self.close(slot, "client_disconnect", None, now);
+        if is_forgotten && is_kept {
+            // The connection ends when no restart brings the will back.
+            self.persistence.gate(&mut self.connections[slot as usize]);
+        }
         Flow::Stop
     }
 }

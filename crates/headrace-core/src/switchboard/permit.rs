@@ -79,14 +79,21 @@ impl Switchboard {
             return self.banish(session, now);
         };
         state.identity = Some(Box::new(identity));
-        let will = self.sessions[session as usize].will.take();
-        let topic_of = |will: &Will| decode_own(&will.packet).topic.to_owned();
-        let will = will.filter(|will| self.may(session, Action::Will, &topic_of(will)));
-        self.sessions[session as usize].will = will;
+        self.hold_will(session);
         let has_lost = self.hold_subscriptions(session, now);
         let connection = self.sessions[session as usize].connection;
         if let Some(slot) = connection.filter(|_| has_lost) {
             self.close_with(slot, reason::NOT_AUTHORIZED, now);
+        }
+    }
+
+    fn hold_will(&mut self, session: u32) {
+        let will = self.sessions[session as usize].will.as_ref();
+        let topic = will.map(|will| decode_own(&will.packet).topic.to_owned());
+        if topic.is_some_and(|topic| !self.may(session, Action::Will, &topic)) {
+            let state = &mut self.sessions[session as usize];
+            state.will = None;
+            self.persistence.head_due(state);
         }
     }
 

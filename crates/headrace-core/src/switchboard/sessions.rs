@@ -18,10 +18,15 @@ impl Switchboard {
     /// had it so far ends.
     pub(super) fn session_for(&mut self, client_id: &str, is_clean: bool, now: Now) -> (u32, bool) {
         let find = |switchboard: &Self| switchboard.by_client.get(client_id).copied();
-        let connected = |session: u32| self.sessions[session as usize].connection;
-        if let Some(older) = find(self).and_then(connected) {
-            self.counters.count(Counter::Takeovers);
-            self.close_with(older, reason::SESSION_TAKEN_OVER, now);
+        if let Some(session) = find(self) {
+            if let Some(older) = self.sessions[session as usize].connection {
+                self.counters.count(Counter::Takeovers);
+                self.close_with(older, reason::SESSION_TAKEN_OVER, now);
+            } else {
+                // What is due is so though its timer is late.
+                self.cancel_session_timer(session);
+                self.session_due(session, now);
+            }
         }
         match find(self) {
             Some(session) if !is_clean => {
@@ -67,6 +72,7 @@ impl Switchboard {
         let state = &mut self.sessions[session as usize];
         if state.expiry_s > 0 && state.durable.is_none() && self.persistence.is_on() {
             state.durable = Some(self.persistence.begin(&state.client_id).into());
+            state.is_will_kept = false;
         }
     }
 
@@ -79,11 +85,11 @@ impl Switchboard {
         let state = &mut self.sessions[session as usize];
         state.detach(now.mono_ms);
         self.here -= 1;
-        if let Some(durable) = &mut state.durable {
+        if let (Some(durable), true) = (&mut state.durable, state.expiry_s > 0) {
             durable.left_ms = Some(u64::try_from(now.wall_ms).unwrap_or(0));
+            self.persistence.head_due(state);
+            self.persistence.cursor_due(state);
         }
-        self.persistence.head_due(state);
-        self.persistence.cursor_due(state);
         self.members_away(session, now);
         self.session_due(session, now);
     }
@@ -102,6 +108,10 @@ impl Switchboard {
         if is_due(state.will_ms) {
             self.publish_will(session, now);
         }
+        self.set_session_timer(session);
+    }
+
+    pub(super) fn set_session_timer(&mut self, session: u32) {
         let state = &mut self.sessions[session as usize];
         if let Some(due_ms) = state.next_ms() {
             state.timer_ms = Some(due_ms);

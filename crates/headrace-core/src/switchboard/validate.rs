@@ -56,6 +56,7 @@ impl Switchboard {
                 !session.is_over(),
                 "nothing is left of a session that is over"
             );
+            assert!(!session.is_will_kept || session.durable.is_none());
             session.inbound.validate();
             session.outbound.validate();
             subscriptions += session.subscriptions.len();

@@ -506,7 +506,11 @@ impl World {
         };
         match packet {
             Packet::Connack(connack) => {
-                assert_eq!(connack.reason_code, 0);
+                if connack.reason_code != 0 {
+                    let is_full = [0x88, 0x97].contains(&connack.reason_code);
+                    assert!(is_full && self.has_failed, "{:#x}", connack.reason_code);
+                    return;
+                }
                 assert!(connack.session_present || device.next_id == 0);
                 device.is_connected = true;
                 self.resend(index);

@@ -40,3 +40,4 @@ mod subscribe;
 mod table;
 mod trace;
 mod will;
+mod wills_crash;

@@ -39,6 +39,9 @@ pub struct Stage {
     pub written: Vec<SessionAppend>,
     /// What is durable of it, by partition.
     pub log: BTreeMap<u32, Vec<u8>>,
+    /// Where the checkpoint under way begins.
+    checkpoint: usize,
+    pub checkpoints: usize,
     /// Not yet decided.
     pub decisions: Vec<ConnectRequest>,
     /// What the shell was told last.
@@ -67,6 +70,8 @@ impl Stage {
             appends: Vec::new(),
             written: Vec::new(),
             log: BTreeMap::new(),
+            checkpoint: 0,
+            checkpoints: 0,
             decisions: Vec::new(),
             reads: BTreeMap::new(),
             wake_at: None,
@@ -299,7 +304,14 @@ impl Stage {
             for append in std::mem::take(&mut self.written) {
                 if ending == Ending::Stored {
                     let log = self.log.entry(append.partition).or_default();
+                    if append.begins {
+                        self.checkpoint = log.len();
+                    }
                     log.extend(append.batch);
+                    if append.ends {
+                        log.drain(..self.checkpoint);
+                        self.checkpoints += 1;
+                    }
                 }
                 self.switchboard
                     .durable(append.ticket, ending, self.now)

@@ -231,10 +231,20 @@ impl Persistence {
 
     /// What a session is has changed.
     pub fn head_due(&mut self, session: &mut Session) {
-        if let Some(durable) = &mut session.durable {
-            if !std::mem::replace(&mut durable.is_head_due, true) {
-                self.due.push(Unit::Head(session.client_id.clone()));
-            }
+        let is_due = match &mut session.durable {
+            Some(durable) => !std::mem::replace(&mut durable.is_head_due, true),
+            None => session.is_will_kept,
+        };
+        if is_due {
+            self.due.push(Unit::Head(session.client_id.clone()));
+        }
+    }
+
+    /// The will of a session that ends with its connection begins to be kept.
+    pub fn keep_will(&mut self, session: &mut Session) {
+        if self.is_on() && session.durable.is_none() && session.will.is_some() {
+            session.is_will_kept = true;
+            self.head_due(session);
         }
     }
 
@@ -266,8 +276,11 @@ impl Persistence {
         session: &mut Session,
         filters: impl Iterator<Item = &'a Box<str>>,
     ) {
+        let client_id = &session.client_id;
+        if std::mem::take(&mut session.is_will_kept) {
+            self.due.push(Unit::Head(client_id.clone()));
+        }
         if session.durable.take().is_some() {
-            let client_id = &session.client_id;
             self.due.push(Unit::Head(client_id.clone()));
             self.due.push(Unit::Cursor(client_id.clone()));
             let filters = filters.map(|filter| Unit::Filter(client_id.clone(), filter.clone()));

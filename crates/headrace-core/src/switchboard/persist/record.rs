@@ -20,6 +20,9 @@ use crate::session::{Expiry, Ids, Places, Will};
 /// Begins each value.
 const VERSION: u8 = 1;
 
+/// The number of a session of which the log has the will alone, for it ends with its connection.
+pub const WILL_ALONE: u64 = 0;
+
 const RETAIN: u8 = 1 << 2;
 const NO_LOCAL: u8 = 1 << 3;
 const REPLAYS: u8 = 1 << 4;

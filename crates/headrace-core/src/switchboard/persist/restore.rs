@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, OnceLock};
 
-use super::record::{self, read_claims, read_group, Copy, Cursor, Filter, Head, Key};
+use super::record::{self, read_claims, read_group, Copy, Cursor, Filter, Head, Key, WILL_ALONE};
 use super::write::wall_ms;
 use super::{Log, Unit};
 use crate::access::{Principal, Rules};
@@ -145,7 +145,8 @@ impl Switchboard {
     }
 
     /// All of the log has been taken in: sessions, subscriptions and what waits are as they were.
-    /// Retained messages come in before.
+    /// Retained messages come in before. Wills and ends that are due are so with the next tick:
+    /// until then users and rules come in, which hold for wills too ([`Switchboard::control`]).
     pub fn restored(&mut self, now: Now) {
         let Some(mut restoring) = self.persistence.restoring.take() else {
             return;
@@ -162,7 +163,7 @@ impl Switchboard {
         self.revive_messages(&slots, *restoring, now);
         for (slot, _) in slots {
             self.recount_session(slot);
-            self.session_due(slot, now);
+            self.set_session_timer(slot);
         }
     }
 
@@ -189,9 +190,13 @@ impl Switchboard {
             };
             Box::new(Rules::default().identify(principal, &session.client_id))
         });
-        let mut durable = Durable::new(head.number, partition);
-        durable.left_ms = Some(left_ms);
-        session.durable = Some(Box::new(durable));
+        if head.number == WILL_ALONE {
+            session.is_will_kept = true;
+        } else {
+            let mut durable = Durable::new(head.number, partition);
+            durable.left_ms = Some(left_ms);
+            session.durable = Some(Box::new(durable));
+        }
         self.kept += usize::from(session.expiry_s > 0);
         let was_there = head.left_ms.is_none();
         if was_there {
@@ -345,10 +350,10 @@ impl Switchboard {
         let Some(cursor) = restoring.cursors.remove(&session.client_id) else {
             return;
         };
-        let durable = session.durable.as_mut().expect("it has just been revived");
-        if cursor.number != durable.number {
-            return;
-        }
+        let durable = session.durable.as_mut();
+        let Some(durable) = durable.filter(|durable| durable.number == cursor.number) else {
+            return; // Of a session before it; what this one writes, or its end, takes its place.
+        };
         durable.places = cursor.places;
         for packet_id in cursor.unreleased {
             session.inbound.restore(packet_id);

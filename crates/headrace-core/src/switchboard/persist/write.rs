@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Weak;
 
-use super::record::{self, write_group, Copy, Cursor, Filter, Head, Key, Sent};
+use super::record::{self, write_group, Copy, Cursor, Filter, Head, Key, Sent, WILL_ALONE};
 use super::{
     Checkpoint, Part, Persistence, Round, SessionAppend, Unit, CHECKPOINT_SLICE_BYTES, GRAVES_MAX,
     REST_MS,
@@ -98,8 +98,9 @@ impl Switchboard {
     fn write(&mut self, unit: &Unit, now: Now) {
         let (partition, key, value) = match unit {
             Unit::Head(client_id) => {
-                let session = self.session_to_write(client_id);
-                let value = session.map(|session| head_of(session).write());
+                let slot = self.by_client.get(client_id);
+                let session = slot.map(|slot| &mut self.sessions[*slot as usize]);
+                let value = session.and_then(head_of).map(|head| head.write());
                 (None, Key::Head(client_id), value)
             }
             Unit::Cursor(client_id) => {
@@ -235,9 +236,12 @@ impl Switchboard {
     fn units_of(&self, partition: u32) -> VecDeque<Unit> {
         let mut units = VecDeque::from([Unit::Message(partition, 0)]);
         for (_, session) in &self.sessions {
+            let client_id = &session.client_id;
+            if session.is_will_kept && self.persistence.partition_of(client_id) == partition {
+                units.push_back(Unit::Head(client_id.clone()));
+            }
             let durable = session.durable.as_ref();
             if durable.is_some_and(|durable| durable.partition == partition) {
-                let client_id = &session.client_id;
                 units.push_back(Unit::Head(client_id.clone()));
                 units.push_back(Unit::Cursor(client_id.clone()));
                 let filters = session.subscriptions.keys();
@@ -298,7 +302,8 @@ impl Switchboard {
     }
 
     /// A round was refused, which is known before the next is written: nothing of it is
-    /// acknowledged, and what it said is said again, later.
+    /// acknowledged, and what it said is said again, later. Who asked to connect is refused, and
+    /// leaves no will (3.1.4).
     fn round_failed(
         &mut self,
         number: u64,
@@ -315,12 +320,18 @@ impl Switchboard {
             let Ok(slot) = self.slot(connection) else {
                 continue;
             };
-            self.connections[slot as usize].give_up(number);
             let (reason, reason_code) = match ending {
                 Ending::NoRoom => ("disk_full", reason::QUOTA_EXCEEDED),
                 _ => ("not_stored", reason::UNSPECIFIED_ERROR),
             };
-            self.close(slot, reason, Some(reason_code), now);
+            let connection = &mut self.connections[slot as usize];
+            let mut told = Some(reason_code);
+            if let (false, Some(session)) = (connection.give_up(number), connection.session) {
+                self.sessions[session as usize].will = None;
+                self.deny_connect(slot, reason_code);
+                told = None;
+            }
+            self.close(slot, reason, told, now);
             self.touch(slot);
         }
         let waiters: Vec<_> = waiters.into_iter().map(|each| (each, ending)).collect();
@@ -439,20 +450,27 @@ impl Persistence {
     }
 }
 
-fn head_of(session: &mut Session) -> Head {
-    let durable = session.durable.as_mut().expect("it is kept");
-    durable.is_head_due = false;
-    Head {
-        number: durable.number,
+/// None where nothing is kept of the session, or its will alone and that is gone.
+fn head_of(session: &mut Session) -> Option<Head> {
+    let (number, left_ms) = match &mut session.durable {
+        Some(durable) => {
+            durable.is_head_due = false;
+            (durable.number, durable.left_ms)
+        }
+        None if session.is_will_kept && session.will.is_some() => (WILL_ALONE, None),
+        None => return None,
+    };
+    Some(Head {
+        number,
         expiry_s: session.expiry_s,
-        left_ms: durable.left_ms,
+        left_ms,
         user: session.identity.as_ref().and_then(|identity| {
             let principal = &identity.principal;
             let name = principal.username.clone()?;
             Some((name, principal.is_certified))
         }),
         will: session.will.clone(),
-    }
+    })
 }
 
 fn filter_of(session: &Session, filter: &str) -> Option<Vec<u8>> {
