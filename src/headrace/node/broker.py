@@ -266,8 +266,12 @@ class Broker:
             tell(name)
         log.info("stream deleted", extra={"stream": name})
 
-    async def trim(self, partition: Partition, offset: int, reason: str) -> None:
+    async def trim(
+        self, partition: Partition, offset: int, reason: str, *, has_sources: bool = True
+    ) -> None:
         """Lets a partition begin at `offset`; on return that survives power loss.
+
+        What its records told of MQTT sources is kept before; of one without, that there are none.
 
         Raises:
             UnknownStreamError: it was deleted meanwhile.
@@ -275,7 +279,10 @@ class Broker:
         """
         start, segments = partition.start_offset, partition.segments
         try:
-            await self._sources.let_go(partition)
+            if has_sources:
+                await self._sources.let_go(partition)
+            else:
+                await on_disk(self._store.save_sources, partition.log, [])
             await on_disk(self._store.trim, partition.log, offset)
         except ValueError as error:
             raise UnknownStreamError(str(error)) from None

@@ -126,7 +126,7 @@ class SessionLog:
 
     async def _trim(self, partition: Partition, offset: int) -> None:
         try:
-            await self._broker.trim(partition, offset, CHECKPOINT)
+            await self._broker.trim(partition, offset, CHECKPOINT, has_sources=False)
         except HeadraceError as error:  # the next checkpoint tries again
             log.warning(
                 "the log of sessions was not shortened: %s", error,
