@@ -15,6 +15,11 @@ EXPECTED = [
         "removed bob",
     ),
     ("headrace_access_rules 4.0",),
+    (
+        "allowed: rule 2 (headrace.toml:5)",
+        "denied: no rule is about it, and access.no_match is deny",
+        "allowed: rule 1 (headrace.toml:1)",
+    ),
 ]
 
 

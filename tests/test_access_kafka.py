@@ -1,15 +1,17 @@
 """SASL at the Kafka door, and rules of streams, with the clients that people use."""
 
 import asyncio
+import signal
 
 import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from kafka import KafkaProducer
 
-from conftest import RunningNode
+from conftest import RunningNode, wait_for
 from headrace.wire.kafka import apis
+from headrace.wire.kafka import groups as g
 from headrace.wire.kafka import messages as m
 from headrace.wire.kafka.errors import ErrorCode
 from headrace.wire.kafka.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
@@ -29,6 +31,9 @@ streams = ["bob-*"]
 [[access.rules]]
 allow = ["read"]
 streams = ["open"]
+[[access.rules]]
+allow = ["describe"]
+streams = ["seen"]
 """
 
 pytestmark = pytest.mark.clients
@@ -41,7 +46,7 @@ def guarded(tmp_path_factory):
     rules = folder / "headrace.toml"
     rules.write_text(RULES)
     node = RunningNode(folder / "data", "--config", str(rules))
-    for name in ("bob-1", "open", "closed"):
+    for name in ("bob-1", "open", "seen", "closed"):
         assert node.call("POST", "/api/v1/streams", {"name": name}, **basic(ADMIN))[0] == 201
     yield node
     node.close()
@@ -108,13 +113,78 @@ def test_rules_say_which_streams_may_be_written_and_read(guarded):
         settings(guarded, "bob:cart") | {"group.id": "g", "auto.offset.reset": "earliest"}
     )
     try:
-        for topic, wanted in (("open", None), ("closed", KafkaError.TOPIC_AUTHORIZATION_FAILED)):
+        for topic, wanted in (("open", None), ("seen", KafkaError.TOPIC_AUTHORIZATION_FAILED)):
             consumer.assign([TopicPartition(topic, 0, 0)])
             message = consumer.poll(30)
             error = message.error()
             assert (error and error.code()) == wanted, topic
     finally:
         consumer.close()
+
+
+def test_who_may_not_describe_a_stream_does_not_learn_that_it_is_there(guarded):
+    for who, seen in (("bob:cart", {"bob-1", "open", "seen"}), (ADMIN, {"bob-1", "closed"})):
+        listed = set(AdminClient(settings(guarded, who)).list_topics(timeout=30).topics)
+        assert (listed == seen) if who != ADMIN else (listed > seen)
+    client = AdminClient(settings(guarded, "bob:cart"))
+    for topic in ("closed", "none", "open", "bob-2"):
+        error = client.list_topics(topic, timeout=30).topics[topic].error
+        code = KafkaError.TOPIC_AUTHORIZATION_FAILED
+        expected = {"open": None, "bob-2": KafkaError.UNKNOWN_TOPIC_OR_PART}.get(topic, code)
+        assert (error and error.code()) == expected, topic
+        (future,) = client.describe_configs([ConfigResource("topic", topic)]).values()
+        error = future.exception(30)
+        assert (error and error.args[0].code()) == expected, topic
+
+
+def commit(node, who: str, group: str) -> None:
+    """Commits an offset of `open`, and asks for it."""
+    consumer = Consumer(settings(node, who) | {"group.id": group})
+    place = TopicPartition("open", 0, 0)
+    consumer.commit(offsets=[place], asynchronous=False)
+    (found,) = consumer.committed([place], timeout=30)
+    assert found.offset == 0
+    consumer.close()
+
+
+def refusal(node, who: str, group: str) -> int:
+    """What a consumer is told whose group is not its user's."""
+    consumer = Consumer(settings(node, who) | {"group.id": group})
+    try:
+        return consumer.poll(30).error().code()
+    finally:
+        consumer.close()
+
+
+def test_a_consumer_group_is_for_who_may_read_in_it(start_node, tmp_path):
+    put_users(tmp_path / "data", {ADMIN: ["admin"], "bob:cart": []})
+    file = tmp_path / "headrace.toml"
+    file.write_text(RULES)
+    node = start_node("--config", str(file))
+    assert node.call("POST", "/api/v1/streams", {"name": "open"}, **basic(ADMIN))[0] == 201
+    commit(node, "bob:cart", "any")  # as no rule names groups
+    own = '[[access.rules]]\nallow = ["read"]\ngroups = ["{username}-*"]\n'
+    file.write_text(RULES + own)
+    node.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: "reloaded: access.rules" in node.log.read_text())
+    commit(node, "bob:cart", "bob-1")
+    commit(node, ADMIN, "any")
+    assert refusal(node, "bob:cart", "any") == KafkaError.GROUP_AUTHORIZATION_FAILED
+    with RawConnection(node) as raw:
+        raw.call(apis.SASL_HANDSHAKE, SaslHandshakeRequest(mechanism="PLAIN"))
+        raw.call(apis.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=b"\0bob\0cart"))
+        topics = [g.OffsetFetchTopic(name="open", partition_indexes=[0])]
+        answer = raw.call(apis.OFFSET_FETCH, g.OffsetFetchRequest(group_id="any", topics=topics))
+        assert answer.error_code == 30
+        assert answer.topics[0].partitions[0].error_code == 30
+        part = g.OffsetCommitPartition(partition_index=0, committed_offset=0)
+        request = g.OffsetCommitRequest(
+            group_id="any", topics=[g.OffsetCommitTopic(name="open", partitions=[part])]
+        )
+        answer = raw.call(apis.OFFSET_COMMIT, request)
+        assert answer.topics[0].partitions[0].error_code == 30
+        answer = raw.call(apis.FIND_COORDINATOR, g.FindCoordinatorRequest(key="any"))
+        assert answer.error_code == 30
 
 
 def test_changing_streams_needs_the_role_admin(guarded):

@@ -149,6 +149,13 @@ def test_lines_are_those_of_the_keys_whatever_the_values_are(tables):
     assert {name: lines[name] for name in expected} == expected
 
 
+def test_tables_of_a_list_have_lines_of_their_own():
+    text = "[a]\nb = 1\n[[a.c]]\nd = 1\n\n[[a.c]]\nd = [\n  2]\ne = 3\n"
+    lines = lines_of(text)
+    assert (lines["a.c"], lines["a.c.0"], lines["a.c.0.d"]) == (3, 3, 4)
+    assert (lines["a.c.1"], lines["a.c.1.d"], lines["a.c.1.e"]) == (6, 7, 9)
+
+
 # --- what a reload takes -------------------------------------------------------------------------
 
 

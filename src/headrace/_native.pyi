@@ -946,11 +946,12 @@ class AccessRules:
         addresses: list[str],
         topics: list[str],
         streams: list[str],
+        groups: list[str],
     ) -> None:
         """Adds a rule behind the others; an empty list stands for all. Actions: connect, publish,
-        subscribe, will, read, write. Topics, clients and streams take {clientid} and
-        {username}; users, clients and streams may end with *. Where only one of topics and streams
-        is given, the rule is about no other.
+        subscribe, will, read, write, describe. Topics, clients, streams and groups take {clientid}
+        and {username}; users, clients, streams and groups may end with *. Where some of topics,
+        streams and groups are given, the rule is about no others.
 
         Raises:
             ValueError: what cannot be a part of a rule, or the rules are in use by a switchboard.
@@ -958,9 +959,19 @@ class AccessRules:
     def __len__(self) -> int: ...
     def check(
         self, principal: Principal, client_id: str, action: str, topic: str
-    ) -> tuple[bool, int | None]:
-        """Whether it may be, and the number of the rule that says so, from 0. `topic` is a topic
-        name, for subscribe a filter without $share/GROUP/, for read and write a stream's name.
+    ) -> tuple[bool, int | None, int | None]:
+        """Whether it may be, and the number of the rule that says so, from 0; and of a subscription
+        that may be, the first rule that denies a part of it. `topic` is a topic name, for subscribe
+        a filter without $share/GROUP/, for read, write and describe a stream's name.
+
+        Raises:
+            ValueError: no such action.
+        """
+    def check_group(
+        self, principal: Principal, client_id: str, action: str, group: str
+    ) -> tuple[bool, int | None, int | None]:
+        """As `check`, of a consumer group, with read or describe. Groups are everybody's until a
+        rule names some.
 
         Raises:
             ValueError: no such action.

@@ -51,7 +51,7 @@ impl AccessRules {
         Self(Arc::new(core::Rules::new(no_match)))
     }
 
-    #[pyo3(signature = (*, allows, actions, users, roles, clients, addresses, topics, streams))]
+    #[pyo3(signature = (*, allows, actions, users, roles, clients, addresses, topics, streams, groups))]
     #[expect(clippy::too_many_arguments, reason = "the parts of a rule")]
     #[expect(clippy::needless_pass_by_value, reason = "PyO3 extracts owned lists")]
     fn add(
@@ -64,6 +64,7 @@ impl AccessRules {
         addresses: Vec<String>,
         topics: Vec<String>,
         streams: Vec<String>,
+        groups: Vec<String>,
     ) -> PyResult<()> {
         let all = Arc::get_mut(&mut self.0)
             .ok_or_else(|| PyValueError::new_err("the rules are in use; make others"))?;
@@ -76,6 +77,7 @@ impl AccessRules {
             addresses: &addresses,
             topics: &topics,
             streams: &streams,
+            groups: &groups,
         };
         all.add(&draft)
             .map_err(|error| PyValueError::new_err(error.to_string()))
@@ -91,13 +93,33 @@ impl AccessRules {
         client_id: &str,
         action: &str,
         topic: &str,
-    ) -> PyResult<(bool, Option<u16>)> {
-        let action = core::Action::parse(action)
-            .ok_or_else(|| PyValueError::new_err(format!("\"{action}\" is no action")))?;
+    ) -> PyResult<Verdict> {
         let identity = self.0.identify(principal.0.clone(), client_id);
-        let decision = self.0.decide(&identity, client_id, action, topic);
-        Ok((decision.is_allowed, decision.rule))
+        let decision = self.0.decide(&identity, client_id, parsed(action)?, topic);
+        Ok((decision.is_allowed, decision.rule, decision.hole))
     }
+
+    fn check_group(
+        &self,
+        principal: &Principal,
+        client_id: &str,
+        action: &str,
+        group: &str,
+    ) -> PyResult<Verdict> {
+        let identity = self.0.identify(principal.0.clone(), client_id);
+        let decision = self
+            .0
+            .decide_group(&identity, client_id, parsed(action)?, group);
+        Ok((decision.is_allowed, decision.rule, decision.hole))
+    }
+}
+
+/// Whether it may be, and the numbers of the rule that says so and of the first that denies some.
+type Verdict = (bool, Option<u16>, Option<u16>);
+
+fn parsed(action: &str) -> PyResult<core::Action> {
+    let unknown = || PyValueError::new_err(format!("\"{action}\" is no action"));
+    core::Action::parse(action).ok_or_else(unknown)
 }
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

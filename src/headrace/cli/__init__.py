@@ -25,6 +25,7 @@ DONE, FAILED, WRONG_USE = 0, 1, 2
 ERROR_LINES_MAX: Final = 3
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "access": ("headrace.cli.access_check:access", "Ask what access rules allow."),
     "bench": ("headrace.cli.bench:bench", "Measure a broker by what it delivers."),
     "collect": ("headrace.cli.collect:collect", "Publish GPU telemetry to a broker."),
     "config": ("headrace.cli.config:config", "Check and show a node's settings."),

@@ -20,7 +20,7 @@ class AccessRule(Table):
     allow: Words | None = Field(
         default=None,
         description="Actions that it allows: `connect`, `publish`, `subscribe`, `will`, `read`, "
-        "`write`, or `all`.",
+        "`write`, `describe`, or `all`.",
     )
     deny: Words | None = Field(default=None, description="Or those that it denies.")
     users: Words = Field(default=(), description="User names; `*` at the end stands for any.")
@@ -34,6 +34,7 @@ class AccessRule(Table):
         default=(), description="Topic filters, with `{clientid}` and `{username}`."
     )
     streams: Words = Field(default=(), description="Streams; `*` at the end stands for any.")
+    groups: Words = Field(default=(), description="Consumer groups; `*` at the end stands for any.")
 
     @model_validator(mode="after")
     def _is_one_thing(self) -> AccessRule:
@@ -60,6 +61,7 @@ class AccessRule(Table):
             addresses=list(self.addresses),
             topics=list(self.topics),
             streams=list(self.streams),
+            groups=list(self.groups),
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections import Counter
 from typing import Any, Final
 
 _PART: Final = r"""(?:"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|[A-Za-z0-9_-]+)"""
@@ -25,12 +26,13 @@ def lines_of(text: str) -> dict[str, int]:
     r"""Lines, from 1, by the keys joined with dots; a table's is where it is first named.
 
     A key with dots in quotes and the same without them are one here. What an inline table holds
-    stands where that table does.
+    stands where that table does. Tables of a list have its name and their number, from 0.
 
     >>> lines_of('[mqtt]\nbind = "off"')
     {'mqtt': 1, 'mqtt.bind': 2}
     """
     lines: dict[str, int] = {}
+    listed: Counter[tuple[str, ...]] = Counter()
     table: tuple[str, ...] = ()
     at = _skip_between(text, 0)
     while at < len(text):
@@ -40,6 +42,9 @@ def lines_of(text: str) -> dict[str, int]:
         keys = _parts(match[0])
         line = text.count("\n", 0, match.start()) + 1
         if is_header:
+            if text.startswith("[[", at):
+                listed[keys] += 1
+                keys = (*keys, str(listed[keys] - 1))
             table, at = keys, match.end()
         else:
             keys, at = table + keys, _end_of_value(text, match.end())

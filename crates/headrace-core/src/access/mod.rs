@@ -1,5 +1,5 @@
 //! Who may do what: rules, read once, and asked about every publish, subscription and will, and
-//! about reading and writing streams by their names.
+//! about streams and consumer groups by their names.
 //!
 //! Owns the order of rules, whom each is about, and what of topics it reaches. Must not know how
 //! anybody proved who they are. The first rule that is about a client, an action and a topic
@@ -42,17 +42,20 @@ pub enum Action {
     Read = 16,
     /// Appending records to a stream, by its name.
     Write = 32,
+    /// Seeing that there is a stream or a group, and how it is.
+    Describe = 64,
 }
 
 impl Action {
     /// All of them, by name.
-    pub const ALL: [(&'static str, Self); 6] = [
+    pub const ALL: [(&'static str, Self); 7] = [
         ("connect", Self::Connect),
         ("publish", Self::Publish),
         ("subscribe", Self::Subscribe),
         ("will", Self::Will),
         ("read", Self::Read),
         ("write", Self::Write),
+        ("describe", Self::Describe),
     ];
 
     /// By name.
@@ -83,7 +86,7 @@ impl fmt::Display for RuleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Action(name) => {
-                let names = "connect, publish, subscribe, will, read and write";
+                let names = "connect, publish, subscribe, will, read, write and describe";
                 write!(f, "\"{name}\" is no action; there are {names}")
             }
             Self::Topic(filter, error) => write!(f, "topic \"{filter}\": {error}"),
@@ -115,11 +118,13 @@ pub struct Draft<'a> {
     pub clients: &'a [String],
     /// Networks.
     pub addresses: &'a [String],
-    /// Topic filters, with placeholders. Where there are streams, none stands for none.
+    /// Topic filters, with placeholders. Of topics, streams and groups, those that a rule does not
+    /// name stand for none where it names others.
     pub topics: &'a [String],
-    /// Names of streams; `*` at the end stands for any. Where there are topics, none stands for
-    /// none.
+    /// Names of streams; `*` at the end stands for any.
     pub streams: &'a [String],
+    /// Names of consumer groups; `*` at the end stands for any.
+    pub groups: &'a [String],
 }
 
 #[derive(Debug)]
@@ -133,6 +138,7 @@ struct Rule {
     addresses: Vec<Network>,
     topics: Vec<TopicPattern>,
     streams: Vec<Text>,
+    groups: Vec<Text>,
 }
 
 /// What was decided, and by which rule; None where none was about it.
@@ -140,8 +146,9 @@ struct Rule {
 pub struct Decision {
     /// Whether it may be.
     pub is_allowed: bool,
-    /// Of a subscription that may be: whether it may not have all that it matches.
-    pub has_holes: bool,
+    /// Of a subscription that may be, but not have all that it matches: the first rule that denies
+    /// some of that.
+    pub hole: Option<u16>,
     /// Its number, from 0.
     pub rule: Option<u16>,
 }
@@ -158,16 +165,19 @@ pub struct Identity {
 /// All rules of a node.
 #[derive(Debug, Default)]
 pub struct Rules {
-    rules: Vec<Rule>,
+    all: Vec<Rule>,
     no_match: bool,
+    /// Whether any names groups: until one does, they are everybody's.
+    names_groups: bool,
 }
 
 impl Rules {
     /// No rules: `no_match` is what holds for everybody.
     pub const fn new(no_match: bool) -> Self {
         Self {
-            rules: Vec::new(),
+            all: Vec::new(),
             no_match,
+            names_groups: false,
         }
     }
 
@@ -176,7 +186,7 @@ impl Rules {
     /// # Errors
     /// What is wrong with it.
     pub fn add(&mut self, draft: &Draft<'_>) -> Result<(), RuleError> {
-        if self.rules.len() >= RULES_MAX {
+        if self.all.len() >= RULES_MAX {
             return Err(RuleError::TooMany);
         }
         let mut actions = 0;
@@ -185,7 +195,8 @@ impl Rules {
             actions |= action as u8;
         }
         let texts = |each: &[String]| parsed(each, Text::parse);
-        self.rules.push(Rule {
+        self.names_groups |= !draft.groups.is_empty();
+        self.all.push(Rule {
             allows: draft.allows,
             actions: if actions == 0 { u8::MAX } else { actions },
             users: texts(draft.users)?,
@@ -198,18 +209,19 @@ impl Rules {
             addresses: parsed(draft.addresses, Network::parse)?,
             topics: parsed(draft.topics, TopicPattern::parse)?,
             streams: texts(draft.streams)?,
+            groups: texts(draft.groups)?,
         });
         Ok(())
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.rules.len()
+        self.all.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.rules.is_empty()
+        self.all.is_empty()
     }
 
     /// What holds where no rule does.
@@ -222,7 +234,7 @@ impl Rules {
         let who = principal.who(client_id);
         let about = |rule: &Rule| rule.is_about(&principal, &who);
         let numbers = 0_u16..;
-        let rules = numbers.zip(&self.rules).filter(|(_, rule)| about(rule));
+        let rules = numbers.zip(&self.all).filter(|(_, rule)| about(rule));
         Identity {
             rules: rules.map(|(number, _)| number).collect(),
             principal,
@@ -230,8 +242,8 @@ impl Rules {
     }
 
     /// Whether a client may do something. `topic` is a topic name, for [`Action::Subscribe`] a
-    /// filter without its `$share/GROUP/`, for [`Action::Read`] and [`Action::Write`] the name of a
-    /// stream, and nothing for [`Action::Connect`].
+    /// filter without its `$share/GROUP/`, nothing for [`Action::Connect`], and the name of a
+    /// stream for the others.
     pub fn decide(
         &self,
         identity: &Identity,
@@ -241,31 +253,74 @@ impl Rules {
     ) -> Decision {
         let who = identity.principal.who(client_id);
         let is_filter = action == Action::Subscribe && topic.contains(['+', '#']);
-        let mut has_holes = false;
+        let is_allowed = self.no_match || action == Action::Connect;
+        let named = |rule: &Rule| rule.reach_of_name(&rule.streams, topic, &who);
+        match action {
+            Action::Connect => self.walk(identity, action, is_allowed, |_| Reach::All),
+            Action::Publish | Action::Subscribe | Action::Will => {
+                self.walk(identity, action, is_allowed, |rule| {
+                    rule.reach(topic, is_filter, &who)
+                })
+            }
+            Action::Read | Action::Write => self.walk(identity, action, is_allowed, named),
+            Action::Describe => described(&[Action::Read, Action::Write], |action| {
+                self.walk(identity, action, is_allowed, named)
+            }),
+        }
+    }
+
+    /// Whether a client may read from within a consumer group, or describe it.
+    pub fn decide_group(
+        &self,
+        identity: &Identity,
+        client_id: &str,
+        action: Action,
+        group: &str,
+    ) -> Decision {
+        let who = identity.principal.who(client_id);
+        let is_allowed = self.no_match || !self.names_groups;
+        let ask = |action| {
+            self.walk(identity, action, is_allowed, |rule| {
+                rule.reach_of_name(&rule.groups, group, &who)
+            })
+        };
+        match action {
+            Action::Describe => described(&[Action::Read], ask),
+            _ => ask(action),
+        }
+    }
+
+    /// Asks the rules that are about a client and an action, in their order.
+    #[inline]
+    fn walk(
+        &self,
+        identity: &Identity,
+        action: Action,
+        no_match: bool,
+        reach: impl Fn(&Rule) -> Reach,
+    ) -> Decision {
+        let mut hole = None;
         for &number in &identity.rules {
-            let rule = &self.rules[usize::from(number)];
+            let rule = &self.all[usize::from(number)];
             if rule.actions & action as u8 == 0 {
                 continue;
             }
-            let reach = match action {
-                Action::Connect => Reach::All,
-                Action::Read | Action::Write => rule.reach_of_streams(topic, &who),
-                _ => rule.reach(topic, is_filter, &who),
-            };
-            if reach == Reach::All {
-                return Decision {
-                    is_allowed: rule.allows,
-                    has_holes: has_holes && rule.allows,
-                    rule: Some(number),
-                };
+            match reach(rule) {
+                Reach::All => {
+                    return Decision {
+                        is_allowed: rule.allows,
+                        hole: hole.filter(|_| rule.allows),
+                        rule: Some(number),
+                    };
+                }
+                // A rule that allows some of a subscription allows none of it.
+                Reach::Some if !rule.allows => hole = hole.or(Some(number)),
+                Reach::Some | Reach::Nothing => {}
             }
-            // A rule that allows some of a subscription allows none of it.
-            has_holes |= reach == Reach::Some && !rule.allows;
         }
-        let is_allowed = self.no_match || action == Action::Connect;
         Decision {
-            is_allowed,
-            has_holes: has_holes && is_allowed,
+            is_allowed: no_match,
+            hole: hole.filter(|_| no_match),
             rule: None,
         }
     }
@@ -285,10 +340,14 @@ impl Rule {
             && (self.addresses.is_empty() || principal.address.is_some_and(is_from))
     }
 
-    fn reach_of_streams(&self, name: &str, who: &Who<'_>) -> Reach {
-        let is_about_all = self.topics.is_empty() && self.streams.is_empty();
+    /// Whether it names nothing, and so is about all topics, streams and groups.
+    fn is_about_all(&self) -> bool {
+        self.topics.is_empty() && self.streams.is_empty() && self.groups.is_empty()
+    }
+
+    fn reach_of_name(&self, names: &[Text], name: &str, who: &Who<'_>) -> Reach {
         let is_named = |text: &Text| text.matches(name, who, self.allows);
-        if is_about_all || self.streams.iter().any(is_named) {
+        if self.is_about_all() || names.iter().any(is_named) {
             Reach::All
         } else {
             Reach::Nothing
@@ -297,7 +356,7 @@ impl Rule {
 
     /// The farthest that any of its topics reaches.
     fn reach(&self, topic: &str, is_filter: bool, who: &Who<'_>) -> Reach {
-        if self.topics.is_empty() && self.streams.is_empty() {
+        if self.is_about_all() {
             return Reach::All;
         }
         let mut farthest = Reach::Nothing;
@@ -310,6 +369,19 @@ impl Rule {
         }
         farthest
     }
+}
+
+/// Whether something may be described: what rules say of that, or else whether its user may do
+/// `more` with it.
+fn described(more: &[Action], ask: impl Fn(Action) -> Decision) -> Decision {
+    let decision = ask(Action::Describe);
+    if decision.rule.is_some() {
+        return decision;
+    }
+    let mut others = more.iter().map(|action| ask(*action));
+    others
+        .find(|decision| decision.is_allowed)
+        .unwrap_or(decision)
 }
 
 fn parsed<T>(

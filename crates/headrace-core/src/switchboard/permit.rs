@@ -104,7 +104,7 @@ impl Switchboard {
         for text in state.subscriptions.keys() {
             let action = Action::Subscribe;
             let decision = decide(self.access.as_ref(), state, action, filter_of(text));
-            narrowed += u32::from(decision.has_holes);
+            narrowed += u32::from(decision.hole.is_some());
             if !decision.is_allowed {
                 lost.push(text.clone());
             }
@@ -216,7 +216,7 @@ fn decide(access: Option<&Access>, session: &Session, action: Action, topic: &st
         (Some(rules), Some(identity)) => rules.decide(identity, &session.client_id, action, topic),
         (rules, _) => Decision {
             is_allowed: rules.is_none_or(|rules| rules.no_match()),
-            has_holes: false,
+            hole: None,
             rule: None,
         },
     }

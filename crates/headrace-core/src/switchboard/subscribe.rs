@@ -69,7 +69,7 @@ impl Switchboard {
                 return Err(Counter::FilterNode);
             }
             session_state.filter_bytes = bytes;
-            session_state.narrowed += u32::from(decision.has_holes);
+            session_state.narrowed += u32::from(decision.hole.is_some());
         }
         let subscription = Subscription {
             qos: request.qos,
@@ -136,7 +136,7 @@ impl Switchboard {
         }
         if session_state.narrowed > 0 {
             let decision = self.decide_subscription(session, filter_of(filter));
-            self.sessions[session as usize].narrowed -= u32::from(decision.has_holes);
+            self.sessions[session as usize].narrowed -= u32::from(decision.hole.is_some());
         }
         let session_state = &mut self.sessions[session as usize];
         session_state.filter_bytes -= filter.len();

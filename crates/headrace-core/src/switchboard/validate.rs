@@ -62,7 +62,7 @@ impl Switchboard {
             subscriptions += session.subscriptions.len();
             let filters = session.subscriptions.keys().map(|text| filter_of(text));
             let decisions = filters.map(|filter| self.decide_subscription(slot as u32, filter));
-            let narrowed = decisions.filter(|decision| decision.has_holes).count();
+            let narrowed = decisions.filter(|decision| decision.hole.is_some()).count();
             assert_eq!(narrowed, session.narrowed as usize);
             let by_client = self.by_client.get(&session.client_id);
             let is_current = by_client == Some(&(slot as u32));

@@ -135,8 +135,12 @@ class KafkaDoor:
         by = guard.caller(self.gate, connection, request)
         if by is None:
             return await handler(self, connection, request)
+        refusal = guard.refusal(self.gate, by, request)
+        if refusal is not None:
+            return refusal
         allowed, refused = guard.narrowed(self.gate, by, request)
-        return guard.widened(await handler(self, connection, allowed), refused)
+        body = await handler(self, connection, allowed)
+        return guard.widened(self.gate, by, request, body, refused)
 
     def samples(self) -> Iterator[Sample]:
         """Counters and gauges of the door."""

@@ -1,8 +1,10 @@
 """What a Kafka client may do: asked of every request before its handler.
 
 Topics of a request that a client may not touch are taken out of it, answered for each partition
-with TOPIC_AUTHORIZATION_FAILED, and the handler sees the rest. Whatever changes streams needs the
-role `admin`. A user that has gone loses the connection with the next request.
+with TOPIC_AUTHORIZATION_FAILED whether or not there are such, and the handler sees the rest. Who
+asks for all hears of those that it may describe. A request for a group that a client may not use is
+refused whole. Whatever changes streams needs the role `admin`. A user that has gone loses the
+connection with the next request.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headrace.native import Principal
+from headrace.node.kafka.configs import TOPIC
 from headrace.node.kafka.connection import HangUp
+from headrace.node.kafka.groups import GROUP
 from headrace.wire.kafka import admin, apis
 from headrace.wire.kafka import groups as g
 from headrace.wire.kafka import messages as m
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
     from headrace.wire.kafka.frames import Request
 
 DENIED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+GROUP_DENIED: Final = ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 BEFORE_ALL: Final = frozenset({apis.API_VERSIONS, apis.SASL_HANDSHAKE, apis.SASL_AUTHENTICATE})
 """What a client may ask that nobody knows yet."""
@@ -39,6 +44,15 @@ class Caller(NamedTuple):
 
 class _Topics(NamedTuple):
     """Where a request names streams, and how one of them is refused in the response."""
+
+    action: str
+    name: str
+    refuse: Callable[[Any], Any]
+    field: str = "topics"
+
+
+class _Group(NamedTuple):
+    """Where a request names a group, and the response that refuses it."""
 
     action: str
     name: str
@@ -66,6 +80,18 @@ def caller(gate: Gate, connection: KafkaConnection, request: Request) -> Caller 
     raise HangUp("unauthenticated", "it must authenticate first (SASL PLAIN or SCRAM)")
 
 
+def refusal(gate: Gate, by: Caller, request: Request) -> object | None:
+    """The response to a request for a group that its sender may not use; None for any other."""
+    group = _GROUPS.get(request.api)
+    if group is None or getattr(request.body, "key_type", GROUP) != GROUP:
+        return None
+    name, client_id = getattr(request.body, group.name), request.client_id or ""
+    if gate.rules.check_group(by.principal, client_id, group.action, name)[0]:
+        return None
+    refused: object = group.refuse(request.body)
+    return refused
+
+
 def narrowed(gate: Gate, by: Caller, request: Request) -> tuple[Request, list[Any]]:
     """The request without what its sender may not do, and the parts of the response for that."""
     if request.api in _OF_ADMINS and not by.is_admin:
@@ -75,36 +101,46 @@ def narrowed(gate: Gate, by: Caller, request: Request) -> tuple[Request, list[An
     if request.api is apis.METADATA and not by.is_admin:
         request = request._replace(body=replace(request.body, allow_auto_topic_creation=False))
     topics = _TOPICS.get(request.api)
-    asked = getattr(request.body, "topics", None)
-    if topics is None or asked is None:
+    if topics is None or (asked := getattr(request.body, topics.field)) is None:
         return request, []
-
-    def may(topic: object) -> bool:
-        stream = getattr(topic, topics.name)
-        return gate.rules.check(by.principal, request.client_id or "", topics.action, stream)[0]
-
     allowed, refused = [], []
     for topic in asked:
-        if may(topic):
+        is_stream = getattr(topic, "resource_type", TOPIC) == TOPIC
+        if not is_stream or _may(gate, by, request, topics.action, getattr(topic, topics.name)):
             allowed.append(topic)
         else:
             refused.append(topics.refuse(topic))
-    return request._replace(body=replace(request.body, topics=allowed)), refused
+    if not refused:
+        return request, []
+    return request._replace(body=replace(request.body, **{topics.field: allowed})), refused
 
 
-def widened(body: Any, refused: Sequence[Any]) -> object:  # noqa: ANN401
-    """The response with what was refused.
+def widened(
+    gate: Gate,
+    by: Caller,
+    request: Request,
+    body: Any,  # noqa: ANN401
+    refused: Sequence[Any],
+) -> object:
+    """The response to `request` with what was refused, and without what its sender may not see.
 
     Raises:
         HangUp: a producer that expects no answer hears of it in no other way.
     """
-    if not refused:
-        return body
-    if body is None:
+    if refused and body is None:
         raise HangUp("unauthorized", "it produced without acks to where it may not")
-    name = "responses" if hasattr(body, "responses") else "topics"
-    getattr(body, name).extend(refused)
+    if request.api in _LISTS:
+        body.topics = [
+            topic for topic in body.topics if _may(gate, by, request, "describe", topic.name)
+        ]
+    if refused:
+        name = next(name for name in ("responses", "results", "topics") if hasattr(body, name))
+        getattr(body, name).extend(refused)
     return body
+
+
+def _may(gate: Gate, by: Caller, request: Request, action: str, stream: str) -> bool:
+    return gate.rules.check(by.principal, request.client_id or "", action, stream)[0]
 
 
 def _produce(topic: m.ProduceTopic) -> m.ProduceTopicResponse:
@@ -130,19 +166,68 @@ def _list_offsets(topic: m.ListOffsetsTopic) -> m.ListOffsetsTopicResponse:
     return m.ListOffsetsTopicResponse(name=topic.name, partitions=partitions)
 
 
-def _commit(topic: g.OffsetCommitTopic) -> g.OffsetCommitTopicResponse:
+def _commit(topic: g.OffsetCommitTopic, code: ErrorCode = DENIED) -> g.OffsetCommitTopicResponse:
     partitions = [
-        g.OffsetCommitPartitionResponse(partition_index=each.partition_index, error_code=DENIED)
+        g.OffsetCommitPartitionResponse(partition_index=each.partition_index, error_code=code)
         for each in topic.partitions
     ]
     return g.OffsetCommitTopicResponse(name=topic.name, partitions=partitions)
 
 
+def _committed(topic: g.OffsetFetchTopic, code: ErrorCode = DENIED) -> g.OffsetFetchTopicResponse:
+    partitions = [
+        g.OffsetFetchPartitionResponse(partition_index=index, error_code=code)
+        for index in topic.partition_indexes
+    ]
+    return g.OffsetFetchTopicResponse(name=topic.name, partitions=partitions)
+
+
+_LISTS: Final = frozenset({apis.METADATA, apis.OFFSET_FETCH})
+"""Requests that ask for all streams where they name none that is left."""
+
 _TOPICS: Final = {
     apis.PRODUCE: _Topics("write", "name", _produce),
     apis.FETCH: _Topics("read", "topic", _fetch),
-    apis.LIST_OFFSETS: _Topics("read", "name", _list_offsets),
+    apis.LIST_OFFSETS: _Topics("describe", "name", _list_offsets),
+    apis.METADATA: _Topics(
+        "describe",
+        "name",
+        lambda topic: m.MetadataTopic(error_code=DENIED, name=topic.name, partitions=[]),
+    ),
     apis.OFFSET_COMMIT: _Topics("read", "name", _commit),
+    apis.OFFSET_FETCH: _Topics("describe", "name", _committed),
+    apis.DESCRIBE_CONFIGS: _Topics(
+        "describe",
+        "resource_name",
+        lambda each: admin.DescribeConfigsResult(
+            resource_type=each.resource_type, resource_name=each.resource_name, error_code=DENIED
+        ),
+        field="resources",
+    ),
+}
+"""What each request needs, as Kafka's `KafkaApis` asks its authorizer."""
+
+_GROUPS: Final = {
+    apis.FIND_COORDINATOR: _Group(
+        "describe",
+        "key",
+        lambda _: g.FindCoordinatorResponse(error_code=GROUP_DENIED, node_id=-1, host="", port=-1),
+    ),
+    apis.OFFSET_COMMIT: _Group(
+        "read",
+        "group_id",
+        lambda body: g.OffsetCommitResponse(
+            topics=[_commit(topic, GROUP_DENIED) for topic in body.topics]
+        ),
+    ),
+    apis.OFFSET_FETCH: _Group(
+        "describe",
+        "group_id",
+        lambda body: g.OffsetFetchResponse(
+            topics=[_committed(topic, GROUP_DENIED) for topic in body.topics or ()],
+            error_code=GROUP_DENIED,
+        ),
+    ),
 }
 
 _OF_ADMINS: Final[dict[Any, tuple[str, Callable[[Any], Any]]]] = {

@@ -1,0 +1,211 @@
+"""`headrace access`: what the rules of a configuration say, without a node."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import click
+
+from headrace.cli.access import users_of
+from headrace.cli.client import json_option
+from headrace.cli.config import checked, file_option
+from headrace.config import read
+from headrace.errors import InputError, InvalidStreamError, UsersError
+from headrace.kernel.catalog import check_name
+from headrace.native import AccessRules, Principal
+from headrace.text import nearest, shown
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from headrace.config import Sources
+
+TOPICS: Final = ("publish", "subscribe", "will")
+STREAMS: Final = ("read", "write", "describe")
+ACTIONS: Final = ("connect", *TOPICS, *STREAMS)
+
+
+class Asked(NamedTuple):
+    """Who would do what."""
+
+    user: str | None
+    roles: tuple[str, ...]
+    client_id: str
+    address: str | None
+    action: str
+    name: str
+    is_group: bool
+
+
+class Answer(NamedTuple):
+    """Whether it may be, why, and the numbers of rules, from 1, with where they stand."""
+
+    allowed: bool
+    why: str
+    rule: dict[str, object] | None = None
+    hole: dict[str, object] | None = None
+
+
+@click.group(short_help="Ask what access rules allow.")
+def access() -> None:
+    """Ask the rules of a configuration what they allow, and which of them decides."""
+
+
+@access.command()
+@click.argument("action", type=click.Choice(ACTIONS))
+@click.argument("name", required=False, default="")
+@click.option("--user", help="User name; nobody in particular without it.")
+@click.option("--role", "roles", multiple=True, help="Role, instead of those of the user. [repeat]")
+@click.option("--client-id", default="", help="Client id, of MQTT or Kafka.")
+@click.option("--address", metavar="IP", help="Where the client is.")
+@click.option("--group", "is_group", is_flag=True, help="NAME is a consumer group.")
+@file_option
+@click.option("--data", metavar="DIR", help="Folder of the node, with its users.")
+@json_option
+def check(
+    *,
+    action: str,
+    name: str,
+    user: str | None,
+    roles: tuple[str, ...],
+    client_id: str,
+    address: str | None,
+    is_group: bool,
+    file: Path | None,
+    data: str | None,
+    as_json: bool,
+) -> None:
+    """Say whether somebody may do ACTION to NAME, and the rule that says so.
+
+    NAME is a topic for publish and will, a topic filter for subscribe, a stream (or with --group a
+    consumer group) for read, write and describe; connect needs none. Settings and users are read
+    as a start reads them; no node need run. Passwords are not looked at.
+
+    \b
+    Exit codes: 0 allowed, 1 denied, 2 wrong use.
+
+    \b
+    Examples:
+      headrace access check --config headrace.toml --user meter-1 publish field/meter-1/power
+      headrace access check --user ann --address 10.1.2.3 subscribe '#'
+      headrace access check --user bob read gpu-telemetry
+    """
+    asked = Asked(user, roles, client_id, address, action, name, is_group)
+    _validate(asked)
+    sources = read(file, os.environ, {"node": {"data": data}})
+    checked(sources)
+    answer = _decided(sources, asked)
+    if as_json:
+        click.echo(json.dumps(answer._asdict()))
+    else:
+        click.echo(f"{'allowed' if answer.allowed else 'denied'}: {answer.why}")
+    raise click.exceptions.Exit(0 if answer.allowed else 1)
+
+
+def _validate(asked: Asked) -> None:
+    """Refuses what no client could ask.
+
+    Raises:
+        UsageError: it is malformed.
+    """
+    if (asked.action == "connect") == bool(asked.name):
+        needs = "takes no NAME" if asked.name else "needs a NAME"
+        raise click.UsageError(f"{asked.action} {needs}")
+    if asked.is_group and asked.action not in {"read", "describe"}:
+        raise click.UsageError("a consumer group is read or described")
+    if asked.address is not None:
+        try:
+            ipaddress.ip_address(asked.address)
+        except ValueError:
+            raise click.UsageError(f"--address {shown(asked.address)} is no IP address") from None
+    try:
+        if asked.action in TOPICS:
+            _validate_topic(asked.action, asked.name)
+        elif asked.action in STREAMS and not asked.is_group:
+            check_name(asked.name)
+    except (ValueError, InvalidStreamError) as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _validate_topic(action: str, topic: str) -> None:
+    if action != "subscribe" and ("+" in topic or "#" in topic):
+        raise ValueError(f"topic {shown(topic)}: + and # are for subscriptions alone")
+    # A rule takes the same filters, but for braces, which are placeholders there.
+    plain = _filter_of(topic).replace("{", "_").replace("}", "_")
+    nothing: list[str] = []
+    AccessRules(no_match=False).add(
+        allows=True, actions=nothing, users=nothing, roles=nothing, clients=nothing,
+        addresses=nothing, topics=[plain], streams=nothing, groups=nothing,
+    )  # fmt: skip
+
+
+def _filter_of(topic: str) -> str:
+    """A filter without its `$share/GROUP/`."""
+    parts = topic.split("/", 2)
+    return parts[2] if parts[0] == "$share" and len(parts) == 3 else topic
+
+
+def _decided(sources: Sources, asked: Asked) -> Answer:
+    """What a node would decide.
+
+    Raises:
+        InputError: users cannot be read.
+    """
+    config = sources.config
+    try:
+        known = users_of(config).load()
+    except UsersError as error:
+        raise InputError(str(error)) from None
+    rules = config.access.compiled()
+    if not (known or len(rules)):
+        return Answer(
+            allowed=True, why="there are neither users nor rules, so everybody may do everything"
+        )
+    if asked.user is None and not config.access.anonymous:
+        return Answer(allowed=False, why="nobody is let in without a user (access.anonymous)")
+    roles = asked.roles
+    is_certified = False
+    if asked.user is not None and not roles:
+        user = known.get(asked.user)
+        is_certified = user is None and config.access.certificates == "any"
+        if user is None and not is_certified:
+            near = nearest(asked.user, list(known))
+            return Answer(allowed=False, why=f"there is no user {shown(asked.user)}; {near}")
+        roles = () if user is None else user.roles
+    if asked.action in {"publish", "will"} and asked.name.startswith("$"):
+        return Answer(
+            allowed=False, why="names that begin with $ are the broker's own, whatever rules say"
+        )
+    by = Principal(asked.user, list(roles), asked.address, is_certified=is_certified)
+    ask = rules.check_group if asked.is_group else rules.check
+    name = _filter_of(asked.name) if asked.action == "subscribe" else asked.name
+    allowed, rule, hole = ask(by, asked.client_id, asked.action, name)
+    why = f"no rule is about it, and {_no_match(sources, asked)}"
+    if rule is not None:
+        why = _named(sources, rule)
+    if hole is not None:
+        why += f"; but not what {_named(sources, hole)} denies of it"
+    return Answer(allowed, why, _rule(sources, rule), _rule(sources, hole))
+
+
+def _no_match(sources: Sources, asked: Asked) -> str:
+    access = sources.config.access
+    if asked.action == "connect":
+        return "who is let in may connect"
+    if asked.is_group and not any(rule.groups for rule in access.rules):
+        return "groups are everybody's until a rule names some"
+    no_match = access.no_match or ("deny" if access.rules else "allow")
+    return f"access.no_match is {no_match}"
+
+
+def _rule(sources: Sources, number: int | None) -> dict[str, object] | None:
+    if number is None:
+        return None
+    return {"number": number + 1, "place": sources.origin("access", "rules", str(number))}
+
+
+def _named(sources: Sources, number: int) -> str:
+    return f"rule {number + 1} ({sources.origin('access', 'rules', str(number))})"
