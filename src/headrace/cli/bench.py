@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from headrace.bench import FAULTS, Load, Outcome, Server, medians, run
 from headrace.cli.client import json_option
+from headrace.cli.login import login, login_options
 from headrace.model import Address
 from headrace.text import parse_duration_ms, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from rich.progress import Progress
 
@@ -81,8 +82,7 @@ def bench() -> None:
 @click.option("--warm-up", type=_SECONDS, default="1s", show_default=True, help="Not timed.")
 @click.option("--drain", type=_SECONDS, default="5s", show_default=True, help="Longest silence.")
 @click.option("--opening", type=click.IntRange(1), default=64, show_default=True, help="At once.")
-@click.option("--user", help="User name of every connection.")
-@click.option("--password-file", type=click.Path(path_type=Path), help="Its password; one line.")
+@login_options
 @click.option("--protocol", type=click.Choice(["5", "3.1.1"]), default="5", show_default=True)
 @click.option(
     "--session-expiry",
@@ -132,7 +132,8 @@ def mqtt(
         WINDOW_UNACKNOWLEDGED if options["qos"] else WINDOW_UNDELIVERED
     )
     load = Load(version=5 if protocol == "5" else 4, prefix=topic, **options)
-    credentials = _credentials(user, password_file)
+    who = login(user, password_file)
+    credentials = None if who is None else (who.user, who.password.encode())
     servers = [Server(str(mqtt), mqtt, pid, credentials)]
     if against is not None:
         if against == mqtt:
@@ -157,15 +158,6 @@ def mqtt(
         for outcome in runs
     ):
         raise click.ClickException("not every connection came about, so the figures mean nothing")
-
-
-def _credentials(user: str | None, file: Path | None) -> tuple[str, bytes] | None:
-    if user is None:
-        return None
-    try:
-        return user, b"" if file is None else file.read_bytes().rstrip(b"\r\n")
-    except OSError as error:
-        raise click.UsageError(f"--password-file: {file}: {error.strerror}") from None
 
 
 def _report(outcomes: dict[str, list[Outcome]]) -> dict[str, Any]:

@@ -1,20 +1,20 @@
-"""What commands share that manage a running node: `--url`, `--json`, one HTTP call."""
+"""What commands share that manage a running node: `--url`, as whom, `--json`, one HTTP call."""
 
 from __future__ import annotations
 
 import base64
 import http.client
 import json
-import os
-import sys
 import urllib.error
 import urllib.parse
 import urllib.request
 from contextlib import contextmanager
-from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+
+from headrace.cli.login import login
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,13 +25,52 @@ TIMEOUT_SECONDS: Final = 60.0
 PAGE: Final = 1_000
 """What one answer lists at most, `limits.HTTP_PAGE_MAX` of the node."""
 
-url_option: Callable[[Callable[..., None]], Callable[..., None]] = click.option(
-    "--url",
-    envvar="HEADRACE_URL",
-    default="http://127.0.0.1:8080",
-    show_default=True,
-    help="HTTP door of the node; also HEADRACE_URL.",
-)
+_LOGIN: Final = "headrace.login"
+"""Where a command's context keeps what its options say of user and password."""
+
+
+def _note(context: click.Context, option: click.Parameter, value: object) -> None:
+    context.meta.setdefault(_LOGIN, {})[option.human_readable_name] = value
+
+
+def reach(file_option: str) -> Callable[..., Callable[..., None]]:
+    """Options of a command that calls a node: where it is, and as whom to call it."""
+    options = [
+        click.option(
+            "--url",
+            envvar="HEADRACE_URL",
+            default="http://127.0.0.1:8080",
+            show_default=True,
+            help="HTTP door of the node; also HEADRACE_URL.",
+        ),
+        click.option(
+            "--user",
+            "login_user",
+            envvar="HEADRACE_USER",
+            expose_value=False,
+            callback=_note,
+            help="User to call it as; also HEADRACE_USER, or http://USER@HOST:PORT.",
+        ),
+        click.option(
+            file_option,
+            "login_file",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            expose_value=False,
+            callback=_note,
+            help="Its first line is that user's password; else HEADRACE_PASSWORD, or asked for.",
+        ),
+    ]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+url_option = reach("--password-file")
 json_option: Callable[[Callable[..., None]], Callable[..., None]] = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object instead of a table."
 )
@@ -119,23 +158,24 @@ def pages(url: str, path: str, items: str, limit: int) -> tuple[list[Any], bool]
 
 def _credentials(url: str) -> tuple[str, dict[str, str]]:
     """The URL without a user name, and the header that carries it with its password."""
+    given = click.get_current_context().meta.get(_LOGIN, {})
+    user: str | None = given.get("login_user")
+    file: Path | None = given.get("login_file")
+    secret: str | None = None
     scheme, _, rest = url.partition("://")
     who, at, place = rest.partition("@")
-    if not at or "/" in who:
-        return url, {}
-    name, colon, password = (urllib.parse.unquote(part) for part in who.partition(":"))
-    if not colon:
-        password = os.environ.get("HEADRACE_PASSWORD") or _asked(name)
-    encoded = base64.b64encode(f"{name}:{password}".encode()).decode()
-    return f"{scheme}://{place}", {"Authorization": f"Basic {encoded}"}
-
-
-@cache
-def _asked(name: str) -> str:
-    if not sys.stdin.isatty():
-        raise _wrong(f"the password of {name} is missing; set HEADRACE_PASSWORD")
-    password: str = click.prompt(f"Password of {name}", hide_input=True, err=True)
-    return password
+    if at and "/" not in who:
+        url = f"{scheme}://{place}"
+        name, colon, word = (urllib.parse.unquote(part) for part in who.partition(":"))
+        user = name
+        secret = word if colon else None
+    if secret is None:
+        found = login(user, file)
+        if found is None:
+            return url, {}
+        secret = found.password
+    encoded = base64.b64encode(f"{user}:{secret}".encode()).decode()
+    return url, {"Authorization": f"Basic {encoded}"}
 
 
 def _no_node(url: str, reason: object) -> click.ClickException:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from headrace import limits
+from headrace.cli.login import login, login_options
 from headrace.collect import CsvFile, Origin, Publisher, narrow, replayed, wide
 from headrace.collect.publish import WAITING
 from headrace.model import Address
@@ -77,6 +78,7 @@ def collect() -> None:
     show_default=True,
     help="MQTT door of the broker.",
 )
+@login_options
 @click.option(
     "--rate", callback=_rate, metavar="N/s", help="Readings a second at most.  [no limit]"
 )
@@ -93,6 +95,8 @@ def csv_file(
     *,
     file: Path,
     broker: Address,
+    user: str | None,
+    password_file: Path | None,
     rate: float | None,
     loop: bool,
     is_wide: bool,
@@ -120,9 +124,12 @@ def csv_file(
     readings = replayed(CsvFile(file), gpus, loop=loop)
     messages = (wide if is_wide else narrow)(readings, now_us)
     origin = Origin(_source_name(source, file), time.time_ns())
+    who = login(user, password_file)
     with _progress() as progress:
         begun = time.monotonic()
-        publisher = Publisher(broker, origin, rate=rate, on_progress=_shown_on(progress, begun))
+        publisher = Publisher(
+            broker, origin, login=who, rate=rate, on_progress=_shown_on(progress, begun)
+        )
         stopped_by = _stop_on_signals(publisher)
         counts = publisher.run(messages)
     _conclude(counts, origin, time.monotonic() - begun, as_json=as_json)

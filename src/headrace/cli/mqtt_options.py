@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 import click
 from paho.mqtt.enums import MQTTProtocolVersion
 
+from headrace.cli.login import VARIABLE, password
 from headrace.client.mqtt import V5, PropertyValues, Target, Will, properties_of
 from headrace.model import Address
 
@@ -187,9 +188,11 @@ _OPTIONS: Final = [
     click.option("-A", "bind_address", default="", metavar="ADDRESS", help="Connect from here."),
     click.option("-V", "--protocol-version", type=click.Choice(list(VERSIONS)), default="5",
                  show_default=True, help="Of MQTT."),
-    click.option("-u", "--username", help="User name."),
+    click.option("-u", "--username", "--user", "username", envvar="HEADRACE_USER",
+                 help="User name; also HEADRACE_USER."),
     click.option("-P", "--pw", "password", help="Password; others may see it in the process list."),
-    click.option("--pw-file", type=_FILE, help="File whose first line is the password."),
+    click.option("--pw-file", "--password-file", "pw_file", type=_FILE,
+                 help="File whose first line is the password; else HEADRACE_PASSWORD."),
     click.option("-i", "--id", "client_id", help="Client id.  [one of its own]"),
     click.option("-I", "--id-prefix", help="Client id: this and the process id."),
     click.option("-c", "--disable-clean-session", "keeps", is_flag=True,
@@ -336,9 +339,12 @@ def _client_id(kind: str, given: dict[str, Any]) -> str:
 
 def _password(given: dict[str, Any], url: Url | None) -> str | None:
     if given["pw_file"] is not None:
-        lines = given["pw_file"].read_text().splitlines()
-        return lines[0] if lines else ""
-    return given["password"] or (url.password if url else None)
+        return password("", given["pw_file"])
+    if given["password"] is not None:
+        return str(given["password"])
+    if url is not None and url.username is not None:
+        return url.password
+    return os.environ.get(VARIABLE) if given["username"] is not None else None
 
 
 def _properties(given: tuple[str, ...]) -> dict[str, PropertyValues]:

@@ -14,7 +14,8 @@ import click
 from headrace import limits
 from headrace.adapters.files import act_as_owner
 from headrace.adapters.users import FILE, UserFile
-from headrace.cli.client import call, json_option, url_option
+from headrace.cli.client import call, json_option, reach, url_option
+from headrace.cli.login import first_line
 from headrace.errors import InputError
 from headrace.kernel import credentials, users
 
@@ -44,6 +45,9 @@ password_option: Callable[[Callable[..., None]], Callable[..., None]] = click.op
     help="Its first line is the password; else it is asked for, or read from stdin.",
 )
 
+admin_option = reach("--admin-password-file")
+"""Where the password of who calls cannot have the name that the new one has."""
+
 
 @click.group(name="users", short_help="Add, list and remove users; set passwords.")
 def group() -> None:
@@ -54,9 +58,10 @@ def group() -> None:
     change the file of a stopped one by --data or --file; a running node reads its file on SIGHUP.
 
     \b
-    An admin's own name and password for --url:
-      headrace users list --url http://ann@127.0.0.1:8080     (asks for the password)
-      HEADRACE_PASSWORD=... headrace users list --url http://ann@127.0.0.1:8080
+    As an admin, whose password is asked for, in HEADRACE_PASSWORD, or in a file:
+      headrace users list --user ann
+      headrace users list --url http://ann@127.0.0.1:8080 --password-file ann.txt
+      headrace users add bob --user ann --admin-password-file ann.txt
     """
 
 
@@ -67,7 +72,7 @@ def group() -> None:
 @password_option
 @data_option
 @file_option
-@url_option
+@admin_option
 @json_option
 def add(
     *,
@@ -103,7 +108,7 @@ def add(
 @password_option
 @data_option
 @file_option
-@url_option
+@admin_option
 @json_option
 def passwd(
     *,
@@ -217,12 +222,8 @@ def _password(file: Path | None, name: str) -> bytes:
         InputError: the file cannot be read.
     """
     if file is not None:
-        try:
-            with file.open("rb") as stream:
-                line = stream.readline(limits.PASSWORD_BYTES_MAX + 2)
-        except OSError as error:
-            raise InputError(f"{file}: cannot be read: {error.strerror}") from None
-    elif sys.stdin.isatty():
+        return first_line(file)
+    if sys.stdin.isatty():
         asked: str = click.prompt(
             f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True
         )

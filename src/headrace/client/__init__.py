@@ -9,12 +9,14 @@ from headrace.client.errors import (
     UnknownStreamError,
 )
 from headrace.client.fetch import FetchClient
+from headrace.client.login import Login
 
 __all__ = [
     "ClientError",
     "ConnectionLostError",
     "DeadlineError",
     "FetchClient",
+    "Login",
     "OffsetOutOfRangeError",
     "RequestError",
     "UnknownStreamError",

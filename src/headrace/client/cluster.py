@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from headrace.client.connection import Connection
 from headrace.client.errors import ClientError, ConnectionLostError, DeadlineError, check
+from headrace.client.login import Login
 from headrace.model import Address
 from headrace.wire.kafka.apis import FIND_COORDINATOR, METADATA, Api
 from headrace.wire.kafka.errors import ErrorCode
@@ -37,16 +38,23 @@ class Cluster:
         "_client_id",
         "_connections",
         "_leaders",
+        "_login",
         "_request_timeout_s",
         "_servers",
         "_timeout_s",
     )
 
     def __init__(
-        self, servers: list[Address], client_id: str, timeout_s: float, request_timeout_s: float
+        self,
+        servers: list[Address],
+        client_id: str,
+        timeout_s: float,
+        request_timeout_s: float,
+        login: Login | None = None,
     ) -> None:
         self._servers = servers
         self._client_id = client_id
+        self._login = login
         self._timeout_s = timeout_s
         self._request_timeout_s = request_timeout_s
         self._connections: dict[Address, Connection] = {}
@@ -96,7 +104,7 @@ class Cluster:
         """Asks the broker at `address`, which may take `wait_s` longer than usual to answer."""
         connection = self._connections.get(address)
         if connection is None:
-            connection = Connection(address, self._client_id, self._request_timeout_s)
+            connection = Connection(address, self._client_id, self._request_timeout_s, self._login)
             self._connections[address] = connection
         try:
             return connection.call(api, body, self._request_timeout_s + wait_s)

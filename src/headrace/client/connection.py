@@ -1,20 +1,23 @@
 """One blocking connection to a broker: one request at a time, versions as negotiated.
 
-Owns: the socket, correlation ids, the choice of versions. Must not know: leaders, retries. Once a
-call fails the connection is of no more use, for what it would read next is unknown.
+Owns: the socket, correlation ids, the choice of versions, authentication. Must not know: leaders,
+retries. Once a call fails the connection is of no more use, for what it would read next is unknown.
 """
 
+import secrets
 import socket
 from typing import Any, Final, TypeVar
 
 from headrace import limits
 from headrace.client.errors import ConnectionLostError, RequestError
+from headrace.client.login import MECHANISM, Login, Proof, refused
 from headrace.errors import MalformedError
 from headrace.model import Address
-from headrace.wire.kafka.apis import API_VERSIONS, Api
+from headrace.wire.kafka.apis import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, Api
 from headrace.wire.kafka.errors import ErrorCode
 from headrace.wire.kafka.frames import LENGTH, decode_response, encode_request
 from headrace.wire.kafka.messages import ApiVersionsRequest
+from headrace.wire.kafka.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 Q = TypeVar("Q")
 R = TypeVar("R")
@@ -24,15 +27,18 @@ _NEGOTIATION_VERSION: Final = 0
 
 
 class Connection:
-    """A connection to the broker at `address`, open and negotiated once it is made.
+    """A connection to the broker at `address`, negotiated and authenticated once it is made.
 
     Raises:
         ConnectionLostError: the broker is not reached within `timeout_s`, or hangs up.
+        RequestError: it does not let the client in.
     """
 
     __slots__ = ("_client_id", "_correlation_id", "_ranges", "_socket", "_stream", "address")
 
-    def __init__(self, address: Address, client_id: str, timeout_s: float) -> None:
+    def __init__(
+        self, address: Address, client_id: str, timeout_s: float, login: Login | None = None
+    ) -> None:
         self.address = address
         self._client_id = client_id
         self._correlation_id = 0
@@ -45,6 +51,33 @@ class Connection:
         self._ranges = {API_VERSIONS.key: (_NEGOTIATION_VERSION, _NEGOTIATION_VERSION)}
         offered = self.call(API_VERSIONS, ApiVersionsRequest(), timeout_s)
         self._ranges = {o.api_key: (o.min_version, o.max_version) for o in offered.api_keys}
+        if login is not None:
+            try:
+                self._authenticate(login, timeout_s)
+            except RequestError:
+                self.close()
+                raise
+
+    def _authenticate(self, login: Login, timeout_s: float) -> None:
+        """Proves who the client is.
+
+        Raises:
+            RequestError: the broker does not let it in, or is another.
+        """
+        request = SaslHandshakeRequest(mechanism=MECHANISM)
+        handshake = self.call(SASL_HANDSHAKE, request, timeout_s)
+        if handshake.error_code != ErrorCode.NONE:
+            served = ", ".join(handshake.mechanisms) or "nothing"
+            raise refused(f"{self.address} serves {served}, and not {MECHANISM}")
+        proof = Proof(login, secrets.token_urlsafe(24))
+        proof.check(self._step(proof.final(self._step(proof.first(), timeout_s)), timeout_s))
+
+    def _step(self, message: bytes, timeout_s: float) -> bytes:
+        request = SaslAuthenticateRequest(auth_bytes=message)
+        answer = self.call(SASL_AUTHENTICATE, request, timeout_s)
+        if answer.error_code != ErrorCode.NONE:
+            raise refused(f"{self.address}: {answer.error_message or 'it was refused'}")
+        return bytes(answer.auth_bytes or b"")
 
     def version(self, api: Api[Any, Any]) -> int:
         """The highest version of `api` that both sides speak.

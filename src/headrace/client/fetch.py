@@ -10,6 +10,7 @@ from typing import Any, Final, Self
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import check
+from headrace.client.login import Login
 from headrace.model import Address
 from headrace.wire.kafka.apis import FETCH, LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH
 from headrace.wire.kafka.groups import (
@@ -46,6 +47,8 @@ class FetchClient:
     Args:
         servers: bootstrap brokers, `HOST:PORT` separated by commas; one that lives is enough.
         client_id: how the broker's logs and metrics name this client.
+        login: user and password, where the broker asks for them; proved by SCRAM-SHA-256, so that
+            the password is not sent.
         timeout_s: deadline of each call in seconds, > 0.
         request_timeout_s: longest silence of a broker in seconds, > 0.
 
@@ -60,12 +63,15 @@ class FetchClient:
         servers: str,
         *,
         client_id: str = "headrace",
+        login: Login | None = None,
         timeout_s: float = TIMEOUT_SECONDS,
         request_timeout_s: float = REQUEST_TIMEOUT_SECONDS,
     ) -> None:
-        self._arguments = (servers, client_id, timeout_s, request_timeout_s)
+        self._arguments = (servers, client_id, login, timeout_s, request_timeout_s)
         addresses = [Address.parse(server.strip()) for server in servers.split(",")]
-        self._cluster = Cluster(addresses, client_id, timeout_s, min(request_timeout_s, timeout_s))
+        self._cluster = Cluster(
+            addresses, client_id, timeout_s, min(request_timeout_s, timeout_s), login
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -267,8 +273,12 @@ def _offsets_request(stream: str, partitions: list[int], timestamp: int) -> List
 
 
 def _revive(
-    servers: str, client_id: str, timeout_s: float, request_timeout_s: float
+    servers: str, client_id: str, login: Login | None, timeout_s: float, request_timeout_s: float
 ) -> FetchClient:
     return FetchClient(
-        servers, client_id=client_id, timeout_s=timeout_s, request_timeout_s=request_timeout_s
+        servers,
+        client_id=client_id,
+        login=login,
+        timeout_s=timeout_s,
+        request_timeout_s=request_timeout_s,
     )

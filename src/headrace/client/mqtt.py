@@ -80,7 +80,7 @@ class Target:
     version: MQTTProtocolVersion = V5
     client_id: str = ""
     username: str | None = None
-    password: str | None = None
+    password: str | None = field(default=None, repr=False)
     keep_alive_s: int = 60
     clean: bool = True
     session_expiry_s: int | None = None

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from paho.mqtt.reasoncodes import ReasonCode
 
+    from headrace.client import Login
     from headrace.model import Address
 
 ALREADY_STORED: Final = "already stored"
@@ -88,7 +89,9 @@ class Link:
         PublishError: the broker refuses this client for good.
     """
 
-    def __init__(self, broker: Address, origin: Origin, wake: socket.socket) -> None:
+    def __init__(
+        self, broker: Address, origin: Origin, wake: socket.socket, login: Login | None = None
+    ) -> None:
         self.settled: list[Settlement] = []
         self.receive_max = 65_535
         self._packet_bytes_max = 268_435_460
@@ -102,6 +105,8 @@ class Link:
         self._client = client = mqtt.Client(
             CallbackAPIVersion.VERSION2, client_id=_client_id(), protocol=mqtt.MQTTv5
         )
+        if login is not None:
+            client.username_pw_set(login.user, login.password)
         client.max_inflight_messages_set(0)  # the window is the caller's; paho's scan is O(window)
         client.on_connect = self._connected
         client.on_publish = self._acknowledged

@@ -19,6 +19,7 @@ from headrace.errors import PublishError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from headrace.client import Login
     from headrace.collect.messages import Message
     from headrace.model import Address
 
@@ -44,6 +45,7 @@ class Publisher:
     Args:
         broker: where the MQTT door is.
         origin: names this run; see `Origin`.
+        login: user and password, where the broker asks for them.
         rate: readings a second at most; None is as fast as it goes.
         on_acknowledged: called with the sequence and the readings of each acknowledged message.
         on_progress: called some times a second with the counts and what is being done.
@@ -54,12 +56,14 @@ class Publisher:
         broker: Address,
         origin: Origin,
         *,
+        login: Login | None = None,
         rate: float | None = None,
         on_acknowledged: Callable[[int, int], None] | None = None,
         on_progress: Callable[[Counts, str], None] | None = None,
     ) -> None:
         self._broker = broker
         self._origin = origin
+        self._login = login
         self._pace = Pace(rate)
         self._on_acknowledged = on_acknowledged
         self._on_progress = on_progress
@@ -95,7 +99,7 @@ class Publisher:
         with self._wake_reader, self._wake_writer:
             while not self._finished(window):
                 try:
-                    with Link(self._broker, self._origin, self._wake_reader) as link:
+                    with Link(self._broker, self._origin, self._wake_reader, self._login) as link:
                         reached = True
                         self._serve(link, window)
                 except OSError as fault:

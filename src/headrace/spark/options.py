@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from headrace.client import Login
 from headrace.model import Address
 from headrace.spark.errors import OptionError
 
@@ -28,7 +29,7 @@ PartitionOffsets = dict[str, dict[int, int]]
 _NAMES: Final = (
     "servers", "stream", "streams", "streamPattern", "startingOffsets", "endingOffsets",
     "startingTimestamp", "endingTimestamp", "maxOffsetsPerTrigger", "minPartitions", "maxTasks",
-    "failOnDataLoss", "groupId", "payload",
+    "failOnDataLoss", "groupId", "payload", "user", "password",
 )  # fmt: skip
 _ONLY: Final[Mapping[str, Kind]] = {
     "endingOffsets": "batch",
@@ -55,6 +56,7 @@ class Options:
         max_tasks: tasks at most; None is one for each core.
         fail_on_data_loss: whether records that are gone end the query.
         group: group that the progress is published to, or None.
+        login: user and password, or None; no `repr` shows the password.
     """
 
     servers: str
@@ -69,6 +71,7 @@ class Options:
     max_tasks: int | None
     fail_on_data_loss: bool
     group: str | None
+    login: Login | None
 
 
 def parse(given: Mapping[str, str], kind: Kind) -> Options:
@@ -103,6 +106,7 @@ def parse(given: Mapping[str, str], kind: Kind) -> Options:
         max_tasks=most,
         fail_on_data_loss=_flag(options, "failOnDataLoss", default=True),
         group=_group(options),
+        login=_login(options),
     )
 
 
@@ -186,6 +190,15 @@ def _group(options: Mapping[str, str]) -> str | None:
     if group is not None and not group.strip():
         raise OptionError("option groupId must not be empty")
     return group
+
+
+def _login(options: Mapping[str, str]) -> Login | None:
+    user, password = options.get("user"), options.get("password")
+    if user is None and password is None:
+        return None
+    if not user or password is None:
+        raise OptionError("options user and password belong together; give both")
+    return Login(user, password)
 
 
 def _offsets(options: Mapping[str, str], name: str, default: Named) -> Named | PartitionOffsets:

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from headrace import limits
-from headrace.client import FetchClient, OffsetOutOfRangeError
+from headrace.client import FetchClient, Login, OffsetOutOfRangeError
 from headrace.native import decode_records
 from headrace.spark.arrow import record_batch
 from headrace.spark.errors import DataLossError, OffsetError
@@ -24,20 +24,24 @@ if TYPE_CHECKING:
 
     from headrace.spark.offsets import Range
 
-_clients: dict[tuple[int, str], FetchClient] = {}
+_clients: dict[tuple[int, str, Login | None], FetchClient] = {}
 _frozen: set[int] = set()
 
 
-def client(servers: str) -> FetchClient:
+def client(servers: str, login: Login | None = None) -> FetchClient:
     """The connection of this process. Spark keeps worker processes and makes readers anew."""
-    key = (os.getpid(), servers)
+    key = (os.getpid(), servers, login)
     if key not in _clients:
-        _clients[key] = FetchClient(servers, client_id="headrace-spark")
+        _clients[key] = FetchClient(servers, client_id="headrace-spark", login=login)
     return _clients[key]
 
 
 def read(
-    servers: str, wanted: tuple[Range, ...], *, fail_on_data_loss: bool
+    servers: str,
+    wanted: tuple[Range, ...],
+    *,
+    login: Login | None = None,
+    fail_on_data_loss: bool,
 ) -> Iterator[pa.RecordBatch]:
     """Arrow batches of all records of `wanted`, range by range, in offset order.
 
@@ -48,7 +52,7 @@ def read(
     """
     _freeze()
     for part in wanted:
-        yield from _read(client(servers), part, fail_on_data_loss=fail_on_data_loss)
+        yield from _read(client(servers, login), part, fail_on_data_loss=fail_on_data_loss)
 
 
 def _read(reader: FetchClient, part: Range, *, fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:

@@ -93,7 +93,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks."""
-        reader = client(self._options.servers)
+        reader = _client(self._options)
         names = _names(reader, self._options)
         start = _resolve(reader, names, self._options.starting, self._options.starting_ms)
         end = _resolve(reader, names, self._options.ending, self._options.ending_ms)
@@ -123,7 +123,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where a new query starts. Spark asks twice and must hear the same."""
         if self._initial is None:
-            reader = client(self._options.servers)
+            reader = _client(self._options)
             names = _names(reader, self._options)
             self._initial = _resolve(
                 reader, names, self._options.starting, self._options.starting_ms
@@ -161,7 +161,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of one micro-batch, from the offsets alone."""
-        return _tasks(client(self._options.servers), off.load(start), off.load(end), self._options)
+        return _tasks(
+            _client(self._options),
+            off.load(start),
+            off.load(end),
+            self._options,
+        )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs on an executor, in a copy of this reader."""
@@ -171,7 +176,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing: the checkpoint holds the offsets, and `latestOffset` publishes them."""
 
     def _ends(self) -> Offsets:
-        reader = client(self._options.servers)
+        reader = _client(self._options)
         names = _names(reader, self._options)
         self._latest = {name: reader.latest_offsets(name) for name in names}
         return self._latest
@@ -187,10 +192,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         flat = {(s, p): offset for s, by in done.items() for p, offset in by.items()}
         try:
-            client(self._options.servers).commit_offsets(group, flat)
+            _client(self._options).commit_offsets(group, flat)
             self._published = done
         except ClientError as error:
             _LOG.warning("group %s does not show the progress: %s", group, error)
+
+
+def _client(options: Options) -> FetchClient:
+    return client(options.servers, options.login)
 
 
 def _names(reader: FetchClient, options: Options) -> tuple[str, ...]:
@@ -261,4 +270,9 @@ def _tasks(reader: FetchClient, start: Offsets, end: Offsets, options: Options) 
 
 def _read(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     assert isinstance(partition, Task)
-    return read(options.servers, partition.ranges, fail_on_data_loss=options.fail_on_data_loss)
+    return read(
+        options.servers,
+        partition.ranges,
+        login=options.login,
+        fail_on_data_loss=options.fail_on_data_loss,
+    )
