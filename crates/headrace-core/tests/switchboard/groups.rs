@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use headrace_core::mqtt::packet::{Ack, Connect, Packet, SubscriptionRequest};
-use headrace_core::switchboard::{Limits, Policy, Strategy};
+use headrace_core::mqtt::packet::{Connect, SubscriptionRequest};
+use headrace_core::switchboard::{Limits, Strategy};
 
 use super::stage::*;
 
-const STRATEGIES: [Strategy; 6] = [
+pub const STRATEGIES: [Strategy; 6] = [
     Strategy::RoundRobin,
     Strategy::Random,
     Strategy::Sticky,
@@ -16,28 +16,15 @@ const STRATEGIES: [Strategy; 6] = [
     Strategy::LeastInFlight,
 ];
 
-fn with(strategy: Strategy) -> Stage {
+pub fn with(strategy: Strategy) -> Stage {
     Stage::new(Limits {
         shared_strategy: strategy,
         ..Limits::default()
     })
 }
 
-/// A client whose session waits for it.
-fn lasting(stage: &mut Stage, client_id: &str, receive_maximum: u16) -> u64 {
-    let connection = stage.asks(Connect {
-        client_id,
-        clean_start: false,
-        session_expiry_s: Some(1_000),
-        receive_maximum: Some(receive_maximum),
-        ..plain(V5)
-    });
-    stage.decide(0);
-    connection
-}
-
 /// Members of `$share/g/#` at `QoS` 1, and a publisher.
-fn group(stage: &mut Stage, count: usize) -> (u64, Vec<u64>) {
+pub fn group(stage: &mut Stage, count: usize) -> (u64, Vec<u64>) {
     let publisher = stage.client(V5, "p");
     let members = (0..count).map(|at| {
         let member = stage.client(V5, &format!("m{at}"));
@@ -49,22 +36,11 @@ fn group(stage: &mut Stage, count: usize) -> (u64, Vec<u64>) {
 }
 
 /// Payloads of the publishes that a client heard.
-fn payloads(stage: &mut Stage, client: u64) -> Vec<String> {
+pub fn payloads(stage: &mut Stage, client: u64) -> Vec<String> {
     let heard = stage.hears(client);
     let publishes = heard.iter().filter(|line| line.starts_with("PUBLISH"));
     let payload = |line: &String| line.rsplit(": ").next().unwrap().to_owned();
     publishes.map(payload).collect()
-}
-
-fn refuses(stage: &mut Stage, client: u64, packet: fn(Ack<'static>) -> Packet<'static>) {
-    stage.send(
-        client,
-        &packet(Ack {
-            packet_id: 1,
-            reason_code: 0x83,
-            ..Ack::default()
-        }),
-    );
 }
 
 #[test]
@@ -199,279 +175,6 @@ fn mqtt_4_7_2_1_a_leading_wildcard_shares_nothing_of_the_brokers_own() {
         stage.publish(publisher, "$SYS/a", QOS_1, 1, "x");
         assert_eq!(stage.hears(client), [""; 0]);
     }
-}
-
-#[test]
-fn what_a_member_has_not_finished_goes_to_another_at_once_when_it_goes() {
-    for strategy in STRATEGIES {
-        let mut stage = with(strategy);
-        let (publisher, members) = group(&mut stage, 3);
-        for number in 1..=60 {
-            let topic = format!("a/{}", number % 10);
-            stage.publish(publisher, &topic, QOS_1, number, &number.to_string());
-        }
-        let mut heard: BTreeMap<u64, Vec<String>> = BTreeMap::new();
-        for member in &members {
-            heard.insert(*member, payloads(&mut stage, *member));
-        }
-        let busiest = *heard.iter().max_by_key(|(_, heard)| heard.len()).unwrap().0;
-        // It finishes two and leaves the rest.
-        stage.acknowledge(busiest, 1);
-        stage.acknowledge(busiest, 2);
-        stage.hang_up(busiest);
-        let left: BTreeSet<String> = heard[&busiest][2..].iter().cloned().collect();
-        let mut again = BTreeSet::new();
-        for member in members.iter().filter(|member| **member != busiest) {
-            let more = payloads(&mut stage, *member);
-            let numbers: Vec<u32> = more.iter().map(|number| number.parse().unwrap()).collect();
-            assert!(
-                numbers.is_sorted(),
-                "{strategy:?} in their order {numbers:?}"
-            );
-            again.extend(more);
-        }
-        assert_eq!(again, left, "{strategy:?}");
-        assert_eq!(
-            stage.statistic("mqtt_shared_returned_total"),
-            left.len() as u64
-        );
-        assert_eq!(stage.statistic("mqtt_shared_queued_messages"), 0);
-    }
-}
-
-/// Holds 5.0: 4.8.2-4, 4.8.2-5.
-#[test]
-fn mqtt_4_8_2_4_5_what_was_sent_at_qos_2_stays_with_its_member() {
-    for ends in [false, true] {
-        let mut stage = Stage::default();
-        let publisher = stage.client(V5, "p");
-        let first = lasting(&mut stage, "first", 10);
-        stage.subscribe_with(first, request("$share/g/t", QOS_2));
-        stage.publish(publisher, "t", QOS_2, 1, "x");
-        stage.hears(first);
-        let second = stage.client(V5, "second");
-        stage.subscribe(second, "$share/g/t", QOS_2);
-        stage.hang_up(first);
-        if ends {
-            stage.wait(1_000_001);
-        } else {
-            let first = lasting(&mut stage, "first", 10);
-            let heard = stage.hears(first);
-            assert_eq!(heard[1..], ["PUBLISH t qos 2 id 1 dup: x"]);
-        }
-        assert_eq!(stage.hears(second), [""; 0]);
-        assert_eq!(stage.statistic("mqtt_shared_returned_total"), 0);
-    }
-}
-
-/// Holds 5.0: 4.8.2-6.
-#[test]
-fn mqtt_4_8_2_6_what_a_member_refuses_goes_to_nobody_else() {
-    for (qos, packet) in [
-        (QOS_1, Packet::Puback as fn(Ack<'static>) -> Packet<'static>),
-        (QOS_2, Packet::Pubrec),
-    ] {
-        let mut stage = Stage::default();
-        let publisher = stage.client(V5, "p");
-        let members = ["first", "second"].map(|client_id| {
-            let member = stage.client(V5, client_id);
-            stage.subscribe(member, "$share/g/t", qos);
-            member
-        });
-        stage.publish(publisher, "t", qos, 1, "x");
-        assert_eq!(stage.hears(members[0]).len(), 1);
-        refuses(&mut stage, members[0], packet);
-        stage.hang_up(members[0]);
-        assert_eq!(stage.hears(members[1]), [""; 0]);
-    }
-}
-
-#[test]
-fn work_waits_in_the_group_while_all_members_are_away() {
-    for strategy in STRATEGIES {
-        let mut stage = with(strategy);
-        let publisher = stage.client(V5, "p");
-        for client_id in ["first", "second"] {
-            let member = lasting(&mut stage, client_id, 4);
-            stage.subscribe_with(member, request("$share/g/#", QOS_1));
-            stage.hang_up(member);
-        }
-        for number in 1..=20 {
-            let topic = format!("t/{}", number % 5);
-            stage.publish(publisher, &topic, QOS_1, number, &number.to_string());
-        }
-        stage.publish(publisher, "t", QOS_0, 0, "lost");
-        let away = "mqtt_messages_dropped_total{reason=\"group_away\"}";
-        assert_eq!(stage.statistic(away), 1);
-        assert_eq!(stage.statistic("mqtt_shared_queued_messages"), 20);
-        assert!(stage.statistic("mqtt_shared_queued_bytes") > 20 * 160);
-        // Whoever comes first gets it, as far as its window allows, and the rest when it goes on.
-        let second = lasting(&mut stage, "second", 4);
-        let mut heard = payloads(&mut stage, second);
-        assert_eq!(heard.len(), 4);
-        for id in 1..=20 {
-            stage.acknowledge(second, id);
-            heard.extend(payloads(&mut stage, second));
-        }
-        let expected: Vec<String> = (1..=20).map(|number| number.to_string()).collect();
-        assert_eq!(heard, expected, "{strategy:?}");
-        assert_eq!(stage.statistic("mqtt_shared_queued_messages"), 0);
-        assert_eq!(stage.statistic("mqtt_queued_bytes"), 0);
-    }
-}
-
-#[test]
-fn who_is_there_comes_before_who_is_away() {
-    for strategy in STRATEGIES {
-        let mut stage = with(strategy);
-        let publisher = stage.client(V5, "p");
-        for number in 0..5 {
-            let member = lasting(&mut stage, &format!("away{number}"), 10);
-            stage.subscribe_with(member, request("$share/g/#", QOS_1));
-            stage.hang_up(member);
-        }
-        let here = stage.client(V5, "here");
-        stage.subscribe(here, "$share/g/#", QOS_1);
-        for number in 1..=10 {
-            let topic = format!("t/{number}");
-            stage.publish(publisher, &topic, QOS_1, number, "x");
-        }
-        assert_eq!(stage.hears(here).len(), 10, "{strategy:?}");
-    }
-}
-
-#[test]
-fn a_busy_member_is_passed_over_and_what_nobody_can_take_waits() {
-    let mut stage = Stage::default();
-    let publisher = stage.client(V5, "p");
-    let slow = lasting(&mut stage, "slow", 1);
-    let fast = lasting(&mut stage, "fast", 3);
-    for member in [slow, fast] {
-        stage.subscribe_with(member, request("$share/g/#", QOS_1));
-        stage.hears(member);
-    }
-    for number in 1..=10 {
-        stage.publish(publisher, "t", QOS_1, number, &number.to_string());
-    }
-    assert_eq!(payloads(&mut stage, slow), ["1"]);
-    assert_eq!(payloads(&mut stage, fast), ["2", "3", "4"]);
-    assert_eq!(stage.statistic("mqtt_shared_queued_messages"), 6);
-    stage.acknowledge(fast, 2);
-    assert_eq!(payloads(&mut stage, fast), ["5"]);
-    stage.acknowledge(slow, 1);
-    assert_eq!(payloads(&mut stage, slow), ["6"]);
-    // One that unsubscribes may finish what it has, is given no more, and leaves the rest.
-    stage.unsubscribe(fast, &["$share/g/#"]);
-    stage.hears(fast);
-    stage.acknowledge(fast, 1);
-    assert_eq!(payloads(&mut stage, fast), [""; 0]);
-    stage.hang_up(fast);
-    assert_eq!(stage.statistic("mqtt_shared_returned_total"), 2);
-    for (id, payload) in [(2, "4"), (3, "5"), (4, "7")] {
-        stage.acknowledge(slow, id);
-        assert_eq!(payloads(&mut stage, slow), [payload]);
-    }
-    // The last one takes the group with it.
-    stage.unsubscribe(slow, &["$share/g/#"]);
-    assert_eq!(stage.statistic("mqtt_shared_groups"), 0);
-    let ended = "mqtt_messages_dropped_total{reason=\"session_ended\"}";
-    assert_eq!(stage.statistic(ended), 3);
-}
-
-#[test]
-fn the_queue_of_a_group_is_bounded_in_messages_and_bytes() {
-    for (overflow, kept) in [
-        (Policy::PushBack, ["1", "2", "3"]),
-        (Policy::DropNewest, ["1", "2", "3"]),
-        (Policy::DropOldest, ["3", "4", "5"]),
-    ] {
-        let limits = Limits {
-            overflow,
-            group_messages_max: 3,
-            group_bytes_max: 2_000,
-            ..Limits::default()
-        };
-        let mut stage = Stage::new(limits);
-        let publisher = stage.client(V5, "p");
-        let member = lasting(&mut stage, "m", 10);
-        stage.subscribe_with(member, request("$share/g/t", QOS_1));
-        stage.hang_up(member);
-        for number in 1..=5 {
-            stage.publish(publisher, "t", QOS_1, number, &number.to_string());
-        }
-        let large = "x".repeat(2_000);
-        stage.publish(publisher, "t", QOS_1, 9, &large);
-        let full = "mqtt_messages_dropped_total{reason=\"group_queue_full\"}";
-        assert_eq!(stage.statistic(full), 3);
-        let member = lasting(&mut stage, "m", 10);
-        assert_eq!(payloads(&mut stage, member), kept);
-    }
-}
-
-#[test]
-fn what_waits_in_a_group_expires() {
-    let mut stage = Stage::default();
-    let publisher = stage.client(V5, "p");
-    let member = lasting(&mut stage, "m", 10);
-    stage.subscribe_with(member, request("$share/g/t", QOS_1));
-    stage.hang_up(member);
-    for (packet_id, seconds) in [(1, 5), (2, 50)] {
-        let properties = PublishProperties {
-            message_expiry: Some(seconds),
-            ..PublishProperties::default()
-        };
-        stage.publish_with(publisher, "t", QOS_1, packet_id, "x", properties);
-    }
-    stage.wait(10_000);
-    let member = lasting(&mut stage, "m", 10);
-    let heard = stage.hears(member);
-    assert_eq!(heard[1..], ["PUBLISH t qos 1 id 1: x expiry 40"]);
-}
-
-#[test]
-fn what_nobody_can_take_holds_up_nothing_behind_it() {
-    let mut stage = Stage::default();
-    let member = stage.client_with(Connect {
-        client_id: "member",
-        receive_maximum: Some(1),
-        maximum_packet_size: Some(50),
-        ..plain(V5)
-    });
-    let writer = stage.client(V5, "writer");
-    stage.subscribe(member, "$share/g/t", QOS_1);
-    for (id, payload) in [(1, "first"), (2, &*"x".repeat(60)), (3, "last")] {
-        stage.publish(writer, "t", QOS_1, id, payload);
-    }
-    assert_eq!(stage.hears(member), ["PUBLISH t qos 1 id 1: first"]);
-    stage.acknowledge(member, 1);
-    assert_eq!(stage.hears(member), ["PUBLISH t qos 1 id 2: last"]);
-}
-
-#[test]
-fn mqtt_3_1_2_25_a_message_goes_to_a_member_that_it_is_not_too_large_for() {
-    let mut stage = Stage::default();
-    let publisher = stage.client(V5, "p");
-    let mut join = |client_id, maximum_packet_size| {
-        let member = stage.client_with(Connect {
-            client_id,
-            maximum_packet_size,
-            ..plain(V5)
-        });
-        stage.subscribe(member, "$share/g/t", QOS_1);
-        member
-    };
-    let (small, large) = (join("small", Some(200)), join("large", None));
-    let text = "x".repeat(300);
-    for packet_id in 1..=4 {
-        stage.publish(publisher, "t", QOS_1, packet_id, &text);
-    }
-    assert_eq!(stage.hears(large).len(), 4);
-    assert_eq!(stage.hears(small), [""; 0]);
-    stage.hang_up(large);
-    let too_large = "mqtt_messages_dropped_total{reason=\"packet_too_large\"}";
-    assert_eq!(stage.statistic(too_large), 4);
-    stage.publish(publisher, "t", QOS_1, 5, "fits");
-    assert_eq!(payloads(&mut stage, small), ["fits"]);
 }
 
 #[test]
