@@ -119,6 +119,8 @@ pub struct Connection {
     pub out: OutBuffer,
     /// What has gone out.
     pub taken_bytes: u64,
+    /// Of answers, since it last had read everything.
+    pub answered_bytes: usize,
     /// What it was counted with last.
     pub counted: OfConnections,
     /// Bytes of it, and the round that must be durable before more than those go out.
@@ -162,6 +164,7 @@ impl Connection {
             credit_bytes: 0,
             out: OutBuffer::default(),
             taken_bytes: 0,
+            answered_bytes: 0,
             counted: OfConnections::default(),
             gates: VecDeque::new(),
             connack_round: None,
@@ -215,6 +218,9 @@ impl Connection {
         }
         let bytes = self.out.take(self.takeable());
         self.taken_bytes += bytes.len() as u64;
+        if self.out.is_empty() {
+            self.answered_bytes = 0;
+        }
         for (before, _) in &mut self.gates {
             *before -= bytes.len();
         }
@@ -236,8 +242,10 @@ impl Connection {
     pub fn answer(&mut self, packet: &Packet<'_>) -> bool {
         let (version, bytes_max) = (self.version, self.packet_bytes_max);
         let mut written = false;
+        let before = self.out.len();
         self.out
             .write(|out| written = encode::packet_within(version, packet, bytes_max, out));
+        self.answered_bytes += self.out.len() - before;
         written
     }
 

@@ -271,7 +271,7 @@ impl Switchboard {
         let connection = &self.connections[slot as usize];
         let limits = &self.limits;
         if connection.parked == Some(Park::Answers)
-            && connection.out.len() <= limits.outbound_bytes_max
+            && connection.out.len() <= self.outbound_bytes_max()
         {
             self.runnable.push_back(slot);
         }

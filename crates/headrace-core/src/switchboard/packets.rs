@@ -1,8 +1,8 @@
 //! From bytes to packets, and what a packet may do in the phase of its connection.
 
-use super::connection::{Park, Phase};
+use super::connection::{Connection, Park, Phase};
 use super::inbuffer::InBuffer;
-use super::{Counter, Switchboard, ANSWER_BYTES_MAX};
+use super::{Counter, Switchboard, ANSWER_BYTES_MAX, SHARE_BYTES};
 use crate::mqtt::decode::{self, DecodeError, Frame};
 use crate::mqtt::packet::{Connack, Disconnect, Packet, Version};
 use crate::mqtt::reason;
@@ -151,7 +151,7 @@ impl Switchboard {
         let mut at = 0;
         loop {
             let connection = &self.connections[slot as usize];
-            if connection.out.len() > self.limits.outbound_bytes_max + ANSWER_BYTES_MAX {
+            if self.leaves_answers(connection) {
                 self.park(slot, Park::Answers);
                 break;
             }
@@ -198,6 +198,14 @@ impl Switchboard {
             self.connections[slot as usize].heard_ms = now.mono_ms;
         }
         at
+    }
+
+    /// Whether a client is read no further until it has read what it was answered.
+    fn leaves_answers(&self, connection: &Connection) -> bool {
+        let waiting = connection.out.len();
+        let is_much = connection.answered_bytes.min(waiting) > SHARE_BYTES;
+        waiting > self.limits.outbound_bytes_max + ANSWER_BYTES_MAX
+            || is_much && self.is_budget_used_up()
     }
 
     fn park(&mut self, slot: u32, park: Park) {

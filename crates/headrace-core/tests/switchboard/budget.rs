@@ -89,6 +89,34 @@ fn beginnings_of_large_packets_end_their_connection_where_there_is_no_room() {
     assert_eq!(stage.statistic("mqtt_buffered_bytes"), 0);
 }
 
+/// A thousand clients that ping and read nothing could each hold their whole bound in answers.
+#[test]
+fn answers_that_nobody_reads_are_bounded_for_all_connections_together() {
+    let mut stage = stage(300_000);
+    let deaf: Vec<u64> = (0..10)
+        .map(|number| stage.client(V5, &format!("deaf-{number}")))
+        .collect();
+    let pings = stage.bytes(deaf[0], &Packet::Pingreq).repeat(1_000);
+    let mut sent = 0;
+    for client in &deaf {
+        stage.credit(*client, 0);
+        while stage.reads.get(client) != Some(&false) {
+            stage.send_bytes(*client, &pings);
+            sent += 1_000;
+            assert!(sent < 1_000_000);
+        }
+    }
+    let held = stage.statistic("mqtt_outbound_bytes");
+    assert!(held < 300_000 + 10 * (SHARE_BYTES as u64 + 2_000), "{held}");
+    let mut heard = 0;
+    for client in &deaf {
+        stage.credit(*client, usize::MAX);
+        assert_eq!(stage.reads.get(client), Some(&true));
+        heard += stage.hears(*client).len();
+    }
+    assert_eq!(heard, sent);
+}
+
 #[test]
 fn subscribers_that_read_nothing_do_not_end_who_publishes_large_messages() {
     let mut stage = stage(300_000);
