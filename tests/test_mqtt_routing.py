@@ -209,6 +209,38 @@ def test_the_strategy_and_the_bounds_of_groups_are_settings(start_node):
     assert node.metrics()["headrace_mqtt_shared_queued_messages"] == 3
 
 
+@pytest.mark.setting("mqtt.shared_strategies")
+def test_a_group_may_have_a_strategy_of_its_own(start_node, tmp_path):
+    file = tmp_path / "headrace.toml"
+    file.write_text('[mqtt]\nshared_strategies = ["one=sticky"]\n')
+    node = start_node("--config", str(file))
+    with Client(node) as first, Client(node) as second, Client(node) as publisher:
+        heard: queue.Queue = queue.Queue()
+        for member in (first, second):
+            member.paho.on_message = lambda client, _data, message: heard.put(
+                (message.topic, client)
+            )
+            member.subscribe("$share/one/sticky", 1)
+            member.subscribe("$share/all/turns", 1)
+
+        def members(topic):
+            for number in range(10):
+                publisher.publish(topic, str(number).encode(), 1)
+            found = [heard.get(timeout=WAIT) for _ in range(10)]
+            assert {of for of, _ in found} == {topic}
+            return len({client for _, client in found})
+
+        assert (members("sticky"), members("turns")) == (1, 2)
+        file.write_text('[mqtt]\nshared_strategies = ["all=sticky"]\n')
+        status, answer = node.call("POST", "/api/v1/config/reload")
+        assert (status, answer["changed"]) == (200, ["mqtt.shared_strategies"])
+        assert (members("sticky"), members("turns")) == (2, 1)
+    file.write_text('[mqtt]\nshared_strategies = ["all=sticki"]\n')
+    status, answer = node.call("POST", "/api/v1/config/reload")
+    assert status == 400
+    assert "must be GROUP=STRATEGY" in answer["detail"]
+
+
 def alias_properties(alias):
     properties = Properties(PacketTypes.PUBLISH)
     properties.TopicAlias = alias

@@ -772,6 +772,7 @@ class _Limits(TypedDict, total=False):
     subscriptions_of_node_max: int
     messages_per_s_max: int
     shared_strategy: str
+    shared_strategies: list[tuple[str, str]]
     group_messages_max: int
     group_bytes_max: int
     retained_messages_max: int

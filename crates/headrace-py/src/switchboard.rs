@@ -495,6 +495,15 @@ fn limits_from(
     Ok(limits)
 }
 
+fn strategies(value: &Bound<'_, PyAny>) -> PyResult<Vec<(Box<str>, core::Strategy)>> {
+    let named: Vec<(String, Bound<'_, PyAny>)> = value.extract()?;
+    let named = named.into_iter().map(|(group, strategy)| {
+        let strategy = word(&strategy, core::Strategy::parse)?;
+        Ok((group.into_boxed_str(), strategy))
+    });
+    named.collect()
+}
+
 fn set_limit(limits: &mut core::Limits, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
     match name {
         "packet_bytes_max" => limits.packet_bytes_max = value.extract()?,
@@ -513,6 +522,7 @@ fn set_limit(limits: &mut core::Limits, name: &str, value: &Bound<'_, PyAny>) ->
         "subscriptions_of_node_max" => limits.subscriptions_of_node_max = value.extract()?,
         "messages_per_s_max" => limits.messages_per_s_max = value.extract()?,
         "shared_strategy" => limits.shared_strategy = word(value, core::Strategy::parse)?,
+        "shared_strategies" => limits.shared_strategies = strategies(value)?,
         "group_messages_max" => limits.group_messages_max = value.extract()?,
         "group_bytes_max" => limits.group_bytes_max = value.extract()?,
         "retained_messages_max" => limits.retained_messages_max = value.extract()?,

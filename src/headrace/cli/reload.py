@@ -53,6 +53,7 @@ def limits_of_switchboard(config: Config) -> dict[str, Any]:
         "subscriptions_of_node_max": config.limits.subscriptions,
         "messages_per_s_max": config.limits.messages_per_second,
         "shared_strategy": config.mqtt.shared_strategy,
+        "shared_strategies": config.mqtt.strategies(),
         "group_messages_max": config.limits.group_messages,
         "group_bytes_max": config.limits.group_bytes,
         "retained_messages_max": config.limits.retained_messages,

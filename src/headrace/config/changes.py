@@ -34,6 +34,7 @@ _LIVE: Final = {
             "overlapping_subscriptions",
             "response_information",
             "session_expiry_max",
+            "shared_strategies",
             "shared_strategy",
             "sys_interval",
         }

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from headrace import limits
 from headrace.config.access import AccessSettings
 from headrace.config.doors import MqttListeners, ProxySettings, TlsSettings
-from headrace.config.readers import Bind, DataPath, Flag, SettingOfStream, Text
+from headrace.config.readers import Bind, DataPath, Flag, SettingOfStream, Text, Words
 from headrace.config.readers import Table as _Table
 from headrace.config.readers import count as _count
 from headrace.config.readers import duration as _duration
@@ -31,6 +31,11 @@ class NodeSettings(_Table):
     default_stream: Flag = Field(
         default=True, description="Whether a node without streams begins with `gpu-telemetry`."
     )
+
+
+Strategy: TypeAlias = Literal[
+    "round-robin", "random", "sticky", "hash-topic", "hash-client", "least-in-flight"
+]
 
 
 class MqttSettings(TlsSettings, MqttListeners):
@@ -61,12 +66,15 @@ class MqttSettings(TlsSettings, MqttListeners):
         description="What gives way when a subscriber is full: its publishers (see `limits.stall`) "
         "and then the newest messages, messages alone, or its connection.",
     )
-    shared_strategy: Literal[
-        "round-robin", "random", "sticky", "hash-topic", "hash-client", "least-in-flight"
-    ] = Field(
+    shared_strategy: Strategy = Field(
         default="round-robin",
         description="Which member of a shared subscription gets the next message. `hash-topic` "
         "keeps each topic in order.",
+    )
+    shared_strategies: Words = Field(
+        default=(),
+        description='The same for single groups, as `GROUP=STRATEGY`: `["workers=hash-topic"]` '
+        "is about `$share/workers/…`.",
     )
     persistence: Flag = Field(
         default=True,
@@ -90,6 +98,23 @@ class MqttSettings(TlsSettings, MqttListeners):
     connect_timeout: Annotated[int, _duration(100, 600_000)] = Field(
         default=limits.CONNECT_TIMEOUT_MS, description="Time from accept to a whole CONNECT."
     )
+
+    @field_validator("shared_strategies")
+    @classmethod
+    def _name_strategies(cls, pairs: tuple[str, ...]) -> tuple[str, ...]:
+        known = get_args(Strategy)
+        for pair in pairs:
+            group, _, strategy = pair.rpartition("=")
+            if not group or {"/", "+", "#"} & set(group) or strategy not in known:
+                raise ValueError(
+                    f"must be GROUP=STRATEGY, with one of {', '.join(known)}; got {pair!r}"
+                )
+        return pairs
+
+    def strategies(self) -> list[tuple[str, str]]:
+        """Names of groups, and the strategy of each."""
+        split = (pair.rpartition("=") for pair in self.shared_strategies)
+        return [(group, strategy) for group, _, strategy in split]
 
 
 class KafkaSettings(TlsSettings, ProxySettings):

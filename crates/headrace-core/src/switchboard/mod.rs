@@ -131,6 +131,8 @@ pub struct Limits {
     pub queued_bytes_of_node_max: usize,
     /// Which member of a group gets the next message.
     pub shared_strategy: Strategy,
+    /// The same, for groups of these names.
+    pub shared_strategies: Vec<(Box<str>, Strategy)>,
     /// Messages that may wait for one group while no member can take them.
     pub group_messages_max: usize,
     /// Bytes of those.
@@ -184,6 +186,7 @@ impl Default for Limits {
             queued_bytes_max: 16 * 1024 * 1024,
             queued_bytes_of_node_max: 512 * 1024 * 1024,
             shared_strategy: Strategy::RoundRobin,
+            shared_strategies: Vec::new(),
             group_messages_max: 10_000,
             group_bytes_max: 64 * 1024 * 1024,
             retained_messages_max: 1_000_000,

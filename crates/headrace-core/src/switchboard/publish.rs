@@ -257,7 +257,7 @@ impl Switchboard {
             self.goes_nowhere(&incoming, Counter::DroppedUnmatched);
         }
         // The answer may be the end of a session that has ended.
-        let publisher = self.publisher_hash(incoming.origin);
+        let publisher = self.publisher_hash(incoming.origin, &route.groups);
         let waiter = incoming.is_answered.then(|| Waiter {
             origin: incoming.origin,
             ordinal: self.inbound(incoming.origin).next_ordinal(),

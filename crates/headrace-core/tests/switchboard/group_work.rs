@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use headrace_core::mqtt::packet::{Ack, Connect, Packet};
-use headrace_core::switchboard::{Limits, Policy};
+use headrace_core::switchboard::{Limits, Policy, Strategy};
 
 use super::groups::{group, payloads, with, STRATEGIES};
 use super::stage::*;
@@ -424,4 +424,37 @@ fn mqtt_3_1_2_25_a_message_goes_to_a_member_that_it_is_not_too_large_for() {
     assert_eq!(stage.statistic(too_large), 4);
     stage.publish(publisher, "t", QOS_1, 5, "fits");
     assert_eq!(payloads(&mut stage, small), ["fits"]);
+}
+
+#[test]
+fn a_group_may_have_a_strategy_of_its_own() {
+    let mut stage = Stage::new(Limits {
+        shared_strategies: vec![("one".into(), Strategy::Sticky)],
+        ..Limits::default()
+    });
+    let publisher = stage.client(V5, "p");
+    let members = ["a", "b"].map(|name| member(&mut stage, name, 100, "x"));
+    for member in members {
+        for filter in ["$share/one/s", "$share/all/t"] {
+            stage.subscribe(member, filter, QOS_1);
+        }
+    }
+    let counts = |stage: &mut Stage, topic: &str| {
+        for number in 1..=10 {
+            stage.publish(publisher, topic, QOS_1, number, "x");
+        }
+        let mut counts = members.map(|member| payloads(stage, member).len());
+        counts.sort_unstable();
+        counts
+    };
+    assert_eq!(counts(&mut stage, "s"), [0, 10]);
+    assert_eq!(counts(&mut stage, "t"), [5, 5]);
+    let limits = Limits {
+        shared_strategies: vec![("all".into(), Strategy::Sticky)],
+        ..Limits::default()
+    };
+    stage.switchboard.set_limits(limits, stage.now);
+    stage.run();
+    assert_eq!(counts(&mut stage, "s"), [5, 5]);
+    assert_eq!(counts(&mut stage, "t"), [0, 10]);
 }

@@ -7,14 +7,21 @@
 //! what was sent stays with its member (MQTT-4.8.2-4, MQTT-4.8.2-5). What a member refuses is over
 //! (MQTT-4.8.2-6).
 //!
+//! Who gets a message is in [`choice`].
+//!
 //! Invariants: a group has a member; what bears a group's mark was sent to a member of it, or waits
 //! for one; nothing overtakes what waits in the queue.
+
+mod choice;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use slab::Slab;
+
+pub use choice::Strategy;
+use choice::{mix, Choice};
 
 use super::outgoing::Outgoing;
 use super::overflow::Policy;
@@ -26,44 +33,6 @@ use crate::session::{Claim, Durable, GroupId, Ids, Message, Owed, Subscription, 
 use crate::sums::sums;
 use crate::topic::{Filter, Tree};
 use crate::Now;
-
-/// Which member gets the next message.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Strategy {
-    /// Each in turn.
-    #[default]
-    RoundRobin,
-    /// Any.
-    Random,
-    /// Always the same one, until it goes.
-    Sticky,
-    /// One for each topic. Only the topics of a member that comes or goes move.
-    HashTopic,
-    /// One for each publisher.
-    HashClient,
-    /// The one with the least to do.
-    LeastInFlight,
-}
-
-impl Strategy {
-    /// Reads the name of a setting; None for any other.
-    pub fn parse(name: &str) -> Option<Self> {
-        match name {
-            "round-robin" => Some(Self::RoundRobin),
-            "random" => Some(Self::Random),
-            "sticky" => Some(Self::Sticky),
-            "hash-topic" => Some(Self::HashTopic),
-            "hash-client" => Some(Self::HashClient),
-            "least-in-flight" => Some(Self::LeastInFlight),
-            _ => None,
-        }
-    }
-
-    /// Whether a message has one member that it must go to, and waits for it where it is busy.
-    const fn is_pinned(self) -> bool {
-        matches!(self, Self::Sticky | Self::HashTopic | Self::HashClient)
-    }
-}
 
 /// A session in a group.
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +58,7 @@ impl Member {
 #[derive(Debug)]
 struct Group {
     id: GroupId,
+    strategy: Strategy,
     /// As subscribed to, `$share/` included.
     text: Box<str>,
     /// Members whose clients are there.
@@ -111,9 +81,10 @@ struct Group {
 }
 
 impl Group {
-    fn new(hash_key: Key, id: GroupId, text: &str) -> Self {
+    fn new(hash_key: Key, id: GroupId, strategy: Strategy, text: &str) -> Self {
         Self {
             id,
+            strategy,
             text: text.into(),
             here: Vec::new(),
             places: Map::with_hasher(hash_key),
@@ -248,10 +219,12 @@ impl Groups {
     }
 
     /// Begins the group that a filter names.
-    fn begin(&mut self, text: &str, filter: Filter<'_>) -> u32 {
+    fn begin(&mut self, text: &str, filter: Filter<'_>, strategy: Strategy) -> u32 {
         let id = self.next_id;
         self.next_id = id.next();
-        let slot = self.slots.insert(Group::new(self.hash_key, id, text)) as u32;
+        let slot = self
+            .slots
+            .insert(Group::new(self.hash_key, id, strategy, text)) as u32;
         self.by_text.insert(text.into(), slot);
         self.by_id.insert(id, slot);
         self.tree.insert(filter, slot, ());
@@ -357,22 +330,6 @@ impl Groups {
     }
 }
 
-/// Spreads the bits of a number (the finalizer of `SplitMix64`).
-const fn mix(mut z: u64) -> u64 {
-    z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ z >> 31
-}
-
-/// What a group can do with a message now.
-enum Choice {
-    Give(Member),
-    /// Somebody may be able to take it later.
-    Wait,
-    /// Nobody who is there can ever take it.
-    Drop(Counter),
-}
-
 impl Switchboard {
     /// A session subscribes to `$share/{name}/{filter}`, or changes how.
     pub(super) fn join_group(
@@ -384,7 +341,10 @@ impl Switchboard {
     ) {
         let groups = &mut self.groups;
         let known = groups.by_text.get(text).copied();
-        let slot = known.unwrap_or_else(|| groups.begin(text, filter));
+        let slot = known.unwrap_or_else(|| {
+            let strategy = Strategy::of(text, &self.limits);
+            groups.begin(text, filter, strategy)
+        });
         let state = &mut self.sessions[session as usize];
         state.groups.insert(slot);
         let member = Member {
@@ -465,15 +425,6 @@ impl Switchboard {
             self.groups.push(slot, owed, true);
         }
         self.pump_group(slot, None, now);
-    }
-
-    /// Hash of who published, for [`Strategy::HashClient`].
-    pub(super) fn publisher_hash(&self, origin: u32) -> u32 {
-        if origin == DOOR || self.limits.shared_strategy != Strategy::HashClient {
-            return 0;
-        }
-        self.hash_key
-            .hash_one(&*self.sessions[origin as usize].client_id) as u32
     }
 
     pub(super) fn deliver_to_groups(&mut self, slots: &[u32], outgoing: &mut Outgoing<'_>) {
@@ -584,136 +535,6 @@ impl Switchboard {
         if self.tracer.is_on() {
             self.tracer.dropped_message("", why, message);
         }
-    }
-
-    /// The member that gets a message; `first` is asked first where it does not matter. Whoever has
-    /// room again asks for itself, so while work waits the others need not be asked: asking all for
-    /// each acknowledgement would cost their number.
-    fn choose(&mut self, slot: u32, outgoing: &Outgoing<'_>, first: Option<u32>) -> Choice {
-        let strategy = self.limits.shared_strategy;
-        let group = &self.groups.slots[slot as usize];
-        if group.here.is_empty() {
-            return Choice::Wait;
-        }
-        let place = if strategy.is_pinned() {
-            let pinned = self.pinned(slot, outgoing);
-            pinned.filter(|place| self.can_take(slot, *place, outgoing))
-        } else {
-            let first = first.and_then(|session| group.places.get(&session).copied());
-            match first {
-                Some(place) if self.can_take(slot, place, outgoing) => Some(place),
-                Some(place) if !group.is_picky && self.is_busy(&group.here[place], outgoing) => {
-                    return Choice::Wait;
-                }
-                _ => self.free_member(slot, outgoing),
-            }
-        };
-        let group = &mut self.groups.slots[slot as usize];
-        if let Some(place) = place {
-            let member = group.here[place];
-            group.turn = place + 1;
-            group.favourite = Some(member.session);
-            return Choice::Give(member);
-        }
-        let group = &self.groups.slots[slot as usize];
-        let here = group.here.iter();
-        let mut hearers = here.filter(|member| self.hears(member.session, outgoing));
-        let mut why = Counter::DroppedDenied;
-        let may_later = hearers.any(|member| {
-            why = Counter::DroppedTooLarge;
-            self.fits(slot, member, outgoing)
-        });
-        if !may_later {
-            return Choice::Drop(why);
-        }
-        let is_idle = |member: &Member| !self.is_busy(member, outgoing);
-        let is_picky = group.here.iter().any(is_idle);
-        self.groups.slots[slot as usize].is_picky = is_picky;
-        Choice::Wait
-    }
-
-    /// Whether a member's window has no room for a message, of whatever size.
-    fn is_busy(&self, member: &Member, outgoing: &Outgoing<'_>) -> bool {
-        let qos = member.subscription.qos.min(outgoing.qos);
-        let outbound = &self.sessions[member.session as usize].outbound;
-        qos > QoS::AtMostOnce && !outbound.has_room()
-    }
-
-    /// Where the one member stands that a message must go to; None where it may come to none.
-    fn pinned(&self, slot: u32, outgoing: &Outgoing<'_>) -> Option<usize> {
-        let group = &self.groups.slots[slot as usize];
-        let count = group.here.len();
-        let hears = |place: &usize| self.hears(group.here[*place].session, outgoing);
-        let hash = match self.limits.shared_strategy {
-            Strategy::HashClient => u64::from(outgoing.publisher),
-            Strategy::HashTopic => self.hash_key.hash_one(outgoing.topic()),
-            _ => {
-                let favourite = group
-                    .favourite
-                    .and_then(|session| group.places.get(&session));
-                let others = (0..count).map(|step| (group.turn + step) % count);
-                return favourite.copied().into_iter().chain(others).find(hears);
-            }
-        };
-        // The highest of as many random weights: each message keeps its member while that is
-        // there, whoever else comes and goes (rendezvous hashing).
-        let weight = |place: &usize| mix(group.here[*place].hash ^ hash);
-        (0..count).filter(hears).max_by_key(weight)
-    }
-
-    /// Where a member stands that can take a message at once.
-    fn free_member(&mut self, slot: u32, outgoing: &Outgoing<'_>) -> Option<usize> {
-        let count = self.groups.slots[slot as usize].here.len();
-        let begin = match self.limits.shared_strategy {
-            Strategy::Random => self.groups.next_random() as usize,
-            _ => self.groups.slots[slot as usize].turn,
-        };
-        let places = (0..count).map(|step| (begin % count + step) % count);
-        let mut free = places.filter(|place| self.can_take(slot, *place, outgoing));
-        match self.limits.shared_strategy {
-            Strategy::LeastInFlight => free.min_by_key(|place| {
-                let member = &self.groups.slots[slot as usize].here[*place];
-                let outbound = &self.sessions[member.session as usize].outbound;
-                outbound.in_flight() + outbound.queued()
-            }),
-            _ => free.next(),
-        }
-    }
-
-    /// Whether a member that is there can take a message within its bounds: at once, or where the
-    /// message must go to it, later.
-    fn can_take(&self, slot: u32, place: usize, outgoing: &Outgoing<'_>) -> bool {
-        let member = &self.groups.slots[slot as usize].here[place];
-        let qos = member.subscription.qos.min(outgoing.qos);
-        let outbound = &self.sessions[member.session as usize].outbound;
-        let may_wait = self.limits.shared_strategy.is_pinned() || qos == QoS::AtMostOnce;
-        let bytes = self.bytes_for(slot, member, outgoing);
-        // What a group gives is held until it is finished, to be given to another.
-        let held = outbound.held_bytes() + bytes + crate::session::OVERHEAD_BYTES;
-        self.may_take(slot, place, outgoing)
-            && (may_wait || outbound.has_room())
-            && (qos == QoS::AtMostOnce || held <= self.limits.queued_bytes_max)
-            && self.bound_reached(member.session, qos, bytes, 0).is_none()
-    }
-
-    /// Whether a member that is there can ever take a message.
-    fn may_take(&self, slot: u32, place: usize, outgoing: &Outgoing<'_>) -> bool {
-        let member = &self.groups.slots[slot as usize].here[place];
-        self.hears(member.session, outgoing) && self.fits(slot, member, outgoing)
-    }
-
-    fn fits(&self, slot: u32, member: &Member, outgoing: &Outgoing<'_>) -> bool {
-        let connection = self.sessions[member.session as usize].connection;
-        let connection = &self.connections[connection.expect("it is there") as usize];
-        let qos = member.subscription.qos.min(outgoing.qos);
-        self.bytes_for(slot, member, outgoing) <= self.bytes_max(connection, qos)
-    }
-
-    fn bytes_for(&self, slot: u32, member: &Member, outgoing: &Outgoing<'_>) -> usize {
-        let connection = self.sessions[member.session as usize].connection;
-        let version = self.connections[connection.expect("it is there") as usize].version;
-        let terms = member.terms(self.groups.id(slot), outgoing.qos, outgoing.retain);
-        outgoing.bytes(version, &terms)
     }
 
     pub(super) fn validate_groups(&self) {
