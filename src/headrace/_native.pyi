@@ -1154,11 +1154,11 @@ class Switchboard:
             CorruptRecordError, UnsupportedRecordError: as `validate_batches`.
         """
     def retained_state(
-        self, partition: int, start: str, names: int, mono_ms: int, wall_ms: int
-    ) -> tuple[bytes, int, str | None]:
-        """A page of what is retained of one partition of the stream that keeps it: at most one
-        batch, its records, and where the next page starts, or None. The first starts at "". Looks
-        at `names` topics; 10,000 take some 3 ms.
+        self, partitions: list[int], start: str, names: int, mono_ms: int, wall_ms: int
+    ) -> tuple[list[tuple[bytes, int]], str | None]:
+        """A page of what is retained of some partitions of the stream that keeps it: of each at
+        most one batch and its records, and where the next page starts, or None. The first starts at
+        "". Looks at `names` topics of all partitions; 10,000 take some 5 ms.
         """
     def disconnect_all(self, reason_code: int, mono_ms: int, wall_ms: int) -> None:
         """DISCONNECT (5.0) to every client and close; the shell then collects and drains."""

@@ -415,16 +415,17 @@ impl Switchboard {
     fn retained_state<'py>(
         &self,
         py: Python<'py>,
-        partition: u32,
+        partitions: Vec<u32>,
         start: &str,
         names: usize,
         mono_ms: u64,
         wall_ms: i64,
-    ) -> (Bound<'py, PyBytes>, usize, Option<String>) {
+    ) -> (Vec<(Bound<'py, PyBytes>, usize)>, Option<String>) {
         let now = now(mono_ms, wall_ms);
-        let state = self.0.retained_state(partition, start, names, now);
-        let batches = PyBytes::new(py, &state.batches);
-        (batches, state.records, state.next)
+        let state = self.0.retained_state(&partitions, start, names, now);
+        let parts = state.parts.into_iter();
+        let parts = parts.map(|(batches, records)| (PyBytes::new(py, &batches), records));
+        (parts.collect(), state.next)
     }
 
     fn disconnect_all(&mut self, reason_code: u8, mono_ms: u64, wall_ms: i64) {

@@ -20,7 +20,7 @@ from headrace.kernel import keyed
 from headrace.kernel.keyed import Progress, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from headrace.node.broker import Broker
     from headrace.node.partition import Partition
@@ -46,8 +46,8 @@ class Keyed(Protocol):
         """
         ...
 
-    async def state(self, index: int) -> tuple[bytes, int]:
-        """What partition `index` comes to, and how many records that is.
+    async def states(self, indices: Sequence[int]) -> list[tuple[bytes, int]]:
+        """What each of these partitions comes to, and how many records that is.
 
         It may hold some of what is appended meanwhile, which a start reads again behind it.
         """
@@ -88,10 +88,10 @@ class OfTable:
             count += 1
         return count
 
-    async def state(self, index: int) -> tuple[bytes, int]:
-        """What the partition comes to at the moment of the call."""
-        records = list(self._table.records(index))
-        return await asyncio.to_thread(keyed.pack, records), len(records)
+    async def states(self, indices: Sequence[int]) -> list[tuple[bytes, int]]:
+        """What the partitions come to at the moment of the call."""
+        tables = [list(self._table.records(index)) for index in indices]
+        return [(await asyncio.to_thread(keyed.pack, each), len(each)) for each in tables]
 
 
 class KeyedStream:
@@ -192,29 +192,35 @@ class KeyedStream:
         """Keeps what is due."""
         for index, progress in enumerate(self._progress):
             if progress.is_due(self._broker.clock.wall_ms()):
-                await self._keep(index, progress)
+                await self._keep([index])
 
     async def close(self) -> None:
         """Keeps all of it, at the end: the next start reads no log."""
         if self._keeping is not None:
             await asyncio.wait([self._keeping])
-        for index, progress in enumerate(self._progress):
-            if progress.applied > progress.kept:
-                await self._keep(index, progress)
+        changed = [
+            n for n, progress in enumerate(self._progress) if progress.applied > progress.kept
+        ]
+        if changed:
+            await self._keep(changed)
 
-    async def _keep(self, index: int, progress: Progress) -> None:
-        applied = progress.tried = progress.applied
-        progress.kept_ms = self._broker.clock.wall_ms()
-        state, records = await self._state.state(index)
-        try:
-            await self._broker.save_state(self._partitions()[index], applied, state)
-        except HeadraceError as error:
-            log.warning(
-                "the state was not kept, so that a start would read more: %s", error,
-                extra={"stream": self._name, "partition": index},
-            )  # fmt: skip
-        else:
-            progress.kept, progress.records = applied, records
+    async def _keep(self, indices: Sequence[int]) -> None:
+        for progress in (self._progress[index] for index in indices):
+            progress.tried = progress.applied
+            progress.kept_ms = self._broker.clock.wall_ms()
+        applied = [self._progress[index].applied for index in indices]
+        states = await self._state.states(indices)
+        for index, offset, (state, records) in zip(indices, applied, states, strict=True):
+            try:
+                await self._broker.save_state(self._partitions()[index], offset, state)
+            except HeadraceError as error:
+                log.warning(
+                    "the state was not kept, so that a start would read more: %s", error,
+                    extra={"stream": self._name, "partition": index},
+                )  # fmt: skip
+            else:
+                progress = self._progress[index]
+                progress.kept, progress.records = offset, records
 
     def _partitions(self) -> list[Partition]:
         return self._broker.partitions(self._name)

@@ -20,7 +20,7 @@ from headrace.node.keyed import KeyedStream
 from headrace.ports import Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from headrace.native import Switchboard
     from headrace.node.broker import Broker
@@ -90,19 +90,20 @@ class RetainedStore:
         self._ignored += ignored
         return records, next_offset
 
-    async def state(self, index: int) -> tuple[bytes, int]:
-        """What is retained of a partition (`Keyed`)."""
+    async def states(self, indices: Sequence[int]) -> list[tuple[bytes, int]]:
+        """What is retained of partitions, found in one walk over all topics (`Keyed`)."""
         clock, names = self._broker.clock, limits.RETAINED_PAGE_NAMES
-        batches, count = bytearray(), 0
+        batches, counts = [bytearray() for _ in indices], [0] * len(indices)
         start: str | None = ""
         while start is not None:
-            page, records, start = self._switchboard.retained_state(
-                index, start, names, clock.mono_ms(), clock.wall_ms()
+            parts, start = self._switchboard.retained_state(
+                list(indices), start, names, clock.mono_ms(), clock.wall_ms()
             )
-            batches += page
-            count += records
+            for at, (batch, records) in enumerate(parts):
+                batches[at] += batch
+                counts[at] += records
             await asyncio.sleep(0)
-        return bytes(batches), count
+        return [(bytes(each), count) for each, count in zip(batches, counts, strict=True)]
 
     def samples(self) -> Iterator[Sample]:
         """What the start has read."""

@@ -127,10 +127,8 @@ pub struct Restored {
 /// A part of what is retained, as a start reads it back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RetainedState {
-    /// Record batches, each of base offset 0.
-    pub batches: Vec<u8>,
-    /// Records in them.
-    pub records: usize,
+    /// Of each partition asked for: record batches, each of base offset 0, and records in them.
+    pub parts: Vec<(Vec<u8>, usize)>,
     /// Where the next part begins; None at the end.
     pub next: Option<String>,
 }
@@ -381,40 +379,48 @@ impl Switchboard {
         Ok(restored)
     }
 
-    /// What is retained of a partition of the stream, page by page; begins at `from`, which is
-    /// `next` of the page before, and looks at so many names (10,000 take about 3 ms). What changes between two pages may be missing or there: the
-    /// records that follow the first page tell.
+    /// What is retained of some partitions of the stream, page by page; begins at `from`, which is
+    /// `next` of the page before, and looks at so many names (10,000 take about 5 ms) of all
+    /// partitions. What changes between two pages may be missing or there: the records that follow
+    /// the first page tell.
     ///
     /// # Panics
     /// Never.
     pub fn retained_state(
         &self,
-        partition: u32,
+        partitions: &[u32],
         from: &str,
         names: usize,
         now: Now,
     ) -> RetainedState {
         let all = Filter::parse("#").expect("it is a filter");
         let (mut cursor, mut steps) = (Cursor::at(from), names);
-        let (mut state, mut builder) = (RetainedState::default(), BatchBuilder::new());
+        let mut parts: Vec<_> = partitions
+            .iter()
+            .map(|_| (BatchBuilder::new(), 0))
+            .collect();
         while let Some(kept) = self.retained.next(all, &mut cursor, &mut steps) {
-            if kept.partition != partition {
+            let Some(at) = partitions.iter().position(|each| *each == kept.partition) else {
                 continue;
-            }
+            };
+            let (builder, records) = &mut parts[at];
             let message = &kept.message;
             let header = record::header(message, now);
             let topic = topic_of(message).as_bytes();
             let header = [(HEADER, Some(&header[..]))];
             builder.push(now.wall_ms, Some(topic), Some(&message.payload), header);
-            state.records += 1;
+            *records += 1;
             if builder.bytes() >= STATE_BYTES {
                 break;
             }
         }
-        if !builder.is_empty() {
-            state.batches = builder.finish();
+        let finish = |(mut builder, records): (BatchBuilder, usize)| match records {
+            0 => (Vec::new(), 0),
+            _ => (builder.finish(), records),
+        };
+        RetainedState {
+            parts: parts.into_iter().map(finish).collect(),
+            next: (!cursor.is_over()).then(|| cursor.position()),
         }
-        state.next = (!cursor.is_over()).then(|| cursor.position());
-        state
     }
 }

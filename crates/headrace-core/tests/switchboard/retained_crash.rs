@@ -318,8 +318,8 @@ impl World {
             from: String::new(),
         });
         let board = &self.stage.switchboard;
-        let page = board.retained_state(reading.partition, &reading.from, 2, self.stage.now);
-        reading.state.extend(page.batches);
+        let page = board.retained_state(&[reading.partition], &reading.from, 2, self.stage.now);
+        reading.state.extend(&page.parts[0].0);
         if let Some(next) = page.next {
             reading.from = next;
             self.reading = Some(reading);

@@ -58,20 +58,52 @@ fn restarted(log: &[u8], now_of: &Stage, ms: u64) -> Stage {
     stage
 }
 
-/// A state of all partitions, read in pages.
+/// A state of all partitions, read in pages, in one walk.
 fn state(stage: &Stage) -> Vec<u8> {
-    let mut all = Vec::new();
-    for partition in 0..PARTITIONS {
-        let mut from = Some(String::new());
-        while let Some(at) = from {
-            let page = stage
-                .switchboard
-                .retained_state(partition, &at, 3, stage.now);
-            all.extend(page.batches);
-            from = page.next;
+    let partitions: Vec<u32> = (0..PARTITIONS).collect();
+    state_of(stage, &partitions).concat()
+}
+
+/// A state of each partition.
+fn state_of(stage: &Stage, partitions: &[u32]) -> Vec<Vec<u8>> {
+    let mut all = vec![Vec::new(); partitions.len()];
+    let mut from = Some(String::new());
+    while let Some(at) = from {
+        let page = stage
+            .switchboard
+            .retained_state(partitions, &at, 3, stage.now);
+        for (all, (batches, _)) in all.iter_mut().zip(page.parts) {
+            all.extend(batches);
         }
+        from = page.next;
     }
     all
+}
+
+#[test]
+fn a_walk_for_several_partitions_finds_what_one_for_each_finds() {
+    let mut stage = stage();
+    let client = stage.client(V5, "publisher");
+    for number in 0..20 {
+        stage.retain(client, &format!("t/{number}"), QOS_0, "x");
+    }
+    let together = state_of(&stage, &[2, 0]);
+    let apart: Vec<_> = [[2], [0]]
+        .iter()
+        .flat_map(|of| state_of(&stage, of))
+        .collect();
+    let names = |state: &[u8]| -> Vec<String> {
+        let batches = Batches::new(state).map(Result::unwrap);
+        let keys = batches.flat_map(|batch| {
+            let records = Records::new(&batch.header, batch.body());
+            records.map(|each| String::from_utf8(each.unwrap().key.unwrap().into()).unwrap())
+        });
+        keys.collect()
+    };
+    assert!(together.iter().all(|state| names(state).len() > 3));
+    for (one, other) in together.iter().zip(&apart) {
+        assert_eq!(names(one), names(other));
+    }
 }
 
 /// What a new subscriber is sent.
@@ -476,8 +508,9 @@ fn what_is_no_record_of_this_kind_is_left_out_and_damage_is_told() {
 #[test]
 fn a_state_of_nothing_is_empty() {
     let board = stage();
-    let page = board.switchboard.retained_state(0, "", 9, board.now);
-    assert_eq!(page, RetainedState::default());
+    let page = board.switchboard.retained_state(&[0], "", 9, board.now);
+    let parts = vec![(Vec::new(), 0)];
+    assert_eq!(page, RetainedState { parts, next: None });
 }
 
 /// Holds 5.0: 4.6.0-5, 4.6.0-6.
