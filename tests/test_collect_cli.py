@@ -132,8 +132,8 @@ def test_an_outage_is_said_and_got_over(start_node):
 
 
 IMPATIENT = """
-from headrace import limits
-limits.COLLECT_START_SECONDS = 0.0
+from headrace import job_limits
+job_limits.COLLECT_START_SECONDS = 0.0
 from headrace.cli import main
 main()
 """

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace import limits
+from headrace import job_limits
 from headrace.collect import CsvFile, Reading, narrow, wide
 from headrace.collect.messages import number, topic_level
 
@@ -104,11 +104,12 @@ def test_topic_levels(text, level):
 
 
 def test_a_level_is_cut_to_its_bound_and_the_payload_is_not():
-    long = "é" * limits.TOPIC_LEVEL_BYTES_MAX
+    long = "é" * job_limits.TOPIC_LEVEL_BYTES_MAX
     [message] = narrow([replace(READING, uuid=long, metric=long, host=long)], clock)
     assert len(message.topic.encode()) < 65_535
     assert all(
-        len(level.encode()) <= limits.TOPIC_LEVEL_BYTES_MAX for level in message.topic.split("/")
+        len(level.encode()) <= job_limits.TOPIC_LEVEL_BYTES_MAX
+        for level in message.topic.split("/")
     )
     assert json.loads(message.payload)["gpu_id"] == long
 
@@ -170,7 +171,7 @@ def test_slices_and_loads_do_not_share_a_wide_message():
 
 
 def test_open_wide_messages_are_bounded(monkeypatch):
-    monkeypatch.setattr(limits, "WIDE_MESSAGES_OPEN_MAX", 2)
+    monkeypatch.setattr(job_limits, "WIDE_MESSAGES_OPEN_MAX", 2)
     readings = [replace(READING, uuid=name) for name in "abcab"]
     messages = list(wide(readings, clock))
     assert [json.loads(message.payload)["gpu_id"] for message in messages] == list("abcab")

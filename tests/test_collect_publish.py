@@ -8,7 +8,7 @@ from itertools import count, islice
 
 import pytest
 
-from headrace import limits
+from headrace import job_limits
 from headrace.collect import Message, Origin, Publisher
 from headrace.collect.publish import Pace
 from headrace.errors import PublishError
@@ -188,7 +188,7 @@ def test_a_refusal_for_a_time_is_repeated_under_a_new_number(code):
 
 
 def test_refusals_without_end_are_an_error(monkeypatch):
-    monkeypatch.setattr(limits, "COLLECT_REFUSALS_MAX", 3)
+    monkeypatch.setattr(job_limits, "COLLECT_REFUSALS_MAX", 3)
     with (
         Peer(lambda *_: (0x97, "")) as peer,
         pytest.raises(PublishError, match="again and again"),
@@ -269,7 +269,7 @@ def test_stopping_brings_home_what_is_out_and_takes_nothing_more():
 
 
 def test_no_broker_at_the_start_is_an_error(monkeypatch):
-    monkeypatch.setattr(limits, "COLLECT_START_SECONDS", 0.0)
+    monkeypatch.setattr(job_limits, "COLLECT_START_SECONDS", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = Address(*free.getsockname())
     with pytest.raises(PublishError, match=r"no broker answers.*headrace serve"):

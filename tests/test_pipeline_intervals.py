@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from frames import at, from_csv, messages, payload
-from headrace.limits import PIPELINE_SPANS_MAX
+from headrace.job_limits import PIPELINE_SPANS_MAX
 from headrace.pipeline import tables
 from headrace.pipeline.batch import Settings, merge_spans, write
 from headrace.pipeline.clean import clean

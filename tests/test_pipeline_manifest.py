@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from headrace.limits import MANIFESTS_KEPT
+from headrace.job_limits import MANIFESTS_KEPT
 from headrace.pipeline import manifest as manifests
 from headrace.pipeline.manifest import Manifest, TableFile, Totals
 from headrace.spark.errors import PipelineError

@@ -1,8 +1,9 @@
-"""Every bound of the Python side, with its reason and its source.
+"""Every bound of a node's Python side, with its reason and its source.
 
 Owns numbers. Where a bound is a setting, the number here is its default and the setting's range
-stands beside it in `headrace.config`. Names carry kind, unit and bound. Relations between bounds
-are asserted at the end, so that a careless change stops the import and not a running node.
+stands beside it in `headrace.config`; those of what runs beside a node are in `job_limits`. Names
+carry kind, unit and bound. Relations between bounds are asserted at the end, so that a careless
+change stops the import and not a running node.
 """
 
 from typing import Final
@@ -452,78 +453,6 @@ a start after a crash reads: one or two seconds."""
 UNKEPT_CHECK_BYTES: Final = 64 * MIB
 """Appended before what is not kept is added up."""
 
-# --- collector -----------------------------------------------------------------------------------
-
-COLLECT_WINDOW: Final = 500
-"""Messages that the collector keeps unacknowledged, and no more than the broker's Receive
-Maximum (MQTT 5.0 3.3.4): ten commits of 2 ms at 25,000 a second."""
-
-COLLECT_START_SECONDS: Final = 10.0
-"""How long the collector looks for a broker that it has never reached, before it fails."""
-
-COLLECT_FLUSH_SECONDS: Final = 10.0
-"""How long a stopping collector waits for outstanding acknowledgements."""
-
-COLLECT_BACKOFF_SECONDS_MIN: Final = 0.05
-COLLECT_BACKOFF_SECONDS_MAX: Final = 5.0
-"""Pause before the collector connects again or repeats a refused publish: doubled from the one
-to the other, and shortened at random, so that a fleet does not return as one."""
-
-COLLECT_REFUSALS_MAX: Final = 20
-"""Refusals in a row, without one acknowledgement between them, after which a collector fails:
-more than a minute of pauses."""
-
-CSV_LINE_LENGTH_MAX: Final = MIB
-"""Characters of a line of an input file: eight of the longest fields that Python's csv takes."""
-
-SOURCE_BYTES_MAX: Final = 200
-"""Name of an MQTT source in UTF-8: brokers keep each in memory, per partition."""
-
-TOPIC_LEVEL_BYTES_MAX: Final = 4096
-"""Longest level of a topic that the collector publishes on; three of them, and what stands
-before them, stay within the 65,535 bytes of a topic (MQTT 5.0 1.5.4)."""
-
-REPLAY_GPUS_MAX: Final = 100_000
-"""GPUs that a trace is played for: the largest fleet that headrace is made for. Each holds its
-place in the trace, about 2 KB."""
-
-WIDE_MESSAGES_OPEN_MAX: Final = REPLAY_GPUS_MAX
-"""GPUs whose wide message is not complete yet, one for each: a fleet of the largest size."""
-
-# --- Spark ---------------------------------------------------------------------------------------
-
-SPARK_FETCH_BYTES: Final = 4 * MIB
-"""Of one fetch of a Spark task: about 10,000 messages of telemetry, 10 to 20 ms on loopback."""
-
-SPARK_FETCH_WAIT_MS: Final = 500
-"""How long such a fetch waits for a first record, before it looks whether it still should."""
-
-SPARK_SILENCE_SECONDS_MAX: Final = 60.0
-"""How long records that were committed may fail to come, as while a broker restarts."""
-
-SPARK_BATCH_ROWS_MAX: Final = 16_384
-"""Rows of one Arrow batch: from 4,000 to 20,000 the hand-over to the JVM is fastest."""
-
-SPARK_TASK_RECORDS_MIN: Final = 5_000
-"""Records worth a task of their own: a task costs about 30 ms, as much as reading them."""
-
-# --- pipeline ------------------------------------------------------------------------------------
-
-PIPELINE_MESSAGES_PER_BATCH: Final = 200_000
-"""Messages of one micro-batch: about 80 MB of telemetry, which a heap of 1 GiB holds."""
-
-PIPELINE_SPANS_MAX: Final = 16
-"""Separate stretches of time that one micro-batch recomputes; more are joined, shortest gap first.
-Each is a term of every filter."""
-
-MANIFESTS_KEPT: Final = 20
-"""Versions of the tables that stay readable beside the newest: a reader may hold one for as many
-micro-batches."""
-
-FUTURE_SECONDS_MAX: Final = 300
-"""How far an event may lie after its reading: clocks of a fleet differ, and five minutes is what
-Kerberos lets them (RFC 4120, `clockskew`)."""
-
 # --- life ---------------------------------------------------------------------------------------
 
 LOOP_LAG_SECONDS: Final = 0.1
@@ -547,4 +476,3 @@ assert 4 * UNKEPT_CHECK_BYTES < UNKEPT_BYTES_MAX
 assert HTTP_CONNECTIONS_MAX < DESCRIPTORS_RESERVED
 assert STREAM_PARTITIONS_MAX <= PARTITIONS_MAX
 assert LINGER_SECONDS < DRAIN_SECONDS
-assert 4 * TOPIC_LEVEL_BYTES_MAX < 65_535

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from headrace import limits
+from headrace import job_limits
 from headrace.cli.login import login, login_options
 from headrace.collect import CsvFile, Origin, Publisher, narrow, replayed, wide
 from headrace.collect.publish import WAITING
@@ -86,7 +86,7 @@ def collect() -> None:
 @click.option("--wide", "is_wide", is_flag=True, help="One message per GPU and event time.")
 @click.option(
     "--gpus",
-    type=click.IntRange(1, limits.REPLAY_GPUS_MAX),
+    type=click.IntRange(1, job_limits.REPLAY_GPUS_MAX),
     help="Play the file for this many GPUs.",
 )
 @click.option("--source", help="Name of this collector.  [host and file]")
@@ -155,9 +155,10 @@ def default_source(file: Path) -> str:
 
 def _source_name(given: str | None, file: Path) -> str:
     source = given or default_source(file)
-    if len(source.encode()) > limits.SOURCE_BYTES_MAX or "\0" in source:
+    if len(source.encode()) > job_limits.SOURCE_BYTES_MAX or "\0" in source:
         raise click.BadParameter(
-            f"must be at most {limits.SOURCE_BYTES_MAX} bytes without NUL", param_hint="--source"
+            f"must be at most {job_limits.SOURCE_BYTES_MAX} bytes without NUL",
+            param_hint="--source",
         )
     return source
 

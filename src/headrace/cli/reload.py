@@ -177,20 +177,24 @@ class Reload:
 
 def live_parts(parts: Parts, config: Config) -> Parts:
     """The parts of a node with what a configuration says of those that change while it serves."""
-    return replace(
-        parts,
-        budget=replace(
-            parts.budget,
-            connections_setting=config.limits.connections,
-            partitions_setting=config.limits.partitions,
-        ),
-        streams_max=config.limits.streams,
-        defaults=config.log.of_streams,
-        retention_check_ms=config.log.retention_check,
-        compaction_bytes_per_second=config.log.compaction_bytes_per_second,
-        sys_interval_ms=config.mqtt.sys_interval,
-        declared=declared(config),
+    budget = replace(
+        parts.budget,
+        connections_setting=config.limits.connections,
+        partitions_setting=config.limits.partitions,
     )
+    return replace(parts, budget=budget, **live_settings(config))
+
+
+def live_settings(config: Config) -> dict[str, Any]:
+    """Settings among the parts of a node that change while it serves, by their names there."""
+    return {
+        "streams_max": config.limits.streams,
+        "defaults": config.log.of_streams,
+        "retention_check_ms": config.log.retention_check,
+        "compaction_bytes_per_second": config.log.compaction_bytes_per_second,
+        "sys_interval_ms": config.mqtt.sys_interval,
+        "declared": declared(config),
+    }
 
 
 def _told(change: Change) -> str:

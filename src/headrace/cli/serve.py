@@ -30,9 +30,14 @@ from headrace.adapters.machine import (
 from headrace.adapters.process import LoopLag
 from headrace.adapters.sockets import backlog_max
 from headrace.cli.access import make_gate
-from headrace.cli.config import checked, declared
+from headrace.cli.config import checked
 from headrace.cli.listeners import Listeners
-from headrace.cli.reload import Reload, limits_of_switchboard, settings_of_kafka
+from headrace.cli.reload import (
+    Reload,
+    limits_of_switchboard,
+    live_settings,
+    settings_of_kafka,
+)
 from headrace.config import read
 from headrace.errors import StartError
 from headrace.kernel.budget import DescriptorBudget
@@ -187,17 +192,12 @@ def _parts(config: Config, listeners: Listeners, lag: LoopLag, clock: Clock, gat
             raise_descriptor_limit(), config.limits.connections, config.limits.partitions
         ),
         extra={"kafka": lambda broker: KafkaDoor.open(broker, settings_of_kafka(config), gate)},
-        streams_max=config.limits.streams,
-        defaults=config.log.of_streams,
-        retention_check_ms=config.log.retention_check,
         producer_expiry_ms=config.log.producer_expiry,
-        compaction_bytes_per_second=config.log.compaction_bytes_per_second,
         packet_bytes_max=config.mqtt.packet_bytes,
         keeps_sessions=config.mqtt.persistence,
-        declared=declared(config),
         version=f"headrace version {__version__}",
-        sys_interval_ms=config.mqtt.sys_interval,
         first=TELEMETRY_STREAM if config.node.default_stream else {},
+        **live_settings(config),
     )
 
 

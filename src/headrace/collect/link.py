@@ -52,7 +52,7 @@ class Origin(NamedTuple):
     """Who publishes: the broker stores each sequence of a source and epoch once."""
 
     source: str
-    """Stable name; `limits.SOURCE_BYTES_MAX` of UTF-8 at most."""
+    """Stable name; `job_limits.SOURCE_BYTES_MAX` of UTF-8 at most."""
     epoch: int
     """Rises with each run of the source; a run with a lower one is refused."""
 

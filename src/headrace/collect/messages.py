@@ -12,7 +12,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headrace import limits
+from headrace import job_limits
 from headrace.collect.instants import format_instant
 
 if TYPE_CHECKING:
@@ -39,12 +39,13 @@ class Message(NamedTuple):
 def topic_level(text: str) -> str:
     """`text` as one level of a topic: `/ + #` and NUL become `_`, and so does an empty level.
 
-    A level is cut to `limits.TOPIC_LEVEL_BYTES_MAX` bytes of UTF-8; payloads hold the whole text.
+    A level is cut to `job_limits.TOPIC_LEVEL_BYTES_MAX` bytes of UTF-8; payloads hold the whole
+    text.
     """
     level = text.translate(_FORBIDDEN) or "_"
-    if len(level) * 4 <= limits.TOPIC_LEVEL_BYTES_MAX:
+    if len(level) * 4 <= job_limits.TOPIC_LEVEL_BYTES_MAX:
         return level
-    return level.encode()[: limits.TOPIC_LEVEL_BYTES_MAX].decode(errors="ignore")
+    return level.encode()[: job_limits.TOPIC_LEVEL_BYTES_MAX].decode(errors="ignore")
 
 
 def number(raw: str) -> float | None:
@@ -81,7 +82,7 @@ def wide(readings: Iterable[Reading], now_us: Callable[[], int]) -> Iterator[Mes
 
     A GPU's message ends where its next reading has another event time, other labels, or a metric
     that the message holds already: so no reading replaces another. Messages leave in the order
-    of their ends; at the end of the input, and at `limits.WIDE_MESSAGES_OPEN_MAX`, the longest
+    of their ends; at the end of the input, and at `job_limits.WIDE_MESSAGES_OPEN_MAX`, the longest
     open goes first.
     """
     open_groups: dict[tuple[str, ...], _Group] = {}
@@ -92,7 +93,7 @@ def wide(readings: Iterable[Reading], now_us: Callable[[], int]) -> Iterator[Mes
             yield open_groups.pop(series).message(now_us())
             group = None
         if group is None:
-            if len(open_groups) == limits.WIDE_MESSAGES_OPEN_MAX:
+            if len(open_groups) == job_limits.WIDE_MESSAGES_OPEN_MAX:
                 yield open_groups.pop(next(iter(open_groups))).message(now_us())
             group = open_groups[series] = _Group(reading)
         group.metrics[reading.metric] = reading.raw

@@ -11,7 +11,7 @@ import socket
 import time
 from typing import TYPE_CHECKING, Final
 
-from headrace import limits
+from headrace import job_limits
 from headrace.collect.link import ALREADY_STORED, Link, Origin
 from headrace.collect.window import Counts, Window
 from headrace.errors import PublishError
@@ -79,7 +79,8 @@ class Publisher:
     def stop(self) -> None:
         """Takes no more input; `run` then ends once all is acknowledged.
 
-        It waits `limits.COLLECT_FLUSH_SECONDS` for that. For a signal handler or another thread.
+        It waits `job_limits.COLLECT_FLUSH_SECONDS` for that. For a signal handler or another
+        thread.
         """
         self._stopping = True
         try:
@@ -93,9 +94,9 @@ class Publisher:
         Raises:
             PublishError: no broker was ever reached, or it refuses for good.
         """
-        window = Window(messages, limits.COLLECT_WINDOW)
+        window = Window(messages, job_limits.COLLECT_WINDOW)
         reached = False
-        give_up = time.monotonic() + limits.COLLECT_START_SECONDS
+        give_up = time.monotonic() + job_limits.COLLECT_START_SECONDS
         with self._wake_reader, self._wake_writer:
             while not self._finished(window):
                 try:
@@ -116,7 +117,7 @@ class Publisher:
 
     def _serve(self, link: Link, window: Window) -> None:
         """One connection, until all is done or it is lost."""
-        window.size_max = min(limits.COLLECT_WINDOW, link.receive_max)
+        window.size_max = min(job_limits.COLLECT_WINDOW, link.receive_max)
         while not self._finished(window):
             now = time.monotonic()
             sent = self._send(link, window, now)
@@ -161,7 +162,7 @@ class Publisher:
             self._pauses.reset()
         elif refused:
             self._refusals += 1
-            if self._refusals > limits.COLLECT_REFUSALS_MAX:
+            if self._refusals > job_limits.COLLECT_REFUSALS_MAX:
                 raise PublishError(self._refusal("again and again"))
             self._hold_until = time.monotonic() + self._pauses.next()
 
@@ -182,7 +183,7 @@ class Publisher:
     def _finished(self, window: Window) -> bool:
         if self._stopping and self._flush_until is None:
             window.end_input()
-            self._flush_until = time.monotonic() + limits.COLLECT_FLUSH_SECONDS
+            self._flush_until = time.monotonic() + job_limits.COLLECT_FLUSH_SECONDS
         overdue = self._flush_until is not None and time.monotonic() >= self._flush_until
         return window.done or overdue
 
@@ -224,12 +225,12 @@ class _Pauses:
     __slots__ = ("_next",)
 
     def __init__(self) -> None:
-        self._next = limits.COLLECT_BACKOFF_SECONDS_MIN
+        self._next = job_limits.COLLECT_BACKOFF_SECONDS_MIN
 
     def next(self) -> float:
         pause = self._next * random.uniform(0.5, 1.0)  # noqa: S311 (spreads load)
-        self._next = min(self._next * 2, limits.COLLECT_BACKOFF_SECONDS_MAX)
+        self._next = min(self._next * 2, job_limits.COLLECT_BACKOFF_SECONDS_MAX)
         return pause
 
     def reset(self) -> None:
-        self._next = limits.COLLECT_BACKOFF_SECONDS_MIN
+        self._next = job_limits.COLLECT_BACKOFF_SECONDS_MIN

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import IO, TYPE_CHECKING, Final
 
-from headrace import limits
+from headrace import job_limits
 from headrace.collect.instants import format_instant, parse_instant
 from headrace.collect.labels import parse_labels
 from headrace.errors import InputError
@@ -135,7 +135,7 @@ class CsvFile:
 
 def _bounded(path: Path, lines: IO[str]) -> Iterator[str]:
     """Lines of a file, none of which takes memory without end."""
-    longest = limits.CSV_LINE_LENGTH_MAX
+    longest = job_limits.CSV_LINE_LENGTH_MAX
     for number, line in enumerate(iter(lambda: lines.readline(longest), ""), 1):
         if len(line) == longest:
             raise InputError(

@@ -16,7 +16,7 @@ import pyarrow.compute
 import pyarrow.parquet
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from headrace import limits
+from headrace import job_limits
 from headrace.pipeline import manifest as manifests
 from headrace.pipeline import tables
 from headrace.pipeline.clean import clean
@@ -275,8 +275,8 @@ def merge_spans(starts: Sequence[int], interval_us: int) -> list[Span]:
     """The stretches of time whose intervals change when intervals at `starts` get new readings.
 
     A new reading changes its own interval, and the next scrape's growth up to the look-back later.
-    At most `limits.PIPELINE_SPANS_MAX` stretches come back; joining two recomputes the time between
-    them as well, which gives the same rows again.
+    At most `job_limits.PIPELINE_SPANS_MAX` stretches come back; joining two recomputes the time
+    between them as well, which gives the same rows again.
     """
     reach = interval_us + _LOOKBACK_US + (-_LOOKBACK_US) % interval_us
     spans: list[Span] = []
@@ -285,7 +285,7 @@ def merge_spans(starts: Sequence[int], interval_us: int) -> list[Span]:
             spans[-1] = (spans[-1][0], start + reach)
         else:
             spans.append((start, start + reach))
-    while len(spans) > limits.PIPELINE_SPANS_MAX:
+    while len(spans) > job_limits.PIPELINE_SPANS_MAX:
         at = min(range(1, len(spans)), key=lambda at: spans[at][0] - spans[at - 1][1])
         spans[at - 1 : at + 1] = [(spans[at - 1][0], spans[at][1])]
     return spans

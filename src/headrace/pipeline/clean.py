@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from headrace import limits
+from headrace import job_limits
 from headrace.pipeline.fields import BY_NAME, Kind
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ _MARK: Final = f"""
 def _reason(now: Now) -> str:
     """SQL for the first fault of a reading, from the message inward; null where there is none."""
     future = (
-        f"WHEN event_time > ingest_time + INTERVAL {limits.FUTURE_SECONDS_MAX} SECONDS "
+        f"WHEN event_time > ingest_time + INTERVAL {job_limits.FUTURE_SECONDS_MAX} SECONDS "
         "THEN 'future'"
         if now == "ingest_time"
         else ""

@@ -20,7 +20,7 @@ import os
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace import limits
+from headrace import job_limits
 from headrace.spark.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -247,12 +247,12 @@ def commit(tables_dir: Path, manifest: Manifest) -> None:
 
 
 def prune(tables_dir: Path, version: int) -> None:
-    """Deletes manifests `limits.MANIFESTS_KEPT` older than `version`, and what only they listed.
+    """Deletes manifests `job_limits.MANIFESTS_KEPT` older than `version`, and what they alone list.
 
     Stopping anywhere in between leaves at most files that nothing lists.
     """
     for old in sorted(_versions(tables_dir)):
-        if old >= version - limits.MANIFESTS_KEPT:
+        if old >= version - job_limits.MANIFESTS_KEPT:
             return
         _path(tables_dir, old).unlink()
         for path in load(tables_dir, old + 1).removed:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import StreamingQueryException
 
-from headrace import limits
+from headrace import job_limits
 from headrace.pipeline import tables
 from headrace.pipeline.batch import Settings, write
 from headrace.spark.errors import PipelineError, explain
@@ -59,7 +59,7 @@ def run(  # noqa: PLR0913 - the settings of one run, most with a default
     interval_s: float = INTERVAL_SECONDS,
     watermark_s: float = WATERMARK_SECONDS,
     now: Now = "ingest_time",
-    messages_per_batch: int = limits.PIPELINE_MESSAGES_PER_BATCH,
+    messages_per_batch: int = job_limits.PIPELINE_MESSAGES_PER_BATCH,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Totals:
     """Runs the pipeline until it ends.
@@ -112,7 +112,7 @@ def start(  # noqa: PLR0913
     interval_s: float = INTERVAL_SECONDS,
     watermark_s: float = WATERMARK_SECONDS,
     now: Now = "ingest_time",
-    messages_per_batch: int = limits.PIPELINE_MESSAGES_PER_BATCH,
+    messages_per_batch: int = job_limits.PIPELINE_MESSAGES_PER_BATCH,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> StreamingQuery:
     """As `run`, but returns the running query."""

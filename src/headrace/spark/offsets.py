@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace import limits
+from headrace import job_limits
 from headrace.spark.errors import OffsetError
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def plan(
         tasks_min: tasks at least, where there are as many records.
     """
     total = sum(map(len, wanted))
-    tasks = min(tasks_max, -(-total // limits.SPARK_TASK_RECORDS_MIN))
+    tasks = min(tasks_max, -(-total // job_limits.SPARK_TASK_RECORDS_MIN))
     tasks = min(max(tasks, tasks_min or 0), total)
     cuts = [total * at // tasks for at in range(1, tasks)] if tasks else []
     return [tuple(piece) for piece in _cut(wanted, cuts) if piece]

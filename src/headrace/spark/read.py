@@ -11,7 +11,7 @@ import os
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from headrace import limits
+from headrace import job_limits
 from headrace.client import FetchClient, Login, OffsetOutOfRangeError
 from headrace.native import decode_records
 from headrace.spark.arrow import record_batch
@@ -64,17 +64,17 @@ def _read(reader: FetchClient, part: Range, *, fail_on_data_loss: bool) -> Itera
                 part.stream,
                 part.partition,
                 at,
-                limits.SPARK_FETCH_BYTES,
-                limits.SPARK_FETCH_WAIT_MS,
+                job_limits.SPARK_FETCH_BYTES,
+                job_limits.SPARK_FETCH_WAIT_MS,
             )
         except OffsetOutOfRangeError:
             at = _skip(reader, part, at, fail_on_data_loss=fail_on_data_loss)
             continue
         if not data:
-            if monotonic() - silent_since > limits.SPARK_SILENCE_SECONDS_MAX:
+            if monotonic() - silent_since > job_limits.SPARK_SILENCE_SECONDS_MAX:
                 raise OffsetError(
                     f"{part}: record {at} was committed and has not come for "
-                    f"{limits.SPARK_SILENCE_SECONDS_MAX:.0f} s; was the stream created anew?"
+                    f"{job_limits.SPARK_SILENCE_SECONDS_MAX:.0f} s; was the stream created anew?"
                 )
             continue
         silent_since = monotonic()
@@ -82,8 +82,8 @@ def _read(reader: FetchClient, part: Range, *, fail_on_data_loss: bool) -> Itera
         # damage.
         columns = decode_records(data, at, part.end, part.end - at)
         whole = record_batch(columns, part.stream, part.partition)
-        for first in range(0, whole.num_rows, limits.SPARK_BATCH_ROWS_MAX):
-            yield whole.slice(first, limits.SPARK_BATCH_ROWS_MAX)
+        for first in range(0, whole.num_rows, job_limits.SPARK_BATCH_ROWS_MAX):
+            yield whole.slice(first, job_limits.SPARK_BATCH_ROWS_MAX)
         assert columns.next_offset > at, f"{part}: a fetch at {at} held no whole batch"
         at = columns.next_offset
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from headrace import limits
+from headrace import job_limits
 from headrace.cli.collect import default_source, now_us
 from headrace.collect import CsvFile, Origin, Span, narrow, replayed, wide
 from headrace.collect.replay import readings_of
@@ -57,7 +57,7 @@ class _Interrupted(BaseException):
 )
 @click.option(
     "--gpus",
-    type=click.IntRange(1, limits.REPLAY_GPUS_MAX),
+    type=click.IntRange(1, job_limits.REPLAY_GPUS_MAX),
     help="Play the file for this many GPUs.",
 )
 @click.option("--wide", "is_wide", is_flag=True, help="One message per GPU and event time.")
