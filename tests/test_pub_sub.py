@@ -191,6 +191,31 @@ def test_every_way_to_a_broker(node, authority, how):
     assert (done.returncode, done.stdout) == (0, f"1 {how}\n".encode()), done.stderr
 
 
+def test_json_is_spread_over_lines(node):
+    topic = ["-p", str(node.mqtt), "-t", "pretty"]
+    assert run(OURS["pub"], *topic, "-m", '{"a": 1}', "-r", "-q", "1").returncode == 0
+    for how in (["--json"], ["-F", "%j"], ["-F", "%J"]):
+        lines = [
+            run(OURS["sub"], *topic, "-C", "1", *how, *more).stdout.count(b"\n")
+            for more in ([], ["--pretty"])
+        ]
+        assert lines[0] == 1
+        assert lines[1] > 5
+    node.call("DELETE", "/api/v1/retained?filter=pretty")
+
+
+def test_tls_is_as_asked(node, authority):
+    trust = ["-h", "localhost", "-p", port(node, "mqtts"), "--cafile", str(authority.file)]
+    message = ["-t", "a", "-m", "x", "-q", "1", "--tls-version", "tlsv1.2"]
+    for how in (["--ciphers", "ECDHE-RSA-AES256-GCM-SHA384:ECDHE-ECDSA-AES256-GCM-SHA384"],
+                ["--tls-alpn", "mqtt"]):  # fmt: skip
+        done = run(OURS["pub"], *trust, *message, *how)
+        assert (done.returncode, done.stderr) == (0, b"")
+    done = run(OURS["pub"], *trust, *message, "--ciphers", "ROT13")
+    assert done.returncode == 2
+    assert b"--ciphers: openssl knows none of these" in done.stderr
+
+
 def test_a_certificate_is_looked_at(node, authority):
     address = ["-h", "localhost", "-p", port(node, "mqtts"), "-t", "a", "-m", "x"]
     done = run(OURS["pub"], *address, "--tls")

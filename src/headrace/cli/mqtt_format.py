@@ -67,13 +67,13 @@ def plain(*, with_topic: bool, end: bytes, shown: Shown = bytes) -> Write:
     return write
 
 
-def as_json(*, end: bytes) -> Write:
-    """One object a message."""
-    return lambda message, now: json.dumps(_object(message, now)).encode() + end
+def as_json(*, end: bytes, indent: int | None = None) -> Write:
+    """One object a message; `indent` spreads it over lines."""
+    return lambda message, now: json.dumps(_object(message, now), indent=indent).encode() + end
 
 
-def formatted(text: str, *, end: bytes, shown: Shown = bytes) -> Write:
-    """By a format; `shown` as for `plain`.
+def formatted(text: str, *, end: bytes, shown: Shown = bytes, indent: int | None = None) -> Write:
+    """By a format; `shown` as for `plain`, `indent` as for `as_json`.
 
     Raises:
         ValueError: it asks for what there is not.
@@ -82,7 +82,7 @@ def formatted(text: str, *, end: bytes, shown: Shown = bytes) -> Write:
     at = 0
     for match in _PART.finditer(text):
         parts.append(_constant(text[at : match.start()]))
-        parts.append(_part(match, shown))
+        parts.append(_part(match, shown, indent))
         at = match.end()
     tail = text[at:]
     if tail.endswith(("%", "\\", "@")):
@@ -96,7 +96,7 @@ def _constant(text: str) -> Write:
     return lambda _message, _now: data
 
 
-def _part(match: re.Match[str], shown: Shown) -> Write:
+def _part(match: re.Match[str], shown: Shown, indent: int | None) -> Write:
     if match["escape"] is not None:
         if match["escape"] not in _ESCAPES:
             raise ValueError(f"knows no \\{match['escape']}")
@@ -106,7 +106,7 @@ def _part(match: re.Match[str], shown: Shown) -> Write:
     letter = match["letter"]
     if letter in _JSON:
         return lambda message, now: json.dumps(
-            _object(message, now, reads_payload=letter == "J")
+            _object(message, now, reads_payload=letter == "J"), indent=indent
         ).encode()
     if letter not in {*_TELLS, *_PROPERTIES, *_TIMES, "P"}:
         known = " ".join(sorted({*_TELLS, *_PROPERTIES, *_TIMES, *_JSON, "P"}))

@@ -175,6 +175,7 @@ def _expiry(_context: object, _option: object, text: str | None) -> int | None:
     raise click.BadParameter(f"must be seconds up to {NEVER_S}, or -1 for ever; got {text!r}")
 
 
+_NEED_TLS: Final = ("tls", "cafile", "capath", "cert", "ciphers", "tls_alpn")
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 _OPTIONS: Final = [
     click.option("--mqtt", "broker", callback=_broker, metavar="HOST:PORT", help="The broker."),
@@ -205,7 +206,8 @@ _OPTIONS: Final = [
     click.option("--will-payload", default="", help="Its payload."),
     click.option("--will-qos", type=click.IntRange(0, 2), default=0, help="Its QoS."),
     click.option("--will-retain", is_flag=True, help="Retain it."),
-    click.option("--tls", is_flag=True, help="Use TLS, and trust the system's authorities."),
+    click.option("--tls", "--tls-use-os-certs", "tls", is_flag=True,
+                 help="Use TLS, and trust the system's authorities."),
     click.option("--cafile", type=_FILE, help="Use TLS, and trust these authorities (PEM)."),
     click.option("--capath", type=click.Path(exists=True, file_okay=False),
                  help="Use TLS, and trust those in this folder."),
@@ -213,6 +215,8 @@ _OPTIONS: Final = [
     click.option("--key", type=_FILE, help="Its key."),
     click.option("--insecure", is_flag=True, help="Do not look at the name in its certificate."),
     click.option("--tls-version", type=click.Choice(["tlsv1.2", "tlsv1.3"]), help="Only this one."),
+    click.option("--ciphers", metavar="LIST", help="Of TLS 1.2, as openssl names them."),
+    click.option("--tls-alpn", metavar="NAME", help="Protocol to ask for within TLS."),
     click.option("-D", "--property", "properties", multiple=True,
                  metavar="PACKET PROPERTY VALUE", help="Property of MQTT 5.0. [repeat]"),
     click.option("-d", "--debug", is_flag=True, help="Tell each packet on stderr."),
@@ -295,7 +299,7 @@ def _place(
     broker: Address | None = given["broker"]
     if sum((url is not None, broker is not None, given["unix"] is not None)) > 1:
         raise click.UsageError("-L, --mqtt and --unix each name a broker; give one of them")
-    has_tls = any(given[name] for name in ("tls", "cafile", "capath", "cert"))
+    has_tls = any(given[name] for name in _NEED_TLS)
     if given["unix"] is not None:
         return given["unix"], 1, "unix", None  # paho wants a port
     transport: Literal["tcp", "websockets"] = "websockets" if given["ws"] else "tcp"
@@ -320,9 +324,18 @@ def _tls(given: dict[str, Any]) -> ssl.SSLContext:
             context.load_cert_chain(given["cert"], given["key"])
     except (ssl.SSLError, OSError) as error:
         raise click.UsageError(f"TLS: {error}; --cafile, --cert and --key are PEM files") from None
+    try:
+        if given["ciphers"] is not None:
+            context.set_ciphers(given["ciphers"])
+    except ssl.SSLError:
+        raise click.UsageError(
+            "--ciphers: openssl knows none of these; see openssl ciphers"
+        ) from None
+    if given["tls_alpn"] is not None:
+        context.set_alpn_protocols([given["tls_alpn"]])
     context.check_hostname = not given["insecure"]
     if given["tls_version"] is not None:
-        version = ssl.TLSVersion[given["tls_version"].upper().replace(".", "_")]
+        version = ssl.TLSVersion[given["tls_version"].replace("tls", "TLS").replace(".", "_")]
         context.minimum_version = context.maximum_version = version
     return context
 

@@ -75,6 +75,12 @@ def pub(*, as_json: bool, quiet: bool, **given: Any) -> None:  # noqa: ANN401 - 
       headrace pub -t state/door -m open -r -D publish message-expiry-interval 3600
       headrace pub -L mqtts://user:secret@broker.example.org/rooms/7 -m 21.5
       headrace pub -h 10.0.0.7 -t bench -m x -q 1 --repeat 10000 --json
+
+    \b
+    Of mosquitto_pub's options these are not here:
+      --psk, --psk-identity, --tls-engine, --keyform   Python's TLS has no such keys
+      --proxy      needs a package of its own; proxychains does the same
+      --nodelay    is always so
     """
     topic = given["topic"] or (given["url"].topic if given["url"] else None)
     if topic is None:

@@ -31,6 +31,9 @@ WAIT_S: Final = 1.0
 AGAIN_S_MAX: Final = 30.0
 """Between two attempts to connect, of which the first waits 1 s and each other twice as long."""
 
+JSON_INDENT: Final = 2
+"""Of `--pretty`."""
+
 RETAIN_HANDLING: Final = {"always": 0, "new": 1, "never": 2}
 
 
@@ -57,6 +60,7 @@ class _EndError(Exception):
     help="%t topic, %p payload, %q QoS, %r retain, %I time, %j JSON, … see below.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each message.")
+@click.option("--pretty", is_flag=True, help="Spread JSON over lines.")
 @click.option("-N", "no_end", is_flag=True, help="No end of line behind a message.")
 @click.option("-C", "count", type=click.IntRange(1), metavar="N", help="End after N messages.")
 @click.option(
@@ -126,6 +130,13 @@ def sub(**given: Any) -> None:  # noqa: ANN401 - click's
       headrace sub -t 'jobs/#' -q 1 -c -i worker-1 -C 100 --json
       headrace sub -t 'state/#' --retained-only -v
       headrace sub --ws -t '$share/workers/jobs/#' -q 1
+
+    \b
+    Of mosquitto_sub's options these are not here:
+      --psk, --psk-identity, --tls-engine, --keyform   Python's TLS has no such keys
+      --proxy      needs a package of its own; proxychains does the same
+      --nodelay    is always so
+      --quiet      2>/dev/null
     """
     topics = [*given["topics"], *filter(None, [given["url"].topic if given["url"] else None])]
     if not topics and not given["unsubscribed"]:
@@ -268,13 +279,14 @@ def _layout(given: dict[str, Any]) -> Write:
     if given["as_json"] + (given["layout"] is not None) + given["verbose"] > 1:
         raise click.UsageError("--json, -F and -v each say how to print; give one of them")
     end = b"" if given["no_end"] else b"\n"
+    indent = JSON_INDENT if given["pretty"] else None
     if given["as_json"]:
-        return as_json_lines(end=end)
+        return as_json_lines(end=end, indent=indent)
     shown = visible_bytes if sys.stdout.isatty() else bytes
     if given["layout"] is None:
         return plain(with_topic=given["verbose"], end=end, shown=shown)
     try:
-        return formatted(given["layout"], end=end, shown=shown)
+        return formatted(given["layout"], end=end, shown=shown, indent=indent)
     except ValueError as error:
         raise click.UsageError(f"-F {given['layout']!r} {error}") from None
 

@@ -8,6 +8,7 @@ waited for in the same place. Must not know a terminal.
 from __future__ import annotations
 
 import select
+import socket
 import ssl
 import struct
 import time
@@ -175,6 +176,8 @@ class Connection:
                 client.connect(target.host, target.port, target.keep_alive_s, target.bind_address)
         except (OSError, ValueError) as error:
             raise self._absent(error) from None
+        if target.transport == "tcp" and isinstance(opened := client.socket(), socket.socket):
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # paho leaves that out
         deadline = time.monotonic() + ANSWER_S_MAX
         while (answer := self._answer_to_connect()) is None:
             self.step(_left(deadline, f"{target} does not answer"))
