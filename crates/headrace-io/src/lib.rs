@@ -4,6 +4,7 @@
 //! data folder's lock, the eventfd.
 //! Must not know: what the bytes mean, which effect comes next, when something is durable.
 
+mod calls;
 mod compactor;
 mod descriptors;
 mod files;

@@ -10,6 +10,7 @@ mod examine;
 mod holes;
 mod overlay;
 mod repair;
+mod rewrite;
 mod snapshots;
 mod story;
 mod survey;
