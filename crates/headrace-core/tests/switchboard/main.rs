@@ -39,5 +39,6 @@ mod store;
 mod subscribe;
 mod table;
 mod trace;
+mod transcript;
 mod will;
 mod wills_crash;
