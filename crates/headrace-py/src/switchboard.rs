@@ -412,6 +412,7 @@ impl Switchboard {
         Ok((records, ignored, next_offset))
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "PyO3 extracts owned lists")]
     fn retained_state<'py>(
         &self,
         py: Python<'py>,

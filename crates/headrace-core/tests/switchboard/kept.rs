@@ -5,6 +5,7 @@ use headrace_core::mqtt::packet::{Connect, Disconnect, Packet};
 use headrace_core::session::Ending;
 use headrace_core::switchboard::{Access, Limits, Published, Users, BATCH_BYTES_MAX};
 
+use super::permit::{access, control};
 use super::stage::*;
 
 fn keeping() -> Stage {
@@ -284,6 +285,19 @@ fn what_a_user_may_after_a_restart_holds_for_its_will() {
     again.wait(0);
     assert_eq!(wills(&mut again), 0);
     assert_eq!(again.statistic("mqtt_sessions"), 0);
+}
+
+#[test]
+fn a_will_that_rules_have_taken_away_does_not_come_back() {
+    for expiry_s in [0, 60] {
+        let mut stage = keeping();
+        connected(&mut stage, mortal(V5, 0, expiry_s));
+        control(&mut stage, Some(access(&["+connect,publish"])), &[]);
+        stage.write_all(Ending::Stored);
+        let mut again = restarted(&stage); // without rules
+        again.wait(100_000);
+        assert_eq!(wills(&mut again), 0, "{expiry_s}");
+    }
 }
 
 #[test]
