@@ -289,7 +289,7 @@ class LimitSettings(_Table):
     queued_bytes: Annotated[int, _size(0, 1024 * limits.GIB)] = Field(
         default=limits.QUEUED_BYTES_MAX,
         description="All that waits for MQTT clients: each message once, and 128 bytes for "
-        "each client that it waits for.",
+        "each client that it waits for; and wills.",
     )
     sessions: Annotated[int, _count(1, 100_000_000)] = Field(
         default=limits.SESSIONS_MAX, description="MQTT sessions, of clients that are away too."

@@ -1,6 +1,6 @@
 //! What a session holds, for sums over all of them.
 
-use super::Session;
+use super::{Session, Will};
 use crate::sums::sums;
 
 sums! {
@@ -14,6 +14,8 @@ sums! {
         queued,
         /// Messages to clients whose exchange is not over.
         in_flight,
+        /// Bytes of wills, with what each costs beside.
+        will_bytes,
         /// Messages at `QoS` 2 from clients that are not released.
         unreleased,
     }
@@ -27,6 +29,7 @@ impl Holding {
             kept_bytes: session.outbound.kept_bytes(),
             queued: session.outbound.queued(),
             in_flight: session.outbound.in_flight(),
+            will_bytes: session.will.as_ref().map_or(0, Will::bytes),
             unreleased: session.inbound.unreleased(),
         }
     }

@@ -170,6 +170,13 @@ pub struct Will {
     pub delay_s: u32,
 }
 
+impl Will {
+    /// What it costs where it waits.
+    pub fn bytes(&self) -> usize {
+        self.packet.len() + OVERHEAD_BYTES
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -245,6 +245,10 @@ impl Switchboard {
             self.counters.count(Counter::RefusedSession);
             return self.refuse_connect(slot, reason::QUOTA_EXCEEDED, now);
         }
+        if !self.has_room_for(&pending.client_id, pending.will.as_ref()) {
+            self.counters.count(Counter::RefusedMemory);
+            return self.refuse_connect(slot, reason::QUOTA_EXCEEDED, now);
+        }
         let dues = self.persistence.dues();
         let (session, is_present) = self.session_for(&pending.client_id, pending.clean_start, now);
         self.set_expiry(session, asked_s);
@@ -258,8 +262,8 @@ impl Switchboard {
         } else {
             state.identity = identity;
         }
+        self.set_will(session, pending.will);
         let state = &mut self.sessions[session as usize];
-        state.will = pending.will;
         state.attach(slot, pending.receive_maximum);
         self.here += 1;
         let expiry_s = state.expiry_s;
@@ -310,7 +314,7 @@ impl Switchboard {
             self.pump(slot, now);
         } else {
             // Without CONNACK there is no connection, so there is no will of it (3.1.4).
-            self.sessions[session as usize].will = None;
+            self.set_will(session, None);
             self.close(slot, "packet_too_large", None, now);
         }
     }

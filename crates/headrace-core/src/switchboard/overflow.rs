@@ -158,8 +158,13 @@ impl Switchboard {
             return Some(Counter::DroppedQueue);
         }
         let is_too_much = waiting_bytes > 0
-            && self.memory.bytes() + waiting_bytes > limits.queued_bytes_of_node_max;
+            && self.waiting_bytes() + waiting_bytes > limits.queued_bytes_of_node_max;
         is_too_much.then_some(Counter::DroppedMemory)
+    }
+
+    /// Bytes of all that waits for clients, and of wills.
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.memory.bytes() + self.of_sessions.will_bytes
     }
 
     /// Ends the connections that passed a bound where the policy says so.

@@ -362,9 +362,10 @@ impl Switchboard {
                 self.set_expiry(session, expiry_s);
             }
         }
-        let state = &mut self.sessions[session as usize];
+        let state = &self.sessions[session as usize];
         let is_kept = state.is_will_kept || state.durable.is_some();
-        let is_forgotten = disconnect.reason_code == reason::SUCCESS && state.will.take().is_some();
+        let is_forgotten =
+            disconnect.reason_code == reason::SUCCESS && self.set_will(session, None).is_some();
         self.close(slot, "client_disconnect", None, now);
         if is_forgotten && is_kept {
             // The connection ends when no restart brings the will back.

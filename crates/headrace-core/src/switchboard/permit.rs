@@ -91,8 +91,8 @@ impl Switchboard {
         let will = self.sessions[session as usize].will.as_ref();
         let topic = will.map(|will| decode_own(&will.packet).topic.to_owned());
         if topic.is_some_and(|topic| !self.may(session, Action::Will, &topic)) {
+            self.set_will(session, None);
             let state = &mut self.sessions[session as usize];
-            state.will = None;
             self.persistence.head_due(state);
         }
     }
@@ -118,7 +118,7 @@ impl Switchboard {
 
     /// Ends a session and its connection; its will is not published.
     fn banish(&mut self, session: u32, now: Now) {
-        self.sessions[session as usize].will = None;
+        self.set_will(session, None);
         self.set_expiry(session, 0);
         match self.sessions[session as usize].connection {
             Some(slot) => self.close_with(slot, reason::NOT_AUTHORIZED, now),

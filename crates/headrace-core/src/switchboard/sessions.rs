@@ -10,7 +10,7 @@ use super::timers::Timer;
 use super::{Counter, Switchboard};
 use crate::hash::Map;
 use crate::mqtt::reason;
-use crate::session::Session;
+use crate::session::{Session, Will};
 use crate::Now;
 
 impl Switchboard {
@@ -152,12 +152,28 @@ impl Switchboard {
         self.forget_if_over(session);
     }
 
+    /// Gives a session a will, or none; the one that it had.
+    pub(super) fn set_will(&mut self, session: u32, will: Option<Will>) -> Option<Will> {
+        let before = std::mem::replace(&mut self.sessions[session as usize].will, will);
+        self.recount_session(session);
+        before
+    }
+
+    /// Whether there is room for a client's will among all that waits, where its last one was.
+    pub(super) fn has_room_for(&self, client_id: &str, will: Option<&Will>) -> bool {
+        let Some(will) = will else { return true };
+        let older = self.by_client.get(client_id);
+        let older = older.and_then(|session| self.sessions[*session as usize].will.as_ref());
+        let others = self.waiting_bytes() - older.map_or(0, Will::bytes);
+        others + will.bytes() <= self.limits.queued_bytes_of_node_max
+    }
+
     /// Publishes the will of a session, if it still has one.
     fn publish_will(&mut self, session: u32, now: Now) {
-        let state = &mut self.sessions[session as usize];
-        state.will_ms = None;
-        if let Some(will) = state.will.take() {
-            self.persistence.head_due(state);
+        self.sessions[session as usize].will_ms = None;
+        if let Some(will) = self.set_will(session, None) {
+            self.persistence
+                .head_due(&mut self.sessions[session as usize]);
             self.counters.count(Counter::Wills);
             self.publish_from(session, &will.packet, now);
         }

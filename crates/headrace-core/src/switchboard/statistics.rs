@@ -14,7 +14,7 @@ impl Switchboard {
             ("mqtt_connections_full", connections.full),
             ("mqtt_sessions", self.by_client.len()),
             ("mqtt_sessions_kept", self.kept),
-            ("mqtt_queued_bytes", self.memory.bytes()),
+            ("mqtt_queued_bytes", self.waiting_bytes()),
             ("mqtt_sessions_away", self.by_client.len() - self.here),
             (
                 "mqtt_subscriptions",

@@ -1,6 +1,7 @@
 //! Wills (MQTT 5.0 3.1.2.5, 3.1.3.2, 3.14.4).
 
 use headrace_core::mqtt::packet::{Connect, Disconnect, Packet};
+use headrace_core::switchboard::Limits;
 
 use super::stage::*;
 
@@ -342,4 +343,38 @@ fn mqtt_3_1_2_5_the_will_of_the_new_connection_replaces_the_old_one() {
     assert_eq!(stage.hears(watcher), [""; 0], "the first is gone for good");
     stage.hang_up(client);
     assert_eq!(stage.hears(watcher), ["PUBLISH gone/a qos 0: second"]);
+}
+
+#[test]
+fn wills_count_to_all_that_waits_and_are_refused_where_there_is_no_room() {
+    let mut stage = Stage::new(Limits {
+        queued_bytes_of_node_max: 2_500,
+        ..Limits::default()
+    });
+    let payload = "x".repeat(1_000);
+    let connect = |client_id| Connect {
+        client_id,
+        will: Some(Will {
+            payload: payload.as_bytes(),
+            ..will(QOS_1)
+        }),
+        ..plain(V5)
+    };
+    let [a, b] = ["a", "b"].map(|client_id| stage.client_with(connect(client_id)));
+    let two = stage.statistic("mqtt_queued_bytes");
+    assert!((2_000..2_500).contains(&two), "{two}");
+    let third = stage.asks(connect("c"));
+    stage.decide(0);
+    assert_eq!(stage.hears(third), ["CONNACK 0x97", "closed: refused"]);
+    let refused = "mqtt_packets_refused_total{reason=\"memory_full\"}";
+    assert_eq!(stage.statistic(refused), 1);
+    // One that comes back has the place of its last will; without a will there is always one.
+    let again = stage.client_with(connect("a"));
+    assert_eq!(stage.hears(a), ["DISCONNECT 0x8e", "closed: taken_over"]);
+    stage.client(V5, "plain");
+    // Publishing a will frees its place, and so does a good-bye.
+    stage.hang_up(b);
+    stage.send(again, &Packet::Disconnect(Disconnect::default()));
+    assert_eq!(stage.statistic("mqtt_queued_bytes"), 0);
+    stage.client_with(connect("c"));
 }

@@ -465,7 +465,7 @@ impl Switchboard {
         }
         let message = outgoing.message();
         let bytes = message.bytes();
-        let in_all = self.memory.bytes() + outgoing.waiting_bytes();
+        let in_all = self.waiting_bytes() + outgoing.waiting_bytes();
         if in_all > self.limits.queued_bytes_of_node_max {
             return self.drops(DOOR, Counter::DroppedMemory, outgoing, bytes);
         }

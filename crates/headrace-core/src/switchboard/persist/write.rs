@@ -327,7 +327,7 @@ impl Switchboard {
             let connection = &mut self.connections[slot as usize];
             let mut told = Some(reason_code);
             if let (false, Some(session)) = (connection.give_up(number), connection.session) {
-                self.sessions[session as usize].will = None;
+                self.set_will(session, None);
                 self.deny_connect(slot, reason_code);
                 told = None;
             }
