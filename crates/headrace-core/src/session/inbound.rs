@@ -299,26 +299,28 @@ impl Inbound {
         self.open = 0;
     }
 
-    /// A ticket of the publish at `ordinal` ended.
+    /// A ticket of the publish at `ordinal` ended; who was owed the message and will not get it.
     ///
     /// # Panics
     /// Where that publish waits for no ticket.
-    pub fn settle(&mut self, ordinal: u64, ending: Ending) {
+    pub fn settle(&mut self, ordinal: u64, ending: Ending) -> Vec<Due> {
         let entry = &mut self.entries[(ordinal - self.first) as usize];
         assert!(entry.waiting > 0, "a ticket ends once");
         entry.waiting -= 1;
         entry.answer.outcome = match ending {
-            Ending::Stored => return,
+            Ending::Stored => return Vec::new(),
             Ending::Refused => Outcome::NotStored,
             Ending::NoRoom => Outcome::NoRoom,
         };
-        self.deferring -= usize::from(entry.answer.deferred.take().is_some());
+        let deferred = entry.answer.deferred.take();
+        self.deferring -= usize::from(deferred.is_some());
         let Answer { token, qos, .. } = entry.answer;
         if qos == QoS::ExactlyOnce {
             if let Some(unreleased) = self.unreleased.get_mut(&(token as u16)) {
                 unreleased.is_refused = true;
             }
         }
+        deferred.map_or_else(Vec::new, |deferred| deferred.dues)
     }
 
     /// The next publish to answer, if its tickets have ended.

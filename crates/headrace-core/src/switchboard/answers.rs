@@ -24,9 +24,9 @@ impl Switchboard {
     pub(super) fn settle(&mut self, waiters: &[(Waiter, Ending)], now: Now) {
         for same in waiters.chunk_by(|(a, _), (b, _)| a.origin == b.origin) {
             let origin = same[0].0.origin;
-            let inbound = self.inbound(origin);
             for (waiter, ending) in same {
-                inbound.settle(waiter.ordinal, *ending);
+                let dues = self.inbound(origin).settle(waiter.ordinal, *ending);
+                self.persistence.unsay(dues);
             }
             let is_refused = same.iter().any(|(_, ending)| *ending != Ending::Stored);
             if is_refused && origin != DOOR {

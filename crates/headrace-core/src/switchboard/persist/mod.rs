@@ -29,7 +29,7 @@ use super::connection::Connection;
 use super::streams::Waiter;
 use crate::hash::{Key, Map};
 use crate::record::{partition_of, BatchBuilder};
-use crate::session::{Durable, Ends, Message, Session, Stored};
+use crate::session::{Due, Durable, Ends, Message, Session, Stored};
 use restore::Restoring;
 
 /// A partition gets a checkpoint when it has so many times the bytes of its last one. So what is
@@ -140,6 +140,9 @@ pub(super) struct Persistence {
     gated: VecDeque<(u64, u64)>,
     /// Messages that nobody is owed: the first round that says so, partition, number.
     graves: VecDeque<(u64, u32, u64)>,
+    /// Who was owed a message that was refused, of which the log may have a part all the same: the
+    /// first round that says that there is none.
+    unsaid: VecDeque<(u64, Vec<Due>)>,
     checkpoint: Option<Checkpoint>,
     /// A partition is left alone while it is shorter.
     checkpoint_bytes_min: u64,
@@ -168,6 +171,7 @@ impl Persistence {
             tickets: Map::with_hasher(hash_key),
             gated: VecDeque::new(),
             graves: VecDeque::new(),
+            unsaid: VecDeque::new(),
             checkpoint: None,
             checkpoint_bytes_min: 0,
             batch_bytes_max: 0,

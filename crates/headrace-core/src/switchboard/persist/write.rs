@@ -9,7 +9,7 @@ use super::{
     REST_MS,
 };
 use crate::mqtt::reason;
-use crate::session::{Delivery, End, Ending, Message, Owner, Session};
+use crate::session::{Delivery, Due, End, Ending, Message, Owner, Session};
 use crate::switchboard::streams::Waiter;
 use crate::switchboard::timers::Timer;
 use crate::switchboard::Switchboard;
@@ -40,6 +40,7 @@ impl Switchboard {
         if !self.persistence.is_on() {
             return Vec::new();
         }
+        self.persistence.forget_unsaid();
         self.apply_ends();
         self.begin_checkpoint();
         if !self.persistence.is_due(now.mono_ms) {
@@ -369,6 +370,14 @@ impl Persistence {
         mono_ms >= self.rests_until_ms && is_wanted && (is_idle || self.is_urgent)
     }
 
+    /// Keeps what was owed open until the log says that there is no such message: if the log has it,
+    /// and its packet id, and the node ends before that, all of them get it, not some.
+    pub fn unsay(&mut self, dues: Vec<Due>) {
+        if !dues.is_empty() {
+            self.unsaid.push_back((self.round, dues));
+        }
+    }
+
     /// Messages are gone once a durable round has said that nobody is owed them.
     fn exhume(&mut self) {
         let settled = self.settled();
@@ -379,6 +388,13 @@ impl Persistence {
             self.graves.pop_front();
             self.due.push(Unit::Message(partition, number));
         }
+    }
+
+    /// Lets go what a durable round has taken back.
+    fn forget_unsaid(&mut self) {
+        let settled = self.settled();
+        let over = self.unsaid.partition_point(|(round, _)| *round < settled);
+        self.unsaid.drain(..over);
     }
 
     /// Closes a batch of the round.
@@ -435,11 +451,15 @@ impl Persistence {
     }
 
     /// A checkpoint that the round may have been part of is given up, for nothing must be let go
-    /// that is not written again; and messages whose end it told end with the next round.
+    /// that is not written again; and what it told of messages is told by the next round.
     fn write_again(&mut self, number: u64, units: Vec<Unit>, now: Now) {
         self.due.extend(units);
         let later = self.graves.iter_mut().filter(|(of, ..)| *of >= number);
         for (of, ..) in later {
+            *of = self.round;
+        }
+        let later = self.unsaid.iter_mut().filter(|(of, _)| *of >= number);
+        for (of, _) in later {
             *of = self.round;
         }
         self.rests_until_ms = now.mono_ms + REST_MS;
