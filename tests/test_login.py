@@ -6,6 +6,7 @@ import pickle
 import pytest
 
 from conftest import RunningNode, headrace
+from headrace import pipeline
 from headrace.client import ClientError, FetchClient, Login
 from headrace.client.login import Proof
 from headrace.spark.errors import OptionError
@@ -136,7 +137,7 @@ def test_options_of_spark_name_user_and_password_and_show_no_secret():
 
 
 @pytest.mark.spark
-def test_spark_reads_as_a_user_and_explains_no_secret(guarded, spark, capfd):
+def test_spark_reads_as_a_user_and_explains_no_secret(guarded, spark, capfd, tmp_path):
     body = {"topic": "dcgm/h/g/m", "payload": "x"}
     assert guarded.call("POST", "/api/v1/publish", body, **basic(ADMIN))[0] == 200
     frame = (
@@ -149,3 +150,12 @@ def test_spark_reads_as_a_user_and_explains_no_secret(guarded, spark, capfd):
     told = "".join(capfd.readouterr())
     assert "headrace" in told.lower()
     assert "horse" not in told
+    totals = pipeline.run(
+        spark,
+        guarded.servers,
+        "gpu-telemetry",
+        tmp_path / "tables",
+        tmp_path / "checkpoint",
+        login=Login("ann", "horse"),
+    )
+    assert totals.quarantined >= 1

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from headrace.client import Login
     from headrace.pipeline.clean import Now
     from headrace.pipeline.manifest import Manifest, Totals
 
@@ -55,6 +56,7 @@ def run(  # noqa: PLR0913 - the settings of one run, most with a default
     tables_dir: str | Path,
     checkpoint_dir: str | Path,
     *,
+    login: Login | None = None,
     trigger: str = "availableNow",
     interval_s: float = INTERVAL_SECONDS,
     watermark_s: float = WATERMARK_SECONDS,
@@ -73,6 +75,7 @@ def run(  # noqa: PLR0913 - the settings of one run, most with a default
         stream: stream with telemetry.
         tables_dir: folder of the tables; belongs to one checkpoint.
         checkpoint_dir: Spark's checkpoint of the query.
+        login: user and password, where the broker asks for them.
         trigger: `availableNow`, or a processing time such as `5 seconds`.
         interval_s: length of an interval of `gpu_intervals`, in seconds.
         watermark_s: how far behind the newest event time a reading is still in time, in seconds.
@@ -90,7 +93,7 @@ def run(  # noqa: PLR0913 - the settings of one run, most with a default
     """
     query = start(
         spark, servers, stream, tables_dir, checkpoint_dir,
-        trigger=trigger, interval_s=interval_s, watermark_s=watermark_s, now=now,
+        login=login, trigger=trigger, interval_s=interval_s, watermark_s=watermark_s, now=now,
         messages_per_batch=messages_per_batch, on_progress=on_progress,
     )  # fmt: skip
     try:
@@ -108,6 +111,7 @@ def start(  # noqa: PLR0913
     tables_dir: str | Path,
     checkpoint_dir: str | Path,
     *,
+    login: Login | None = None,
     trigger: str = "availableNow",
     interval_s: float = INTERVAL_SECONDS,
     watermark_s: float = WATERMARK_SECONDS,
@@ -116,8 +120,10 @@ def start(  # noqa: PLR0913
     on_progress: Callable[[Progress], None] | None = None,
 ) -> StreamingQuery:
     """As `run`, but returns the running query."""
+    who = {} if login is None else {"user": login.user, "password": login.password}
     messages = (
         spark.readStream.format("headrace")
+        .options(**who)
         .option("servers", servers)
         .option("stream", stream)
         .option("startingOffsets", "earliest")
