@@ -46,7 +46,7 @@ pub enum Ids {
     /// The usual case costs no allocation.
     One(u32),
     /// Of overlapping subscriptions.
-    Many(Box<[u32]>),
+    Many(Vec<u32>),
 }
 
 impl Ids {
@@ -61,10 +61,11 @@ impl Ids {
     /// Adds that of another subscription; 0 is none.
     pub fn add(&mut self, id: u32) {
         if id != 0 {
-            *self = match self {
-                Self::None => Self::One(id),
-                _ => Self::Many([self.as_slice(), &[id]].concat().into()),
-            };
+            match self {
+                Self::None => *self = Self::One(id),
+                Self::One(first) => *self = Self::Many(vec![*first, id]),
+                Self::Many(ids) => ids.push(id),
+            }
         }
     }
 

@@ -12,8 +12,9 @@ use crate::Now;
 /// been let in yet must not fill memory with the beginning of a long packet.
 const CONNECT_BYTES_MAX: usize = 128 * 1024;
 
-/// Subscriptions that the publishes of one connection may match before others have their turn: some
-/// 30 ms. What came in one read may be a thousand publishes that ten thousand subscriptions match.
+/// Subscriptions that the publishes of one connection may match, and places at which they are looked
+/// for, before others have their turn: 10 to 30 ms. What came in one read may be a thousand publishes
+/// that ten thousand subscriptions match.
 const TURN_VISITS_MAX: usize = 200_000;
 
 /// How input goes on after a packet.

@@ -37,7 +37,8 @@ pub(super) struct Route {
     pub groups: Vec<u32>,
     /// Whether a subscription matched that wants nothing of its own client.
     pub is_own: bool,
-    /// Subscriptions and groups that the publishes of this turn have matched.
+    /// Subscriptions and groups that the publishes of this turn have matched, and places of their
+    /// trees at which that was looked for.
     pub visited: usize,
 }
 
@@ -183,7 +184,7 @@ impl Switchboard {
         } = self;
         let access = access.as_ref();
         let each = limits.copies_each;
-        groups.matches(subject.topic, &mut route.groups, |session| {
+        route.visited += groups.matches(subject.topic, &mut route.groups, |session| {
             hears(access, &sessions[session as usize], || subject.topic)
         });
         route.streams.clear();
@@ -196,10 +197,9 @@ impl Switchboard {
         let targets = &mut route.targets;
         targets.clear();
         let mut late = Vec::new();
-        route.visited += route.groups.len();
-        let visited = &mut route.visited;
-        subscriptions.matches(subject.topic, &mut |session, subscription| {
-            *visited += 1;
+        let mut visited = 0;
+        let places = subscriptions.matches(subject.topic, &mut |session, subscription| {
+            visited += 1;
             let state = &mut sessions[*session as usize];
             if !hears(access, state, || subject.topic) {
                 return;
@@ -224,6 +224,7 @@ impl Switchboard {
                 late.push((*session, *subscription));
             }
         });
+        route.visited += visited + places;
         route.late_at = targets.len();
         for (session, subscription) in late {
             let mark = &mut sessions[session as usize].mark;

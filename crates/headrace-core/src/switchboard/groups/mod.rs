@@ -248,18 +248,23 @@ impl Groups {
         group
     }
 
-    /// Adds the groups that match a topic, and have a member to which its messages may come.
+    /// Adds the groups that match a topic, and have a member to which its messages may come; at how
+    /// many places and groups it looked.
     #[inline]
-    pub fn matches(&self, topic: &str, into: &mut Vec<u32>, hears: impl Fn(u32) -> bool) {
+    pub fn matches(&self, topic: &str, into: &mut Vec<u32>, hears: impl Fn(u32) -> bool) -> usize {
         into.clear();
-        if !self.tree.is_empty() {
-            self.tree.matches(topic, &mut |slot, ()| {
-                let mut members = self.slots[*slot as usize].members();
-                if members.any(|member| hears(member.session)) {
-                    into.push(*slot);
-                }
-            });
+        if self.tree.is_empty() {
+            return 0;
         }
+        let mut groups = 0;
+        let places = self.tree.matches(topic, &mut |slot, ()| {
+            groups += 1;
+            let mut members = self.slots[*slot as usize].members();
+            if members.any(|member| hears(member.session)) {
+                into.push(*slot);
+            }
+        });
+        places + groups
     }
 
     /// Those of a session that have work waiting.
