@@ -3,7 +3,7 @@
 //! Owns the phase, the bytes not yet decoded, the bytes not yet written and the keep-alive. Must
 //! not know subscriptions, packet ids in flight or any other connection.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::alias;
 use super::authenticate::Exchange;
@@ -74,7 +74,7 @@ pub enum Overflow {
         /// What the client had taken when it last began.
         taken_bytes: u64,
         /// Their connections.
-        publishers: Vec<u32>,
+        publishers: BTreeSet<u32>,
     },
     /// Newest messages are dropped.
     Dropping,

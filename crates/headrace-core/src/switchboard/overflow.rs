@@ -10,6 +10,8 @@
 //! another, so no circle of clients can wait for ever. Progress is what the connection took, not
 //! how much less waits: publishers that are not held yet fill up what it takes.
 
+use std::collections::BTreeSet;
+
 use super::connection::{Connection, Overflow, Park};
 use super::outgoing::Outgoing;
 use super::publish::Target;
@@ -216,16 +218,14 @@ impl Switchboard {
     fn wait_for(&mut self, full: u32, publisher: u32, now: Now) {
         let connection = &mut self.connections[full as usize];
         if let Overflow::Stalling { publishers, .. } = &mut connection.overflow {
-            if !publishers.contains(&publisher) {
-                publishers.push(publisher);
-            }
+            publishers.insert(publisher);
             return;
         }
         let until_ms = now.mono_ms + self.limits.stall_ms_max;
         connection.overflow = Overflow::Stalling {
             until_ms,
             taken_bytes: connection.taken_bytes,
-            publishers: vec![publisher],
+            publishers: BTreeSet::from([publisher]),
         };
         self.timers.set(until_ms, Timer::Stall(full));
         self.counters.count(Counter::Stalls);
