@@ -18,14 +18,26 @@ pub struct Subscription {
     pub retain_as_published: bool,
     /// Subscription Identifier; 0 without one.
     pub id: u32,
-    /// What held for publishes up to the arrival `since`: `qos` of the subscription that this one
+    /// What held for publishes up to the arrival `since`: `qos` of a subscription that this one
     /// replaced, or None where there was none.
     pub before: Option<QoS>,
-    /// The last arrival before the subscription.
+    /// The last arrival before the subscription, or before the first of those that it replaced one
+    /// by one and that were above `QoS` 0 where it is.
     pub since: u64,
 }
 
 impl Subscription {
+    /// `before` and `since` of a subscription at `qos` that begins or replaces another. What was
+    /// sent when it came, at `QoS` 0, and what waits for the disk above it, is told apart by these;
+    /// so a client that repeats itself must not move them.
+    pub fn history(replaced: Option<&Self>, qos: QoS, arrivals: u64) -> (Option<QoS>, u64) {
+        let waits = |qos| qos > QoS::AtMostOnce;
+        match replaced {
+            Some(same) if waits(same.qos) == waits(qos) => (same.before, same.since),
+            other => (other.map(|other| other.qos), arrivals),
+        }
+    }
+
     /// What holds for the publish of that arrival, which may still wait for the disk: replacing a
     /// subscription loses nothing (MQTT 5.0 3.8.4). None where there was no subscription yet.
     pub fn qos_at(&self, arrival: u64) -> Option<QoS> {

@@ -56,8 +56,9 @@ impl Switchboard {
         let session_state = &mut self.sessions[session as usize];
         let subscriptions = &mut session_state.subscriptions;
         let replaced = subscriptions.get(request.filter);
-        let before = replaced.map(|replaced| replaced.qos);
-        if replaced.is_none() {
+        let is_new = replaced.is_none();
+        let (before, since) = Subscription::history(replaced, request.qos, self.arrivals);
+        if is_new {
             let bytes = session_state.filter_bytes + request.filter.len();
             let count_max = self.limits.subscriptions_max;
             let bytes_max = count_max.saturating_mul(FILTER_BYTES_MEAN_MAX);
@@ -77,7 +78,7 @@ impl Switchboard {
             retain_as_published: request.retain_as_published,
             id,
             before,
-            since: self.arrivals,
+            since,
         };
         subscriptions.insert(request.filter.into(), subscription);
         self.persistence.filter_due(session_state, request.filter);
@@ -88,7 +89,6 @@ impl Switchboard {
         }
         self.subscriptions
             .insert(parsed.filter, session, subscription);
-        let is_new = before.is_none();
         if request.retain_handling == 0 || (request.retain_handling == 1 && is_new) {
             self.begin_replay(session, request.filter, request.qos, id);
         }
