@@ -185,6 +185,8 @@ def test_a_consumer_group_is_for_who_may_read_in_it(start_node, tmp_path):
         assert answer.topics[0].partitions[0].error_code == 30
         answer = raw.call(apis.FIND_COORDINATOR, g.FindCoordinatorRequest(key="any"))
         assert answer.error_code == 30
+    _, told = node.call("GET", "/metrics", **basic(ADMIN))
+    assert 'headrace_kafka_denied_total{reason="group",request="OffsetCommit"} 1.0' in told
 
 
 def test_changing_streams_needs_the_role_admin(guarded):

@@ -98,6 +98,12 @@ def test_a_client_of_streams_is_somebody(guarded):
         assert not caught.value.retriable
 
 
+def test_who_gives_no_user_is_asked_for_one(guarded):
+    told = pytest.raises(ClientError, match="does it ask for a user and a password")
+    with FetchClient(guarded.servers, timeout_s=0.1) as client, told:
+        client.partitions("gpu-telemetry")
+
+
 def test_rfc_5802_a_server_that_does_not_know_the_password_is_found_out():
     proof = Proof(Login("a=b,c", "pencil"), "nonce")
     assert proof.first() == b"n,,n=a=3Db=2Cc,r=nonce"

@@ -34,7 +34,9 @@ class Connection:
         RequestError: it does not let the client in.
     """
 
-    __slots__ = ("_client_id", "_correlation_id", "_ranges", "_socket", "_stream", "address")
+    __slots__ = (
+        "_client_id", "_correlation_id", "_ranges", "_silence", "_socket", "_stream", "address",
+    )  # fmt: skip
 
     def __init__(
         self, address: Address, client_id: str, timeout_s: float, login: Login | None = None
@@ -42,6 +44,7 @@ class Connection:
         self.address = address
         self._client_id = client_id
         self._correlation_id = 0
+        self._silence = "the broker closed the connection"
         try:
             self._socket = socket.create_connection(address, timeout=timeout_s)
         except OSError as error:
@@ -51,7 +54,9 @@ class Connection:
         self._ranges = {API_VERSIONS.key: (_NEGOTIATION_VERSION, _NEGOTIATION_VERSION)}
         offered = self.call(API_VERSIONS, ApiVersionsRequest(), timeout_s)
         self._ranges = {o.api_key: (o.min_version, o.max_version) for o in offered.api_keys}
-        if login is not None:
+        if login is None:
+            self._silence += " before its first answer; does it ask for a user and a password?"
+        else:
             try:
                 self._authenticate(login, timeout_s)
             except RequestError:
@@ -107,7 +112,10 @@ class Connection:
         try:
             self._socket.settimeout(timeout_s)
             self._socket.sendall(request)
-            return decode_response(api, version, self._correlation_id, self._read_frame())
+            frame = self._read_frame()
+            if api is not API_VERSIONS:
+                self._silence = "the broker closed the connection"
+            return decode_response(api, version, self._correlation_id, frame)
         except (OSError, MalformedError) as error:
             self.close()
             raise ConnectionLostError(f"{self.address} {api.name}: {error}") from error
@@ -121,7 +129,7 @@ class Connection:
     def _read(self, length: int) -> bytes:
         data = self._stream.read(length)
         if len(data) < length:
-            raise ConnectionResetError("the broker closed the connection")
+            raise ConnectionResetError(self._silence)
         return data
 
     def close(self) -> None:

@@ -76,6 +76,7 @@ class KafkaDoor:
         waiting: connections that begin nothing before some of these are durable.
         hung_up: connections that the door ended, by reason.
         requests: answered or in work, by name.
+        denied: streams and groups that a client might not use, by request and reason.
     """
 
     def __init__(self, broker: Broker, settings: KafkaSettings, gate: Gate) -> None:
@@ -90,6 +91,7 @@ class KafkaDoor:
         self.waiting: set[KafkaConnection] = set()
         self.hung_up: Counter[str] = Counter()
         self.requests: Counter[str] = Counter()
+        self.denied: Counter[tuple[str, str]] = Counter()
 
     @classmethod
     async def open(cls, broker: Broker, settings: KafkaSettings, gate: Gate) -> KafkaDoor:
@@ -137,8 +139,11 @@ class KafkaDoor:
             return await handler(self, connection, request)
         refusal = guard.refusal(self.gate, by, request)
         if refusal is not None:
+            self.denied[request.api.name, "group"] += 1
             return refusal
         allowed, refused = guard.narrowed(self.gate, by, request)
+        if refused:
+            self.denied[request.api.name, "topic"] += len(refused)
         body = await handler(self, connection, allowed)
         return guard.widened(self.gate, by, request, body, refused)
 
@@ -146,6 +151,9 @@ class KafkaDoor:
         """Counters and gauges of the door."""
         for name, count in self.requests.items():
             yield Sample("kafka_requests_total", count, "Kafka requests.", (("request", name),))
+        for (name, reason), count in self.denied.items():
+            what = (("request", name), ("reason", reason))
+            yield Sample("kafka_denied_total", count, "Named and not allowed to its user.", what)
         for reason, count in self.hung_up.items():
             why = (("reason", reason),)
             yield Sample("kafka_closed_total", count, "Connections ended by the node.", why)
