@@ -81,6 +81,7 @@ def pub(*, as_json: bool, quiet: bool, **given: Any) -> None:  # noqa: ANN401 - 
       --psk, --psk-identity, --tls-engine, --keyform   Python's TLS has no such keys
       --proxy      needs a package of its own; proxychains does the same
       --nodelay    is always so
+      -S           SRV records are not looked up; name the host with -h
     """
     topic = given["topic"] or (given["url"].topic if given["url"] else None)
     if topic is None:

@@ -136,6 +136,7 @@ def sub(**given: Any) -> None:  # noqa: ANN401 - click's
       --psk, --psk-identity, --tls-engine, --keyform   Python's TLS has no such keys
       --proxy      needs a package of its own; proxychains does the same
       --nodelay    is always so
+      -S           SRV records are not looked up; name the host with -h
       --quiet      2>/dev/null
     """
     topics = [*given["topics"], *filter(None, [given["url"].topic if given["url"] else None])]
