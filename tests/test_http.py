@@ -1,6 +1,7 @@
 """The HTTP door on a real node: health, metrics, streams, publish, errors, bounds."""
 
 import base64
+import gzip
 import http.client
 import json
 import socket
@@ -173,6 +174,25 @@ def test_what_is_no_http_is_refused_and_leaves_no_trace_in_the_log(start_node, l
         assert client.read(12)[-4:] == b" 400"
     assert node.stop() == 0
     assert "Traceback" not in node.log.read_text()
+
+
+def test_who_hangs_up_within_a_body_leaves_no_trace_in_the_log(start_node):
+    node = start_node()
+    with RawConnection(node.http) as client:
+        head = (
+            f"POST {PUBLISH} HTTP/1.1\r\nHost: 127.0.0.1:{node.http}\r\nContent-Length: 9\r\n\r\n"
+        )
+        client.socket.sendall(head.encode() + b"{")
+        assert node.call("GET", "/health")[0] == 200
+    assert node.call("GET", "/health")[0] == 200
+    assert node.stop() == 0
+    assert "Traceback" not in node.log.read_text()
+
+
+def test_a_compressed_body_is_not_unpacked(shared):
+    body = gzip.compress(json.dumps({"topic": "a", "payload": "x"}).encode())
+    status, problem = shared.call("POST", PUBLISH, body, **{"Content-Encoding": "gzip"})
+    assert (status, problem["error"]) == (400, "bad_request")
 
 
 def test_metrics_are_prometheus(broker):

@@ -128,6 +128,7 @@ class HttpDoor:
             app,
             access_log=None,
             max_line_size=limits.HTTP_LINE_BYTES_MAX,
+            auto_decompress=False,  # 2 MB may become 2 GB, on the event loop
             lingering_time=limits.LINGER_SECONDS,
             shutdown_timeout=limits.LINGER_SECONDS,
         )
@@ -278,6 +279,8 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
         return problem(error.http_status, kind.lower(), str(error))
     except web.HTTPException as error:
         return problem(error.status, error.reason.lower().replace(" ", "_"), error.text or "")
+    except ConnectionError:  # it hung up before its body was whole: nobody hears this
+        return problem(408, "request_timeout", "the connection is gone")
     except Exception:
         log.exception("%s %s failed", request.method, request.path)
         return problem(500, "internal", "a fault of the node; its log says more")
