@@ -128,7 +128,7 @@ class HttpDoor:
             app,
             access_log=None,
             max_line_size=limits.HTTP_LINE_BYTES_MAX,
-            auto_decompress=False,  # 2 MB may become 2 GB, on the event loop
+            auto_decompress=False,  # that would be work of the event loop
             lingering_time=limits.LINGER_SECONDS,
             shutdown_timeout=limits.LINGER_SECONDS,
         )
