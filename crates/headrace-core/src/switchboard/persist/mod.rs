@@ -17,9 +17,12 @@
 //! from the log after a round in which nobody was owed it; a record may be written twice, and says
 //! the same.
 
+mod checkpoint;
 mod claims;
+mod codec;
 mod record;
 mod restore;
+mod rounds;
 mod write;
 
 use std::collections::{BTreeMap, VecDeque};

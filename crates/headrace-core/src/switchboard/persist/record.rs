@@ -12,18 +12,14 @@
 //! m number            a message, and who is owed it: (number, place, options, identifiers)…
 //! ```
 
-use std::num::NonZeroU32;
-
+pub use super::codec::Copy;
+use super::codec::{qos_of, Reader, Writer, RETAIN, VERSION};
 use crate::mqtt::packet::QoS;
-use crate::session::{Expiry, Ids, Places, Will};
-
-/// Begins each value.
-const VERSION: u8 = 1;
+use crate::session::{Expiry, Places, Will};
 
 /// The number of a session of which the log has the will alone, for it ends with its connection.
 pub const WILL_ALONE: u64 = 0;
 
-const RETAIN: u8 = 1 << 2;
 const NO_LOCAL: u8 = 1 << 3;
 const REPLAYS: u8 = 1 << 4;
 
@@ -161,14 +157,6 @@ impl Filter {
         };
         reader.over(filter)
     }
-}
-
-/// What one copy of a message has of its own.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Copy {
-    pub qos: QoS,
-    pub retain: bool,
-    pub ids: Ids,
 }
 
 /// A message at `QoS` 2 on its way to a client.
@@ -353,145 +341,10 @@ impl<'a> Message<'a> {
     }
 }
 
-fn qos_of(options: u8) -> Option<QoS> {
-    match options & 3 {
-        0 => Some(QoS::AtMostOnce),
-        1 => Some(QoS::AtLeastOnce),
-        2 => Some(QoS::ExactlyOnce),
-        _ => None,
-    }
-}
-
-struct Writer(Vec<u8>);
-
-impl Writer {
-    fn new() -> Self {
-        Self(vec![VERSION])
-    }
-
-    fn number(&mut self, mut number: u64) {
-        while number >= 0x80 {
-            self.0.push(number as u8 | 0x80);
-            number >>= 7;
-        }
-        self.0.push(number as u8);
-    }
-
-    fn bytes(&mut self, bytes: &[u8]) {
-        self.number(bytes.len() as u64);
-        self.0.extend_from_slice(bytes);
-    }
-
-    /// Ranges as the gap before each and its length.
-    fn places(&mut self, places: &Places) {
-        self.number(places.next());
-        self.number(places.ranges().len() as u64);
-        let mut at = 0;
-        for (from, to) in places.ranges() {
-            self.number(from - at);
-            self.number(to - from);
-            at = to;
-        }
-    }
-
-    fn copy(&mut self, copy: &Copy) {
-        let ids = copy.ids.as_slice();
-        let retain = if copy.retain { RETAIN } else { 0 };
-        self.0.push(copy.qos as u8 | retain);
-        self.number(ids.len() as u64);
-        for id in ids {
-            self.number((*id).into());
-        }
-    }
-}
-
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn new(value: &'a [u8]) -> Option<Self> {
-        let (version, rest) = value.split_first()?;
-        (*version == VERSION).then_some(Self(rest))
-    }
-
-    const fn is_over(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    fn over<T>(&self, read: T) -> Option<T> {
-        self.is_over().then_some(read)
-    }
-
-    fn byte(&mut self) -> Option<u8> {
-        let (byte, rest) = self.0.split_first()?;
-        self.0 = rest;
-        Some(*byte)
-    }
-
-    fn number(&mut self) -> Option<u64> {
-        let mut number = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            number |= u64::from(byte & 0x7F) << shift;
-            if byte < 0x80 {
-                return Some(number);
-            }
-        }
-        None
-    }
-
-    fn number_32(&mut self) -> Option<u32> {
-        self.number()?.try_into().ok()
-    }
-
-    /// The inner None where the session is nobody's.
-    #[expect(clippy::option_option, reason = "malformed, and nobody")]
-    fn user(&mut self) -> Option<Option<(Box<str>, bool)>> {
-        let kind = self.byte()?;
-        let name = std::str::from_utf8(self.bytes()?).ok()?;
-        Some((kind > 0).then(|| (name.into(), kind > 1)))
-    }
-
-    /// A packet id, which is never 0.
-    fn id(&mut self) -> Option<u16> {
-        let id = u16::try_from(self.number()?).ok()?;
-        (id > 0).then_some(id)
-    }
-
-    fn bytes(&mut self) -> Option<&'a [u8]> {
-        let length = usize::try_from(self.number()?).ok()?;
-        let (bytes, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some(bytes)
-    }
-
-    fn places(&mut self) -> Option<Places> {
-        let next = self.number()?;
-        let count = self.number()?;
-        let (mut ranges, mut at) = (Vec::new(), 0_u64);
-        for _ in 0..count {
-            let from = at.checked_add(self.number()?)?;
-            at = from.checked_add(self.number()?)?;
-            ranges.push((from, at));
-        }
-        (at <= next).then(|| Places::with_ranges(next, ranges))
-    }
-
-    fn copy(&mut self) -> Option<Copy> {
-        let options = self.byte()?;
-        let mut ids = Ids::None;
-        for _ in 0..self.number()? {
-            ids.add(NonZeroU32::new(self.number_32()?)?.get());
-        }
-        Some(Copy {
-            qos: qos_of(options)?,
-            retain: options & RETAIN != 0,
-            ids,
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use crate::session::Ids;
+
     use super::*;
 
     fn copy() -> Copy {
