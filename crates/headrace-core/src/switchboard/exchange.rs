@@ -64,10 +64,9 @@ impl Switchboard {
     /// An acknowledgement that fits another step than that of its message is a protocol error
     /// (4.13.1); one that comes when its message is over may only be late.
     fn went_on(&mut self, slot: u32, receipt: Receipt, now: Now) -> Flow {
-        self.recount_session(self.session_of(slot));
         match receipt {
             Receipt::Over => self.pump(slot, now),
-            Receipt::Release => {}
+            Receipt::Release => self.recount_session(self.session_of(slot)),
             Receipt::Unknown => self.counters.count(Counter::UnknownAcks),
             Receipt::Misplaced => return self.refuse(slot, reason::PROTOCOL_ERROR, now),
         }
