@@ -273,9 +273,9 @@ def test_the_command_manages_streams(broker):
     assert row.split() == [long, "1", "0", "0", "x" * 100, "topic"], "a pipe cuts nothing"
 
     shown = [line.split() for line in streams(broker, "describe", "a").stdout.splitlines()]
-    assert ["max.message.bytes", "1048576", "stream"] in shown
-    assert ["retention.ms", "-1", "node"] in shown, "as the tests' nodes are configured"
-    assert ["segment.ms", "604800000", "default"] in shown
+    assert ["max.message.bytes", "1MiB", "stream"] in shown
+    assert ["retention.ms", "unlimited", "node"] in shown, "as the tests' nodes are configured"
+    assert ["segment.ms", "7d", "default"] in shown
     described = json.loads(streams(broker, "describe", "a", "--json").stdout)
     assert described["effective"].keys() == SETTINGS.keys()
     assert described["effective"]["retention.ms"] == {"value": -1, "source": "node"}

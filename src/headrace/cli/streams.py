@@ -11,6 +11,7 @@ import click
 
 from headrace.cli.client import NotFound, call, json_option, url_option
 from headrace.cli.tables import table
+from headrace.config.reference import read_of_stream
 from headrace.text import nearest
 
 STREAMS = "/api/v1/streams"
@@ -112,7 +113,9 @@ def describe(*, name: str, url: str, as_json: bool) -> None:
     _show(stream, as_json=as_json, own_settings=False)
     if not as_json:
         effective = stream["effective"].items()
-        rows = [[setting, str(each["value"]), each["source"]] for setting, each in effective]
+        rows = [
+            [name, read_of_stream(name, each["value"]), each["source"]] for name, each in effective
+        ]
         table(["setting", "value", "from"], rows, right=set())
 
 

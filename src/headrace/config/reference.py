@@ -90,6 +90,20 @@ def quantity(number: float, unit: str) -> int | float | str:
     return f"{int(number)}{smallest}"
 
 
+def read_of_stream(name: str, value: object) -> str:
+    """A value of a stream's setting as a person reads it.
+
+    >>> read_of_stream("retention.ms", 604_800_000), read_of_stream("retention.bytes", -1)
+    ('7d', 'unlimited')
+    """
+    setting = SETTINGS.get(name)
+    if setting is None or isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if value in {-1, limits.INT64_MAX}:
+        return "unlimited"
+    return str(quantity(value, _unit_of_kind(setting.kind)))
+
+
 def literal(value: Written) -> str:
     """A value as TOML writes it."""
     if isinstance(value, list):
