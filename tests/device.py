@@ -8,6 +8,7 @@ PUBREC, and publishes again what the broker has released. It shares nothing with
 import socket
 import struct
 import threading
+from contextlib import suppress
 
 from rawclient import varint
 
@@ -66,7 +67,8 @@ class Device:
     def hang_up(self) -> None:
         """Ends the connection from this side."""
         if self._socket is not None:
-            self._socket.shutdown(socket.SHUT_RDWR)
+            with suppress(OSError):  # the node was first
+                self._socket.shutdown(socket.SHUT_RDWR)
         self.close()
 
     def subscribe(self, topic_filter: str) -> None:
