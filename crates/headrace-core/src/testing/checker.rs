@@ -265,6 +265,12 @@ impl Checker {
         }
     }
 
+    /// The journal is damaged, and its last rounds look like some that were never synced: a trim
+    /// among them may be forgotten, and where logs started before is no promise.
+    pub(super) fn may_forget_trims(&mut self) {
+        self.logs.values_mut().for_each(|known| known.start = 0);
+    }
+
     /// Somebody asked where the log starts and ends.
     pub fn bounds(&mut self, log: &str, start: i64, end: i64) {
         let known = self.log(log);

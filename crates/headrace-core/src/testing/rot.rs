@@ -102,6 +102,9 @@ pub(super) fn judge(simulation: &mut Simulation, port: &Saboteur) -> Result<(), 
 fn trial(simulation: &mut Simulation, port: Saboteur, path: &str) -> Result<(), Anomaly> {
     // The damage may look like the end of a journal that was not synced.
     simulation.is_cut = true;
+    if path.starts_with("journal/") {
+        simulation.checker.may_forget_trims();
+    }
     let opened = Shell::open(port, simulation.options);
     let told = opened.as_ref().map(|(_, recovery)| recovery);
     simulation.trace.note(format_args!("opened: {told:?}"));
