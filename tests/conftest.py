@@ -3,9 +3,11 @@
 import contextlib
 import json
 import os
+import random
 import selectors
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -58,6 +60,23 @@ def environment(**extra: str) -> dict[str, str]:
     return kept | ports | {"PYTHONPATH": os.pathsep.join(path)} | extra
 
 
+def unused_ports() -> tuple[int, int, int]:
+    """Ports from below those that connections get by themselves (ip(7)).
+
+    So nobody has them when a node that was stopped, or killed, starts on them again.
+    """
+    first, _ = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    found: list[int] = []
+    for port in random.SystemRandom().sample(range(10_000, int(first)), 100):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            found.append(port)
+        if len(found) == 3:
+            break
+    one, two, three = found
+    return one, two, three
+
+
 def headrace(*args: str, timeout: float = 60, **extra: str) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end."""
     return subprocess.run(
@@ -92,14 +111,14 @@ class RunningNode:
         self,
         data: Path,
         *args: str,
-        ports: tuple[int, int, int] = (0, 0, 0),
+        ports: tuple[int, int, int] | None = None,
         descriptors: int | None = None,
         **extra: str,
     ):
         self.exit_codes = {0, -signal.SIGKILL}
         self.data = data
         self.log = data.with_name(f"{data.name}.log")
-        doors = zip(("--mqtt", "--kafka", "--http"), ports, strict=True)
+        doors = zip(("--mqtt", "--kafka", "--http"), ports or unused_ports(), strict=True)
         addresses = [part for door, port in doors for part in (door, f"127.0.0.1:{port}")]
         wrap = [] if descriptors is None else ["prlimit", f"--nofile={descriptors}:{descriptors}"]
         command = [sys.executable, "-m", "headrace", "serve", "--json"]
