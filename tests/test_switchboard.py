@@ -11,6 +11,7 @@ import pytest
 
 from headrace.native import Switchboard, decode_records
 
+NOT_RETAINED = False
 NOW = (1_000, 1_700_000_000_000)
 CREDIT = 1 << 20
 PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
@@ -190,8 +191,8 @@ def test_time_passes_only_by_tick():
 def test_another_door_publishes_and_hears_of_the_end():
     stage = Stage()
     stage.board.bind(1, 1, ["a"], "topic")
-    stage.board.publish("a", b"x", 1, [("k", "v")], 5, *NOW)
-    stage.board.publish("b", b"x", 0, [], 6, *NOW)
+    stage.board.publish("a", b"x", 1, NOT_RETAINED, [("k", "v")], 5, *NOW)
+    stage.board.publish("b", b"x", 0, NOT_RETAINED, [], 6, *NOW)
     assert stage.board.published() == [], "answers keep their order"
     [(_, _, batch, ticket)] = stage.collect().appends
     names = bytes(decode_records(batch, 0, 1, 1).header_keys[2])
@@ -237,8 +238,8 @@ def test_what_it_does_not_know_or_cannot_use_is_a_value_error():
         (lambda: board.unbind(1), "no partition 0 of a stream 1"),
         (lambda: board.bind(1, 1, ["a/#/b"], "topic"), 'filter "a/#/b": '),
         (lambda: board.bind(1, 1, ["a"], "nonsense"), 'key "nonsense" is none of topic'),
-        (lambda: board.publish("a/#", b"", 0, [], 1, *NOW), 'topic "a/#": '),
-        (lambda: board.publish("a", b"", 2, [], 1, *NOW), "qos is 0 or 1, not 2"),
+        (lambda: board.publish("a/#", b"", 0, NOT_RETAINED, [], 1, *NOW), 'topic "a/#": '),
+        (lambda: board.publish("a", b"", 2, NOT_RETAINED, [], 1, *NOW), "qos is 0 or 1, not 2"),
     ]:
         with pytest.raises(ValueError, match=re.escape(message)):
             call()
