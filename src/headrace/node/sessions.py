@@ -47,7 +47,10 @@ class SessionLog:
         self._broker = broker
         self._switchboard = switchboard
         self._partitions: list[Partition] = []
-        self._begins: dict[int, int] = {}  # where a checkpoint begins, by partition
+        # Where the checkpoint that is being written begins, by partition; and one that is written,
+        # by the ticket of its last append: the next may begin before that is durable.
+        self._begins: dict[int, int] = {}
+        self._written: dict[int, int] = {}
         self._trims: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
@@ -103,22 +106,25 @@ class SessionLog:
                 self._roll(partition, wall_ms)
             offset = runner.append_own(
                 partition, batch, ticket, mono_ms, wall_ms,
-                partial(self._checkpointed, partition) if ends else None,
+                partial(self._checkpointed, partition, ticket) if ends else None,
             )  # fmt: skip
             partition.unkept_bytes = 0
             if offset is None:
                 is_refused = True
                 self._begins.pop(index, None)  # a part of the checkpoint is missing
-            elif begins:
+                continue
+            if begins:
                 self._begins[index] = offset
+            if ends and (begun := self._begins.pop(index, None)) is not None:
+                self._written[ticket] = begun
 
     def _roll(self, partition: Partition, wall_ms: int) -> None:
         with suppress(StorageError):  # the append says so, too
             partition.roll(wall_ms)
 
-    def _checkpointed(self, partition: Partition, is_durable: bool) -> None:
+    def _checkpointed(self, partition: Partition, ticket: int, is_durable: bool) -> None:
         """A checkpoint has reached the disk: what was before it is let go."""
-        offset = self._begins.pop(partition.index, None)
+        offset = self._written.pop(ticket, None)
         if offset is not None and is_durable:
             task = asyncio.create_task(self._trim(partition, offset), name="trim sessions")
             self._trims.add(task)

@@ -41,7 +41,8 @@ struct OnItsWay {
     place: Place,
     /// Behind its last record.
     next_offset: i64,
-    ends_checkpoint: bool,
+    /// Where the checkpoint began that ends with it.
+    checkpoint: Option<i64>,
 }
 
 pub struct Platter {
@@ -100,7 +101,7 @@ impl Platter {
         let on_its_way = OnItsWay {
             place,
             next_offset: appended.base_offset + records,
-            ends_checkpoint: false,
+            checkpoint: None,
         };
         self.on_their_way.insert(ticket, on_its_way);
         appended.base_offset
@@ -121,8 +122,10 @@ impl Platter {
         if append.begins {
             self.begins.insert(partition, offset);
         }
-        let on_its_way = self.on_their_way.get_mut(&append.ticket);
-        on_its_way.unwrap().ends_checkpoint = append.ends;
+        if append.ends {
+            let on_its_way = self.on_their_way.get_mut(&append.ticket);
+            on_its_way.unwrap().checkpoint = self.begins.remove(&partition);
+        }
         true
     }
 
@@ -170,11 +173,9 @@ impl Platter {
     fn ended(&mut self, ticket: u64) {
         let ended = self.on_their_way.remove(&ticket).expect("it ends once");
         self.told.insert(ended.place, ended.next_offset);
-        if ended.ends_checkpoint {
-            if let Some(offset) = self.begins.remove(&ended.place.1) {
-                self.machine.trim(self.logs[&ended.place], offset).unwrap();
-                self.checkpoints += 1;
-            }
+        if let Some(offset) = ended.checkpoint {
+            self.machine.trim(self.logs[&ended.place], offset).unwrap();
+            self.checkpoints += 1;
         }
     }
 
