@@ -28,6 +28,8 @@ from headrace.kernel import users as users_of_node
 from headrace.native import Switchboard
 from headrace.node.access import Gate
 
+pytestmark = pytest.mark.slow
+
 ADMIN = "ann:horse"
 
 

@@ -7,6 +7,8 @@ import pytest
 from conftest import headrace
 from test_access import ADMIN, connected, put_users
 
+pytestmark = pytest.mark.slow
+
 RULES = """\
 [access]
 anonymous = true

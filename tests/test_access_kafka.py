@@ -36,7 +36,7 @@ allow = ["describe"]
 streams = ["seen"]
 """
 
-pytestmark = pytest.mark.clients
+pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

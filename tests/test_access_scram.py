@@ -9,6 +9,8 @@ from rawclient import RawConnection
 from test_access import ADMIN, add, basic
 from test_access_machines import Client as Scram
 
+pytestmark = pytest.mark.slow
+
 CONNACK, DISCONNECT, AUTH, PINGREQ, PINGRESP = 0x20, 0xE0, 0xF0, b"\xc0\x00", b"\xd0\x00"
 AGAIN, CONTINUE, SUCCESS, NOT_AUTHORIZED = 0x19, 0x18, 0x00, 0x87
 METHOD, DATA = 0x15, 0x16

@@ -14,6 +14,8 @@ from headrace import limits
 from headrace.kernel.admission import ADDRESS_LIMIT, CONNECT_RATE, Admission, network
 from rawclient import RawConnection, RawMqtt
 
+pytestmark = pytest.mark.slow
+
 PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
 
 

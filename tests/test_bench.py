@@ -14,6 +14,8 @@ from headrace import bench, native
 from headrace.errors import InputError
 from headrace.model import Address
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(name="node")
 def _node(shared):

@@ -7,6 +7,8 @@ import pytest
 from conftest import headrace
 from rawclient import RawMqtt
 
+pytestmark = pytest.mark.slow
+
 URL = "HEADRACE_URL"
 
 

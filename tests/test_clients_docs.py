@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from conftest import SMALL_JOURNAL
 from shellblocks import ROOT, run_blocks
+
+pytestmark = pytest.mark.slow
 
 EXPECTED = [
     (),

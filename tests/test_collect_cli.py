@@ -15,6 +15,8 @@ from headrace.errors import PublishError
 from headrace.model import Address
 from headrace.native import decode_records
 
+pytestmark = pytest.mark.slow
+
 DATA = Path(__file__).parent / "data"
 SNAPSHOT = DATA / "dcgm_snapshot.csv"
 STREAM = "gpu-telemetry"

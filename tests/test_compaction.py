@@ -15,6 +15,8 @@ from headrace import limits
 from headrace.native import Compaction, StorageError, Store, build_batch, decode_records
 from storelog import Appender, all_bytes, files, next_offset, opened
 
+pytestmark = pytest.mark.slow
+
 HOUR_MS = 3_600_000
 FAST = 1 << 40
 SLOW = 2_000

@@ -14,6 +14,8 @@ from headrace import limits
 from headrace.client import FetchClient
 from rawclient import RawConnection, RawMqtt
 
+pytestmark = pytest.mark.slow
+
 MARGIN_BYTES = 48 * limits.MIB
 """Between what is free and the reserve: the node's own files, and the way back, fit in."""
 

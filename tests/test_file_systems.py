@@ -10,6 +10,8 @@ import pytest
 
 from conftest import RunningNode, headrace, wait_for
 
+pytestmark = pytest.mark.slow
+
 OWNER = 65534
 """Nobody, on every Linux."""
 

@@ -16,6 +16,8 @@ from conftest import headrace
 from headrace.settings import SETTINGS
 from rawclient import RawConnection, RawMqtt
 
+pytestmark = pytest.mark.slow
+
 STREAMS = "/api/v1/streams"
 LARGE = "x" * 1_200_000
 PUBLISH = "/api/v1/publish"

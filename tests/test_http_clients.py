@@ -7,6 +7,8 @@ import pytest
 from conftest import wait_for
 from rawclient import RawConnection, RawMqtt
 
+pytestmark = pytest.mark.slow
+
 SESSIONS = "/api/v1/sessions"
 RETAINED = "/api/v1/retained"
 PUBLISH = "/api/v1/publish"

@@ -4,11 +4,15 @@ import re
 import runpy
 from pathlib import Path
 
+import pytest
+
 from conftest import SMALL_JOURNAL
 from headrace.adapters import http, http_access, http_clients, http_trace
 from kafkaraw import RawConnection, batch
 from rawclient import RawMqtt
 from shellblocks import ROOT, run_blocks
+
+pytestmark = pytest.mark.slow
 
 PAGE = ROOT / "docs" / "http.md"
 METRICS = runpy.run_path(str(ROOT / "tools" / "metrics.py"))

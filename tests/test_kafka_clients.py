@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, TopicPartition
 from headrace import native
 from headrace.client import FetchClient
 
-pytestmark = pytest.mark.clients
+pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 HEADERS = [("trace", b"\x00\x01"), ("empty", b""), ("null", None), ("trace", b"again")]

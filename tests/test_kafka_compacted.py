@@ -14,7 +14,7 @@ from conftest import wait_for
 from headrace import native
 from kafkaraw import RawConnection
 
-pytestmark = pytest.mark.clients
+pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
 KEYS = 100
 ROUNDS = 8

@@ -19,6 +19,8 @@ from headrace.client import (
 from headrace.wire.kafka.errors import ErrorCode
 from kafkaraw import RawConnection, batch, values
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def node(shared):

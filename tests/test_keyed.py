@@ -10,6 +10,8 @@ from headrace.kernel.keyed import Progress, Record
 from headrace.wire.kafka import apis, groups
 from kafkaraw import RawConnection
 
+pytestmark = pytest.mark.slow
+
 HOUR_MS = 3_600_000
 
 

@@ -8,6 +8,8 @@ import pytest
 from conftest import wait_for
 from storelog import files
 
+pytestmark = pytest.mark.slow
+
 PAYLOAD = "x" * 9000
 SETTINGS = {"HEADRACE_LOG__RESERVE_BYTES": "0", "HEADRACE_LOG__RETENTION_CHECK": "100ms"}
 

@@ -17,6 +17,8 @@ from confluent_kafka import Consumer, TopicPartition
 from conftest import RunningNode, environment, headrace
 from headrace.cli.log.repair import PAGE_BYTES, copy_readable
 
+pytestmark = pytest.mark.slow
+
 RECORDS = 300
 
 

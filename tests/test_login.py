@@ -13,6 +13,8 @@ from headrace.spark.errors import OptionError
 from headrace.spark.options import parse
 from test_access import ADMIN, basic, put_users
 
+pytestmark = pytest.mark.slow
+
 CSV = """timestamp,metric_name,gpu_id,device,uuid,modelName,Hostname,value
 2026-01-01 00:00:00,DCGM_FI_DEV_POWER_USAGE,0,nvidia0,GPU-1,H200,host,100
 """

@@ -10,6 +10,8 @@ import pytest
 from rawclient import RawMqtt, varint
 from test_mqtt_routing import Client
 
+pytestmark = pytest.mark.slow
+
 MIB = 1024 * 1024
 LARGE = {
     "HEADRACE_MQTT__PACKET_BYTES": "17MiB",

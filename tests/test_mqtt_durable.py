@@ -20,6 +20,8 @@ from conftest import wait_for
 from device import Device
 from rawclient import RawMqtt
 
+pytestmark = pytest.mark.slow
+
 WAIT = 60
 KILLS = 3
 WINDOW = 50

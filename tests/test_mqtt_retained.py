@@ -13,6 +13,8 @@ from conftest import wait_for
 from headrace import limits
 from rawclient import RawMqtt
 
+pytestmark = pytest.mark.slow
+
 END = "~"
 """A topic behind all others in their order: who has got it has got all."""
 

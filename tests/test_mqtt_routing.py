@@ -11,6 +11,8 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from rawclient import RawConnection
 
+pytestmark = pytest.mark.slow
+
 WAIT = 30
 V311, V5 = paho.MQTTv311, paho.MQTTv5
 

@@ -17,6 +17,8 @@ from paho.mqtt.properties import Properties
 from conftest import wait_for
 from rawclient import RawConnection, RawMqtt
 
+pytestmark = pytest.mark.slow
+
 WAIT = 30
 V311, V5 = paho.MQTTv311, paho.MQTTv5
 QUOTA_EXCEEDED = 0x97

@@ -4,9 +4,13 @@ import re
 import runpy
 from pathlib import Path
 
+import pytest
+
 from conftest import SMALL_JOURNAL
 from headrace.config.reference import settings
 from shellblocks import ROOT, run_blocks
+
+pytestmark = pytest.mark.slow
 
 METRICS = runpy.run_path(str(ROOT / "tools" / "metrics.py"))
 EXPECTED = [

@@ -16,6 +16,8 @@ from headrace.wire.proxy import SIGNATURE, ProxyHeader, read_header
 from rawclient import RawConnection
 from rawwebsocket import BINARY, RawWebSocket
 
+pytestmark = pytest.mark.slow
+
 CONNECT = b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01p"
 CONNACK = b"\x20\x02\x00\x00"
 

@@ -15,6 +15,8 @@ from conftest import RunningNode, environment, headrace, wait_for
 from headrace.cli import mqtt_format
 from secure import secure_settings
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 60
 MOSQUITTO = {"pub": ["mosquitto_pub", "-V", "5"], "sub": ["mosquitto_sub", "-V", "5"]}
 OURS = {kind: [sys.executable, "-m", "headrace", kind] for kind in MOSQUITTO}

@@ -10,6 +10,8 @@ import pytest
 from conftest import ROOT, environment, headrace
 from rawclient import RawConnection, RawMqtt
 
+pytestmark = pytest.mark.slow
+
 DOORS = ["mqtt", "kafka", "http"]
 PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
 

@@ -23,6 +23,8 @@ from headrace.node.lifetime import Node, Parts
 from rawclient import RawConnection, RawMqtt
 from test_mqtt_routing import Client
 
+pytestmark = pytest.mark.slow
+
 DOORS = ["mqtt", "kafka", "http"]
 PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
 

@@ -24,6 +24,8 @@ from rawclient import RawConnection, RawMqtt
 from test_mqtt_routing import Client
 from test_proxy import TEXT
 
+pytestmark = pytest.mark.slow
+
 TESTS = Path(__file__).parent
 QUOTA_EXCEEDED = 0x97
 

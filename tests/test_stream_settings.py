@@ -7,6 +7,8 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from conftest import wait_for
 
+pytestmark = pytest.mark.slow
+
 DAY_MS = 86_400_000
 
 

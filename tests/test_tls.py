@@ -31,6 +31,8 @@ from secure import (
     tls_socket,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def node(secured):

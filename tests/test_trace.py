@@ -12,6 +12,8 @@ import pytest
 from conftest import environment, headrace, wait_for
 from rawclient import RawMqtt
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 60
 
 

@@ -32,6 +32,8 @@ from secure import (
 )
 from test_mqttjs import CLIENTS
 
+pytestmark = pytest.mark.slow
+
 V311, V5 = paho.MQTTv311, paho.MQTTv5
 
 
