@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headrace import limits
 from headrace.errors import MalformedError
-from headrace.wire.kafka import admin, apis, codec, frames, groups
+from headrace.wire.kafka import admin, apis, codec, frames, groups, members
 from headrace.wire.kafka import messages as m
 from headrace.wire.kafka.codec import Versions, decode, encode, uvarint
 from headrace.wire.kafka.errors import ErrorCode
@@ -135,6 +135,54 @@ def test_offset_records_have_kafkas_own_layout():
     assert decode(groups.OffsetValue, encode(value)) == value
 
 
+def test_group_records_have_kafkas_own_layout():
+    assert encode(members.GroupKey(group="g")) == b"\x00\x02\x00\x01g"
+    member = members.GroupValueMember(
+        member_id="m",
+        group_instance_id=None,
+        client_id="c",
+        client_host="h",
+        rebalance_timeout_ms=2,
+        session_timeout_ms=1,
+        subscription=b"s",
+        assignment=b"",
+    )
+    value = members.GroupValue(
+        protocol_type="consumer",
+        generation=7,
+        protocol="range",
+        leader="m",
+        current_state_timestamp=9,
+        members=[member],
+    )
+    assert encode(value, 3) == (
+        b"\x00\x03\x00\x08consumer"
+        + pack(">i", 7)
+        + b"\x00\x05range\x00\x01m"
+        + pack(">qi", 9, 1)
+        + b"\x00\x01m\xff\xff\x00\x01c\x00\x01h"
+        + pack(">iii", 2, 1, 1)
+        + b"s"
+        + pack(">i", 0)
+    )
+    assert decode(members.GroupValue, encode(value, 3), 3) == value
+
+
+def test_what_consumers_say_is_read_in_every_version():
+    said = pack(">hi", 0, 1) + b"\x00\x01t" + pack(">i", -1)
+    assert members.consumers(members.ConsumerSubscription, said).topics == ["t"]
+    owned = pack(">i", 1) + b"\x00\x01t" + pack(">iii", 2, 0, 4)
+    said = pack(">hi", 9, 1) + b"\x00\x01t" + pack(">i", -1) + owned + pack(">ih", 5, -1)
+    read = members.consumers(members.ConsumerSubscription, said + b"a field of a later version")
+    assert (read.owned_partitions, read.generation_id) == (
+        [members.TopicPartitions(topic="t", partitions=[0, 4])],
+        5,
+    )
+    for damaged in (b"", b"\x00", pack(">h", -1) + said[2:], said[:9]):
+        with pytest.raises(MalformedError):
+            members.consumers(members.ConsumerSubscription, damaged)
+
+
 @pytest.mark.parametrize(
     ("value", "data"), [(0, b"\x00"), (127, b"\x7f"), (128, b"\x80\x01"), (300, b"\xac\x02")]
 )
@@ -160,6 +208,7 @@ PRIMITIVES = {
     codec.String: st.text(max_size=8),
     codec.NullableString: st.none() | st.text(max_size=8),
     codec.Message: st.none() | st.text(max_size=8),
+    codec.Bytes: st.binary(max_size=8),
     codec.Records: st.none() | st.binary(max_size=8),
 }
 

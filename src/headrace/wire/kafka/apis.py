@@ -6,7 +6,7 @@ Owns: key, name, classes and versions of each. Must not know: how a request is a
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from headrace.wire.kafka import admin, groups, sasl
+from headrace.wire.kafka import admin, groups, members, sasl
 from headrace.wire.kafka import messages as m
 from headrace.wire.kafka.codec import Codec, codec_of
 
@@ -91,6 +91,36 @@ INCREMENTAL_ALTER_CONFIGS: Final = Api(
     0,
     0,
 )
+JOIN_GROUP: Final = Api(11, "JoinGroup", members.JoinGroupRequest, members.JoinGroupResponse, 0, 5)
+HEARTBEAT: Final = Api(12, "Heartbeat", members.HeartbeatRequest, members.HeartbeatResponse, 0, 3)
+LEAVE_GROUP: Final = Api(
+    13, "LeaveGroup", members.LeaveGroupRequest, members.LeaveGroupResponse, 0, 3
+)
+SYNC_GROUP: Final = Api(14, "SyncGroup", members.SyncGroupRequest, members.SyncGroupResponse, 0, 3)
+DESCRIBE_GROUPS: Final = Api(
+    15, "DescribeGroups", members.DescribeGroupsRequest, members.DescribeGroupsResponse, 0, 4
+)
+LIST_GROUPS: Final = Api(
+    16, "ListGroups", members.ListGroupsRequest, members.ListGroupsResponse, 0, 2
+)
+DELETE_GROUPS: Final = Api(
+    42, "DeleteGroups", members.DeleteGroupsRequest, members.DeleteGroupsResponse, 0, 1
+)
+OFFSET_DELETE: Final = Api(
+    47, "OffsetDelete", members.OffsetDeleteRequest, members.OffsetDeleteResponse, 0, 0
+)
+
+MEMBERSHIP: Final = (
+    JOIN_GROUP,
+    HEARTBEAT,
+    LEAVE_GROUP,
+    SYNC_GROUP,
+    DESCRIBE_GROUPS,
+    LIST_GROUPS,
+    DELETE_GROUPS,
+    OFFSET_DELETE,
+)
+"""What groups with members are served by."""
 
 APIS: Final[dict[int, Api[Any, Any]]] = {
     api.key: api

@@ -234,6 +234,7 @@ Message = Annotated[str | None, _message()]
 
 String = Annotated[str, _sized(_I16, text=True, nullable=False)]
 NullableString = Annotated[str | None, NULLABLE_STRING]
+Bytes = Annotated[bytes, _sized(_I32, text=False, nullable=False)]
 Records = Annotated[bytes | None, _sized(_I32, text=False, nullable=True)]
 
 
