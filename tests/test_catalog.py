@@ -118,10 +118,22 @@ def test_what_is_not_there_is_not_altered(catalog):
         catalog.alter("a", Change())
 
 
-@pytest.mark.parametrize("topic_filter", ["", "a/#/b", "a#", "a+/b", "a\0b", "x" * 65_536])
+@pytest.mark.parametrize(
+    "topic_filter", ["", "a/#/b", "a#", "a+/b", "a\0b", "x" * 65_536, "$share/g/a"]
+)
 def test_filters_are_mqtts(catalog, topic_filter):
     with pytest.raises(InvalidStreamError, match="stream 'a'"):
         catalog.create("a", Change(filters=[topic_filter]), WALL_MS)
+
+
+@pytest.mark.parametrize("topic_filter", ["$SYS/#", "$SYS/broker/uptime", "$", "$queue/a"])
+def test_filters_that_never_match_are_refused(catalog, topic_filter):
+    with pytest.raises(InvalidStreamError, match="never matches"):
+        catalog.create("a", Change(filters=["x", topic_filter]), WALL_MS)
+    catalog.put(definition("a", filters=(topic_filter,)))
+    assert catalog.alter("a", Change(key="level:1")).filters == (topic_filter,), "it was there"
+    with pytest.raises(InvalidStreamError, match="never matches"):
+        catalog.alter("a", Change(filters=[topic_filter]))
 
 
 @pytest.mark.parametrize("key", ["level:0", "level:x", "level", "property:", "colour", "TOPIC"])

@@ -149,6 +149,7 @@ class Catalog:
             settings=_settings({}, change.settings or {}),
         )
         self._check(definition)
+        _check_filters(name, change.filters or ())
         return definition
 
     def alter(self, name: str, change: Change) -> StreamDefinition:
@@ -175,6 +176,7 @@ class Catalog:
             settings=_settings(old.settings, change.settings or {}),
         )
         self._check(new)
+        _check_filters(name, change.filters or ())
         return new
 
     def delete(self, name: str) -> StreamDefinition:
@@ -286,6 +288,22 @@ def check_name(name: str) -> None:
         raise InvalidStreamError(
             f"names that begin with '__' are the node's own; got {name!r}", KAFKA_INVALID_TOPIC
         )
+
+
+def _check_filters(name: str, filters: Iterable[str]) -> None:
+    """Refuses filters that never match; a definition from a disk may have one.
+
+    Nobody publishes below `$`, and what the broker says there is not stored (MQTT 5.0 4.7.2).
+
+    Raises:
+        InvalidStreamError: which.
+    """
+    for each in filters:
+        if each.startswith("$"):
+            raise InvalidStreamError(
+                f"stream {name!r}: the filter {shown(each)} never matches, for topics that begin "
+                f"with $ are the broker's own and are not stored; subscribe to them over MQTT"
+            )
 
 
 def _settings(old: Mapping[str, Value], changes: Mapping[str, Value | None]) -> Mapping[str, Value]:
