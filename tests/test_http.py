@@ -127,6 +127,7 @@ def test_publish_reaches_subscribers(shared):
         ("POST", STREAMS, {"name": "a", "partitions": 0}, 400, "invalid_stream", "from 1 to 1024"),
         ("POST", STREAMS, {"name": "a", "partitions": "1"}, 400, "bad_request", "partitions: "),
         ("POST", STREAMS, {"name": "a", "filters": ["a/#/b"]}, 400, "invalid_stream", "a/#/b"),
+        ("POST", STREAMS, {"name": "a", "filters": ["$SYS/#"]}, 400, "invalid_stream", "never m"),
         ("POST", STREAMS, {"name": "a", "key": "colour"}, 400, "invalid_stream", "colour"),
         ("POST", STREAMS, {"name": "a", "partition": 1}, 400, "bad_request", "mean 'partitions'"),
         (
@@ -166,14 +167,41 @@ def test_pages_of_other_sites_may_not_call(shared):
 
 
 @pytest.mark.parametrize(
-    "line",
-    [b"GET * HTTP/1.1", b"GET /\x01 HTTP/1.1", b"GET /" + b"x" * 300_000, b"\x16\x03\x01", b"?"],
+    ("sent", "status", "detail"),
+    [
+        (b"GET * HTTP/1.1\r\n", 400, "no HTTP request: *"),
+        (b"GET /\x01 HTTP/1.1\r\n", 400, "url path"),
+        (b"GET /" + b"x" * 300_000 + b"\r\n", 400, "204800 bytes"),
+        (b"GET /health HTTP/1.1\r\nX: " + b"y" * 20_000 + b"\r\n", 400, "8190 bytes"),
+        (b"GET /health HTTP/1.1\r\n" + b"X: y\r\n" * 2_000, 400, "Too many headers"),
+        (b"G@T /health HTTP/1.1\r\n", 400, "Invalid method"),
+        (b"GET /health HTTP/9.1\r\n", 400, "HTTP version"),
+        (b"POST /health HTTP/1.1\r\n" + 2 * b"Content-Length: 1\r\n", 400, "Content-Length"),
+        (
+            b"POST /health HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nz\r\n",
+            400,
+            "chunk size",
+        ),
+        (b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nExpect: x\r\n", 417, "Expect: x"),
+        (b"\x16\x03\x01\r\n", 400, "HTTPS"),
+        (b"?\r\n", 400, "Invalid method"),
+    ],
 )
-def test_what_is_no_http_is_refused_and_leaves_no_trace_in_the_log(start_node, line):
+def test_what_is_no_request_is_refused_in_one_line_and_leaves_no_trace_in_the_log(
+    start_node, sent, status, detail
+):
     node = start_node()
     with RawConnection(node.http) as client:
-        client.socket.sendall(line + b"\r\n\r\n")
-        assert client.read(12)[-4:] == b" 400"
+        client.socket.sendall(sent + b"Connection: close\r\n\r\n")
+        answered = http.client.HTTPResponse(client.socket)
+        answered.begin()
+        lines = answered.read().decode().splitlines(keepends=True)
+    assert (answered.status, len(lines), lines[0][-1]) == (status, 1, "\n")
+    assert answered.getheader("Content-Type") == "application/json; charset=utf-8"
+    problem = json.loads(lines[0])
+    assert problem["error"] == answered.reason.lower().replace(" ", "_")
+    assert detail in problem["detail"]
+    assert "\n" not in problem["detail"]
     assert node.stop() == 0
     assert "Traceback" not in node.log.read_text()
 

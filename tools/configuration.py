@@ -60,7 +60,7 @@ name with underscores.
 | setting | default | what it does |
 |---|---|---|
 | `partitions` | `1` | Number of partitions; may grow, never shrink. |
-| `filters` | none | Topic filters of the MQTT publishes that the stream stores; none begins with `$`, where only the broker publishes. |
+| `filters` | none | Topic filters of the MQTT publishes that the stream stores, none below `$`. |
 | `key` | `"topic"` | Key of a stored publish: `topic`, `level:N` (1-based), `property:NAME`. |
 """
 

@@ -14,13 +14,13 @@ import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 from aiohttp import web
-from aiohttp.http import HttpProcessingError
 from pydantic import Field, StrictBool, StrictInt, StrictStr
 
 from headrace import limits
 from headrace.adapters.answers import Fields, answer, bad_request, body, problem
 from headrace.adapters.http_access import Guard, UserRoutes, may_publish
 from headrace.adapters.http_clients import ClientRoutes
+from headrace.adapters.http_refusals import Connection
 from headrace.adapters.http_trace import TraceRoutes
 from headrace.adapters.metrics import Exporter
 from headrace.adapters.sockets import bind, listen
@@ -42,13 +42,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-
-def _is_fault(record: logging.LogRecord) -> bool:
-    """Whether it is ours: what is no HTTP is answered with 400, and no matter for a log."""
-    return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
-
-
-logging.getLogger("aiohttp.server").addFilter(_is_fault)
 
 METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8"
 
@@ -124,14 +117,7 @@ class HttpDoor:
                 *UserRoutes(node.gate).routes(),
             ]
         )
-        self._runner = web.AppRunner(
-            app,
-            access_log=None,
-            max_line_size=limits.HTTP_LINE_BYTES_MAX,
-            auto_decompress=False,  # that would be work of the event loop
-            lingering_time=limits.LINGER_SECONDS,
-            shutdown_timeout=limits.LINGER_SECONDS,
-        )
+        self._runner = web.AppRunner(app, shutdown_timeout=limits.LINGER_SECONDS)
         self._socket: socket.socket | None = None
         self._secure = False
         self._server: asyncio.Server | None = None
@@ -182,7 +168,14 @@ class HttpDoor:
         begun = len(self._silent) if self._secure else 0
         if max(begun, len(server.connections)) >= limits.HTTP_CONNECTIONS_MAX:
             return _Refused()
-        connection = server()
+        connection = Connection(
+            server,
+            loop=asyncio.get_running_loop(),
+            access_log=None,  # type: ignore[arg-type] # None is "no log" at run time
+            max_line_size=limits.HTTP_LINE_BYTES_MAX,
+            auto_decompress=False,  # that would be work of the event loop
+            lingering_time=limits.LINGER_SECONDS,
+        )
         # From the first request on, aiohttp's own keep-alive ends a connection that is silent.
         self._silent[connection] = asyncio.get_running_loop().call_later(
             self._request_s_max, self._hang_up, connection

@@ -1,0 +1,65 @@
+"""What the HTTP library refuses by itself, before any route: answered as every other error.
+
+Owns the words for bytes that are no request. Must not know routes.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from aiohttp import web
+from aiohttp.http import HttpProcessingError
+
+from headrace.adapters.answers import problem
+
+log = logging.getLogger(__name__)
+
+DETAIL_LENGTH_MAX = 200
+"""Of the library's own words, which may quote what came."""
+
+
+class Connection(web.RequestHandler):
+    """One connection of the door.
+
+    Whatever goes wrong outside of the routes is one line of JSON, and no matter for the log where
+    the other end is at fault.
+    """
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The last answer of this connection: where a request ended is not known any more."""
+        if request.writer.output_size > 0:
+            raise ConnectionError("an answer has begun, and there is no other")
+        if isinstance(exc, HttpProcessingError):
+            answered = problem(status, "bad_request", f"this is no HTTP request: {_line(message)}")
+        elif status < 500:
+            answered = problem(status, "bad_request", _line(message))
+        else:
+            log.error("a request failed outside of its route", exc_info=exc)
+            answered = problem(status, "internal", "a fault of the node; its log says more")
+        answered.force_close()
+        return answered
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[Any, bool]:
+        """Sends an answer; a refusal that no middleware has seen has the library's own words."""
+        if isinstance(resp, web.HTTPException):
+            kind = resp.reason.lower().replace(" ", "_")
+            resp = problem(resp.status, kind, _line(resp.text))
+        return await super().finish_response(request, resp, start_time)
+
+
+def _line(text: str | None) -> str:
+    """What a text says, without the picture below it that points at a byte."""
+    lines = [line.strip().rstrip(":") for line in (text or "").splitlines()]
+    said = ": ".join(line for line in lines if line and line.strip("^"))
+    return said[:DETAIL_LENGTH_MAX]
