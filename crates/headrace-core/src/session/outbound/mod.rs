@@ -5,9 +5,17 @@
 //! it again under its packet id. How many may be under way is said by each connection anew, so
 //! what is in flight may exceed the window of the present one, and then waits in its old order.
 
-use super::{Delivery, GroupId, Owed};
-use crate::mqtt::packet::QoS;
+mod exchanges;
+mod queue;
+mod returns;
+
 use std::collections::VecDeque;
+
+pub use exchanges::Exchange;
+use queue::Queue;
+
+use super::{Delivery, GroupId};
+use crate::mqtt::packet::QoS;
 
 /// An id is used again once so many others have been freed after it, or none else is left: late
 /// acknowledgements then find nothing, and a session that was busy once does not keep a place for
@@ -29,15 +37,6 @@ struct InFlight {
     ordinal: u64,
     /// Sent on this connection, so it takes a place in its window.
     is_counted: bool,
-}
-
-/// An exchange at `QoS` 2 that is not over.
-#[derive(Debug)]
-pub struct Exchange<'a> {
-    /// Packet id.
-    pub id: u16,
-    /// What was published; None where PUBREC has come.
-    pub sent: Option<&'a Delivery>,
 }
 
 /// What is to be sent next.
@@ -84,10 +83,7 @@ pub struct Outbound {
     exactly_once: usize,
     /// Whether messages in flight are kept to be sent again.
     keeps: bool,
-    queue: VecDeque<Delivery>,
-    queued_bytes: usize,
-    /// Nothing in the queue expires before.
-    expires_ms: u64,
+    queue: Queue,
 }
 
 impl Outbound {
@@ -104,9 +100,7 @@ impl Outbound {
             counted: 0,
             exactly_once: 0,
             keeps: false,
-            queue: VecDeque::new(),
-            queued_bytes: 0,
-            expires_ms: u64::MAX,
+            queue: Queue::default(),
         }
     }
 
@@ -141,7 +135,7 @@ impl Outbound {
 
     /// Bytes that wait for the window, [`super::OVERHEAD_BYTES`] of each message included.
     pub fn queued_bytes(&self) -> usize {
-        self.queued_bytes
+        self.queue.bytes()
     }
 
     /// Bytes of what is in flight and may have to be sent again.
@@ -151,7 +145,7 @@ impl Outbound {
 
     /// Those, and those that wait.
     pub fn held_bytes(&self) -> usize {
-        self.queued_bytes + self.kept_bytes
+        self.queue.bytes() + self.kept_bytes
     }
 
     /// Messages that wait for the window.
@@ -208,9 +202,7 @@ impl Outbound {
 
     /// Queues a message.
     pub fn enqueue(&mut self, delivery: Delivery) {
-        self.queued_bytes += bytes(&delivery);
-        self.expires_ms = self.expires_ms.min(delivery.message.expires_ms());
-        self.queue.push_back(delivery);
+        self.queue.push(delivery);
     }
 
     /// What is to be sent now, if the window has room for it.
@@ -247,9 +239,7 @@ impl Outbound {
 
     /// Takes what has waited longest.
     pub fn pop(&mut self) -> Option<Delivery> {
-        let delivery = self.queue.pop_front()?;
-        self.queued_bytes -= bytes(&delivery);
-        Some(delivery)
+        self.queue.pop()
     }
 
     fn is_published(&self, id: u16) -> bool {
@@ -331,129 +321,12 @@ impl Outbound {
 
     /// Takes all messages whose expiry has passed. Costs nothing while none has.
     pub fn purge_expired(&mut self, mono_ms: u64) -> VecDeque<Delivery> {
-        if mono_ms <= self.expires_ms {
-            return VecDeque::new();
-        }
-        let expired = self.take_queued(|delivery| delivery.message.is_expired(mono_ms));
-        let expiries = self.queue.iter().map(|each| each.message.expires_ms());
-        self.expires_ms = expiries.min().unwrap_or(u64::MAX);
-        expired
+        self.queue.purge_expired(mono_ms)
     }
 
     /// Takes the first message where its expiry has passed.
     pub fn pop_expired(&mut self, mono_ms: u64) -> Option<Delivery> {
-        let first = self.queue.front()?;
-        first.message.is_expired(mono_ms).then(|| self.pop())?
-    }
-
-    /// Takes back what a group gave and what has not been sent, in the order in which it was given.
-    pub fn withdraw(&mut self, group: GroupId) -> Vec<Owed> {
-        let taken = self.take_queued(|delivery| delivery.terms.group == Some(group));
-        taken.into_iter().map(Owed::from).collect()
-    }
-
-    /// Takes back, of a client that is away, what groups gave and what it has not finished at `QoS`
-    /// 1, sent or not: of those groups that still are, each in the order in which it gave.
-    pub fn withdraw_all(&mut self, is_there: impl Fn(GroupId) -> bool) -> Vec<(GroupId, Owed)> {
-        let is_lent = |delivery: &Delivery| delivery.terms.group.is_some_and(&is_there);
-        let mut in_flight = Vec::new();
-        for (id, entry) in (1..).zip(&self.slots) {
-            let Some(entry) = entry else { continue };
-            if let State::Published(QoS::AtLeastOnce, Some(delivery)) = &entry.state {
-                if is_lent(delivery) {
-                    in_flight.push((entry.ordinal, id, delivery.clone()));
-                }
-            }
-        }
-        in_flight.sort_unstable_by_key(|(ordinal, ..)| *ordinal);
-        let mut returned = Vec::new();
-        for (_, id, delivery) in in_flight {
-            self.end(id);
-            returned.push(delivery);
-        }
-        returned.extend(self.take_queued(is_lent));
-        let owed = returned.into_iter().filter_map(|delivery| {
-            let group = delivery.terms.group?;
-            Some((group, delivery.into()))
-        });
-        owed.collect()
-    }
-
-    fn take_queued(&mut self, is_taken: impl Fn(&Delivery) -> bool) -> VecDeque<Delivery> {
-        if !self.queue.iter().any(&is_taken) {
-            return VecDeque::new();
-        }
-        let (taken, others) = std::mem::take(&mut self.queue)
-            .into_iter()
-            .partition(is_taken);
-        self.queue = others;
-        let taken: VecDeque<Delivery> = taken;
-        self.queued_bytes -= taken.iter().map(bytes).sum::<usize>();
-        taken
-    }
-
-    /// Exchanges at `QoS` 2 that are not over, in the order in which a new connection goes on with
-    /// them.
-    pub fn exchanges(&self) -> Vec<Exchange<'_>> {
-        if self.exactly_once == 0 {
-            return Vec::new();
-        }
-        let mut found = Vec::new();
-        for (id, entry) in (1..).zip(&self.slots) {
-            let Some(entry) = entry else { continue };
-            match &entry.state {
-                State::Released => found.push((entry.ordinal, Exchange { id, sent: None })),
-                State::Published(QoS::ExactlyOnce, Some(kept)) => {
-                    let sent = Some(kept);
-                    found.push((entry.ordinal, Exchange { id, sent }));
-                }
-                State::Published(..) => {}
-            }
-        }
-        found.sort_unstable_by_key(|(ordinal, exchange)| (exchange.sent.is_some(), *ordinal));
-        found.into_iter().map(|(_, exchange)| exchange).collect()
-    }
-
-    /// Takes in exchanges as the log has them, in their order: those at `QoS` 2, `None` where
-    /// PUBREC has come, and at `QoS` 1 what may have been sent, whose ids nobody knows.
-    pub fn restore(
-        &mut self,
-        known: Vec<(u16, Option<Delivery>)>,
-        maybe_sent: impl IntoIterator<Item = Delivery>,
-    ) {
-        let last = known.iter().map(|(id, _)| *id).max().unwrap_or(0);
-        self.in_flight_max = self.in_flight_max.max(last);
-        let slots = self.slots.len().max(usize::from(last));
-        self.slots.resize_with(slots, || None);
-        for (id, sent) in known {
-            self.exactly_once += 1;
-            let state = sent.map_or(State::Released, |delivery| {
-                State::Published(QoS::ExactlyOnce, Some(delivery))
-            });
-            let entry = self.restored(state);
-            self.slots[usize::from(id) - 1] = Some(entry);
-        }
-        let unused = (1..).zip(&self.slots).filter(|(_, entry)| entry.is_none());
-        self.free = unused.map(|(id, _)| id).collect();
-        for delivery in maybe_sent {
-            let entry = self.restored(State::Published(QoS::AtLeastOnce, Some(delivery)));
-            match self.free.pop_front() {
-                Some(id) => self.slots[usize::from(id) - 1] = Some(entry),
-                None => self.slots.push(Some(entry)),
-            }
-        }
-    }
-
-    fn restored(&mut self, state: State) -> InFlight {
-        if let State::Published(_, Some(kept)) = &state {
-            self.kept_bytes += bytes(kept);
-        }
-        self.next_ordinal += 1;
-        InFlight {
-            state,
-            ordinal: self.next_ordinal - 1,
-            is_counted: false,
-        }
+        self.queue.pop_expired(mono_ms)
     }
 
     /// The groups whose messages wait in the queue.
@@ -464,7 +337,9 @@ impl Outbound {
 
     /// Drops everything; the messages that had not been sent.
     pub fn clear(&mut self) -> VecDeque<Delivery> {
-        std::mem::replace(self, Self::new(self.in_flight_max)).queue
+        std::mem::replace(self, Self::new(self.in_flight_max))
+            .queue
+            .into_all()
     }
 
     /// Asserts what must always hold.
@@ -485,20 +360,7 @@ impl Outbound {
             _ => 0,
         });
         assert_eq!(kept.sum::<usize>(), self.kept_bytes);
-        let queued: usize = self.queue.iter().map(bytes).sum();
-        assert_eq!(queued, self.queued_bytes);
-        let mut expiries = self.queue.iter().map(|each| each.message.expires_ms());
-        assert!(expiries.all(|expires_ms| expires_ms >= self.expires_ms));
-    }
-}
-
-impl From<Delivery> for Owed {
-    fn from(delivery: Delivery) -> Self {
-        Self {
-            message: delivery.message,
-            claim: delivery.claim,
-            seat: delivery.seat,
-        }
+        self.queue.validate();
     }
 }
 

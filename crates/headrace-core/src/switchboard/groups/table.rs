@@ -1,0 +1,211 @@
+//! All groups: found by text, number and topic, and what waits in them.
+
+use std::collections::BTreeSet;
+use std::hash::BuildHasher;
+
+use slab::Slab;
+
+use super::choice::mix;
+use super::members::Group;
+use super::Strategy;
+use crate::hash::{Key, Map};
+use crate::session::{Durable, GroupId, Owed};
+use crate::sums::sums;
+use crate::switchboard::persist::Persistence;
+use crate::topic::{Filter, Tree};
+
+sums! {
+    /// What groups hold.
+    OfGroups {
+        members,
+        /// Messages that wait.
+        queued,
+        /// Bytes of those.
+        queued_bytes,
+    }
+}
+
+/// All groups.
+#[derive(Debug)]
+pub(in crate::switchboard) struct Groups {
+    pub(super) hash_key: Key,
+    pub(super) slots: Slab<Group>,
+    pub(super) by_text: Map<Box<str>, u32>,
+    pub(super) by_id: Map<GroupId, u32>,
+    next_id: GroupId,
+    pub(super) tree: Tree<u32, ()>,
+    /// Those with work that waits.
+    pub(super) waiting: BTreeSet<u32>,
+    pub(super) sums: OfGroups,
+    random: u64,
+}
+
+impl Groups {
+    pub fn new(hash_key: Key) -> Self {
+        Self {
+            hash_key,
+            slots: Slab::new(),
+            by_text: Map::with_hasher(hash_key),
+            by_id: Map::with_hasher(hash_key),
+            next_id: GroupId::FIRST,
+            tree: Tree::new(hash_key),
+            waiting: BTreeSet::new(),
+            sums: OfGroups::default(),
+            random: hash_key.hash_one("groups"),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// What all of them hold.
+    pub fn sums(&self) -> OfGroups {
+        self.sums
+    }
+
+    /// Has work wait in a group, behind all else or before it.
+    pub(super) fn push(&mut self, slot: u32, owed: Owed, is_first: bool) {
+        let bytes = owed.message.bytes();
+        let group = &mut self.slots[slot as usize];
+        group.queued_bytes += bytes;
+        if is_first {
+            group.queue.push_front(owed);
+        } else {
+            group.queue.push_back(owed);
+        }
+        self.waiting.insert(slot);
+        self.sums.queued += 1;
+        self.sums.queued_bytes += bytes;
+    }
+
+    /// Takes what has waited longest in a group.
+    pub(super) fn pop(&mut self, slot: u32) -> Option<Owed> {
+        let group = &mut self.slots[slot as usize];
+        let owed = group.queue.pop_front()?;
+        let bytes = owed.message.bytes();
+        group.queued_bytes -= bytes;
+        if group.queue.is_empty() {
+            self.waiting.remove(&slot);
+        }
+        self.sums.queued -= 1;
+        self.sums.queued_bytes -= bytes;
+        Some(owed)
+    }
+
+    /// Begins the group that a filter names.
+    pub(super) fn begin(&mut self, text: &str, filter: Filter<'_>, strategy: Strategy) -> u32 {
+        let id = self.next_id;
+        self.next_id = id.next();
+        let slot = self
+            .slots
+            .insert(Group::new(self.hash_key, id, strategy, text)) as u32;
+        self.by_text.insert(text.into(), slot);
+        self.by_id.insert(id, slot);
+        self.tree.insert(filter, slot, ());
+        slot
+    }
+
+    /// What the messages of a group bear.
+    pub fn id(&self, slot: u32) -> GroupId {
+        self.slots[slot as usize].id
+    }
+
+    /// Removes a group that has no member any more.
+    pub(super) fn end(&mut self, slot: u32, filter: Filter<'_>) -> Group {
+        let group = self.slots.remove(slot as usize);
+        self.by_text.remove(&group.text);
+        self.by_id.remove(&group.id);
+        self.tree.remove(filter, &slot);
+        self.waiting.remove(&slot);
+        self.sums.queued -= group.queue.len();
+        self.sums.queued_bytes -= group.queued_bytes;
+        group
+    }
+
+    /// Adds the groups that match a topic, and have a member to which its messages may come; at how
+    /// many places and groups it looked.
+    #[inline]
+    pub fn matches(&self, topic: &str, into: &mut Vec<u32>, hears: impl Fn(u32) -> bool) -> usize {
+        into.clear();
+        if self.tree.is_empty() {
+            return 0;
+        }
+        let mut groups = 0;
+        let places = self.tree.matches(topic, &mut |slot, ()| {
+            groups += 1;
+            let mut members = self.slots[*slot as usize].members();
+            if members.any(|member| hears(member.session)) {
+                into.push(*slot);
+            }
+        });
+        places + groups
+    }
+
+    /// Those of a session that have work waiting.
+    pub(super) fn waiting_of(&self, of: &BTreeSet<u32>) -> Vec<u32> {
+        if self.waiting.len() < of.len() {
+            let waiting = self.waiting.iter();
+            return waiting
+                .copied()
+                .filter(|group| of.contains(group))
+                .collect();
+        }
+        let waits = |group: &u32| self.waiting.contains(group);
+        of.iter().copied().filter(waits).collect()
+    }
+
+    /// What the log has of the group at a slot.
+    pub fn durable(&mut self, slot: u32) -> Option<&mut Durable> {
+        self.slots.get_mut(slot as usize)?.durable.as_deref_mut()
+    }
+
+    /// What the log has of a group.
+    pub fn durable_of(&mut self, text: &str) -> Option<&mut Durable> {
+        let slot = *self.by_text.get(text)?;
+        self.durable(slot)
+    }
+
+    /// Texts of the groups in a partition of the log.
+    pub fn durable_texts(&self, partition: u32) -> impl Iterator<Item = &str> + '_ {
+        let slots = self.slots.iter();
+        slots.filter_map(move |(_, group)| {
+            let durable = group.durable.as_ref()?;
+            (durable.partition == partition).then_some(&*group.text)
+        })
+    }
+
+    /// Slot and number of each group that the log has.
+    pub fn numbers(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
+        let slots = self.slots.iter();
+        slots.filter_map(|(slot, group)| Some((slot as u32, group.durable.as_ref()?.number)))
+    }
+
+    /// A group is owed a message no longer.
+    pub fn end_place(&mut self, slot: u32, number: u64, place: u64, log: &mut Persistence) {
+        let Some(group) = self.slots.get_mut(slot as usize) else {
+            return;
+        };
+        let durable = group.durable.as_mut();
+        let Some(durable) = durable.filter(|durable| durable.number == number) else {
+            return;
+        };
+        durable.places.end(place);
+        if !std::mem::replace(&mut durable.is_cursor_due, true) {
+            log.group_due(&group.text);
+        }
+    }
+
+    /// Takes in what a group is owed by the log.
+    pub fn revive(&mut self, slot: u32, owed: impl IntoIterator<Item = Owed>) {
+        for owed in owed {
+            self.push(slot, owed, false);
+        }
+    }
+
+    /// `SplitMix64`.
+    pub(super) fn next_random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        mix(self.random)
+    }
+}
