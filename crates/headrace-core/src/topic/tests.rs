@@ -309,3 +309,23 @@ impl Random {
         topic.join("/")
     }
 }
+
+#[test]
+fn a_name_is_plain_when_each_byte_is() {
+    let plain = |byte: u8| (b' '..=b'~').contains(&byte) && byte != b'+' && byte != b'#';
+    for length in 0..=17 {
+        let mut name = vec![b'a'; length];
+        assert!(super::is_plain(&name));
+        for at in 0..length {
+            for byte in 0..=u8::MAX {
+                name[at] = byte;
+                assert_eq!(
+                    super::is_plain(&name),
+                    plain(byte),
+                    "{byte:#x} at {at} of {length}"
+                );
+            }
+            name[at] = b'a';
+        }
+    }
+}

@@ -58,14 +58,8 @@ pub fn qos(bits: u8) -> Decoded<QoS> {
 #[inline]
 pub fn topic_name(bytes: &[u8]) -> Decoded<&str> {
     let name = utf8(bytes)?;
-    let forbidden = holds(bytes, [0, b'+', b'#']);
-    if forbidden || bytes.is_empty() {
-        return Err(malformed(
-            "4.7: a topic name is empty or has +, # or U+0000 [MQTT-3.3.2-2]",
-        ));
-    }
-    if topic::has_control(name) {
-        return Err(CONTROL);
+    if bytes.is_empty() || !topic::is_plain(bytes) {
+        unusual_name(name)?;
     }
     // Fewer bytes than levels allowed cannot hold too many of them.
     if bytes.len() >= topic::LEVELS_MAX && topic::validate_name(name).is_err() {
@@ -75,6 +69,20 @@ pub fn topic_name(bytes: &[u8]) -> Decoded<&str> {
         ));
     }
     Ok(name)
+}
+
+/// Checks a topic name byte by byte.
+#[cold]
+fn unusual_name(name: &str) -> Decoded<()> {
+    if name.is_empty() || holds(name.as_bytes(), [0, b'+', b'#']) {
+        return Err(malformed(
+            "4.7: a topic name is empty or has +, # or U+0000 [MQTT-3.3.2-2]",
+        ));
+    }
+    if topic::has_control(name) {
+        return Err(CONTROL);
+    }
+    Ok(())
 }
 
 /// Whose properties are read.
