@@ -12,6 +12,7 @@ from kafka import KafkaProducer
 from conftest import RunningNode, wait_for
 from headrace.wire.kafka import apis
 from headrace.wire.kafka import groups as g
+from headrace.wire.kafka import members as of
 from headrace.wire.kafka import messages as m
 from headrace.wire.kafka.errors import ErrorCode
 from headrace.wire.kafka.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
@@ -156,6 +157,25 @@ def refusal(node, who: str, group: str) -> int:
         consumer.close()
 
 
+def of_members(group):
+    """What members of a group ask, of one that does not know them, and one OffsetDelete."""
+    joins = of.JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=1,
+        member_id="x",
+        protocol_type="consumer",
+        protocols=[],
+    )
+    who = {"group_id": group, "generation_id": 1, "member_id": "x"}
+    return [
+        (apis.JOIN_GROUP, joins),
+        (apis.SYNC_GROUP, of.SyncGroupRequest(**who, assignments=[])),
+        (apis.HEARTBEAT, of.HeartbeatRequest(**who)),
+        (apis.LEAVE_GROUP, of.LeaveGroupRequest(group_id=group, member_id="x"), 2),
+        (apis.OFFSET_DELETE, of.OffsetDeleteRequest(group_id=group, topics=[])),
+    ]
+
+
 def test_a_consumer_group_is_for_who_may_read_in_it(start_node, tmp_path):
     put_users(tmp_path / "data", {ADMIN: ["admin"], "bob:cart": []})
     file = tmp_path / "headrace.toml"
@@ -185,6 +205,18 @@ def test_a_consumer_group_is_for_who_may_read_in_it(start_node, tmp_path):
         assert answer.topics[0].partitions[0].error_code == 30
         answer = raw.call(apis.FIND_COORDINATOR, g.FindCoordinatorRequest(key="any"))
         assert answer.error_code == 30
+        assert [raw.call(*each).error_code for each in of_members("any")] == [30] * 5
+        answer = raw.call(apis.DESCRIBE_GROUPS, of.DescribeGroupsRequest(groups=["any", "bob-1"]))
+        codes = {each.group_id: each.error_code for each in answer.groups}
+        assert codes == {"any": 30, "bob-1": 0}
+        listed = raw.call(apis.LIST_GROUPS, of.ListGroupsRequest()).groups
+        assert [each.group_id for each in listed] == ["bob-1"]
+        answer = raw.call(apis.DELETE_GROUPS, of.DeleteGroupsRequest(groups_names=["bob-1"]))
+        assert [each.error_code for each in answer.results] == [30], "that needs the role admin"
+        allowed = [raw.call(*each).error_code for each in of_members("bob-1")]
+        assert 30 not in allowed
+        admin = AdminClient(settings(node, ADMIN))
+        assert admin.delete_consumer_groups(["bob-1"])["bob-1"].result(30) is None
     _, told = node.call("GET", "/metrics", **basic(ADMIN))
     assert 'headrace_kafka_denied_total{reason="group",request="OffsetCommit"} 1.0' in told
 

@@ -6,12 +6,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from headrace import limits
-from headrace.kernel.groups import (
+from headrace.kernel.groups.coordinator import Groups
+from headrace.kernel.groups.events import (
     Answer,
     Append,
+    Codes,
     Commit,
     Committed,
-    Groups,
+    Identity,
+    Now,
     Place,
     Refused,
     Replayed,
@@ -25,17 +28,18 @@ from headrace.wire.kafka.groups import OffsetKey, OffsetValue
 
 HERE = Place("s", 0)
 THERE = Place("t", 1)
+NOW = Now(0, 0)
 
 
 def commit(groups, ticket, group, offsets, generation=-1):
-    return groups.handle(Commit(ticket, group, generation, offsets))
+    return groups.handle(Commit(ticket, group, Identity(), generation, offsets), NOW)
 
 
 def replayed(records):
     """A machine that has read `records` back."""
     groups = Groups()
     for record in records:
-        assert groups.handle(Replayed(record)) == []
+        assert groups.handle(Replayed(record), NOW) == []
     return groups
 
 
@@ -46,7 +50,7 @@ def test_a_commit_counts_once_it_is_stored():
     value = encode(OffsetValue(offset=5, leader_epoch=3, metadata="text", commit_timestamp=99))
     assert commit(groups, 1, "g", {HERE: committed}) == [Append(1, "g", [Record(key, value)])]
     assert groups.offsets("g") == {}
-    assert groups.handle(Stored(1)) == [Answer(1, {HERE: ErrorCode.NONE})]
+    assert groups.handle(Stored(1, "g"), NOW) == [Answer(1, Codes({HERE: ErrorCode.NONE}))]
     assert groups.offsets("g") == {HERE: committed}
 
 
@@ -54,10 +58,12 @@ def test_a_commit_that_the_disk_refuses_never_counts():
     groups = Groups()
     long = Committed(1, metadata="x" * (limits.OFFSET_METADATA_BYTES_MAX + 1))
     commit(groups, 1, "g", {HERE: Committed(5), THERE: long})
-    assert groups.handle(Refused(1, ErrorCode.KAFKA_STORAGE_ERROR)) == [
+    assert groups.handle(Refused(1, "g", ErrorCode.KAFKA_STORAGE_ERROR), NOW) == [
         Answer(
             1,
-            {HERE: ErrorCode.KAFKA_STORAGE_ERROR, THERE: ErrorCode.OFFSET_METADATA_TOO_LARGE},
+            Codes(
+                {HERE: ErrorCode.KAFKA_STORAGE_ERROR, THERE: ErrorCode.OFFSET_METADATA_TOO_LARGE}
+            ),
         )
     ]
     assert groups.offsets("g") == {}
@@ -74,30 +80,30 @@ def test_a_commit_that_the_disk_refuses_never_counts():
 )
 def test_what_is_refused_is_answered_at_once(group, generation, metadata, code):
     answer = commit(Groups(), 1, group, {HERE: Committed(1, metadata=metadata)}, generation)
-    assert answer == [Answer(1, {HERE: code})]
+    assert answer == [Answer(1, Codes({HERE: code}))]
 
 
 def test_the_number_of_offsets_is_bounded():
     groups = Groups(offsets_max=1)
     commit(groups, 1, "g", {HERE: Committed(1)})
-    groups.handle(Stored(1))
+    groups.handle(Stored(1, "g"), NOW)
     assert commit(groups, 2, "h", {HERE: Committed(1)}) == [
-        Answer(2, {HERE: ErrorCode.POLICY_VIOLATION})
+        Answer(2, Codes({HERE: ErrorCode.POLICY_VIOLATION}))
     ]
     (append,) = commit(groups, 3, "g", {HERE: Committed(2), THERE: Committed(2)})
     assert len(append.records) == 1, "what is known already may move on"
-    (answer,) = groups.handle(Stored(3))
-    assert answer.codes == {HERE: ErrorCode.NONE, THERE: ErrorCode.POLICY_VIOLATION}
+    (answer,) = groups.handle(Stored(3, "g"), NOW)
+    assert answer.outcome.codes == {HERE: ErrorCode.NONE, THERE: ErrorCode.POLICY_VIOLATION}
 
 
 def test_a_deleted_stream_takes_its_offsets_along_even_those_on_their_way():
     groups = Groups()
     commit(groups, 1, "g", {HERE: Committed(1), THERE: Committed(1)})
-    groups.handle(Stored(1))
+    groups.handle(Stored(1, "g"), NOW)
     (on_its_way,) = commit(groups, 2, "h", {HERE: Committed(2)})
-    effects = groups.handle(StreamDeleted("s"))
+    effects = groups.handle(StreamDeleted("s"), NOW)
     assert {(effect.ticket, effect.group) for effect in effects} == {(None, "g"), (None, "h")}
-    assert groups.handle(Stored(2)) == [Answer(2, {HERE: ErrorCode.NONE})]
+    assert groups.handle(Stored(2, "g"), NOW) == [Answer(2, Codes({HERE: ErrorCode.NONE}))]
     assert groups.offsets("g") == {THERE: Committed(1)}
     assert groups.offsets("h") == {}
     log = [*on_its_way.records, *(record for effect in effects for record in effect.records)]
@@ -106,7 +112,7 @@ def test_a_deleted_stream_takes_its_offsets_along_even_those_on_their_way():
 
 def test_records_that_it_does_not_know_are_left_alone():
     member = encode(OffsetKey(version=2, group="g", topic="s", partition=0))
-    assert replayed([Record(member, b"?"), Record(b"\x00", b""), Record(b"", None)]).count == 0
+    assert replayed([Record(member, b"g"), Record(b"\x00", b""), Record(b"", None)]).count == 0
 
 
 class Commits(RuleBasedStateMachine):
@@ -141,7 +147,7 @@ class Commits(RuleBasedStateMachine):
 
     @rule(stream=streams)
     def delete(self, stream):
-        self.perform(self.groups.handle(StreamDeleted(stream)))
+        self.perform(self.groups.handle(StreamDeleted(stream), NOW))
 
     @rule(stored=st.booleans())
     def disk(self, stored):
@@ -152,11 +158,11 @@ class Commits(RuleBasedStateMachine):
             self.log += append.records
         if append.ticket is not None:
             event = (
-                Stored(append.ticket)
+                Stored(append.ticket, append.group)
                 if stored
-                else Refused(append.ticket, ErrorCode.KAFKA_STORAGE_ERROR)
+                else Refused(append.ticket, append.group, ErrorCode.KAFKA_STORAGE_ERROR)
             )
-            self.perform(self.groups.handle(event))
+            self.perform(self.groups.handle(event, NOW))
 
     @invariant()
     def a_replay_finds_what_clients_see(self):

@@ -221,6 +221,43 @@ so it is bounded. Beyond it a commit for a new partition is refused (POLICY_VIOL
 GROUP_ID_BYTES_MAX: Final = 255
 """Length of a group's name. The protocol allows 32 KiB, which nobody means."""
 
+GROUPS_MAX: Final = 10_000
+"""Consumer groups with members, or that had some not long ago: a client may name one with each
+request. Groups that only keep offsets are bounded by `OFFSETS_MAX`."""
+
+GROUP_SIZE_MAX: Final = 1_000
+"""Members of one group (setting `kafka.group_max_size`, Kafka's `group.max.size`): each generation
+tells all of them to one of them, and no stream has more than `STREAM_PARTITIONS_MAX` partitions."""
+
+GROUP_RECORD_BYTES_MAX: Final = MIB
+"""What the members of one group say of themselves, and what they are assigned: it is one record of
+`__offsets`, which takes `MESSAGE_BYTES_MAX`. A thousand members with a topic each take 200 KB."""
+
+GROUPS_BYTES_MAX: Final = 128 * MIB
+"""That of all groups together, which a node holds in memory."""
+
+GROUP_INITIAL_DELAY_MS: Final = 300
+"""How long the first generation of a group waits for more members (setting
+`kafka.group_initial_rebalance_delay`). Kafka waits 3 s, as for consumers that start by the dozen;
+one that is alone, as most are, has its partitions ten times as soon."""
+
+GROUP_SESSION_MS_MIN: Final = 6_000
+"""Shortest session timeout of a member, Kafka's own (`group.min.session.timeout.ms`)."""
+
+GROUP_SESSION_MS_MAX: Final = 1_800_000
+"""Longest session timeout of a member, Kafka's own (`group.max.session.timeout.ms`)."""
+
+OFFSETS_RETENTION_MS: Final = 7 * DAY_MS
+"""How long committed offsets outlive the last member of their group, Kafka's own
+(`offsets.retention.minutes`)."""
+
+OFFSETS_CHECK_MS: Final = 600_000
+"""How often offsets are looked at that may have been kept long enough, Kafka's own
+(`offsets.retention.check.interval.ms`)."""
+
+OFFSETS_CHECKED_AT_ONCE: Final = 5_000
+"""Of those, in one go of the event loop: some 2 ms."""
+
 OFFSET_METADATA_BYTES_MAX: Final = 4096
 """Text that a client may keep beside a committed offset (`offset.metadata.max.bytes`)."""
 

@@ -19,6 +19,7 @@ from headrace.config import read
 from headrace.config.changes import Change, changes
 from headrace.config.reference import literal, settings, written
 from headrace.errors import HeadraceError, UnavailableError
+from headrace.kernel.groups.events import GroupSettings
 from headrace.node.kafka import KafkaDoor, KafkaSettings
 from headrace.ports import NodeState
 
@@ -75,6 +76,13 @@ def settings_of_kafka(config: Config) -> KafkaSettings:
         auto_create_streams=config.kafka.auto_create_streams,
         idle_ms=config.kafka.idle_timeout,
         undurable_bytes=config.limits.undurable_bytes,
+        groups=GroupSettings(
+            initial_delay_ms=config.kafka.group_initial_rebalance_delay,
+            session_ms_min=config.kafka.group_min_session_timeout,
+            session_ms_max=config.kafka.group_max_session_timeout,
+            size_max=config.kafka.group_max_size,
+            retention_ms=config.kafka.offsets_retention,
+        ),
     )
 
 
@@ -170,7 +178,7 @@ class Reload:
             self.door.set_request_timeout(config.http.request_timeout)
         for door in node.doors:
             if isinstance(door, KafkaDoor):
-                door.settings = settings_of_kafka(config)
+                door.configure(settings_of_kafka(config))
         self._parts = live_parts(self._parts, config)
         await node.reconfigure(self._parts, limits_of_switchboard(config))
 

@@ -39,7 +39,18 @@ _LIVE: Final = {
             "sys_interval",
         }
     ),
-    "kafka": frozenset({"advertised", "auto_create_streams", "idle_timeout"}),
+    "kafka": frozenset(
+        {
+            "advertised",
+            "auto_create_streams",
+            "group_initial_rebalance_delay",
+            "group_max_session_timeout",
+            "group_max_size",
+            "group_min_session_timeout",
+            "idle_timeout",
+            "offsets_retention",
+        }
+    ),
     "http": frozenset({"request_timeout"}),
     "log": frozenset(
         {"compaction_bytes_per_second", "retention_check"}

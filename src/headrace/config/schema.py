@@ -133,6 +133,28 @@ class KafkaSettings(TlsSettings, ProxySettings):
     idle_timeout: Annotated[int, _duration(100, 86_400_000)] = Field(
         default=limits.KAFKA_IDLE_MS, description="How long a connection may send nothing."
     )
+    group_initial_rebalance_delay: Annotated[int, _duration(0, 600_000)] = Field(
+        default=limits.GROUP_INITIAL_DELAY_MS,
+        description="How long the first generation of a consumer group waits for more members; "
+        "Kafka's group.initial.rebalance.delay.ms.",
+    )
+    group_min_session_timeout: Annotated[int, _duration(1, 3_600_000)] = Field(
+        default=limits.GROUP_SESSION_MS_MIN,
+        description="Shortest session timeout of a member; Kafka's group.min.session.timeout.ms.",
+    )
+    group_max_session_timeout: Annotated[int, _duration(1, limits.DAY_MS)] = Field(
+        default=limits.GROUP_SESSION_MS_MAX,
+        description="Longest session timeout of a member; Kafka's group.max.session.timeout.ms.",
+    )
+    group_max_size: Annotated[int, _count(1, 100_000)] = Field(
+        default=limits.GROUP_SIZE_MAX,
+        description="Members of one consumer group; Kafka's group.max.size.",
+    )
+    offsets_retention: Annotated[int, _duration(1000, 3650 * limits.DAY_MS)] = Field(
+        default=limits.OFFSETS_RETENTION_MS,
+        description="How long committed offsets outlive the last member of their group; Kafka's "
+        "offsets.retention.minutes.",
+    )
     proxy_protocol: Flag = Field(
         default=False, description="Whether connections must begin with a PROXY header, v1 or v2."
     )

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace import limits
+from headrace.kernel.groups.events import GroupSettings
 from headrace.node.kafka import (
     configs,
     fetch,
     groups,
     guard,
+    members,
     offsets,
     produce,
     producers,
@@ -26,6 +28,7 @@ from headrace.node.kafka import (
     topics,
 )
 from headrace.node.kafka.connection import KafkaConnection
+from headrace.node.kafka.coordinator import Coordinator
 from headrace.ports import Sample
 from headrace.wire.kafka import apis
 from headrace.wire.kafka.errors import ErrorCode
@@ -53,12 +56,14 @@ class KafkaSettings:
         auto_create_streams: whether metadata requests may create a stream (of one partition).
         idle_ms: how long a connection may send nothing.
         undurable_bytes: `limits.undurable_bytes`.
+        groups: what holds for consumer groups.
     """
 
     advertised: Address | None = None
     auto_create_streams: bool = True
     idle_ms: int = limits.KAFKA_IDLE_MS
     undurable_bytes: int = limits.UNDURABLE_BYTES_MAX
+    groups: GroupSettings = field(default_factory=GroupSettings)
 
 
 class KafkaDoor:
@@ -68,7 +73,7 @@ class KafkaDoor:
         broker: the node's streams.
         gate: who is let in.
         settings: the node's settings.
-        offsets: what groups have committed.
+        coordinator: consumer groups, and what they have committed.
         producers: draws producer ids.
         checkers: threads that check large batches.
         held_bytes: requests of all connections, unfinished or in work.
@@ -83,7 +88,7 @@ class KafkaDoor:
         self.broker = broker
         self.gate = gate
         self.settings = settings
-        self.offsets = groups.OffsetStore(broker)
+        self.coordinator = Coordinator(broker, settings.groups)
         self.producers = producers.ProducerIds(broker)
         self.checkers = ThreadPoolExecutor(limits.CHECKERS, "records")
         self.held_bytes = 0
@@ -97,8 +102,13 @@ class KafkaDoor:
     async def open(cls, broker: Broker, settings: KafkaSettings, gate: Gate) -> KafkaDoor:
         """A door that knows what groups had committed before the node stopped."""
         door = cls(broker, settings, gate)
-        await door.offsets.open()
+        await door.coordinator.open()
         return door
+
+    def configure(self, settings: KafkaSettings) -> None:
+        """Other settings hold from now on."""
+        self.settings = settings
+        self.coordinator.configure(settings.groups)
 
     def __call__(self, link: Link) -> KafkaConnection:
         """Takes a new connection in."""
@@ -143,7 +153,8 @@ class KafkaDoor:
             return refusal
         allowed, refused = guard.narrowed(self.gate, by, request)
         if refused:
-            self.denied[request.api.name, "topic"] += len(refused)
+            what = "group" if request.api in guard.GROUP_LISTS else "topic"
+            self.denied[request.api.name, what] += len(refused)
         body = await handler(self, connection, allowed)
         return guard.widened(self.gate, by, request, body, refused)
 
@@ -165,12 +176,7 @@ class KafkaDoor:
             self.undurable_bytes,
             "Bytes of batches that wait for the disk.",
         )
-        yield Sample(
-            "kafka_committed_offsets", self.offsets.count, "Offsets that groups have committed."
-        )
-        for place in ("state", "log"):
-            replayed, origin = self.offsets.replayed.get(place, 0), (("from", place),)
-            yield Sample("kafka_replayed_offsets", replayed, "Offsets read at the start.", origin)
+        yield from self.coordinator.samples()
 
 
 async def _api_versions(_: KafkaDoor, __: KafkaConnection, request: Request) -> ApiVersionsResponse:
@@ -191,6 +197,14 @@ HANDLERS: Final[dict[int, Handler]] = {
     apis.METADATA.key: topics.metadata,
     apis.OFFSET_COMMIT.key: groups.commit,
     apis.OFFSET_FETCH.key: groups.fetch,
+    apis.OFFSET_DELETE.key: groups.delete,
+    apis.JOIN_GROUP.key: members.join,
+    apis.SYNC_GROUP.key: members.sync,
+    apis.HEARTBEAT.key: members.heartbeat,
+    apis.LEAVE_GROUP.key: members.leave,
+    apis.LIST_GROUPS.key: members.list_all,
+    apis.DESCRIBE_GROUPS.key: members.describe,
+    apis.DELETE_GROUPS.key: members.delete,
     apis.FIND_COORDINATOR.key: groups.find_coordinator,
     apis.API_VERSIONS.key: _api_versions,
     apis.SASL_HANDSHAKE.key: sasl.handshake,

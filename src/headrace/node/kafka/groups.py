@@ -1,32 +1,20 @@
-"""FindCoordinator, OffsetCommit, OffsetFetch: what groups have read, kept in `__offsets`.
-
-`OffsetStore` performs what the machine `kernel.groups` says: it appends records to the group's
-partition of the internal stream and hands their outcome back; `KeyedStream` makes them last. The
-partition follows from the group's name, so the order of its commits is the order of the log.
-"""
+"""FindCoordinator, OffsetCommit, OffsetFetch, OffsetDelete: how far groups have read."""
 
 from __future__ import annotations
 
-import asyncio
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from headrace import limits, native
 from headrace.errors import HeadraceError, UnknownStreamError
-from headrace.kernel.groups import (
-    Answer,
-    Append,
+from headrace.kernel.groups.events import (
+    Codes,
     Commit,
     Committed,
-    Groups,
+    DeleteOffsets,
+    Identity,
     Place,
-    Refused,
-    Replayed,
-    Stored,
-    StreamDeleted,
 )
+from headrace.node.kafka.coordinator import code_of
 from headrace.node.kafka.topics import NODE_ID
-from headrace.node.keyed import KeyedStream, OfTable
 from headrace.wire.kafka.errors import ErrorCode
 from headrace.wire.kafka.groups import (
     FindCoordinatorResponse,
@@ -37,133 +25,27 @@ from headrace.wire.kafka.groups import (
     OffsetFetchResponse,
     OffsetFetchTopicResponse,
 )
+from headrace.wire.kafka.members import (
+    OffsetDeletePartitionResponse,
+    OffsetDeleteResponse,
+    OffsetDeleteTopicResponse,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
-    from headrace.kernel.groups import Effect, Event
-    from headrace.kernel.keyed import Record
     from headrace.node.broker import Broker
     from headrace.node.kafka.connection import KafkaConnection
     from headrace.node.kafka.door import KafkaDoor
     from headrace.wire.kafka.frames import Request
     from headrace.wire.kafka.groups import OffsetCommitRequest, OffsetFetchRequest
-
-STREAM: Final = "__offsets"
-SETTINGS: Final = {"cleanup.policy": "compact", "fsync": "commit"}
-
-CODES: Final = {
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-}
-"""What clients know of a commit for what the internal stream says: to any code of an append they
-give up (Kafka's `GroupMetadataManager`). COORDINATOR_NOT_AVAILABLE for all others."""
+    from headrace.wire.kafka.members import OffsetDeleteRequest
 
 GROUP: Final = 0
 """FindCoordinator: the key is a group, not a transactional id."""
 
-
-class OffsetStore:
-    """The machine of committed offsets, and the internal stream that makes it last."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._groups = Groups()
-        self._ticket = 0
-        self._answers: dict[int, asyncio.Future[Mapping[Place, ErrorCode]]] = {}
-        self._stream = KeyedStream(
-            broker, STREAM, limits.OFFSETS_PARTITIONS, SETTINGS, OfTable(self)
-        )
-        broker.deleted.append(self._stream_deleted)
-
-    @property
-    def count(self) -> int:
-        """Committed offsets of all groups together."""
-        return self._groups.count
-
-    def offsets(self, group: str) -> Mapping[Place, Committed]:
-        """What a group has committed."""
-        return self._groups.offsets(group)
-
-    @property
-    def replayed(self) -> Mapping[str, int]:
-        """Records that the start has read, by where they were: `state` or `log`."""
-        return self._stream.replayed
-
-    async def open(self) -> None:
-        """Reads the internal stream back, and forgets what streams that are gone have left.
-
-        Raises:
-            HeadraceError: it cannot be read.
-        """
-        await self._stream.replay()
-        for stream in self._groups.streams:
-            if stream not in self._broker.catalog:
-                self._stream_deleted(stream)
-
-    def replay(self, record: Record) -> None:
-        """Takes a record back in."""
-        self._groups.handle(Replayed(record))
-
-    def records(self, index: int) -> Iterator[Record]:
-        """What the groups of one partition have committed."""
-        return self._groups.records(lambda group: _partition_of(group) == index)
-
-    async def commit(
-        self, group: str, generation: int, offsets: Mapping[Place, Committed]
-    ) -> Mapping[Place, ErrorCode]:
-        """Keeps offsets; the codes come once what is accepted is durable.
-
-        Raises:
-            HeadraceError: the internal stream cannot be created.
-        """
-        await self._stream.create()
-        self._ticket += 1
-        answer: asyncio.Future[Mapping[Place, ErrorCode]] = (
-            asyncio.get_running_loop().create_future()
-        )
-        self._answers[self._ticket] = answer
-        self._handle(Commit(self._ticket, group, generation, offsets))
-        return await answer
-
-    def _stream_deleted(self, stream: str) -> None:
-        self._handle(StreamDeleted(stream))
-
-    def _handle(self, event: Event) -> None:
-        for effect in self._groups.handle(event):
-            self._perform(effect)
-
-    def _perform(self, effect: Effect) -> None:
-        match effect:
-            case Append(ticket, group, records):
-                self._append(ticket, group, records)
-            case Answer(ticket, codes):
-                answer = self._answers.pop(ticket)
-                if not answer.done():  # its client went away
-                    answer.set_result(codes)
-
-    def _append(self, ticket: int | None, group: str, records: list[Record]) -> None:
-        ended = partial(self._appended, ticket)
-        try:
-            self._stream.append(_partition_of(group), records, ended)
-        except HeadraceError as error:
-            ended(error)
-
-    def _appended(self, ticket: int | None, error: HeadraceError | None) -> None:
-        if ticket is None:
-            return
-        if error is None:
-            self._handle(Stored(ticket))
-        else:
-            self._handle(Refused(ticket, _code_of(error)))
-
-
-def _code_of(error: HeadraceError) -> ErrorCode:
-    return CODES.get(ErrorCode.of(error.kafka_code), ErrorCode.COORDINATOR_NOT_AVAILABLE)
-
-
-def _partition_of(group: str) -> int:
-    return native.murmur2(group.encode()) % limits.OFFSETS_PARTITIONS
+OF_GROUPS: Final = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NON_EMPTY_GROUP})
+"""What OffsetDelete says of the whole group, and not of its places."""
 
 
 async def find_coordinator(
@@ -197,10 +79,10 @@ async def commit(door: KafkaDoor, _: KafkaConnection, request: Request) -> Offse
                 )
             else:
                 codes[place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    try:
-        codes |= await door.offsets.commit(body.group_id, body.generation_id, offsets)
-    except HeadraceError as error:
-        codes |= dict.fromkeys(offsets, _code_of(error))
+    who = Identity(body.member_id, body.group_instance_id or None)
+    codes |= await _ended(
+        door, lambda ticket: Commit(ticket, body.group_id, who, body.generation_id, offsets)
+    )
     return OffsetCommitResponse(
         topics=[
             OffsetCommitTopicResponse(
@@ -221,7 +103,7 @@ async def commit(door: KafkaDoor, _: KafkaConnection, request: Request) -> Offse
 async def fetch(door: KafkaDoor, _: KafkaConnection, request: Request) -> OffsetFetchResponse:
     """What a group has committed, for the partitions named or for all."""
     body: OffsetFetchRequest = request.body
-    known = door.offsets.offsets(body.group_id)
+    known = door.coordinator.groups.offsets(body.group_id)
     if body.topics is None:
         wanted = sorted(known)
     else:
@@ -238,6 +120,51 @@ async def fetch(door: KafkaDoor, _: KafkaConnection, request: Request) -> Offset
     return OffsetFetchResponse(
         topics=[OffsetFetchTopicResponse(name=name, partitions=p) for name, p in topics.items()]
     )
+
+
+async def delete(door: KafkaDoor, _: KafkaConnection, request: Request) -> OffsetDeleteResponse:
+    """Answers once the offsets are forgotten for good."""
+    body: OffsetDeleteRequest = request.body
+    asked = [
+        Place(topic.name, each.partition_index)
+        for topic in body.topics
+        for each in topic.partitions
+    ]
+    places = frozenset(place for place in asked if _exists(door.broker, place))
+    codes = dict.fromkeys(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    codes |= await _ended(door, lambda ticket: DeleteOffsets(ticket, body.group_id, places))
+    whole = next((codes[place] for place in places if codes[place] in OF_GROUPS), ErrorCode.NONE)
+    if whole:
+        return OffsetDeleteResponse(error_code=whole, topics=[])
+    return OffsetDeleteResponse(
+        topics=[
+            OffsetDeleteTopicResponse(
+                name=topic.name,
+                partitions=[
+                    OffsetDeletePartitionResponse(
+                        partition_index=each.partition_index,
+                        error_code=codes[Place(topic.name, each.partition_index)],
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in body.topics
+        ]
+    )
+
+
+async def _ended(
+    door: KafkaDoor, request: Callable[[int], Commit | DeleteOffsets]
+) -> Mapping[Place, ErrorCode]:
+    """How a request about places ends, for each of them."""
+    try:
+        outcome = await door.coordinator.ask(request)
+    except HeadraceError as error:
+        event = request(0)
+        places = event.offsets if isinstance(event, Commit) else event.places
+        return dict.fromkeys(places, code_of(error))
+    assert isinstance(outcome, Codes)
+    return outcome.codes
 
 
 def _exists(broker: Broker, place: Place) -> bool:

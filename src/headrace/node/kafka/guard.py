@@ -3,7 +3,8 @@
 Topics of a request that a client may not touch are taken out of it, answered for each partition
 with TOPIC_AUTHORIZATION_FAILED whether or not there are such, and the handler sees the rest. Who
 asks for all hears of those that it may describe. A request for a group that a client may not use is
-refused whole. Whatever changes streams needs the role `admin`. A user that has gone loses the
+refused whole; of one that names several, those are taken out and answered so. Whatever changes
+streams, or deletes groups, needs the role `admin`. A user that has gone loses the
 connection with the next request.
 """
 
@@ -16,7 +17,7 @@ from headrace.native import Principal
 from headrace.node.kafka.configs import TOPIC
 from headrace.node.kafka.connection import HangUp
 from headrace.node.kafka.groups import GROUP
-from headrace.wire.kafka import admin, apis
+from headrace.wire.kafka import admin, apis, members
 from headrace.wire.kafka import groups as g
 from headrace.wire.kafka import messages as m
 from headrace.wire.kafka.errors import ErrorCode
@@ -85,8 +86,7 @@ def refusal(gate: Gate, by: Caller, request: Request) -> object | None:
     group = _GROUPS.get(request.api)
     if group is None or getattr(request.body, "key_type", GROUP) != GROUP:
         return None
-    name, client_id = getattr(request.body, group.name), request.client_id or ""
-    if gate.rules.check_group(by.principal, client_id, group.action, name)[0]:
+    if _may_group(gate, by, request, group.action, getattr(request.body, group.name)):
         return None
     refused: object = group.refuse(request.body)
     return refused
@@ -100,6 +100,8 @@ def narrowed(gate: Gate, by: Caller, request: Request) -> tuple[Request, list[An
         return request._replace(body=replace(request.body, **{field: []})), refused
     if request.api is apis.METADATA and not by.is_admin:
         request = request._replace(body=replace(request.body, allow_auto_topic_creation=False))
+    if request.api in GROUP_LISTS:
+        return _narrowed_groups(gate, by, request)
     topics = _TOPICS.get(request.api)
     if topics is None or (asked := getattr(request.body, topics.field)) is None:
         return request, []
@@ -133,10 +135,33 @@ def widened(
         body.topics = [
             topic for topic in body.topics if _may(gate, by, request, "describe", topic.name)
         ]
+    if request.api is apis.LIST_GROUPS:
+        body.groups = [
+            group
+            for group in body.groups
+            if _may_group(gate, by, request, "describe", group.group_id)
+        ]
     if refused:
-        name = next(name for name in ("responses", "results", "topics") if hasattr(body, name))
+        lists = ("responses", "results", "topics", "groups")
+        name = next(name for name in lists if hasattr(body, name))
         getattr(body, name).extend(refused)
     return body
+
+
+def _narrowed_groups(gate: Gate, by: Caller, request: Request) -> tuple[Request, list[Any]]:
+    """As `narrowed`, of a request that names groups; who may not change streams deletes none."""
+    field, action, refuse = GROUP_LISTS[request.api]
+    allowed: list[str] = []
+    refused: list[str] = []
+    for name in getattr(request.body, field):
+        is_allowed = by.is_admin if action is None else _may_group(gate, by, request, action, name)
+        (allowed if is_allowed else refused).append(name)
+    body = replace(request.body, **{field: allowed})
+    return request._replace(body=body), [refuse(name) for name in refused]
+
+
+def _may_group(gate: Gate, by: Caller, request: Request, action: str, group: str) -> bool:
+    return gate.rules.check_group(by.principal, request.client_id or "", action, group)[0]
 
 
 def _may(gate: Gate, by: Caller, request: Request, action: str, stream: str) -> bool:
@@ -182,6 +207,16 @@ def _committed(topic: g.OffsetFetchTopic, code: ErrorCode = DENIED) -> g.OffsetF
     return g.OffsetFetchTopicResponse(name=topic.name, partitions=partitions)
 
 
+def _forgotten(topic: members.OffsetDeleteTopic) -> members.OffsetDeleteTopicResponse:
+    partitions = [
+        members.OffsetDeletePartitionResponse(
+            partition_index=each.partition_index, error_code=DENIED
+        )
+        for each in topic.partitions
+    ]
+    return members.OffsetDeleteTopicResponse(name=topic.name, partitions=partitions)
+
+
 _LISTS: Final = frozenset({apis.METADATA, apis.OFFSET_FETCH})
 """Requests that ask for all streams where they name none that is left."""
 
@@ -196,6 +231,7 @@ _TOPICS: Final = {
     ),
     apis.OFFSET_COMMIT: _Topics("read", "name", _commit),
     apis.OFFSET_FETCH: _Topics("describe", "name", _committed),
+    apis.OFFSET_DELETE: _Topics("read", "name", _forgotten),
     apis.DESCRIBE_CONFIGS: _Topics(
         "describe",
         "resource_name",
@@ -228,7 +264,42 @@ _GROUPS: Final = {
             error_code=GROUP_DENIED,
         ),
     ),
+    apis.OFFSET_DELETE: _Group(
+        "read",
+        "group_id",
+        lambda _: members.OffsetDeleteResponse(error_code=GROUP_DENIED, topics=[]),
+    ),
+    apis.JOIN_GROUP: _Group(
+        "read",
+        "group_id",
+        lambda body: members.JoinGroupResponse(
+            error_code=GROUP_DENIED, member_id=body.member_id, members=[]
+        ),
+    ),
+    apis.SYNC_GROUP: _Group(
+        "read", "group_id", lambda _: members.SyncGroupResponse(error_code=GROUP_DENIED)
+    ),
+    apis.HEARTBEAT: _Group(
+        "read", "group_id", lambda _: members.HeartbeatResponse(error_code=GROUP_DENIED)
+    ),
+    apis.LEAVE_GROUP: _Group(
+        "read", "group_id", lambda _: members.LeaveGroupResponse(error_code=GROUP_DENIED)
+    ),
 }
+
+GROUP_LISTS: Final[dict[Any, tuple[str, str | None, Callable[[str], Any]]]] = {
+    apis.DESCRIBE_GROUPS: (
+        "groups",
+        "describe",
+        lambda name: members.DescribedGroup(group_id=name, error_code=GROUP_DENIED, members=[]),
+    ),
+    apis.DELETE_GROUPS: (
+        "groups_names",
+        None,
+        lambda name: members.DeletedGroup(group_id=name, error_code=GROUP_DENIED),
+    ),
+}
+"""Where a request names several groups: the field, what it needs, how one is refused."""
 
 _OF_ADMINS: Final[dict[Any, tuple[str, Callable[[Any], Any]]]] = {
     apis.CREATE_TOPICS: (

@@ -110,18 +110,6 @@ OFFSET_DELETE: Final = Api(
     47, "OffsetDelete", members.OffsetDeleteRequest, members.OffsetDeleteResponse, 0, 0
 )
 
-MEMBERSHIP: Final = (
-    JOIN_GROUP,
-    HEARTBEAT,
-    LEAVE_GROUP,
-    SYNC_GROUP,
-    DESCRIBE_GROUPS,
-    LIST_GROUPS,
-    DELETE_GROUPS,
-    OFFSET_DELETE,
-)
-"""What groups with members are served by."""
-
 APIS: Final[dict[int, Api[Any, Any]]] = {
     api.key: api
     for api in (
@@ -132,6 +120,12 @@ APIS: Final[dict[int, Api[Any, Any]]] = {
         OFFSET_COMMIT,
         OFFSET_FETCH,
         FIND_COORDINATOR,
+        JOIN_GROUP,
+        HEARTBEAT,
+        LEAVE_GROUP,
+        SYNC_GROUP,
+        DESCRIBE_GROUPS,
+        LIST_GROUPS,
         API_VERSIONS,
         SASL_HANDSHAKE,
         SASL_AUTHENTICATE,
@@ -141,6 +135,8 @@ APIS: Final[dict[int, Api[Any, Any]]] = {
         INIT_PRODUCER_ID,
         DESCRIBE_CONFIGS,
         ALTER_CONFIGS,
+        DELETE_GROUPS,
         INCREMENTAL_ALTER_CONFIGS,
+        OFFSET_DELETE,
     )
 }
