@@ -179,12 +179,15 @@ def build_batch(
     codec: str = "none",
     *,
     published: bool = False,
+    producer: tuple[int, int, int] = (-1, -1, -1),
 ) -> bytes:
     """One record batch v2 (base offset 0) of `(key, value, headers, timestamp ms)` records.
 
-    For control paths, tests and tools; the hot path builds batches in the switchboard.
+    For producers, control paths, tests and tools; publishes are built into batches by the
+    switchboard. Releases the GIL while it compresses.
     `codec` is one of none, gzip, snappy, lz4, zstd. `published` is for what MQTT clients have sent:
-    only in such a batch do headers name a source of messages.
+    only in such a batch do headers name a source of messages. `producer` is its id, its epoch and
+    the sequence of the first record; -1 each for one whose repeats are not told.
 
     Raises:
         ValueError: the codec is another, or there is no record.

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::ops::Range;
 
 use headrace_core::record::{
-    self, BatchBuilder, Batches, BinaryColumn, Codec, Columns, Compressed, Summary,
+    self, BatchBuilder, Batches, BinaryColumn, Codec, Columns, Compressed, Producer, Summary,
     DECOMPRESSED_BYTES_MAX,
 };
 use pyo3::exceptions::PyValueError;
@@ -110,12 +110,13 @@ type PyRecord = (
 );
 
 #[pyfunction]
-#[pyo3(signature = (records, codec = "none", *, published = false))]
+#[pyo3(signature = (records, codec = "none", *, published = false, producer = (-1, -1, -1)))]
 fn build_batch<'py>(
     py: Python<'py>,
     records: Vec<PyRecord>,
     codec: &str,
     published: bool,
+    producer: (i64, i16, i32),
 ) -> PyResult<Bound<'py, PyBytes>> {
     let codec = codec_of(codec)?;
     if records.is_empty() {
@@ -131,7 +132,13 @@ fn build_batch<'py>(
     let batch = if published {
         builder.finish_published(codec)
     } else {
-        builder.finish_with(codec)
+        let (id, epoch, sequence) = producer;
+        let producer = Producer {
+            id,
+            epoch,
+            sequence,
+        };
+        py.detach(|| builder.finish_for(codec, producer))
     };
     Ok(PyBytes::new(py, &batch))
 }

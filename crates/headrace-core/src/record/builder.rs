@@ -32,6 +32,26 @@ pub fn record_bytes<'a>(
     varint::size(bytes as i64) + bytes
 }
 
+/// Who wrote a batch, so that its repeats can be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Producer {
+    /// As the broker gave it, or -1 for a producer whose repeats are not told.
+    pub id: i64,
+    /// Counts up with each producer of this id; -1 without one.
+    pub epoch: i16,
+    /// Of the first record; -1 without an id.
+    pub sequence: i32,
+}
+
+impl Producer {
+    /// Its repeats are not told.
+    pub const NONE: Self = Self {
+        id: -1,
+        epoch: -1,
+        sequence: -1,
+    };
+}
+
 /// Collects records and finishes them as one batch with base offset 0.
 #[derive(Clone, Debug, Default)]
 pub struct BatchBuilder {
@@ -115,7 +135,15 @@ impl BatchBuilder {
     /// # Panics
     /// As [`BatchBuilder::finish`].
     pub fn finish_with(&mut self, codec: Codec) -> Vec<u8> {
-        self.close(codec, 0)
+        self.close(codec, 0, Producer::NONE)
+    }
+
+    /// As [`BatchBuilder::finish_with`], of a producer.
+    ///
+    /// # Panics
+    /// As [`BatchBuilder::finish`].
+    pub fn finish_for(&mut self, codec: Codec, producer: Producer) -> Vec<u8> {
+        self.close(codec, 0, producer)
     }
 
     /// As [`BatchBuilder::finish_with`], of records that were published to this broker
@@ -124,7 +152,7 @@ impl BatchBuilder {
     /// # Panics
     /// As [`BatchBuilder::finish`].
     pub fn finish_published(&mut self, codec: Codec) -> Vec<u8> {
-        self.close(codec, PUBLISHED)
+        self.close(codec, PUBLISHED, Producer::NONE)
     }
 
     /// As [`BatchBuilder::finish`], of a batch that is one of several which count together: it
@@ -134,10 +162,11 @@ impl BatchBuilder {
     /// As [`BatchBuilder::finish`].
     pub fn finish_part(&mut self, follows: bool, goes_on: bool) -> Vec<u8> {
         let flag = |is_set, flag| if is_set { flag } else { 0 };
-        self.close(Codec::None, flag(follows, FOLLOWS) | flag(goes_on, GOES_ON))
+        let flags = flag(follows, FOLLOWS) | flag(goes_on, GOES_ON);
+        self.close(Codec::None, flags, Producer::NONE)
     }
 
-    fn close(&mut self, codec: Codec, flags: i16) -> Vec<u8> {
+    fn close(&mut self, codec: Codec, flags: i16, producer: Producer) -> Vec<u8> {
         assert!(self.count > 0, "a batch has a record");
         let mut batch = std::mem::take(&mut self.buffer);
         self.last_bytes = batch.len();
@@ -154,9 +183,9 @@ impl BatchBuilder {
             last_offset_delta: self.count - 1,
             base_timestamp: self.base_timestamp,
             max_timestamp: self.max_timestamp,
-            producer_id: -1,
-            producer_epoch: -1,
-            base_sequence: -1,
+            producer_id: producer.id,
+            producer_epoch: producer.epoch,
+            base_sequence: producer.sequence,
             count: self.count,
         };
         header.write(&mut batch);
@@ -336,6 +365,30 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_batch_says_who_wrote_it() {
+        let producer = Producer {
+            id: 7,
+            epoch: 3,
+            sequence: 41,
+        };
+        let mut builder = BatchBuilder::new();
+        builder.push(9, None, Some(b"a"), []);
+        let bytes = builder.finish_for(Codec::Lz4, producer);
+        let batch = Batches::new(&bytes).next().unwrap().unwrap();
+        batch.check_crc().unwrap();
+        let header = &batch.header;
+        assert_eq!(
+            (
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence
+            ),
+            (7, 3, 41)
+        );
+        assert_eq!(header.codec().unwrap(), Codec::Lz4);
     }
 
     #[test]

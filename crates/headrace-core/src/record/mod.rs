@@ -32,7 +32,7 @@ mod source;
 mod validate;
 mod varint;
 
-pub use builder::{mark, placeholder, record_bytes, BatchBuilder, LATER_RECORD_BYTES};
+pub use builder::{mark, placeholder, record_bytes, BatchBuilder, Producer, LATER_RECORD_BYTES};
 pub use columns::{decode_columns, BinaryColumn, Columns, COLUMN_BYTES_MAX};
 pub use error::{Error, Fault};
 pub use filter::{hollow, stretch, Filter};
