@@ -5,19 +5,25 @@ Must not know: what a request means. Metadata is thrown away after any error tha
 mend; the next attempt asks anew.
 """
 
+from __future__ import annotations
+
+import asyncio
 import random
-import time
-from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from headrace.client.connection import Connection
 from headrace.client.errors import ClientError, ConnectionLostError, DeadlineError, check
-from headrace.client.login import Login
 from headrace.model import Address
 from headrace.wire.kafka.apis import FIND_COORDINATOR, METADATA, Api
 from headrace.wire.kafka.errors import ErrorCode
 from headrace.wire.kafka.groups import FindCoordinatorRequest
 from headrace.wire.kafka.messages import MetadataRequest, MetadataRequestTopic, MetadataTopic
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from headrace.client.login import Login
 
 Q = TypeVar("Q")
 R = TypeVar("R")
@@ -30,19 +36,32 @@ BACKOFF_SECONDS_MAX: Final = 1.0
 """Longest wait between retries, so that a broker that is back is found within a second."""
 
 
+def addresses(servers: str | Iterable[str]) -> list[Address]:
+    """Bootstrap brokers: `HOST:PORT`, separated by commas or each for itself.
+
+    Raises:
+        ValueError: one is malformed, or there is none.
+    """
+    texts = servers.split(",") if isinstance(servers, str) else servers
+    return [Address.parse(text.strip()) for text in texts] or [Address.parse("")]
+
+
 class Cluster:
-    """Connections to the brokers of one cluster, made when first needed. Not thread-safe."""
+    """Connections to the brokers of one cluster, made when first needed. For one event loop.
+
+    Args:
+        servers: bootstrap brokers, one that lives is enough.
+        client_id: how the brokers' logs and metrics name the client.
+        timeout_s: deadline of a call with all its retries, in seconds.
+        request_timeout_s: longest silence of a broker, in seconds.
+        login: user and password, where the brokers ask for them.
+        ssl_context: for brokers that speak TLS.
+    """
 
     __slots__ = (
-        "_brokers",
-        "_client_id",
-        "_connections",
-        "_leaders",
-        "_login",
-        "_request_timeout_s",
-        "_servers",
-        "_timeout_s",
-    )
+        "_brokers", "_client_id", "_connecting", "_connections", "_leaders", "_login", "_servers",
+        "_ssl", "controller", "request_timeout_s", "timeout_s",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -51,94 +70,131 @@ class Cluster:
         timeout_s: float,
         request_timeout_s: float,
         login: Login | None = None,
+        ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         self._servers = servers
         self._client_id = client_id
         self._login = login
-        self._timeout_s = timeout_s
-        self._request_timeout_s = request_timeout_s
+        self._ssl = ssl_context
+        self.timeout_s = timeout_s
+        self.request_timeout_s = request_timeout_s
         self._connections: dict[Address, Connection] = {}
+        self._connecting: dict[Address, asyncio.Lock] = {}
         self._brokers: dict[int, Address] = {}
         self._leaders: dict[str, dict[int, Address]] = {}
+        self.controller: Address | None = None
 
-    def persist(self, what: str, attempt: Callable[[], T]) -> T:
+    async def persist(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
         """Calls `attempt` until it succeeds, fails for good, or the deadline passes.
 
         Raises:
             DeadlineError: only errors that a retry might mend, until the deadline.
             ClientError: an error that a retry cannot mend.
         """
-        deadline = time.monotonic() + self._timeout_s
+        now = asyncio.get_running_loop().time
+        deadline = now() + self.timeout_s
         backoff_s = BACKOFF_SECONDS_FIRST
         while True:
             try:
-                return attempt()
+                return await attempt()
             except ClientError as error:
                 if not error.retriable:
                     raise
-                self._leaders.clear()
+                self.forget()
                 wait_s = backoff_s * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, no secret
-                if time.monotonic() + wait_s > deadline:
+                if now() + wait_s > deadline:
                     raise DeadlineError(
-                        f"{what}: gave up after {self._timeout_s:g} s: {error}"
+                        f"{what}: gave up after {self.timeout_s:g} s: {error}"
                     ) from error
-            time.sleep(wait_s)
+            await asyncio.sleep(wait_s)
             backoff_s = min(2 * backoff_s, BACKOFF_SECONDS_MAX)
 
-    def ask(self, api: Api[Q, R], body: Q) -> R:
+    def forget(self) -> None:
+        """Has leaders asked for anew."""
+        self._leaders.clear()
+        self.controller = None
+
+    async def connection(self, address: Address) -> Connection:
+        """The connection to the broker at `address`, made where there is none that is open.
+
+        Raises:
+            ConnectionLostError: the broker is not reached.
+            RequestError: it does not let the client in.
+        """
+        lock = self._connecting.setdefault(address, asyncio.Lock())
+        async with lock:
+            connection = self._connections.get(address)
+            if connection is None or not connection.is_open:
+                connection = await Connection.open(
+                    address, self._client_id, self.request_timeout_s, self._login, self._ssl
+                )
+                self._connections[address] = connection
+            return connection
+
+    def ready(self, address: Address) -> Connection | None:
+        """The connection to the broker at `address`, where there is one that is open."""
+        connection = self._connections.get(address)
+        return connection if connection is not None and connection.is_open else None
+
+    async def ask(self, api: Api[Q, R], body: Q) -> R:
         """Asks any broker: one that is connected, else the first that is reached.
 
         Raises:
             ConnectionLostError: none is reached; each is named.
         """
-        known = dict.fromkeys([*self._connections, *self._servers, *self._brokers.values()])
+        connected = [address for address in self._connections if self.ready(address)]
+        known = dict.fromkeys([*connected, *self._servers, *self._brokers.values()])
         failures = []
         for address in known:
             try:
-                return self.ask_at(address, api, body)
+                return await self.ask_at(address, api, body)
             except ConnectionLostError as error:
                 failures.append(str(error))
         raise ConnectionLostError("; ".join(failures))
 
-    def ask_at(self, address: Address, api: Api[Q, R], body: Q, wait_s: float = 0.0) -> R:
+    async def ask_at(self, address: Address, api: Api[Q, R], body: Q, wait_s: float = 0.0) -> R:
         """Asks the broker at `address`, which may take `wait_s` longer than usual to answer."""
-        connection = self._connections.get(address)
-        if connection is None:
-            connection = Connection(address, self._client_id, self._request_timeout_s, self._login)
-            self._connections[address] = connection
-        try:
-            return connection.call(api, body, self._request_timeout_s + wait_s)
-        except ConnectionLostError:
-            del self._connections[address]
-            raise
+        connection = await self.connection(address)
+        return await connection.call(api, body, self.request_timeout_s + wait_s)
 
-    def topics(self, names: list[str] | None) -> list[MetadataTopic]:
-        """Metadata of the named streams, or of all; unknown ones carry their error."""
+    async def topics(self, names: Iterable[str] | None, *, create: bool) -> list[MetadataTopic]:
+        """Metadata of the named streams, or of all; unknown ones carry their error.
+
+        Args:
+            names: None asks for all.
+            create: whether the brokers may create those that are missing, where they do so.
+        """
         topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]
-        request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
-        answer = self.ask(METADATA, request)
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=create)
+        answer = await self.ask(METADATA, request)
         self._brokers = {b.node_id: Address(b.host, b.port) for b in answer.brokers}
+        self.controller = self._brokers.get(answer.controller_id)
         return answer.topics
 
-    def leaders(self, stream: str) -> dict[int, Address]:
+    def led(self, topic: MetadataTopic) -> dict[int, Address | None]:
+        """The broker that leads each partition, in their order; None where there is none now."""
+        parts = sorted(topic.partitions, key=lambda each: each.partition_index)
+        return {each.partition_index: self._brokers.get(each.leader_id) for each in parts}
+
+    async def leaders(self, stream: str) -> dict[int, Address]:
         """The broker that leads each partition, by partition, as the brokers say now.
 
         Raises:
             UnknownStreamError: there is no such stream.
             RequestError: a partition has no leader now; retriable.
         """
-        (topic,) = self.topics([stream])
+        (topic,) = await self.topics([stream], create=False)
         check(topic.error_code, f"stream {stream}")
         leaders = {}
-        for partition in sorted(topic.partitions, key=lambda p: p.partition_index):
-            if partition.leader_id not in self._brokers:
-                what = f"stream {stream}/{partition.partition_index}"
-                check(ErrorCode.LEADER_NOT_AVAILABLE, what)
-            leaders[partition.partition_index] = self._brokers[partition.leader_id]
+        for partition, leader in self.led(topic).items():
+            if leader is None:
+                check(ErrorCode.LEADER_NOT_AVAILABLE, f"stream {stream}/{partition}")
+            else:
+                leaders[partition] = leader
         self._leaders[stream] = leaders
         return leaders
 
-    def leader(self, stream: str, partition: int) -> Address:
+    async def leader(self, stream: str, partition: int) -> Address:
         """The broker that leads a partition, as last heard.
 
         Raises:
@@ -147,21 +203,21 @@ class Cluster:
         """
         leaders = self._leaders.get(stream, {})
         if partition not in leaders:
-            leaders = self.leaders(stream)
+            leaders = await self.leaders(stream)
         if partition not in leaders:
             what = f"stream {stream}/{partition}"
             check(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
         return leaders[partition]
 
-    def coordinator(self, group: str) -> Address:
-        """The broker that keeps the offsets of `group`."""
-        answer = self.ask(FIND_COORDINATOR, FindCoordinatorRequest(key=group))
+    async def coordinator(self, group: str) -> Address:
+        """The broker that keeps members and offsets of `group`."""
+        answer = await self.ask(FIND_COORDINATOR, FindCoordinatorRequest(key=group))
         check(answer.error_code, f"group {group}")
         return Address(answer.host, answer.port)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Ends every connection; the next call connects anew."""
-        for connection in self._connections.values():
-            connection.close()
+        connections = list(self._connections.values())
         self._connections.clear()
-        self._leaders.clear()
+        self.forget()
+        await asyncio.gather(*(each.close() for each in connections))

@@ -1,138 +1,216 @@
-"""One blocking connection to a broker: one request at a time, versions as negotiated.
+"""One connection to a broker: requests in, their answers as futures, in order.
 
-Owns: the socket, correlation ids, the choice of versions, authentication. Must not know: leaders,
-retries. Once a call fails the connection is of no more use, for what it would read next is unknown.
+Owns: the socket, correlation ids, what waits for an answer. Must not know: leaders, retries, what
+a request means. Once an answer is late, or is none, the connection is of no more use, and all that
+waits fails with it: the fate of those requests is unknown.
 """
 
-import secrets
-import socket
-from typing import Any, Final, TypeVar
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from headrace import limits
-from headrace.client.errors import ConnectionLostError, RequestError
-from headrace.client.login import MECHANISM, Login, Proof, refused
+from headrace.client.errors import ClientError, ConnectionLostError
+from headrace.client.greeting import UNAUTHENTICATED, Versions, greeting
+from headrace.client.login import refused
 from headrace.errors import MalformedError
-from headrace.model import Address
-from headrace.wire.kafka.apis import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, Api
-from headrace.wire.kafka.errors import ErrorCode
-from headrace.wire.kafka.frames import LENGTH, decode_response, encode_request
-from headrace.wire.kafka.messages import ApiVersionsRequest
-from headrace.wire.kafka.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from headrace.wire.kafka.apis import API_VERSIONS
+from headrace.wire.kafka.frames import Framer, decode_response, encode_request
+
+if TYPE_CHECKING:
+    from headrace.client.login import Login
+    from headrace.model import Address
+    from headrace.wire.kafka.apis import Api
 
 Q = TypeVar("Q")
 R = TypeVar("R")
 
-_NEGOTIATION_VERSION: Final = 0
-"""ApiVersions in the one version that every broker since 0.10 answers."""
+_HUNG_UP: Final = "the broker closed the connection"
 
 
-class Connection:
-    """A connection to the broker at `address`, negotiated and authenticated once it is made.
+class _Asked(NamedTuple):
+    """A request that was sent."""
 
-    Raises:
-        ConnectionLostError: the broker is not reached within `timeout_s`, or hangs up.
-        RequestError: it does not let the client in.
-    """
+    api: Api[Any, Any]
+    version: int
+    correlation_id: int
+    answer: asyncio.Future[Any]
+
+
+class Connection(asyncio.Protocol):
+    """A connection to the broker at `address`; `open` makes one that is of use."""
 
     __slots__ = (
-        "_client_id", "_correlation_id", "_ranges", "_silence", "_socket", "_stream", "address",
+        "_asked", "_client_id", "_correlation_id", "_framer", "_gone", "_lost", "_silence",
+        "_transport", "_versions", "address",
     )  # fmt: skip
 
-    def __init__(
-        self, address: Address, client_id: str, timeout_s: float, login: Login | None = None
-    ) -> None:
+    def __init__(self, address: Address, client_id: str) -> None:
         self.address = address
         self._client_id = client_id
         self._correlation_id = 0
-        self._silence = "the broker closed the connection"
+        self._framer = Framer(limits.KAFKA_RESPONSE_BYTES_MAX)
+        self._asked: deque[_Asked] = deque()
+        self._lost: ClientError | None = None
+        self._silence = _HUNG_UP
+        self._transport: asyncio.Transport | None = None
+        self._gone = asyncio.Event()
+        self._versions = Versions(address)
+
+    @classmethod
+    async def open(
+        cls,
+        address: Address,
+        client_id: str,
+        timeout_s: float,
+        login: Login | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> Connection:
+        """Connects, negotiates versions and authenticates.
+
+        Raises:
+            ConnectionLostError: the broker is not reached within `timeout_s`, or hangs up.
+            RequestError: it does not let the client in.
+        """
+        connection = cls(address, client_id)
+        loop = asyncio.get_running_loop()
         try:
-            self._socket = socket.create_connection(address, timeout=timeout_s)
-        except OSError as error:
-            raise ConnectionLostError(f"{address} is not reached: {error}") from error
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._stream = self._socket.makefile("rb")
-        self._ranges = {API_VERSIONS.key: (_NEGOTIATION_VERSION, _NEGOTIATION_VERSION)}
-        offered = self.call(API_VERSIONS, ApiVersionsRequest(), timeout_s)
-        self._ranges = {o.api_key: (o.min_version, o.max_version) for o in offered.api_keys}
-        if login is None:
-            self._silence += " before its first answer; does it ask for a user and a password?"
-        else:
-            try:
-                self._authenticate(login, timeout_s)
-            except RequestError:
-                self.close()
-                raise
+            async with asyncio.timeout(timeout_s):
+                await loop.create_connection(lambda: connection, *address, ssl=ssl_context)
+        except ssl.SSLCertVerificationError as error:
+            raise refused(f"{address}: {error.verify_message}") from error
+        except OSError as error:  # TimeoutError is one
+            why = error if str(error) else f"no answer within {timeout_s:g} s"
+            raise ConnectionLostError(f"{address} is not reached: {why}") from error
+        try:
+            await connection._greet(login, timeout_s)
+        except BaseException:
+            connection.abort()
+            raise
+        return connection
 
-    def _authenticate(self, login: Login, timeout_s: float) -> None:
-        """Proves who the client is.
+    async def _greet(self, login: Login | None, timeout_s: float) -> None:
+        steps = greeting(self.address, self._versions, login)
+        asked = next(steps)
+        try:
+            while True:
+                asked = steps.send(await self.call(*asked, timeout_s))
+        except StopIteration:
+            if login is None:
+                self._silence = UNAUTHENTICATED
 
-        Raises:
-            RequestError: the broker does not let it in, or is another.
-        """
-        request = SaslHandshakeRequest(mechanism=MECHANISM)
-        handshake = self.call(SASL_HANDSHAKE, request, timeout_s)
-        if handshake.error_code != ErrorCode.NONE:
-            served = ", ".join(handshake.mechanisms) or "nothing"
-            raise refused(f"{self.address} serves {served}, and not {MECHANISM}")
-        proof = Proof(login, secrets.token_urlsafe(24))
-        proof.check(self._step(proof.final(self._step(proof.first(), timeout_s)), timeout_s))
+    @property
+    def is_open(self) -> bool:
+        """Whether requests may be sent."""
+        return self._lost is None
 
-    def _step(self, message: bytes, timeout_s: float) -> bytes:
-        request = SaslAuthenticateRequest(auth_bytes=message)
-        answer = self.call(SASL_AUTHENTICATE, request, timeout_s)
-        if answer.error_code != ErrorCode.NONE:
-            raise refused(f"{self.address}: {answer.error_message or 'it was refused'}")
-        return bytes(answer.auth_bytes or b"")
+    def send(self, api: Api[Q, R], body: Q) -> asyncio.Future[R]:
+        """Sends a request; its answer is awaited by whoever wants to, in any order.
 
-    def version(self, api: Api[Any, Any]) -> int:
-        """The highest version of `api` that both sides speak.
+        The future raises ConnectionLostError where the connection breaks before the answer.
 
         Raises:
-            RequestError: there is none.
+            ConnectionLostError: the connection is broken.
+            RequestError: the broker does not speak this request.
         """
-        first, last = self._ranges.get(api.key, (0, -1))
-        if max(first, api.first) > min(last, api.last):
-            theirs, ours = f"{first} to {last}", f"{api.first} to {api.last}"
-            raise RequestError(
-                f"{self.address} speaks {api.name} {theirs}, not {ours}",
-                ErrorCode.UNSUPPORTED_VERSION,
-            )
-        return min(last, api.last)
+        version = self._write(api, body)
+        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._asked.append(_Asked(api, version, self._correlation_id, answer))
+        return answer
 
-    def call(self, api: Api[Q, R], body: Q, timeout_s: float) -> R:
-        """Sends a request and waits for its response, at most `timeout_s` for each part.
+    def tell(self, api: Api[Q, Any], body: Q) -> None:
+        """Sends a request that the broker does not answer (Produce with `acks` 0).
+
+        Raises:
+            ConnectionLostError, RequestError: as `send`.
+        """
+        self._write(api, body)
+
+    def _write(self, api: Api[Q, Any], body: Q) -> int:
+        if self._lost is not None:
+            raise self._lost
+        assert self._transport is not None
+        version = self._versions.of(api)
+        self._correlation_id += 1
+        request = encode_request(api, version, self._correlation_id, self._client_id, body)
+        self._transport.write(request)
+        return version
+
+    async def call(self, api: Api[Q, R], body: Q, timeout_s: float) -> R:
+        """Sends a request and waits for its answer, at most `timeout_s`.
 
         Raises:
             ConnectionLostError: the connection broke or the broker is silent; it is closed.
             RequestError: the broker does not speak this request.
         """
-        version = self.version(api)
-        self._correlation_id += 1
-        request = encode_request(api, version, self._correlation_id, self._client_id, body)
+        answer = self.send(api, body)
         try:
-            self._socket.settimeout(timeout_s)
-            self._socket.sendall(request)
-            frame = self._read_frame()
-            if api is not API_VERSIONS:
-                self._silence = "the broker closed the connection"
-            return decode_response(api, version, self._correlation_id, frame)
-        except (OSError, MalformedError) as error:
-            self.close()
-            raise ConnectionLostError(f"{self.address} {api.name}: {error}") from error
+            async with asyncio.timeout(timeout_s):
+                return await answer
+        except TimeoutError as error:
+            self._fail(f"{api.name}: no answer within {timeout_s:g} s")
+            assert self._lost is not None
+            raise self._lost from error
 
-    def _read_frame(self) -> bytes:
-        (length,) = LENGTH.unpack(self._read(LENGTH.size))
-        if not 0 <= length <= limits.KAFKA_RESPONSE_BYTES_MAX:
-            raise MalformedError(f"a response of {length} bytes")
-        return self._read(length)
+    async def close(self) -> None:
+        """Ends the connection once what was sent has left, or `LINGER_SECONDS` have passed."""
+        if self._transport is None:
+            return
+        self._transport.close()
+        try:
+            async with asyncio.timeout(limits.LINGER_SECONDS):
+                await self._gone.wait()
+        except TimeoutError:
+            self.abort()
+            await self._gone.wait()
 
-    def _read(self, length: int) -> bytes:
-        data = self._stream.read(length)
-        if len(data) < length:
-            raise ConnectionResetError(self._silence)
-        return data
+    def abort(self) -> None:
+        """Ends the connection now."""
+        self._fail("the connection was closed")
 
-    def close(self) -> None:
-        """Ends the connection; twice is once."""
-        self._stream.close()
-        self._socket.close()
+    def _fail(self, why: str) -> None:
+        if self._lost is None:
+            self._lost = ConnectionLostError(f"{self.address} {why}")
+        if self._transport is not None:
+            self._transport.abort()
+        while self._asked:
+            waiting = self._asked.popleft().answer
+            if not waiting.done():
+                waiting.set_exception(self._lost)
+                waiting.exception()  # who sent it need not wait for it
+
+    # What asyncio tells.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is connected."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Answers came in, or parts of some."""
+        self._framer.feed(data)
+        try:
+            while self._lost is None and (frame := self._framer.take()) is not None:
+                self._answered(frame)
+        except MalformedError as error:
+            self._fail(f"answered what cannot be read: {error}")
+
+    def _answered(self, frame: bytes) -> None:
+        if not self._asked:
+            raise MalformedError("an answer that nobody asked for")
+        asked = self._asked[0]
+        answer = decode_response(asked.api, asked.version, asked.correlation_id, frame)
+        self._asked.popleft()
+        if asked.api is not API_VERSIONS:
+            self._silence = _HUNG_UP
+        if not asked.answer.done():
+            asked.answer.set_result(answer)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The socket is gone."""
+        why = str(error or self._silence)
+        self._fail(f"{self._asked[0].api.name}: {why}" if self._asked else why)
+        self._gone.set()

@@ -1,17 +1,21 @@
 """Reads streams by offset, blocking, over the Kafka protocol; what the Spark source stands on.
 
 Owns: the questions that a reader asks. Must not know: Spark, or what a batch holds: batches are
-handed on as they came. Works against headrace and against Apache Kafka 0.11 and later.
+handed on as they came. Works against headrace and against Apache Kafka 0.11 and later. Each call
+runs the event loop of its client until it is done, and no thread.
 """
 
+import asyncio
 import re
+import sys
 from collections import defaultdict
-from typing import Any, Final, Self
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from headrace.client.cluster import Cluster
+from headrace.client.cluster import Cluster, addresses
 from headrace.client.errors import check
 from headrace.client.login import Login
-from headrace.model import Address
 from headrace.wire.kafka.apis import FETCH, LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH
 from headrace.wire.kafka.groups import (
     OffsetCommitPartition,
@@ -30,6 +34,11 @@ from headrace.wire.kafka.messages import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+
+if TYPE_CHECKING:
+    from headrace.model import Address
+
+T = TypeVar("T")
 
 TIMEOUT_SECONDS: Final = 60.0
 """Default deadline of a call, retries included: a broker restarts well within it."""
@@ -56,7 +65,7 @@ class FetchClient:
         ValueError: `servers` is malformed.
     """
 
-    __slots__ = ("_arguments", "_cluster")
+    __slots__ = ("_arguments", "_cluster", "_runner")
 
     def __init__(
         self,
@@ -68,9 +77,9 @@ class FetchClient:
         request_timeout_s: float = REQUEST_TIMEOUT_SECONDS,
     ) -> None:
         self._arguments = (servers, client_id, login, timeout_s, request_timeout_s)
-        addresses = [Address.parse(server.strip()) for server in servers.split(",")]
+        self._runner: asyncio.Runner | None = None
         self._cluster = Cluster(
-            addresses, client_id, timeout_s, min(request_timeout_s, timeout_s), login
+            addresses(servers), client_id, timeout_s, min(request_timeout_s, timeout_s), login
         )
 
     def __enter__(self) -> Self:
@@ -82,9 +91,25 @@ class FetchClient:
     def __reduce__(self) -> tuple[Any, ...]:
         return _revive, self._arguments
 
+    def __del__(self) -> None:
+        """Ends what nobody closed, as sockets end by themselves, unless a loop runs here."""
+        if getattr(self, "_runner", None) is not None and not sys.is_finalizing():
+            with suppress(RuntimeError):
+                asyncio.get_running_loop()
+                return
+            self.close()
+
     def close(self) -> None:
         """Ends every connection; a later call connects anew."""
-        self._cluster.close()
+        if self._runner is not None:
+            self._runner.run(self._cluster.close())
+            self._runner.close()
+            self._runner = None
+
+    def _persist(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
+        if self._runner is None:
+            self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        return self._runner.run(self._cluster.persist(what, attempt))
 
     def streams(self, pattern: str | None = None) -> dict[str, int]:
         """Streams and their numbers of partitions, by name.
@@ -98,14 +123,15 @@ class FetchClient:
         """
         wanted = re.compile(pattern or ".*")
 
-        def attempt() -> dict[str, int]:
+        async def attempt() -> dict[str, int]:
+            topics = await self._cluster.topics(None, create=False)
             return {
                 topic.name: len(topic.partitions)
-                for topic in sorted(self._cluster.topics(None), key=lambda topic: topic.name)
+                for topic in sorted(topics, key=lambda topic: topic.name)
                 if not topic.is_internal and not topic.error_code and wanted.fullmatch(topic.name)
             }
 
-        return self._cluster.persist("streams", attempt)
+        return self._persist("streams", attempt)
 
     def partitions(self, stream: str) -> int:
         """Number of partitions of `stream`, as the brokers say now.
@@ -115,12 +141,12 @@ class FetchClient:
             ClientError: the brokers are not reached, or refuse.
         """
 
-        def attempt() -> int:
-            (topic,) = self._cluster.topics([stream])
+        async def attempt() -> int:
+            (topic,) = await self._cluster.topics([stream], create=False)
             check(topic.error_code, f"stream {stream}")
             return len(topic.partitions)
 
-        return self._cluster.persist(f"stream {stream}", attempt)
+        return self._persist(f"stream {stream}", attempt)
 
     def earliest_offsets(self, stream: str) -> dict[int, int]:
         """Offset of the first record that is kept, by partition.
@@ -189,15 +215,15 @@ class FetchClient:
         )
         what = f"fetch {stream}/{partition} at {offset}"
 
-        def attempt() -> bytes:
-            leader = self._cluster.leader(stream, partition)
-            response = self._cluster.ask_at(leader, FETCH, request, max_wait_ms / 1000)
+        async def attempt() -> bytes:
+            leader = await self._cluster.leader(stream, partition)
+            response = await self._cluster.ask_at(leader, FETCH, request, max_wait_ms / 1000)
             check(response.error_code, what)
             answer = response.topics[0].partitions[0]
             check(answer.error_code, what)
             return answer.records or b""
 
-        return self._cluster.persist(what, attempt)
+        return self._persist(what, attempt)
 
     def commit_offsets(self, group: str, offsets: dict[tuple[str, int], int]) -> None:
         """Keeps how far `group` has read: the next offset of each `(stream, partition)`.
@@ -220,14 +246,15 @@ class FetchClient:
             topics=[OffsetCommitTopic(name=name, partitions=p) for name, p in topics.items()],
         )
 
-        def attempt() -> None:
-            coordinator = self._cluster.coordinator(group)
-            for topic in self._cluster.ask_at(coordinator, OFFSET_COMMIT, request).topics:
-                for answer in topic.partitions:
-                    what = f"commit of {group} for {topic.name}/{answer.partition_index}"
-                    check(answer.error_code, what)
+        async def attempt() -> None:
+            coordinator = await self._cluster.coordinator(group)
+            answer = await self._cluster.ask_at(coordinator, OFFSET_COMMIT, request)
+            for topic in answer.topics:
+                for each in topic.partitions:
+                    what = f"commit of {group} for {topic.name}/{each.partition_index}"
+                    check(each.error_code, what)
 
-        self._cluster.persist(f"commit of {group}", attempt)
+        self._persist(f"commit of {group}", attempt)
 
     def committed_offsets(self, group: str) -> dict[tuple[str, int], int]:
         """The next offset of each `(stream, partition)` that `group` has committed.
@@ -236,10 +263,10 @@ class FetchClient:
             ClientError: the brokers are not reached, or refuse.
         """
 
-        def attempt() -> dict[tuple[str, int], int]:
-            coordinator = self._cluster.coordinator(group)
+        async def attempt() -> dict[tuple[str, int], int]:
+            coordinator = await self._cluster.coordinator(group)
             request = OffsetFetchRequest(group_id=group, topics=None)
-            response = self._cluster.ask_at(coordinator, OFFSET_FETCH, request)
+            response = await self._cluster.ask_at(coordinator, OFFSET_FETCH, request)
             check(response.error_code, f"offsets of {group}")
             return {
                 (topic.name, answer.partition_index): answer.committed_offset
@@ -248,23 +275,25 @@ class FetchClient:
                 if answer.committed_offset >= 0
             }
 
-        return self._cluster.persist(f"offsets of {group}", attempt)
+        return self._persist(f"offsets of {group}", attempt)
 
     def _list_offsets(self, stream: str, timestamp: int) -> dict[int, ListOffsetsPartitionResponse]:
-        def attempt() -> dict[int, ListOffsetsPartitionResponse]:
+        async def attempt() -> dict[int, ListOffsetsPartitionResponse]:
             by_leader: defaultdict[Address, list[int]] = defaultdict(list)
-            for partition, leader in self._cluster.leaders(stream).items():
+            leaders = await self._cluster.leaders(stream)
+            for partition, leader in leaders.items():
                 by_leader[leader].append(partition)
             found = {}
             for leader, led in by_leader.items():
                 request = _offsets_request(stream, led, timestamp)
-                (topic,) = self._cluster.ask_at(leader, LIST_OFFSETS, request).topics
+                response = await self._cluster.ask_at(leader, LIST_OFFSETS, request)
+                (topic,) = response.topics
                 for answer in topic.partitions:
                     check(answer.error_code, f"offsets of {stream}/{answer.partition_index}")
                     found[answer.partition_index] = answer
             return dict(sorted(found.items()))
 
-        return self._cluster.persist(f"offsets of {stream}", attempt)
+        return self._persist(f"offsets of {stream}", attempt)
 
 
 def _offsets_request(stream: str, partitions: list[int], timestamp: int) -> ListOffsetsRequest:
