@@ -5,18 +5,20 @@ Layers, highest first: `cli`, `pipeline`, `spark`, `collect`, `node`, `client`, 
 only lower ones; ARCHITECTURE.md says what each owns.
 """
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from headrace.client import Login, Producer, RecordMetadata
     from headrace.native import __version__
 
-__all__ = ["__version__"]
+__all__ = ["Login", "Producer", "RecordMetadata", "__version__"]
+
+_HOMES: Final = dict.fromkeys(__all__, "headrace.client") | {"__version__": "headrace.native"}
 
 
 def __getattr__(name: str) -> object:
-    """What the compiled module has, loaded late: the command tells where that does not fit."""
-    if name == "__version__":
-        from headrace.native import __version__  # noqa: PLC0415
-
-        return __version__
+    """What others own, loaded late: the command tells where the compiled module does not fit."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'headrace' has no attribute {name!r}", name=name)

@@ -4,7 +4,7 @@ Times are `mono_ms` (milliseconds on a monotonic clock) and `wall_ms` (milliseco
 1970-01-01T00:00:00Z), always passed in: nothing native reads a clock.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import (
     Any,
     ClassVar,
@@ -175,7 +175,7 @@ def recode_batches(data: bytes, codec: str) -> bytes:
     """
 
 def build_batch(
-    records: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]],
+    records: Sequence[tuple[bytes | None, bytes | None, Sequence[tuple[str, bytes | None]], int]],
     codec: str = "none",
     *,
     published: bool = False,

@@ -1,6 +1,8 @@
-"""Clients of a headrace broker, for Python programs."""
+"""Clients of a headrace broker, and of Apache Kafka, for Python programs."""
 
+from headrace.client.config import ProducerConfig
 from headrace.client.errors import (
+    BufferFullError,
     ClientError,
     ConnectionLostError,
     DeadlineError,
@@ -10,14 +12,19 @@ from headrace.client.errors import (
 )
 from headrace.client.fetch import FetchClient
 from headrace.client.login import Login
+from headrace.client.producer import Producer, RecordMetadata
 
 __all__ = [
+    "BufferFullError",
     "ClientError",
     "ConnectionLostError",
     "DeadlineError",
     "FetchClient",
     "Login",
     "OffsetOutOfRangeError",
+    "Producer",
+    "ProducerConfig",
+    "RecordMetadata",
     "RequestError",
     "UnknownStreamError",
 ]

@@ -136,14 +136,18 @@ class Cluster:
         connection = self._connections.get(address)
         return connection if connection is not None and connection.is_open else None
 
+    @property
+    def connected(self) -> set[Address]:
+        """Brokers that there is an open connection to."""
+        return {address for address in self._connections if self.ready(address)}
+
     async def ask(self, api: Api[Q, R], body: Q) -> R:
         """Asks any broker: one that is connected, else the first that is reached.
 
         Raises:
             ConnectionLostError: none is reached; each is named.
         """
-        connected = [address for address in self._connections if self.ready(address)]
-        known = dict.fromkeys([*connected, *self._servers, *self._brokers.values()])
+        known = dict.fromkeys([*self.connected, *self._servers, *self._brokers.values()])
         failures = []
         for address in known:
             try:

@@ -146,7 +146,14 @@ class Connection(asyncio.Protocol):
             ConnectionLostError: the connection broke or the broker is silent; it is closed.
             RequestError: the broker does not speak this request.
         """
-        answer = self.send(api, body)
+        return await self.within(timeout_s, api, self.send(api, body))
+
+    async def within(self, timeout_s: float, api: Api[Any, R], answer: asyncio.Future[R]) -> R:
+        """The answer to a request that was sent, where it comes in time.
+
+        Raises:
+            ConnectionLostError: as `call`.
+        """
         try:
             async with asyncio.timeout(timeout_s):
                 return await answer

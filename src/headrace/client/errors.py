@@ -2,6 +2,7 @@
 
 ```
 ClientError                  .code, .retriable
+├── BufferFullError          a producer holds as much as it may; retry once there is room
 ├── ConnectionLostError      no broker is reached, or one hung up; retried until the deadline
 ├── DeadlineError            it was retried until the deadline; __cause__ is the last error
 └── RequestError             a broker refused
@@ -31,6 +32,13 @@ class ClientError(HeadraceError):
     def __reduce__(self) -> tuple[type, tuple[str, ErrorCode]]:
         """Crosses process borders whole, as Spark's executors need."""
         return type(self), (str(self), self.code)
+
+
+class BufferFullError(ClientError):
+    """A producer holds as many records as it may; there is room once some are acknowledged."""
+
+    def __init__(self, message: str, code: ErrorCode = ErrorCode.REQUEST_TIMED_OUT) -> None:
+        super().__init__(message, code)
 
 
 class ConnectionLostError(ClientError):
@@ -78,6 +86,14 @@ _REMEDIES: dict[ErrorCode, str] = {
 }
 
 
+def error_of(code: int, what: str) -> RequestError:
+    """The error of `code`, which is one: of its own class where it has one. `what` was answered."""
+    error = ErrorCode.of(code)
+    name = error.name if error == code else f"error {code}"
+    remedy = _REMEDIES.get(error, "")
+    return _CLASSES.get(error, RequestError)(f"{what}: {name}{remedy}", error)
+
+
 def check(code: int, what: str) -> None:
     """Raises the error of `code`, if it is one; `what` says whose answer it is.
 
@@ -85,7 +101,4 @@ def check(code: int, what: str) -> None:
         RequestError: the subclass of this code, where there is one.
     """
     if code != ErrorCode.NONE:
-        error = ErrorCode.of(code)
-        name = error.name if error == code else f"error {code}"
-        remedy = _REMEDIES.get(error, "")
-        raise _CLASSES.get(error, RequestError)(f"{what}: {name}{remedy}", error)
+        raise error_of(code, what)

@@ -2,7 +2,7 @@
 
 Owns: the questions that a reader asks. Must not know: Spark, or what a batch holds: batches are
 handed on as they came. Works against headrace and against Apache Kafka 0.11 and later. Each call
-runs the event loop of its client until it is done, and no thread.
+runs the event loop of its client until it is done.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from headrace.client.cluster import Cluster, addresses
@@ -92,24 +92,22 @@ class FetchClient:
         return _revive, self._arguments
 
     def __del__(self) -> None:
-        """Ends what nobody closed, as sockets end by themselves, unless a loop runs here."""
+        """Ends what nobody closed, as sockets end by themselves."""
         if getattr(self, "_runner", None) is not None and not sys.is_finalizing():
-            with suppress(RuntimeError):
-                asyncio.get_running_loop()
-                return
             self.close()
 
     def close(self) -> None:
         """Ends every connection; a later call connects anew."""
-        if self._runner is not None:
-            self._runner.run(self._cluster.close())
-            self._runner.close()
-            self._runner = None
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            _apart(lambda: runner.run(self._cluster.close()))
+            _apart(runner.close)
 
     def _persist(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
-        if self._runner is None:
-            self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
-        return self._runner.run(self._cluster.persist(what, attempt))
+        runner = self._runner
+        if runner is None:
+            runner = self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        return _apart(lambda: runner.run(self._cluster.persist(what, attempt)))
 
     def streams(self, pattern: str | None = None) -> dict[str, int]:
         """Streams and their numbers of partitions, by name.
@@ -294,6 +292,16 @@ class FetchClient:
             return dict(sorted(found.items()))
 
         return self._persist(f"offsets of {stream}", attempt)
+
+
+def _apart(call: Callable[[], T]) -> T:
+    """Calls in a thread of its own where an event loop runs in this one, as in a notebook."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return call()
+    with ThreadPoolExecutor(1, "headrace") as beside:
+        return beside.submit(call).result()
 
 
 def _offsets_request(stream: str, partitions: list[int], timestamp: int) -> ListOffsetsRequest:

@@ -1,0 +1,289 @@
+"""headrace.Producer against real nodes."""
+
+import asyncio
+import socket
+import ssl
+
+import confluent_kafka
+import pytest
+
+import headrace
+from headrace.client import (
+    BufferFullError,
+    ConnectionLostError,
+    DeadlineError,
+    FetchClient,
+    Login,
+    RequestError,
+    UnknownStreamError,
+)
+from headrace.client.config import CODECS
+from headrace.errors import ConfigError
+from headrace.native import batch_headers, decode_records
+from headrace.wire.kafka.errors import ErrorCode
+from secure import client_context
+from test_access import ADMIN, put_users
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def node(shared):
+    return shared
+
+
+def stored(node, stream, partition=0):
+    """Records of a partition: offset, timestamp, key, value, headers."""
+    rows, offset = [], 0
+    with FetchClient(node.servers, timeout_s=30) as client:
+        end = client.latest_offsets(stream)[partition]
+        while offset < end:
+            columns = decode_records(
+                client.fetch(stream, partition, offset, 1 << 20, 0), offset, end, 1 << 20
+            )
+            rows += columns.rows()
+            offset = columns.next_offset
+    return rows
+
+
+async def test_a_record_is_acknowledged_with_its_place(node, stream):
+    async with headrace.Producer(node.servers, client_id="test") as producer:
+        first = await producer.send(stream, b"a", key=b"k", partition=1, timestamp_ms=5)
+        assert first == (stream, 1, 0, 5)
+        headers = [("h", b"1"), ("none", None)]
+        second = await producer.send(stream, None, key=b"k", partition=1, headers=headers)
+        assert (second.topic, second.partition, second.offset) == (stream, 1, 1)
+        assert await producer.partitions_for(stream) == 3
+    assert stored(node, stream, 1) == [
+        (0, 5, b"k", b"a", []),
+        (1, second.timestamp, b"k", None, headers),
+    ]
+
+
+async def test_keys_go_where_kafkas_own_clients_send_them(node, stream):
+    keys = [b"key-%d" % n for n in range(50)]
+    async with headrace.Producer(node.servers) as producer:
+        futures = [producer.send_nowait(stream, b"", key=key) for key in keys]
+        ours = [(await future).partition for future in futures]
+    theirs = {}
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": node.servers, "partitioner": "murmur2_random"}
+    )
+    for key in keys:
+        producer.produce(
+            stream, b"", key, on_delivery=lambda _, m: theirs.update({m.key(): m.partition()})
+        )
+    assert producer.flush(30) == 0
+    assert ours == [theirs[key] for key in keys]
+    assert set(ours) == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("partitioner", "spread"),
+    [("round_robin", [2, 2, 2]), (lambda *_: 2, [0, 0, 6]), ("sticky", [0, 0, 6])],
+    ids=["round_robin", "own", "sticky"],
+)
+async def test_partitioners(node, stream, partitioner, spread):
+    async with headrace.Producer(node.servers, partitioner=partitioner) as producer:
+        await producer.partitions_for(stream)
+        futures = [producer.send_nowait(stream, b"", key=b"k") for _ in range(6)]
+        places = [(await future).partition for future in futures]
+    assert sorted(places.count(partition) for partition in range(3)) == sorted(spread)
+
+
+async def test_the_sticky_partition_changes_with_the_batch(node, stream):
+    async with headrace.Producer(node.servers) as producer:
+        places = [(await producer.send(stream, b"")).partition for _ in range(6)]
+    assert sorted(places) == [0, 0, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+async def test_codecs(node, stream, codec):
+    values = [b"%d" % n * 50 for n in range(100)]
+    async with headrace.Producer(node.servers, compression_type=codec) as producer:
+        places = await producer.send_batch(stream, values, partition=0)
+    assert [place.offset for place in places] == list(range(100))
+    with FetchClient(node.servers) as client:
+        ((_, _, _, count, _, used, producer_of, _, _),), _ = batch_headers(
+            client.fetch(stream, 0, 0, 1 << 20, 0)
+        )
+    assert (count, used) == (100, codec)
+    assert producer_of[0] >= 0
+    assert producer_of[2] == 0
+    assert [value for _, _, _, value, _ in stored(node, stream)] == values
+
+
+async def test_settings_that_cannot_be_are_refused_in_one_line():
+    for settings, told in [
+        ({"linger_mss": 5}, "did you mean linger_ms"),
+        ({"batch.size": 5}, "did you mean batch_size"),
+        ({"batch_size": 0}, "batch_size must be a whole number from 1"),
+        ({"compression_type": "brotli"}, "compression_type must be one of none, gzip"),
+        ({"acks": 2}, "acks must be 'all', 1 or 0"),
+        ({"acks": 1, "enable_idempotence": True}, "enable_idempotence needs acks 'all'"),
+        ({"enable_idempotence": True, "max_in_flight_requests_per_connection": 6}, "at most 5"),
+        ({"delivery_timeout_ms": 5}, "less than linger_ms and request_timeout_ms"),
+        ({"partitioner": "crc"}, "partitioner must be one of murmur2, round_robin, sticky"),
+    ]:
+        with pytest.raises(ConfigError, match=told):
+            headrace.Producer("127.0.0.1:9092", **settings)
+    with pytest.raises(ValueError, match="must be HOST:PORT"):
+        headrace.Producer("somewhere")
+
+
+async def test_what_is_no_record_is_refused_at_once(node, stream):
+    async with headrace.Producer(node.servers) as producer:
+        await producer.send(stream, bytearray(b"a"))
+        for record in ({"value": "text"}, {"key": 5}, {"headers": [("a", "b")]}):
+            with pytest.raises(TypeError, match="bytes"):
+                producer.send_nowait(stream, **record)
+        with pytest.raises(ValueError, match="has partitions 0 to 2, not 3"):
+            producer.send_nowait(stream, b"", partition=3)
+        with pytest.raises(RequestError, match="more than max_request_size"):
+            producer.send_nowait(stream, b"x" * (1 << 20))
+    with pytest.raises(RuntimeError, match="async with"):
+        producer.send_nowait(stream, b"late")
+
+
+async def test_serializers_make_bytes(node, stream):
+    async with headrace.Producer(
+        node.servers, key_serializer=str.encode, value_serializer=lambda n: b"%d" % n
+    ) as producer:
+        place = await producer.send(stream, 21, key="k")
+    assert stored(node, stream, place.partition)[0][2:4] == (b"k", b"21")
+
+
+async def test_an_unknown_stream_is_an_error_where_none_is_created(start_node):
+    node = start_node(HEADRACE_KAFKA__AUTO_CREATE_STREAMS="false")
+    async with headrace.Producer(node.servers, retry_backoff_ms=1) as producer:
+        with pytest.raises(UnknownStreamError, match="headrace streams create") as unknown:
+            await producer.send("nowhere", b"")
+        assert unknown.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        node.create_stream("later")
+        assert (await producer.send("later", b"")).offset == 0
+
+
+async def test_a_stream_is_created_by_its_first_record(node):
+    async with headrace.Producer(node.servers) as producer:
+        place = await producer.send("made-by-a-producer", b"a")
+    assert place[:3] == ("made-by-a-producer", 0, 0)
+
+
+async def test_a_batch_too_large_for_its_stream_is_split(node, stream):
+    smaller = {"settings": {"max.message.bytes": 1000}}
+    assert node.call("PATCH", f"/api/v1/streams/{stream}", smaller)[0] == 200
+    async with headrace.Producer(node.servers) as producer:
+        values = [b"%03d" % n * 30 for n in range(40)]
+        places = await producer.send_batch(stream, values, partition=0)
+        assert [place.offset for place in places] == list(range(40))
+        with pytest.raises(RequestError, match="MESSAGE_TOO_LARGE"):
+            await producer.send(stream, b"x" * 2000)
+        assert (await producer.send(stream, b"x", partition=0)).offset == 40
+    assert [row[3] for row in stored(node, stream)][:40] == values
+
+
+async def test_nothing_is_lost_or_stored_twice_over_kills_of_the_node(start_node):
+    node = start_node()
+    node.create_stream("s", partitions=2)
+    async with headrace.Producer(node.servers, batch_size=300, retry_backoff_ms=10) as producer:
+        futures = []
+        for _ in range(3):
+            for n in range(len(futures), len(futures) + 500):
+                futures.append(producer.send_nowait("s", b"%d" % n, partition=n % 2))
+                if n % 50 == 0:
+                    await asyncio.sleep(0)
+            await asyncio.to_thread(node.kill)
+            node = await asyncio.to_thread(start_node.again, node)
+        places = await asyncio.gather(*futures)
+    for partition in range(2):
+        rows = stored(node, "s", partition)
+        assert [row[3] for row in rows] == [b"%d" % n for n in range(partition, 1500, 2)]
+        assert [row[0] for row in rows] == [p.offset for p in places if p.partition == partition]
+
+
+async def test_a_silent_broker_is_given_up():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        servers = f"127.0.0.1:{silent.getsockname()[1]}"
+        producer = headrace.Producer(servers, default_api_timeout_ms=300, request_timeout_ms=100)
+        with pytest.raises(DeadlineError):
+            await producer.start()
+
+
+async def test_what_is_not_stored_in_time_fails(start_node):
+    node = start_node()
+    node.create_stream("s")
+    async with headrace.Producer(
+        node.servers, delivery_timeout_ms=400, request_timeout_ms=200
+    ) as producer:
+        await producer.send("s", b"a")
+        node.kill()
+        with pytest.raises(DeadlineError, match=r"not stored within delivery_timeout_ms, 0\.4 s"):
+            await producer.send("s", b"b")
+
+
+async def test_a_full_buffer_refuses_or_waits(node, stream):
+    async with headrace.Producer(node.servers, buffer_memory=2000, linger_ms=10) as producer:
+        futures = [producer.send_nowait(stream, b"x" * 100) for _ in range(16)]
+        with pytest.raises(BufferFullError):
+            producer.send_nowait(stream, b"x" * 100)
+        for _ in range(50):
+            await producer.ready()
+            futures.append(producer.send_nowait(stream, b"x" * 100))
+        await producer.flush()
+        assert all(future.done() and future.exception() is None for future in futures)
+
+
+async def test_acks_of_zero_are_sent_and_not_waited_for(node, stream):
+    async with headrace.Producer(node.servers, acks=0) as producer:
+        assert (await producer.send(stream, b"a", partition=0)).offset == -1
+        await producer.send(stream, b"b", partition=0)
+    with FetchClient(node.servers) as client:
+        seen = b""
+        while seen.count(b"\x02b") < 1:
+            seen = client.fetch(stream, 0, 0, 1 << 20, 100)
+    assert [row[3] for row in stored(node, stream)] == [b"a", b"b"]
+
+
+async def test_a_user_proves_who_it_is(tmp_path, start_node):
+    put_users(tmp_path / "data", {ADMIN: ["admin"], "bob:cart": []})
+    node = start_node(data=tmp_path / "data")
+    async with headrace.Producer(node.servers, login=Login("ann", "horse")) as producer:
+        assert (await producer.send("gpu-telemetry", b"a")).offset == 0
+    with pytest.raises(RequestError, match="authentication"):
+        await headrace.Producer(node.servers, login=Login("ann", "wrong")).start()
+    silent = headrace.Producer(node.servers, default_api_timeout_ms=300)
+    with pytest.raises(DeadlineError, match="does it ask for a user and a password"):
+        await silent.start()
+
+
+async def test_a_producer_speaks_tls(start_node, server, authority):
+    certificate, key = server
+    node = start_node(
+        HEADRACE_KAFKA__TLS_CERTIFICATE=str(certificate), HEADRACE_KAFKA__TLS_KEY=str(key)
+    )
+    context = client_context(authority)
+    async with headrace.Producer(f"localhost:{node.kafka}", ssl_context=context) as producer:
+        assert (await producer.send("gpu-telemetry", b"a")).offset == 0
+    stranger = headrace.Producer(node.servers, ssl_context=ssl.create_default_context())
+    with pytest.raises(RequestError, match=r"certificate|self-signed"):
+        await stranger.start()
+
+
+async def test_what_waits_at_the_close_is_sent(node, stream):
+    producer = headrace.Producer(node.servers, linger_ms=60_000, delivery_timeout_ms=120_000)
+    await producer.start()
+    future = producer.send_nowait(stream, b"a")
+    await producer.close()
+    assert (await future).offset == 0
+    await producer.close()
+
+
+async def test_a_closed_cluster_fails_what_waits(start_node):
+    node = start_node()
+    producer = headrace.Producer(node.servers, delivery_timeout_ms=500, request_timeout_ms=200)
+    await producer.start()
+    await producer.partitions_for("gpu-telemetry")
+    node.kill()
+    future = producer.send_nowait("gpu-telemetry", b"a")
+    await producer.close()
+    assert isinstance(future.exception(), ConnectionLostError | DeadlineError)
