@@ -1,0 +1,180 @@
+"""Groups of foreign clients under load: members come, go, and die, and nothing is skipped."""
+
+import itertools
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from conftest import environment, wait_for
+from groupmember import STRATEGIES, Member
+from headrace.wire.kafka import apis
+from headrace.wire.kafka import members as m
+from kafkaraw import RawConnection
+
+pytestmark = [pytest.mark.clients, pytest.mark.slow]
+
+PARTITIONS = 12
+EVERY = [(library, name) for library, names in STRATEGIES.items() for name in names]
+SECONDS = 90
+
+
+@pytest.fixture
+def node(shared):
+    return shared
+
+
+@contextmanager
+def load(node, stream):
+    """Produces numbers all the time; what has been acknowledged of them."""
+    producer = Producer(
+        {"bootstrap.servers": node.servers, "linger.ms": 5, "message.timeout.ms": 120_000},
+        logger=None,
+    )
+    acknowledged, stopping = [], threading.Event()
+
+    def ended(error, message):
+        assert error is None, error
+        acknowledged.append(message.value())
+
+    def produce():
+        for number in itertools.count():
+            if stopping.wait(0.002):
+                return
+            value = b"%d" % number
+            producer.produce(stream, value, partition=number % PARTITIONS, on_delivery=ended)
+            producer.poll(0)
+
+    thread = threading.Thread(target=produce, daemon=True)
+    thread.start()
+    try:
+        yield acknowledged
+    finally:
+        stopping.set()
+        thread.join()
+        assert producer.flush(120) == 0
+
+
+def described(node, group):
+    with RawConnection(node) as raw:
+        body = m.DescribeGroupsRequest(groups=[group])
+        return raw.call(apis.DESCRIBE_GROUPS, body).groups[0]
+
+
+def reads(node, group, count):
+    """Whether a group has come to rest with so many members, each of which reads something."""
+    found = described(node, group)
+    if found.group_state != ("Stable" if count else "Empty"):
+        return False
+    said = [each.member_assignment for each in found.members]
+    shares = [
+        [
+            index
+            for topic in m.consumers(m.ConsumerAssignment, each).assigned_partitions
+            for index in topic.partitions
+        ]
+        for each in said
+    ]
+    return (
+        len(shares) == count and all(shares) and sum(map(len, shares)) == PARTITIONS * bool(count)
+    )
+
+
+@pytest.mark.parametrize(("library", "strategy"), EVERY)
+def test_members_come_and_go_under_load(node, request, library, strategy):
+    stream = group = request.node.name.translate(str.maketrans("[]", "--"))
+    node.create_stream(stream, partitions=PARTITIONS)
+    members, everybody = [], []
+
+    def become(count):
+        while len(members) > count:
+            members.pop(0).stop()
+        while len(members) < count:
+            members.append(Member(library, strategy, node.servers, group, stream))
+            everybody.append(members[-1])
+        wait_for(lambda: reads(node, group, count), SECONDS)
+
+    with load(node, stream) as acknowledged:
+        for count in (1, 3, 7, 3):
+            become(count)
+
+    def missing():
+        return set(acknowledged) - {value for each in everybody for value in each.values}
+
+    wait_for(lambda: not missing(), SECONDS)
+    become(0)
+    assert len(acknowledged) > 0
+
+
+@pytest.mark.parametrize("library", STRATEGIES)
+def test_static_members_come_back_without_a_rebalance(node, request, library):
+    stream = group = request.node.name.translate(str.maketrans("[]", "--"))
+    node.create_stream(stream, partitions=PARTITIONS)
+    names = ["a", "b", "c"]
+
+    def start(name):
+        return Member(library, "range", node.servers, group, stream, instance=name)
+
+    with load(node, stream) as acknowledged:
+        members = {name: start(name) for name in names}
+        wait_for(lambda: reads(node, group, 3), SECONDS)
+        before = {each.group_instance_id: each for each in described(node, group).members}
+        values = set()
+        for name in names:
+            members[name].stop()
+            values |= set(members[name].values)
+            members[name] = start(name)
+            wait_for(lambda name=name: members[name].values, SECONDS)
+        after = {each.group_instance_id: each for each in described(node, group).members}
+        for name in names:
+            assert after[name].member_id != before[name].member_id
+            assert after[name].member_assignment == before[name].member_assignment
+    wait_for(
+        lambda: (
+            set(acknowledged)
+            <= values | {value for each in members.values() for value in each.values}
+        ),
+        SECONDS,
+    )
+    for each in members.values():
+        each.stop()
+
+
+def test_members_and_the_node_are_killed_and_nothing_is_skipped(start_node, tmp_path):
+    node = start_node()
+    node.create_stream("s", partitions=PARTITIONS)
+    processes, files = [], []
+
+    def start(library, strategy, *instance):
+        files.append(tmp_path / f"member-{len(files)}")
+        program = Path(__file__).with_name("groupmember.py")
+        command = [sys.executable, str(program), library, strategy, node.servers, "g", "s"]
+        processes.append(subprocess.Popen([*command, str(files[-1]), *instance], env=environment()))
+        return processes[-1]
+
+    def read():
+        return {value for file in files if file.exists() for value in file.read_bytes().split()}
+
+    try:
+        with load(node, "s") as acknowledged:
+            first = start("confluent-kafka", "range", "static")
+            start("kafka-python", "range")
+            start("aiokafka", "range")
+            wait_for(lambda: reads(node, "g", 3), SECONDS)
+            first.kill()
+            start("confluent-kafka", "range", "static")
+            processes[1].kill()
+            wait_for(lambda: reads(node, "g", 2), SECONDS)
+            node.kill()
+            node = start_node.again(node)
+            start("confluent-kafka", "range")
+            wait_for(lambda: reads(node, "g", 3), SECONDS)
+        wait_for(lambda: set(acknowledged) <= read(), SECONDS)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait(60)
