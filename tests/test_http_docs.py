@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from conftest import SMALL_JOURNAL
-from headrace.adapters import http, http_access, http_clients, http_trace
+from headrace.adapters import http, http_access, http_clients, http_groups, http_trace
 from kafkaraw import RawConnection, batch
 from rawclient import RawMqtt
 from shellblocks import ROOT, run_blocks
@@ -26,6 +26,8 @@ EXPECTED = [
     ('{"stored": 1}', '{"deleted": "rooms"}'),
     ('"client": "pump-1"', '"queued_messages": 1', '"filter": "rooms/+"'),
     ('{"deleted": "pump-1"}',),
+    ('"executed": true', '"group": "billing", "state": "Empty"', '"committed": 0, "end": 0'),
+    ('{"deleted": "billing"}',),
     ('"payload": "21.5"', '{"count": 2}', '{"deleted": 2}'),
     ('"event": "in"', '"topic": "rooms/3"', '"payload": "18"'),
     (),
@@ -39,7 +41,8 @@ def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
 def test_the_page_has_every_route_and_every_field_and_no_others() -> None:
     page = PAGE.read_text()
     code = "".join(
-        Path(each.__file__).read_text() for each in (http, http_access, http_clients, http_trace)
+        Path(each.__file__).read_text()
+        for each in (http, http_access, http_clients, http_groups, http_trace)
     )
     routes = re.findall(r'web\.(\w+)\("(/[^"]*)", self\.', code)
     told = re.findall(r"^## `([A-Z]+) (/\S*)`$", page, re.MULTILINE)
@@ -51,6 +54,8 @@ def test_the_page_has_every_route_and_every_field_and_no_others() -> None:
         "PATCH /api/v1/users/{name}": http_access._UserBody,
         "GET /api/v1/sessions": http_clients._SessionsQuery,
         "GET /api/v1/retained": http_clients._RetainedQuery,
+        "GET /api/v1/groups": http_groups._ListQuery,
+        "POST /api/v1/groups/{group}/reset": http_groups._ResetBody,
         "GET /api/v1/trace": http_trace._TraceQuery,
     }
     for route, body in bodies.items():

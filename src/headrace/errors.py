@@ -11,6 +11,9 @@ HeadraceError
 │   ├── UnknownStreamError     HTTP 404, Kafka 3, retry
 │   ├── StreamExistsError      HTTP 409, Kafka 36
 │   └── StreamLimitError       HTTP 409, Kafka 44             the node's bound is reached
+├── GroupError
+│   ├── UnknownGroupError      HTTP 404                       no consumer group of this name
+│   └── GroupInUseError        HTTP 409                       it has members
 ├── RetainedLimitError         HTTP 409                       no room to retain a message
 ├── MessageTooLargeError       HTTP 413, Kafka 10             larger than max.message.bytes
 ├── StaleEpochError            HTTP 409                       a newer epoch has published
@@ -68,6 +71,8 @@ __all__ = [
     "CorruptRecordError",
     "DefinitionError",
     "ForbiddenError",
+    "GroupError",
+    "GroupInUseError",
     "HeadraceError",
     "InputError",
     "InvalidRecordError",
@@ -92,6 +97,7 @@ __all__ = [
     "StreamLimitError",
     "ThrottledError",
     "UnavailableError",
+    "UnknownGroupError",
     "UnknownStreamError",
     "UnknownUserError",
     "UnsupportedRecordError",
@@ -157,6 +163,22 @@ class StreamLimitError(CatalogError):
 
     http_status = 409
     kafka_code = 44
+
+
+class GroupError(HeadraceError):
+    """A change of a consumer group is refused."""
+
+
+class UnknownGroupError(GroupError):
+    """There is no consumer group of this name."""
+
+    http_status = 404
+
+
+class GroupInUseError(GroupError):
+    """A consumer group has members, which would not hear of the change."""
+
+    http_status = 409
 
 
 class RetainedLimitError(HeadraceError):

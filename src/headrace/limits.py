@@ -258,6 +258,9 @@ OFFSETS_CHECK_MS: Final = 600_000
 OFFSETS_CHECKED_AT_ONCE: Final = 5_000
 """Of those, in one go of the event loop: some 2 ms."""
 
+GROUP_LAGS_MAX: Final = 10_000
+"""Partitions of groups whose lag a scrape shows: about 1 MB of text and 20 ms."""
+
 OFFSET_METADATA_BYTES_MAX: Final = 4096
 """Text that a client may keep beside a committed offset (`offset.metadata.max.bytes`)."""
 

@@ -20,6 +20,7 @@ from headrace import limits
 from headrace.adapters.answers import Fields, answer, bad_request, body, problem
 from headrace.adapters.http_access import Guard, UserRoutes, may_publish
 from headrace.adapters.http_clients import ClientRoutes
+from headrace.adapters.http_groups import GroupRoutes
 from headrace.adapters.http_refusals import Connection
 from headrace.adapters.http_trace import TraceRoutes
 from headrace.adapters.metrics import Exporter
@@ -113,6 +114,7 @@ class HttpDoor:
                 web.post("/api/v1/publish", self._publish),
                 web.post("/api/v1/config/reload", self._reload),
                 *ClientRoutes(node.clients).routes(),
+                *GroupRoutes(node.groups).routes(),
                 *TraceRoutes(node.clients).routes(),
                 *UserRoutes(node.gate).routes(),
             ]

@@ -30,6 +30,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "collect": ("headrace.cli.collect:collect", "Publish GPU telemetry to a broker."),
     "config": ("headrace.cli.config:config", "Check and show a node's settings."),
     "demo": ("headrace.cli.demo:demo", "Real GPU telemetry from MQTT to Spark tables."),
+    "groups": (
+        "headrace.cli.groups:groups",
+        "List, describe, reset, delete Kafka consumer groups.",
+    ),
     "log": ("headrace.cli.log:log", "Look at, check and repair a stopped node's data."),
     "pub": ("headrace.cli.pub:pub", "Publish messages to an MQTT broker."),
     "retained": ("headrace.cli.retained:retained", "List, show, count, delete retained messages."),

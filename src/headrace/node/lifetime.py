@@ -20,6 +20,7 @@ from headrace.node.broker import Broker
 from headrace.node.clients import Clients
 from headrace.node.compaction import Compactions
 from headrace.node.housekeeping import Housekeeping
+from headrace.node.kafka import KafkaDoor
 from headrace.node.knock import Knocks
 from headrace.node.mqtt import MqttDoor
 from headrace.node.retained import RetainedStore
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
         Clock,
         Definitions,
         Door,
+        Groups,
         Histogram,
         Listener,
         MeteredDoor,
@@ -383,6 +385,18 @@ class Node:
             UnavailableError: nothing is served yet, or any more.
         """
         return Clients(self._parts.clock, self._parts.switchboard, self._serving().runner)
+
+    def groups(self) -> Groups:
+        """Consumer groups.
+
+        Raises:
+            UnavailableError: nothing is served yet, or any more.
+        """
+        self._serving()
+        for door in self.doors:
+            if isinstance(door, KafkaDoor):
+                return door.groups
+        raise UnavailableError(f"the node is {self.state}: {self.reason}")
 
     def samples(self) -> Iterable[Sample]:
         """Counters and gauges of all parts."""

@@ -14,6 +14,14 @@ from headrace.ports.administration import (
 from headrace.ports.clients import Clients, Origin, Trace
 from headrace.ports.clock import Clock
 from headrace.ports.definitions import Definitions
+from headrace.ports.groups import (
+    GroupMember,
+    GroupMove,
+    GroupPartition,
+    GroupReport,
+    Groups,
+    GroupSummary,
+)
 from headrace.ports.meter import Histogram, Sample
 from headrace.ports.store import Store
 from headrace.ports.transport import Door, Link, Listener, MeteredDoor, Receiver
@@ -25,6 +33,12 @@ __all__ = [
     "Definitions",
     "Door",
     "Gatekeeper",
+    "GroupMember",
+    "GroupMove",
+    "GroupPartition",
+    "GroupReport",
+    "GroupSummary",
+    "Groups",
     "Histogram",
     "Link",
     "Listener",

@@ -9,6 +9,7 @@ from headrace.kernel.catalog import Change
 from headrace.model import StreamDefinition
 from headrace.ports.access import Gatekeeper
 from headrace.ports.clients import Clients
+from headrace.ports.groups import Groups
 from headrace.ports.meter import Histogram, Sample
 from headrace.settings import Settings
 
@@ -105,6 +106,10 @@ class Administration(Protocol):
 
     def clients(self) -> Clients:
         """Its MQTT clients and retained messages."""
+        ...
+
+    def groups(self) -> Groups:
+        """Its consumer groups."""
         ...
 
     def samples(self) -> Iterable[Sample]:

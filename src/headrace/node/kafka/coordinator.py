@@ -150,7 +150,9 @@ class Coordinator:
         groups = self.groups
         yield Sample("kafka_groups", len(groups.names), "Groups with members or offsets.")
         yield Sample("kafka_group_members", groups.members, "Members of all groups.")
-        yield Sample("kafka_group_generations_total", groups.generations, "Generations begun.")
+        yield Sample(
+            "kafka_group_generations_total", groups.generations, "Generations begun by groups."
+        )
         yield Sample("kafka_committed_offsets", groups.count, "Offsets that groups have committed.")
         yield Sample(
             "kafka_expired_offsets_total", groups.expired, "Offsets kept long enough and forgotten."

@@ -27,6 +27,7 @@ from headrace.node.kafka import (
     sasl,
     topics,
 )
+from headrace.node.kafka.administration import GroupAdministration
 from headrace.node.kafka.connection import KafkaConnection
 from headrace.node.kafka.coordinator import Coordinator
 from headrace.ports import Sample
@@ -74,6 +75,7 @@ class KafkaDoor:
         gate: who is let in.
         settings: the node's settings.
         coordinator: consumer groups, and what they have committed.
+        groups: the same, for operators.
         producers: draws producer ids.
         checkers: threads that check large batches.
         held_bytes: requests of all connections, unfinished or in work.
@@ -89,6 +91,7 @@ class KafkaDoor:
         self.gate = gate
         self.settings = settings
         self.coordinator = Coordinator(broker, settings.groups)
+        self.groups = GroupAdministration(broker, self.coordinator)
         self.producers = producers.ProducerIds(broker)
         self.checkers = ThreadPoolExecutor(limits.CHECKERS, "records")
         self.held_bytes = 0
@@ -177,6 +180,7 @@ class KafkaDoor:
             "Bytes of batches that wait for the disk.",
         )
         yield from self.coordinator.samples()
+        yield from self.groups.samples()
 
 
 async def _api_versions(_: KafkaDoor, __: KafkaConnection, request: Request) -> ApiVersionsResponse:

@@ -160,14 +160,13 @@ async def delete(door: KafkaDoor, _: KafkaConnection, request: Request) -> m.Del
     body: m.DeleteGroupsRequest = request.body
     return m.DeleteGroupsResponse(
         results=[
-            m.DeletedGroup(group_id=name, error_code=await delete_group(door, name))
+            m.DeletedGroup(group_id=name, error_code=await _delete(door, name))
             for name in body.groups_names
         ]
     )
 
 
-async def delete_group(door: KafkaDoor, name: str) -> ErrorCode:
-    """Has a group forgotten, for good on return."""
+async def _delete(door: KafkaDoor, name: str) -> ErrorCode:
     try:
         code = await door.coordinator.ask(lambda ticket: DeleteGroup(ticket, name))
     except HeadraceError as error:
