@@ -5,7 +5,7 @@ import json
 from datetime import UTC, datetime
 
 from headrace.collect import CsvFile, narrow
-from headrace.spark.arrow import SCHEMA
+from headrace.spark.schema import SCHEMA
 
 STORED = datetime(2030, 1, 1, 1, tzinfo=UTC)
 NOW_US = 1_893_459_600_000_000

@@ -5,16 +5,18 @@ import pickle
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from conftest import RunningNode
 from headrace.client import FetchClient, OffsetOutOfRangeError
+from headrace.client.arrow import record_batch
 from headrace.native import build_batch, decode_records
-from headrace.spark.arrow import ARROW_SCHEMA, record_batch
 from headrace.spark.errors import DataLossError, OffsetError, OptionError, explain
 from headrace.spark.offsets import Range
 from headrace.spark.options import parse
 from headrace.spark.read import _read, lost, read
+from headrace.spark.schema import SCHEMA
 from headrace.spark.source import BatchReader, HeadraceDataSource, StreamReader
 from headrace.wire.kafka.errors import ErrorCode
 from kafkaraw import RawConnection, batch
@@ -70,7 +72,7 @@ def test_a_record_batch_has_the_schema_that_spark_demands():
     )
     rows = record_batch(decode_records(made, 0, 3, 10), "s", 7)
     rows.validate(full=True)
-    assert rows.schema == ARROW_SCHEMA
+    assert rows.schema == to_arrow_schema(SCHEMA, timezone="UTC")
     assert str(rows.schema.field("timestamp").type) == "timestamp[us, tz=UTC]"
     first, second, third = rows.to_pylist()
     assert (first["key"], first["value"], first["topic"], first["partition"]) == (

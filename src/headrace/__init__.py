@@ -9,10 +9,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from headrace.client import Login, Producer, RecordMetadata
+    from headrace.client import Consumer, Login, Producer, Record, RecordMetadata, TopicPartition
     from headrace.native import __version__
 
-__all__ = ["Login", "Producer", "RecordMetadata", "__version__"]
+__all__ = [
+    "Consumer",
+    "Login",
+    "Producer",
+    "Record",
+    "RecordMetadata",
+    "TopicPartition",
+    "__version__",
+]
 
 _HOMES: Final = dict.fromkeys(__all__, "headrace.client") | {"__version__": "headrace.native"}
 

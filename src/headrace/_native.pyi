@@ -231,9 +231,10 @@ class RecordColumns:
     @property
     def header_values(self) -> tuple[Buffer | None, Buffer, Buffer]: ...
     def rows(
-        self,
+        self, start: int = 0, stop: int = ...
     ) -> list[tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]]:
-        """`(offset, timestamp ms, key, value, headers)` of each record, as Python objects."""
+        """`(offset, timestamp ms, key, value, headers)` of records `start` to before `stop`, as
+        Python objects."""
 
 def decode_records(data: bytes, start: int, end: int, max_records: int) -> RecordColumns:
     """Decodes whole batches of `data`; keeps offsets in `[start, end)`. Stops before the batch

@@ -218,7 +218,8 @@ type Field<'py> = Option<Bound<'py, PyBytes>>;
 
 #[pymethods]
 impl RecordColumns {
-    fn rows<'a, 'py>(&'a self, py: Python<'py>) -> Vec<Row<'a, 'py>> {
+    #[pyo3(signature = (start = 0, stop = usize::MAX))]
+    fn rows<'a, 'py>(&'a self, py: Python<'py>, start: usize, stop: usize) -> Vec<Row<'a, 'py>> {
         let field = |column, row| cell(column, row).map(|bytes| PyBytes::new(py, bytes));
         let header = |index| {
             let name = cell(&self.header_keys, index).expect("a header has a name");
@@ -227,7 +228,7 @@ impl RecordColumns {
         };
         let (offsets, times) = (&self.offsets.get().0, &self.timestamps_us.get().0);
         let lists = &self.header_lists.get().0;
-        (0..self.records)
+        (start..self.records.min(stop))
             .map(|row| {
                 (
                     i64::from_le_bytes(element(offsets, row)),

@@ -1,6 +1,7 @@
 """Clients of a headrace broker, and of Apache Kafka, for Python programs."""
 
-from headrace.client.config import ProducerConfig
+from headrace.client.config import ConsumerConfig, ProducerConfig
+from headrace.client.consumer import Consumer
 from headrace.client.errors import (
     BufferFullError,
     ClientError,
@@ -13,18 +14,30 @@ from headrace.client.errors import (
 from headrace.client.fetch import FetchClient
 from headrace.client.login import Login
 from headrace.client.producer import Producer, RecordMetadata
+from headrace.client.records import (
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    Record,
+    TopicPartition,
+)
 
 __all__ = [
     "BufferFullError",
     "ClientError",
     "ConnectionLostError",
+    "Consumer",
+    "ConsumerConfig",
     "DeadlineError",
     "FetchClient",
     "Login",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
     "OffsetOutOfRangeError",
     "Producer",
     "ProducerConfig",
+    "Record",
     "RecordMetadata",
     "RequestError",
+    "TopicPartition",
     "UnknownStreamError",
 ]

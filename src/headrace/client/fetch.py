@@ -8,35 +8,24 @@ runs the event loop of its client until it is done.
 import asyncio
 import re
 import sys
-from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from headrace.client.cluster import Cluster, addresses
 from headrace.client.errors import check
 from headrace.client.login import Login
-from headrace.wire.kafka.apis import FETCH, LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH
-from headrace.wire.kafka.groups import (
-    OffsetCommitPartition,
-    OffsetCommitRequest,
-    OffsetCommitTopic,
-    OffsetFetchRequest,
-)
+from headrace.client.offsets import commit, committed, offsets_by_time
+from headrace.client.records import OffsetAndMetadata, TopicPartition
+from headrace.wire.kafka.apis import FETCH
 from headrace.wire.kafka.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     FetchPartition,
     FetchRequest,
     FetchTopic,
-    ListOffsetsPartition,
     ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
 )
-
-if TYPE_CHECKING:
-    from headrace.model import Address
 
 T = TypeVar("T")
 
@@ -232,27 +221,10 @@ class FetchClient:
             RequestError: a partition was refused, `UnknownStreamError` where it is unknown.
             ClientError: the brokers are not reached.
         """
-        topics: defaultdict[str, list[OffsetCommitPartition]] = defaultdict(list)
-        for (stream, partition), offset in sorted(offsets.items()):
-            topics[stream].append(
-                OffsetCommitPartition(
-                    partition_index=partition, committed_offset=offset, committed_metadata=""
-                )
-            )
-        request = OffsetCommitRequest(
-            group_id=group,
-            topics=[OffsetCommitTopic(name=name, partitions=p) for name, p in topics.items()],
-        )
-
-        async def attempt() -> None:
-            coordinator = await self._cluster.coordinator(group)
-            answer = await self._cluster.ask_at(coordinator, OFFSET_COMMIT, request)
-            for topic in answer.topics:
-                for each in topic.partitions:
-                    what = f"commit of {group} for {topic.name}/{each.partition_index}"
-                    check(each.error_code, what)
-
-        self._persist(f"commit of {group}", attempt)
+        wanted = {
+            TopicPartition(*place): OffsetAndMetadata(offset) for place, offset in offsets.items()
+        }
+        self._persist(f"commit of {group}", lambda: commit(self._cluster, group, wanted))
 
     def committed_offsets(self, group: str) -> dict[tuple[str, int], int]:
         """The next offset of each `(stream, partition)` that `group` has committed.
@@ -260,36 +232,15 @@ class FetchClient:
         Raises:
             ClientError: the brokers are not reached, or refuse.
         """
-
-        async def attempt() -> dict[tuple[str, int], int]:
-            coordinator = await self._cluster.coordinator(group)
-            request = OffsetFetchRequest(group_id=group, topics=None)
-            response = await self._cluster.ask_at(coordinator, OFFSET_FETCH, request)
-            check(response.error_code, f"offsets of {group}")
-            return {
-                (topic.name, answer.partition_index): answer.committed_offset
-                for topic in response.topics
-                for answer in topic.partitions
-                if answer.committed_offset >= 0
-            }
-
-        return self._persist(f"offsets of {group}", attempt)
+        found = self._persist(f"offsets of {group}", lambda: committed(self._cluster, group))
+        return {(place.topic, place.partition): each.offset for place, each in found.items()}
 
     def _list_offsets(self, stream: str, timestamp: int) -> dict[int, ListOffsetsPartitionResponse]:
         async def attempt() -> dict[int, ListOffsetsPartitionResponse]:
-            by_leader: defaultdict[Address, list[int]] = defaultdict(list)
             leaders = await self._cluster.leaders(stream)
-            for partition, leader in leaders.items():
-                by_leader[leader].append(partition)
-            found = {}
-            for leader, led in by_leader.items():
-                request = _offsets_request(stream, led, timestamp)
-                response = await self._cluster.ask_at(leader, LIST_OFFSETS, request)
-                (topic,) = response.topics
-                for answer in topic.partitions:
-                    check(answer.error_code, f"offsets of {stream}/{answer.partition_index}")
-                    found[answer.partition_index] = answer
-            return dict(sorted(found.items()))
+            times = {TopicPartition(stream, partition): timestamp for partition in leaders}
+            found = await offsets_by_time(self._cluster, times)
+            return {place.partition: found[place] for place in times}
 
         return self._persist(f"offsets of {stream}", attempt)
 
@@ -302,11 +253,6 @@ def _apart(call: Callable[[], T]) -> T:
         return call()
     with ThreadPoolExecutor(1, "headrace") as beside:
         return beside.submit(call).result()
-
-
-def _offsets_request(stream: str, partitions: list[int], timestamp: int) -> ListOffsetsRequest:
-    asked = [ListOffsetsPartition(partition_index=p, timestamp=timestamp) for p in partitions]
-    return ListOffsetsRequest(topics=[ListOffsetsTopic(name=stream, partitions=asked)])
 
 
 def _revive(

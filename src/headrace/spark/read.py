@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from headrace import job_limits
 from headrace.client import FetchClient, Login, OffsetOutOfRangeError
+from headrace.client.arrow import record_batch
 from headrace.native import decode_records
-from headrace.spark.arrow import record_batch
 from headrace.spark.errors import DataLossError, OffsetError
 
 if TYPE_CHECKING:

@@ -27,10 +27,10 @@ from pyspark.sql.streaming.datasource import (
 
 from headrace.client import ClientError
 from headrace.spark import offsets as off
-from headrace.spark.arrow import SCHEMA
 from headrace.spark.errors import DataLossError, OptionError
 from headrace.spark.options import EARLIEST, LATEST, Options, parse
 from headrace.spark.read import client, lost, read
+from headrace.spark.schema import SCHEMA
 from headrace.spark.session import core_count
 
 if TYPE_CHECKING:

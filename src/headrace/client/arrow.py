@@ -1,7 +1,7 @@
-"""Record batches as Arrow, in exactly the types that Spark expects; no loop over records.
+"""Decoded records as Arrow record batches over the same memory; no loop over records.
 
-Owns the columns of `format("headrace")`. Spark compares the schema of the first batch with its own
-for equality: `timestamp[us, UTC]`, no large or dictionary types.
+Owns the columns. They are those of Spark's Kafka source without its `timestampType`, in types that
+Spark takes as they are: `timestamp[us, UTC]`, no large or dictionary types.
 """
 
 from __future__ import annotations
@@ -9,47 +9,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
 if TYPE_CHECKING:
     from headrace.native import Buffer, RecordColumns
 
-SCHEMA: Final = StructType(
+_HEADER: Final = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+_HEADERS: Final = pa.list_(_HEADER)
+
+SCHEMA: Final = pa.schema(
     [
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField(
-            "headers",
-            ArrayType(
-                StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-            ),
-        ),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", pa.timestamp("us", "UTC")),
+        pa.field("headers", _HEADERS),
     ]
 )
-"""Columns and types of Spark's own Kafka source, without its `timestampType`."""
-
-ARROW_SCHEMA: Final = to_arrow_schema(SCHEMA, timezone="UTC")
-
-_HEADERS: Final = ARROW_SCHEMA.field("headers").type
-_HEADER: Final = _HEADERS.value_type
 
 
 def record_batch(columns: RecordColumns, stream: str, partition: int) -> pa.RecordBatch:
-    """Decoded records of one partition as an Arrow record batch over the same memory."""
+    """Decoded records of one partition."""
     rows = columns.records
     return pa.RecordBatch.from_arrays(
         [
@@ -58,10 +39,10 @@ def record_batch(columns: RecordColumns, stream: str, partition: int) -> pa.Reco
             pa.repeat(pa.scalar(stream, pa.string()), rows),
             pa.repeat(pa.scalar(partition, pa.int32()), rows),
             _fixed(pa.int64(), rows, columns.offsets),
-            _fixed(ARROW_SCHEMA.field("timestamp").type, rows, columns.timestamps_us),
+            _fixed(SCHEMA.field("timestamp").type, rows, columns.timestamps_us),
             _headers(columns),
         ],
-        schema=ARROW_SCHEMA,
+        schema=SCHEMA,
     )
 
 

@@ -1,0 +1,138 @@
+"""Questions about offsets that every client asks: of streams by time, and of groups.
+
+Owns: requests and answers, each a single attempt; who asks retries (`Cluster.persist`). Must not
+know who is a member of what.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.client.errors import check
+from headrace.client.records import OffsetAndMetadata, TopicPartition
+from headrace.wire.kafka.apis import LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH
+from headrace.wire.kafka.errors import ErrorCode
+from headrace.wire.kafka.groups import (
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitTopic,
+    OffsetFetchRequest,
+    OffsetFetchTopic,
+)
+from headrace.wire.kafka.messages import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from headrace.client.cluster import Cluster
+    from headrace.model import Address
+
+
+class Identity(NamedTuple):
+    """Who commits: a member in its generation, or nobody in particular."""
+
+    generation: int = -1
+    member: str = ""
+    instance: str | None = None
+
+
+ANYBODY = Identity()
+
+
+async def offsets_by_time(
+    cluster: Cluster, times: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, ListOffsetsPartitionResponse]:
+    """The first offset at or after a time (ms), or LATEST or EARLIEST, of each partition.
+
+    Raises:
+        UnknownStreamError: there is no such stream or partition.
+        ClientError: the brokers are not reached, or refuse.
+    """
+    by_leader: defaultdict[Address, dict[TopicPartition, int]] = defaultdict(dict)
+    for place, time in times.items():
+        by_leader[await cluster.leader(*place)][place] = time
+    found = {}
+    for leader, asked in by_leader.items():
+        topics: defaultdict[str, list[ListOffsetsPartition]] = defaultdict(list)
+        for (stream, partition), time in asked.items():
+            topics[stream].append(ListOffsetsPartition(partition_index=partition, timestamp=time))
+        request = ListOffsetsRequest(
+            topics=[ListOffsetsTopic(name=name, partitions=parts) for name, parts in topics.items()]
+        )
+        response = await cluster.ask_at(leader, LIST_OFFSETS, request)
+        for topic in response.topics:
+            for answer in topic.partitions:
+                place = TopicPartition(topic.name, answer.partition_index)
+                check(answer.error_code, f"offsets of {place}")
+                found[place] = answer
+    return found
+
+
+async def commit(
+    cluster: Cluster,
+    group: str,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    by: Identity = ANYBODY,
+) -> None:
+    """Keeps how far `group` has read; on return it is durable.
+
+    Raises:
+        RequestError: a partition was refused; others may have been kept.
+        ClientError: the brokers are not reached.
+    """
+    topics: defaultdict[str, list[OffsetCommitPartition]] = defaultdict(list)
+    for (stream, partition), (offset, metadata) in sorted(offsets.items()):
+        topics[stream].append(
+            OffsetCommitPartition(
+                partition_index=partition, committed_offset=offset, committed_metadata=metadata
+            )
+        )
+    request = OffsetCommitRequest(
+        group_id=group,
+        generation_id=by.generation,
+        member_id=by.member,
+        group_instance_id=by.instance,
+        topics=[OffsetCommitTopic(name=name, partitions=parts) for name, parts in topics.items()],
+    )
+    coordinator = await cluster.coordinator(group)
+    answer = await cluster.ask_at(coordinator, OFFSET_COMMIT, request)
+    for topic in answer.topics:
+        for each in topic.partitions:
+            what = f"commit of {group} for {topic.name}/{each.partition_index}"
+            check(each.error_code, what)
+
+
+async def committed(
+    cluster: Cluster, group: str, places: Collection[TopicPartition] | None = None
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """How far `group` has read: of `places`, or of all that it has committed.
+
+    Raises:
+        RequestError: the group's coordinator refuses.
+        ClientError: the brokers are not reached.
+    """
+    asked: list[OffsetFetchTopic] | None = None
+    if places is not None:
+        topics: defaultdict[str, list[int]] = defaultdict(list)
+        for stream, partition in places:
+            topics[stream].append(partition)
+        asked = [OffsetFetchTopic(name=name, partition_indexes=p) for name, p in topics.items()]
+    coordinator = await cluster.coordinator(group)
+    request = OffsetFetchRequest(group_id=group, topics=asked)
+    response = await cluster.ask_at(coordinator, OFFSET_FETCH, request)
+    check(response.error_code, f"offsets of {group}")
+    found = {}
+    for topic in response.topics:
+        for each in topic.partitions:
+            place = TopicPartition(topic.name, each.partition_index)
+            if each.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                check(each.error_code, f"offsets of {group} for {place}")
+            if each.committed_offset >= 0:
+                found[place] = OffsetAndMetadata(each.committed_offset, each.metadata or "")
+    return found

@@ -1,0 +1,328 @@
+"""headrace.Consumer against real nodes: partitions assigned by hand, or all of a stream."""
+
+import asyncio
+
+import pytest
+
+import headrace
+from headrace import TopicPartition
+from headrace.client import (
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    OffsetOutOfRangeError,
+    UnknownStreamError,
+)
+from headrace.client.config import CODECS
+from headrace.errors import ConfigError
+from headrace.native import build_batch
+from kafkaraw import RawConnection, batch
+
+pytestmark = pytest.mark.slow
+
+STAMP = 1_700_000_000_000
+
+
+@pytest.fixture(scope="module")
+def node(shared):
+    return shared
+
+
+def fill(node, stream, count, partition=0, first=0, step_ms=1000):
+    with RawConnection(node) as raw:
+        for n in range(first, first + count):
+            made = batch(b"%d" % n, timestamp=STAMP + n * step_ms)
+            assert raw.produce(stream, made, partition).error_code == 0
+
+
+def reader(node, topics=(), **settings):
+    settings = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 50, **settings}
+    return headrace.Consumer(node.servers, topics, **settings)
+
+
+async def read(consumer, count):
+    """Values of the next records, by partition."""
+    found = {}
+    for _ in range(count):
+        record = await consumer.getone()
+        found.setdefault(record.partition, []).append(record.value)
+    return found
+
+
+async def test_all_of_a_stream_is_read_record_by_record(node, stream):
+    for partition in range(3):
+        fill(node, stream, 4, partition)
+    headers = [("h", b"1"), ("none", None)]
+    async with headrace.Producer(node.servers) as producer:
+        await producer.send(stream, None, key=b"k", partition=2, timestamp_ms=5, headers=headers)
+    async with reader(node, stream) as consumer:
+        found = []
+        async for record in consumer:
+            found.append(record)
+            if len(found) == 13:
+                break
+    for partition in range(2):
+        assert [r.value for r in found if r.partition == partition] == [b"0", b"1", b"2", b"3"]
+    assert [r for r in found if r.partition == 2][-1] == (stream, 2, 4, 5, b"k", None, headers)
+
+
+async def test_new_records_are_waited_for(node, stream):
+    async with reader(node, stream) as consumer:
+        waiting = asyncio.ensure_future(consumer.getone())
+        assert await consumer.getmany(timeout_ms=1) == {}
+        await asyncio.to_thread(fill, node, stream, 1)
+        assert (await waiting).value == b"0"
+
+
+async def test_lists_are_bounded_and_partitions_take_turns(node, stream):
+    for partition in range(3):
+        fill(node, stream, 10, partition)
+    async with reader(node, stream, max_poll_records=7) as consumer:
+        seen, rounds = {}, 0
+        while sum(map(len, seen.values())) < 30:
+            many = await consumer.getmany()
+            assert 1 <= sum(map(len, many.values())) <= 7
+            for place, records in many.items():
+                seen.setdefault(place.partition, []).extend(r.offset for r in records)
+            rounds += 1
+        assert seen == {partition: list(range(10)) for partition in range(3)}
+        many = await consumer.getmany(timeout_ms=0)
+        assert many == {}
+        place = TopicPartition(stream, 1)
+        assert await consumer.position(place) == 10
+        assert consumer.highwater(place) == 10
+        with pytest.raises(ValueError, match="max_records must be 1 or more"):
+            await consumer.getmany(max_records=0)
+
+
+async def test_arrow_batches_hold_what_lists_hold(node, stream):
+    fill(node, stream, 10)
+    place = TopicPartition(stream, 0)
+    async with reader(node) as consumer:
+        consumer.assign([place])
+        first = await consumer.getone()
+        rows = await consumer.get_arrow(max_records=4)
+        rows.validate(full=True)
+        assert first.value == b"0"
+        assert rows["value"].to_pylist() == [b"1", b"2", b"3", b"4"]
+        assert rows["offset"].to_pylist() == [1, 2, 3, 4]
+        assert rows["topic"].to_pylist() == [stream] * 4
+        assert await consumer.position(place) == 5
+        rest = []
+        while len(rest) < 5:
+            rest += (await consumer.get_arrow())["value"].to_pylist()
+        assert rest == [b"5", b"6", b"7", b"8", b"9"]
+        assert await consumer.get_arrow(timeout_ms=1) is None
+
+
+@pytest.mark.parametrize("codec", CODECS)
+async def test_codecs(node, stream, codec):
+    values = [b"%d" % n * 50 for n in range(100)]
+    made = build_batch([(None, value, (), STAMP) for value in values], codec)
+    with RawConnection(node) as raw:
+        assert raw.produce(stream, made).error_code == 0
+    async with reader(node, stream) as consumer:
+        assert [(await consumer.getone()).value for _ in values] == values
+
+
+async def test_seek_and_pause(node, stream):
+    fill(node, stream, 10)
+    fill(node, stream, 10, 1)
+    zero, one = TopicPartition(stream, 0), TopicPartition(stream, 1)
+    async with reader(node) as consumer:
+        consumer.assign([zero, one])
+        assert consumer.assignment() == {zero, one}
+        consumer.pause(one)
+        assert consumer.paused() == {one}
+        assert await read(consumer, 4) == {0: [b"0", b"1", b"2", b"3"]}
+        consumer.seek(zero, 1)
+        assert await read(consumer, 2) == {0: [b"1", b"2"]}
+        consumer.pause(zero)
+        assert await consumer.getmany(timeout_ms=100) == {}
+        consumer.resume(one)
+        assert await read(consumer, 10) == {1: [b"%d" % n for n in range(10)]}
+        consumer.resume(zero)
+        assert await read(consumer, 1) == {0: [b"3"]}, "a pause skips nothing"
+        await consumer.seek_to_end(zero)
+        assert await consumer.position(zero) == 10
+        await consumer.seek_to_beginning()
+        found = await read(consumer, 20)
+        assert found == {p: [b"%d" % n for n in range(10)] for p in (0, 1)}
+        with pytest.raises(ValueError, match="is not assigned"):
+            consumer.seek(TopicPartition(stream, 2), 0)
+        with pytest.raises(ValueError, match="0 or more"):
+            consumer.seek(zero, -1)
+
+
+async def test_offsets_by_time_and_ends(node, stream):
+    fill(node, stream, 10)
+    zero, one = TopicPartition(stream, 0), TopicPartition(stream, 1)
+    async with reader(node) as consumer:
+        assert await consumer.offsets_for_times({zero: STAMP + 3500, one: 0}) == {
+            zero: OffsetAndTimestamp(4, STAMP + 4000),
+            one: None,
+        }
+        assert await consumer.beginning_offsets([zero, one]) == {zero: 0, one: 0}
+        assert await consumer.end_offsets([zero, one]) == {zero: 10, one: 0}
+        with pytest.raises(UnknownStreamError):
+            await consumer.end_offsets([TopicPartition(stream, 9)])
+
+
+async def test_where_to_begin(node, stream):
+    fill(node, stream, 3)
+    place = TopicPartition(stream, 0)
+    async with reader(node, auto_offset_reset="latest") as consumer:
+        consumer.assign([place])
+        assert await consumer.position(place) == 3
+    async with reader(node, auto_offset_reset="none") as consumer:
+        consumer.assign([place])
+        with pytest.raises(OffsetOutOfRangeError, match="auto_offset_reset is none"):
+            await consumer.getone()
+        consumer.seek(place, 9)
+        with pytest.raises(OffsetOutOfRangeError, match=f"{stream}/0 at 9"):
+            await consumer.getone()
+        consumer.seek(place, 2)
+        assert (await consumer.getone()).value == b"2"
+    async with reader(node) as consumer:
+        consumer.assign([place])
+        consumer.seek(place, 9)
+        assert (await consumer.getone()).value == b"0", "out of range begins anew"
+
+
+async def test_commits_of_a_group_without_members(node, stream):
+    fill(node, stream, 10)
+    place = TopicPartition(stream, 0)
+    settings = {"group_id": f"g-{stream}", "enable_auto_commit": False}
+    async with reader(node, **settings) as consumer:
+        consumer.assign([place])
+        assert await consumer.committed() == {}
+        await read(consumer, 4)
+        await consumer.commit()
+        assert await consumer.committed(place) == {place: OffsetAndMetadata(4)}
+        await consumer.commit({place: OffsetAndMetadata(2, "a note")})
+    async with reader(node, **settings) as consumer:
+        consumer.assign([place])
+        assert await read(consumer, 1) == {0: [b"2"]}
+        assert await consumer.committed() == {place: OffsetAndMetadata(2, "a note")}
+        await consumer.commit({place: 99})
+    async with reader(node, **settings) as consumer:
+        consumer.assign([place])
+        assert await read(consumer, 1) == {0: [b"0"]}, "what was committed is no longer there"
+    async with reader(node) as consumer:
+        with pytest.raises(ValueError, match="no group_id"):
+            await consumer.commit()
+
+
+async def test_what_a_failed_handler_had_is_not_committed(node, stream):
+    fill(node, stream, 10)
+    place = TopicPartition(stream, 0)
+    group = f"g-{stream}"
+
+    async def handle():
+        async with reader(node, group_id=group) as consumer:
+            consumer.assign([place])
+            async for record in consumer:
+                1 / (3 - record.offset)
+
+    with pytest.raises(ZeroDivisionError):
+        await handle()
+    async with reader(node, group_id=group) as consumer:
+        consumer.assign([place])
+        assert (await consumer.getone()).offset == 3
+    async with reader(node, group_id=group) as consumer:
+        assert await consumer.committed(place) == {place: OffsetAndMetadata(4)}
+
+
+async def test_handed_out_records_are_committed_as_time_goes(node, stream):
+    fill(node, stream, 5)
+    place = TopicPartition(stream, 0)
+    async with reader(
+        node, group_id=f"g-{stream}", auto_commit_interval_ms=1, max_poll_records=1
+    ) as consumer:
+        consumer.assign([place])
+        await read(consumer, 3)
+        while not (kept := await consumer.committed(place)) or kept[place].offset < 3:
+            await consumer.getmany(timeout_ms=1)
+
+
+async def test_a_pattern_and_new_partitions(node):
+    for name in ("pat-one", "pat-two", "other"):
+        node.create_stream(name)
+    fill(node, "pat-one", 1)
+    fill(node, "pat-two", 1)
+    fill(node, "other", 1)
+    consumer = reader(node, metadata_max_age_ms=50)
+    consumer.subscribe(pattern="pat-.*")
+    async with consumer:
+        assert {(await consumer.getone()).topic for _ in range(2)} == {"pat-one", "pat-two"}
+        assert node.call("PATCH", "/api/v1/streams/pat-one", {"partitions": 2})[0] == 200
+        fill(node, "pat-one", 1, 1)
+        while not (many := await consumer.getmany(timeout_ms=20)):
+            pass
+        assert list(many) == [TopicPartition("pat-one", 1)]
+        consumer.unsubscribe()
+        assert consumer.assignment() == set()
+    with pytest.raises(ValueError, match="streams, or a pattern"):
+        consumer.subscribe()
+
+
+async def test_unknown_streams_are_errors(start_node):
+    node = start_node(HEADRACE_KAFKA__AUTO_CREATE_STREAMS="false")
+    async with reader(node, "nowhere", default_api_timeout_ms=500) as consumer:
+        with pytest.raises(UnknownStreamError, match="headrace streams create"):
+            await consumer.getone()
+        consumer.assign([TopicPartition("gpu-telemetry", 99)])
+        with pytest.raises(UnknownStreamError):
+            await consumer.getone()
+
+
+async def test_settings_that_cannot_be_are_refused_in_one_line():
+    for settings, told in [
+        ({"auto_offset_reset": "first"}, "auto_offset_reset must be one of earliest"),
+        ({"max_poll_record": 5}, "did you mean max_poll_records"),
+        ({"partition_assignment_strategy": "range"}, "must be a list of range"),
+        ({"partition_assignment_strategy": ["best"]}, "got 'best'"),
+        ({"heartbeat_interval_ms": 45_000}, "must be less than session_timeout_ms"),
+        ({"group_instance_id": "a"}, "needs a group_id"),
+    ]:
+        with pytest.raises(ConfigError, match=told):
+            headrace.Consumer("127.0.0.1:9092", **settings)
+
+
+async def test_deserializers(node, stream):
+    fill(node, stream, 2)
+    async with reader(node, stream, value_deserializer=int) as consumer:
+        assert [(await consumer.getone()).value for _ in range(2)] == [0, 1]
+
+
+async def test_reading_goes_on_through_kills_of_the_node(start_node):
+    node = start_node()
+    node.create_stream("s", partitions=2)
+    values = []
+    async with reader(node, "s", retry_backoff_ms=10) as consumer:
+        for n in range(0, 60, 20):
+            await asyncio.to_thread(fill, node, "s", 20, n // 20 % 2, n)
+            values += [(await consumer.getone()).value for _ in range(20)]
+            await asyncio.to_thread(node.kill)
+            node = await asyncio.to_thread(start_node.again, node)
+    assert values == [b"%d" % n for n in range(60)]
+
+
+async def test_much_that_waits_is_not_fetched(node, stream):
+    values = [b"%d" % n * 5000 for n in range(40)]
+    with RawConnection(node) as raw:
+        for value in values:
+            raw.produce(stream, batch(value))
+    async with reader(
+        node,
+        stream,
+        queued_max_bytes=30_000,
+        max_partition_fetch_bytes=20_000,
+        fetch_max_bytes=20_000,
+    ) as consumer:
+        first = await consumer.getone()
+        for _ in range(20):
+            await asyncio.sleep(0.005)
+        held = consumer._fetcher.part(TopicPartition(stream, 0)).held_bytes
+        assert 0 < held < 60_000
+        rest = [(await consumer.getone()).value for _ in range(39)]
+    assert [first.value, *rest] == values
