@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from kafka import KafkaProducer
 
 from conftest import RunningNode, wait_for
+from headrace.wire.kafka import admin as of_admin
 from headrace.wire.kafka import apis
 from headrace.wire.kafka import groups as g
 from headrace.wire.kafka import members as of
@@ -231,6 +232,57 @@ def test_changing_streams_needs_the_role_admin(guarded):
         ):
             error = future.exception(30)
             assert (error and error.args[0].code()) == code, who
+
+
+@pytest.mark.parametrize(
+    ("who", "topic", "cluster"),
+    [
+        (ADMIN, {"bob-1": "read write create delete alter describe", "open": "read write"}, True),
+        ("bob:cart", {"bob-1": "read write describe", "open": "read describe"}, False),
+    ],
+)
+def test_a_client_learns_what_it_may_do(guarded, who, topic, cluster):
+    with RawConnection(guarded) as raw:
+        name, _, password = who.partition(":")
+        login = b"\0%s\0%s" % (name.encode(), password.encode())
+        raw.call(apis.SASL_HANDSHAKE, SaslHandshakeRequest(mechanism="PLAIN"))
+        raw.call(apis.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=login))
+        asked = m.MetadataRequest(
+            topics=[m.MetadataRequestTopic(name=name) for name in (*topic, "closed")],
+            include_topic_authorized_operations=True,
+            include_cluster_authorized_operations=True,
+        )
+        answer = raw.call(apis.METADATA, asked)
+        bits = {"read": 3, "write": 4, "create": 5, "delete": 6, "alter": 7, "describe": 8}
+        for each in answer.topics:
+            if each.name in topic:
+                told = {
+                    word
+                    for word, bit in bits.items()
+                    if each.topic_authorized_operations >> bit & 1
+                }
+                assert told >= set(topic[each.name].split())
+                assert ("delete" in told) == cluster
+                assert ("write" in told) == ("write" in topic[each.name])
+            else:
+                assert (each.error_code == 29) == (not cluster)
+        assert bool(answer.cluster_authorized_operations & 1 << bits["create"]) == cluster
+        part = m.EpochPartition(partition=0, leader_epoch=0)
+        ends = m.OffsetForLeaderEpochRequest(
+            topics=[m.EpochTopic(topic=name, partitions=[part]) for name in ("open", "closed")]
+        )
+        topics = raw.call(apis.OFFSET_FOR_LEADER_EPOCH, ends).topics
+        codes = {each.topic: each.partitions[0].error_code for each in topics}
+        assert codes == {"open": 0, "closed": 0 if cluster else 29}
+        grow = of_admin.CreatePartitionsRequest(
+            topics=[of_admin.CreatePartitionsTopic(name="bob-1", count=2)],
+            timeout_ms=1,
+            validate_only=True,
+        )
+        (result,) = raw.call(apis.CREATE_PARTITIONS, grow).results
+        assert result.error_code == (0 if cluster else 29)
+        folders = raw.call(apis.DESCRIBE_LOG_DIRS, of_admin.DescribeLogDirsRequest(topics=None))
+        assert len(folders.results) == cluster
 
 
 def test_nothing_is_answered_before_a_client_is_known(guarded):

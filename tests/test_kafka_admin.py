@@ -1,11 +1,14 @@
 """Settings and deletions through Kafka's own admin clients."""
 
+import threading
 import uuid
+from collections import defaultdict
 
 import confluent_kafka
 import confluent_kafka.admin
 import kafka
 import kafka.admin
+import paho.mqtt.client as mqtt
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka.admin import (
@@ -304,3 +307,82 @@ def test_what_is_very_long_is_refused_in_a_short_line(raw, stream, name, value):
         apis.CREATE_TOPICS, m.CreateTopicsRequest(topics=[created], timeout_ms=9)
     ).topics
     assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_a_stream_grows_while_it_is_written(node, admin):
+    """Nothing is lost or doubled, and each key keeps its order within each partition."""
+    name, topic = f"g-{uuid.uuid4().hex[:8]}", f"grow/{uuid.uuid4().hex[:8]}"
+    node.create_stream(name, partitions=1, filters=[f"{topic}/#"], key="level:3")
+    keys = [b"key-%d" % number for number in range(20)]
+    published, growing = [], threading.Event()
+    ended = threading.Event()
+
+    def publish():
+        client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2)
+        client.connect("127.0.0.1", node.mqtt)
+        client.loop_start()
+        while not ended.is_set() or len(published) < 300:
+            number = len(published)
+            client.publish(f"{topic}/{number % 20}", b"m%d" % number, 1).wait_for_publish(30)
+            published.append(b"m%d" % number)
+            if number == 100:
+                growing.set()
+        client.loop_stop()
+        client.disconnect()
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    stored = []
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": node.servers,
+            "enable.idempotence": True,
+            "linger.ms": 1,
+            "topic.metadata.refresh.interval.ms": 50,
+            "partitioner": "murmur2_random",
+        }
+    )
+    number, partitions = 0, 1
+    while max((each.partition() for each in stored), default=0) < 5:
+        producer.produce(
+            name, b"p%d" % number, keys[number % 20], on_delivery=lambda _, got: stored.append(got)
+        )
+        number += 1
+        producer.poll(0.001)
+        if growing.is_set() and partitions < 9:
+            partitions += 2
+            grown = confluent_kafka.admin.NewPartitions(name, partitions)
+            (future,) = admin.create_partitions([grown]).values()
+            future.result(30)
+    ended.set()
+    thread.join()
+    assert producer.flush(30) == 0
+    assert len(node.ends(name)) == 9
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": node.servers, "group.id": name})
+    consumer.assign([TopicPartition(name, partition, 0) for partition in range(9)])
+    seen = []
+    while len(seen) < number + len(published):
+        message = consumer.poll(30)
+        assert message is not None, "a record is missing"
+        assert message.error() is None
+        seen.append((message.partition(), message.key(), message.value()))
+    consumer.close()
+    assert sum(node.ends(name)) == len(seen)
+    assert sorted(value for _, _, value in seen) == sorted(
+        [*published, *(b"p%d" % each for each in range(number))]
+    )
+    orders = defaultdict(list)
+    for partition, key, value in seen:
+        orders[partition, key].append(int(value[1:]))
+    assert all(order == sorted(order) for order in orders.values())
+
+
+def test_kafka_python_describes_the_cluster_and_its_disk(node, stream):
+    fill(node, stream, 3)
+    client = kafka.admin.KafkaAdminClient(bootstrap_servers=node.servers)
+    cluster = client.describe_cluster()
+    assert cluster["cluster_id"] == "headrace"
+    client.create_partitions({stream: 3})
+    assert len(node.ends(stream)) == 3
+    assert stream in str(client.describe_log_dirs())
+    client.close()

@@ -1,7 +1,10 @@
 """The Kafka door, request by request, on real sockets to a real node."""
 
+import random
 import socket
+import threading
 import uuid
+from collections import Counter
 from struct import pack
 
 import pytest
@@ -39,8 +42,9 @@ def test_api_versions_names_every_request_that_is_served(raw):
         assert ranges == {
             0: (0, 7), 1: (4, 11), 2: (1, 4), 3: (0, 8), 8: (1, 7), 9: (1, 5), 10: (0, 2),
             11: (0, 5), 12: (0, 3), 13: (0, 3), 14: (0, 3), 15: (0, 4), 16: (0, 2), 17: (0, 1),
-            18: (0, 3), 19: (0, 4), 20: (0, 3), 21: (0, 1), 22: (0, 1), 32: (0, 3), 33: (0, 1),
-            36: (0, 1), 42: (0, 1), 44: (0, 0), 47: (0, 0),
+            18: (0, 3), 19: (0, 4), 20: (0, 3), 21: (0, 1), 22: (0, 1), 23: (0, 3), 32: (0, 3),
+            33: (0, 1), 35: (0, 1), 36: (0, 1), 37: (0, 1), 42: (0, 1), 44: (0, 0), 47: (0, 0),
+            60: (0, 1),
         }  # fmt: skip
 
 
@@ -72,6 +76,51 @@ def test_pipelined_requests_are_answered_in_order(raw, stream):
             seen = values(answer.topics[0].partitions[0].records)
             assert len(seen) == len([n for n in range(len(offsets)) if n % 3 == 0])
     assert offsets == [n // 3 for n in range(200)]
+
+
+def test_a_thousand_requests_of_all_kinds_are_answered_in_their_order(raw, stream):
+    chance = random.Random(20261128)
+    kinds = [
+        lambda n: raw.send_produce(stream, batch(b"%d" % n), n % 3, acks=chance.choice([1, -1])),
+        lambda _: raw.send_fetch(stream, {0: 0, 2: 0}, max_bytes=1000),
+        lambda _: raw.send(apis.API_VERSIONS, m.ApiVersionsRequest(), chance.randrange(4)),
+        lambda _: raw.send(apis.METADATA, m.MetadataRequest(topics=[]), chance.randrange(1, 9)),
+        lambda _: raw.send(apis.DESCRIBE_CLUSTER, admin.DescribeClusterRequest()),
+        lambda _: raw.send(apis.INIT_PRODUCER_ID, m.InitProducerIdRequest()),
+        lambda _: raw.send(apis.FIND_COORDINATOR, groups.FindCoordinatorRequest(key="g")),
+    ]
+    sent = []
+
+    def send():
+        sent.extend(chance.choice(kinds)(number) for number in range(1000))
+
+    sending = threading.Thread(target=send)  # whoever writes a thousand without reading waits
+    sending.start()
+    stored = Counter()
+    for number in range(1000):
+        wait_for(lambda number=number: len(sent) > number)
+        answer = raw.receive(sent[number])  # which is that of this request and of no other
+        if sent[number].api is apis.PRODUCE:
+            (partition,) = answer.topics[0].partitions
+            assert partition.base_offset == stored[partition.index]
+            stored[partition.index] += 1
+    sending.join()
+    assert min(stored.values()) > 10
+
+
+REFUSED_VERSIONS = [
+    pytest.param(api, version, id=f"{api.name}-{version}")
+    for api in apis.APIS.values()
+    for version in (api.first - 1, api.last + 1)
+    if api is not apis.API_VERSIONS
+]
+
+
+@pytest.mark.parametrize(("api", "version"), REFUSED_VERSIONS)
+def test_a_version_that_is_not_served_ends_its_connection(raw, api, version):
+    """As in Kafka: nothing says how such a request is laid out, nor how its answer would be."""
+    raw.socket.sendall(pack(">ihhi", 12, api.key, version, 1) + b"\xff\xff\x00\x00")
+    assert raw.is_closed()
 
 
 @pytest.mark.parametrize(
@@ -204,6 +253,93 @@ def test_create_topics_places_partitions_by_hand_only_here(raw):
     assert created(raw, placed((0, [1]), (1, [1]))) == [ErrorCode.NONE]
     for wrong in ([(0, [2])], [(1, [1])], [(0, [1, 2])], [(0, [1]), (0, [1])]):
         assert created(raw, placed(*wrong)) == [ErrorCode.INVALID_REPLICA_ASSIGNMENT]
+
+
+def created_partitions(raw, name, count, assignments=None, *, times=1, **more):
+    """Error code and text of a request to let a stream grow."""
+    placed = assignments and [admin.CreatePartitionsAssignment(broker_ids=e) for e in assignments]
+    topic = admin.CreatePartitionsTopic(name=name, count=count, assignments=placed)
+    body = admin.CreatePartitionsRequest(topics=[topic] * times, timeout_ms=1000, **more)
+    answer = raw.call(apis.CREATE_PARTITIONS, body).results[0]
+    return answer.error_code, answer.error_message
+
+
+def test_a_stream_grows_and_never_shrinks(node, raw, stream):
+    assert created_partitions(raw, stream, 5, validate_only=True) == (0, None)
+    assert len(node.ends(stream)) == 3
+    assert created_partitions(raw, stream, 5) == (0, None)
+    assert created_partitions(raw, stream, 7, [[1], [1]]) == (0, None)
+    assert len(node.ends(stream)) == 7
+    assert raw.produce(stream, batch(b"x"), partition=6).base_offset == 0
+    for count in (7, 6, 0, -1, limits.STREAM_PARTITIONS_MAX + 1):
+        assert created_partitions(raw, stream, count)[0] == ErrorCode.INVALID_PARTITIONS
+    for placed in ([[1]], [[2], [1]], [[1, 2], [1]], [[], []]):
+        code, why = created_partitions(raw, stream, 9, placed)
+        assert (code, "[1]" in why) == (ErrorCode.INVALID_REPLICA_ASSIGNMENT, True)
+    assert created_partitions(raw, stream, 9, times=2)[0] == ErrorCode.INVALID_REQUEST
+    assert created_partitions(raw, "none", 9)[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert created_partitions(raw, "__mqtt", 99)[0] == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert len(node.ends(stream)) == 7
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_an_epoch_ends_where_the_log_does(raw, stream, version):
+    raw.produce(stream, batch(b"1", b"2"))
+
+    def asked(partition, epoch, current=-1):
+        part = m.EpochPartition(
+            partition=partition, leader_epoch=epoch, current_leader_epoch=current
+        )
+        topics = [m.EpochTopic(topic=stream, partitions=[part])]
+        body = m.OffsetForLeaderEpochRequest(topics=topics)
+        answer = raw.call(apis.OFFSET_FOR_LEADER_EPOCH, body, version).topics[0].partitions[0]
+        return answer.error_code, answer.leader_epoch, answer.end_offset
+
+    assert asked(0, 0) == (0, -1 if version == 0 else 0, 2)
+    assert asked(1, 0)[2] == 0
+    assert asked(0, 1) == (0, -1, -1)
+    assert asked(9, 0)[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if version >= 2:
+        assert asked(0, 0, current=1)[0] == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_the_cluster_is_this_node(node, raw, version):
+    body = admin.DescribeClusterRequest(include_cluster_authorized_operations=True)
+    answer = raw.call(apis.DESCRIBE_CLUSTER, body, version)
+    assert [(each.broker_id, each.port) for each in answer.brokers] == [(1, node.kafka)]
+    assert (answer.cluster_id, answer.controller_id, answer.error_code) == ("headrace", 1, 0)
+    assert answer.cluster_authorized_operations > 0
+    assert raw.call(apis.METADATA, m.MetadataRequest(topics=[])).cluster_id == "headrace"
+    if version == 1:
+        answer = raw.call(apis.DESCRIBE_CLUSTER, admin.DescribeClusterRequest(endpoint_type=2))
+        assert answer.error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_the_data_folder_says_what_partitions_hold(node, raw, stream, version):
+    raw.produce(stream, batch(b"x" * 10_000), partition=1)
+
+    def held(topics):
+        (folder,) = raw.call(
+            apis.DESCRIBE_LOG_DIRS, admin.DescribeLogDirsRequest(topics=topics), version
+        ).results
+        assert (folder.error_code, folder.log_dir) == (0, str(node.data))
+        return {
+            (topic.name, each.partition_index): each.partition_size
+            for topic in folder.topics
+            for each in topic.partitions
+        }
+
+    named = [
+        admin.LogDirsTopic(topic=stream, partitions=[1, 2, 99]),
+        admin.LogDirsTopic(topic="none", partitions=[0]),
+    ]
+    found = held(named)
+    assert found.keys() == {(stream, 1), (stream, 2)}
+    assert found[stream, 1] > 10_000
+    assert held(None).items() >= found.items()
+    assert held([]) == {}
 
 
 def test_an_invalid_setting_is_named(raw):

@@ -83,6 +83,8 @@ def settings_of_kafka(config: Config) -> KafkaSettings:
             size_max=config.kafka.group_max_size,
             retention_ms=config.kafka.offsets_retention,
         ),
+        cluster_id=config.node.name,
+        log_dir=str(config.node.data.absolute()),
     )
 
 

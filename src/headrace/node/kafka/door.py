@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace import limits
 from headrace.kernel.groups.events import GroupSettings
 from headrace.node.kafka import (
+    cluster,
     configs,
     fetch,
     groups,
     guard,
     members,
     offsets,
+    operations,
     produce,
     producers,
     records,
@@ -58,6 +60,8 @@ class KafkaSettings:
         idle_ms: how long a connection may send nothing.
         undurable_bytes: `limits.undurable_bytes`.
         groups: what holds for consumer groups.
+        cluster_id: what clients are told of the cluster: the node's name.
+        log_dir: what admin clients are told of the data folder: its path.
     """
 
     advertised: Address | None = None
@@ -65,6 +69,8 @@ class KafkaSettings:
     idle_ms: int = limits.KAFKA_IDLE_MS
     undurable_bytes: int = limits.UNDURABLE_BYTES_MAX
     groups: GroupSettings = field(default_factory=GroupSettings)
+    cluster_id: str = "headrace"
+    log_dir: str = ""
 
 
 class KafkaDoor:
@@ -149,17 +155,21 @@ class KafkaDoor:
         handler = HANDLERS[request.api.key]
         by = guard.caller(self.gate, connection, request)
         if by is None:
-            return await handler(self, connection, request)
+            body = await handler(self, connection, request)
+            operations.tell(self.gate, by, request, body)
+            return body
         refusal = guard.refusal(self.gate, by, request)
         if refusal is not None:
-            self.denied[request.api.name, "group"] += 1
+            self.denied[request.api.name, "node" if request.api in guard.OF_NODE else "group"] += 1
             return refusal
         allowed, refused = guard.narrowed(self.gate, by, request)
         if refused:
             what = "group" if request.api in guard.GROUP_LISTS else "topic"
             self.denied[request.api.name, what] += len(refused)
         body = await handler(self, connection, allowed)
-        return guard.widened(self.gate, by, request, body, refused)
+        answer = guard.widened(self.gate, by, request, body, refused)
+        operations.tell(self.gate, by, request, answer)
+        return answer
 
     def samples(self) -> Iterator[Sample]:
         """Counters and gauges of the door."""
@@ -213,10 +223,14 @@ HANDLERS: Final[dict[int, Handler]] = {
     apis.API_VERSIONS.key: _api_versions,
     apis.SASL_HANDSHAKE.key: sasl.handshake,
     apis.SASL_AUTHENTICATE.key: sasl.authenticate,
+    apis.OFFSET_FOR_LEADER_EPOCH.key: offsets.for_leader_epoch,
     apis.CREATE_TOPICS.key: topics.create,
+    apis.CREATE_PARTITIONS.key: topics.create_partitions,
     apis.DELETE_TOPICS.key: topics.delete,
     apis.DELETE_RECORDS.key: records.delete,
     apis.INIT_PRODUCER_ID.key: producers.init_producer_id,
+    apis.DESCRIBE_CLUSTER.key: cluster.describe,
+    apis.DESCRIBE_LOG_DIRS.key: cluster.log_dirs,
     apis.DESCRIBE_CONFIGS.key: configs.describe,
     apis.ALTER_CONFIGS.key: configs.alter,
     apis.INCREMENTAL_ALTER_CONFIGS.key: configs.alter_incrementally,

@@ -82,11 +82,13 @@ def caller(gate: Gate, connection: KafkaConnection, request: Request) -> Caller 
 
 
 def refusal(gate: Gate, by: Caller, request: Request) -> object | None:
-    """The response to a request for a group that its sender may not use; None for any other."""
+    """The response to a request that its sender may not make at all; None for any other."""
+    if request.api in OF_NODE and not by.is_admin:
+        return OF_NODE[request.api](request.body)
     group = _GROUPS.get(request.api)
     if group is None or getattr(request.body, "key_type", GROUP) != GROUP:
         return None
-    if _may_group(gate, by, request, group.action, getattr(request.body, group.name)):
+    if may_group(gate, by, request, group.action, getattr(request.body, group.name)):
         return None
     refused: object = group.refuse(request.body)
     return refused
@@ -108,7 +110,7 @@ def narrowed(gate: Gate, by: Caller, request: Request) -> tuple[Request, list[An
     allowed, refused = [], []
     for topic in asked:
         is_stream = getattr(topic, "resource_type", TOPIC) == TOPIC
-        if not is_stream or _may(gate, by, request, topics.action, getattr(topic, topics.name)):
+        if not is_stream or may(gate, by, request, topics.action, getattr(topic, topics.name)):
             allowed.append(topic)
         else:
             refused.append(topics.refuse(topic))
@@ -133,13 +135,13 @@ def widened(
         raise HangUp("unauthorized", "it produced without acks to where it may not")
     if request.api in _LISTS:
         body.topics = [
-            topic for topic in body.topics if _may(gate, by, request, "describe", topic.name)
+            topic for topic in body.topics if may(gate, by, request, "describe", topic.name)
         ]
     if request.api is apis.LIST_GROUPS:
         body.groups = [
             group
             for group in body.groups
-            if _may_group(gate, by, request, "describe", group.group_id)
+            if may_group(gate, by, request, "describe", group.group_id)
         ]
     if refused:
         lists = ("responses", "results", "topics", "groups")
@@ -154,17 +156,19 @@ def _narrowed_groups(gate: Gate, by: Caller, request: Request) -> tuple[Request,
     allowed: list[str] = []
     refused: list[str] = []
     for name in getattr(request.body, field):
-        is_allowed = by.is_admin if action is None else _may_group(gate, by, request, action, name)
+        is_allowed = by.is_admin if action is None else may_group(gate, by, request, action, name)
         (allowed if is_allowed else refused).append(name)
     body = replace(request.body, **{field: allowed})
     return request._replace(body=body), [refuse(name) for name in refused]
 
 
-def _may_group(gate: Gate, by: Caller, request: Request, action: str, group: str) -> bool:
+def may_group(gate: Gate, by: Caller, request: Request, action: str, group: str) -> bool:
+    """Whether who sends a request may do this to a group."""
     return gate.rules.check_group(by.principal, request.client_id or "", action, group)[0]
 
 
-def _may(gate: Gate, by: Caller, request: Request, action: str, stream: str) -> bool:
+def may(gate: Gate, by: Caller, request: Request, action: str, stream: str) -> bool:
+    """Whether who sends a request may do this to a stream."""
     return gate.rules.check(by.principal, request.client_id or "", action, stream)[0]
 
 
@@ -189,6 +193,14 @@ def _list_offsets(topic: m.ListOffsetsTopic) -> m.ListOffsetsTopicResponse:
         for each in topic.partitions
     ]
     return m.ListOffsetsTopicResponse(name=topic.name, partitions=partitions)
+
+
+def _epochs(topic: m.EpochTopic) -> m.EpochTopicResponse:
+    partitions = [
+        m.EpochPartitionResponse(partition=each.partition, error_code=DENIED)
+        for each in topic.partitions
+    ]
+    return m.EpochTopicResponse(topic=topic.topic, partitions=partitions)
 
 
 def _commit(topic: g.OffsetCommitTopic, code: ErrorCode = DENIED) -> g.OffsetCommitTopicResponse:
@@ -224,6 +236,7 @@ _TOPICS: Final = {
     apis.PRODUCE: _Topics("write", "name", _produce),
     apis.FETCH: _Topics("read", "topic", _fetch),
     apis.LIST_OFFSETS: _Topics("describe", "name", _list_offsets),
+    apis.OFFSET_FOR_LEADER_EPOCH: _Topics("describe", "topic", _epochs),
     apis.METADATA: _Topics(
         "describe",
         "name",
@@ -306,6 +319,10 @@ _OF_ADMINS: Final[dict[Any, tuple[str, Callable[[Any], Any]]]] = {
         "topics",
         lambda each: admin.CreateTopicResult(name=each.name, error_code=DENIED),
     ),
+    apis.CREATE_PARTITIONS: (
+        "topics",
+        lambda each: admin.CreatePartitionsResult(name=each.name, error_code=DENIED),
+    ),
     apis.DELETE_TOPICS: (
         "topic_names",
         lambda name: admin.DeleteTopicResult(name=name, error_code=DENIED),
@@ -335,3 +352,9 @@ _OF_ADMINS: Final[dict[Any, tuple[str, Callable[[Any], Any]]]] = {
     ),
 }
 """Requests that change streams: what they name, and how that is refused."""
+
+OF_NODE: Final[dict[Any, Callable[[Any], object]]] = {
+    # With nothing in it, which these versions take for CLUSTER_AUTHORIZATION_FAILED.
+    apis.DESCRIBE_LOG_DIRS: lambda _: admin.DescribeLogDirsResponse(results=[]),
+}
+"""Requests about the node itself, for admins alone, and how each is refused whole."""

@@ -1,4 +1,8 @@
-"""ListOffsets: the first offset, the one after the last, or the first at or after a time."""
+"""ListOffsets and OffsetForLeaderEpoch: where a log begins, ends, and holds a time or an epoch.
+
+A node that stands alone has led from the first record on: there is one epoch, and its end is the
+end of the log.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +14,24 @@ from headrace.wire.kafka.errors import ErrorCode
 from headrace.wire.kafka.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
+    EpochPartitionResponse,
+    EpochTopicResponse,
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
+    OffsetForLeaderEpochResponse,
 )
 
 if TYPE_CHECKING:
     from headrace.node.kafka.connection import KafkaConnection
     from headrace.node.kafka.door import KafkaDoor
     from headrace.wire.kafka.frames import Request
-    from headrace.wire.kafka.messages import ListOffsetsPartition, ListOffsetsRequest
+    from headrace.wire.kafka.messages import (
+        EpochPartition,
+        ListOffsetsPartition,
+        ListOffsetsRequest,
+        OffsetForLeaderEpochRequest,
+    )
 
 
 async def list_offsets(
@@ -62,4 +74,33 @@ async def _answer(
         answer.error_code = ErrorCode.of(error.kafka_code)
     if answer.offset >= 0:
         answer.leader_epoch = LEADER_EPOCH
+    return answer
+
+
+async def for_leader_epoch(
+    door: KafkaDoor, _: KafkaConnection, request: Request
+) -> OffsetForLeaderEpochResponse:
+    """Where epochs end: consumers ask before they read on, to find that a log was cut (KIP-320)."""
+    body: OffsetForLeaderEpochRequest = request.body
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            EpochTopicResponse(
+                topic=topic.topic,
+                partitions=[_epoch(door, topic.topic, asked) for asked in topic.partitions],
+            )
+            for topic in body.topics
+        ]
+    )
+
+
+def _epoch(door: KafkaDoor, stream: str, asked: EpochPartition) -> EpochPartitionResponse:
+    answer = EpochPartitionResponse(partition=asked.partition)
+    try:
+        end_offset = door.broker.partition(stream, asked.partition).high_watermark
+        if asked.current_leader_epoch > LEADER_EPOCH:
+            answer.error_code = ErrorCode.UNKNOWN_LEADER_EPOCH
+        elif asked.leader_epoch == LEADER_EPOCH:
+            answer.leader_epoch, answer.end_offset = LEADER_EPOCH, end_offset
+    except HeadraceError as error:
+        answer.error_code = ErrorCode.of(error.kafka_code)
     return answer

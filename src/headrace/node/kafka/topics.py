@@ -1,4 +1,4 @@
-"""Metadata, CreateTopics and DeleteTopics: streams as Kafka's clients see and manage them."""
+"""Metadata, CreateTopics, CreatePartitions, DeleteTopics: streams as Kafka's clients see them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from headrace.kernel.catalog import Change, check_name, is_internal
 from headrace.node.kafka.fetch import LEADER_EPOCH
 from headrace.text import shown
 from headrace.wire.kafka.admin import (
+    CreatePartitionsResponse,
+    CreatePartitionsResult,
     CreateTopicResult,
     CreateTopicsResponse,
     DeleteTopicResult,
@@ -31,7 +33,12 @@ if TYPE_CHECKING:
     from headrace.node.kafka.connection import KafkaConnection
     from headrace.node.kafka.door import KafkaDoor
     from headrace.settings import Value
-    from headrace.wire.kafka.admin import CreateTopic, CreateTopicsRequest
+    from headrace.wire.kafka.admin import (
+        CreatePartitionsRequest,
+        CreatePartitionsTopic,
+        CreateTopic,
+        CreateTopicsRequest,
+    )
     from headrace.wire.kafka.frames import Request
     from headrace.wire.kafka.messages import MetadataRequest
 
@@ -57,6 +64,7 @@ async def metadata(
     host, port = door.address(connection)
     return MetadataResponse(
         brokers=[MetadataBroker(node_id=NODE_ID, host=host, port=port)],
+        cluster_id=door.settings.cluster_id,
         controller_id=NODE_ID,
         topics=topics,
     )
@@ -167,6 +175,44 @@ def _is_local(topic: CreateTopic) -> bool:
     """Whether partitions placed by hand are all here, and none is left out."""
     placed = {each.partition_index: each.broker_ids for each in topic.assignments}
     return placed == {index: [NODE_ID] for index in range(len(topic.assignments))}
+
+
+async def create_partitions(
+    door: KafkaDoor, _: KafkaConnection, request: Request
+) -> CreatePartitionsResponse:
+    """Lets each topic grow on its own; what it holds stays where it is."""
+    body: CreatePartitionsRequest = request.body
+    times = Counter(topic.name for topic in body.topics)
+    results = []
+    for topic in body.topics:
+        result = CreatePartitionsResult(name=topic.name)
+        try:
+            if times[topic.name] > 1:
+                raise refused("the request names this topic more than once")
+            await _grow(door, topic, validate_only=body.validate_only)
+        except HeadraceError as error:
+            result.error_code, result.error_message = ErrorCode.of(error.kafka_code), str(error)
+        results.append(result)
+    return CreatePartitionsResponse(results=results)
+
+
+async def _grow(door: KafkaDoor, topic: CreatePartitionsTopic, *, validate_only: bool) -> None:
+    held = door.broker.catalog.get(topic.name).partitions
+    change = Change(partitions=topic.count)
+    if topic.count == held:  # which changes nothing, and is refused as Kafka does
+        raise InvalidStreamError(
+            f"topic {shown(topic.name)} has {held} partitions already",
+            ErrorCode.INVALID_PARTITIONS,
+        )
+    door.broker.catalog.alter(topic.name, change)
+    wanted = [[NODE_ID]] * (topic.count - held)
+    if topic.assignments is not None and [e.broker_ids for e in topic.assignments] != wanted:
+        raise InvalidStreamError(
+            f"each of the {len(wanted)} new partitions must be assigned to [{NODE_ID}]",
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        )
+    if not validate_only:
+        await door.broker.alter_stream(topic.name, change)
 
 
 async def delete(door: KafkaDoor, _: KafkaConnection, request: Request) -> DeleteTopicsResponse:

@@ -1,4 +1,4 @@
-"""Requests of Kafka's admin clients: topics, their settings, and deleting records.
+"""Requests of Kafka's admin clients: topics, their settings, records, the node and its disk.
 
 Owns and must not know what `headrace.wire.kafka.messages` does, of which this is a part.
 Source: the message definitions of the Kafka protocol guide.
@@ -290,3 +290,139 @@ class DeleteRecordsResponse:
 
     throttle_time_ms: Int32 = 0
     topics: list[DeleteRecordsTopicResult]
+
+
+# --- CreatePartitions (37) ---------------------------------------------------------------------
+
+
+@message
+class CreatePartitionsAssignment:
+    """One new partition placed by hand."""
+
+    broker_ids: list[Int32]
+
+
+@message
+class CreatePartitionsTopic:
+    """A topic that gets more partitions: `count` is how many it has in the end."""
+
+    name: String
+    count: Int32
+    assignments: list[CreatePartitionsAssignment] | None = None
+
+
+@message
+class CreatePartitionsRequest:
+    """Let topics grow, or only say whether it would work."""
+
+    topics: list[CreatePartitionsTopic]
+    timeout_ms: Int32
+    validate_only: Bool = False
+
+
+@message
+class CreatePartitionsResult:
+    """Grown, or why not."""
+
+    name: String
+    error_code: Int16 = 0
+    error_message: Message = None
+
+
+@message
+class CreatePartitionsResponse:
+    """The answer for each topic."""
+
+    throttle_time_ms: Int32 = 0
+    results: list[CreatePartitionsResult]
+
+
+# --- DescribeLogDirs (35) ----------------------------------------------------------------------
+
+
+@message
+class LogDirsTopic:
+    """Partitions of one topic."""
+
+    topic: String
+    partitions: list[Int32]
+
+
+@message
+class DescribeLogDirsRequest:
+    """How much do partitions hold? `topics` None asks for all."""
+
+    topics: list[LogDirsTopic] | None
+
+
+@message
+class LogDirPartition:
+    """What a partition has on the disk."""
+
+    partition_index: Int32
+    partition_size: Int64
+    offset_lag: Int64 = 0
+    is_future_key: Bool = False
+
+
+@message
+class LogDirTopic:
+    """Partitions of one topic."""
+
+    name: String
+    partitions: list[LogDirPartition]
+
+
+@message
+class LogDir:
+    """One folder of a node."""
+
+    error_code: Int16 = 0
+    log_dir: String
+    topics: list[LogDirTopic]
+
+
+@message
+class DescribeLogDirsResponse:
+    """The folders of the node; none where the client may not ask."""
+
+    throttle_time_ms: Int32 = 0
+    results: list[LogDir]
+
+
+# --- DescribeCluster (60) ----------------------------------------------------------------------
+
+BROKERS = 1
+"""DescribeCluster: nodes that serve clients, and not those that only agree on metadata."""
+
+
+@message
+class DescribeClusterRequest:
+    """Which nodes are there? Has no version without tagged fields."""
+
+    include_cluster_authorized_operations: Bool = False
+    endpoint_type: Annotated[Int8, since(1)] = BROKERS
+
+
+@message
+class ClusterBroker:
+    """Where a node is reached."""
+
+    broker_id: Int32
+    host: String
+    port: Int32
+    rack: NullableString = None
+
+
+@message
+class DescribeClusterResponse:
+    """The nodes, and which of them manages the others."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: Message = None
+    endpoint_type: Annotated[Int8, since(1)] = BROKERS
+    cluster_id: String
+    controller_id: Int32 = -1
+    brokers: list[ClusterBroker]
+    cluster_authorized_operations: Int32 = -(2**31)

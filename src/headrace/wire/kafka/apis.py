@@ -30,6 +30,14 @@ class Api(Generic[Q, R]):
         """Whether `version` has compact forms and tagged fields."""
         return self.flexible_since is not None and version >= self.flexible_since
 
+    def tagged_header(self, version: int) -> bool:
+        """Whether the header of the response has tagged fields.
+
+        That of ApiVersions has none in any version, so that a client of any age can read which
+        versions there are (KIP-511).
+        """
+        return self.flexible(version) and self.key != 18
+
     def request_codec(self, version: int) -> Codec:
         """How the request's body is laid out in `version`."""
         return codec_of(self.request, version, flexible=self.flexible(version))
@@ -40,8 +48,8 @@ class Api(Generic[Q, R]):
 
 
 # Produce begins at 0, for librdkafka 2.0 sends data uncompressed to a broker that names a higher
-# minimum; the door answers versions below 3 with an error. All but ApiVersions end below their
-# flexible versions, which spares tagged fields.
+# minimum; the door answers versions below 3 with an error. All but ApiVersions and DescribeCluster,
+# which has no others, end below their flexible versions, which spares tagged fields.
 PRODUCE: Final = Api(0, "Produce", m.ProduceRequest, m.ProduceResponse, 0, 7)
 FETCH: Final = Api(1, "Fetch", m.FetchRequest, m.FetchResponse, 4, 11)
 LIST_OFFSETS: Final = Api(2, "ListOffsets", m.ListOffsetsRequest, m.ListOffsetsResponse, 1, 4)
@@ -91,6 +99,29 @@ INCREMENTAL_ALTER_CONFIGS: Final = Api(
     0,
     0,
 )
+OFFSET_FOR_LEADER_EPOCH: Final = Api(
+    23,
+    "OffsetForLeaderEpoch",
+    m.OffsetForLeaderEpochRequest,
+    m.OffsetForLeaderEpochResponse,
+    0,
+    3,
+)
+DESCRIBE_LOG_DIRS: Final = Api(
+    35, "DescribeLogDirs", admin.DescribeLogDirsRequest, admin.DescribeLogDirsResponse, 0, 1
+)
+CREATE_PARTITIONS: Final = Api(
+    37, "CreatePartitions", admin.CreatePartitionsRequest, admin.CreatePartitionsResponse, 0, 1
+)
+DESCRIBE_CLUSTER: Final = Api(
+    60,
+    "DescribeCluster",
+    admin.DescribeClusterRequest,
+    admin.DescribeClusterResponse,
+    0,
+    1,
+    flexible_since=0,
+)
 JOIN_GROUP: Final = Api(11, "JoinGroup", members.JoinGroupRequest, members.JoinGroupResponse, 0, 5)
 HEARTBEAT: Final = Api(12, "Heartbeat", members.HeartbeatRequest, members.HeartbeatResponse, 0, 3)
 LEAVE_GROUP: Final = Api(
@@ -133,10 +164,14 @@ APIS: Final[dict[int, Api[Any, Any]]] = {
         DELETE_TOPICS,
         DELETE_RECORDS,
         INIT_PRODUCER_ID,
+        OFFSET_FOR_LEADER_EPOCH,
         DESCRIBE_CONFIGS,
         ALTER_CONFIGS,
+        DESCRIBE_LOG_DIRS,
+        CREATE_PARTITIONS,
         DELETE_GROUPS,
         INCREMENTAL_ALTER_CONFIGS,
         OFFSET_DELETE,
+        DESCRIBE_CLUSTER,
     )
 }

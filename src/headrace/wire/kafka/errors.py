@@ -84,6 +84,7 @@ class ErrorCode(IntEnum):
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
     UNSTABLE_OFFSET_COMMIT = 88, True
+    UNSUPPORTED_ENDPOINT_TYPE = 115
 
     @classmethod
     def of(cls, code: int) -> "ErrorCode":

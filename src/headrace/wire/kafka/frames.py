@@ -114,12 +114,10 @@ def decode_request(frame: bytes) -> Request:
 
 
 def encode_response(request: Request, body: object) -> bytes:
-    """The response to `request`, as a frame with its length.
-
-    Every response header here is the ordinary one: ApiVersions keeps it even in its flexible
-    version, so that a client of any age can read the answer (KIP-511).
-    """
+    """The response to `request`, as a frame with its length."""
     out = [b"", _CORRELATION.pack(request.correlation_id)]
+    if request.api.tagged_header(request.version):
+        out.append(NO_TAGS)
     request.api.response_codec(request.version).write(out, body)
     return _framed(out)
 
@@ -147,6 +145,8 @@ def decode_response(api: Api[Any, R], version: int, correlation_id: int, frame: 
     (answered,) = _CORRELATION.unpack_from(frame, reader.skip(_CORRELATION.size))
     if answered != correlation_id:
         raise MalformedError(f"response {answered} to request {correlation_id}")
+    if api.tagged_header(version):
+        skip_tags(reader)
     response: R = api.response_codec(version).read(reader)
     return response
 

@@ -325,6 +325,60 @@ class ListOffsetsResponse:
     topics: list[ListOffsetsTopicResponse]
 
 
+# --- OffsetForLeaderEpoch (23) -----------------------------------------------------------------
+
+
+@message
+class EpochPartition:
+    """Where did the records of `leader_epoch` end?"""
+
+    partition: Int32
+    current_leader_epoch: Annotated[Int32, since(2)] = -1
+    leader_epoch: Int32
+
+
+@message
+class EpochTopic:
+    """Partitions of one topic."""
+
+    topic: String
+    partitions: list[EpochPartition]
+
+
+@message
+class OffsetForLeaderEpochRequest:
+    """Does the log still hold what a client has read? -1 as `replica_id` is a consumer."""
+
+    replica_id: Annotated[Int32, since(3)] = -1
+    topics: list[EpochTopic]
+
+
+@message
+class EpochPartitionResponse:
+    """The last epoch that is not after the one asked for, and where it ends; -1 for none."""
+
+    error_code: Int16 = 0
+    partition: Int32
+    leader_epoch: Annotated[Int32, since(1)] = -1
+    end_offset: Int64 = -1
+
+
+@message
+class EpochTopicResponse:
+    """Partitions of one topic."""
+
+    topic: String
+    partitions: list[EpochPartitionResponse]
+
+
+@message
+class OffsetForLeaderEpochResponse:
+    """Ends of epochs."""
+
+    throttle_time_ms: Annotated[Int32, since(2)] = 0
+    topics: list[EpochTopicResponse]
+
+
 # --- InitProducerId (22) -----------------------------------------------------------------------
 
 
