@@ -231,10 +231,11 @@ tells all of them to one of them, and no stream has more than `STREAM_PARTITIONS
 
 GROUP_RECORD_BYTES_MAX: Final = MIB
 """What the members of one group say of themselves, and what they are assigned: it is one record of
-`__offsets`, which takes `MESSAGE_BYTES_MAX`. A thousand members with a topic each take 200 KB."""
+`__offsets`, which takes `MESSAGE_BYTES_MAX`. A thousand members with a topic each take 300 KB."""
 
-GROUPS_BYTES_MAX: Final = 128 * MIB
-"""That of all groups together, which a node holds in memory."""
+GROUPS_BYTES_MAX: Final = 256 * MIB
+"""Members of all groups in memory, with what they say and are assigned: a hundred thousand of them
+with two ways to share out and ten topics each."""
 
 GROUP_INITIAL_DELAY_MS: Final = 300
 """How long the first generation of a group waits for more members (setting
@@ -503,6 +504,7 @@ DRAIN_SECONDS: Final = 10.0
 
 assert JOURNAL_BYTES <= RESERVE_BYTES
 assert WRITE_LOW_BYTES < WRITE_HIGH_BYTES <= OUTBOUND_BYTES_MAX
+assert GROUP_RECORD_BYTES_MAX + 4 * KIB < MESSAGE_BYTES_MAX, "a group is one record"
 assert MESSAGE_BYTES_CEILING < KAFKA_REQUEST_BYTES_MAX <= KAFKA_BUFFERED_BYTES_MAX
 assert KAFKA_FETCH_BYTES_MAX < KAFKA_RESPONSE_BYTES_MAX
 assert PACKET_BYTES_MAX > MIB, "a payload of 1 MiB must pass with its topic"

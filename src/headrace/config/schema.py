@@ -146,7 +146,7 @@ class KafkaSettings(TlsSettings, ProxySettings):
         default=limits.GROUP_SESSION_MS_MAX,
         description="Longest session timeout of a member; Kafka's group.max.session.timeout.ms.",
     )
-    group_max_size: Annotated[int, _count(1, 100_000)] = Field(
+    group_max_size: Annotated[int, _count(1, limits.GROUP_SIZE_MAX)] = Field(
         default=limits.GROUP_SIZE_MAX,
         description="Members of one consumer group; Kafka's group.max.size.",
     )

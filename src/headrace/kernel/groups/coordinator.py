@@ -128,8 +128,9 @@ class Groups:
 
     @property
     def names(self) -> list[str]:
-        """Every group, by name."""
-        return sorted(self._groups.keys() | set(self._offsets.groups))
+        """Every group, in no order."""
+        known = self._offsets.groups
+        return [*known, *(name for name in self._groups if name not in known)]
 
     def describe(self, name: str) -> Described:
         """A group; one that is not there is dead."""
@@ -295,7 +296,7 @@ class Groups:
                 self._forget(name)
                 if value is not None:
                     group = self._groups[name] = Group.of(name, value)
-                    self._held_bytes += group.members.held_bytes
+                    self._held_bytes += group.held_bytes
 
     # Time.
 
@@ -360,9 +361,9 @@ class Groups:
         group = self._groups.get(name)
         if group is None:
             return []
-        held_bytes, generation = group.members.held_bytes, group.generation
+        held_bytes, generation = group.held_bytes, group.generation
         act(group)
-        self._held_bytes += group.members.held_bytes - held_bytes
+        self._held_bytes += group.held_bytes - held_bytes
         self.generations += group.generation - generation
         if group.is_idle and group.last is None:
             self._forget(name)  # it never was
@@ -381,7 +382,7 @@ class Groups:
     def _forget(self, name: str) -> None:
         group = self._groups.pop(name, None)
         if group is not None:
-            self._held_bytes -= group.members.held_bytes
+            self._held_bytes -= group.held_bytes
 
 
 def _refused(event: Request, code: ErrorCode) -> list[Effect]:

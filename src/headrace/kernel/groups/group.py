@@ -28,9 +28,10 @@ from headrace.kernel.groups.events import (
     Synced,
 )
 from headrace.kernel.groups.roster import (
+    MEMBER_BYTES,
+    RECORD_BYTES,
     Member,
     Roster,
-    said_bytes,
     topics,
     wants_the_same,
 )
@@ -114,6 +115,11 @@ class Group:
     def size(self) -> int:
         """Members, with those who have an id and are expected."""
         return len(self.members) + len(self._expected)
+
+    @property
+    def held_bytes(self) -> int:
+        """What it takes of the memory of the node."""
+        return self.members.held_bytes + MEMBER_BYTES * len(self._expected)
 
     def take(self) -> list[Effect]:
         """What must be done, in this order."""
@@ -332,8 +338,9 @@ class Group:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if own is None and not is_expected and self.size >= settings.size_max:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
-        others_bytes = self.members.held_bytes - (own.held_bytes if own else 0)
-        is_large = others_bytes + said_bytes(event.protocols) > limits.GROUP_RECORD_BYTES_MAX
+        others_bytes = self.members.record_bytes - (own.record_bytes if own else 0)
+        own_bytes = RECORD_BYTES + max(len(said) for _, said in event.protocols)
+        is_large = others_bytes + own_bytes > limits.GROUP_RECORD_BYTES_MAX
         return ErrorCode.POLICY_VIOLATION if is_large else None
 
     def _agrees(self, event: Join, own: Member | None) -> bool:
@@ -506,6 +513,7 @@ class Group:
         for member in list(self.members):
             if member.join is None and member.instance is None:
                 self.members.remove(member)
+            member.owes_sync = member.join is not None
         present = [each for each in self.members if each.join is not None]
         if self.members and not present:  # they have their sessions to come back
             self._deadline_ms = now.mono_ms + self._patience_ms()
@@ -524,7 +532,7 @@ class Group:
         self._deadline_ms = now.mono_ms + self._patience_ms()
         for member in present:
             ticket, member.join = member.join, None
-            member.knows = member.owes_sync = True
+            member.knows = True
             self._touch(member, now)
             assert ticket is not None
             self._answer(ticket, self._joined(member))
@@ -533,7 +541,7 @@ class Group:
         """Keeps what the leader has shared out."""
         for member in self.members:
             self.members.assign(member, assignments.get(member.id, b""))
-        if self.members.held_bytes > limits.GROUP_RECORD_BYTES_MAX:
+        if self.members.record_bytes > limits.GROUP_RECORD_BYTES_MAX:
             self._give_up(ErrorCode.UNKNOWN_SERVER_ERROR, now)
         else:
             self._storing = ticket

@@ -15,7 +15,7 @@ from headrace.kernel.groups.events import Answer, Append, Codes, Committed, Plac
 from headrace.wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, KeysView, Mapping
 
     from headrace.kernel.groups.events import Commit, DeleteOffsets, Effect
     from headrace.kernel.keyed import Record
@@ -41,7 +41,7 @@ class Offsets:
         self.count = 0
 
     @property
-    def groups(self) -> Iterable[str]:
+    def groups(self) -> KeysView[str]:
         """Groups that have an offset."""
         return self._groups.keys()
 

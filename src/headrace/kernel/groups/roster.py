@@ -23,8 +23,14 @@ if TYPE_CHECKING:
 
     from headrace.kernel.groups.events import Join
 
-MEMBER_BYTES: Final = 150
+MEMBER_BYTES: Final = 600
+"""Of a member in memory beside what it says."""
+
+RECORD_BYTES: Final = 200
 """Of a member's record beside what it says: its id, its address, numbers and lengths."""
+
+PROTOCOL_BYTES: Final = 64
+"""Of a protocol in memory beside what it says."""
 
 
 @dataclass(slots=True)
@@ -63,10 +69,17 @@ class Member:
         return self.join is not None or self.sync is not None
 
     @property
+    def record_bytes(self) -> int:
+        """What it takes at most of the record of a generation."""
+        said = max((len(said) for _, said in self.protocols), default=0)
+        names = len(self.client_id) + len(self.instance or "")
+        return RECORD_BYTES + names + said + len(self.assignment)
+
+    @property
     def held_bytes(self) -> int:
-        """What it says of itself and what it is assigned."""
-        names = len(self.client_id) + len(self.instance or "") + MEMBER_BYTES
-        return names + said_bytes(self.protocols) + len(self.assignment)
+        """What it takes of memory."""
+        said = sum(PROTOCOL_BYTES + len(name) + len(said) for name, said in self.protocols)
+        return MEMBER_BYTES + len(self.client_id) + said + len(self.assignment)
 
     def metadata(self, protocol: str | None) -> bytes:
         """What it says of itself under a protocol."""
@@ -105,11 +118,12 @@ class Roster:
     """The members of one group, in the order in which they came.
 
     Attributes:
-        held_bytes: what all of them say of themselves and what they are assigned.
+        record_bytes: what they take of the record of a generation, at most.
+        held_bytes: what they take of memory.
     """
 
     def __init__(self) -> None:
-        self.held_bytes = 0
+        self.record_bytes = self.held_bytes = 0
         self._members: dict[str, Member] = {}
         self._statics: dict[str, str] = {}
         self._votes: Counter[str] = Counter()
@@ -166,8 +180,9 @@ class Roster:
 
     def assign(self, member: Member, assignment: bytes) -> None:
         """What a member may read."""
-        self.held_bytes += len(assignment) - len(member.assignment)
+        self._weigh(member, -1)
         member.assignment = assignment
+        self._weigh(member, 1)
 
     def agrees(self, protocols: Iterable[tuple[str, bytes]], own: Member | None) -> bool:
         """Whether there is a way to share out that all others than `own` know, too."""
@@ -187,19 +202,18 @@ class Roster:
         if member.instance is not None:
             self._statics[member.instance] = member.id
         self._votes.update({name for name, _ in member.protocols})
-        self.held_bytes += member.held_bytes
+        self._weigh(member, 1)
 
     def _discount(self, member: Member) -> None:
         if member.instance is not None:
             del self._statics[member.instance]
         self._votes.subtract({name for name, _ in member.protocols})
         self._votes += Counter()  # without those that nobody knows any more
-        self.held_bytes -= member.held_bytes
+        self._weigh(member, -1)
 
-
-def said_bytes(protocols: Iterable[tuple[str, bytes]]) -> int:
-    """What a member says of itself."""
-    return sum(len(name) + len(said) for name, said in protocols)
+    def _weigh(self, member: Member, sign: int) -> None:
+        self.record_bytes += sign * member.record_bytes
+        self.held_bytes += sign * member.held_bytes
 
 
 def topics(said: bytes) -> frozenset[str] | None:

@@ -5,7 +5,8 @@ Knows partitions and the coordinator, and decides neither where a group may be s
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from heapq import nsmallest
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from headrace import limits
@@ -50,11 +51,10 @@ class GroupAdministration:
 
     def page(self, start: str, count_max: int) -> tuple[list[GroupSummary], str | None]:
         """A page of groups by name, from `start` on, and where the next begins."""
-        names = self._groups.names
-        first = bisect_left(names, start)
-        page = names[first : first + count_max]
-        following = names[first + count_max : first + count_max + 1]
-        return [self._summary(name) for name in page], following[0] if following else None
+        names = (name for name in self._groups.names if name >= start)
+        page = nsmallest(count_max + 1, names)
+        following = page.pop() if len(page) > count_max else None
+        return [self._summary(name) for name in page], following
 
     def describe(self, group: str) -> GroupReport:
         """One group.
@@ -123,23 +123,21 @@ class GroupAdministration:
 
     def samples(self) -> Iterator[Sample]:
         """How far groups are behind, of some thousand partitions."""
-        left = limits.GROUP_LAGS_MAX
-        left_out = 0
-        for group in self._groups.names:
-            for place, committed in self._groups.offsets(group).items():
-                if left == 0:
-                    left_out += 1
-                elif (partition := self._find(place)) is not None:
-                    left -= 1
-                    where = (
-                        ("group", group),
-                        ("stream", place.stream),
-                        ("partition", str(place.partition)),
-                    )
-                    lag = _lag(committed, partition)
-                    yield Sample(
-                        "kafka_group_lag_records", lag, "Records not read by a group.", where
-                    )
+        every = (
+            (group, place, committed)
+            for group in self._groups.names
+            for place, committed in self._groups.offsets(group).items()
+        )
+        for group, place, committed in islice(every, limits.GROUP_LAGS_MAX):
+            if (partition := self._find(place)) is not None:
+                where = (
+                    ("group", group),
+                    ("stream", place.stream),
+                    ("partition", str(place.partition)),
+                )
+                lag = _lag(committed, partition)
+                yield Sample("kafka_group_lag_records", lag, "Records not read by a group.", where)
+        left_out = max(self._groups.count - limits.GROUP_LAGS_MAX, 0)
         yield Sample(
             "kafka_group_lags_left_out",
             left_out,

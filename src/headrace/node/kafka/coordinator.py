@@ -7,7 +7,6 @@ group's name, so the order of its records is the order of the log. Must not know
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
     )
     from headrace.kernel.keyed import Record
     from headrace.node.broker import Broker
-
-log = logging.getLogger(__name__)
 
 STREAM: Final = "__offsets"
 SETTINGS: Final = {"cleanup.policy": "compact", "fsync": "commit"}
@@ -195,8 +192,6 @@ class Coordinator:
             ended(error)
 
     def _appended(self, ticket: int | None, group: str, error: HeadraceError | None) -> None:
-        if error is not None:
-            log.warning("records of the group %r were not stored: %s", group, error)
         if ticket is None:
             return
         if error is None:

@@ -142,7 +142,7 @@ async def list_all(door: KafkaDoor, _: KafkaConnection, __: Request) -> m.ListGr
     return m.ListGroupsResponse(
         groups=[
             m.ListedGroup(group_id=name, protocol_type=groups.describe(name).protocol_type)
-            for name in groups.names
+            for name in sorted(groups.names)
         ]
     )
 
