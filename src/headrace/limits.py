@@ -494,6 +494,16 @@ a start after a crash reads: one or two seconds."""
 UNKEPT_CHECK_BYTES: Final = 64 * MIB
 """Appended before what is not kept is added up."""
 
+# --- memory -------------------------------------------------------------------------------------
+
+HEAP_KEPT_BYTES: Final = 32 * MIB
+"""Freed memory at the end of the heap that is kept for the next message. glibc gives back what is
+beyond twice its largest buffer, so a busy node would ask for the same pages again and again."""
+
+HEAP_MAPPED_BYTES: Final = 4 * MIB
+"""Buffers from this size on are mappings of their own, given back when they are freed: above what
+one turn of the loop reads and writes for a connection, below what would leave holes in the heap."""
+
 # --- life ---------------------------------------------------------------------------------------
 
 LOOP_LAG_SECONDS: Final = 0.1
@@ -503,6 +513,7 @@ DRAIN_SECONDS: Final = 10.0
 """Orderly stop: what is in flight may take this long before connections are cut."""
 
 assert JOURNAL_BYTES <= RESERVE_BYTES
+assert WRITE_HIGH_BYTES < HEAP_MAPPED_BYTES < HEAP_KEPT_BYTES
 assert WRITE_LOW_BYTES < WRITE_HIGH_BYTES <= OUTBOUND_BYTES_MAX
 assert GROUP_RECORD_BYTES_MAX + 4 * KIB < MESSAGE_BYTES_MAX, "a group is one record"
 assert MESSAGE_BYTES_CEILING < KAFKA_REQUEST_BYTES_MAX <= KAFKA_BUFFERED_BYTES_MAX

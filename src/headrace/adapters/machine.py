@@ -1,8 +1,9 @@
-"""What a process asks of its machine at start: descriptors, and lines of log."""
+"""What a process asks of its machine at start: descriptors, memory, and lines of log."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import logging
 import os
@@ -12,6 +13,8 @@ import sys
 import time
 from datetime import UTC, datetime
 from typing import Final
+
+from headrace import limits
 
 CONTEXT: Final = ("client", "stream", "partition")
 """What a log line may be about; given as `extra`."""
@@ -27,6 +30,25 @@ def raise_descriptor_limit() -> int:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     return wanted
+
+
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
+"""Parameters of mallopt(3)."""
+
+
+def keep_freed_memory() -> None:
+    """Has the C library keep freed memory for what comes next, within `limits.HEAP_KEPT_BYTES`.
+
+    Whoever has tuned it from outside (mallopt(3): `MALLOC_…_`, `GLIBC_TUNABLES`) is left alone,
+    and so is a C library without mallopt.
+    """
+    if any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, limits.HEAP_MAPPED_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, limits.HEAP_KEPT_BYTES)
 
 
 def log_to_stderr(level: str, style: str, node: str) -> None:

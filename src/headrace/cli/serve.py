@@ -23,6 +23,7 @@ from headrace.adapters.files import FileDefinitions, private
 from headrace.adapters.http import HttpDoor
 from headrace.adapters.machine import (
     discard_output,
+    keep_freed_memory,
     log_to_stderr,
     notify_manager,
     raise_descriptor_limit,
@@ -120,6 +121,7 @@ def serve(
     checked(sources)
     config = sources.config
     log_to_stderr(config.logging.level, config.logging.format, config.node.name)
+    keep_freed_memory()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(config, file, options, as_json=as_json))
 
