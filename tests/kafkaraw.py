@@ -15,7 +15,8 @@ SECONDS = 30
 class RawConnection:
     """One blocking socket to a node's Kafka door."""
 
-    def __init__(self, node):
+    def __init__(self, node, client_id="raw"):
+        self.client_id = client_id
         self.socket = socket.create_connection(("127.0.0.1", node.kafka), timeout=SECONDS)
         self.sent = 0
 
@@ -29,8 +30,8 @@ class RawConnection:
         """Sends a request; what `receive` needs to read the answer."""
         self.sent += 1
         version = api.last if version is None else version
-        self.socket.sendall(encode_request(api, version, self.sent, "raw", body))
-        return Request(api, version, self.sent, "raw", body)
+        self.socket.sendall(encode_request(api, version, self.sent, self.client_id, body))
+        return Request(api, version, self.sent, self.client_id, body)
 
     def receive(self, request):
         """Reads the next response, which must be that of `request`."""

@@ -56,6 +56,10 @@ class Door:
         self.hung_up = Counter()
         self.work = {}
         self.settings = KafkaSettings(idle_ms=100)
+        self.throttle_ms = 0
+
+    def charge(self, *_):
+        return self.throttle_ms
 
     async def answer(self, _, request):
         self.work[request.correlation_id] = asyncio.get_running_loop().create_future()
@@ -265,3 +269,25 @@ async def test_a_connection_whose_request_is_in_work_is_not_idle(door, link, con
     connection._look()
     assert not link.open
     assert door.hung_up == {"idle": 1}
+
+
+async def test_a_connection_beyond_a_quota_is_not_read_and_not_idle(door, link, connection):
+    door.throttle_ms = 3_600_000
+    connection.received(request(1) + metadata(2))
+    await settle()
+    connection.received(metadata(3))
+    assert not link.reading
+    await finish(door, 1)
+    await finish(door, 2)
+    assert link.answered == [1, 2], "what was begun is answered"
+    assert list(door.work) == [1, 2]
+    connection._look()
+    connection._look()
+    assert link.open
+    door.throttle_ms = 0
+    connection._muted.cancel()
+    connection._unmute()
+    await settle()
+    assert link.reading
+    await finish(door, 3)
+    assert link.answered == [1, 2, 3]

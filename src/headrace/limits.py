@@ -172,6 +172,13 @@ KAFKA_IDLE_MS: Final = 600_000
 KAFKA_FETCH_WAIT_MS_MAX: Final = 300_000
 """Longest wait of a fetch for records; clients ask for 500 ms."""
 
+KAFKA_THROTTLE_MS_MAX: Final = 30_000
+"""Longest time for which a connection beyond its quota is not read: as long as Kafka's clients wait
+for a response (`request.timeout.ms`), so that none takes the node for dead."""
+
+KAFKA_QUOTA_BUCKETS_MAX: Final = 100_000
+"""Users and client ids whose use of quotas is known, at some 300 bytes each."""
+
 CHECKED_AT_ONCE_BYTES_MAX: Final = 64 * KIB
 """Batch, and what it decompresses to, that the event loop checks by itself, in some 0.1 ms. Others
 are checked beside it."""

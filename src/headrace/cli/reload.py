@@ -20,6 +20,7 @@ from headrace.config.changes import Change, changes
 from headrace.config.reference import literal, settings, written
 from headrace.errors import HeadraceError, UnavailableError
 from headrace.kernel.groups.events import GroupSettings
+from headrace.kernel.quotas import Quota
 from headrace.node.kafka import KafkaDoor, KafkaSettings
 from headrace.ports import NodeState
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from headrace.adapters.http import HttpDoor
     from headrace.cli.listeners import Listeners
     from headrace.config import Config
+    from headrace.config.quotas import KafkaQuota
     from headrace.node.lifetime import Node, Parts
 
 log = logging.getLogger(__name__)
@@ -83,8 +85,19 @@ def settings_of_kafka(config: Config) -> KafkaSettings:
             size_max=config.kafka.group_max_size,
             retention_ms=config.kafka.offsets_retention,
         ),
+        quotas=tuple(_quota(each) for each in config.kafka.quotas),
         cluster_id=config.node.name,
         log_dir=str(config.node.data.absolute()),
+    )
+
+
+def _quota(table: KafkaQuota) -> Quota:
+    return Quota(
+        users=table.users,
+        clients=table.clients,
+        produced=table.producer_byte_rate,
+        fetched=table.consumer_byte_rate,
+        requests=table.request_rate,
     )
 
 

@@ -49,6 +49,7 @@ _LIVE: Final = {
             "group_min_session_timeout",
             "idle_timeout",
             "offsets_retention",
+            "quotas",
         }
     ),
     "http": frozenset({"request_timeout"}),

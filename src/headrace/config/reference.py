@@ -17,13 +17,11 @@ from headrace.config.schema import Config, StreamSettings
 from headrace.settings import SETTINGS, Kind, Setting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pydantic.fields import FieldInfo
 
-    from headrace.config.access import AccessRule
-
-Written: TypeAlias = bool | int | float | str | list[str] | list[dict[str, list[str]]]
+Written: TypeAlias = "bool | int | float | str | list[str] | list[dict[str, Written]]"
 """A value as TOML and JSON have it."""
 
 _SIZE_UNITS: Final = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
@@ -61,7 +59,8 @@ def written(key: str, field: FieldInfo, value: object) -> Written | None:
     if key in _MODES:
         return f"{value:04o}"
     if type(value) is tuple:
-        return _rules(value) if key == "rules" else [str(each) for each in value]
+        tables = [_entry(each) for each in value if isinstance(each, BaseModel)]
+        return tables or [str(each) for each in value]
     if isinstance(value, int | float):
         return quantity(value, unit(key, field))
     return str(value)
@@ -111,15 +110,14 @@ def literal(value: Written) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _rules(rules: tuple[AccessRule, ...]) -> list[dict[str, list[str]]]:
-    """Each with what it says."""
-    return [
-        {part: list(words) for part, words in rule.model_dump(exclude_defaults=True).items()}
-        for rule in rules
-    ]
+def _entry(table: BaseModel) -> dict[str, Written]:
+    """One of a list of tables, with what it says."""
+    told = {key: getattr(table, key) for key in table.model_dump(exclude_defaults=True)}
+    each = {key: written(key, type(table).model_fields[key], told[key]) for key in told}
+    return {key: value for key, value in each.items() if value is not None}
 
 
-def _inline(table: dict[str, list[str]]) -> str:
+def _inline(table: Mapping[str, Written]) -> str:
     return f"{{{', '.join(f'{key} = {literal(value)}' for key, value in table.items())}}}"
 
 

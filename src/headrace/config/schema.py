@@ -10,6 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from headrace import limits
 from headrace.config.access import AccessSettings
 from headrace.config.doors import MqttListeners, ProxySettings, TlsSettings
+from headrace.config.quotas import KafkaQuota  # noqa: TC001 - a model's field
 from headrace.config.readers import Bind, DataPath, Flag, SettingOfStream, Text, Words
 from headrace.config.readers import Table as _Table
 from headrace.config.readers import count as _count
@@ -154,6 +155,12 @@ class KafkaSettings(TlsSettings, ProxySettings):
         default=limits.OFFSETS_RETENTION_MS,
         description="How long committed offsets outlive the last member of their group; Kafka's "
         "offsets.retention.minutes.",
+    )
+    quotas: tuple[KafkaQuota, ...] = Field(
+        default=(),
+        max_length=1024,
+        description="How much clients may ask for in a second, in the order in which it is looked "
+        "up ([kafka.md](kafka.md)).",
     )
     proxy_protocol: Flag = Field(
         default=False, description="Whether connections must begin with a PROXY header, v1 or v2."

@@ -3,11 +3,12 @@
 Owns the order and the bounds of one connection; what a request does is the door's. Must not know
 any request but for one fact: produce requests may overlap, since they take their places in the log
 one after the other and only what follows, durability, is waited for together. Any other request
-begins when all before it have ended. Invariants: at most `KAFKA_PIPELINE_MAX` requests are in
-work; a connection that reads its responses too slowly begins nothing new; no batch is taken in
-while too many wait for the disk; one that sends nothing for a whole `idle_ms` is ended, within
-twice that time; closing it cancels what waits, but nothing that came whole and is to be stored: a
-client that asks for no answer may leave as soon as it has sent.
+begins when all before it have ended. Invariants: at most `KAFKA_PIPELINE_MAX` requests are in work;
+a connection that reads its responses too slowly begins nothing new; no batch is taken in while too
+many wait for the disk; one that sends nothing for a whole `idle_ms` is ended, within twice that
+time; one beyond a quota is read no further for a time; closing it cancels what waits, but nothing
+that came whole and is to be stored: a client that asks for no answer may leave as soon as it has
+sent.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace import limits
 from headrace.errors import MalformedError
+from headrace.kernel.quotas import Rate
 from headrace.node.kafka.proof import Proof
-from headrace.wire.kafka.apis import PRODUCE
+from headrace.wire.kafka.apis import FETCH, PRODUCE
 from headrace.wire.kafka.frames import LENGTH, Framer, Request, decode_request, encode_response
 
 if TYPE_CHECKING:
@@ -50,8 +52,8 @@ class KafkaConnection:
     """
 
     __slots__ = (
-        "_barrier", "_door", "_framer", "_held_bytes", "_idle", "_last", "_link", "_next", "_open",
-        "_received", "_room", "_tasks", "appending", "host", "identity", "local", "proof",
+        "_barrier", "_door", "_framer", "_held_bytes", "_idle", "_last", "_link", "_muted", "_next",
+        "_open", "_received", "_room", "_tasks", "appending", "host", "identity", "local", "proof",
     )  # fmt: skip
 
     def __init__(self, door: KafkaDoor, link: Link) -> None:
@@ -69,6 +71,7 @@ class KafkaConnection:
         self._barrier: asyncio.Task[None] | None = None
         self._next: tuple[Request, int] | None = None  # while it waits for the disk
         self._room: asyncio.Event | None = None  # while the transport is full
+        self._muted: asyncio.TimerHandle | None = None  # while it is beyond a quota
         self._received = False  # since the last look
         self._idle = self._look_later()
 
@@ -94,6 +97,8 @@ class KafkaConnection:
         """The link is gone: nobody waits for an answer any more."""
         self._open = False
         self._idle.cancel()
+        if self._muted is not None:
+            self._muted.cancel()
         self._hold(-self._held_bytes)
         self._door.waiting.discard(self)
         for task, stores in self._tasks.items():
@@ -110,7 +115,7 @@ class KafkaConnection:
         if not self._open:
             return
         crowded = self._door.held_bytes > limits.KAFKA_BUFFERED_BYTES_MAX
-        works = self._tasks or self._next is not None  # which will make room
+        works = self._tasks or self._next is not None or self._muted is not None  # will make room
         if crowded and self._held_bytes and not works:  # only others could
             self._hang_up("memory", "unfinished requests of all connections exceed their bound")
         elif (crowded and works) or self._next is not None or not self._may_begin():
@@ -124,7 +129,7 @@ class KafkaConnection:
 
     def _look(self) -> None:
         """Ends a connection that has sent nothing since the last look and waits for nothing."""
-        if self._received or self._tasks or self._next is not None:
+        if self._received or self._tasks or self._next is not None or self._muted is not None:
             self._received = False
             self._idle = self._look_later()
         else:
@@ -135,7 +140,8 @@ class KafkaConnection:
         self._door.held_bytes += held_bytes
 
     def _may_begin(self) -> bool:
-        return len(self._tasks) < limits.KAFKA_PIPELINE_MAX and self._room is None
+        is_free = self._room is None and self._muted is None
+        return is_free and len(self._tasks) < limits.KAFKA_PIPELINE_MAX
 
     def _take(self) -> tuple[Request, int] | None:
         """The next whole request and its bytes, unless it must wait for the disk."""
@@ -150,7 +156,9 @@ class KafkaConnection:
     def _begin(self, request: Request, held_bytes: int) -> None:
         overlaps = request.api is PRODUCE
         before = self._barrier if overlaps else self._last
-        task = asyncio.get_running_loop().create_task(self._serve(request, before, self._last))
+        task = asyncio.get_running_loop().create_task(
+            self._serve(request, held_bytes, before, self._last)
+        )
         task.add_done_callback(partial(self._ended, held_bytes))
         self._tasks[task] = overlaps
         self._last = task
@@ -160,6 +168,7 @@ class KafkaConnection:
     async def _serve(
         self,
         request: Request,
+        request_bytes: int,
         before: asyncio.Task[None] | None,
         last: asyncio.Task[None] | None,
     ) -> None:
@@ -168,15 +177,52 @@ class KafkaConnection:
             await _end_of(before)
             while self._room is not None and request.api is not PRODUCE:
                 await self._room.wait()
+            throttle_ms = self._charge(request, request_bytes)
             body = await self._door.answer(self, request)
             await _end_of(last)
             if body is not None and self._open:
-                self._link.write(encode_response(request, body))
+                self._link.write(self._response(request, body, throttle_ms))
         except HangUp as order:
             self._hang_up(order.reason, str(order))
         except Exception:  # a bug must cost one connection, not the node
             log.exception("%s failed", request.api.name, extra={"client": self._link.peer})
             self._hang_up("bug", f"{request.api.name} failed")
+
+    def _charge(self, request: Request, request_bytes: int) -> int:
+        """Charges quotas for a request, and mutes the connection that is beyond one; how long."""
+        throttle_ms = self._door.charge(self, request, Rate.REQUESTS, 1)
+        if request.api is PRODUCE:
+            of_bytes_ms = self._door.charge(self, request, Rate.PRODUCED, request_bytes)
+            throttle_ms = max(throttle_ms, of_bytes_ms)
+        self._mute(throttle_ms)
+        return throttle_ms
+
+    def _response(self, request: Request, body: Any, throttle_ms: int) -> bytes:  # noqa: ANN401
+        """The frame of a response; says for how long the client need not ask again (KIP-219)."""
+        frame = encode_response(request, body)
+        if request.api is FETCH:
+            of_bytes_ms = self._door.charge(self, request, Rate.FETCHED, len(frame))
+            self._mute(of_bytes_ms)
+            throttle_ms = max(throttle_ms, of_bytes_ms)
+        if throttle_ms and hasattr(body, "throttle_time_ms"):
+            body.throttle_time_ms = throttle_ms
+            frame = encode_response(request, body)
+        return frame
+
+    def _mute(self, throttle_ms: int) -> None:
+        """Begins nothing new for a time; what is in work goes on."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + throttle_ms / 1000
+        if not throttle_ms or not self._open:
+            return
+        if self._muted is not None:
+            until = max(until, self._muted.when())
+            self._muted.cancel()
+        self._muted = loop.call_at(until, self._unmute)
+
+    def _unmute(self) -> None:
+        self._muted = None
+        self.advance()
 
     def _ended(self, held_bytes: int, task: asyncio.Task[None]) -> None:
         del self._tasks[task]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace import limits
 from headrace.kernel.groups.events import GroupSettings
+from headrace.kernel.quotas import Quota, Quotas, Rate
 from headrace.node.kafka import (
     cluster,
     configs,
@@ -60,6 +61,7 @@ class KafkaSettings:
         idle_ms: how long a connection may send nothing.
         undurable_bytes: `limits.undurable_bytes`.
         groups: what holds for consumer groups.
+        quotas: how much clients may ask for in a second.
         cluster_id: what clients are told of the cluster: the node's name.
         log_dir: what admin clients are told of the data folder: its path.
     """
@@ -69,6 +71,7 @@ class KafkaSettings:
     idle_ms: int = limits.KAFKA_IDLE_MS
     undurable_bytes: int = limits.UNDURABLE_BYTES_MAX
     groups: GroupSettings = field(default_factory=GroupSettings)
+    quotas: tuple[Quota, ...] = ()
     cluster_id: str = "headrace"
     log_dir: str = ""
 
@@ -90,6 +93,7 @@ class KafkaDoor:
         hung_up: connections that the door ended, by reason.
         requests: answered or in work, by name.
         denied: streams and groups that a client might not use, by request and reason.
+        quotas: how much each client has asked for.
     """
 
     def __init__(self, broker: Broker, settings: KafkaSettings, gate: Gate) -> None:
@@ -106,6 +110,9 @@ class KafkaDoor:
         self.hung_up: Counter[str] = Counter()
         self.requests: Counter[str] = Counter()
         self.denied: Counter[tuple[str, str]] = Counter()
+        self.quotas = Quotas(settings.quotas)
+        self._throttled: Counter[Rate] = Counter()
+        self._throttled_ms: Counter[Rate] = Counter()
 
     @classmethod
     async def open(cls, broker: Broker, settings: KafkaSettings, gate: Gate) -> KafkaDoor:
@@ -118,6 +125,7 @@ class KafkaDoor:
         """Other settings hold from now on."""
         self.settings = settings
         self.coordinator.configure(settings.groups)
+        self.quotas.configure(settings.quotas)
 
     def __call__(self, link: Link) -> KafkaConnection:
         """Takes a new connection in."""
@@ -131,6 +139,18 @@ class KafkaDoor:
     def congested(self) -> bool:
         """Whether too much waits for the disk to begin anything new."""
         return self.undurable_bytes >= self.settings.undurable_bytes
+
+    def charge(self, connection: KafkaConnection, request: Request, rate: Rate, amount: int) -> int:
+        """For how many milliseconds a connection must not be read, after this much."""
+        if not self.settings.quotas:
+            return 0
+        user = connection.proof.username or connection.identity or ""
+        now_ms = self.broker.clock.mono_ms()
+        throttle_ms = self.quotas.charge(user, request.client_id or "", rate, amount, now_ms)
+        if throttle_ms:
+            self._throttled[rate] += 1
+            self._throttled_ms[rate] += throttle_ms
+        return throttle_ms
 
     def appended(self, size_bytes: int, future: asyncio.Future[int]) -> None:
         """Counts a batch until it is durable or lost: its client may have left by then."""
@@ -189,6 +209,17 @@ class KafkaDoor:
             self.undurable_bytes,
             "Bytes of batches that wait for the disk.",
         )
+        for rate in Rate:
+            why = (("reason", str(rate)),)
+            yield Sample(
+                "kafka_throttled_total", self._throttled[rate], "Requests beyond a quota.", why
+            )
+            yield Sample(
+                "kafka_throttled_seconds_total",
+                self._throttled_ms[rate] / 1000,
+                "Time for which connections beyond a quota were not read.",
+                why,
+            )
         yield from self.coordinator.samples()
         yield from self.groups.samples()
 
