@@ -14,6 +14,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from conftest import wait_for
 from headrace.client import FetchClient
 from headrace.native import decode_records
 from rawclient import RawConnection, RawMqtt
@@ -493,3 +494,17 @@ def test_truncated_packets_leave_the_node_up(broker):
         client.socket.sendall(PINGREQ)
         assert client.read(2) == PINGRESP
     assert broker.metrics()['headrace_connections{door="mqtt"}'] == 0
+
+
+def test_who_reads_nothing_leaves_the_kernel_little(start_node):
+    """Of what is sent to a client, the kernel of itself would take 2.5 MiB and more."""
+    node = start_node()
+    with RawMqtt(node.mqtt, "deaf") as deaf, RawMqtt(node.mqtt, "publisher") as publisher:
+        deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+        deaf.subscribe("t")
+        for packet_id in range(1, 9):
+            publisher.publish("t", b"x" * 1_000_000, packet_id)
+            assert publisher.read(4) == b"\x40\x02" + struct.pack(">H", packet_id)
+        wait_for(lambda: node.metrics()["headrace_mqtt_outbound_bytes"] > 7_000_000)
+        for _ in range(8):
+            assert deaf.message() == ("t", b"x" * 1_000_000)

@@ -356,14 +356,21 @@ of its life left, a month of the usual ninety days."""
 PROXY_HEADER_BYTES_MAX: Final = 4096
 """PROXY header of version 2 with its extensions; those that are known take a few hundred bytes."""
 
-WRITE_CREDIT_BYTES: Final = 256 * KIB
-"""Given to the transport for one connection in one loop iteration."""
+WRITE_CREDIT_BYTES: Final = 64 * KIB
+"""Given to the transport for one connection in one loop iteration: at 10,000 iterations a second it
+is more than one connection can take. With `WRITE_HIGH_BYTES` it is what the transport may hold of a
+client that reads nothing, beside `BUFFERED_BYTES_MAX`."""
 
-WRITE_HIGH_BYTES: Final = 256 * KIB
+WRITE_HIGH_BYTES: Final = 64 * KIB
 """Transport buffer at which a connection gets no more credit."""
 
-WRITE_LOW_BYTES: Final = 64 * KIB
+WRITE_LOW_BYTES: Final = 16 * KIB
 """Transport buffer at which credit returns."""
+
+SOCKET_UNSENT_BYTES: Final = 128 * KIB
+"""In the kernel for one connection, beyond what is on its way on the network (`TCP_NOTSENT_LOWAT`):
+of 4 MiB each (`net.ipv4.tcp_wmem`), a thousand clients that read nothing would take all of the
+memory that the kernel has for TCP (`net.ipv4.tcp_mem`), from everybody on the machine."""
 
 LINGER_SECONDS: Final = 2.0
 """How long a closed connection may take to read its last bytes before it is reset; also what a

@@ -39,6 +39,7 @@ def bind(address: Address) -> socket.socket:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     # What it accepts inherits it (`tcp(7)`), without a call for each connection.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, limits.SOCKET_UNSENT_BYTES)
     try:
         sock.bind(address)
     except OSError as error:

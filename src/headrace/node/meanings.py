@@ -24,7 +24,7 @@ HELP: Final = {
     "log_segment_rolls_total": "Segments that were closed, and followed by another.",
     "log_syncs_total": "Calls of fdatasync and its like.",
     "mqtt_answers_dropped_total": "Answers that could not be sent to their client.",
-    "mqtt_buffered_bytes": "Bytes that connections hold: not read yet, or of packets not whole.",
+    "mqtt_buffered_bytes": "Bytes that connections hold, unread or not whole; large payloads once.",
     "mqtt_bytes_received_total": "Bytes read from clients.",
     "mqtt_bytes_sent_total": "Bytes handed to the sockets of clients.",
     "mqtt_connects_total": "CONNECT packets of clients.",

@@ -45,7 +45,8 @@ pub struct Message {
     pub stored: OnceLock<Stored>,
 }
 
-/// Bytes of all messages that wait for clients, each counted once, and of their places in queues.
+/// Bytes that many may hold together and that count once: of all messages that wait for clients,
+/// with their places in queues, or of all large payloads on their way to clients.
 #[derive(Clone, Debug, Default)]
 pub struct Memory(Arc<AtomicUsize>);
 
@@ -54,9 +55,18 @@ impl Memory {
     pub fn bytes(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
+
+    /// Counts so many bytes for as long as the answer lives.
+    pub fn hold(&self, bytes: usize) -> Held {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+        Held {
+            memory: self.clone(),
+            bytes,
+        }
+    }
 }
 
-/// The bytes of one message, until it is dropped.
+/// Bytes that count, until this is dropped.
 #[derive(Debug)]
 pub struct Held {
     memory: Memory,
@@ -110,11 +120,7 @@ impl Message {
 
     /// Counts it, from the first who holds it to the last.
     pub fn hold(&self, memory: &Memory) {
-        self.held.get_or_init(|| {
-            let (memory, bytes) = (memory.clone(), self.bytes());
-            memory.0.fetch_add(bytes, Ordering::Relaxed);
-            Held { memory, bytes }
-        });
+        self.held.get_or_init(|| memory.hold(self.bytes()));
     }
 
     /// The same message, counted by itself.

@@ -19,7 +19,7 @@ mod subscription;
 pub use holding::Holding;
 pub use inbound::{Answer, Deferred, Due, Ending, Inbound, Outcome, Repeat};
 pub use message::{
-    Expiry, Memory, Message, Seat, Will, OVERHEAD_BYTES, PLACE_BYTES, SHARED_BYTES_MIN,
+    Expiry, Held, Memory, Message, Seat, Will, OVERHEAD_BYTES, PLACE_BYTES, SHARED_BYTES_MIN,
 };
 pub use outbound::{Exchange, Outbound, Receipt, Sending};
 pub use replay::{Replay, Replays};

@@ -17,9 +17,10 @@ pub const SHARE_BYTES: usize = 64 * 1024;
 const INPUT_PARTS: usize = 4;
 
 impl Switchboard {
-    /// What all connections together hold.
+    /// What all connections together hold: a large payload that many are sent counts once.
     pub(super) fn buffered_bytes(&self) -> usize {
-        self.of_connections.input_bytes + self.of_connections.outbound_bytes
+        let held = self.of_connections;
+        held.input_bytes + held.own_bytes + self.lumps.bytes()
     }
 
     /// Whether all connections together hold as much as they may.

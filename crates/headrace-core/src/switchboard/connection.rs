@@ -229,12 +229,13 @@ impl Connection {
 
     /// Whether something could be written that waits for the socket alone.
     pub fn can_take(&self) -> bool {
-        !self.out.is_empty() && self.takeable() > 0
+        self.takeable() > 0
     }
 
-    fn takeable(&self) -> usize {
+    /// Bytes that could be written.
+    pub fn takeable(&self) -> usize {
         let gate = self.gates.front().map_or(usize::MAX, |(bytes, _)| *bytes);
-        self.credit_bytes.min(gate)
+        self.credit_bytes.min(gate).min(self.out.len())
     }
 
     /// Writes an answer; false where the client's Maximum Packet Size forbids it, which then is

@@ -8,7 +8,7 @@ use super::outgoing::{Form, Outgoing};
 use super::permit::hears;
 use super::{Counter, Switchboard};
 use crate::mqtt::packet::{Ack, Packet, QoS, Version};
-use crate::session::{Claim, Delivery, Sending, Terms};
+use crate::session::{Claim, Delivery, Memory, Sending, Terms};
 use crate::Now;
 
 /// A topic alias, and what the lengths of its property section and its packet may grow by.
@@ -54,7 +54,8 @@ impl Switchboard {
             self.persistence.cursor_due(state);
             self.persistence.gate(connection);
         }
-        send(connection, terms, packet_id, false, outgoing);
+        let form = (terms, packet_id, false);
+        send(connection, form, outgoing, &self.lumps);
         if self.tracer.is_on() {
             let client_id = &self.sessions[session as usize].client_id;
             self.tracer
@@ -164,7 +165,8 @@ impl Switchboard {
                 self.persistence.cursor_due(state);
                 self.persistence.gate(connection);
             }
-            send(connection, &terms, packet_id, dup, &mut outgoing);
+            let form = (&terms, packet_id, dup);
+            send(connection, form, &mut outgoing, &self.lumps);
             if self.tracer.is_on() {
                 self.tracer
                     .publish_out(&state.client_id, &terms, packet_id, dup, &outgoing, bytes);
@@ -185,10 +187,9 @@ impl Switchboard {
 
 fn send(
     connection: &mut Connection,
-    terms: &Terms,
-    packet_id: u16,
-    dup: bool,
+    (terms, packet_id, dup): (&Terms, u16, bool),
     outgoing: &mut Outgoing<'_>,
+    lumps: &Memory,
 ) {
     let alias = match &mut connection.aliases_out {
         None => Alias::None,
@@ -209,7 +210,7 @@ fn send(
         terms,
     };
     connection.out.write(|out| outgoing.write(&form, out));
-    if let Some(payload) = outgoing.large_payload() {
+    if let Some(payload) = outgoing.large_payload(lumps) {
         connection.out.push_shared(payload);
     }
 }

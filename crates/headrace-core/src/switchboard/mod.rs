@@ -31,6 +31,7 @@ mod answers;
 mod authenticate;
 mod bind;
 mod budget;
+mod collect;
 mod configure;
 mod connect;
 mod connection;
@@ -39,6 +40,7 @@ mod deliver;
 mod exchange;
 mod groups;
 mod inbuffer;
+mod limits;
 mod outbuffer;
 mod outgoing;
 mod overflow;
@@ -87,8 +89,10 @@ pub use administer::{
 };
 pub use alias::{ALIAS_BYTES_MAX, OUT_MAX as ALIASES_OUT_MAX};
 pub use budget::SHARE_BYTES;
+pub use collect::{Effects, DECISION_BYTES_MAX, SMALL_BYTES, TURN_BYTES_MAX};
 pub use connect::{Asks, ConnectRequest, Verdict};
 pub use groups::Strategy;
+pub use limits::Limits;
 pub use overflow::Policy;
 pub use permit::{Access, Users};
 pub use persist::SessionAppend;
@@ -99,124 +103,12 @@ pub use streams::{Append, KeyRule, BATCH_BYTES_MAX};
 pub use subscribe::FILTER_BYTES_MEAN_MAX;
 pub use trace::{Subject as TraceSubject, TraceLine, Way as TraceWay, TRACES_MAX, TRACE_BYTES_MAX};
 
-/// Input that may wait for a decision on its CONNECT before the socket is paused. Clients that do
-/// not wait for CONNACK send a few hundred bytes; pausing costs two system calls.
-pub const DECISION_BYTES_MAX: usize = 16 * 1024;
-
 /// Answers that a client may leave unread beyond [`Limits::outbound_bytes_max`] before it is read
 /// no further.
 pub const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
 /// The origin of publishes from other doors.
 const DOOR: u32 = u32::MAX;
-
-/// The bounds of a switchboard.
-#[derive(Clone, Debug)]
-pub struct Limits {
-    /// Longest packet that is read, bytes.
-    pub packet_bytes_max: usize,
-    /// Publishes above `QoS` 0 of one client whose exchange may not be over.
-    pub receive_max: u16,
-    /// Topic aliases that one client may set; 0 for none.
-    pub topic_alias_max: u16,
-    /// Longest time for which a session waits for its client, seconds.
-    pub session_expiry_s_max: u32,
-    /// Messages in flight to one client, however large its Receive Maximum.
-    pub in_flight_max: u16,
-    /// Messages that may wait for one client while it is away.
-    pub queued_messages_max: usize,
-    /// Bytes that may wait for one client, with those in flight that may have to be sent again.
-    pub queued_bytes_max: usize,
-    /// Bytes of all messages that wait for clients, each counted once.
-    pub queued_bytes_of_node_max: usize,
-    /// Which member of a group gets the next message.
-    pub shared_strategy: Strategy,
-    /// The same, for groups of these names.
-    pub shared_strategies: Vec<(Box<str>, Strategy)>,
-    /// Messages that may wait for one group while no member can take them.
-    pub group_messages_max: usize,
-    /// Bytes of those.
-    pub group_bytes_max: usize,
-    /// Retained messages.
-    pub retained_messages_max: usize,
-    /// Bytes of those, with what each costs beside.
-    pub retained_bytes_max: usize,
-    /// Bytes that may wait for one client to read them.
-    pub outbound_bytes_max: usize,
-    /// Bytes that all connections together may hold, to be read and not whole yet.
-    pub buffered_bytes_max: usize,
-    /// A client gets a copy of a publish for each of its subscriptions that match, with the
-    /// identifier and the quality of service of that one; otherwise one for all of them (3.3.4).
-    pub copies_each: bool,
-    /// What gives way at a bound of a receiver.
-    pub overflow: Policy,
-    /// Time in which a full subscriber must take something to hold up publishers longer,
-    /// milliseconds.
-    pub stall_ms_max: u64,
-    /// Sessions, of clients that are away too.
-    pub sessions_max: usize,
-    /// Those of them that may outlive their connection.
-    pub sessions_kept_max: usize,
-    /// Subscriptions of one session.
-    pub subscriptions_max: usize,
-    /// Subscriptions of all sessions.
-    pub subscriptions_of_node_max: usize,
-    /// Messages that one client may publish in a second; 0 for any number.
-    pub messages_per_s_max: u32,
-    /// Bytes of records that may wait for the disk.
-    pub undurable_bytes_max: usize,
-    /// Longest keep-alive, seconds; 5.0 clients are told, 3.1.1 clients cannot be.
-    pub keep_alive_s_max: u16,
-    /// What a client is told that asks on which topics it may be answered (3.2.2.3.15).
-    pub response_information: Option<Box<str>>,
-    /// Longest time from the connection to the answer on its CONNECT, milliseconds.
-    pub connect_timeout_ms: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            packet_bytes_max: 1024 * 1024 + 64 * 1024,
-            receive_max: 1024,
-            topic_alias_max: 32,
-            session_expiry_s_max: 14 * 86_400,
-            // At a round trip of a millisecond it still is a million messages a second.
-            in_flight_max: 1024,
-            queued_messages_max: 1000,
-            queued_bytes_max: 16 * 1024 * 1024,
-            queued_bytes_of_node_max: 512 * 1024 * 1024,
-            shared_strategy: Strategy::RoundRobin,
-            shared_strategies: Vec::new(),
-            group_messages_max: 10_000,
-            group_bytes_max: 64 * 1024 * 1024,
-            retained_messages_max: 1_000_000,
-            retained_bytes_max: 256 * 1024 * 1024,
-            outbound_bytes_max: 16 * 1024 * 1024,
-            buffered_bytes_max: 512 * 1024 * 1024,
-            copies_each: false,
-            overflow: Policy::PushBack,
-            stall_ms_max: 100,
-            sessions_max: 1_000_000,
-            sessions_kept_max: 1_000_000,
-            // More than a dashboard for a whole fleet needs, and about 10 MB.
-            subscriptions_max: 65_536,
-            // Some 2 GB.
-            subscriptions_of_node_max: 10_000_000,
-            messages_per_s_max: 0,
-            undurable_bytes_max: 64 * 1024 * 1024,
-            keep_alive_s_max: u16::MAX,
-            response_information: None,
-            connect_timeout_ms: 10_000,
-        }
-    }
-}
-
-impl Limits {
-    /// Time between two messages of a client that sends as many as it may.
-    fn message_interval_us(&self) -> Option<u64> {
-        1_000_000_u64.checked_div(u64::from(self.messages_per_s_max))
-    }
-}
 
 /// A call that names what the switchboard does not know, or cannot use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -247,33 +139,6 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// What the shell must do, in this order.
-#[derive(Debug, Default)]
-pub struct Effects {
-    /// To perform; the end of each comes back in [`Switchboard::durable`].
-    pub appends: Vec<Append>,
-    /// `(connection, bytes)`, one per connection.
-    pub writes: Vec<(u64, Vec<u8>)>,
-    /// `(connection, true to read on | false to pause)`.
-    pub reads: Vec<(u64, bool)>,
-    /// For policy to decide.
-    pub decisions: Vec<ConnectRequest>,
-    /// `(connection, reason)`, after that connection's writes.
-    pub closes: Vec<(u64, &'static str)>,
-    /// When [`Switchboard::tick`] is due.
-    pub wake_at: Option<u64>,
-}
-
-impl Effects {
-    fn is_empty(&self) -> bool {
-        self.appends.is_empty()
-            && self.writes.is_empty()
-            && self.reads.is_empty()
-            && self.decisions.is_empty()
-            && self.closes.is_empty()
-    }
-}
-
 /// The data plane machine.
 #[derive(Debug)]
 pub struct Switchboard {
@@ -288,6 +153,8 @@ pub struct Switchboard {
 
     connections: Slab<Connection>,
     of_connections: OfConnections,
+    /// Large payloads on their way to connections.
+    lumps: Memory,
     by_id: Map<u64, u32>,
     /// Connections that the next collect visits.
     touched: Vec<u64>,
@@ -353,6 +220,7 @@ impl Switchboard {
             tracer: trace::Tracer::default(),
             connections: Slab::new(),
             of_connections: OfConnections::default(),
+            lumps: Memory::default(),
             by_id: Map::with_hasher(hash_key),
             touched: Vec::new(),
             runnable: VecDeque::new(),
@@ -504,83 +372,6 @@ impl Switchboard {
     /// Publishes of other doors that ended since the last call.
     pub fn published(&mut self) -> Vec<Published> {
         std::mem::take(&mut self.published)
-    }
-
-    /// Everything due since the last call; None where nothing is.
-    pub fn collect(&mut self, now: Now) -> Option<Effects> {
-        self.tracer.at(now);
-        for _ in 0..self.runnable.len() {
-            if let Some(slot) = self.runnable.pop_front() {
-                self.route.visited = 0;
-                self.resume(slot, now);
-            }
-        }
-        self.end_doomed(now);
-        let mut effects = Effects {
-            appends: self.streams.collect(),
-            decisions: std::mem::take(&mut self.decisions),
-            ..Effects::default()
-        };
-        self.replay_steps = retained::STEPS_MAX;
-        let mut touched = std::mem::take(&mut self.touched);
-        for connection in touched.drain(..) {
-            if let Ok(slot) = self.slot(connection) {
-                self.visit(slot, &mut effects, now);
-            }
-        }
-        // What is touched from here on was kept back for credit, or had no turn to search: that
-        // comes first, or the first search would keep all others from theirs.
-        if let Some(searched) = self.searched.take() {
-            self.touched.rotate_left(searched);
-        }
-        touched.append(&mut self.touched);
-        self.touched = touched;
-        let busy = !self.runnable.is_empty() || !self.touched.is_empty();
-        effects.wake_at = if busy {
-            Some(now.mono_ms)
-        } else {
-            self.timers.next()
-        };
-        let woken = std::mem::replace(&mut self.wake_at, effects.wake_at);
-        (!effects.is_empty() || woken != effects.wake_at).then_some(effects)
-    }
-
-    /// Takes what is due from one connection.
-    fn visit(&mut self, slot: u32, effects: &mut Effects, now: Now) {
-        let connection = &mut self.connections[slot as usize];
-        connection.touched = false;
-        let id = connection.id;
-        let bytes = connection.take(self.persistence.settled());
-        self.counters
-            .add(Counter::PacketsSent, connection.out.take_packets());
-        if !bytes.is_empty() {
-            self.counters.add(Counter::BytesSent, bytes.len());
-            effects.writes.push((id, bytes));
-        }
-        if connection.phase == Phase::Closing {
-            if connection.is_gated() {
-                return self.recount(slot); // What it is told last may wait for the disk.
-            }
-            if let Some(reason) = connection.closing.take() {
-                connection.out.clear();
-                effects.closes.push((id, reason));
-            }
-            return self.recount(slot);
-        }
-        let reading = connection.wants_input(DECISION_BYTES_MAX);
-        if connection.reading != reading {
-            connection.reading = reading;
-            effects.reads.push((id, reading));
-        }
-        if connection.can_take() {
-            self.touch(slot);
-        }
-        self.recount(slot);
-        self.drained(slot, now);
-        self.replay(slot, now);
-        if let Some(session) = self.connections[slot as usize].session {
-            self.refill(session, now);
-        }
     }
 
     /// Bytes of records on their way to the disk.

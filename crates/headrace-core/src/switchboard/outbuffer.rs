@@ -3,20 +3,37 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::session::{Held, Memory};
+
 /// A chunk is closed at this size, so that a partial take never moves more.
 const CHUNK_BYTES: usize = 64 * 1024;
+
+/// A large payload on its way to clients: however many there are, it counts once.
+#[derive(Debug)]
+pub struct Lump {
+    bytes: Arc<[u8]>,
+    _held: Held,
+}
+
+impl Lump {
+    /// Counts it in `memory` until the last client has taken it.
+    pub fn new(bytes: Arc<[u8]>, memory: &Memory) -> Arc<Self> {
+        let held = memory.hold(bytes.len());
+        Arc::new(Self { bytes, _held: held })
+    }
+}
 
 #[derive(Debug)]
 enum Chunk {
     Own(Vec<u8>),
-    Shared(Arc<[u8]>),
+    Shared(Arc<Lump>),
 }
 
 impl Chunk {
     fn bytes(&self) -> &[u8] {
         match self {
             Self::Own(bytes) => bytes,
-            Self::Shared(bytes) => bytes,
+            Self::Shared(lump) => &lump.bytes,
         }
     }
 }
@@ -31,6 +48,8 @@ pub struct OutBuffer {
     tail: Vec<u8>,
     /// Bytes not taken.
     len: usize,
+    /// Of those, bytes of lumps.
+    shared: usize,
     /// Bytes of the last tail: the next one begins with that room.
     last_bytes: usize,
     /// Packets written since they were counted.
@@ -41,6 +60,19 @@ impl OutBuffer {
     /// Bytes not taken.
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Bytes not taken that no other client is sent.
+    pub fn own_bytes(&self) -> usize {
+        self.len - self.shared
+    }
+
+    /// What it shares with others, and how many bytes each has.
+    pub fn lumps(&self) -> impl Iterator<Item = (*const Lump, usize)> + '_ {
+        self.chunks.iter().filter_map(|chunk| match chunk {
+            Chunk::Own(_) => None,
+            Chunk::Shared(lump) => Some((Arc::as_ptr(lump), lump.bytes.len())),
+        })
     }
 
     /// True where nothing waits.
@@ -67,11 +99,12 @@ impl OutBuffer {
         }
     }
 
-    /// Appends shared bytes.
-    pub fn push_shared(&mut self, bytes: Arc<[u8]>) {
+    /// Appends what others are sent, too.
+    pub fn push_shared(&mut self, lump: Arc<Lump>) {
         self.close_tail();
-        self.len += bytes.len();
-        self.chunks.push_back(Chunk::Shared(bytes));
+        self.len += lump.bytes.len();
+        self.shared += lump.bytes.len();
+        self.chunks.push_back(Chunk::Shared(lump));
     }
 
     /// Takes at most `credit` bytes off the front.
@@ -92,7 +125,11 @@ impl OutBuffer {
             let part = rest.len().min(room);
             out.extend_from_slice(&rest[..part]);
             room -= part;
-            if part == rest.len() {
+            let is_all = part == rest.len();
+            if matches!(self.chunks[0], Chunk::Shared(_)) {
+                self.shared -= part;
+            }
+            if is_all {
                 self.chunks.pop_front();
                 self.taken = 0;
             } else {
@@ -128,6 +165,7 @@ mod tests {
 
     #[test]
     fn whatever_the_credit_the_bytes_come_in_order() {
+        let memory = Memory::default();
         let large: Arc<[u8]> = (0..200_000_u32).map(|i| i as u8).collect();
         for credit in [1_000, 65_535, 65_536, 1 << 20] {
             let (mut out, mut expected, mut taken) = (OutBuffer::default(), vec![], vec![]);
@@ -136,18 +174,22 @@ mod tests {
                 out.write(|tail| tail.extend_from_slice(&small));
                 expected.extend_from_slice(&small);
                 if round % 10 == 0 {
-                    out.push_shared(large.clone());
+                    out.push_shared(Lump::new(large.clone(), &memory));
                     expected.extend_from_slice(&large);
                 }
                 let part = out.take(credit);
                 assert!(part.len() <= credit);
                 taken.extend_from_slice(&part);
                 assert_eq!(out.len(), expected.len() - taken.len());
+                let lumps: usize = out.lumps().map(|(_, bytes)| bytes).sum();
+                assert_eq!(memory.bytes(), lumps);
+                assert!(out.len() - out.own_bytes() <= lumps);
             }
             while !out.is_empty() {
                 taken.extend_from_slice(&out.take(credit));
             }
             assert!(taken == expected);
+            assert_eq!((out.own_bytes(), memory.bytes()), (0, 0));
         }
     }
 }

@@ -7,6 +7,7 @@
 use std::sync::{Arc, OnceLock};
 
 use super::alias::Alias;
+use super::outbuffer::Lump;
 use crate::mqtt::packet::{Publish, QoS, Version};
 use crate::mqtt::{encode, property};
 use crate::session::{
@@ -49,8 +50,10 @@ pub struct Outgoing<'a> {
     pub retain: bool,
     /// Hash of who published it, where a group asks.
     pub publisher: u32,
-    /// The payload where it is large, once someone needed it.
+    /// The payload, once someone needed it.
     shared: Option<Arc<[u8]>>,
+    /// The same on its way to clients, where it is large.
+    lump: Option<Arc<Lump>>,
     /// The publish, once someone had to wait for it.
     message: Option<Arc<Message>>,
     /// It has a place in memory that it only leaves for another.
@@ -100,6 +103,7 @@ impl<'a> Outgoing<'a> {
             retain: publish.retain,
             publisher: 0,
             shared: None,
+            lump: None,
             message: None,
             is_placed: false,
             arrived_ms: mono_ms,
@@ -119,6 +123,7 @@ impl<'a> Outgoing<'a> {
             retain: message.retain,
             publisher: message.publisher,
             shared: Some(Arc::clone(&message.payload)),
+            lump: None,
             message: Some(Arc::clone(message)),
             is_placed: false,
             arrived_ms: message.arrived_ms,
@@ -250,11 +255,12 @@ impl<'a> Outgoing<'a> {
         }
     }
 
-    /// The payload, shared, where it is too large to copy for each subscriber.
-    pub fn large_payload(&mut self) -> Option<Arc<[u8]>> {
+    /// The payload, shared, where it is too large to copy for each subscriber; counted in `memory`.
+    pub fn large_payload(&mut self, memory: &Memory) -> Option<Arc<Lump>> {
         (self.payload.len() >= SHARED_BYTES_MIN).then(|| {
             let shared = self.shared.get_or_insert_with(|| self.payload.into());
-            Arc::clone(shared)
+            let new = || Lump::new(Arc::clone(shared), memory);
+            Arc::clone(self.lump.get_or_insert_with(new))
         })
     }
 

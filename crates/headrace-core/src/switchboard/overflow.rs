@@ -8,7 +8,8 @@
 //! below half or has taken next to nothing for a named time; after that the newest messages are
 //! dropped until it has drained below half. Each such time needs progress to be followed by
 //! another, so no circle of clients can wait for ever. Progress is what the connection took, not
-//! how much less waits: publishers that are not held yet fill up what it takes.
+//! how much less waits: publishers that are not held yet fill up what it takes. One that has been
+//! given nothing because others have their turn is not slow.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +17,7 @@ use super::connection::{Connection, Overflow, Park};
 use super::outgoing::Outgoing;
 use super::publish::Target;
 use super::timers::Timer;
-use super::{Counter, Switchboard};
+use super::{Counter, Switchboard, SMALL_BYTES};
 use crate::mqtt::packet::QoS;
 use crate::mqtt::reason;
 use crate::session::{Delivery, Session, OVERHEAD_BYTES};
@@ -232,17 +233,20 @@ impl Switchboard {
         self.recount(full);
     }
 
-    /// A full client had its time: another one where it has used it, else nobody waits longer.
+    /// A full client had its time: another one where it has used it, or where it waits for its turn
+    /// to be written to, else nobody waits longer.
     pub(super) fn stalled_out(&mut self, slot: u32, now: Now) {
         let progress = self.limits.outbound_bytes_max / PROGRESS_PARTS;
         let connection = &mut self.connections[slot as usize];
+        let waits_for_turn = connection.takeable() > SMALL_BYTES;
         if let Overflow::Stalling {
             until_ms,
             taken_bytes,
             ..
         } = &mut connection.overflow
         {
-            if connection.taken_bytes - *taken_bytes >= progress as u64 {
+            let taken = connection.taken_bytes - *taken_bytes;
+            if taken >= progress as u64 || waits_for_turn {
                 *until_ms = now.mono_ms + self.limits.stall_ms_max;
                 *taken_bytes = connection.taken_bytes;
                 let until_ms = *until_ms;

@@ -4,6 +4,8 @@
 //! Each session and connection remembers what it was last counted with, so that whoever has changed
 //! it need not know how. `Switchboard::validate` compares the sums with a walk.
 
+use std::collections::BTreeMap;
+
 use super::connection::{Connection, Overflow};
 use super::Switchboard;
 use crate::session::Holding;
@@ -16,6 +18,8 @@ sums! {
         input_bytes,
         /// Bytes on the way to clients.
         outbound_bytes,
+        /// Of those, bytes that no other client is sent.
+        own_bytes,
         /// Connections that are full.
         full,
     }
@@ -27,6 +31,7 @@ impl OfConnections {
         Self {
             input_bytes: connection.input.len(),
             outbound_bytes: connection.out.len(),
+            own_bytes: connection.out.own_bytes(),
             full: usize::from(!matches!(connection.overflow, Overflow::No)),
         }
     }
@@ -72,5 +77,9 @@ impl Switchboard {
             );
         }
         assert_eq!(of_connections, self.of_connections);
+        let connections = self.connections.iter();
+        let lumps = connections.flat_map(|(_, connection)| connection.out.lumps());
+        let lumps: BTreeMap<_, usize> = lumps.collect();
+        assert_eq!(lumps.into_values().sum::<usize>(), self.lumps.bytes());
     }
 }

@@ -48,6 +48,34 @@ fn slow_readers_share_what_there_is_and_nobody_else_loses_anything() {
 }
 
 #[test]
+fn a_large_message_that_many_have_not_read_counts_once() {
+    let mut stage = stage(300_000);
+    let publisher = stage.client(V5, "publisher");
+    let slow: Vec<u64> = (0..10)
+        .map(|number| {
+            let client = stage.client(V5, &format!("slow-{number}"));
+            stage.subscribe(client, "t", QOS_0);
+            stage.credit(client, 0);
+            client
+        })
+        .collect();
+    for _ in 0..2 {
+        stage.publish(publisher, "t", QOS_0, 0, &"x".repeat(100_000));
+    }
+    let held = stage.statistic("mqtt_buffered_bytes");
+    assert!((200_000..201_000).contains(&held), "{held}");
+    assert!(stage.statistic("mqtt_outbound_bytes") > 2_000_000);
+    stage.hang_up(slow[0]);
+    stage.credit(slow[1], 150_000);
+    assert!(stage.statistic("mqtt_buffered_bytes") > 200_000);
+    for client in &slow[1..] {
+        stage.credit(*client, usize::MAX);
+        assert_eq!(stage.hears(*client).len(), 2, "none was lost");
+    }
+    assert_eq!(stage.statistic("mqtt_buffered_bytes"), 0);
+}
+
+#[test]
 fn a_message_larger_than_the_share_still_comes_to_who_has_read_everything() {
     let mut stage = stage(10);
     let client = stage.client(V5, "a");

@@ -40,5 +40,6 @@ mod subscribe;
 mod table;
 mod trace;
 mod transcript;
+mod turns;
 mod will;
 mod wills_crash;

@@ -265,11 +265,14 @@ fn a_flood_that_many_subscriptions_match_leaves_others_their_turn() {
         stage.switchboard.receive(flood, &flow, stage.now).unwrap();
         let received = "mqtt_messages_received_total";
         let taken = stage.statistic(received);
-        assert!((100..300).contains(&taken), "1,000 places each: {taken}");
+        assert!((10..30).contains(&taken), "1,000 places each: {taken}");
         let other = stage.client(V5, "other");
         stage.publish(other, "elsewhere", QOS_1, 1, "");
         assert_eq!(stage.hears(other), ["PUBACK 1 0x10"]);
+        while stage.statistic(received) < 1_001 {
+            assert_eq!(stage.wake_at, Some(stage.now.mono_ms), "it goes on");
+            stage.run();
+        }
         assert_eq!(stage.hears(listener).len(), delivered);
-        assert_eq!(stage.statistic(received), 1_001);
     }
 }

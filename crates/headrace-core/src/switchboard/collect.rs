@@ -1,0 +1,160 @@
+//! What is due of all connections, once for each turn of the shell's loop.
+//!
+//! No turn may be long, whatever clients have left to be done: bytes to hand out, and publishes
+//! that match much, are served in shares. Who has little is served in every turn; who has much
+//! waits for the next one, and is first there.
+
+use super::connection::{Park, Phase};
+use super::{retained, Append, ConnectRequest, Counter, Switchboard};
+use crate::Now;
+
+/// Input that may wait for a decision on its CONNECT before the socket is paused. Clients that do
+/// not wait for CONNACK send a few hundred bytes; pausing costs two system calls.
+pub const DECISION_BYTES_MAX: usize = 16 * 1024;
+
+/// Bytes handed out in a turn to connections that have more than [`SMALL_BYTES`] to take: 2 to 7 ms
+/// of copying and of system calls. All at once, a thousand clients that have left a megabyte each
+/// took seconds, and memory for the copies of all.
+pub const TURN_BYTES_MAX: usize = 1024 * 1024;
+
+/// What a connection may have to take and still be served in every turn.
+pub const SMALL_BYTES: usize = 16 * 1024;
+
+/// Matches of publishes, counted as in [`super::packets::SHARE_VISITS_MAX`], of all connections that
+/// have had their share and go on in a turn: 10 to 20 ms.
+const TURN_VISITS_MAX: usize = 200_000;
+
+/// What the shell must do, in this order.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// To perform; the end of each comes back in [`Switchboard::durable`].
+    pub appends: Vec<Append>,
+    /// `(connection, bytes)`, one per connection.
+    pub writes: Vec<(u64, Vec<u8>)>,
+    /// `(connection, true to read on | false to pause)`.
+    pub reads: Vec<(u64, bool)>,
+    /// For policy to decide.
+    pub decisions: Vec<ConnectRequest>,
+    /// `(connection, reason)`, after that connection's writes.
+    pub closes: Vec<(u64, &'static str)>,
+    /// When [`Switchboard::tick`] is due.
+    pub wake_at: Option<u64>,
+}
+
+impl Effects {
+    fn is_empty(&self) -> bool {
+        self.appends.is_empty()
+            && self.writes.is_empty()
+            && self.reads.is_empty()
+            && self.decisions.is_empty()
+            && self.closes.is_empty()
+    }
+}
+
+impl Switchboard {
+    /// Everything due since the last call; None where nothing is.
+    pub fn collect(&mut self, now: Now) -> Option<Effects> {
+        self.tracer.at(now);
+        self.run_on(now);
+        self.end_doomed(now);
+        let mut effects = Effects {
+            appends: self.streams.collect(),
+            decisions: std::mem::take(&mut self.decisions),
+            ..Effects::default()
+        };
+        self.replay_steps = retained::STEPS_MAX;
+        let mut touched = std::mem::take(&mut self.touched);
+        let mut turn_bytes = TURN_BYTES_MAX;
+        touched.retain(|connection| {
+            let Ok(slot) = self.slot(*connection) else {
+                return false;
+            };
+            let is_large = self.connections[slot as usize].takeable() > SMALL_BYTES;
+            if is_large && turn_bytes == 0 {
+                return true; // The next turn begins with it.
+            }
+            let taken = self.visit(slot, &mut effects, now);
+            if is_large {
+                turn_bytes = turn_bytes.saturating_sub(taken);
+            }
+            false
+        });
+        // What was touched meanwhile was kept back for credit, or had no turn to search: that
+        // comes first, or the first search would keep all others from theirs.
+        if let Some(searched) = self.searched.take() {
+            self.touched.rotate_left(searched);
+        }
+        touched.append(&mut self.touched);
+        self.touched = touched;
+        let busy = !self.runnable.is_empty() || !self.touched.is_empty();
+        effects.wake_at = if busy {
+            Some(now.mono_ms)
+        } else {
+            self.timers.next()
+        };
+        let woken = std::mem::replace(&mut self.wake_at, effects.wake_at);
+        (!effects.is_empty() || woken != effects.wake_at).then_some(effects)
+    }
+
+    /// Lets connections go on whose reason to rest may have gone.
+    fn run_on(&mut self, now: Now) {
+        let mut turn_visits = 0;
+        for _ in 0..self.runnable.len() {
+            let Some(slot) = self.runnable.pop_front() else {
+                break;
+            };
+            let connection = self.connections.get(slot as usize);
+            let had_share = connection.is_some_and(|each| each.parked == Some(Park::Turn));
+            if had_share && turn_visits >= TURN_VISITS_MAX {
+                self.runnable.push_back(slot);
+                continue;
+            }
+            self.route.visited = 0;
+            self.resume(slot, now);
+            if had_share {
+                turn_visits += self.route.visited;
+            }
+        }
+    }
+
+    /// Takes what is due from one connection; how many bytes.
+    fn visit(&mut self, slot: u32, effects: &mut Effects, now: Now) -> usize {
+        let connection = &mut self.connections[slot as usize];
+        connection.touched = false;
+        let id = connection.id;
+        let bytes = connection.take(self.persistence.settled());
+        self.counters
+            .add(Counter::PacketsSent, connection.out.take_packets());
+        let taken = bytes.len();
+        if !bytes.is_empty() {
+            self.counters.add(Counter::BytesSent, bytes.len());
+            effects.writes.push((id, bytes));
+        }
+        if connection.phase == Phase::Closing {
+            // What it is told last may wait for the disk.
+            if !connection.is_gated() {
+                if let Some(reason) = connection.closing.take() {
+                    connection.out.clear();
+                    effects.closes.push((id, reason));
+                }
+            }
+            self.recount(slot);
+            return taken;
+        }
+        let reading = connection.wants_input(DECISION_BYTES_MAX);
+        if connection.reading != reading {
+            connection.reading = reading;
+            effects.reads.push((id, reading));
+        }
+        if connection.can_take() {
+            self.touch(slot);
+        }
+        self.recount(slot);
+        self.drained(slot, now);
+        self.replay(slot, now);
+        if let Some(session) = self.connections[slot as usize].session {
+            self.refill(session, now);
+        }
+        taken
+    }
+}

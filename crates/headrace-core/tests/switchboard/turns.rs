@@ -1,0 +1,153 @@
+//! What one turn of the loop does at most, so that nobody is held up by what others have left.
+
+use std::collections::BTreeSet;
+
+use headrace_core::mqtt::packet::{Packet, Publish};
+use headrace_core::switchboard::{Limits, SMALL_BYTES, TURN_BYTES_MAX};
+
+use super::stage::*;
+
+const CREDIT_BYTES: usize = 64 * 1024;
+
+/// Clients that subscribe to `t` and may be written so much in a turn.
+fn listeners(stage: &mut Stage, count: usize, credit_bytes: usize) -> Vec<u64> {
+    let open = |number| {
+        let client = stage.client(V5, &format!("listener-{number}"));
+        stage.subscribe(client, "t", QOS_0);
+        stage.credit(client, credit_bytes);
+        client
+    };
+    (0..count).map(open).collect()
+}
+
+/// A publish that is in, and has had no turn yet.
+fn send(stage: &mut Stage, client: u64, topic: &str, qos: QoS, payload: &str) {
+    let publish = Packet::Publish(Publish {
+        topic,
+        qos,
+        packet_id: qos as u16,
+        payload: payload.as_bytes(),
+        ..Publish::default()
+    });
+    let bytes = stage.bytes(client, &publish);
+    let now = stage.now;
+    stage.switchboard.receive(client, &bytes, now).unwrap();
+}
+
+/// One turn: who was written to, and how many bytes in all.
+fn turn(stage: &mut Stage) -> (Vec<u64>, usize) {
+    let Some(effects) = stage.switchboard.collect(stage.now) else {
+        return (Vec::new(), 0);
+    };
+    let written = effects.writes.iter().map(|(client, _)| *client).collect();
+    let bytes = effects.writes.iter().map(|(_, bytes)| bytes.len()).sum();
+    stage.perform(effects);
+    (written, bytes)
+}
+
+#[test]
+fn a_turn_hands_out_a_share_of_what_many_have_left_and_everybody_in_turn() {
+    let mut stage = Stage::default();
+    let slow = listeners(&mut stage, 100, CREDIT_BYTES);
+    let publisher = stage.client(V5, "publisher");
+    let other = stage.client(V5, "other");
+    send(
+        &mut stage,
+        publisher,
+        "t",
+        QOS_0,
+        &"x".repeat(4 * CREDIT_BYTES),
+    );
+    let mut waiting: BTreeSet<u64> = slow.iter().copied().collect();
+    let mut turns = 0;
+    while !waiting.is_empty() {
+        send(&mut stage, other, "u", QOS_1, "");
+        let (written, bytes) = turn(&mut stage);
+        assert!(bytes <= TURN_BYTES_MAX + CREDIT_BYTES, "{bytes}");
+        assert!(bytes >= TURN_BYTES_MAX.min(waiting.len() * CREDIT_BYTES));
+        assert_eq!(
+            stage.hears(other),
+            ["PUBACK 1 0x10"],
+            "little comes at once"
+        );
+        for client in written.iter().filter(|client| **client != other) {
+            assert!(waiting.remove(client) || waiting.is_empty(), "not again");
+        }
+        turns += 1;
+    }
+    assert_eq!(turns, 100 * CREDIT_BYTES / TURN_BYTES_MAX + 1);
+    stage.run();
+    for client in slow {
+        assert_eq!(stage.hears(client).len(), 1);
+    }
+}
+
+#[test]
+fn who_has_little_to_take_is_served_in_every_turn() {
+    let mut stage = Stage::default();
+    let many = listeners(&mut stage, 200, CREDIT_BYTES);
+    let publisher = stage.client(V5, "publisher");
+    send(
+        &mut stage,
+        publisher,
+        "t",
+        QOS_0,
+        &"x".repeat(SMALL_BYTES - 100),
+    );
+    let (written, bytes) = turn(&mut stage);
+    assert_eq!(written.len(), many.len());
+    assert!(bytes > TURN_BYTES_MAX);
+}
+
+#[test]
+fn who_waits_for_its_turn_is_not_slow() {
+    let mut stage = Stage::new(Limits {
+        outbound_bytes_max: 100_000,
+        ..Limits::default()
+    });
+    let clients = listeners(&mut stage, 30, usize::MAX);
+    let publisher = stage.client(V5, "publisher");
+    for _ in 0..2 {
+        send(&mut stage, publisher, "t", QOS_0, &"x".repeat(90_000));
+        turn(&mut stage);
+    }
+    assert_eq!(stage.reads.get(&publisher), Some(&false), "some are full");
+    stage.now.mono_ms += 100;
+    stage.switchboard.tick(stage.now);
+    stage.run();
+    assert_eq!(stage.reads.get(&publisher), Some(&true));
+    for client in clients {
+        assert_eq!(stage.hears(client).len(), 2);
+    }
+}
+
+#[test]
+fn those_who_publish_what_matches_much_share_a_turn() {
+    let mut stage = Stage::default();
+    let listener = stage.client(V5, "listener");
+    for bits in 0..512 {
+        let levels: Vec<_> = (0..9).map(|at| ["a", "+"][bits >> at & 1]).collect();
+        stage.subscribe(listener, &(levels.join("/") + "/more"), QOS_0);
+    }
+    let floods: Vec<u64> = (0..50)
+        .map(|number| stage.client(V5, &format!("flood-{number}")))
+        .collect();
+    let publish = Packet::Publish(Publish {
+        topic: "a/a/a/a/a/a/a/a/a",
+        ..Publish::default()
+    });
+    let flow = stage.bytes(floods[0], &publish).repeat(100);
+    let received = |stage: &Stage| stage.statistic("mqtt_messages_received_total");
+    for flood in &floods {
+        stage.switchboard.receive(*flood, &flow, stage.now).unwrap();
+    }
+    // Each publish is looked for at 1,000 places.
+    let mut taken = received(&stage);
+    assert!(taken <= 50 * 25, "a share for each: {taken}");
+    while taken < 50 * 100 {
+        turn(&mut stage);
+        let more = received(&stage) - taken;
+        assert!((1..=250).contains(&more), "a turn for all: {more}");
+        taken += more;
+    }
+}
