@@ -1182,11 +1182,16 @@ class Switchboard:
         """
     def restored(self, mono_ms: int, wall_ms: int) -> None:
         """All of the log has been taken in. Whoever was connected when it ended has just left."""
-    def persist(self, mono_ms: int, wall_ms: int) -> list[tuple[int, bytes, int, bool, bool]]:
-        """What is to be appended to it: `(partition, batch, ticket, begins, ends)`. Called once
-        after each `collect`, when its appends have been performed or refused. Where a checkpoint
-        `ends`, the log may begin with the batch with which it last `begins`, once all since then is
-        durable."""
+    def persist(self, mono_ms: int, wall_ms: int) -> tuple[int, int] | None:
+        """Closes a round of what is due, for `session_append` to give out. Called once after each
+        `collect`, when its appends have been performed or refused. A partition and the offset at
+        which it may begin from now on, where a checkpoint of it has become durable."""
+    def session_append(self) -> tuple[int, bytes, int, bool] | None:
+        """The next append of the round: `(partition, batch, ticket, begins)`, the last of them True
+        where a checkpoint begins with it, which is a good place for a new file. Each is performed
+        or refused before the next is asked for; None until the next `persist`."""
+    def session_appended(self, ticket: int, offset: int) -> None:
+        """An append with which a checkpoint `begins` is on its way to the log, at `offset`."""
     def statistics(self) -> dict[str, int]:
         """Counters and gauges, flat; a name may carry one label as `name{reason="x"}`."""
 

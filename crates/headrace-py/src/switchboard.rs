@@ -450,26 +450,22 @@ impl Switchboard {
         self.0.restored(now(mono_ms, wall_ms));
     }
 
-    fn persist<'py>(
+    fn persist(&mut self, mono_ms: u64, wall_ms: i64) -> Option<(u32, i64)> {
+        let trim = self.0.persist(now(mono_ms, wall_ms))?;
+        Some((trim.partition, trim.offset))
+    }
+
+    fn session_append<'py>(
         &mut self,
         py: Python<'py>,
-        mono_ms: u64,
-        wall_ms: i64,
-    ) -> Vec<(u32, Bound<'py, PyBytes>, u64, bool, bool)> {
-        let appends = self.0.persist(now(mono_ms, wall_ms)).into_iter();
-        appends
-            .map(|append| {
-                let batch = PyBytes::new(py, &append.batch);
-                let core::SessionAppend {
-                    partition,
-                    ticket,
-                    begins,
-                    ends,
-                    ..
-                } = append;
-                (partition, batch, ticket, begins, ends)
-            })
-            .collect()
+    ) -> Option<(u32, Bound<'py, PyBytes>, u64, bool)> {
+        let append = self.0.session_append()?;
+        let batch = PyBytes::new(py, &append.batch);
+        Some((append.partition, batch, append.ticket, append.begins))
+    }
+
+    fn session_appended(&mut self, ticket: u64, offset: i64) {
+        self.0.session_appended(ticket, offset);
     }
 
     fn collect(&mut self, py: Python<'_>, mono_ms: u64, wall_ms: i64) -> PyResult<Option<Effects>> {

@@ -55,7 +55,6 @@ class _Inflight(NamedTuple):
     size_bytes: int
     base_offset: int
     future: asyncio.Future[int] | None = None
-    ended: Callable[[bool], None] | None = None
 
 
 class Runner:
@@ -262,33 +261,27 @@ class Runner:
         for stream, index, batch, ticket in effects.appends:
             partition = self.partitions.get((stream, index))
             if partition is None:  # deleted while the message was on its way
-                self.refuse(ticket, FAILURE, mono_ms, wall_ms)
+                self._refuse(ticket, FAILURE, mono_ms, wall_ms)
                 continue
             self.append_own(partition, batch, ticket, mono_ms, wall_ms)
 
     def append_own(
-        self,
-        partition: Partition,
-        batch: bytes,
-        ticket: int,
-        mono_ms: int,
-        wall_ms: int,
-        ended: Callable[[bool], None] | None = None,
+        self, partition: Partition, batch: bytes, ticket: int, mono_ms: int, wall_ms: int
     ) -> int | None:
         """Queues a batch of the switchboard; its base offset, or None where the store refuses it.
 
-        The switchboard hears the end of the ticket, and before it `ended`, whether it is durable.
+        The switchboard hears the end of the ticket.
         """
         try:
             appended = self._store.append(partition.log, batch, ticket, wall_ms)
         except StorageFullError:
-            self.refuse(ticket, QUOTA_EXCEEDED, mono_ms, wall_ms)
+            self._refuse(ticket, QUOTA_EXCEEDED, mono_ms, wall_ms)
             return None
         except StorageError:  # which `look_at_store` tells
-            self.refuse(ticket, FAILURE, mono_ms, wall_ms)
+            self._refuse(ticket, FAILURE, mono_ms, wall_ms)
             return None
         base_offset = appended.base_offset
-        self._appending(ticket, _Inflight(partition, len(batch), base_offset, ended=ended))
+        self._appending(ticket, _Inflight(partition, len(batch), base_offset))
         return base_offset
 
     def _appending(self, ticket: int, inflight: _Inflight) -> None:
@@ -298,7 +291,7 @@ class Runner:
         inflight.partition.queued_bytes += inflight.size_bytes
         inflight.partition.unkept_bytes += inflight.size_bytes
 
-    def refuse(self, ticket: int, reason_code: int, mono_ms: int, wall_ms: int) -> None:
+    def _refuse(self, ticket: int, reason_code: int, mono_ms: int, wall_ms: int) -> None:
         """Tells the switchboard that what it gave the ticket is not stored."""
         self._switchboard.durable(ticket, reason_code, mono_ms, wall_ms)
         self.wake()
@@ -342,8 +335,6 @@ class Runner:
             inflight.partition.queued_bytes -= inflight.size_bytes
             if completion.error is None:
                 advanced[inflight.partition] = None
-            if inflight.ended is not None:
-                inflight.ended(completion.error is None)
             if inflight.future is None:
                 code = 0 if completion.error is None else FAILURE
                 self._switchboard.durable(completion.ticket, code, mono_ms, wall_ms)

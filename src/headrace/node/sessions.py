@@ -1,8 +1,7 @@
 """The log of MQTT sessions: the internal stream `__mqtt`, which the switchboard fills and reads.
 
-Owns the way there and back, and that the log lets go of what a checkpoint has written anew. What
-records mean, and when they are due, is the switchboard's. Invariant: a partition begins at a
-checkpoint only once all of it is durable.
+Owns the way there and back. What records mean, when they are due, and what of the log may go, is
+the switchboard's.
 """
 
 from __future__ import annotations
@@ -10,12 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from headrace import limits
 from headrace.errors import HeadraceError, StartError, StorageError
-from headrace.node.runner import QUOTA_EXCEEDED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,10 +44,6 @@ class SessionLog:
         self._broker = broker
         self._switchboard = switchboard
         self._partitions: list[Partition] = []
-        # Where the checkpoint that is being written begins, by partition; and one that is written,
-        # by the ticket of its last append: the next may begin before that is durable.
-        self._begins: dict[int, int] = {}
-        self._written: dict[int, int] = {}
         self._trims: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
@@ -94,41 +87,27 @@ class SessionLog:
             await asyncio.sleep(0)  # the HTTP door is open already, and answers meanwhile
 
     def _persist(self, mono_ms: int, wall_ms: int) -> None:
-        """Appends what the switchboard has to say: what follows a refused batch is refused, too."""
-        runner, is_refused = self._broker.runner, False
-        for index, batch, ticket, begins, ends in self._switchboard.persist(mono_ms, wall_ms):
-            if is_refused:
-                self._begins.pop(index, None)
-                runner.refuse(ticket, QUOTA_EXCEEDED, mono_ms, wall_ms)
-                continue
+        """Appends what the switchboard gives out, and lets go of what it needs no more."""
+        switchboard, runner = self._switchboard, self._broker.runner
+        if (trim := switchboard.persist(mono_ms, wall_ms)) is not None:
+            self._let_go(*trim)
+        while (append := switchboard.session_append()) is not None:
+            index, batch, ticket, begins = append
             partition = self._partitions[index]
             if begins:
-                self._roll(partition, wall_ms)
-            offset = runner.append_own(
-                partition, batch, ticket, mono_ms, wall_ms,
-                partial(self._checkpointed, partition, ticket) if ends else None,
-            )  # fmt: skip
+                with suppress(StorageError):  # the append says so, too
+                    partition.roll(wall_ms)
+            offset = runner.append_own(partition, batch, ticket, mono_ms, wall_ms)
             partition.unkept_bytes = 0
-            if offset is None:
-                is_refused = True
-                self._begins.pop(index, None)  # a part of the checkpoint is missing
-                continue
-            if begins:
-                self._begins[index] = offset
-            if ends and (begun := self._begins.pop(index, None)) is not None:
-                self._written[ticket] = begun
+            if begins and offset is not None:
+                switchboard.session_appended(ticket, offset)
 
-    def _roll(self, partition: Partition, wall_ms: int) -> None:
-        with suppress(StorageError):  # the append says so, too
-            partition.roll(wall_ms)
-
-    def _checkpointed(self, partition: Partition, ticket: int, is_durable: bool) -> None:
-        """A checkpoint has reached the disk: what was before it is let go."""
-        offset = self._written.pop(ticket, None)
-        if offset is not None and is_durable:
-            task = asyncio.create_task(self._trim(partition, offset), name="trim sessions")
-            self._trims.add(task)
-            task.add_done_callback(self._trims.discard)
+    def _let_go(self, index: int, offset: int) -> None:
+        task = asyncio.create_task(
+            self._trim(self._partitions[index], offset), name="trim sessions"
+        )
+        self._trims.add(task)
+        task.add_done_callback(self._trims.discard)
 
     async def _trim(self, partition: Partition, offset: int) -> None:
         try:

@@ -95,7 +95,7 @@ pub use groups::Strategy;
 pub use limits::Limits;
 pub use overflow::Policy;
 pub use permit::{Access, Users};
-pub use persist::SessionAppend;
+pub use persist::{SessionAppend, SessionTrim};
 pub use publish::Published;
 pub use retain::{Restored, RetainedState};
 pub use retained::{Page, RetainedMessage, PAGE_MAX};

@@ -217,12 +217,15 @@ impl World {
         self.board.validate();
         loop {
             let effects = self.board.collect(self.now);
-            let written = self.board.persist(self.now);
-            if effects.is_none() && written.is_empty() {
+            self.board.persist(self.now);
+            let before = self.appends.len();
+            while let Some(append) = self.board.session_append() {
+                self.board.session_appended(append.ticket, 0);
+                self.appends.push((true, append.ticket));
+            }
+            if effects.is_none() && self.appends.len() == before {
                 return;
             }
-            let written = written.iter().map(|append| (true, append.ticket));
-            self.appends.extend(written);
             self.perform(effects.unwrap_or_default());
             self.board.validate();
         }

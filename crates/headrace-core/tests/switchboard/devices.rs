@@ -434,23 +434,8 @@ impl World {
                     self.board.durable(ticket, true, self.now).unwrap();
                 }
             }
-            let written = self.board.persist(self.now);
-            if effects.is_none() && written.is_empty() {
+            if !self.persist() && effects.is_none() {
                 return;
-            }
-            let mut has_room = true;
-            for append in written {
-                let ticket = append.ticket;
-                // What comes after a refused one is refused as well.
-                has_room &= !self.fails || self.random.chance(97);
-                if !self.disk.append_session(append, has_room) {
-                    self.has_failed = true;
-                    self.board
-                        .durable(ticket, Ending::NoRoom, self.now)
-                        .unwrap();
-                } else if self.life == Life::OnDiskInHaste {
-                    self.board.durable(ticket, true, self.now).unwrap();
-                }
             }
             self.disk.submit();
             let effects = effects.unwrap_or_default();
@@ -461,6 +446,30 @@ impl World {
             }
             self.board.validate();
         }
+    }
+
+    /// Whether there was anything to write of the sessions.
+    fn persist(&mut self) -> bool {
+        if let Some(trim) = self.board.persist(self.now) {
+            self.disk.sessions().trim(trim);
+        }
+        let mut is_written = false;
+        while let Some(append) = self.board.session_append() {
+            is_written = true;
+            let ticket = append.ticket;
+            if self.fails && !self.random.chance(97) {
+                self.has_failed = true;
+                let ending = Ending::NoRoom;
+                self.board.durable(ticket, ending, self.now).unwrap();
+                continue;
+            }
+            let offset = self.disk.sessions().append_session(append);
+            self.board.session_appended(ticket, offset);
+            if self.life == Life::OnDiskInHaste {
+                self.board.durable(ticket, true, self.now).unwrap();
+            }
+        }
+        is_written
     }
 
     fn perform(&mut self, effects: Effects) {

@@ -1,6 +1,6 @@
 //! The disk under a switchboard: what is on its way there, and what a crash leaves of it.
 
-use headrace_core::switchboard::{Append, SessionAppend};
+use headrace_core::switchboard::Append;
 
 use super::fuzz::Random;
 use super::platter::{Death, Platter, SESSIONS};
@@ -38,11 +38,11 @@ impl Disk {
         has_room
     }
 
-    /// False where there is no room, as a store says at once.
-    pub fn append_session(&mut self, append: SessionAppend, has_room: bool) -> bool {
+    /// Where sessions lie.
+    pub fn sessions(&mut self) -> &mut Platter {
         match self {
             Self::Tickets(_) => unreachable!("sessions live in memory"),
-            Self::Platter(platter) => platter.append_session(append, has_room),
+            Self::Platter(platter) => platter,
         }
     }
 
@@ -91,9 +91,7 @@ impl Disk {
 
     /// The node is gone; what it left of the log of sessions, by partition.
     pub fn crash(&mut self, random: &mut Random) -> Vec<Vec<u8>> {
-        let Self::Platter(platter) = self else {
-            unreachable!("sessions live in memory");
-        };
+        let platter = self.sessions();
         let deaths = [Death::Kill, Death::PowerCut, Death::PowerCut];
         platter.die(random.pick(&deaths), random.below(u64::MAX));
         let partitions = 0..PARTITIONS;

@@ -258,10 +258,7 @@ fn sessions_on_the_log_are_held_to_rules_that_come_meanwhile_and_after_a_restart
 
     let mut again = Stage::default();
     again.switchboard.keep_sessions(1, 1 << 20, BATCH_BYTES_MAX);
-    for (partition, batch) in &stage.log {
-        again.switchboard.restore(*partition, batch).unwrap();
-    }
-    again.switchboard.restored(again.now);
+    again.restore(&stage);
     let more = [&["-subscribe b/#"][..], &RULES].concat();
     control(&mut again, Some(access(&more)), &["ann"]);
     kept_from(&mut again, "writer", "ann", None);

@@ -2,8 +2,11 @@
 //! `devices`.
 
 use headrace_core::mqtt::packet::{Connect, Disconnect, Packet};
+use headrace_core::record::Batches;
 use headrace_core::session::Ending;
-use headrace_core::switchboard::{Access, Limits, Published, Users, BATCH_BYTES_MAX};
+use headrace_core::switchboard::{
+    Access, Limits, Published, SessionAppend, Users, BATCH_BYTES_MAX,
+};
 
 use super::permit::{access, control};
 use super::stage::*;
@@ -91,11 +94,7 @@ fn who_deletes_a_session_hears_that_the_disk_refused() {
 fn restarted(stage: &Stage) -> Stage {
     let mut again = keeping();
     again.now.wall_ms = stage.now.wall_ms;
-    for (partition, batches) in &stage.log {
-        again.switchboard.restore(*partition, batches).unwrap();
-    }
-    again.switchboard.restored(again.now);
-    again.log.clone_from(&stage.log);
+    again.restore(stage);
     again.run();
     again
 }
@@ -298,6 +297,132 @@ fn a_will_that_rules_have_taken_away_does_not_come_back() {
         again.wait(100_000);
         assert_eq!(wills(&mut again), 0, "{expiry_s}");
     }
+}
+
+/// A stage of one partition that becomes long at once.
+fn short() -> Stage {
+    let mut stage = Stage::new(Limits::default());
+    stage.switchboard.keep_sessions(1, 1_000, BATCH_BYTES_MAX);
+    stage
+}
+
+fn records(append: &SessionAppend) -> i32 {
+    let batches = Batches::new(&append.batch);
+    let last = batches.map(|batch| batch.unwrap().header.last_offset_delta);
+    last.map(|last| last + 1).sum()
+}
+
+#[test]
+fn what_follows_a_refused_append_is_not_given_out() {
+    let mut stage = keeping();
+    let asking = ["a", "b", "c", "d"].map(|client_id| {
+        stage.asks(Connect {
+            client_id,
+            session_expiry_s: Some(60),
+            ..plain(V5)
+        })
+    });
+    let now = stage.now;
+    for asked in std::mem::take(&mut stage.decisions) {
+        stage.switchboard.decided(asked.request, 0, now).unwrap();
+    }
+    assert!(stage.switchboard.collect(now).is_some());
+    assert_eq!(stage.switchboard.persist(now), None);
+    let first = stage.switchboard.session_append().unwrap();
+    let refused = stage.switchboard.durable(first.ticket, Ending::NoRoom, now);
+    refused.unwrap();
+    assert_eq!(
+        stage.switchboard.session_append(),
+        None,
+        "it may rest on it"
+    );
+    stage.run();
+    for connection in asking {
+        assert_eq!(
+            stage.hears(connection),
+            ["CONNACK 0x97", "closed: disk_full"]
+        );
+    }
+    assert_eq!(stage.statistic("mqtt_tickets"), 0);
+    stage.wait(100);
+    stage.write_all(Ending::Stored);
+    let there = stage.statistic("mqtt_sessions");
+    let kept = restarted(&stage).statistic("mqtt_sessions");
+    assert_eq!(kept, there, "the next round makes up for all of it");
+}
+
+#[test]
+fn a_checkpoint_is_over_when_it_is_durable_and_only_then_comes_the_next() {
+    let mut stage = short();
+    let client = lasting(&mut stage, "a");
+    let begun = |stage: &Stage| stage.written.iter().filter(|each| each.begins).count();
+    for number in 0..40 {
+        let topic = format!("{number}{}", "x".repeat(300));
+        stage.subscribe_with(client, request(&topic, QOS_1));
+        stage.unsubscribe(client, &[&topic]);
+    }
+    assert!(stage.written.len() > 40, "nothing of it is durable");
+    assert_eq!(begun(&stage), 1);
+    let ended = "mqtt_sessions_checkpoints_total";
+    assert_eq!(stage.statistic(ended), 0);
+    stage.write_once(Ending::Stored);
+    assert_eq!(stage.statistic(ended), 1);
+    assert_eq!(begun(&stage), 1, "the next follows at once");
+    stage.write_all(Ending::Stored);
+    assert_eq!(restarted(&stage).statistic("mqtt_sessions"), 1);
+}
+
+#[test]
+fn a_checkpoint_that_was_refused_lets_nothing_go_and_begins_again() {
+    let mut stage = short();
+    let client = lasting(&mut stage, "a");
+    stage.subscribe_with(client, request(&"x".repeat(1_000), QOS_1));
+    stage.write_once(Ending::Stored);
+    assert!(stage.written.iter().any(|append| append.begins));
+    stage.write_all(Ending::NoRoom);
+    assert_eq!((stage.checkpoints, stage.written.len()), (0, 0));
+    assert_eq!(restarted(&stage).statistic("mqtt_subscriptions"), 1);
+    stage.wait(100);
+    assert!(stage.written.iter().any(|append| append.begins));
+    stage.write_all(Ending::Stored);
+    assert_eq!(stage.checkpoints, 1);
+    assert_eq!(restarted(&stage).statistic("mqtt_subscriptions"), 1);
+}
+
+#[test]
+fn a_checkpoint_is_written_in_slices_however_many_sessions_there_are() {
+    const SESSIONS: usize = 20_000;
+    let mut stage = Stage::new(Limits::default());
+    stage.is_validating = false;
+    stage
+        .switchboard
+        .keep_sessions(1, u64::MAX, BATCH_BYTES_MAX);
+    for number in 0..SESSIONS {
+        let client_id = format!("c{number}");
+        let connection = stage.asks(Connect {
+            client_id: &client_id,
+            session_expiry_s: Some(60),
+            ..plain(V5)
+        });
+        stage.decide(0);
+        stage.write_once(Ending::Stored);
+        stage.hang_up(connection);
+    }
+    stage.write_all(Ending::Stored);
+    stage.switchboard.keep_sessions(1, 1, BATCH_BYTES_MAX);
+    stage.run();
+    let mut slices = 0;
+    while stage.checkpoints == 0 {
+        let records: i32 = stage.written.iter().map(records).sum();
+        assert!(records < 10_000, "{records} in one round");
+        slices += 1;
+        stage.write_once(Ending::Stored);
+    }
+    assert!(slices > 5);
+    assert_eq!(
+        restarted(&stage).statistic("mqtt_sessions"),
+        SESSIONS as u64
+    );
 }
 
 #[test]

@@ -7,7 +7,7 @@ use headrace_core::log::{
     open, Bounds, Chore, Disk, DiskOp, Draft, LogId, Machine, Options, Plan, Round,
 };
 use headrace_core::record::Batches;
-use headrace_core::switchboard::SessionAppend;
+use headrace_core::switchboard::{SessionAppend, SessionTrim};
 use headrace_core::testing::{Random, SimDisk};
 
 /// A stream and a partition of it.
@@ -41,8 +41,6 @@ struct OnItsWay {
     place: Place,
     /// Behind its last record.
     next_offset: i64,
-    /// Where the checkpoint began that ends with it.
-    checkpoint: Option<i64>,
 }
 
 pub struct Platter {
@@ -52,8 +50,6 @@ pub struct Platter {
     round: Option<(Round, VecDeque<DiskOp>)>,
     chore: Option<(Chore, VecDeque<DiskOp>)>,
     on_their_way: BTreeMap<u64, OnItsWay>,
-    /// Where a checkpoint begins, by partition of the sessions.
-    begins: BTreeMap<u32, i64>,
     /// Offsets up to which appends have ended.
     told: BTreeMap<Place, i64>,
     /// Checkpoints whose space came back.
@@ -86,7 +82,6 @@ impl Platter {
             round: None,
             chore: None,
             on_their_way: BTreeMap::new(),
-            begins: BTreeMap::new(),
             told,
             checkpoints: 0,
         }
@@ -101,32 +96,25 @@ impl Platter {
         let on_its_way = OnItsWay {
             place,
             next_offset: appended.base_offset + records,
-            checkpoint: None,
         };
         self.on_their_way.insert(ticket, on_its_way);
         appended.base_offset
     }
 
-    /// Queues a batch of the sessions; false where it is refused, as it is with `has_room` false.
-    pub fn append_session(&mut self, append: SessionAppend, has_room: bool) -> bool {
-        let partition = append.partition;
-        let place = (SESSIONS, partition);
+    /// Queues a batch of the sessions; its offset.
+    pub fn append_session(&mut self, append: SessionAppend) -> i64 {
+        let place = (SESSIONS, append.partition);
         if append.begins {
             self.machine.roll(self.logs[&place], 0).unwrap();
         }
-        if !has_room {
-            self.begins.remove(&partition); // a part of the checkpoint is missing
-            return false;
-        }
-        let offset = self.append(place, append.batch, append.ticket);
-        if append.begins {
-            self.begins.insert(partition, offset);
-        }
-        if append.ends {
-            let on_its_way = self.on_their_way.get_mut(&append.ticket);
-            on_its_way.unwrap().checkpoint = self.begins.remove(&partition);
-        }
-        true
+        self.append(place, append.batch, append.ticket)
+    }
+
+    /// Lets go what a checkpoint of the sessions has written again.
+    pub fn trim(&mut self, trim: SessionTrim) {
+        let log = self.logs[&(SESSIONS, trim.partition)];
+        self.machine.trim(log, trim.offset).unwrap();
+        self.checkpoints += 1;
     }
 
     /// What is queued commits together.
@@ -173,10 +161,6 @@ impl Platter {
     fn ended(&mut self, ticket: u64) {
         let ended = self.on_their_way.remove(&ticket).expect("it ends once");
         self.told.insert(ended.place, ended.next_offset);
-        if let Some(offset) = ended.checkpoint {
-            self.machine.trim(self.logs[&ended.place], offset).unwrap();
-            self.checkpoints += 1;
-        }
     }
 
     /// One effect beside the rounds.

@@ -1,6 +1,7 @@
 //! A switchboard with clients around it; [`super::transcript`] writes down what they receive.
 
 use std::collections::BTreeMap;
+use std::iter;
 
 use headrace_core::hash::Key;
 use headrace_core::mqtt::packet::{
@@ -9,7 +10,7 @@ use headrace_core::mqtt::packet::{
 use headrace_core::mqtt::{decode, encode};
 use headrace_core::session::Ending;
 use headrace_core::switchboard::{
-    Append, ConnectRequest, Effects, Limits, SessionAppend, Switchboard,
+    Append, ConnectRequest, Effects, Limits, SessionAppend, SessionTrim, Switchboard,
 };
 use headrace_core::Now;
 
@@ -38,10 +39,10 @@ pub struct Stage {
     pub appends: Vec<Append>,
     /// To the log of sessions, not yet performed.
     pub written: Vec<SessionAppend>,
-    /// What is durable of it, by partition.
-    pub log: BTreeMap<u32, Vec<u8>>,
-    /// Where the checkpoint under way begins.
-    checkpoint: usize,
+    /// What of it may go.
+    pub trims: Vec<SessionTrim>,
+    /// What is durable of it, by partition: batches with their offsets.
+    pub log: BTreeMap<u32, Vec<(i64, Vec<u8>)>>,
     pub checkpoints: usize,
     /// Not yet decided.
     pub decisions: Vec<ConnectRequest>,
@@ -70,8 +71,8 @@ impl Stage {
             inboxes: BTreeMap::new(),
             appends: Vec::new(),
             written: Vec::new(),
+            trims: Vec::new(),
             log: BTreeMap::new(),
-            checkpoint: 0,
             checkpoints: 0,
             decisions: Vec::new(),
             reads: BTreeMap::new(),
@@ -299,26 +300,41 @@ impl Stage {
         self.run();
     }
 
+    /// Takes in what the log of a node before this one holds.
+    pub fn restore(&mut self, before: &Self) {
+        self.log.clone_from(&before.log);
+        for (partition, batches) in &self.log {
+            for (_, batch) in batches {
+                self.switchboard.restore(*partition, batch).unwrap();
+            }
+        }
+        self.switchboard.restored(self.now);
+    }
+
     /// Ends what was written to the log of sessions, and what is written then.
     pub fn write_all(&mut self, ending: Ending) {
         while !self.written.is_empty() {
-            for append in std::mem::take(&mut self.written) {
-                if ending == Ending::Stored {
-                    let log = self.log.entry(append.partition).or_default();
-                    if append.begins {
-                        self.checkpoint = log.len();
-                    }
-                    log.extend(append.batch);
-                    if append.ends {
-                        log.drain(..self.checkpoint);
-                        self.checkpoints += 1;
-                    }
-                }
-                self.switchboard
-                    .durable(append.ticket, ending, self.now)
-                    .unwrap();
+            self.write_once(ending);
+        }
+    }
+
+    /// Ends what was written to the log of sessions so far.
+    pub fn write_once(&mut self, ending: Ending) {
+        for append in std::mem::take(&mut self.written) {
+            let ticket = append.ticket;
+            if ending == Ending::Stored {
+                let log = self.log.entry(append.partition).or_default();
+                let offset = log.last().map_or(0, |(last, _)| last + 1);
+                log.push((offset, append.batch));
+                self.switchboard.session_appended(ticket, offset);
             }
-            self.run();
+            self.switchboard.durable(ticket, ending, self.now).unwrap();
+        }
+        self.run();
+        for SessionTrim { partition, offset } in self.trims.drain(..) {
+            let log = self.log.get_mut(&partition).expect("it was written");
+            log.retain(|(at, _)| *at >= offset);
+            self.checkpoints += 1;
         }
     }
 
@@ -327,11 +343,13 @@ impl Stage {
         self.validate();
         loop {
             let effects = self.switchboard.collect(self.now);
-            let written = self.switchboard.persist(self.now);
-            if effects.is_none() && written.is_empty() {
+            self.trims.extend(self.switchboard.persist(self.now));
+            let before = self.written.len();
+            self.written
+                .extend(iter::from_fn(|| self.switchboard.session_append()));
+            if effects.is_none() && self.written.len() == before {
                 return;
             }
-            self.written.extend(written);
             if let Some(effects) = effects {
                 self.perform(effects);
             }

@@ -195,7 +195,12 @@ impl World {
     /// What is due goes to the disk, and clients look at what they were told.
     fn go_on(&mut self) {
         for append in std::mem::take(&mut self.stage.written) {
-            self.platter.append_session(append, true);
+            let ticket = append.ticket;
+            let offset = self.platter.append_session(append);
+            self.stage.switchboard.session_appended(ticket, offset);
+        }
+        for trim in std::mem::take(&mut self.stage.trims) {
+            self.platter.trim(trim);
         }
         self.platter.submit();
         for (client, at) in self.here.clone() {

@@ -166,13 +166,16 @@ impl Groups {
         self.durable(slot)
     }
 
-    /// Texts of the groups in a partition of the log.
-    pub fn durable_texts(&self, partition: u32) -> impl Iterator<Item = &str> + '_ {
-        let slots = self.slots.iter();
-        slots.filter_map(move |(_, group)| {
-            let durable = group.durable.as_ref()?;
-            (durable.partition == partition).then_some(&*group.text)
-        })
+    /// The bound of all slots.
+    pub fn capacity(&self) -> usize {
+        self.slots.capacity()
+    }
+
+    /// The text of the group at a slot, if it is in that partition of the log.
+    pub fn durable_text(&self, slot: usize, partition: u32) -> Option<&str> {
+        let group = self.slots.get(slot)?;
+        let durable = group.durable.as_ref()?;
+        (durable.partition == partition).then_some(&*group.text)
     }
 
     /// Slot and number of each group that the log has.

@@ -8,8 +8,8 @@
 //! is one message with a claim for each of them, and is delivered once that is durable.
 //!
 //! Space comes back by checkpoints: a partition that has become long has all that lives in it
-//! written again at its end, a little each round, and then begins there. A start reads the log from
-//! there ([`restore`]).
+//! written again at its end, a little each round, and then begins there ([`checkpoint`]). A start
+//! reads the log from there ([`restore`]).
 //!
 //! Invariants: nothing is acknowledged before its round is durable, and rounds are so in order; of
 //! a round a partition has all or nothing, for records rest on each other (a message and its packet
@@ -33,14 +33,8 @@ use super::streams::Waiter;
 use crate::hash::{Key, Map};
 use crate::record::{partition_of, BatchBuilder};
 use crate::session::{Due, Durable, Ends, Message, Session, Stored};
+use checkpoint::Checkpoint;
 use restore::Restoring;
-
-/// A partition gets a checkpoint when it has so many times the bytes of its last one. So what is
-/// written again is at most half of what is written.
-const CHECKPOINT_RATIO: u64 = 3;
-
-/// Bytes of a checkpoint that one round takes along.
-const CHECKPOINT_SLICE_BYTES: usize = 1024 * 1024;
 
 /// Messages that nobody is owed any more, before a round is written for them alone.
 const GRAVES_MAX: usize = 4096;
@@ -58,10 +52,18 @@ pub struct SessionAppend {
     pub batch: Vec<u8>,
     /// Comes back in [`durable`](super::Switchboard::durable).
     pub ticket: u64,
-    /// A checkpoint of the partition begins with it.
+    /// A checkpoint of the partition begins with it: let it begin a file, so that one can go later.
     pub begins: bool,
-    /// A checkpoint ends with it: once it is durable, the log may begin where that began.
-    pub ends: bool,
+}
+
+/// Where a partition of the log of sessions may begin: all that lives there is written again from
+/// there on, and durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionTrim {
+    /// Partition.
+    pub partition: u32,
+    /// The first offset that is needed.
+    pub offset: i64,
 }
 
 /// A batch of the round that is written, before it is known whether others of its partition follow.
@@ -105,23 +107,6 @@ struct Log {
     checkpoint_bytes: u64,
 }
 
-impl Log {
-    fn is_long(&self, bytes_min: u64) -> bool {
-        self.bytes > bytes_min.max(CHECKPOINT_RATIO * self.checkpoint_bytes)
-    }
-}
-
-/// A partition whose living records are written again.
-#[derive(Debug)]
-struct Checkpoint {
-    partition: u32,
-    units: VecDeque<Unit>,
-    is_begun: bool,
-    bytes: u64,
-    /// Of the partition before it.
-    bytes_before: u64,
-}
-
 /// What of the sessions is on the log.
 #[derive(Debug)]
 pub(super) struct Persistence {
@@ -137,8 +122,10 @@ pub(super) struct Persistence {
     round: u64,
     /// On their way to the disk.
     rounds: VecDeque<Round>,
-    /// Round by ticket.
+    /// Round by ticket, of what the shell has been given.
     tickets: Map<u64, u64>,
+    /// Of the last round, what it has not been given.
+    appends: VecDeque<SessionAppend>,
     /// Connections whose bytes wait for a round.
     gated: VecDeque<(u64, u64)>,
     /// Messages that nobody is owed: the first round that says so, partition, number.
@@ -172,6 +159,7 @@ impl Persistence {
             round: 0,
             rounds: VecDeque::new(),
             tickets: Map::with_hasher(hash_key),
+            appends: VecDeque::new(),
             gated: VecDeque::new(),
             graves: VecDeque::new(),
             unsaid: VecDeque::new(),
@@ -195,7 +183,7 @@ impl Persistence {
         self.logs.iter().map(|log| log.live.len()).sum()
     }
 
-    /// Checkpoints that have ended.
+    /// Checkpoints that are durable.
     pub fn checkpoints(&self) -> u64 {
         self.checkpoints
     }
@@ -339,7 +327,7 @@ impl Persistence {
         let bytes: usize = self.rounds.iter().map(|round| round.bytes).sum();
         assert_eq!(bytes, self.undurable_bytes);
         let tickets: usize = self.rounds.iter().map(|round| round.tickets).sum();
-        assert_eq!(tickets, self.tickets.len());
+        assert_eq!(tickets, self.tickets.len() + self.appends.len());
         let numbers: Vec<u64> = self.rounds.iter().map(|round| round.number).collect();
         assert!(numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]));
         assert!(

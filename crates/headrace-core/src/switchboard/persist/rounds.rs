@@ -1,5 +1,7 @@
 //! Rounds: what was written together, and what follows when it is durable or was refused.
 
+use std::collections::VecDeque;
+
 use super::{Persistence, Round, SessionAppend, Unit, GRAVES_MAX, REST_MS};
 use crate::mqtt::reason;
 use crate::session::{Due, Ending};
@@ -9,6 +11,22 @@ use crate::switchboard::Switchboard;
 use crate::Now;
 
 impl Switchboard {
+    /// The next append of the round that [`persist`](Switchboard::persist) has closed; None where the
+    /// shell has all of them. It performs or refuses ([`durable`](Switchboard::durable)) each before
+    /// it asks for the next: what follows a refused one may rest on it, and is not given out.
+    pub fn session_append(&mut self) -> Option<SessionAppend> {
+        let persistence = &mut self.persistence;
+        let append = persistence.appends.pop_front()?;
+        let of_last = persistence.round - 1;
+        persistence.tickets.insert(append.ticket, of_last);
+        Some(append)
+    }
+
+    /// The log has taken an append that [`begins`](SessionAppend::begins) a checkpoint, at `offset`.
+    pub fn session_appended(&mut self, ticket: u64, offset: i64) {
+        self.persistence.appended(ticket, offset);
+    }
+
     /// The end of one append, if the ticket is one of ours.
     pub(in crate::switchboard) fn persisted(
         &mut self,
@@ -23,6 +41,9 @@ impl Switchboard {
         let round = &mut self.persistence.rounds[(number - first) as usize];
         round.tickets -= 1;
         if ending != Ending::Stored {
+            if number + 1 == self.persistence.round {
+                round.tickets -= self.persistence.appends.drain(..).len();
+            }
             let waiters = std::mem::take(&mut round.waiters);
             let units = std::mem::take(&mut round.units);
             self.round_failed(number, ending, waiters, units, now);
@@ -94,7 +115,7 @@ impl Persistence {
         let is_idle = self.rounds.is_empty();
         let is_wanted = !self.due.is_empty()
             || !self.waiters.is_empty()
-            || self.checkpoint.is_some()
+            || self.is_checkpoint_due()
             || self.graves.len() > GRAVES_MAX;
         mono_ms >= self.rests_until_ms && is_wanted && (is_idle || self.is_urgent)
     }
@@ -133,9 +154,7 @@ impl Persistence {
         self.gated.drain(from..to).map(|(_, id)| id).collect()
     }
 
-    pub(super) fn close_round(&mut self, units: Vec<Unit>, appends: &[SessionAppend]) {
-        let tickets = appends.iter().map(|append| (append.ticket, self.round));
-        self.tickets.extend(tickets);
+    pub(super) fn close_round(&mut self, units: Vec<Unit>, appends: VecDeque<SessionAppend>) {
         let bytes = appends.iter().map(|append| append.batch.len()).sum();
         self.undurable_bytes += bytes;
         self.rounds.push_back(Round {
@@ -145,11 +164,11 @@ impl Persistence {
             waiters: std::mem::take(&mut self.waiters),
             units,
         });
+        self.appends = appends;
         self.round += 1;
     }
 
-    /// A checkpoint that the round may have been part of is given up, for nothing must be let go
-    /// that is not written again; and what it told of messages is told by the next round.
+    /// What a refused round has told is told by the next.
     fn write_again(&mut self, number: u64, units: Vec<Unit>, now: Now) {
         self.due.extend(units);
         let later = self.graves.iter_mut().filter(|(of, ..)| *of >= number);
@@ -161,9 +180,6 @@ impl Persistence {
             *of = self.round;
         }
         self.rests_until_ms = now.mono_ms + REST_MS;
-        if let Some(checkpoint) = self.checkpoint.take() {
-            let log = &mut self.logs[checkpoint.partition as usize];
-            log.bytes += checkpoint.bytes_before;
-        }
+        self.give_up_checkpoint(number);
     }
 }

@@ -1,9 +1,10 @@
 //! Writing what is due.
 
+use std::collections::VecDeque;
 use std::sync::Weak;
 
 use super::record::{self, write_group, Copy, Cursor, Filter, Head, Key, Sent, WILL_ALONE};
-use super::{Part, Persistence, SessionAppend, Unit};
+use super::{Part, Persistence, SessionAppend, SessionTrim, Unit};
 use crate::session::{Delivery, End, Message, Owner, Session};
 use crate::switchboard::Switchboard;
 use crate::Now;
@@ -25,20 +26,29 @@ impl Switchboard {
         logs.resize_with(partitions as usize, Default::default);
     }
 
-    /// What is to be appended to the log of sessions. Called once after each
-    /// [`collect`](Switchboard::collect), when its appends have been performed or refused: what
-    /// is refused by then is not written. Where one of them is refused, those after it must be, too:
-    /// they may rest on it.
-    pub fn persist(&mut self, now: Now) -> Vec<SessionAppend> {
-        if !self.persistence.is_on() {
-            return Vec::new();
+    /// Closes a round of what is due, for [`session_append`](Switchboard::session_append) to give
+    /// out; what of the log may go. Called once after each [`collect`](Switchboard::collect), when
+    /// its appends have been performed or refused: what is refused by then is not written.
+    ///
+    /// # Panics
+    /// Where the shell has not taken all of the last round.
+    pub fn persist(&mut self, now: Now) -> Option<SessionTrim> {
+        let persistence = &mut self.persistence;
+        if !persistence.is_on() {
+            return None;
         }
-        self.persistence.forget_unsaid();
+        assert!(persistence.appends.is_empty(), "a round is left");
+        let trim = persistence.end_checkpoint();
+        persistence.forget_unsaid();
         self.apply_ends();
         self.begin_checkpoint();
-        if !self.persistence.is_due(now.mono_ms) {
-            return Vec::new();
+        if self.persistence.is_due(now.mono_ms) {
+            self.write_round(now);
         }
+        trim
+    }
+
+    fn write_round(&mut self, now: Now) {
         let persistence = &mut self.persistence;
         persistence.is_urgent = false;
         persistence.exhume();
@@ -53,13 +63,10 @@ impl Switchboard {
             self.persistence.end_parts();
         }
         // Last: what it says of a session may rest on a message that is due.
-        let ends_checkpoint = self.write_checkpoint(now);
-        let appends = self.appends(ends_checkpoint);
-        self.persistence.close_round(units, &appends);
-        if appends.is_empty() {
-            self.rounds_over(now);
-        }
-        appends
+        self.write_checkpoint(now);
+        let appends = self.appends();
+        self.persistence.close_round(units, appends);
+        self.rounds_over(now); // one that has nothing to append
     }
 
     /// Notes what has ended since the last round.
@@ -171,10 +178,10 @@ impl Switchboard {
     }
 
     /// The batches of the round.
-    fn appends(&mut self, ends_checkpoint: bool) -> Vec<SessionAppend> {
+    fn appends(&mut self) -> VecDeque<SessionAppend> {
         let parts = std::mem::take(&mut self.persistence.parts);
         let partitions: Vec<u32> = parts.iter().map(|part| part.partition).collect();
-        let mut appends = Vec::with_capacity(parts.len());
+        let mut appends = VecDeque::with_capacity(parts.len());
         for (
             at,
             Part {
@@ -186,19 +193,14 @@ impl Switchboard {
             let follows = partitions[..at].contains(&partition);
             let goes_on = partitions[at + 1..].contains(&partition);
             let batch = builder.finish_part(follows, goes_on);
-            let begins = self.persistence.count(partition, batch.len());
-            appends.push(SessionAppend {
+            let ticket = self.streams.ticket();
+            let begins = self.persistence.count(partition, batch.len(), ticket);
+            appends.push_back(SessionAppend {
                 partition,
                 batch,
-                ticket: self.streams.ticket(),
+                ticket,
                 begins,
-                ends: false,
             });
-        }
-        if ends_checkpoint {
-            let last = appends.last_mut();
-            last.expect("a checkpoint has a record").ends = true;
-            self.persistence.end_checkpoint();
         }
         appends
     }
