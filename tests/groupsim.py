@@ -1,8 +1,9 @@
 """Lives of one consumer group in virtual time, and what must hold of them whatever happens.
 
 Consumers join, leave, crash, stand still, come back as the static members that they were, and lose
-responses; the broker dies with what was not durable and replays the rest. Everything comes from one
-seed. Must not know how the machine decides: it knows only what clients and the disk are told.
+responses, eager and cooperative ones; the broker dies with what was not durable and replays the
+rest. Everything comes from one seed. Must not know how the machine decides: it knows only what
+clients and the disk are told.
 """
 
 import heapq
@@ -36,6 +37,7 @@ from headrace.wire.kafka.members import (
     ConsumerAssignment,
     ConsumerSubscription,
     TopicPartitions,
+    consumers,
 )
 
 GROUP, STREAM = "g", "s"
@@ -88,6 +90,7 @@ class Simulation:
         self.machine = machine
         self.settings = GroupSettings(initial_delay_ms=self.random.choice([0, 300, 3000]))
         self.partitions = self.random.randint(1, 12)
+        self.cooperative = self.random.random() < 0.5
         self.now_ms = 0
         self.heap, self.order = [], count()
         self.tickets, self.numbers, self.ids = count(1), count(1), count(1)
@@ -102,6 +105,7 @@ class Simulation:
         self.processed = [0] * self.partitions  # each record below was read by somebody
         self.committed = [0] * self.partitions
         self.holders = {}  # (generation, partition): consumer
+        self.readers = {}  # partition: consumer that was told last to read it
         self.active = 0  # newest generation in which somebody was told what to read
         self.counts = {"assigned": 0, "commits": 0, "fenced": 0, "restarts": 0}
         self.begin()
@@ -287,8 +291,19 @@ class Simulation:
     def join(self, consumer):
         if not consumer.alive:
             return
-        consumer.joined = False
-        said = encode(ConsumerSubscription(version=0, topics=[STREAM]))
+        if not self.cooperative:
+            consumer.joined, consumer.positions = False, {}
+        said = encode(
+            ConsumerSubscription(
+                version=2,
+                topics=[STREAM],
+                owned_partitions=[
+                    TopicPartitions(topic=STREAM, partitions=sorted(consumer.positions))
+                ],
+                generation_id=consumer.generation,
+            ),
+            2,
+        )
         event = Join(
             ticket=next(self.tickets),
             group=GROUP,
@@ -325,17 +340,11 @@ class Simulation:
             self.failed(consumer, code)
 
     def sync(self, consumer, joined):
-        assignments = {}
+        shared = {}
         if joined.leader == joined.member and joined.members:
-            members = sorted(who.member for who, _ in joined.members)
-            self.random.shuffle(members)
-            for index, member in enumerate(members):
-                partitions = list(range(index, self.partitions, len(members)))
-                assignments[member] = encode(
-                    ConsumerAssignment(
-                        assigned_partitions=[TopicPartitions(topic=STREAM, partitions=partitions)]
-                    )
-                )
+            share = self.share_on if self.cooperative else self.share_anew
+            shared = share({who.member: said for who, said in joined.members})
+        assignments = {member: told(partitions) for member, partitions in shared.items()}
         event = Sync(next(self.tickets), GROUP, consumer.who, joined.generation, assignments)
         self.ask(
             consumer,
@@ -344,16 +353,46 @@ class Simulation:
             lambda: self.sync(consumer, joined) if consumer.alive else None,
         )
 
+    def share_anew(self, said):
+        """Eagerly: everybody has let go of everything."""
+        members = sorted(said)
+        self.random.shuffle(members)
+        return {
+            member: list(range(index, self.partitions, len(members)))
+            for index, member in enumerate(members)
+        }
+
+    def share_on(self, said):
+        """Cooperatively: whoever has too many lets go first, and what is free is given away."""
+        claims = {}
+        for member in sorted(said):
+            words = consumers(ConsumerSubscription, said[member])
+            for index in owned(words):
+                if index not in claims or claims[index][0] < words.generation_id:
+                    claims[index] = words.generation_id, member
+        shared = {member: [] for member in sorted(said)}
+        most = -(-self.partitions // len(shared))
+        for index, (_, member) in sorted(claims.items()):
+            if len(shared[member]) < most:
+                shared[member].append(index)
+        for index in set(range(self.partitions)) - claims.keys():
+            min(shared.values(), key=len).append(index)
+        return shared
+
     def has_synced(self, consumer, outcome):
         if outcome.code is not ErrorCode.NONE:
             self.failed(consumer, outcome.code)
             return
         offsets = self.groups.offsets(GROUP)  # as OffsetFetch would say
+        reads = partitions_of(outcome.assignment)
+        had = consumer.positions
         consumer.positions = {
-            index: offsets.get(Place(STREAM, index), Committed(0)).offset
-            for index in partitions_of(outcome.assignment)
+            index: had.get(index, offsets.get(Place(STREAM, index), Committed(0)).offset)
+            for index in reads
         }
         consumer.joined = True
+        if had.keys() - set(reads):  # what it let go, others can have
+            self.join(consumer)
 
     def failed(self, consumer, code):
         if code is ErrorCode.FENCED_INSTANCE_ID:
@@ -437,6 +476,7 @@ class Simulation:
                     f"{before} and {consumer}"
                 )
             self.holders[consumer.generation, partition] = consumer
+            self.readers[partition] = consumer
 
     def look_at_commit(self, event):
         """What the broker takes, it takes from who reads there now."""
@@ -447,9 +487,9 @@ class Simulation:
                 f"{consumer} commits in generation {event.generation}, not {self.active}"
             )
         for place in event.offsets:
-            holder = self.holders.get((event.generation, place.partition))
-            if holder is not consumer:
-                raise BrokenError(f"{consumer} commits where {holder} reads")
+            reader = self.readers.get(place.partition)
+            if reader is not consumer:
+                raise BrokenError(f"{consumer} commits where {reader} reads")
 
     def look_at_offsets(self):
         """What is committed grows, and everything before it was read."""
@@ -485,6 +525,16 @@ class Simulation:
             members,
         ):
             raise BrokenError("a restart finds another generation")
+
+
+def owned(words):
+    return [index for each in words.owned_partitions for index in each.partitions]
+
+
+def told(partitions):
+    """An assignment."""
+    assigned = [TopicPartitions(topic=STREAM, partitions=sorted(partitions))]
+    return encode(ConsumerAssignment(assigned_partitions=assigned))
 
 
 def partitions_of(assignment):
