@@ -205,6 +205,11 @@ impl Inbound {
         self.unreleased.len()
     }
 
+    /// True where this packet id is not released, of this connection or an earlier one.
+    pub fn holds(&self, packet_id: u16) -> bool {
+        self.unreleased.contains_key(&packet_id)
+    }
+
     /// True where the exchange of this packet id has a place in the window.
     pub fn is_open(&self, packet_id: u16) -> bool {
         let found = self.unreleased.get(&packet_id);

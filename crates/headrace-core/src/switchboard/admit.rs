@@ -12,6 +12,11 @@ use crate::mqtt::{encode, reason};
 use crate::session::{Outcome, Repeat};
 use crate::Now;
 
+/// Windows full of packet ids at `QoS` 2 that a client may hold and not release. One of 3.1.1 knows
+/// no window and may write thousands of publishes before it reads the first PUBREC, and one of 5.0
+/// may bring back on each connection what it had not released on earlier ones.
+const UNRELEASED_WINDOWS: usize = 16;
+
 impl Switchboard {
     /// A client's PUBLISH; an alias is as good as its topic from here on.
     pub(super) fn publish_packet(
@@ -70,6 +75,9 @@ impl Switchboard {
             self.timers.set(due_ms, Timer::Rate(slot));
             self.counters.count(Counter::RatePauses);
             return Flow::Park(Park::Rate);
+        }
+        if self.releases_too_little(session, publish) {
+            return self.refuse(slot, reason::RECEIVE_MAXIMUM_EXCEEDED, now);
         }
         if self.window_is_full(session, version, publish) {
             return match version {
@@ -141,6 +149,16 @@ impl Switchboard {
             Version::V311 => inbound.len(),
         };
         publish.qos > QoS::AtMostOnce && !is_open && open >= usize::from(self.limits.receive_max)
+    }
+
+    /// Whether a client has as many packet ids at `QoS` 2 that it does not release as anybody may.
+    /// Reading it no further would keep the PUBREL from us that makes room.
+    fn releases_too_little(&self, session: u32, publish: &Publish<'_>) -> bool {
+        let inbound = &self.sessions[session as usize].inbound;
+        let unreleased_max = usize::from(self.limits.receive_max) * UNRELEASED_WINDOWS;
+        publish.qos == QoS::ExactlyOnce
+            && inbound.unreleased() >= unreleased_max
+            && !inbound.holds(publish.packet_id)
     }
 
     /// Answers a publish at `QoS` 2 whose packet id has not been released since it came before,

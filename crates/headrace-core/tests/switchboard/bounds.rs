@@ -136,6 +136,49 @@ fn while_a_client_is_away_its_queue_gives_way_and_nobody_waits() {
     }
 }
 
+/// A client of 3.1.1 knows no window, and its PUBREL may be behind thousands of publishes.
+#[test]
+fn a_client_that_releases_nothing_ends_at_sixteen_windows() {
+    for version in [V311, V5] {
+        let mut stage = Stage::new(Limits {
+            receive_max: 2,
+            ..Limits::default()
+        });
+        let keeps = |packet_ids: &[u16], stage: &mut Stage| {
+            let client = stage.asks(Connect {
+                client_id: "keeps",
+                clean_start: false,
+                session_expiry_s: (version == V5).then_some(60),
+                ..plain(version)
+            });
+            stage.decide(0);
+            for packet_id in packet_ids {
+                stage.publish(client, "t", QOS_2, *packet_id, "");
+            }
+            (client, stage.hears(client))
+        };
+        // What a connection brings back counts as well: two at a time in 5.0.
+        for first in (1..=32).step_by(2) {
+            let (client, heard) = keeps(&[first, first + 1], &mut stage);
+            assert_eq!(heard.last(), Some(&format!("PUBREC {}", first + 1)));
+            stage.hang_up(client);
+        }
+        let (client, heard) = keeps(&[32], &mut stage);
+        assert_eq!(heard[1..], ["PUBREC 32"], "it is one of them");
+        stage.release(client, 32);
+        assert_eq!(stage.hears(client), ["PUBCOMP 32"]);
+        stage.publish(client, "t", QOS_2, 32, "");
+        assert_eq!(stage.hears(client), ["PUBREC 32"], "there is room again");
+        stage.publish(client, "t", QOS_2, 33, "");
+        let heard = stage.hears(client);
+        assert_eq!(heard.last().unwrap(), "closed: receive_maximum_exceeded");
+        assert_eq!(heard.len(), if version == V5 { 2 } else { 1 });
+        let refused = "mqtt_packets_refused_total{reason=\"receive_maximum_exceeded\"}";
+        assert_eq!(stage.statistic(refused), 1);
+        assert_eq!(stage.statistic("mqtt_inbound_unreleased"), 32);
+    }
+}
+
 /// Bug 21 of other brokers: what has expired keeps out what has not.
 #[test]
 fn what_has_expired_gives_way_first_though_its_client_is_away() {
