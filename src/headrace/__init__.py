@@ -9,13 +9,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from headrace.client import Consumer, Login, Producer, Record, RecordMetadata, TopicPartition
+    from headrace.client import (
+        Consumer,
+        Login,
+        Producer,
+        RebalanceListener,
+        Record,
+        RecordMetadata,
+        TopicPartition,
+    )
     from headrace.native import __version__
 
 __all__ = [
     "Consumer",
     "Login",
     "Producer",
+    "RebalanceListener",
     "Record",
     "RecordMetadata",
     "TopicPartition",

@@ -20,6 +20,7 @@ from headrace.client.records import (
     Record,
     TopicPartition,
 )
+from headrace.client.subscription import RebalanceListener
 
 __all__ = [
     "BufferFullError",
@@ -35,6 +36,7 @@ __all__ = [
     "OffsetOutOfRangeError",
     "Producer",
     "ProducerConfig",
+    "RebalanceListener",
     "Record",
     "RecordMetadata",
     "RequestError",

@@ -8,18 +8,18 @@ Lives in one event loop.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections import deque
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from headrace.client.cluster import Cluster, addresses
 from headrace.client.config import ConsumerConfig
 from headrace.client.errors import (
     ClientError,
-    check,
 )
 from headrace.client.fetcher import Slice
-from headrace.client.offsets import ANYBODY, commit, committed, offsets_by_time
+from headrace.client.offsets import commit, committed, offsets_by_time
 from headrace.client.reader import Reader
 from headrace.client.records import (
     OffsetAndMetadata,
@@ -28,14 +28,27 @@ from headrace.client.records import (
     TopicPartition,
     record_of,
 )
+from headrace.client.subscription import RebalanceListener, Subscription
+from headrace.wire.kafka.errors import ErrorCode
 from headrace.wire.kafka.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+
+log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     import pyarrow as pa
 
-    from headrace.client.offsets import Identity
+
+MOVED_ON: Final = frozenset(
+    {
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.FENCED_INSTANCE_ID,
+    }
+)
+"""A group has gone on without a commit."""
 
 
 class Consumer:
@@ -72,10 +85,10 @@ class Consumer:
         self._rows: deque[Record] = deque()  # of one partition, to be handed out one by one
         self._before: dict[TopicPartition, int] = {}  # positions before what was handed out last
         self._kept: dict[TopicPartition, int] = {}  # what it has committed by itself
-        self._commit_at = 0.0
-        self._known_until = 0.0
-        self._topics: list[str] = []
-        self._pattern: re.Pattern[str] | None = None
+        self._commit_at = float("inf")
+        self._subscription = Subscription(
+            config, self._cluster, self._connections, self, self._reader
+        )
         self._is_closed = False
         if topics:
             self.subscribe(topics)
@@ -106,7 +119,8 @@ class Consumer:
         """
         assert self._loop is None, "a consumer is started once"
         self._loop = asyncio.get_running_loop()
-        self._commit_at = self._loop.time() + self.config.auto_commit_interval_ms / 1000
+        if self._commits:
+            self._commit_at = self._loop.time() + self.config.auto_commit_interval_ms / 1000
         try:
             await self._cluster.persist("metadata", lambda: self._cluster.topics([], create=False))
         except BaseException:
@@ -123,21 +137,32 @@ class Consumer:
             return
         self._is_closed = True
         try:
-            if self.config.enable_auto_commit and self.config.group_id is not None:
+            if self._commits:
                 done = self._positions() | ({} if is_last_done else self._before)
                 await self._commit_done(done)
         finally:
+            await self._subscription.close()
             await self._reader.close()
             await asyncio.gather(self._cluster.close(), self._fetching.close())
 
     # --- what is read ---------------------------------------------------------------------------
 
-    def subscribe(self, topics: str | Iterable[str] = (), *, pattern: str | None = None) -> None:
-        """Reads streams, and their new partitions as they come; without a group, all of each.
+    def subscribe(
+        self,
+        topics: str | Iterable[str] = (),
+        *,
+        pattern: str | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Reads streams, and their new partitions as they come.
+
+        With a `group_id` the members of that group share the partitions out; without one all are
+        read.
 
         Args:
             topics: one or more streams.
             pattern: instead, a regular expression that the whole name must match.
+            listener: is told of partitions that come and go.
 
         Raises:
             ValueError: neither is given, or both.
@@ -145,24 +170,25 @@ class Consumer:
         names = [topics] if isinstance(topics, str) else list(topics)
         if bool(names) == (pattern is not None):
             raise ValueError("subscribe needs streams, or a pattern")
-        self._topics, self._pattern = names, None if pattern is None else re.compile(pattern)
-        self._known_until = 0.0
+        self._subscription.set(names, None if pattern is None else re.compile(pattern), listener)
+        self._reader.changed.set()
 
     def unsubscribe(self) -> None:
-        """Reads nothing any more."""
-        self._topics, self._pattern = [], None
-        self._read(())
+        """Reads nothing any more, and leaves the group."""
+        self._subscription.clear()
+        self.read(())
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Reads these partitions and no others, whatever a group does."""
+        """Reads these partitions and no others, whatever a group does; leaves it."""
         self.unsubscribe()
-        self._read([TopicPartition(*each) for each in partitions])
+        self.read([TopicPartition(*each) for each in partitions])
 
     def assignment(self) -> set[TopicPartition]:
         """Partitions that are read."""
         return set(self._fetcher.places)
 
-    def _read(self, places: Collection[TopicPartition]) -> None:
+    def read(self, places: Collection[TopicPartition]) -> None:
+        """What the subscription says (`assign` is for programs)."""
         self._fetcher.assign(places)
         if self._rows and self._rows[0].place not in places:
             self._rows.clear()
@@ -357,6 +383,13 @@ class Consumer:
         if self._loop is None or self._is_closed:
             raise RuntimeError("the consumer is not open; use it in `async with`")
         until = None if timeout_ms is None else self._loop.time() + timeout_ms / 1000
+        with self._subscription.waiting():
+            return await self._wait(most, among, until)
+
+    async def _wait(
+        self, most: int, among: Collection[TopicPartition] | None, until: float | None
+    ) -> Slice | None:
+        assert self._loop is not None
         while True:
             self._reader.changed.clear()
             await self._keep_up()
@@ -369,38 +402,32 @@ class Consumer:
             if self._reader.failure is not None:
                 failure, self._reader.failure = self._reader.failure, None
                 raise failure
+            due_at = min(self._commit_at, self._subscription.due_at)
             try:
-                async with asyncio.timeout_at(until):
+                async with asyncio.timeout_at(due_at if until is None else min(until, due_at)):
                     await self._reader.changed.wait()
             except TimeoutError:
-                return None
+                if until is not None and self._loop.time() >= until:
+                    return None
 
     async def _keep_up(self) -> None:
         """What is due between two calls for records: the subscription, and commits."""
         assert self._loop is not None
         now = self._loop.time()
-        if (self._topics or self._pattern) and now >= self._known_until:
-            await self._cluster.persist("subscription", self._resubscribe)
-            self._known_until = now + self.config.metadata_max_age_ms / 1000
-        config = self.config
-        if config.enable_auto_commit and config.group_id is not None and now >= self._commit_at:
+        await self._subscription.keep_up(now)
+        if self._commits and now >= self._commit_at:
             self._commit_at = float("inf")  # until this one has ended
             self._reader.begin(self._commit_done(self._positions()))
 
-    async def _resubscribe(self) -> None:
-        """Reads all partitions of what is subscribed to."""
-        create = self.config.allow_auto_create_topics
-        names = None if self._pattern is not None else self._topics
-        places = []
-        for topic in await self._cluster.topics(names, create=create and names is not None):
-            if names is None:
-                is_wanted = self._pattern is not None and self._pattern.fullmatch(topic.name)
-                if not is_wanted or topic.is_internal or topic.error_code:
-                    continue
-            check(topic.error_code, f"stream {topic.name}")
-            led = self._cluster.led(topic)
-            places += [TopicPartition(topic.name, partition) for partition in led]
-        self._read(places)
+    @property
+    def _commits(self) -> bool:
+        """Whether it commits by itself."""
+        return self.config.enable_auto_commit and self.config.group_id is not None
+
+    async def done(self, places: Collection[TopicPartition]) -> None:
+        """Commits what was handed out of partitions that go to others."""
+        if self._commits:
+            await self._commit_done({p: o for p, o in self._positions().items() if p in places})
 
     # --- offsets --------------------------------------------------------------------------------
 
@@ -463,7 +490,7 @@ class Consumer:
         if offsets:
             await self._cluster.persist(
                 f"commit of {group}",
-                lambda: commit(self._cluster, group, offsets, self._identity()),
+                lambda: commit(self._cluster, group, offsets, self._subscription.identity),
             )
 
     async def _commit_done(self, positions: Mapping[TopicPartition, int]) -> None:
@@ -474,14 +501,14 @@ class Consumer:
             await self._commit({p: OffsetAndMetadata(o) for p, o in news.items()})
             self._kept |= news
         except ClientError as error:
-            if self._is_closed:
+            if error.code in MOVED_ON:  # whoever has the partitions now reads them again
+                log.info("%s", error)
+            elif self._is_closed:
                 raise
-            self._reader.fail(error)
+            else:
+                self._reader.fail(error)
         finally:
             self._commit_at = self._loop.time() + self.config.auto_commit_interval_ms / 1000
-
-    def _identity(self) -> Identity:
-        return ANYBODY
 
     def _group(self) -> str:
         if self.config.group_id is None:

@@ -1,0 +1,196 @@
+"""Which partitions a consumer reads of the streams that it subscribes to.
+
+Owns: streams or a pattern, when their partitions are asked for, the membership in a group and what
+it says the program must do. Without a group all partitions are read. Must not know records, or what
+is committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from headrace.client.errors import check
+from headrace.client.group import GroupMember
+from headrace.client.membership import Get, Give
+from headrace.client.offsets import ANYBODY, Identity
+from headrace.client.records import TopicPartition
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Callable, Collection, Iterator
+
+    from headrace.client.cluster import Cluster
+    from headrace.client.config import ConsumerConfig
+    from headrace.client.group import Step
+    from headrace.client.reader import Reader
+
+
+class RebalanceListener:
+    """Told of partitions that come and go, within a call for records. Override what is wanted."""
+
+    async def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
+        """These are read from now on; `seek` may say from where."""
+
+    async def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+        """Others get these next; what was handed out of them may still be committed."""
+
+    async def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
+        """Others have these already."""
+
+
+class Hands(Protocol):
+    """The consumer, as far as its subscription needs it."""
+
+    def read(self, places: Collection[TopicPartition]) -> None:
+        """Reads these and no others."""
+
+    async def done(self, places: Collection[TopicPartition]) -> None:
+        """Commits what was handed out of these."""
+
+    def assignment(self) -> set[TopicPartition]:
+        """What it reads."""
+
+
+class Subscription:
+    """Streams of a consumer. Lives in its event loop.
+
+    Attributes:
+        identity: who commits.
+        due_at: when partitions are asked for again, on the loop's clock.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        cluster: Cluster,
+        connections: Callable[[], Cluster],
+        hands: Hands,
+        reader: Reader,
+    ) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._connections = connections
+        self._hands = hands
+        self._reader = reader
+        self._topics: list[str] = []
+        self._pattern: re.Pattern[str] | None = None
+        self._listener = RebalanceListener()
+        self._member: GroupMember | None = None
+        self._memberships = 0
+        self._steps: deque[Step] = deque()
+        self.identity: Identity = ANYBODY
+        self.due_at = float("inf")
+
+    def set(
+        self,
+        topics: list[str],
+        pattern: re.Pattern[str] | None,
+        listener: RebalanceListener | None,
+    ) -> None:
+        """Other streams than before."""
+        self._topics, self._pattern = topics, pattern
+        self._listener = listener or RebalanceListener()
+        self.due_at = 0.0
+
+    def clear(self) -> None:
+        """No streams; the group is left beside."""
+        self._topics, self._pattern = [], None
+        self.due_at = float("inf")
+        if self._member is not None:
+            self._reader.begin(self._part())
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While the program waits for records it is not busy with some."""
+        if self._member is not None:
+            self._member.busy(is_busy=False)
+        try:
+            yield
+        finally:
+            if self._member is not None:
+                self._member.busy(is_busy=True)
+
+    async def keep_up(self, now: float) -> None:
+        """Does what is due: asks for partitions, gives up and gets what the group says.
+
+        Raises:
+            ClientError: there is no such stream, or the group refuses this member.
+        """
+        if now >= self.due_at:
+            counts = await self._cluster.persist("subscription", self._ask)
+            self.due_at = now + self._config.metadata_max_age_ms / 1000
+            if self._config.group_id is None:
+                places = [TopicPartition(t, p) for t, n in counts.items() for p in range(n)]
+                self._hands.read(places)
+            else:
+                self._join().subscribe(counts)
+        while self._steps:
+            await self._do(self._steps.popleft())
+
+    def _join(self) -> GroupMember:
+        if self._member is None:
+            self._memberships += 1
+            on_step = partial(self._step, self._memberships)
+            self._member = GroupMember(self._config, self._connections(), on_step)
+            self._member.busy(is_busy=False)
+        return self._member
+
+    def _step(self, membership: int, step: Step) -> None:
+        if membership == self._memberships and self._member is not None:
+            self._steps.append(step)
+            self._reader.changed.set()
+
+    async def _do(self, step: Step) -> None:
+        if isinstance(step, Give):
+            await self._give(step)
+        elif isinstance(step, Get):
+            self.identity = step.identity
+            before = self._hands.assignment()
+            self._hands.read(step.places)
+            news = [place for place in step.places if place not in before]
+            await self._listener.on_partitions_assigned(news)
+        else:
+            raise step.error
+
+    async def _give(self, step: Give) -> None:
+        self.identity = step.identity
+        if step.is_lost or any(isinstance(each, Give) and each.is_lost for each in self._steps):
+            await self._listener.on_partitions_lost(step.places)
+        elif step.places:
+            await self._hands.done(step.places)
+            await self._listener.on_partitions_revoked(step.places)
+        self._hands.read(self._hands.assignment() - set(step.places))
+        if self._member is not None:
+            self._member.gave(step.number)
+
+    async def _ask(self) -> dict[str, int]:
+        """Partitions of each stream that is subscribed to."""
+        create = self._config.allow_auto_create_topics and self._pattern is None
+        names = None if self._pattern is not None else self._topics
+        counts = {}
+        for topic in await self._cluster.topics(names, create=create):
+            if self._pattern is not None:
+                is_wanted = self._pattern.fullmatch(topic.name) and not topic.is_internal
+                if not is_wanted or topic.error_code:
+                    continue
+            check(topic.error_code, f"stream {topic.name}")
+            counts[topic.name] = len(topic.partitions)
+        return counts
+
+    async def close(self) -> None:
+        """Leaves the group; what was handed out is committed by then."""
+        if self._member is not None:
+            if places := sorted(self._hands.assignment()):
+                await self._listener.on_partitions_revoked(places)
+            await self._part()
+
+    async def _part(self) -> None:
+        member, self._member = self._member, None
+        self._steps.clear()
+        self.identity = ANYBODY
+        if member is not None:
+            await asyncio.shield(member.close())
