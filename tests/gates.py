@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from headrace.adapters.acls import AclFile
 from headrace.adapters.clock import SystemClock
 from headrace.adapters.users import UserFile
 from headrace.config import AccessSettings
@@ -17,4 +18,5 @@ def open_gate(data: Path, switchboard: Switchboard) -> Gate:
 def gate(data: Path, switchboard: Switchboard, **settings: object) -> Gate:
     """One with these settings of `[access]`."""
     access = AccessSettings.model_validate(settings)
-    return Gate(UserFile(data / "users.json"), access, SystemClock(), switchboard)
+    users, acls = UserFile(data / "users.json"), AclFile(data / "acls.json")
+    return Gate(users, acls, access, SystemClock(), switchboard)

@@ -19,6 +19,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from authority import Authority
 from conftest import environment, headrace, wait_for
+from headrace.adapters.acls import AclFile
 from headrace.adapters.clock import SystemClock
 from headrace.adapters.users import UserFile
 from headrace.config import AccessSettings
@@ -414,10 +415,11 @@ def test_a_password_is_checked_once_for_as_long_as_it_is_known(start_node, tmp_p
 def test_passwords_wait_for_so_many_threads_and_no_more_than_may(tmp_path):
     put_users(tmp_path / "data", {ADMIN: ["admin"]})
     store = UserFile(tmp_path / "data" / "users.json")
+    acls = AclFile(tmp_path / "data" / "acls.json")
     settings = AccessSettings(password_threads=3, password_queue=5)
 
     async def story():
-        gate = Gate(store, settings, SystemClock(), Switchboard((0, 0)))
+        gate = Gate(store, acls, settings, SystemClock(), Switchboard((0, 0)))
         tries = [gate.authenticate("mqtt", "ann", b"%d" % each, None) for each in range(8)]
         ends = await asyncio.gather(*tries, return_exceptions=True)
         assert [type(end) for end in ends] == [AuthenticationError] * 5 + [BusyError] * 3

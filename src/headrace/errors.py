@@ -22,10 +22,11 @@ HeadraceError
 │   ├── ThrottledError         HTTP 429, Kafka 58, MQTT 0x9F, retry  its address failed too often
 │   ├── BusyError              HTTP 503, Kafka 58, MQTT 0x89, retry  too many passwords wait
 │   ├── ForbiddenError         HTTP 403, Kafka 29, MQTT 0x87  a rule or a role says no
+│   ├── InvalidAclError        HTTP 400, Kafka 42             no rule says what it would
 │   └── InvalidUserError       HTTP 400                       name, password or role
 │       ├── UnknownUserError   HTTP 404
 │       └── UserExistsError    HTTP 409                       or is the last who may manage
-├── UsersError                 the file of users cannot be read or written
+├── UsersError                 the file of users, or of ACLs, cannot be read or written
 ├── InputError                 an input file is missing or no CSV of readings; exit code 2
 ├── MqttError                  a broker is not there, hangs up, or refuses a command
 ├── PublishError               a broker refuses a collector for good
@@ -75,6 +76,7 @@ __all__ = [
     "GroupInUseError",
     "HeadraceError",
     "InputError",
+    "InvalidAclError",
     "InvalidRecordError",
     "InvalidStreamError",
     "InvalidTopicError",
@@ -260,8 +262,15 @@ class UserExistsError(InvalidUserError):
     http_status = 409
 
 
+class InvalidAclError(AccessError):
+    """No access rule says what an ACL of Kafka's would."""
+
+    kafka_code = 42
+    http_status = 400
+
+
 class UsersError(HeadraceError):
-    """The file of users is damaged, or cannot be read or written."""
+    """The file of users, or that of ACLs, is damaged, or cannot be read or written."""
 
     http_status = 503
 

@@ -71,15 +71,9 @@ class UserFile:
         Raises:
             UsersError: it cannot be read, or is damaged.
         """
-        try:
-            with self.path.open("rb") as file:
-                text = file.read(limits.USERS_BYTES_MAX + 1)
-        except (FileNotFoundError, NotADirectoryError):
+        text = read_whole(self.path, limits.USERS_BYTES_MAX)
+        if text is None:
             return {}
-        except OSError as error:
-            raise UsersError(f"{self.path} cannot be read: {error.strerror}; mend that") from None
-        if len(text) > limits.USERS_BYTES_MAX:
-            raise UsersError(f"{self.path} has more than {limits.USERS_BYTES_MAX} bytes")
         try:
             return {
                 name: _user(name, each)
@@ -106,11 +100,7 @@ class UserFile:
                 edit(users)
                 self._save(users)
         except OSError as error:
-            free = error.errno in {errno.ENOSPC, errno.EDQUOT}
-            remedy = "free space there" if free else "check that it exists and may be written"
-            raise UsersError(
-                f"{self.path} cannot be written: {error.strerror}; {remedy}"
-            ) from error
+            raise refused(self.path, error) from error
         return users
 
     @contextlib.contextmanager
@@ -124,16 +114,50 @@ class UserFile:
             os.close(descriptor)
 
     def _save(self, users: Mapping[str, User]) -> None:
-        temporary = self.path.with_name(f"{self.path.name}.tmp")
-        temporary.unlink(missing_ok=True)
-        descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump({"users": {name: _as_json(users[name]) for name in sorted(users)}}, file)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self.path)
-        sync_folder(self.path.parent)
+        text = json.dumps({"users": {name: _as_json(users[name]) for name in sorted(users)}})
+        replace_whole(self.path, text + "\n")
+
+
+def read_whole(path: Path, bytes_max: int) -> bytes | None:
+    """What a file holds; None where there is none.
+
+    Raises:
+        UsersError: it cannot be read, or is larger than `bytes_max`.
+    """
+    try:
+        with path.open("rb") as file:
+            text = file.read(bytes_max + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise UsersError(f"{path} cannot be read: {error.strerror}; mend that") from None
+    if len(text) > bytes_max:
+        raise UsersError(f"{path} has more than {bytes_max} bytes")
+    return text
+
+
+def replace_whole(path: Path, text: str) -> None:
+    """Replaces a file, for the node's own user alone; on return that survives power loss.
+
+    Raises:
+        OSError: it cannot be written; the old one stands.
+    """
+    temporary = path.with_name(f"{path.name}.tmp")
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync_folder(path.parent)
+
+
+def refused(path: Path, error: OSError) -> UsersError:
+    """What is said where a file cannot be written."""
+    free = error.errno in {errno.ENOSPC, errno.EDQUOT}
+    remedy = "free space there" if free else "check that it exists and may be written"
+    return UsersError(f"{path} cannot be written: {error.strerror}; {remedy}")
 
 
 def _user(name: str, value: _User) -> User:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from headrace.adapters.acls import FILE as ACL_FILE
+from headrace.adapters.acls import AclFile
 from headrace.adapters.users import FILE, UserFile
 from headrace.cli.listeners import OPTIONS, addresses
 from headrace.errors import UsersError
@@ -24,13 +26,18 @@ def users_of(config: Config) -> UserFile:
     return UserFile(config.access.users or config.node.data / FILE)
 
 
+def acls_of(config: Config) -> AclFile:
+    """Where a node keeps its ACLs."""
+    return AclFile(config.node.data / ACL_FILE)
+
+
 def is_open(config: Config) -> bool:
     """Whether a node would let everybody do everything.
 
     Raises:
         UsersError: users cannot be read.
     """
-    return not (config.access.rules or users_of(config).load())
+    return not (config.access.rules or users_of(config).load() or acls_of(config).load())
 
 
 def make_gate(config: Config, clock: Clock, switchboard: Switchboard) -> Gate:
@@ -40,7 +47,9 @@ def make_gate(config: Config, clock: Clock, switchboard: Switchboard) -> Gate:
         UsersError: users cannot be read.
     """
     is_local = access.bind(addresses(config), OPTIONS) is None
-    gate = Gate(users_of(config), config.access, clock, switchboard, may_open=is_local)
+    gate = Gate(
+        users_of(config), acls_of(config), config.access, clock, switchboard, may_open=is_local
+    )
     if not gate.is_open:
         _warn_of_plain_doors(config)
     return gate

@@ -9,19 +9,23 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from headrace.cli.access import users_of
+from headrace.cli.access import acls_of, users_of
 from headrace.cli.client import json_option
 from headrace.cli.config import checked, file_option
 from headrace.config import read
 from headrace.errors import InputError, InvalidStreamError, UsersError
+from headrace.kernel.acls import Resource, parts
 from headrace.kernel.catalog import check_name
 from headrace.native import AccessRules, Principal
+from headrace.node.access import compiled
 from headrace.text import nearest, shown
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from headrace.config import Sources
+    from headrace.kernel.acls import Acl
 
 TOPICS: Final = ("publish", "subscribe", "will")
 STREAMS: Final = ("read", "write", "describe")
@@ -156,10 +160,10 @@ def _decided(sources: Sources, asked: Asked) -> Answer:
     """
     config = sources.config
     try:
-        known = users_of(config).load()
+        known, acls = users_of(config).load(), acls_of(config).load()
     except UsersError as error:
         raise InputError(str(error)) from None
-    rules = config.access.compiled()
+    rules = compiled(config.access, acls)
     if not (known or len(rules)):
         return Answer(
             allowed=True, why="there are neither users nor rules, so everybody may do everything"
@@ -183,29 +187,52 @@ def _decided(sources: Sources, asked: Asked) -> Answer:
     ask = rules.check_group if asked.is_group else rules.check
     name = _filter_of(asked.name) if asked.action == "subscribe" else asked.name
     allowed, rule, hole = ask(by, asked.client_id, asked.action, name)
-    why = f"no rule is about it, and {_no_match(sources, asked)}"
+    places = _Places(sources, acls)
+    why = f"no rule is about it, and {_no_match(sources, acls, asked)}"
     if rule is not None:
-        why = _named(sources, rule)
+        why = places.named(rule)
     if hole is not None:
-        why += f"; but not what {_named(sources, hole)} denies of it"
-    return Answer(allowed, why, _rule(sources, rule), _rule(sources, hole))
+        why += f"; but not what {places.named(hole)} denies of it"
+    return Answer(allowed, why, places.told(rule), places.told(hole))
 
 
-def _no_match(sources: Sources, asked: Asked) -> str:
+def _no_match(sources: Sources, acls: Sequence[Acl], asked: Asked) -> str:
     access = sources.config.access
     if asked.action == "connect":
         return "who is let in may connect"
-    if asked.is_group and not any(rule.groups for rule in access.rules):
+    names_groups = any(rule.groups for rule in access.rules)
+    if asked.is_group and not (names_groups or any(acl.resource is Resource.GROUP for acl in acls)):
         return "groups are everybody's until a rule names some"
-    no_match = access.no_match or ("deny" if access.rules else "allow")
-    return f"access.no_match is {no_match}"
+    return f"access.no_match is {'allow' if access.allows_unmatched else 'deny'}"
 
 
-def _rule(sources: Sources, number: int | None) -> dict[str, object] | None:
-    if number is None:
-        return None
-    return {"number": number + 1, "place": sources.origin("access", "rules", str(number))}
+class _Places:
+    """Where rules stand: in the configuration, or behind those as ACLs."""
 
+    def __init__(self, sources: Sources, acls: Sequence[Acl]) -> None:
+        self._sources = sources
+        self._own = len(sources.config.access.rules)
+        self._acls = [
+            each.text
+            for each in parts(acls, allows_unmatched=sources.config.access.allows_unmatched)
+        ]
 
-def _named(sources: Sources, number: int) -> str:
-    return f"rule {number + 1} ({sources.origin('access', 'rules', str(number))})"
+    def _place(self, number: int) -> str | None:
+        if number >= self._own:
+            return str(acls_of(self._sources.config).path)
+        return self._sources.origin("access", "rules", str(number))
+
+    def told(self, number: int | None) -> dict[str, object] | None:
+        """A rule, for a program."""
+        if number is None:
+            return None
+        told: dict[str, object] = {"number": number + 1, "place": self._place(number)}
+        if number >= self._own:
+            told["acl"] = self._acls[number - self._own]
+        return told
+
+    def named(self, number: int) -> str:
+        """A rule, for a person."""
+        if number < self._own:
+            return f"rule {number + 1} ({self._place(number)})"
+        return f"ACL: {self._acls[number - self._own]} ({self._place(number)})"

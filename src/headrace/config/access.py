@@ -112,10 +112,14 @@ class AccessSettings(Table):
         description="What who may do, in the order in which it is asked ([access.md](access.md)).",
     )
 
+    @property
+    def allows_unmatched(self) -> bool:
+        """Whether what no rule is about is allowed."""
+        return (self.no_match or ("deny" if self.rules else "allow")) == "allow"
+
     def compiled(self) -> AccessRules:
         """The rules, ready to be asked."""
-        no_match = self.no_match or ("deny" if self.rules else "allow")
-        rules = AccessRules(no_match=no_match == "allow")
+        rules = AccessRules(no_match=self.allows_unmatched)
         for rule in self.rules:
             rule.add_to(rules)
         return rules

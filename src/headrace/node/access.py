@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Final
 from headrace.errors import (
     AuthenticationError,
     BusyError,
+    InvalidAclError,
     ThrottledError,
     UsersError,
 )
 from headrace.kernel import credentials, users
+from headrace.kernel.acls import Resource, parts
 from headrace.kernel.scram import Exchange
 from headrace.kernel.verdicts import Failures, Verdicts
 from headrace.native import Principal
@@ -30,9 +32,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from headrace.config import AccessSettings
+    from headrace.kernel.acls import Acl, Part
     from headrace.kernel.credentials import ScramKeys, User
-    from headrace.native import Switchboard
-    from headrace.ports import Clock, UserStore
+    from headrace.native import AccessRules, Switchboard
+    from headrace.ports import AclStore, Clock, UserStore
 
 WRONG: Final = "user name or password is wrong"
 
@@ -45,7 +48,8 @@ class Gate:
 
     Attributes:
         switchboard: holds MQTT clients to what is said here.
-        settings, rules: as they are now.
+        settings, rules: as they are now; what ACLs come to stands behind the settings' own rules.
+        acls: those of Kafka's admin clients.
         refused: clients that were not let in, by door and reason.
         on_change: called when others may be in than before.
     """
@@ -53,6 +57,7 @@ class Gate:
     def __init__(
         self,
         store: UserStore,
+        acl_store: AclStore,
         settings: AccessSettings,
         clock: Clock,
         switchboard: Switchboard,
@@ -67,6 +72,7 @@ class Gate:
             UsersError: they cannot be read.
         """
         self._store = store
+        self._acl_store = acl_store
         self._may_open = may_open
         self._clock = clock
         self.switchboard = switchboard
@@ -80,8 +86,9 @@ class Gate:
         self.refused: Counter[tuple[str, str]] = Counter()
         self.on_change: Callable[[], None] = lambda: None
         self._users: Mapping[str, User] = store.load()
+        self.acls: list[Acl] = acl_store.load()
         self.settings = settings
-        self.rules = settings.compiled()
+        self.rules = compiled(settings, self.acls)
         self.hold()
 
     @property
@@ -99,11 +106,12 @@ class Gate:
         Raises:
             UsersError: users cannot be read, or it would be open and may not; nothing changes.
         """
-        known, rules = self._store.load(), settings.compiled()
+        known, acls = self._store.load(), self._acl_store.load()
+        rules = compiled(settings, acls)
         if not (known or len(rules) or self._may_open):
             raise UsersError("without users and rules the node would be open to everybody")
         self._take(known)
-        self.settings, self.rules = settings, rules
+        self.settings, self.acls, self.rules = settings, acls, rules
         self.hold()
 
     def hold(self) -> None:
@@ -263,6 +271,29 @@ class Gate:
         """
         await self._change(lambda known: users.remove(known, name))
 
+    async def change_acls(self, edit: Callable[[set[Acl]], set[Acl]]) -> list[Acl]:
+        """Makes ACLs what `edit` says; holds at once, and survives power loss. Those of before.
+
+        Raises:
+            InvalidAclError: there would be too many.
+            UsersError: they cannot be kept; all is as it was.
+        """
+        async with self._changing:
+            before = self.acls
+            after = sorted(edit(set(before)))
+            if after != before:
+                rules = self._judged(after)
+                await asyncio.to_thread(self._acl_store.save, after)
+                self.acls, self.rules = after, rules
+                self.hold()
+            return before
+
+    def _judged(self, acls: list[Acl]) -> AccessRules:
+        try:
+            return compiled(self.settings, acls)
+        except UsersError as error:
+            raise InvalidAclError(f"{error}; prefixes and * say the same with fewer") from None
+
     async def _make(self, name: str, password: bytes | None, roles: Sequence[str]) -> User:
         make = credentials.make
         return await asyncio.to_thread(make, name, password, roles, secrets.token_bytes)
@@ -283,7 +314,8 @@ class Gate:
     def samples(self) -> Iterator[Sample]:
         """Counters and gauges."""
         yield Sample("access_users", len(self._users), "Users.")
-        yield Sample("access_rules", len(self.rules), "Rules.")
+        yield Sample("access_rules", len(self.rules), "Rules, those of ACLs among them.")
+        yield Sample("access_acls", len(self.acls), "ACLs of Kafka's admin clients.")
         yield Sample(
             "access_passwords_checked_total", self._checked, "Passwords checked by a thread."
         )
@@ -298,3 +330,33 @@ class Gate:
     def close(self) -> None:
         """Checks no more."""
         self._checkers.shutdown(wait=False, cancel_futures=True)
+
+
+def compiled(settings: AccessSettings, acls: Sequence[Acl]) -> AccessRules:
+    """The rules of the settings, and behind them what ACLs come to.
+
+    Raises:
+        UsersError: there are too many.
+    """
+    rules = settings.compiled()
+    for part in parts(acls, allows_unmatched=settings.allows_unmatched):
+        try:
+            _add(rules, part)
+        except ValueError as error:
+            raise UsersError(f"with {len(acls)} ACLs {error}") from None
+    return rules
+
+
+def _add(rules: AccessRules, part: Part) -> None:
+    names = [part.name]
+    rules.add(
+        allows=part.allows,
+        actions=list(part.actions),
+        users=[] if part.user is None else [part.user],
+        roles=[],
+        clients=[],
+        addresses=[] if part.host is None else [part.host],
+        topics=[],
+        streams=names if part.resource is Resource.TOPIC else [],
+        groups=names if part.resource is Resource.GROUP else [],
+    )

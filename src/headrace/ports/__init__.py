@@ -3,7 +3,7 @@
 `adapters` and the compiled store satisfy them on a real machine, a simulation on a virtual one.
 """
 
-from headrace.ports.access import Gatekeeper, UserStore
+from headrace.ports.access import AclStore, Gatekeeper, UserStore
 from headrace.ports.administration import (
     Administration,
     NodeState,
@@ -27,6 +27,7 @@ from headrace.ports.store import Store
 from headrace.ports.transport import Door, Link, Listener, MeteredDoor, Receiver
 
 __all__ = [
+    "AclStore",
     "Administration",
     "Clients",
     "Clock",

@@ -1,8 +1,9 @@
 """Who is let in, as ports: what doors ask, and where users are kept."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from headrace.kernel.acls import Acl
 from headrace.kernel.credentials import User
 
 
@@ -22,6 +23,26 @@ class UserStore(Protocol):
 
         Raises:
             UsersError: it cannot be read or written; all is as it was.
+        """
+        ...
+
+
+class AclStore(Protocol):
+    """Where the ACLs of Kafka's admin clients are kept."""
+
+    def load(self) -> list[Acl]:
+        """Every ACL.
+
+        Raises:
+            UsersError: they cannot be read.
+        """
+        ...
+
+    def save(self, acls: Iterable[Acl]) -> None:
+        """Replaces them; on return they survive power loss.
+
+        Raises:
+            UsersError: they cannot be written; the old ones stand.
         """
         ...
 

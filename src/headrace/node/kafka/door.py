@@ -16,6 +16,7 @@ from headrace import limits
 from headrace.kernel.groups.events import GroupSettings
 from headrace.kernel.quotas import Quota, Quotas, Rate
 from headrace.node.kafka import (
+    acls,
     cluster,
     configs,
     fetch,
@@ -210,15 +211,15 @@ class KafkaDoor:
             "Bytes of batches that wait for the disk.",
         )
         for rate in Rate:
-            why = (("reason", str(rate)),)
+            of_rate = (("reason", str(rate)),)
             yield Sample(
-                "kafka_throttled_total", self._throttled[rate], "Requests beyond a quota.", why
+                "kafka_throttled_total", self._throttled[rate], "Requests beyond a quota.", of_rate
             )
             yield Sample(
                 "kafka_throttled_seconds_total",
                 self._throttled_ms[rate] / 1000,
                 "Time for which connections beyond a quota were not read.",
-                why,
+                of_rate,
             )
         yield from self.coordinator.samples()
         yield from self.groups.samples()
@@ -262,6 +263,9 @@ HANDLERS: Final[dict[int, Handler]] = {
     apis.INIT_PRODUCER_ID.key: producers.init_producer_id,
     apis.DESCRIBE_CLUSTER.key: cluster.describe,
     apis.DESCRIBE_LOG_DIRS.key: cluster.log_dirs,
+    apis.DESCRIBE_ACLS.key: acls.describe,
+    apis.CREATE_ACLS.key: acls.create,
+    apis.DELETE_ACLS.key: acls.delete,
     apis.DESCRIBE_CONFIGS.key: configs.describe,
     apis.ALTER_CONFIGS.key: configs.alter,
     apis.INCREMENTAL_ALTER_CONFIGS.key: configs.alter_incrementally,

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headrace.native import Principal
+from headrace.node.kafka import acls
 from headrace.node.kafka.configs import TOPIC
 from headrace.node.kafka.connection import HangUp
 from headrace.node.kafka.groups import GROUP
@@ -354,6 +355,9 @@ _OF_ADMINS: Final[dict[Any, tuple[str, Callable[[Any], Any]]]] = {
 """Requests that change streams: what they name, and how that is refused."""
 
 OF_NODE: Final[dict[Any, Callable[[Any], object]]] = {
+    apis.DESCRIBE_ACLS: lambda body: acls.describe_refused(body, acls.DENIED),
+    apis.CREATE_ACLS: lambda body: acls.create_refused(body, acls.DENIED),
+    apis.DELETE_ACLS: lambda body: acls.delete_refused(body, acls.DENIED),
     # With nothing in it, which these versions take for CLUSTER_AUTHORIZATION_FAILED.
     apis.DESCRIBE_LOG_DIRS: lambda _: admin.DescribeLogDirsResponse(results=[]),
 }

@@ -6,7 +6,7 @@ Owns: key, name, classes and versions of each. Must not know: how a request is a
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from headrace.wire.kafka import admin, groups, members, sasl
+from headrace.wire.kafka import acls, admin, groups, members, sasl
 from headrace.wire.kafka import messages as m
 from headrace.wire.kafka.codec import Codec, codec_of
 
@@ -107,6 +107,11 @@ OFFSET_FOR_LEADER_EPOCH: Final = Api(
     0,
     3,
 )
+DESCRIBE_ACLS: Final = Api(
+    29, "DescribeAcls", acls.DescribeAclsRequest, acls.DescribeAclsResponse, 0, 1
+)
+CREATE_ACLS: Final = Api(30, "CreateAcls", acls.CreateAclsRequest, acls.CreateAclsResponse, 0, 1)
+DELETE_ACLS: Final = Api(31, "DeleteAcls", acls.DeleteAclsRequest, acls.DeleteAclsResponse, 0, 1)
 DESCRIBE_LOG_DIRS: Final = Api(
     35, "DescribeLogDirs", admin.DescribeLogDirsRequest, admin.DescribeLogDirsResponse, 0, 1
 )
@@ -165,6 +170,9 @@ APIS: Final[dict[int, Api[Any, Any]]] = {
         DELETE_RECORDS,
         INIT_PRODUCER_ID,
         OFFSET_FOR_LEADER_EPOCH,
+        DESCRIBE_ACLS,
+        CREATE_ACLS,
+        DELETE_ACLS,
         DESCRIBE_CONFIGS,
         ALTER_CONFIGS,
         DESCRIBE_LOG_DIRS,
