@@ -1,6 +1,6 @@
 """headrace: a telemetry broker with a Spark pipeline.
 
-Layers, highest first: `cli`, `pipeline`, `spark`, `collect`, `node`, `client`, `adapters`,
+Layers, highest first: `cli`, `pipeline`, `spark`, `collect`, `node`, `sync`, `client`, `adapters`,
 `ports`, `kernel`, `wire`, then `config`, `model`, `limits`, `errors`, `native`. A module imports
 only lower ones; ARCHITECTURE.md says what each owns.
 """
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from headrace.client import (
+        Admin,
         Consumer,
         Login,
         Producer,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from headrace.native import __version__
 
 __all__ = [
+    "Admin",
     "Consumer",
     "Login",
     "Producer",

@@ -1,6 +1,7 @@
 """Clients of a headrace broker, and of Apache Kafka, for Python programs."""
 
-from headrace.client.config import ConsumerConfig, ProducerConfig
+from headrace.client.admin import Admin
+from headrace.client.config import AdminConfig, ConsumerConfig, ProducerConfig
 from headrace.client.consumer import Consumer
 from headrace.client.errors import (
     BufferFullError,
@@ -23,6 +24,8 @@ from headrace.client.records import (
 from headrace.client.subscription import RebalanceListener
 
 __all__ = [
+    "Admin",
+    "AdminConfig",
     "BufferFullError",
     "ClientError",
     "ConnectionLostError",

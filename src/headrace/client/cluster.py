@@ -219,6 +219,28 @@ class Cluster:
         check(answer.error_code, f"group {group}")
         return Address(answer.host, answer.port)
 
+    async def find_controller(self) -> Address:
+        """The broker that changes streams.
+
+        Raises:
+            RequestError: nobody is at present; retriable.
+        """
+        if self.controller is None:
+            await self.topics([], create=False)
+        if self.controller is None:
+            check(ErrorCode.NOT_CONTROLLER, "the cluster has no controller now")
+        assert self.controller is not None
+        return self.controller
+
+    async def all_brokers(self) -> list[Address]:
+        """Every broker that is alive, as one of them says.
+
+        Raises:
+            ConnectionLostError: none is reached.
+        """
+        await self.topics([], create=False)
+        return list(self._brokers.values())
+
     async def close(self) -> None:
         """Ends every connection; the next call connects anew."""
         connections = list(self._connections.values())

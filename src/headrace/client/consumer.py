@@ -278,11 +278,16 @@ class Consumer:
             ClientError: a broker refuses for good.
             CorruptRecordError: what a broker sent is damaged; `seek` beyond it to go on.
         """
-        if not self._rows:
+        while (record := self.next_held()) is None:
             found = await self._take(self.config.max_poll_records, None, None)
             assert found is not None, "it waits for ever"
-            self._before = {}
             self._rows.extend(self._records(found))
+        return record
+
+    def next_held(self) -> Record | None:
+        """The next record, where it needs nobody to wait: what `getone` would give next."""
+        if not self._rows or self._is_closed:
+            return None
         record = self._rows.popleft()
         self._before = {record.place: record.offset}
         return record

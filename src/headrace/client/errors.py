@@ -86,19 +86,22 @@ _REMEDIES: dict[ErrorCode, str] = {
 }
 
 
-def error_of(code: int, what: str) -> RequestError:
-    """The error of `code`, which is one: of its own class where it has one. `what` was answered."""
+def error_of(code: int, what: str, why: str | None = None) -> RequestError:
+    """The error of `code`, which is one: of its own class where it has one.
+
+    `what` was answered so; `why` is the broker's own word.
+    """
     error = ErrorCode.of(code)
     name = error.name if error == code else f"error {code}"
-    remedy = _REMEDIES.get(error, "")
+    remedy = _REMEDIES.get(error, "") if why is None else f": {why}"
     return _CLASSES.get(error, RequestError)(f"{what}: {name}{remedy}", error)
 
 
-def check(code: int, what: str) -> None:
-    """Raises the error of `code`, if it is one; `what` says whose answer it is.
+def check(code: int, what: str, why: str | None = None) -> None:
+    """Raises the error of `code`, if it is one: `error_of`.
 
     Raises:
         RequestError: the subclass of this code, where there is one.
     """
     if code != ErrorCode.NONE:
-        raise error_of(code, what)
+        raise error_of(code, what, why)
