@@ -2,9 +2,9 @@
 
     make bench                    every row
     make bench ARGS="commit"      one row: commit, append, partitions, read, cold, open,
-                                  compact, fetch, stored, collect, decode, and those
-                                  of the MQTT door: pipe, ten, fan, in, thousand, kept, connects,
-                                  passwords, tls, restore
+                                  compact, fetch, stored, collect, decode, produce, arrow, and
+                                  those of the MQTT door: pipe, ten, fan, in, thousand, kept,
+                                  connects, passwords, tls, restore
     make bench ARGS="--json"      the figures as one JSON object
 
 Each row alternates headrace and its baseline, round by round, and prints medians and their ratio:
@@ -37,6 +37,10 @@ on shared machines only the ratio means much. Rows:
 - `tls`: connects over TLS 1.3 one after the other; the ratio is of the server's processor time.
 - `restore`: from the start of the process to ready with 100,000 stored sessions of a subscription
   each, after an orderly stop and after kill -9, against mosquitto with its file.
+- `produce`: records of 100 bytes of `headrace.Producer`, each with a future, acknowledged after
+  fdatasync, against confluent-kafka at the same node with a callback for each.
+- `arrow`: records of 100 bytes out of four partitions as Arrow batches (`get_arrow`), against the
+  lists of confluent-kafka.
 - `decode`: stored readings (300 bytes, four headers) into Arrow buffers, against the compiled
   reader of aiokafka.
 """
@@ -62,6 +66,7 @@ import sessions
 from aiokafka.record.default_records import DefaultRecordBatch
 from servers import headrace_node, mosquitto
 
+import clients
 from headrace import native
 from headrace.collect import CsvFile, Origin, Publisher, narrow, replayed
 from headrace.model import Address
@@ -243,6 +248,7 @@ ROWS: dict[str, Callable[[], Row]] = {
     "stored": lambda: versus_mosquitto(acknowledged_rate, 200_000),
     "collect": lambda: versus_mosquitto(collected_rate, 30_000),
     "decode": decode_row,
+    **clients.ROWS,
     **mqtt.ROWS,
     **sessions.ROWS,
 }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from headrace.client import (
         Admin,
+        ClientError,
         Consumer,
         Login,
         Producer,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Admin",
+    "ClientError",
     "Consumer",
     "Login",
     "Producer",

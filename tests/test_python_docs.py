@@ -1,0 +1,38 @@
+"""The programs of docs/python.md run as they stand, and its tables are whole."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from conftest import SMALL_JOURNAL
+from headrace.client.config import ClientConfig, ConsumerConfig, ProducerConfig
+from shellblocks import ROOT, run_blocks
+
+PAGE = ROOT / "docs" / "python.md"
+
+EXPECTED = [
+    (),
+    ("'rooms': 3", "rooms 0 0", "b'room-7' b'21.5'"),
+    ("stored 10000 in partition 0", "MESSAGE_TOO_LARGE False"),
+    ("rows 10001 binary", "read to the end: True"),
+    ("assigned 3", "records 100", "committed 100", "latest 10001"),
+    ("offset ", "b'room-8' b'22.0'", "b'room-8' b'22.5'"),
+]
+
+
+@pytest.mark.slow
+def test_every_program_does_what_the_page_says(tmp_path: Path) -> None:
+    run_blocks(PAGE, "test_python_docs", EXPECTED, tmp_path, **SMALL_JOURNAL)
+
+
+def test_the_tables_name_every_setting_with_its_default():
+    rows = re.findall(r"^\| `(\w+)` \| `(.*)` \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    common = [(each.name, repr(each.default)) for each in fields(ClientConfig)]
+    own = [
+        (each.name, repr(each.default))
+        for config in (ProducerConfig, ConsumerConfig)
+        for each in fields(config)[len(common) :]
+    ]
+    assert rows == common + own
