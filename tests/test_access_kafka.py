@@ -74,11 +74,13 @@ def produced(node, who: str, topic: str, mechanism: str = "PLAIN") -> str:
     return ends[0].name() if ends[0] else ""
 
 
+@pytest.mark.shows("confluent-kafka", "PLAIN SCRAM-SHA-256 SCRAM-SHA-512")
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_confluent_kafka_is_let_in_by_each_mechanism(guarded, mechanism):
     assert produced(guarded, "bob:cart", "bob-1", mechanism) == ""
 
 
+@pytest.mark.shows("kafka-python", "PLAIN SCRAM-SHA-256 SCRAM-SHA-512")
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_kafka_python_is_let_in_by_each_mechanism(guarded, mechanism):
     producer = KafkaProducer(
@@ -92,6 +94,7 @@ def test_kafka_python_is_let_in_by_each_mechanism(guarded, mechanism):
     producer.close()
 
 
+@pytest.mark.shows("aiokafka", "PLAIN SCRAM-SHA-256 SCRAM-SHA-512")
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 async def test_aiokafka_is_let_in_by_each_mechanism(guarded, mechanism):
     producer = AIOKafkaProducer(

@@ -10,3 +10,9 @@ def test_the_configuration_reference_is_current() -> None:
     render = runpy.run_path(str(ROOT / "tools" / "configuration.py"))["render"]
     written = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
     assert written == render(), "run `make docs`"
+
+
+def test_the_table_of_kafka_clients_is_current() -> None:
+    render = runpy.run_path(str(ROOT / "tools" / "kafka_clients.py"))["render"]
+    written = (ROOT / "docs" / "kafka-clients.md").read_text(encoding="utf-8")
+    assert written == render(), "run `make docs`"

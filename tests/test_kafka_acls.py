@@ -217,6 +217,7 @@ def stream(node, name):
     assert node.call("POST", "/api/v1/streams", {"name": name}, **basic(ADMIN))[0] == 201
 
 
+@pytest.mark.shows("confluent-kafka", "ACLs")
 def test_acls_hold_at_once_and_survive_kill_9(guarded):
     stream(guarded, "open")
     stream(guarded, "mine")
@@ -317,6 +318,7 @@ def test_a_node_without_users_has_no_acls(shared, version):
     assert not (shared.data / "acls.json").exists()
 
 
+@pytest.mark.shows("kafka-python", "ACLs")
 def test_kafka_python_manages_acls(guarded):
     client = kafka.admin.KafkaAdminClient(
         bootstrap_servers=guarded.servers,

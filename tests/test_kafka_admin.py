@@ -99,6 +99,7 @@ def test_confluent_sees_the_nodes_defaults(start_node):
     assert not of_topic.is_read_only
 
 
+@pytest.mark.shows("confluent-kafka", "settings")
 def test_confluent_changes_settings_one_by_one(admin, node, stream):
     assert altered(admin, stream, entry("segment.ms", "1000"), entry("fsync", "commit")) == 0
     assert altered(admin, stream, entry("cleanup.policy", "compact", AlterConfigOpType.APPEND)) == 0
@@ -142,6 +143,7 @@ def test_confluent_replaces_all_settings(admin, node, stream):
     assert settings(node, stream) == {"segment.bytes": 1_000_000}
 
 
+@pytest.mark.shows("kafka-python", "settings")
 def test_kafka_python_sees_and_changes_settings(node, stream):
     admin = kafka.admin.KafkaAdminClient(bootstrap_servers=node.servers)
     topic = kafka.admin.ConfigResourceType.TOPIC
@@ -165,6 +167,8 @@ def fill(node, stream, records):
             producer.send(stream, b"%d" % index, partition=0)
 
 
+@pytest.mark.shows("confluent-kafka", "records deleted")
+@pytest.mark.shows("kafka-python", "records deleted")
 def test_clients_delete_records(admin, node, stream):
     fill(node, stream, 10)
     place = TopicPartition(stream, 0, 4)
@@ -309,6 +313,7 @@ def test_what_is_very_long_is_refused_in_a_short_line(raw, stream, name, value):
     assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
+@pytest.mark.shows("confluent-kafka", "partitions")
 def test_a_stream_grows_while_it_is_written(node, admin):
     """Nothing is lost or doubled, and each key keeps its order within each partition."""
     name, topic = f"g-{uuid.uuid4().hex[:8]}", f"grow/{uuid.uuid4().hex[:8]}"
@@ -377,6 +382,7 @@ def test_a_stream_grows_while_it_is_written(node, admin):
     assert all(order == sorted(order) for order in orders.values())
 
 
+@pytest.mark.shows("kafka-python", "cluster", "partitions", "folders")
 def test_kafka_python_describes_the_cluster_and_its_disk(node, stream):
     fill(node, stream, 3)
     client = kafka.admin.KafkaAdminClient(bootstrap_servers=node.servers)

@@ -70,6 +70,7 @@ def kcat(node, *args, stdin=b""):
     return done.stdout
 
 
+@pytest.mark.shows("kcat", "none gzip snappy lz4 zstd", "consume")
 @pytest.mark.parametrize("codec", CODECS)
 def test_kcat_produces_and_consumes(node, stream, reader, codec):
     lines = b"".join(key + b"|" + value + b"\n" for key, value in RECORDS)
@@ -83,6 +84,7 @@ def test_kcat_produces_and_consumes(node, stream, reader, codec):
     assert_codec(reader, stream, codec)
 
 
+@pytest.mark.shows("kcat", "offsets")
 def test_kcat_asks_for_offsets(node, stream):
     kcat(node, "-P", "-t", stream, "-p", "1", "-l", "/dev/stdin", stdin=b"a\nb\nc\n")
     for wanted, offset in (("-2", 0), ("-1", 3), ("0", 0)):
@@ -90,6 +92,7 @@ def test_kcat_asks_for_offsets(node, stream):
         assert out.strip() == f"{stream} [1] offset {offset}"
 
 
+@pytest.mark.shows("kcat", "cluster")
 def test_kcat_lists_this_node_and_its_streams(node, stream):
     listed = json.loads(kcat(node, "-L", "-J"))
     assert listed["brokers"] == [{"id": 1, "name": node.servers}]
@@ -138,6 +141,7 @@ def consume(node, stream, count, partition=0, offset=0, **config):
     return messages
 
 
+@pytest.mark.shows("confluent-kafka", "none gzip snappy lz4 zstd", "idempotence", "consume")
 @pytest.mark.parametrize("idempotent", [False, True])
 @pytest.mark.parametrize("codec", CODECS)
 def test_confluent_produces_and_consumes(node, stream, reader, codec, idempotent):
@@ -153,6 +157,7 @@ def test_confluent_produces_and_consumes(node, stream, reader, codec, idempotent
     assert_codec(reader, stream, codec)
 
 
+@pytest.mark.shows("confluent-kafka", "acks")
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 def test_confluent_produces_with_each_acks(node, stream, acks):
     produce(node, stream, acks=acks)
@@ -180,6 +185,7 @@ def test_confluent_spreads_keys_as_the_broker_does(node, stream):
         assert [m.key() for m in messages] == keys
 
 
+@pytest.mark.shows("confluent-kafka", "offsets")
 def test_confluent_finds_offsets_by_time(node, stream):
     producer = confluent_kafka.Producer({"bootstrap.servers": node.servers})
     for second in range(10):
@@ -196,6 +202,7 @@ def test_confluent_finds_offsets_by_time(node, stream):
     consumer.close()
 
 
+@pytest.mark.shows("confluent-kafka", "commits")
 def test_confluent_commits_and_finds_it_again(node, stream):
     group = f"g-{stream}"
     first = confluent_kafka.Consumer({"bootstrap.servers": node.servers, "group.id": group})
@@ -242,6 +249,7 @@ def outcome(future):
     return 0
 
 
+@pytest.mark.shows("confluent-kafka", "topics")
 def test_confluent_administers_topics(node):
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": node.servers})
     name = f"made-{uuid.uuid4().hex[:8]}"
@@ -284,6 +292,7 @@ def test_a_consumer_waits_for_a_message_that_comes_later(node, stream):
 # --- kafka-python --------------------------------------------------------------------------------
 
 
+@pytest.mark.shows("kafka-python", "none gzip", "idempotence", "consume", "offsets")
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 def test_kafka_python_produces_and_consumes(node, stream, reader, codec):
     kind = None if codec == "none" else codec
@@ -306,6 +315,7 @@ def test_kafka_python_produces_and_consumes(node, stream, reader, codec):
     assert [tuple(header) for header in got[0].headers] == VALUED_HEADERS
 
 
+@pytest.mark.shows("kafka-python", "topics", "commits")
 def test_kafka_python_administers_and_commits(node):
     admin = kafka.admin.KafkaAdminClient(bootstrap_servers=node.servers)
     name = f"py-{uuid.uuid4().hex[:8]}"
@@ -322,6 +332,7 @@ def test_kafka_python_administers_and_commits(node):
 # --- aiokafka ------------------------------------------------------------------------------------
 
 
+@pytest.mark.shows("aiokafka", "none gzip snappy lz4 zstd", "idempotence", "consume", "offsets")
 @pytest.mark.parametrize("idempotent", [False, True])
 @pytest.mark.parametrize("codec", CODECS)
 async def test_aiokafka_produces_and_consumes(node, stream, reader, codec, idempotent):
@@ -347,6 +358,7 @@ async def test_aiokafka_produces_and_consumes(node, stream, reader, codec, idemp
     assert list(got[0].headers) == VALUED_HEADERS
 
 
+@pytest.mark.shows("aiokafka", "topics", "commits")
 async def test_aiokafka_administers_and_commits(node):
     admin = aiokafka.admin.AIOKafkaAdminClient(bootstrap_servers=node.servers)
     await admin.start()

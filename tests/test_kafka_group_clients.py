@@ -84,6 +84,9 @@ def reads(node, group, count):
     )
 
 
+@pytest.mark.shows("confluent-kafka", "groups")
+@pytest.mark.shows("kafka-python", "groups")
+@pytest.mark.shows("aiokafka", "groups")
 @pytest.mark.parametrize(("library", "strategy"), EVERY)
 def test_members_come_and_go_under_load(node, request, library, strategy):
     stream = group = request.node.name.translate(str.maketrans("[]", "--"))

@@ -38,6 +38,7 @@ def member(node, names):
     member.stop()
 
 
+@pytest.mark.shows("confluent-kafka", "groups managed")
 def test_confluent_kafka_looks_after_groups(node, names, member):
     client = AdminClient({"bootstrap.servers": node.servers})
     listed = client.list_consumer_groups().result(30)
@@ -67,6 +68,7 @@ def test_confluent_kafka_looks_after_groups(node, names, member):
     assert refused.value.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND
 
 
+@pytest.mark.shows("kafka-python", "groups managed")
 def test_kafka_python_looks_after_groups(node, names, member):
     client = kafka.admin.KafkaAdminClient(bootstrap_servers=node.servers)
     try:
@@ -84,6 +86,7 @@ def test_kafka_python_looks_after_groups(node, names, member):
         client.close()
 
 
+@pytest.mark.shows("aiokafka", "groups managed")
 def test_aiokafka_looks_after_groups(node, names, member):
     async def look():
         client = aiokafka.admin.AIOKafkaAdminClient(bootstrap_servers=node.servers)

@@ -173,6 +173,8 @@ def test_a_producer_without_acks_is_held_as_well(bounded):
     assert throttled(bounded)[Rate.PRODUCED] >= 1
 
 
+@pytest.mark.shows("confluent-kafka", "quotas")
+@pytest.mark.shows("aiokafka", "quotas")
 @pytest.mark.clients
 async def test_clients_obey_and_lose_nothing(bounded):
     told = []

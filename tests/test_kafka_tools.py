@@ -1,26 +1,18 @@
 """Kafka's own tools and parsers read our segments and indexes."""
 
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 from kafka.record import MemoryRecords
 
 from headrace.native import Store, build_batch
+from kafkajars import Tools
 from storelog import SMALL, Appender, files, produced
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 PYTHON_CODECS = ["none", "gzip"]
 """Those that kafka-python reads without further libraries."""
-POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>headrace</groupId><artifactId>kafka-tools</artifactId><version>1</version>
-  <dependencies><dependency>
-    <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>3.9.1</version>
-  </dependency></dependencies>
-</project>"""
 BATCH = re.compile(r"^baseOffset: (\d+) lastOffset: (\d+) .* position: (\d+) ", re.MULTILINE)
 RECORD = re.compile(r"^\| offset: (\d+) ", re.MULTILINE)
 
@@ -95,34 +87,25 @@ def test_index_entries_are_kafkas(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def jars(tmp_path_factory):
-    """Kafka's tools, from Maven Central (150 MB)."""
-    folder = tmp_path_factory.mktemp("kafka")
-    (folder / "pom.xml").write_text(POM)
-    maven = shutil.which("mvn")
-    assert maven, "mvn is missing: apt-get install maven"
-    copy = ["dependency:copy-dependencies", "-DoutputDirectory=jars"]
-    subprocess.run([maven, "-q", "-B", *copy], check=True, cwd=folder, timeout=280)
-    return folder / "jars"
+def tools(tmp_path_factory):
+    return Tools(tmp_path_factory.mktemp("kafka"), "3.9.1")
 
 
-def dump(jars: Path, *paths: Path) -> str:
+def dump(tools: Tools, *paths: Path) -> str:
     names = ",".join(map(str, paths))
-    tool = ["kafka.tools.DumpLogSegments", "--deep-iteration", "--files", names]
-    java = ["java", "-cp", f"{jars}/*", *tool]
-    return subprocess.run(java, capture_output=True, check=True, text=True, timeout=120).stdout
+    return tools.run("kafka.tools.DumpLogSegments", "--deep-iteration", "--files", names)
 
 
 @pytest.mark.soak
-def test_kafka_dump_log_reads_segments_and_indexes(tmp_path, jars):
+def test_kafka_dump_log_reads_segments_and_indexes(tmp_path, tools):
     end = written(tmp_path, CODECS)
     segments = files(tmp_path, "*.log")
-    text = dump(jars, *segments)
+    text = dump(tools, *segments)
     assert [int(offset) for offset in RECORD.findall(text)] == list(range(end))
     assert len(BATCH.findall(text)) == 600
     assert "Found" not in text, "it finds invalid bytes or mismatches so"
     for path in [*files(tmp_path, "*.index"), *files(tmp_path, "*.timeindex")]:
-        text = dump(jars, path)
+        text = dump(tools, path)
         assert "Dumping" in text
         assert "ismatch" not in text
         assert "Found" not in text

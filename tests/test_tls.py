@@ -1,5 +1,6 @@
 """TLS at every door: versions, client certificates, new certificates, and who does not finish."""
 
+import asyncio
 import contextlib
 import datetime as dt
 import signal
@@ -9,6 +10,10 @@ import subprocess
 import time
 import urllib.request
 
+import aiokafka
+import aiokafka.helpers
+import confluent_kafka
+import kafka
 import pytest
 
 from authority import Authority
@@ -193,6 +198,7 @@ def test_a_tls_client_on_a_plain_port_is_told_of_in_the_log(node, authority, lis
     assert "it speaks TLS, and this port does not" in node.log.read_text()
 
 
+@pytest.mark.shows("kcat", "TLS")
 def test_kafka_over_tls(start_node, server, authority):
     certificate, key = server
     node = start_node(
@@ -206,6 +212,38 @@ def test_kafka_over_tls(start_node, server, authority):
     )  # fmt: skip
     assert done.stderr == ""
     assert node.ends("s") == [1]
+
+
+@pytest.mark.shows("confluent-kafka", "TLS")
+@pytest.mark.shows("kafka-python", "TLS")
+@pytest.mark.shows("aiokafka", "TLS")
+async def test_kafkas_python_clients_over_tls(start_node, server, authority):
+    certificate, key = server
+    node = start_node(
+        HEADRACE_KAFKA__TLS_CERTIFICATE=str(certificate), HEADRACE_KAFKA__TLS_KEY=str(key)
+    )
+    node.create_stream("s")
+    servers, file = f"localhost:{node.kafka}", str(authority.file)
+    confluent = confluent_kafka.Producer(
+        {"bootstrap.servers": servers, "security.protocol": "ssl", "ssl.ca.location": file}
+    )
+    confluent.produce("s", b"one")
+    assert await asyncio.to_thread(confluent.flush, WAIT) == 0
+
+    def blocking():
+        with kafka.KafkaProducer(
+            bootstrap_servers=servers, security_protocol="SSL", ssl_cafile=file
+        ) as producer:
+            return producer.send("s", b"two").get(WAIT).offset
+
+    assert await asyncio.to_thread(blocking) == 1
+    async with aiokafka.AIOKafkaProducer(
+        bootstrap_servers=servers,
+        security_protocol="SSL",
+        ssl_context=aiokafka.helpers.create_ssl_context(cafile=file),
+    ) as producer:
+        assert (await producer.send_and_wait("s", b"three")).offset == 2
+    assert node.ends("s") == [3]
 
 
 def test_http_over_tls_and_new_certificates(start_node, tmp_path):
