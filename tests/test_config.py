@@ -54,6 +54,11 @@ def test_file_over_defaults_environment_over_file_options_over_environment(toml)
         ("[mqttt]\n", "[mqttt]: unknown; did you mean 'mqtt'?"),
         ("[mqttt]\nx = 1", "[mqttt] x: unknown; did you mean 'mqtt'?"),
         ('[mqtt]\nbind = "1883"', "[mqtt] bind: must be HOST:PORT"),
+        (
+            '[kafka]\ngroup_min_session_timeout = "31m"',
+            "[kafka]: group_min_session_timeout must not exceed group_max_session_timeout",
+        ),
+        ("[kafka]\ngroup_max_size = 1001", "[kafka] group_max_size: must be from 1 to 1000"),
         ('[mqtt]\nbind = "127.0.0.1:66000"', "[mqtt] bind: must end in a port from 0 to 65535"),
         ("[mqtt]\nbind = 1883", "[mqtt] bind: must be HOST:PORT"),
         ("[mqtt]\nreceive_maximum = 0", "[mqtt] receive_maximum: must be from 1 to 65535"),

@@ -1,6 +1,7 @@
 """Groups of foreign clients under load: members come, go, and die, and nothing is skipped."""
 
 import itertools
+import random
 import subprocess
 import sys
 import threading
@@ -147,37 +148,80 @@ def test_static_members_come_back_without_a_rebalance(node, request, library):
         each.stop()
 
 
+class Processes:
+    """Members in processes of their own, all in the group `g` of the stream `s`."""
+
+    def __init__(self, folder):
+        self.folder, self.all = folder, []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process, _ in self.all:
+            process.kill()
+            process.wait(60)
+
+    def start(self, node, library, strategy, *instance):
+        file = self.folder / f"member-{len(self.all)}"
+        program = Path(__file__).with_name("groupmember.py")
+        command = [sys.executable, str(program), library, strategy, node.servers, "g", "s"]
+        process = subprocess.Popen([*command, str(file), *instance], env=environment())
+        self.all.append((process, file))
+        return process
+
+    def values(self):
+        """What any of them has read."""
+        files = [file for _, file in self.all if file.exists()]
+        return {value for file in files for value in file.read_bytes().split()}
+
+
+def committed(node):
+    """How far the group has come in each partition that it has committed in."""
+    _, told = node.call("GET", "/api/v1/groups/g")
+    places = {each["partition"]: each["committed"] for each in told["partitions"]}
+    return {index: offset for index, offset in places.items() if offset is not None}
+
+
 def test_members_and_the_node_are_killed_and_nothing_is_skipped(start_node, tmp_path):
     node = start_node()
     node.create_stream("s", partitions=PARTITIONS)
-    processes, files = [], []
-
-    def start(library, strategy, *instance):
-        files.append(tmp_path / f"member-{len(files)}")
-        program = Path(__file__).with_name("groupmember.py")
-        command = [sys.executable, str(program), library, strategy, node.servers, "g", "s"]
-        processes.append(subprocess.Popen([*command, str(files[-1]), *instance], env=environment()))
-        return processes[-1]
-
-    def read():
-        return {value for file in files if file.exists() for value in file.read_bytes().split()}
-
-    try:
+    with Processes(tmp_path) as members:
         with load(node, "s") as acknowledged:
-            first = start("confluent-kafka", "range", "static")
-            start("kafka-python", "range")
-            start("aiokafka", "range")
+            first = members.start(node, "confluent-kafka", "range", "static")
+            second = members.start(node, "kafka-python", "range")
+            members.start(node, "aiokafka", "range")
             wait_for(lambda: reads(node, "g", 3), SECONDS)
             first.kill()
-            start("confluent-kafka", "range", "static")
-            processes[1].kill()
+            members.start(node, "confluent-kafka", "range", "static")
+            second.kill()
             wait_for(lambda: reads(node, "g", 2), SECONDS)
             node.kill()
             node = start_node.again(node)
-            start("confluent-kafka", "range")
+            members.start(node, "confluent-kafka", "range")
             wait_for(lambda: reads(node, "g", 3), SECONDS)
-        wait_for(lambda: set(acknowledged) <= read(), SECONDS)
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait(60)
+        wait_for(lambda: set(acknowledged) <= members.values(), SECONDS)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_members_and_the_node_are_killed_again_and_again(start_node, tmp_path, strategy):
+    node = start_node()
+    node.create_stream("s", partitions=PARTITIONS)
+    chance = random.Random(strategy)
+    with Processes(tmp_path) as members:
+        with load(node, "s") as acknowledged:
+            alive = [members.start(node, "confluent-kafka", strategy) for _ in range(4)]
+            before = {}
+            for _ in range(15):
+                wait_for(lambda node=node: reads(node, "g", 4), SECONDS)
+                now = committed(node)
+                assert all(now[index] >= offset for index, offset in before.items())
+                before = now
+                if chance.random() < 0.5:
+                    node.kill()
+                    node = start_node.again(node)
+                else:
+                    alive.pop(chance.randrange(4)).kill()
+                    alive.append(members.start(node, "confluent-kafka", strategy))
+        wait_for(lambda: set(acknowledged) <= members.values(), SECONDS)

@@ -370,6 +370,25 @@ def test_bounds_of_groups_are_settings(start_node):
     assert node.metrics()[refused] == 1
 
 
+def test_bounds_of_groups_change_live(start_node, tmp_path):
+    file = tmp_path / "headrace.toml"
+    file.write_text('[kafka]\ngroup_max_size = 1\ngroup_initial_rebalance_delay = "0s"\n')
+    node = start_node("--config", str(file))
+    with RawConnection(node) as raw, RawConnection(node) as other:
+        member = alone(raw, "g")
+        assert join(other, "g").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+        file.write_text("[kafka]\ngroup_max_size = 2\n")
+        status, answer = node.call("POST", "/api/v1/config/reload")
+        assert (status, set(answer["changed"])) == (
+            200, {"kafka.group_max_size", "kafka.group_initial_rebalance_delay"}
+        )  # fmt: skip
+        asked = other.call(apis.JOIN_GROUP, join_request("g"))
+        waiting = other.send(apis.JOIN_GROUP, join_request("g", member=asked.member_id))
+        wait_for(lambda: heartbeat(raw, "g", member) == ErrorCode.REBALANCE_IN_PROGRESS)
+        assert join(raw, "g", member=member.member_id).generation_id == 2
+        assert other.receive(waiting).generation_id == 2
+
+
 @pytest.mark.setting("kafka.group_initial_rebalance_delay")
 def test_a_first_generation_waits_for_those_who_start_together(start_node):
     node = start_node(HEADRACE_KAFKA__GROUP_INITIAL_REBALANCE_DELAY="2s")

@@ -166,6 +166,12 @@ class KafkaSettings(TlsSettings, ProxySettings):
         default=False, description="Whether connections must begin with a PROXY header, v1 or v2."
     )
 
+    @model_validator(mode="after")
+    def _agree(self) -> KafkaSettings:
+        if self.group_min_session_timeout > self.group_max_session_timeout:
+            raise ValueError("group_min_session_timeout must not exceed group_max_session_timeout")
+        return self
+
 
 class HttpSettings(TlsSettings):
     """`[http]`."""
