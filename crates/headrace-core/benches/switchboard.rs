@@ -12,7 +12,7 @@ use headrace_core::mqtt::encode;
 use headrace_core::mqtt::packet::{
     Connect, Packet, Publish, PublishProperties, QoS, Subscribe, SubscriptionRequest, Version,
 };
-use headrace_core::switchboard::{Access, Limits, Switchboard, Users};
+use headrace_core::switchboard::{Access, Limits, Strategy, Switchboard, Users};
 use headrace_core::Now;
 
 const NOW: Now = Now {
@@ -62,6 +62,16 @@ fn main() {
     store("store QoS 1, 300 B", false, 0);
     store("store QoS 1, 300 B, with a source", true, 0);
     store("store QoS 1, 300 B, one subscriber", false, 1);
+    for strategy in [
+        "round-robin",
+        "least-in-flight",
+        "hash-topic",
+        "hash-client",
+    ] {
+        for members in [1, 1_000] {
+            share(strategy, members);
+        }
+    }
 }
 
 struct Bench {
@@ -231,6 +241,29 @@ fn acknowledge(bytes: &[u8], out: &mut Vec<u8>) {
 
 fn relay(name: &str, subscribers: u64, bytes: usize, qos: QoS, filter: &str) {
     Bench::relay(bytes, qos).relay_to(name, subscribers, qos, filter);
+}
+
+/// A group of so many members, and as many topics as a read has publishes.
+fn share(strategy: &str, members: u64) {
+    let mut bench = Bench::relay(100, QoS::AtLeastOnce);
+    let limits = Limits {
+        receive_max: 65_535,
+        shared_strategy: Strategy::parse(strategy).expect("it is one"),
+        ..Limits::default()
+    };
+    bench.switchboard.set_limits(limits, NOW);
+    let packet_bytes = bench.publish.len() / bench.per_read;
+    for (number, packet) in bench.publish.chunks_exact_mut(packet_bytes).enumerate() {
+        let at = packet.windows(4).position(|bytes| bytes == b"node");
+        let at = at.expect("it is in the topic");
+        packet[at..at + 4].copy_from_slice(format!("{number:04}").as_bytes());
+    }
+    let name = format!("share QoS 1, 100 B, {strategy}");
+    bench.connect(0, None);
+    for connection in 1..=members {
+        bench.connect(connection, Some(("$share/g/fleet/#", QoS::AtLeastOnce)));
+    }
+    bench.run(&format!("{name}, of {members}"), 1);
 }
 
 fn store(name: &str, with_source: bool, subscribers: u64) {
