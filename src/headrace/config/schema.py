@@ -70,7 +70,9 @@ class MqttSettings(TlsSettings, MqttListeners):
     shared_strategy: Strategy = Field(
         default="round-robin",
         description="Which member of a shared subscription gets the next message. `hash-topic` "
-        "keeps each topic in order.",
+        "and `hash-client` give each topic, or all that one client publishes, to one member at a "
+        "time, in order: what waits for one holds up no other, and what moves to another member "
+        "comes when what the one before has of it is acknowledged or has come back.",
     )
     shared_strategies: Words = Field(
         default=(),

@@ -10,6 +10,7 @@
 
 mod holding;
 mod inbound;
+mod lease;
 mod message;
 mod outbound;
 mod replay;
@@ -18,10 +19,11 @@ mod subscription;
 
 pub use holding::Holding;
 pub use inbound::{Answer, Deferred, Due, Ending, Inbound, Outcome, Repeat};
+pub use lease::Lease;
 pub use message::{
     Expiry, Held, Memory, Message, Seat, Will, OVERHEAD_BYTES, PLACE_BYTES, SHARED_BYTES_MIN,
 };
-pub use outbound::{Exchange, Outbound, Receipt, Sending};
+pub use outbound::{Exchange, Load, Outbound, Receipt, Sending};
 pub use replay::{Replay, Replays};
 pub use stored::{Claim, Durable, End, Ends, Owner, Places, Stored};
 pub use subscription::{Delivery, GroupId, Ids, Owed, Subscription, Terms};
@@ -62,6 +64,8 @@ pub struct Session {
     pub narrowed: u32,
     /// Slots of the groups that it is a member of.
     pub groups: BTreeSet<u32>,
+    /// What it last told its groups of what it has to do; None where they take it for more.
+    pub told: Option<Load>,
     /// Of all filters together.
     pub filter_bytes: usize,
     /// Published at the end of the connection or later, unless the client said good-bye.
@@ -97,6 +101,7 @@ impl Session {
             subscriptions: Map::with_hasher(hash_key),
             narrowed: 0,
             groups: BTreeSet::new(),
+            told: None,
             filter_bytes: 0,
             will: None,
             replays: Replays::default(),

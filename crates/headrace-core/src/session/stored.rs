@@ -5,7 +5,7 @@
 //! by whatever way, the end is told ([`Ends`]). So nothing that drops a message can forget to say.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Who is owed messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,18 +50,39 @@ pub enum End {
 }
 
 /// Where ends are told.
-#[derive(Clone, Debug, Default)]
-pub struct Ends(Arc<Mutex<Vec<End>>>);
+#[derive(Debug)]
+pub struct Ends<T = End>(Arc<Mutex<Vec<T>>>);
 
-impl Ends {
-    fn tell(&self, end: End) {
-        let mut ends = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        ends.push(end);
+impl<T> Default for Ends<T> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<T> Clone for Ends<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Ends<T> {
+    /// Tells one.
+    pub fn tell(&self, end: T) {
+        self.lock().push(end);
     }
 
     /// Those since the last call.
-    pub fn take(&self) -> Vec<End> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    pub fn take(&self) -> Vec<T> {
+        std::mem::take(&mut self.lock())
+    }
+
+    /// Whether none was told since.
+    pub fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,7 +4,7 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use super::{Claim, Memory, Message, Seat};
+use super::{Claim, Lease, Memory, Message, Seat};
 use crate::mqtt::packet::QoS;
 
 /// How a client subscribed to a filter.
@@ -111,7 +111,7 @@ impl GroupId {
 }
 
 /// What the subscriptions of one session make of one publish.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Terms {
     /// The lower of what was published and what was granted.
     pub qos: QoS,
@@ -121,6 +121,8 @@ pub struct Terms {
     pub ids: Ids,
     /// To which group it belongs until the exchange is over.
     pub group: Option<GroupId>,
+    /// Where that group keeps its key in order.
+    pub lease: Option<Arc<Lease>>,
 }
 
 impl Terms {
@@ -200,6 +202,7 @@ mod tests {
             retain: false,
             ids: Ids::of(0),
             group: None,
+            lease: None,
         };
         assert_eq!(terms.ids.as_slice(), [0; 0]);
         for (qos, id) in [

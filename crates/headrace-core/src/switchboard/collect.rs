@@ -57,6 +57,7 @@ impl Switchboard {
         self.tracer.at(now);
         self.run_on(now);
         self.end_doomed(now);
+        self.end_leases(now);
         let mut effects = Effects {
             appends: self.streams.collect(),
             decisions: std::mem::take(&mut self.decisions),
@@ -86,7 +87,7 @@ impl Switchboard {
         }
         touched.append(&mut self.touched);
         self.touched = touched;
-        let busy = !self.runnable.is_empty() || !self.touched.is_empty();
+        let busy = !self.runnable.is_empty() || !self.touched.is_empty() || self.groups.has_ends();
         effects.wake_at = if busy {
             Some(now.mono_ms)
         } else {

@@ -46,7 +46,7 @@ impl Switchboard {
             ..limits
         };
         self.highest = self.highest.with(&self.limits);
-        self.renew_strategies();
+        self.renew_strategies(now);
         self.runnable
             .append(&mut self.disk_waiters.drain(..).collect());
         let slots: Vec<u32> = self

@@ -78,8 +78,6 @@ pub(super) struct Incoming<'a> {
 
 /// What is known of a publish once it is taken.
 struct Taken {
-    /// Hash of who published it, where a group asks.
-    publisher: u32,
     /// Whether delivery above `QoS` 0 waits: for a ticket, or behind an earlier publish that does.
     waits: bool,
     /// Who is owed it by the log.
@@ -279,6 +277,7 @@ impl Switchboard {
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut outgoing = Outgoing::of(version, packet, publish, now.mono_ms, &mut scratch);
         outgoing.retain &= not_retained.is_none();
+        outgoing.publisher = publisher;
         let is_taken = matches!(stored.outcome, Outcome::Accepted | Outcome::NoSubscribers);
         if is_taken && outgoing.retain {
             stored.tickets += self.retain(&incoming, &mut outgoing, waiter, now);
@@ -298,11 +297,7 @@ impl Switchboard {
         }
         let mut deferred = None;
         if is_taken {
-            let known = Taken {
-                publisher,
-                waits,
-                dues,
-            };
+            let known = Taken { waits, dues };
             deferred = self.pass_on(incoming.origin, &route, &mut outgoing, known);
         }
         self.scratch = scratch;
@@ -342,11 +337,7 @@ impl Switchboard {
         outgoing: &mut Outgoing<'_>,
         taken: Taken,
     ) -> Option<Deferred> {
-        let Taken {
-            publisher,
-            waits,
-            dues,
-        } = taken;
+        let Taken { waits, dues } = taken;
         let mut deferred = None;
         for Target { session, terms } in &route.targets {
             if terms.qos > QoS::AtMostOnce && waits {
@@ -356,7 +347,6 @@ impl Switchboard {
             }
         }
         if !route.groups.is_empty() {
-            outgoing.publisher = publisher;
             if outgoing.qos > QoS::AtMostOnce && waits {
                 deferred = Some(outgoing.message());
             } else {
@@ -424,6 +414,7 @@ fn add(
                 retain,
                 ids,
                 group: None,
+                lease: None,
             };
             targets.push(Target { session, terms });
         }

@@ -241,6 +241,7 @@ impl Switchboard {
             retain: true,
             ids: Ids::of(replay.id),
             group: None,
+            lease: None,
         };
         let is_newer = kept.stamp > replay.since; // It was delivered as it came.
         let access = self.access.as_ref();

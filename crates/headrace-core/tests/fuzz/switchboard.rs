@@ -1,6 +1,6 @@
 //! Target: a switchboard with four connections. Whatever they send, however it is cut, decided and
 //! stored, its invariants hold, and it sends nothing that is no packet; with sessions and retained
-//! messages in memory or on logs, with rules of access or without.
+//! messages in memory or on logs, with rules of access or without, and groups that have keys or not.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use headrace_core::access::{Draft, Rules};
 use headrace_core::hash::Key;
 use headrace_core::mqtt::decode;
 use headrace_core::mqtt::packet::Version;
-use headrace_core::switchboard::{Access, Effects, Limits, Switchboard, Users};
+use headrace_core::switchboard::{Access, Effects, Limits, Strategy, Switchboard, Users};
 use headrace_core::Now;
 
 use super::engine::{Corpus, Input, Words};
@@ -24,8 +24,10 @@ const CONNECTIONS: usize = 4;
 /// What policy may say.
 const DECISIONS: [u8; 6] = [0x00, 0x18, 0x86, 0x87, 0x8C, 0x97];
 
-fn limits() -> Limits {
+fn limits(has_keys: bool) -> Limits {
+    let strategies = [Strategy::LeastInFlight, Strategy::HashTopic];
     Limits {
+        shared_strategy: strategies[usize::from(has_keys)],
         packet_bytes_max: 300,
         receive_max: 3,
         topic_alias_max: 2,
@@ -49,8 +51,8 @@ fn limits() -> Limits {
 /// first one the bits above say of what kind the switchboard is.
 fn run(input: &Input) -> Words {
     let kind = input.iter().flatten().next().map_or(0, |what| what >> 5);
-    let (lasts, has_rules) = (kind & 1 != 0, kind & 2 != 0);
-    let mut world = World::new(lasts, has_rules);
+    let kind @ (lasts, has_rules, has_keys) = (kind & 1 != 0, kind & 2 != 0, kind & 4 != 0);
+    let mut world = World::new(lasts, has_rules, has_keys);
     for piece in input {
         let Some((what, rest)) = piece.split_first() else {
             continue;
@@ -69,7 +71,7 @@ fn run(input: &Input) -> Words {
         }
         world.collect();
     }
-    world.end((lasts, has_rules))
+    world.end(kind)
 }
 
 /// Nobody may publish or subscribe below `a` and `s/d`.
@@ -111,8 +113,8 @@ struct Connection {
 }
 
 impl World {
-    fn new(lasts: bool, has_rules: bool) -> Self {
-        let mut board = Switchboard::new(Key(1, 2), limits());
+    fn new(lasts: bool, has_rules: bool, has_keys: bool) -> Self {
+        let mut board = Switchboard::new(Key(1, 2), limits(has_keys));
         board.bind(1, 2, &["s/#"], "topic").unwrap();
         if lasts {
             board.bind(2, 1, &[], "topic").unwrap();
@@ -259,7 +261,7 @@ impl World {
     }
 
     /// The socket of everyone is lost, and the disk ends what it has begun.
-    fn end(mut self, kind: (bool, bool)) -> Words {
+    fn end(mut self, kind: (bool, bool, bool)) -> Words {
         for at in 0..CONNECTIONS {
             self.hang_up(at);
         }

@@ -9,7 +9,7 @@ use super::groups::{group, payloads, with, STRATEGIES};
 use super::stage::*;
 
 /// A member that takes so many messages at a time.
-fn member(stage: &mut Stage, client_id: &str, receive_maximum: u16, filter: &str) -> u64 {
+pub fn member(stage: &mut Stage, client_id: &str, receive_maximum: u16, filter: &str) -> u64 {
     let member = stage.client_with(Connect {
         client_id,
         receive_maximum: Some(receive_maximum),
@@ -20,7 +20,7 @@ fn member(stage: &mut Stage, client_id: &str, receive_maximum: u16, filter: &str
 }
 
 /// A client whose session waits for it.
-fn lasting(stage: &mut Stage, client_id: &str, receive_maximum: u16) -> u64 {
+pub fn lasting(stage: &mut Stage, client_id: &str, receive_maximum: u16) -> u64 {
     let connection = stage.asks(Connect {
         client_id,
         clean_start: false,

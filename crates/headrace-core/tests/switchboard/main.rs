@@ -18,6 +18,7 @@ mod devices;
 mod disk;
 mod exchange;
 mod fuzz;
+mod group_keys;
 mod group_work;
 mod groups;
 mod holes;

@@ -1,6 +1,7 @@
 //! Random lives of watchers and workers. A watcher that has caught up knows exactly what is
 //! retained, however it was interrupted. A group finishes each message once, whoever of its
-//! members comes and goes, and at `QoS` 2 nobody else ever sees it (MQTT 5.0 3.3.1.3, 4.8.2).
+//! members comes and goes, and at `QoS` 2 nobody else ever sees it (MQTT 5.0 3.3.1.3, 4.8.2). Where
+//! its strategy has keys, one member at a time works on each, in order.
 //! A failure names its seed and replays from it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -22,6 +23,16 @@ const NAMES: u64 = 8;
 const WORKERS: u64 = 4;
 const FILTERS: [&str; 5] = ["v/#", "v/+/1", "v/2/+", "+/3/#", "v/1/1"];
 const SHARE: &str = "$share/g/w/+";
+const STRATEGIES: [Strategy; 8] = [
+    Strategy::RoundRobin,
+    Strategy::Random,
+    Strategy::Sticky,
+    Strategy::LeastInFlight,
+    Strategy::HashTopic,
+    Strategy::HashTopic,
+    Strategy::HashClient,
+    Strategy::HashClient,
+];
 
 #[test]
 fn watchers_and_workers_get_what_is_theirs() {
@@ -80,6 +91,7 @@ struct World {
     now: Now,
     board: Switchboard,
     clients: Vec<Client>,
+    watches: bool,
     publisher: u64,
     connections: u64,
     next: u64,
@@ -92,22 +104,20 @@ struct World {
     owners: BTreeMap<String, usize>,
     /// Work at `QoS` 2 whose session ended.
     gone: BTreeSet<String>,
+    /// Work that is not finished and must be in the order of its key, by key.
+    ordered: BTreeMap<String, BTreeSet<u64>>,
+    keys: BTreeMap<String, String>,
 }
 
 impl World {
     fn new(seed: u64) -> Self {
         let mut random = Random(seed);
-        let strategies = [
-            Strategy::RoundRobin,
-            Strategy::Random,
-            Strategy::Sticky,
-            Strategy::HashTopic,
-            Strategy::HashClient,
-            Strategy::LeastInFlight,
-        ];
+        // Of little room for each client nobody can be sure to see all that is retained.
+        let watches = random.chance(60);
         let limits = Limits {
-            shared_strategy: random.pick(&strategies),
+            shared_strategy: random.pick(&STRATEGIES),
             queued_messages_max: 100_000,
+            queued_bytes_max: if watches { 16 << 20 } else { 1_000 },
             ..Limits::default()
         };
         let mut world = Self {
@@ -118,6 +128,7 @@ impl World {
             },
             board: Switchboard::new(Key(seed, 1), limits),
             clients: (0..NAMES).map(|_| Client::default()).collect(),
+            watches,
             publisher: 0,
             connections: 0,
             next: 0,
@@ -126,6 +137,8 @@ impl World {
             finished: BTreeSet::new(),
             owners: BTreeMap::new(),
             gone: BTreeSet::new(),
+            ordered: BTreeMap::new(),
+            keys: BTreeMap::new(),
         };
         world.publisher = world.open(None, true);
         world.connect(0);
@@ -142,7 +155,8 @@ impl World {
             18..=20 if name > 0 => self.unsubscribe(name),
             21..=55 => self.answer(name),
             56..=75 => self.retain(),
-            76..=98 => self.publish_work(),
+            76..=97 => self.publish_work(),
+            98 if self.random.chance(10) => self.change_strategy(),
             _ => {
                 self.now.mono_ms += self.random.below(100);
                 self.board.tick(self.now);
@@ -151,6 +165,49 @@ impl World {
         self.board.validate();
         if self.random.chance(80) {
             self.collect();
+        }
+    }
+
+    /// What was published under another one is in no order.
+    fn change_strategy(&mut self) {
+        self.collect();
+        self.ordered.clear();
+        let limits = Limits {
+            shared_strategy: self.random.pick(&STRATEGIES),
+            ..self.board.limits().clone()
+        };
+        self.board.set_limits(limits, self.now);
+    }
+
+    /// The key that a topic's work has, where it is kept in order.
+    fn key(&self, topic: &str) -> Option<String> {
+        match self.board.limits().shared_strategy {
+            Strategy::HashTopic => Some(topic.to_owned()),
+            Strategy::HashClient => Some("the publisher".to_owned()),
+            _ => None,
+        }
+    }
+
+    /// Work is finished, or out of its order for good.
+    fn leaves_order(&mut self, work: &str) {
+        let key = self.keys.get(work);
+        if let Some(of) = key.and_then(|key| self.ordered.get_mut(key)) {
+            of.remove(&work.parse().unwrap());
+        }
+    }
+
+    /// All that comes before work is finished, or with the member that gets it.
+    fn is_in_order(&self, name: usize, work: &str) {
+        let number: u64 = work.parse().unwrap();
+        let of = self.keys.get(work).and_then(|key| self.ordered.get(key));
+        let Some(of) = of.filter(|of| of.contains(&number)) else {
+            return;
+        };
+        let unanswered = &self.clients[name].unanswered;
+        for before in of.range(..number) {
+            let before = before.to_string();
+            let mut has = unanswered.iter().filter_map(|(.., work)| work.as_ref());
+            assert!(has.any(|work| *work == before), "{work} before {before}");
         }
     }
 
@@ -204,7 +261,12 @@ impl World {
         self.collect();
         let client = &mut self.clients[name];
         client.bytes.clear();
-        client.unanswered.clear();
+        // What stays with it at `QoS` 2 holds up nobody.
+        let unanswered = std::mem::take(&mut client.unanswered);
+        for (_, _, work) in unanswered.iter().filter(|(_, qos, _)| *qos == QOS_2) {
+            self.leaves_order(work.as_deref().unwrap_or("0"));
+        }
+        let client = &mut self.clients[name];
         if let Some(connection) = client.connection.take() {
             self.board.closed(connection, self.now).unwrap();
         }
@@ -218,6 +280,7 @@ impl World {
         let filter = match self.clients[name].filter {
             Some(filter) => filter,
             None if is_worker => SHARE,
+            None if !self.watches => return,
             None => self.random.pick(&FILTERS),
         };
         self.clients[name].filter = Some(filter);
@@ -274,6 +337,11 @@ impl World {
         let topic = format!("w/{}", self.random.below(6));
         let payload = self.next.to_string();
         if self.publish(&topic, &payload, false) > QOS_0 {
+            if let Some(key) = self.key(&topic) {
+                let of = self.ordered.entry(key.clone()).or_default();
+                of.insert(self.next);
+                self.keys.insert(payload.clone(), key);
+            }
             self.work.insert(payload);
         }
     }
@@ -309,10 +377,12 @@ impl World {
         };
         if qos == QOS_2 {
             client.received.insert(packet_id, work.clone());
-            self.finished.extend(work);
+        }
+        self.leaves_order(work.as_deref().unwrap_or("0"));
+        self.finished.extend(work);
+        if qos == QOS_2 {
             self.send(connection, &Packet::Pubrec(ack(packet_id)));
         } else {
-            self.finished.extend(work);
             self.send(connection, &Packet::Puback(ack(packet_id)));
         }
     }
@@ -371,8 +441,10 @@ impl World {
                 let owner = *self.owners.entry(payload.clone()).or_insert(name);
                 assert_eq!(owner, name, "{payload} stays with its member");
             }
+            self.is_in_order(name, &payload);
             work = Some(payload);
         }
+        let client = &mut self.clients[name];
         if publish.qos > QOS_0 {
             let entry = (publish.packet_id, publish.qos, work);
             client.unanswered.push_back(entry);

@@ -63,6 +63,15 @@ pub enum Receipt {
     Misplaced,
 }
 
+/// What a client has to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Messages that it has not finished, sent or not.
+    pub messages: usize,
+    /// Whether its window has a place for another one.
+    pub has_room: bool,
+}
+
 /// What a client is sent at `QoS` 1 and 2.
 #[derive(Debug)]
 pub struct Outbound {
@@ -156,6 +165,14 @@ impl Outbound {
     /// Exchanges that are not over.
     pub fn in_flight(&self) -> usize {
         self.slots.len() - self.free.len()
+    }
+
+    /// What the client has to do.
+    pub fn load(&self) -> Load {
+        Load {
+            messages: self.in_flight() + self.queued(),
+            has_room: self.has_room(),
+        }
     }
 
     /// True where a new message would be sent at once and overtake none.
@@ -392,6 +409,7 @@ mod tests {
             retain: false,
             ids: Ids::None,
             group: None,
+            lease: None,
         };
         Delivery::new(message.into(), terms, None, &Memory::default())
     }

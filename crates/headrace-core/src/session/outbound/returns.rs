@@ -18,12 +18,15 @@ impl Outbound {
     pub fn withdraw_all(&mut self, is_there: impl Fn(GroupId) -> bool) -> Vec<(GroupId, Owed)> {
         let is_lent = |delivery: &Delivery| delivery.terms.group.is_some_and(&is_there);
         let mut in_flight = Vec::new();
-        for (id, entry) in (1..).zip(&self.slots) {
+        for (id, entry) in (1..).zip(&mut self.slots) {
             let Some(entry) = entry else { continue };
-            if let State::Published(QoS::AtLeastOnce, Some(delivery)) = &entry.state {
-                if is_lent(delivery) {
-                    in_flight.push((entry.ordinal, id, delivery.clone()));
-                }
+            let State::Published(qos, Some(delivery)) = &mut entry.state else {
+                continue;
+            };
+            // What stays with it at `QoS` 2 holds up nobody while it is away.
+            delivery.terms.lease = None;
+            if *qos == QoS::AtLeastOnce && is_lent(delivery) {
+                in_flight.push((entry.ordinal, id, delivery.clone()));
             }
         }
         in_flight.sort_unstable_by_key(|(ordinal, ..)| *ordinal);

@@ -2,12 +2,15 @@
 
 use std::hash::BuildHasher;
 
+use super::standings::Standings;
+use super::work::{Waits, ONLY_LANE};
 use super::{Member, Switchboard};
+use crate::hash::Key;
 use crate::mqtt::packet::QoS;
-use crate::session::OVERHEAD_BYTES;
-use crate::switchboard::outgoing::Outgoing;
+use crate::session::{Message, OVERHEAD_BYTES};
+use crate::switchboard::outgoing::{topic_of, Outgoing};
 use crate::switchboard::{Counter, Limits, DOOR};
-use crate::topic;
+use crate::{topic, Now};
 
 /// Which member gets the next message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,9 +22,9 @@ pub enum Strategy {
     Random,
     /// Always the same one, until it goes.
     Sticky,
-    /// One for each topic. Only the topics of a member that comes or goes move.
+    /// One for each topic, in order. Only the topics of a member that comes or goes move.
     HashTopic,
-    /// One for each publisher.
+    /// One for each publisher, in order.
     HashClient,
     /// The one with the least to do.
     LeastInFlight,
@@ -49,9 +52,29 @@ impl Strategy {
         own.map_or(limits.shared_strategy, |(_, strategy)| *strategy)
     }
 
+    /// Whether it gives all of one key to one member, in order.
+    pub(super) const fn has_keys(self) -> bool {
+        matches!(self, Self::HashTopic | Self::HashClient)
+    }
+
     /// Whether a message has one member that it must go to, and waits for it where it is busy.
     const fn is_pinned(self) -> bool {
-        matches!(self, Self::Sticky | Self::HashTopic | Self::HashClient)
+        matches!(self, Self::Sticky) || self.has_keys()
+    }
+
+    /// The lane of a publish in a group.
+    pub(super) fn key(self, hash_key: Key, topic: &[u8], publisher: u32) -> u64 {
+        match self {
+            Self::HashTopic => hash_key.hash_one(topic),
+            Self::HashClient => mix(u64::from(publisher)),
+            _ => ONLY_LANE,
+        }
+    }
+
+    /// The lane of a message in a group.
+    pub(super) fn key_of(self, hash_key: Key, message: &Message) -> u64 {
+        let topic = topic_of(message).as_bytes();
+        self.key(hash_key, topic, message.publisher)
     }
 }
 
@@ -66,20 +89,29 @@ pub(super) const fn mix(mut z: u64) -> u64 {
 pub(super) enum Choice {
     Give(Member),
     /// Somebody may be able to take it later.
-    Wait,
+    Wait(Waits),
     /// Nobody who is there can ever take it.
     Drop(Counter),
 }
 
 impl Switchboard {
     /// Has each group go by the strategy that limits now name for it.
-    pub(in crate::switchboard) fn renew_strategies(&mut self) {
-        for (_, group) in &mut self.groups.slots {
-            group.strategy = Strategy::of(&group.text, &self.limits);
+    pub(in crate::switchboard) fn renew_strategies(&mut self, now: Now) {
+        let mut renewed = Vec::new();
+        for (slot, group) in &mut self.groups.slots {
+            let strategy = Strategy::of(&group.text, &self.limits);
+            if strategy != group.strategy {
+                group.renew(strategy, self.hash_key);
+                renewed.push(slot as u32);
+            }
+        }
+        for slot in renewed {
+            self.pump_group(slot, None, now);
         }
     }
 
     /// Hash of who published, where one of so many groups asks for it ([`Strategy::HashClient`]).
+    /// What waits keeps it on the log, so it is the same after a restart.
     pub(in crate::switchboard) fn publisher_hash(&self, origin: u32, groups: &[u32]) -> u32 {
         let strategy = |slot: &u32| self.groups.slots[*slot as usize].strategy;
         if origin == DOOR
@@ -89,8 +121,7 @@ impl Switchboard {
         {
             return 0;
         }
-        self.hash_key
-            .hash_one(&*self.sessions[origin as usize].client_id) as u32
+        Key::default().hash_one(&*self.sessions[origin as usize].client_id) as u32
     }
 
     /// The member that gets a message; `first` is asked first where it does not matter. Whoever has
@@ -99,34 +130,77 @@ impl Switchboard {
     pub(super) fn choose(
         &mut self,
         slot: u32,
+        key: u64,
         outgoing: &Outgoing<'_>,
         first: Option<u32>,
     ) -> Choice {
         let group = &self.groups.slots[slot as usize];
         let strategy = group.strategy;
         if group.here.is_empty() {
-            return Choice::Wait;
+            return Choice::Wait(Waits::Anyone);
         }
-        let place = if strategy.is_pinned() {
-            let pinned = self.pinned(slot, outgoing);
-            pinned.filter(|place| self.can_take(slot, *place, outgoing))
+        if strategy.has_keys() {
+            return self.choose_by_key(slot, key, outgoing);
+        }
+        let place = if strategy == Strategy::Sticky {
+            let favourite = self.favourite(slot, outgoing);
+            favourite.filter(|place| self.can_take(slot, *place, outgoing))
         } else {
             let first = first.and_then(|session| group.places.get(&session).copied());
             match first {
                 Some(place) if self.can_take(slot, place, outgoing) => Some(place),
                 Some(place) if !group.is_picky && self.is_busy(&group.here[place], outgoing) => {
-                    return Choice::Wait;
+                    return Choice::Wait(Waits::Anyone);
                 }
                 _ => self.free_member(slot, outgoing),
             }
         };
+        let Some(place) = place else {
+            return self.why_nobody(slot, outgoing);
+        };
         let group = &mut self.groups.slots[slot as usize];
-        if let Some(place) = place {
-            let member = group.here[place];
-            group.turn = place + 1;
-            group.favourite = Some(member.session);
-            return Choice::Give(member);
+        let member = group.here[place];
+        group.turn = place + 1;
+        group.favourite = Some(member.session);
+        if strategy == Strategy::LeastInFlight {
+            let state = &mut self.sessions[member.session as usize];
+            let messages = state.outbound.load().messages;
+            group.standings.give(member.session, messages);
+            state.told = None;
         }
+        Choice::Give(member)
+    }
+
+    /// The one whose key it is; while another one has some of that key, or it has no room, nobody.
+    fn choose_by_key(&mut self, slot: u32, key: u64, outgoing: &Outgoing<'_>) -> Choice {
+        let group = &self.groups.slots[slot as usize];
+        let owner = group.ring.owner(key).expect("somebody is there");
+        let mut place = Some(group.places[&owner]);
+        if !place.is_some_and(|place| self.may_take(slot, place, outgoing)) {
+            // The highest of as many random weights, for the same reason: no key moves but for
+            // members that come or go (rendezvous hashing: Thaler, Ravishankar 1998).
+            let places = 0..group.here.len();
+            let able = places.filter(|place| self.may_take(slot, *place, outgoing));
+            place = able.max_by_key(|place| mix(group.here[*place].hash ^ key));
+        }
+        let Some(place) = place else {
+            return self.why_nobody(slot, outgoing);
+        };
+        let member = group.here[place];
+        let holder = group.work.holder(key);
+        let is_held = holder.is_some_and(|holder| holder != member.session);
+        if is_held && outgoing.qos > QoS::AtMostOnce {
+            return Choice::Wait(Waits::Lease);
+        }
+        if self.can_take(slot, place, outgoing) {
+            Choice::Give(member)
+        } else {
+            Choice::Wait(Waits::Member(member.session))
+        }
+    }
+
+    /// Nobody can take a message now: whether somebody can later.
+    fn why_nobody(&mut self, slot: u32, outgoing: &Outgoing<'_>) -> Choice {
         let group = &self.groups.slots[slot as usize];
         let here = group.here.iter();
         let mut hearers = here.filter(|member| self.hears(member.session, outgoing));
@@ -138,10 +212,30 @@ impl Switchboard {
         if !may_later {
             return Choice::Drop(why);
         }
-        let is_idle = |member: &Member| !self.is_busy(member, outgoing);
-        let is_picky = group.here.iter().any(is_idle);
+        let is_picky = if group.strategy == Strategy::LeastInFlight {
+            !group.standings.is_empty()
+        } else {
+            let is_idle = |member: &Member| !self.is_busy(member, outgoing);
+            group.here.iter().any(is_idle)
+        };
         self.groups.slots[slot as usize].is_picky = is_picky;
-        Choice::Wait
+        Choice::Wait(Waits::Anyone)
+    }
+
+    /// A client has more to do, or less, or has room again: tells the groups that ask.
+    pub(super) fn tell_load(&mut self, session: u32) {
+        let state = &mut self.sessions[session as usize];
+        let load = Some(state.outbound.load());
+        if load == std::mem::replace(&mut state.told, load) {
+            return;
+        }
+        let messages = load.map_or(0, |load| load.messages);
+        for slot in &state.groups {
+            let group = &mut self.groups.slots[*slot as usize];
+            if group.strategy == Strategy::LeastInFlight {
+                group.standings.set(session, messages);
+            }
+        }
     }
 
     /// Whether a member's window has no room for a message, of whatever size.
@@ -151,51 +245,55 @@ impl Switchboard {
         qos > QoS::AtMostOnce && !outbound.has_room()
     }
 
-    /// Where the one member stands that a message must go to; None where it may come to none.
-    fn pinned(&self, slot: u32, outgoing: &Outgoing<'_>) -> Option<usize> {
+    /// Where the one member stands that gets everything; None where it may come to none.
+    fn favourite(&self, slot: u32, outgoing: &Outgoing<'_>) -> Option<usize> {
         let group = &self.groups.slots[slot as usize];
         let count = group.here.len();
         let hears = |place: &usize| self.hears(group.here[*place].session, outgoing);
-        let hash = match group.strategy {
-            Strategy::HashClient => u64::from(outgoing.publisher),
-            Strategy::HashTopic => self.hash_key.hash_one(outgoing.topic()),
-            _ => {
-                let favourite = group
-                    .favourite
-                    .and_then(|session| group.places.get(&session));
-                let others = (0..count).map(|step| (group.turn + step) % count);
-                return favourite.copied().into_iter().chain(others).find(hears);
-            }
-        };
-        // The highest of as many random weights: each message keeps its member while that is
-        // there, whoever else comes and goes (rendezvous hashing).
-        let weight = |place: &usize| mix(group.here[*place].hash ^ hash);
-        (0..count).filter(hears).max_by_key(weight)
+        let favourite = group
+            .favourite
+            .and_then(|session| group.places.get(&session));
+        let others = (0..count).map(|step| (group.turn + step) % count);
+        favourite.copied().into_iter().chain(others).find(hears)
     }
 
     /// Where a member stands that can take a message at once.
     fn free_member(&mut self, slot: u32, outgoing: &Outgoing<'_>) -> Option<usize> {
         let group = &self.groups.slots[slot as usize];
-        let (count, strategy, turn) = (group.here.len(), group.strategy, group.turn);
-        let begin = match strategy {
+        let (count, turn) = (group.here.len(), group.turn);
+        let begin = match group.strategy {
+            Strategy::LeastInFlight => return self.least_busy(slot, outgoing),
             Strategy::Random => self.groups.next_random() as usize,
             _ => turn,
         };
-        let places = (0..count).map(|step| (begin % count + step) % count);
-        let mut free = places.filter(|place| self.can_take(slot, *place, outgoing));
-        match strategy {
-            Strategy::LeastInFlight => free.min_by_key(|place| {
-                let member = &self.groups.slots[slot as usize].here[*place];
-                let outbound = &self.sessions[member.session as usize].outbound;
-                outbound.in_flight() + outbound.queued()
-            }),
-            _ => free.next(),
+        let mut places = (0..count).map(|step| (begin % count + step) % count);
+        places.find(|place| self.can_take(slot, *place, outgoing))
+    }
+
+    /// Where the one stands with the least to do that can take a message at once.
+    fn least_busy(&mut self, slot: u32, outgoing: &Outgoing<'_>) -> Option<usize> {
+        let group = &mut self.groups.slots[slot as usize];
+        let none = Standings::new(self.hash_key);
+        let mut standings = std::mem::replace(&mut group.standings, none);
+        let group = &self.groups.slots[slot as usize];
+        let load = |session: u32| {
+            let is_busy = self.is_busy(&group.here[group.places[&session]], outgoing);
+            let outbound = &self.sessions[session as usize].outbound;
+            (!is_busy).then(|| outbound.load().messages)
+        };
+        let can_take = |session: u32| self.can_take(slot, group.places[&session], outgoing);
+        let least = standings.least(load, can_take);
+        let place = least.map(|session| group.places[&session]);
+        for session in standings.left_out() {
+            self.sessions[session as usize].told = None;
         }
+        self.groups.slots[slot as usize].standings = standings;
+        place
     }
 
     /// Whether a member that is there can take a message within its bounds: at once, or where the
     /// message must go to it, later.
-    fn can_take(&self, slot: u32, place: usize, outgoing: &Outgoing<'_>) -> bool {
+    pub(super) fn can_take(&self, slot: u32, place: usize, outgoing: &Outgoing<'_>) -> bool {
         let group = &self.groups.slots[slot as usize];
         let member = &group.here[place];
         let qos = member.subscription.qos.min(outgoing.qos);

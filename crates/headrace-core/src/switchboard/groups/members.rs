@@ -1,11 +1,14 @@
 //! A group and who is in it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
+use super::ring::Ring;
+use super::standings::Standings;
+use super::work::{Waits, Work};
 use super::Strategy;
 use crate::hash::{Key, Map};
 use crate::mqtt::packet::QoS;
-use crate::session::{Durable, GroupId, Ids, Owed, Subscription, Terms};
+use crate::session::{Durable, GroupId, Ids, Subscription, Terms};
 
 /// A session in a group.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +27,7 @@ impl Member {
             retain: retain && self.subscription.retain_as_published,
             ids: Ids::of(self.subscription.id),
             group: Some(group),
+            lease: None,
         }
     }
 }
@@ -45,8 +49,12 @@ pub(super) struct Group {
     pub turn: usize,
     /// The member that gets everything.
     pub favourite: Option<u32>,
-    pub queue: VecDeque<Owed>,
-    pub queued_bytes: usize,
+    /// Whose a key is, where the strategy has keys.
+    pub ring: Ring,
+    /// Who has the least to do, where the strategy asks.
+    pub standings: Standings,
+    /// What waits.
+    pub work: Work,
     /// Somebody had a place in its window for what waits, and no room: what comes behind that may
     /// be small enough.
     pub is_picky: bool,
@@ -65,8 +73,9 @@ impl Group {
             away: BTreeMap::new(),
             turn: 0,
             favourite: None,
-            queue: VecDeque::new(),
-            queued_bytes: 0,
+            ring: Ring::default(),
+            standings: Standings::new(hash_key),
+            work: Work::default(),
             is_picky: false,
             durable: None,
         }
@@ -76,16 +85,19 @@ impl Group {
         self.here.len() + self.away.len()
     }
 
+    /// Has a session take part, or be away.
     pub fn put(&mut self, member: Member, is_here: bool) {
         self.take_out(member.session);
         if is_here {
             self.places.insert(member.session, self.here.len());
             self.here.push(member);
+            self.enrol(&member);
         } else {
             self.away.insert(member.session, member);
         }
     }
 
+    /// Takes a session out. What waits for it is to be looked at.
     pub fn take_out(&mut self, session: u32) -> Option<Member> {
         let Some(place) = self.places.remove(&session) else {
             return self.away.remove(&session);
@@ -94,7 +106,39 @@ impl Group {
         if let Some(moved) = self.here.get(place) {
             self.places.insert(moved.session, place);
         }
+        self.ring.remove(session, member.hash);
+        self.standings.remove(session);
+        self.work.release(session);
         Some(member)
+    }
+
+    /// Lets the strategy know of a member that is there.
+    fn enrol(&mut self, member: &Member) {
+        let Member { session, hash, .. } = *member;
+        if self.strategy.has_keys() {
+            self.ring.insert(session, hash);
+            if self.work.queued() > 0 {
+                let keys = self.ring.keys(session, hash);
+                self.work.claim(session, keys);
+            }
+        }
+        if self.strategy == Strategy::LeastInFlight {
+            self.standings.set(session, 0);
+        }
+    }
+
+    /// Goes by another strategy. What waits is in its lanes, to be looked at.
+    pub fn renew(&mut self, strategy: Strategy, hash_key: Key) {
+        self.strategy = strategy;
+        self.ring = Ring::default();
+        self.standings = Standings::new(hash_key);
+        for owed in std::mem::take(&mut self.work).into_all() {
+            let key = strategy.key_of(hash_key, &owed.message);
+            self.work.push(key, owed, Waits::Due);
+        }
+        for member in self.here.clone() {
+            self.enrol(&member);
+        }
     }
 
     pub fn member(&self, session: u32) -> Option<&Member> {

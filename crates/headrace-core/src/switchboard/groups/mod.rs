@@ -7,15 +7,19 @@
 //! what was sent stays with its member (MQTT-4.8.2-4, MQTT-4.8.2-5). What a member refuses is over
 //! (MQTT-4.8.2-6).
 //!
-//! Who gets a message is in [`choice`].
+//! Who gets a message is in [`choice`], and what waits in [`work`].
 //!
 //! Invariants: a group has a member; what bears a group's mark was sent to a member of it, or waits
-//! for one; nothing overtakes what waits in the queue.
+//! for one; nothing overtakes what waits in its lane; of what is kept in order by keys, one member
+//! at a time has something of a key.
 
 mod choice;
 mod members;
+mod ring;
+mod standings;
 mod table;
 mod validate;
+mod work;
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
@@ -25,6 +29,7 @@ use choice::Choice;
 pub use choice::Strategy;
 use members::Member;
 pub(super) use table::Groups;
+use work::Waits;
 
 use super::outgoing::Outgoing;
 use super::overflow::Policy;
@@ -79,13 +84,14 @@ impl Switchboard {
         self.groups.sums.members -= 1;
         self.recount_session(session);
         if !is_over {
-            return self.give_back(slot, returned, now);
+            self.give_back(slot, returned);
+            return self.pump_group(slot, None, now);
         }
         let group = self.groups.end(slot, filter);
         if group.durable.is_some() {
             self.persistence.group_due(&group.text);
         }
-        for owed in returned.iter().chain(&group.queue) {
+        for owed in returned.into_iter().chain(group.work.into_all()) {
             self.drops_work(Counter::DroppedEnded, &owed.message);
         }
     }
@@ -99,36 +105,49 @@ impl Switchboard {
         }
     }
 
-    /// A client has gone: what it has not finished goes to the others.
+    /// A client has gone: what it has not finished goes to the others, and what waited for it.
     pub(super) fn members_away(&mut self, session: u32, now: Now) {
         let state = &mut self.sessions[session as usize];
+        let mut due: BTreeMap<u32, Vec<Owed>> = BTreeMap::new();
         for slot in &state.groups {
             let group = &mut self.groups.slots[*slot as usize];
             let member = *group.member(session).expect("it was a member");
             group.put(member, false);
+            if group.work.first(Waits::Due).is_some() {
+                due.insert(*slot, Vec::new());
+            }
         }
         let by_id = &self.groups.by_id;
-        let withdrawn = state.outbound.withdraw_all(|id| by_id.contains_key(&id));
-        let mut returned: BTreeMap<u32, Vec<Owed>> = BTreeMap::new();
-        for (id, owed) in withdrawn {
-            returned.entry(by_id[&id]).or_default().push(owed);
+        for (id, owed) in state.outbound.withdraw_all(|id| by_id.contains_key(&id)) {
+            due.entry(by_id[&id]).or_default().push(owed);
         }
         self.recount_session(session);
-        for (slot, owed) in returned {
-            self.give_back(slot, owed, now);
+        for (slot, returned) in due {
+            self.give_back(slot, returned);
+            self.pump_group(slot, None, now);
         }
     }
 
     /// Puts work back before what waits, in its order.
-    fn give_back(&mut self, slot: u32, returned: Vec<Owed>, now: Now) {
-        if returned.is_empty() {
-            return;
-        }
+    fn give_back(&mut self, slot: u32, returned: Vec<Owed>) {
         self.counters.add(Counter::Returned, returned.len());
         for owed in returned.into_iter().rev() {
-            self.groups.push(slot, owed, true);
+            self.groups.give_back(slot, owed);
         }
-        self.pump_group(slot, None, now);
+    }
+
+    /// Looks at the keys of which members have finished all that they had.
+    pub(super) fn end_leases(&mut self, now: Now) {
+        for (id, key) in self.groups.leases.take() {
+            let Some(slot) = self.groups.by_id.get(&id).copied() else {
+                continue;
+            };
+            let work = &mut self.groups.slots[slot as usize].work;
+            work.returned(key);
+            if work.first(Waits::Due).is_some() {
+                self.pump_group(slot, None, now);
+            }
+        }
     }
 
     pub(super) fn deliver_to_groups(&mut self, slots: &[u32], outgoing: &mut Outgoing<'_>) {
@@ -137,33 +156,66 @@ impl Switchboard {
         }
     }
 
-    /// Gives a publish to a group: to a member, or to the queue behind what waits.
+    /// Gives a publish to a group: to a member, or to its lane behind what waits.
     pub(super) fn deliver_to_group(
         &mut self,
         slot: u32,
         claim: Option<Arc<Claim>>,
         outgoing: &mut Outgoing<'_>,
     ) {
-        let waits = !self.groups.slots[slot as usize].queue.is_empty();
-        let qos = outgoing.qos;
-        let choice = if waits && qos > QoS::AtMostOnce {
-            Choice::Wait
-        } else {
-            self.choose(slot, outgoing, None)
+        let group = &self.groups.slots[slot as usize];
+        let (topic, publisher) = (outgoing.topic(), outgoing.publisher);
+        let key = group.strategy.key(self.hash_key, topic, publisher);
+        let may_wait = outgoing.qos > QoS::AtMostOnce;
+        let before = group.work.waits(key).filter(|_| may_wait);
+        let mut choice = match before {
+            Some(waits) => Choice::Wait(waits),
+            None => self.choose(slot, key, outgoing, None),
         };
-        match choice {
-            Choice::Give(member) => {
-                let terms = member.terms(self.groups.id(slot), qos, outgoing.retain);
-                self.deliver(member.session, &terms, claim, outgoing);
+        if let (true, Choice::Give(member)) = (may_wait, &choice) {
+            let work = &self.groups.slots[slot as usize].work;
+            // Other keys of that member wait for the room that this one would take.
+            let waits = Waits::Member(member.session);
+            if work.first(waits).is_some() {
+                choice = Choice::Wait(waits);
             }
+        }
+        match choice {
+            Choice::Give(member) => self.give(slot, key, &member, claim, outgoing),
             Choice::Drop(why) => self.drops(DOOR, why, outgoing, 0),
-            Choice::Wait if qos > QoS::AtMostOnce => self.wait_in_group(slot, claim, outgoing),
-            Choice::Wait => self.drops(DOOR, Counter::DroppedGroupAway, outgoing, 0),
+            Choice::Wait(waits) if may_wait => {
+                self.wait_in_group(slot, key, waits, claim, outgoing);
+            }
+            Choice::Wait(_) => self.drops(DOOR, Counter::DroppedGroupAway, outgoing, 0),
         }
     }
 
+    /// Gives a message to a member.
+    fn give(
+        &mut self,
+        slot: u32,
+        key: u64,
+        member: &Member,
+        claim: Option<Arc<Claim>>,
+        outgoing: &mut Outgoing<'_>,
+    ) {
+        let id = self.groups.id(slot);
+        let mut terms = member.terms(id, outgoing.qos, outgoing.retain);
+        if terms.qos > QoS::AtMostOnce {
+            terms.lease = self.groups.lend(slot, key, member.session, &self.memory);
+        }
+        self.deliver(member.session, &terms, claim, outgoing);
+    }
+
     /// Queues a publish that no member can take now, within the group's bounds.
-    fn wait_in_group(&mut self, slot: u32, claim: Option<Arc<Claim>>, outgoing: &mut Outgoing<'_>) {
+    fn wait_in_group(
+        &mut self,
+        slot: u32,
+        key: u64,
+        waits: Waits,
+        claim: Option<Arc<Claim>>,
+        outgoing: &mut Outgoing<'_>,
+    ) {
         if !self.groups.slots[slot as usize].keeps() {
             return self.drops(DOOR, Counter::DroppedGroupAway, outgoing, 0);
         }
@@ -175,15 +227,15 @@ impl Switchboard {
         }
         loop {
             let limits = &self.limits;
-            let group = &self.groups.slots[slot as usize];
-            if group.queue.len() < limits.group_messages_max
-                && group.queued_bytes + bytes <= limits.group_bytes_max
+            let work = &self.groups.slots[slot as usize].work;
+            if work.queued() < limits.group_messages_max
+                && work.bytes() + bytes <= limits.group_bytes_max
             {
                 break;
             }
             let is_oldest =
                 limits.overflow == Policy::DropOldest && bytes <= limits.group_bytes_max;
-            let oldest = is_oldest.then(|| self.groups.pop(slot)).flatten();
+            let oldest = is_oldest.then(|| self.groups.pop_oldest(slot)).flatten();
             let is_full = oldest.is_none();
             let gone = oldest.map_or_else(|| Arc::clone(&message), |oldest| oldest.message);
             self.drops_work(Counter::DroppedGroupQueue, &gone);
@@ -192,11 +244,12 @@ impl Switchboard {
             }
         }
         let owed = Owed::new(message, claim, &self.memory);
-        self.groups.push(slot, owed, false);
+        self.groups.push(slot, key, owed, waits);
     }
 
     /// A session may have room again: gives it what waits in its groups.
     pub(super) fn refill(&mut self, session: u32, now: Now) {
+        self.tell_load(session);
         if self.groups.waiting.is_empty() {
             return;
         }
@@ -208,29 +261,45 @@ impl Switchboard {
         }
     }
 
-    /// Gives out what waits in a group, as far as members can take it.
+    /// Gives out what waits in a group, as far as members can take it: what is to be looked at, or
+    /// for a session that asks what waits for that.
     fn pump_group(&mut self, slot: u32, first: Option<u32>, now: Now) {
-        while let Some(owed) = self.groups.slots[slot as usize].queue.front() {
-            let (message, claim) = (Arc::clone(&owed.message), owed.claim.clone());
-            let mut outgoing = Outgoing::of_message(&message, now.mono_ms).placed();
-            let choice = if message.is_expired(now.mono_ms) {
-                Err(Counter::DroppedExpired)
-            } else {
-                match self.choose(slot, &outgoing, first) {
-                    Choice::Give(member) => Ok(member),
-                    Choice::Wait => return,
-                    Choice::Drop(why) => Err(why),
+        let has_keys = self.groups.slots[slot as usize].strategy.has_keys();
+        let asks: &[Waits] = match first {
+            Some(session) if has_keys => &[Waits::Due, Waits::Member(session)],
+            Some(_) => &[Waits::Anyone],
+            None => &[Waits::Due, Waits::Anyone],
+        };
+        for asked in asks {
+            while let Some(key) = self.groups.slots[slot as usize].work.first(*asked) {
+                if self.give_first(slot, key, first, now) == Some(*asked) {
+                    break;
                 }
-            };
-            self.groups.pop(slot);
-            match choice {
-                Ok(member) => {
-                    let terms = member.terms(self.groups.id(slot), message.qos, message.retain);
-                    self.deliver(member.session, &terms, claim, &mut outgoing);
-                }
-                Err(why) => self.drops_work(why, &message),
             }
         }
+    }
+
+    /// Gives out what is first in a lane; for what it waits, where nobody can take it.
+    fn give_first(&mut self, slot: u32, key: u64, first: Option<u32>, now: Now) -> Option<Waits> {
+        let owed = self.groups.slots[slot as usize].work.front(key);
+        let (message, claim) = (Arc::clone(&owed.message), owed.claim.clone());
+        let mut outgoing = Outgoing::of_message(&message, now.mono_ms).placed();
+        let choice = if message.is_expired(now.mono_ms) {
+            Choice::Drop(Counter::DroppedExpired)
+        } else {
+            self.choose(slot, key, &outgoing, first)
+        };
+        if let Choice::Wait(waits) = choice {
+            self.groups.slots[slot as usize].work.wait(key, waits);
+            return Some(waits);
+        }
+        self.groups.pop(slot, key);
+        match choice {
+            Choice::Give(member) => self.give(slot, key, &member, claim, &mut outgoing),
+            Choice::Drop(why) => self.drops_work(why, &message),
+            Choice::Wait(_) => unreachable!("it was looked at"),
+        }
+        None
     }
 
     /// Counts a message that no member of a group gets.

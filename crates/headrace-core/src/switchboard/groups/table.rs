@@ -2,14 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
+use std::sync::Arc;
 
 use slab::Slab;
 
 use super::choice::mix;
 use super::members::Group;
+use super::work::Waits;
 use super::Strategy;
 use crate::hash::{Key, Map};
-use crate::session::{Durable, GroupId, Owed};
+use crate::session::{Durable, Ends, GroupId, Lease, Memory, Message, Owed};
 use crate::sums::sums;
 use crate::switchboard::persist::Persistence;
 use crate::topic::{Filter, Tree};
@@ -37,6 +39,8 @@ pub(in crate::switchboard) struct Groups {
     /// Those with work that waits.
     pub(super) waiting: BTreeSet<u32>,
     pub(super) sums: OfGroups,
+    /// Leases that have ended.
+    pub(super) leases: Ends<(GroupId, u64)>,
     random: u64,
 }
 
@@ -51,8 +55,14 @@ impl Groups {
             tree: Tree::new(hash_key),
             waiting: BTreeSet::new(),
             sums: OfGroups::default(),
+            leases: Ends::default(),
             random: hash_key.hash_one("groups"),
         }
+    }
+
+    /// Whether keys are to be looked at of which members have finished all that they had.
+    pub fn has_ends(&self) -> bool {
+        !self.leases.is_empty()
     }
 
     pub fn len(&self) -> usize {
@@ -64,33 +74,60 @@ impl Groups {
         self.sums
     }
 
-    /// Has work wait in a group, behind all else or before it.
-    pub(super) fn push(&mut self, slot: u32, owed: Owed, is_first: bool) {
-        let bytes = owed.message.bytes();
+    /// Has work wait in a group, behind all else, for `waits` where it is the first of its lane.
+    pub(super) fn push(&mut self, slot: u32, key: u64, owed: Owed, waits: Waits) {
+        self.count(slot, &owed.message);
         let group = &mut self.slots[slot as usize];
-        group.queued_bytes += bytes;
-        if is_first {
-            group.queue.push_front(owed);
-        } else {
-            group.queue.push_back(owed);
-        }
+        group.work.push(key, owed, waits);
+    }
+
+    /// Puts work back, before all else.
+    pub(super) fn give_back(&mut self, slot: u32, owed: Owed) {
+        self.count(slot, &owed.message);
+        let group = &mut self.slots[slot as usize];
+        let key = group.strategy.key_of(self.hash_key, &owed.message);
+        group.work.give_back(key, owed);
+    }
+
+    fn count(&mut self, slot: u32, message: &Message) {
         self.waiting.insert(slot);
         self.sums.queued += 1;
-        self.sums.queued_bytes += bytes;
+        self.sums.queued_bytes += message.bytes();
+    }
+
+    /// Takes what waits first in a lane of a group.
+    pub(super) fn pop(&mut self, slot: u32, key: u64) {
+        let owed = self.slots[slot as usize].work.pop(key);
+        self.discount(slot, &owed.message);
     }
 
     /// Takes what has waited longest in a group.
-    pub(super) fn pop(&mut self, slot: u32) -> Option<Owed> {
-        let group = &mut self.slots[slot as usize];
-        let owed = group.queue.pop_front()?;
-        let bytes = owed.message.bytes();
-        group.queued_bytes -= bytes;
-        if group.queue.is_empty() {
+    pub(super) fn pop_oldest(&mut self, slot: u32) -> Option<Owed> {
+        let owed = self.slots[slot as usize].work.pop_oldest()?;
+        self.discount(slot, &owed.message);
+        Some(owed)
+    }
+
+    fn discount(&mut self, slot: u32, message: &Message) {
+        if self.slots[slot as usize].work.queued() == 0 {
             self.waiting.remove(&slot);
         }
         self.sums.queued -= 1;
-        self.sums.queued_bytes -= bytes;
-        Some(owed)
+        self.sums.queued_bytes -= message.bytes();
+    }
+
+    /// What a member is given of a key bears this, where keys are kept in order.
+    pub(super) fn lend(
+        &mut self,
+        slot: u32,
+        key: u64,
+        session: u32,
+        memory: &Memory,
+    ) -> Option<Arc<Lease>> {
+        let group = &mut self.slots[slot as usize];
+        let work = &mut group.work;
+        let has_keys = group.strategy.has_keys();
+        has_keys.then(|| work.lend(key, session, group.id, &self.leases, memory))
     }
 
     /// Begins the group that a filter names.
@@ -118,8 +155,8 @@ impl Groups {
         self.by_id.remove(&group.id);
         self.tree.remove(filter, &slot);
         self.waiting.remove(&slot);
-        self.sums.queued -= group.queue.len();
-        self.sums.queued_bytes -= group.queued_bytes;
+        self.sums.queued -= group.work.queued();
+        self.sums.queued_bytes -= group.work.bytes();
         group
     }
 
@@ -202,7 +239,9 @@ impl Groups {
     /// Takes in what a group is owed by the log.
     pub fn revive(&mut self, slot: u32, owed: impl IntoIterator<Item = Owed>) {
         for owed in owed {
-            self.push(slot, owed, false);
+            let group = &self.slots[slot as usize];
+            let key = group.strategy.key_of(self.hash_key, &owed.message);
+            self.push(slot, key, owed, Waits::Anyone);
         }
     }
 

@@ -1,6 +1,9 @@
 //! What must always hold of groups, asserted.
 
+use super::members::Group;
 use super::table::OfGroups;
+use super::work::Waits;
+use crate::switchboard::outgoing::Outgoing;
 use crate::switchboard::Switchboard;
 
 impl Switchboard {
@@ -10,14 +13,15 @@ impl Switchboard {
             let slot = slot as u32;
             assert!(group.len() > 0, "a group has a member");
             assert_eq!(self.groups.by_text.get(&group.text), Some(&slot));
-            assert_eq!(self.groups.waiting.contains(&slot), !group.queue.is_empty());
-            let bytes: usize = group.queue.iter().map(|owed| owed.message.bytes()).sum();
-            assert_eq!(bytes, group.queued_bytes);
+            group.work.validate();
+            let queued = group.work.queued();
+            assert_eq!(self.groups.waiting.contains(&slot), queued > 0);
             sums += OfGroups {
                 members: group.len(),
-                queued: group.queue.len(),
-                queued_bytes: bytes,
+                queued,
+                queued_bytes: group.work.bytes(),
             };
+            self.validate_lanes(slot, group);
             assert_eq!(group.places.len(), group.here.len());
             for (place, member) in group.here.iter().enumerate() {
                 assert_eq!(group.places.get(&member.session), Some(&place));
@@ -43,5 +47,39 @@ impl Switchboard {
         assert_eq!(sums, self.groups.sums);
         assert_eq!(self.groups.by_text.len(), self.groups.slots.len());
         assert_eq!(self.groups.tree.len(), self.groups.slots.len());
+    }
+
+    fn validate_lanes(&self, slot: u32, group: &Group) {
+        let has_keys = group.strategy.has_keys();
+        let in_ring = if has_keys { group.here.len() } else { 0 };
+        group.ring.validate(in_ring);
+        group.standings.validate(group.here.len());
+        for (key, waits) in group.work.waiting() {
+            match waits {
+                Waits::Due => {}
+                Waits::Anyone => assert!(!has_keys || group.here.is_empty()),
+                Waits::Lease => {
+                    let holder = group.work.holder(key);
+                    assert!(holder.is_some() || self.groups.has_ends());
+                }
+                Waits::Member(session) => {
+                    assert!(has_keys && group.places.contains_key(&session));
+                }
+            }
+        }
+        for member in &group.here {
+            let Some(key) = group.work.first(Waits::Member(member.session)) else {
+                continue;
+            };
+            let connection = self.sessions[member.session as usize].connection;
+            let connection = &self.connections[connection.expect("it is there") as usize];
+            let message = &group.work.front(key).message;
+            let outgoing = Outgoing::of_message(message, message.arrived_ms).placed();
+            let place = group.places[&member.session];
+            assert!(
+                connection.touched || !self.can_take(slot, place, &outgoing),
+                "who has room is visited"
+            );
+        }
     }
 }

@@ -496,6 +496,8 @@ fn delivery(
         retain: copy.retain,
         ids: copy.ids,
         group,
+        // Its client is away, and who is away holds up nobody.
+        lease: None,
     };
     Delivery::new(Arc::clone(message), terms, claim, memory)
 }
