@@ -102,8 +102,8 @@ def websockets(pieces):
 
 STREAMS = {"a": Change(partitions=2)}
 CHANGES_STREAMS = {
-    apis.METADATA, apis.CREATE_TOPICS, apis.DELETE_TOPICS, apis.ALTER_CONFIGS,
-    apis.INCREMENTAL_ALTER_CONFIGS,
+    apis.METADATA, apis.CREATE_TOPICS, apis.CREATE_PARTITIONS, apis.DELETE_TOPICS,
+    apis.ALTER_CONFIGS, apis.INCREMENTAL_ALTER_CONFIGS,
 }  # fmt: skip
 
 

@@ -150,6 +150,25 @@ def test_nobody_writes_to_a_group():
         acls.checked(3, 3, "g", "User:ann", "*", 4, 3)
 
 
+@given(
+    st.tuples(
+        st.integers(-1, 8),
+        st.integers(-1, 5),
+        st.text(max_size=5) | st.just("*"),
+        st.text(max_size=5).map("User:{}".format),
+        st.sampled_from(["*", "::1", "10.0.0.1", "x"]),
+        st.integers(-1, 16),
+        st.integers(-1, 4),
+    )
+)
+def test_an_acl_is_refused_or_becomes_a_rule(asked):
+    try:
+        acl = acls.checked(*asked)
+    except InvalidAclError:
+        return
+    assert len(compiled(AccessSettings(), [acl])) == 2
+
+
 def test_filters_find_what_kafkas_find():
     held = [
         acls.checked(2, pattern, name, "User:ann", "*", 3, 3)

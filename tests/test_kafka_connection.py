@@ -230,7 +230,8 @@ async def test_memory_of_unfinished_requests_is_bounded(door, link, connection, 
     assert door.hung_up == {"memory": 1}
     connection.closed()
     await settle()
-    await finish(door, 1, 2)
+    await finish(door, 1)
+    await finish(door, 2)
     assert busy_link.open
     assert busy_link.reading
     busy.closed()
@@ -291,3 +292,20 @@ async def test_a_connection_beyond_a_quota_is_not_read_and_not_idle(door, link, 
     assert link.reading
     await finish(door, 3)
     assert link.answered == [1, 2, 3]
+
+
+async def test_what_a_request_is_in_memory_counts(door, link, connection, monkeypatch):
+    """Elements that take two bytes on the wire, and many times that when they have been read."""
+    monkeypatch.setattr(limits, "KAFKA_BUFFERED_BYTES_MAX", 500 * limits.KAFKA_ELEMENT_BYTES)
+    many = m.MetadataRequest(topics=[m.MetadataRequestTopic(name="")] * 300)
+    connection.received(b"".join(request(n, apis.METADATA, many) for n in range(10)))
+    await settle()
+    assert len(connection._tasks) == 2, "the second is beyond the bound, and no other begins"
+    assert not link.reading
+    await finish(door, 0)
+    assert len(connection._tasks) == 2
+    for number in range(1, 10):
+        await finish(door, number)
+    assert link.answered == list(range(10))
+    assert link.reading
+    assert door.held_bytes == 0

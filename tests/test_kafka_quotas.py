@@ -30,6 +30,9 @@ def test_a_second_is_granted_and_debt_is_waited_for():
     )
     assert quotas.charge("ann", "c", Rate.PRODUCED, 1, 1000) == 1
     assert quotas.charge("ann", "c", Rate.FETCHED, 10**9, 1000) == 0, "another rate has no bound"
+    assert quotas.charge("ann", "c", Rate.PRODUCED, 1100, 10**6) == 100, (
+        "a long pause saves no more"
+    )
 
 
 def test_no_wait_is_longer_than_clients_wait_and_the_rest_stays():

@@ -143,12 +143,18 @@ KAFKA_RESPONSE_BYTES_MAX: Final = 256 * MIB
 """One response, as a client takes it: far above any fetch it asks for, so only garbage meets it."""
 
 KAFKA_BUFFERED_BYTES_MAX: Final = 256 * MIB
-"""Incomplete requests of all connections together: clients that begin large requests and stall
-cost no more than this; the connection that would pass it is closed."""
+"""Requests of all connections together, unfinished or in work: clients that begin large requests
+and stall cost no more than this. A connection that has work begins nothing new beyond it; one that
+only holds a part of a request is closed."""
 
 KAFKA_REQUEST_ELEMENTS_MAX: Final = 100_000
 """Array elements of one request, at all depths: each becomes a Python object, and a request that
 names every partition of a node (`PARTITIONS_MAX`) needs a few thousand."""
+
+KAFKA_ELEMENT_BYTES: Final = 192
+"""What an element of a request counts to `KAFKA_BUFFERED_BYTES_MAX` while the request waits or is
+in work: a topic without a name takes 2 bytes on the wire and 48 in memory, one to be created 16 and
+192. A hundred thousand of them sent 64 times would be a gigabyte."""
 
 KAFKA_RESPONSE_ELEMENTS_MAX: Final = 10_000_000
 """Array elements of one response: metadata of a million partitions with three replicas each."""

@@ -16,14 +16,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace import limits
 from headrace.errors import MalformedError
 from headrace.kernel.quotas import Rate
 from headrace.node.kafka.proof import Proof
 from headrace.wire.kafka.apis import FETCH, PRODUCE
-from headrace.wire.kafka.frames import LENGTH, Framer, Request, decode_request, encode_response
+from headrace.wire.kafka.frames import LENGTH, Framer, Request, decode_counted, encode_response
 
 if TYPE_CHECKING:
     from headrace.model import Address
@@ -39,6 +39,14 @@ class HangUp(Exception):  # noqa: N818 - an instruction, not an error
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class _Taken(NamedTuple):
+    """A request that is whole: what came of it on the wire, and what it holds in memory."""
+
+    request: Request
+    size_bytes: int
+    held_bytes: int
 
 
 class KafkaConnection:
@@ -69,7 +77,7 @@ class KafkaConnection:
         self._tasks: dict[asyncio.Task[None], bool] = {}  # whether it stores what was sent
         self._last: asyncio.Task[None] | None = None
         self._barrier: asyncio.Task[None] | None = None
-        self._next: tuple[Request, int] | None = None  # while it waits for the disk
+        self._next: _Taken | None = None  # while it waits for the disk
         self._room: asyncio.Event | None = None  # while the transport is full
         self._muted: asyncio.TimerHandle | None = None  # while it is beyond a quota
         self._received = False  # since the last look
@@ -108,13 +116,13 @@ class KafkaConnection:
     def advance(self) -> None:
         """Begins the requests that are whole, as far as the bounds allow."""
         try:
-            while self._open and self._may_begin() and (request := self._take()) is not None:
-                self._begin(*request)
+            while self._open and self._may_begin() and (taken := self._take()) is not None:
+                self._begin(taken)
         except MalformedError as error:
             self._hang_up("malformed", f"malformed request: {error}")
         if not self._open:
             return
-        crowded = self._door.held_bytes > limits.KAFKA_BUFFERED_BYTES_MAX
+        crowded = self._crowded
         works = self._tasks or self._next is not None or self._muted is not None  # will make room
         if crowded and self._held_bytes and not works:  # only others could
             self._hang_up("memory", "unfinished requests of all connections exceed their bound")
@@ -141,25 +149,35 @@ class KafkaConnection:
 
     def _may_begin(self) -> bool:
         is_free = self._room is None and self._muted is None
-        return is_free and len(self._tasks) < limits.KAFKA_PIPELINE_MAX
+        has_memory = not (self._tasks and self._crowded)  # its own work will make room
+        return is_free and has_memory and len(self._tasks) < limits.KAFKA_PIPELINE_MAX
 
-    def _take(self) -> tuple[Request, int] | None:
-        """The next whole request and its bytes, unless it must wait for the disk."""
+    @property
+    def _crowded(self) -> bool:
+        """Whether requests of all connections hold more than they may."""
+        return self._door.held_bytes > limits.KAFKA_BUFFERED_BYTES_MAX
+
+    def _take(self) -> _Taken | None:
+        """The next whole request and what it holds, unless it must wait for the disk."""
         if self._next is None and (frame := self._framer.take()) is not None:
-            self._next = decode_request(frame), LENGTH.size + len(frame)
-        if self._next is not None and self._next[0].api is PRODUCE and self._door.congested:
+            request, elements = decode_counted(frame)
+            in_memory = elements * limits.KAFKA_ELEMENT_BYTES
+            self._hold(in_memory)
+            size_bytes = LENGTH.size + len(frame)
+            self._next = _Taken(request, size_bytes, size_bytes + in_memory)
+        if self._next is not None and self._next.request.api is PRODUCE and self._door.congested:
             self._door.waiting.add(self)
             return None
         taken, self._next = self._next, None
         return taken
 
-    def _begin(self, request: Request, held_bytes: int) -> None:
-        overlaps = request.api is PRODUCE
+    def _begin(self, taken: _Taken) -> None:
+        overlaps = taken.request.api is PRODUCE
         before = self._barrier if overlaps else self._last
         task = asyncio.get_running_loop().create_task(
-            self._serve(request, held_bytes, before, self._last)
+            self._serve(taken.request, taken.size_bytes, before, self._last)
         )
-        task.add_done_callback(partial(self._ended, held_bytes))
+        task.add_done_callback(partial(self._ended, taken.held_bytes))
         self._tasks[task] = overlaps
         self._last = task
         if not overlaps:
@@ -168,7 +186,7 @@ class KafkaConnection:
     async def _serve(
         self,
         request: Request,
-        request_bytes: int,
+        size_bytes: int,
         before: asyncio.Task[None] | None,
         last: asyncio.Task[None] | None,
     ) -> None:
@@ -177,7 +195,7 @@ class KafkaConnection:
             await _end_of(before)
             while self._room is not None and request.api is not PRODUCE:
                 await self._room.wait()
-            throttle_ms = self._charge(request, request_bytes)
+            throttle_ms = self._charge(request, size_bytes)
             body = await self._door.answer(self, request)
             await _end_of(last)
             if body is not None and self._open:
@@ -188,11 +206,11 @@ class KafkaConnection:
             log.exception("%s failed", request.api.name, extra={"client": self._link.peer})
             self._hang_up("bug", f"{request.api.name} failed")
 
-    def _charge(self, request: Request, request_bytes: int) -> int:
+    def _charge(self, request: Request, size_bytes: int) -> int:
         """Charges quotas for a request, and mutes the connection that is beyond one; how long."""
         throttle_ms = self._door.charge(self, request, Rate.REQUESTS, 1)
         if request.api is PRODUCE:
-            of_bytes_ms = self._door.charge(self, request, Rate.PRODUCED, request_bytes)
+            of_bytes_ms = self._door.charge(self, request, Rate.PRODUCED, size_bytes)
             throttle_ms = max(throttle_ms, of_bytes_ms)
         self._mute(throttle_ms)
         return throttle_ms

@@ -88,7 +88,12 @@ class Framer:
 
 
 def decode_request(frame: bytes) -> Request:
-    """Reads a request that a client sent.
+    """As `decode_counted`, without the number."""
+    return decode_counted(frame)[0]
+
+
+def decode_counted(frame: bytes) -> tuple[Request, int]:
+    """Reads a request that a client sent; with it, how many elements its arrays have.
 
     ApiVersions of a version that is not served must be answered, in version 0, so it comes back
     with version 0 and no body: the layout of what it holds is unknown.
@@ -104,13 +109,15 @@ def decode_request(frame: bytes) -> Request:
         raise MalformedError(f"request {key} is not served")
     if not api.first <= version <= api.last:
         if api is API_VERSIONS:
-            return Request(api, 0, correlation_id, None, None)
+            return Request(api, 0, correlation_id, None, None), 0
         served = f"{api.first} to {api.last}"
         raise MalformedError(f"{api.name} {version} is not served, only {served}")
     client_id = NULLABLE_STRING.plain.read(reader)
     if api.flexible(version):
         skip_tags(reader)
-    return Request(api, version, correlation_id, client_id, api.request_codec(version).read(reader))
+    body = api.request_codec(version).read(reader)
+    elements = limits.KAFKA_REQUEST_ELEMENTS_MAX - reader.elements_left
+    return Request(api, version, correlation_id, client_id, body), elements
 
 
 def encode_response(request: Request, body: object) -> bytes:

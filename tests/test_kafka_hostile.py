@@ -1,0 +1,115 @@
+"""What strangers may send to the Kafka door: it costs them their connection, and nobody else."""
+
+import contextlib
+import random
+import socket
+from struct import pack
+
+import pytest
+
+from conftest import wait_for
+from headrace import limits
+from headrace.wire.kafka import apis, frames
+from headrace.wire.kafka import groups as g
+from headrace.wire.kafka import messages as m
+from kafkaraw import RawConnection, batch
+
+pytestmark = pytest.mark.slow
+
+MIB = limits.MIB
+
+
+@pytest.fixture
+def node(shared):
+    return shared
+
+
+def header(api, correlation_id=1):
+    """A request of the last version, as far as its body."""
+    flexible = b"\0" if api.flexible(api.last) else b""
+    return pack(">hhi", api.key, api.last, correlation_id) + b"\0\1h" + flexible
+
+
+def framed(data):
+    return pack(">i", len(data)) + data
+
+
+def hostile(api, chance):
+    """Streams of bytes that claim to be requests of this kind."""
+    begin = header(api)
+    yield pack(">i", 2**31 - 1) + begin  # 2 GB are to come
+    yield framed(begin + b"\xff" * 64)  # nothing anywhere, or all lengths negative
+    yield framed(begin + b"\x7f" * 64)  # lengths and counts beyond the frame
+    yield framed(begin + pack(">i", limits.KAFKA_REQUEST_ELEMENTS_MAX) + bytes(MIB))
+    yield framed(begin + bytes(MIB))
+    yield framed(begin + chance.randbytes(64 * 1024))
+    for _ in range(5):
+        yield framed(begin + chance.randbytes(chance.randrange(64)))
+    yield framed(begin) + framed(begin)[:-1]  # no body; and never whole
+
+
+@pytest.mark.parametrize("api", apis.APIS.values(), ids=lambda api: api.name)
+def test_whatever_is_sent_is_refused_or_answered_and_others_are_served(node, api):
+    chance = random.Random(api.key)
+    before = node.resident_bytes()
+    with RawConnection(node) as other:
+        for data in hostile(api, chance):
+            with socket.create_connection(("127.0.0.1", node.kafka), timeout=30) as stranger:
+                stranger.sendall(data)
+                answer = other.call(apis.API_VERSIONS, m.ApiVersionsRequest())
+                assert len(answer.api_keys) == len(apis.APIS)
+    assert node.resident_bytes() - before < 64 * MIB
+
+
+def test_small_requests_that_are_large_in_memory_do_not_pile_up(node, stream):
+    """Each takes 600 kB on the wire and 19 MB when it has been read; 192 would be 3.6 GB."""
+    topics = [m.FetchTopic(topic="", partitions=[])] * (limits.KAFKA_REQUEST_ELEMENTS_MAX - 2)
+    large = m.FetchRequest(max_wait_ms=0, min_bytes=0, topics=topics)
+    data = frames.encode_request(apis.FETCH, 11, 2, "h", large)
+    before = node.resident_bytes()
+    with contextlib.ExitStack() as opened:
+        strangers = [opened.enter_context(RawConnection(node)) for _ in range(3)]
+        for stranger in strangers:
+            stranger.send_fetch(stream, {0: 0}, max_wait_ms=300_000, min_bytes=1000)
+            stranger.socket.settimeout(0)
+        left = dict.fromkeys(strangers, data * (limits.KAFKA_PIPELINE_MAX - 1))
+
+        def is_held_up():
+            """Sends what is taken, until nothing is for a while, or all is."""
+            taken = 0
+            for stranger, rest in left.items():
+                with contextlib.suppress(BlockingIOError):
+                    sent = stranger.socket.send(rest)
+                    left[stranger] = rest[sent:]
+                    taken += sent
+            held_bytes = node.metrics()["headrace_kafka_held_bytes"]
+            return not any(left.values()) or (
+                not taken and held_bytes > limits.KAFKA_BUFFERED_BYTES_MAX
+            )
+
+        wait_for(is_held_up, 120)
+        assert node.resident_bytes() - before < 400 * MIB
+        with RawConnection(node) as other:
+            other.call(apis.FIND_COORDINATOR, g.FindCoordinatorRequest(key="g"))
+    with RawConnection(node) as other:  # the fetches end, and the node sees that nobody is there
+        assert other.produce(stream, batch(b"x" * 2000)).error_code == 0
+    wait_for(lambda: node.metrics()["headrace_kafka_held_bytes"] == 0)
+
+
+def test_requests_that_never_become_whole_are_bounded_together(node):
+    before = node.metrics().get('headrace_kafka_closed_total{reason="memory"}', 0)
+    resident_bytes = node.resident_bytes()
+    part = pack(">i", 70 * MIB) + bytes(8 * MIB)
+    with contextlib.ExitStack() as opened:
+        for _ in range(40):  # 320 MiB
+            stranger = socket.create_connection(("127.0.0.1", node.kafka), timeout=30)
+            opened.enter_context(stranger)
+            with contextlib.suppress(ConnectionError):
+                stranger.sendall(part)
+        closed = 'headrace_kafka_closed_total{reason="memory"}'
+        wait_for(lambda: node.metrics().get(closed, 0) > before)
+        held = "headrace_kafka_held_bytes"
+        wait_for(lambda: node.metrics()[held] <= limits.KAFKA_BUFFERED_BYTES_MAX)
+        assert node.resident_bytes() - resident_bytes < 400 * MIB
+        with RawConnection(node) as other:
+            other.call(apis.METADATA, m.MetadataRequest(topics=[]))
