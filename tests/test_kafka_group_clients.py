@@ -21,7 +21,8 @@ pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
 PARTITIONS = 12
 EVERY = [(library, name) for library, names in STRATEGIES.items() for name in names]
-SECONDS = 90
+SECONDS = 180
+"""librdkafka waits up to a minute for an answer that a kill has taken, on a busy machine longer."""
 
 
 @pytest.fixture
@@ -170,6 +171,14 @@ class Processes:
         self.all.append((process, file))
         return process
 
+    def rest(self, node, count):
+        """Waits until so many of them share the partitions, and says what is there if not."""
+        try:
+            wait_for(lambda: reads(node, "g", count), SECONDS)
+        except AssertionError:
+            ended = [process.poll() for process, _ in self.all]
+            pytest.fail(f"{described(node, 'g')}; exit codes of members: {ended}")
+
     def values(self):
         """What any of them has read."""
         files = [file for _, file in self.all if file.exists()]
@@ -191,15 +200,15 @@ def test_members_and_the_node_are_killed_and_nothing_is_skipped(start_node, tmp_
             first = members.start(node, "confluent-kafka", "range", "static")
             second = members.start(node, "kafka-python", "range")
             members.start(node, "aiokafka", "range")
-            wait_for(lambda: reads(node, "g", 3), SECONDS)
+            members.rest(node, 3)
             first.kill()
             members.start(node, "confluent-kafka", "range", "static")
             second.kill()
-            wait_for(lambda: reads(node, "g", 2), SECONDS)
+            members.rest(node, 2)
             node.kill()
             node = start_node.again(node)
             members.start(node, "confluent-kafka", "range")
-            wait_for(lambda: reads(node, "g", 3), SECONDS)
+            members.rest(node, 3)
         wait_for(lambda: set(acknowledged) <= members.values(), SECONDS)
 
 
@@ -214,7 +223,7 @@ def test_members_and_the_node_are_killed_again_and_again(start_node, tmp_path, s
             alive = [members.start(node, "confluent-kafka", strategy) for _ in range(4)]
             before = {}
             for _ in range(15):
-                wait_for(lambda node=node: reads(node, "g", 4), SECONDS)
+                members.rest(node, 4)
                 now = committed(node)
                 assert all(now[index] >= offset for index, offset in before.items())
                 before = now
