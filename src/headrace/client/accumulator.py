@@ -30,8 +30,6 @@ from headrace.client.errors import (
     error_of,
 )
 from headrace.client.lanes import (
-    NO_PRODUCER,
-    SEQUENCES,
     Batch,
     Drained,
     Failed,
@@ -299,9 +297,9 @@ class Accumulator:
                 continue
             if request.batches and size + batch.size_bytes > self._config.max_request_size:
                 continue
-            if not self._numbered(lane, batch):
+            if self._config.is_idempotent and not lane.number(batch, self._producer):
                 continue
-            self._take(lane, batch, address)
+            self._take(lane, address)
             request.batches.append(batch)
             found[address] = request, size + batch.size_bytes
         for address in found:
@@ -334,33 +332,14 @@ class Accumulator:
             return None
         return None if now < self._blocked.get(lane.leader, now) else lane.leader
 
-    def _numbered(self, lane: Lane, batch: Batch) -> bool:
-        """Gives a batch that was never sent its sequence number; False without a producer id."""
-        if not self._config.is_idempotent or batch.sequence >= 0:
-            return True
-        if lane.producer == NO_PRODUCER:
-            if self._producer is None:
-                return False
-            lane.producer = self._producer
-            lane.expected = lane.sequence = 0
-        batch.sequence = lane.sequence
-        lane.sequence = batch.after
-        return True
-
-    def _take(self, lane: Lane, batch: Batch, address: Address) -> None:
-        if lane.repeats:
-            lane.repeats.pop(0)
-        else:
-            lane.queue.popleft()
-            if batch is lane.open:
-                lane.open = None
-                self._closed(lane)
+    def _take(self, lane: Lane, address: Address) -> None:
+        batch = lane.take(address)
+        if batch is lane.open:
+            lane.open = None
+            self._closed(lane)
         del self._active[lane]
         if lane.first is not None:
             self._active[lane] = None
-        lane.under_way += 1
-        lane.at = address
-        batch.attempts += 1
 
     def _wakes(self, now: float) -> Iterator[float]:
         """Times at which something is due of what waits for nothing else."""
@@ -443,12 +422,7 @@ class Accumulator:
 
     def _expired(self, batch: Batch) -> list[Outcome]:
         lane = batch.lane
-        if lane.repeats:
-            lane.repeats.remove(batch)
-        else:
-            lane.queue.remove(batch)
-            if batch is lane.open:
-                lane.open = None
+        lane.remove(batch)
         why = f": {batch.error}" if batch.error else ""
         error = DeadlineError(
             f"produce to {lane.stream}/{lane.partition}: not stored within delivery_timeout_ms, "
@@ -475,7 +449,8 @@ class Accumulator:
         if code in {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}:
             batch.is_doubtful = True
         if code in _TOO_LARGE and len(batch.records) > 1:
-            self._repeat(lane, *self._halves(batch))
+            self._outstanding[batch.order] += 1
+            self._repeat(lane, *batch.halves())
             return []
         is_first = batch.sequence == lane.expected
         if code in _LOST_IDENTITY or (code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and is_first):
@@ -500,31 +475,8 @@ class Accumulator:
         return [self._lost_for_good(batch, batch.error)]
 
     def _repeat(self, lane: Lane, *batches: Batch) -> None:
-        lane.is_draining = True
-        lane.repeats += batches
-        lane.repeats.sort(key=lambda each: (each.order, each.born, each.sequence))
+        lane.repeat(*batches)
         self._active[lane] = None
-
-    def _halves(self, batch: Batch) -> tuple[Batch, Batch]:
-        """A batch that is too large, as two in its place."""
-        middle = len(batch.records) // 2
-        share = batch.size_bytes * middle // len(batch.records)
-        second = Batch(
-            batch.lane,
-            batch.order,
-            batch.born,
-            batch.records[middle:],
-            batch.waiters[middle:],
-            batch.size_bytes - share,
-            batch.sequence if batch.sequence < 0 else (batch.sequence + middle) % SEQUENCES,
-            batch.attempts,
-            batch.is_doubtful,
-            batch.error,
-        )
-        self._outstanding[batch.order] += 1
-        del batch.records[middle:], batch.waiters[middle:]
-        batch.size_bytes = share
-        return batch, second
 
     def _lost_for_good(self, batch: Batch, error: ClientError) -> Failed:
         """Gives a batch up. Where it may be stored nobody can number what follows it."""
@@ -541,31 +493,17 @@ class Accumulator:
         lane.is_draining = False
         if not self._config.is_idempotent:
             return []
+        if not lane.is_stale:
+            lane.renumber()
+            return []
+        if self._producer == lane.producer:
+            self._producer = None
         outcomes: list[Outcome] = []
-        if lane.is_stale:
-            outcomes = self._without_doubt(lane)
-            if self._producer == lane.producer:
-                self._producer = None
-            lane.producer, lane.is_stale = NO_PRODUCER, False
-            for batch in lane.repeats:
-                batch.sequence = -1
-            return outcomes
-        lane.sequence = lane.expected
-        for batch in lane.repeats:
-            batch.sequence = lane.sequence
-            lane.sequence = batch.after
-        return outcomes
-
-    def _without_doubt(self, lane: Lane) -> list[Outcome]:
-        """Fails what may be stored already: under a new id a repeat would not be told."""
-        doubtful = [batch for batch in lane.repeats if batch.is_doubtful]
-        lane.repeats = [batch for batch in lane.repeats if not batch.is_doubtful]
-        if lane.first is None:
-            self._active.pop(lane, None)
-        outcomes: list[Outcome] = []
-        for batch in doubtful:
+        for batch in lane.forget_producer():
             assert batch.error is not None, "an error brought the doubt"
             outcomes.append(self._failed(batch, batch.error))
+        if lane.first is None:
+            self._active.pop(lane, None)
         return outcomes
 
     def _failed(self, batch: Batch, error: ClientError) -> Failed:

@@ -59,6 +59,26 @@ class Batch:
         """The sequence number that follows its records."""
         return (self.sequence + len(self.records)) % SEQUENCES
 
+    def halves(self) -> tuple[Batch, Batch]:
+        """Itself with the first half of its records, and one of the same order with the others."""
+        middle = len(self.records) // 2
+        share = self.size_bytes * middle // len(self.records)
+        second = Batch(
+            self.lane,
+            self.order,
+            self.born,
+            self.records[middle:],
+            self.waiters[middle:],
+            self.size_bytes - share,
+            self.sequence if self.sequence < 0 else (self.sequence + middle) % SEQUENCES,
+            self.attempts,
+            self.is_doubtful,
+            self.error,
+        )
+        del self.records[middle:], self.waiters[middle:]
+        self.size_bytes = share
+        return self, second
+
     def encoded(self, codec: str) -> bytes:
         """The record batch, with who wrote it."""
         producer = (*self.lane.producer, self.sequence)
@@ -105,6 +125,61 @@ class Lane:
         if self.repeats:
             return self.repeats[0]
         return self.queue[0] if self.queue else None
+
+    def number(self, batch: Batch, producer: tuple[int, int] | None) -> bool:
+        """Gives a batch that was never sent its sequence number; False without a producer id."""
+        if batch.sequence >= 0:
+            return True
+        if self.producer == NO_PRODUCER:
+            if producer is None:
+                return False
+            self.producer = producer
+            self.expected = self.sequence = 0
+        batch.sequence = self.sequence
+        self.sequence = batch.after
+        return True
+
+    def take(self, address: Address) -> Batch:
+        """Its first batch, to be sent to `address`."""
+        batch = self.repeats.pop(0) if self.repeats else self.queue.popleft()
+        self.under_way += 1
+        self.at = address
+        batch.attempts += 1
+        return batch
+
+    def remove(self, batch: Batch) -> None:
+        """Its first batch is given up."""
+        if self.repeats:
+            self.repeats.remove(batch)
+        else:
+            self.queue.remove(batch)
+            if batch is self.open:
+                self.open = None
+
+    def repeat(self, *batches: Batch) -> None:
+        """These go before what was never sent, once nothing is under way."""
+        self.is_draining = True
+        self.repeats += batches
+        self.repeats.sort(key=lambda each: (each.order, each.born, each.sequence))
+
+    def renumber(self) -> None:
+        """What is repeated follows what the broker has."""
+        self.sequence = self.expected
+        for batch in self.repeats:
+            batch.sequence = self.sequence
+            self.sequence = batch.after
+
+    def forget_producer(self) -> list[Batch]:
+        """Begins anew without an id: what may be stored already is taken out of the repeats.
+
+        Under a new id a repeat of it would not be told.
+        """
+        self.producer, self.is_stale = NO_PRODUCER, False
+        doubtful = [batch for batch in self.repeats if batch.is_doubtful]
+        self.repeats = [batch for batch in self.repeats if not batch.is_doubtful]
+        for batch in self.repeats:
+            batch.sequence = -1
+        return doubtful
 
 
 class Request(NamedTuple):
