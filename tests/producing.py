@@ -30,13 +30,17 @@ class Broker:
         self.rng = rng
         self.logs = {0: [], 1: []}
         self.windows = {}
+        self.forgotten = set()  # partition and producer; it says so for good
 
     def append(self, batch):
         """Error code and base offset."""
         place, log = batch.lane.partition, self.logs[batch.lane.partition]
         encoded = batch.encoded("none")
         ((_, _, _, count, _, _, (producer, epoch, sequence), _, _),), _ = batch_headers(encoded)
-        window = self.windows.setdefault((place, producer, epoch), [])
+        who = place, producer, epoch
+        if who in self.forgotten:
+            return ErrorCode.UNKNOWN_PRODUCER_ID, -1
+        window = self.windows.setdefault(who, [])
         for first, size, base in window[-5:]:
             if (first, size) == (sequence, count):
                 return 0, base
@@ -45,7 +49,7 @@ class Broker:
         if sequence != expected:
             code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         elif code == ErrorCode.UNKNOWN_PRODUCER_ID:
-            window.clear()
+            self.forgotten.add(who)
         if code:
             return code, -1
         window.append((sequence, count, len(log)))

@@ -175,6 +175,21 @@ def test_a_batch_that_is_too_large_is_sent_as_two():
     assert failed.error.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
+def test_halves_keep_their_order_under_another_id():
+    accumulator = machine(max_in_flight_requests_per_connection=1)
+    for value in (b"a", b"b"):
+        add(accumulator, value)
+    (request,) = drain(accumulator)
+    answer(accumulator, request, ErrorCode.MESSAGE_TOO_LARGE)
+    for code in (ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.NOT_ENOUGH_REPLICAS):
+        (first,) = drain(accumulator, 1.0)
+        assert values(first) == [[b"a"]]
+        answer(accumulator, first, code)
+        accumulator.identify(8, 0)
+    (first,) = drain(accumulator, 1.0)
+    assert values(first) == [[b"a"]]
+
+
 def test_what_may_be_stored_is_not_sent_under_another_id():
     accumulator = machine(batch_size=1, delivery_timeout_ms=60_000)
     for value in (b"a", b"b"):

@@ -118,6 +118,20 @@ def test_a_cooperative_member_keeps_and_gives_up_what_others_get():
     assert got.places == [A]
 
 
+def test_a_cooperative_static_member_that_comes_back_ends_the_generation_that_it_owes_an_end():
+    membership = member("cooperative-sticky", group_instance_id="i", session_timeout_ms=6000)
+    joined(membership)
+    join = beat(membership, ErrorCode.REBALANCE_IN_PROGRESS)
+    sync(membership, join, [A], generation=2, now=3.0)
+    (give,) = membership.handle(Tick(0.0), 10.0)  # not heard for a session
+    assert give.is_lost
+    join = membership.handle(Gave(give.number), 10.0)
+    (got,) = sync(membership, join, [A], generation=2, now=10.0)  # no rebalance: it is known
+    assert got.places == [A]
+    (join,) = membership.handle(Tick(0.0), 10.1)
+    assert isinstance(join.body, m.JoinGroupRequest), "B belongs to nobody until somebody joins"
+
+
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION])
 def test_a_fenced_member_has_lost_what_it_had(code):
     membership = member()

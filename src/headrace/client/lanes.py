@@ -34,6 +34,7 @@ class Batch:
     Attributes:
         lane: their partition.
         order: counts the batches of a producer.
+        part: which part of that batch, where it had to be split: (0,) is before (1,).
         born: when its first record came.
         waiters: of each record, in their order.
         size_bytes: of the records, estimated.
@@ -53,6 +54,7 @@ class Batch:
     attempts: int = 0
     is_doubtful: bool = False
     error: ClientError | None = None
+    part: tuple[int, ...] = ()
 
     @property
     def after(self) -> int:
@@ -74,7 +76,9 @@ class Batch:
             self.attempts,
             self.is_doubtful,
             self.error,
+            (*self.part, 1),
         )
+        self.part = (*self.part, 0)
         del self.records[middle:], self.waiters[middle:]
         self.size_bytes = share
         return self, second
@@ -160,7 +164,7 @@ class Lane:
         """These go before what was never sent, once nothing is under way."""
         self.is_draining = True
         self.repeats += batches
-        self.repeats.sort(key=lambda each: (each.order, each.born, each.sequence))
+        self.repeats.sort(key=lambda each: (each.order, each.part))
 
     def renumber(self) -> None:
         """What is repeated follows what the broker has."""

@@ -212,6 +212,7 @@ class Membership:
         self._gives = 0
         self._is_giving = False
         self._must_join = False
+        self._owes = -1  # generation that ends once it has given up and joins again
         self._has_coordinator = self._is_finding = self._is_asking = False
         self._beat_at = 0.0
         self._seen_at = 0.0
@@ -411,8 +412,11 @@ class Membership:
         effects: list[Effect] = []
         if revoked:  # of a cooperative member: once it has given them up others get them
             effects.append(self._give(revoked, is_lost=False))
+            self._owes = self._generation
             self._must_join = True
             self.state = State.GIVING
+        elif self._owes == self._generation:  # it came back as the static member that it was
+            self._must_join = True
         self._owned = gets
         return [*effects, Get(gets, self.identity)]
 
