@@ -76,21 +76,24 @@ class Connection(asyncio.Protocol):
             RequestError: it does not let the client in.
         """
         connection = cls(address, client_id)
-        loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(timeout_s):
-                await loop.create_connection(lambda: connection, *address, ssl=ssl_context)
-        except ssl.SSLCertVerificationError as error:
-            raise refused(f"{address}: {error.verify_message}") from error
-        except OSError as error:  # TimeoutError is one
-            why = error if str(error) else f"no answer within {timeout_s:g} s"
-            raise ConnectionLostError(f"{address} is not reached: {why}") from error
-        try:
+            await connection._connect(timeout_s, ssl_context)
             await connection._greet(login, timeout_s)
-        except BaseException:
+        except BaseException:  # who gives up waiting leaves no socket behind
             connection.abort()
             raise
         return connection
+
+    async def _connect(self, timeout_s: float, ssl_context: ssl.SSLContext | None) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await loop.create_connection(lambda: self, *self.address, ssl=ssl_context)
+        except ssl.SSLCertVerificationError as error:
+            raise refused(f"{self.address}: {error.verify_message}") from error
+        except OSError as error:  # TimeoutError is one
+            why = error if str(error) else f"no answer within {timeout_s:g} s"
+            raise ConnectionLostError(f"{self.address} is not reached: {why}") from error
 
     async def _greet(self, login: Login | None, timeout_s: float) -> None:
         steps = greeting(self.address, self._versions, login)
