@@ -9,9 +9,11 @@ import pytest
 
 from conftest import wait_for
 from headrace import limits
+from headrace.native import build_batch
 from headrace.wire.kafka import apis, frames
 from headrace.wire.kafka import groups as g
 from headrace.wire.kafka import messages as m
+from headrace.wire.kafka.errors import ErrorCode
 from kafkaraw import RawConnection, batch
 
 pytestmark = pytest.mark.slow
@@ -113,3 +115,24 @@ def test_requests_that_never_become_whole_are_bounded_together(node):
         assert node.resident_bytes() - resident_bytes < 400 * MIB
         with RawConnection(node) as other:
             other.call(apis.METADATA, m.MetadataRequest(topics=[]))
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_bombs_of_many_at_a_time_open_one_after_the_other(node, codec):
+    name = f"bombs-{codec}"
+    node.create_stream(name, settings={"max.message.bytes": "16MiB"})
+    bomb = build_batch([(None, bytes(limits.DECOMPRESSED_BYTES_MAX + 1), [], 0)], codec)
+    before = node.resident_bytes()
+    with contextlib.ExitStack() as opened:
+        strangers = [opened.enter_context(RawConnection(node)) for _ in range(8)]
+        sent = [stranger.send_produce(name, bomb) for stranger in strangers]
+        with RawConnection(node) as other:
+            assert other.produce(name, batch(b"x")).base_offset == 0
+        most = node.resident_bytes()
+        for stranger, request in zip(strangers, sent, strict=True):
+            (answer,) = stranger.receive(request).topics[0].partitions
+            assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
+            most = max(most, node.resident_bytes())
+    at_a_time = limits.CHECKERS * limits.DECOMPRESSED_BYTES_MAX
+    assert most - before < at_a_time + 8 * len(bomb) + 64 * MIB, "8 of them would be a gigabyte"
+    assert node.ends(name) == [1]
