@@ -1,8 +1,10 @@
 """A node in this process, made of its parts on a real store, and the far end of a connection."""
 
 import asyncio
+import sys
 from contextlib import asynccontextmanager
 
+from conftest import wait_for
 from gates import open_gate
 from headrace import limits
 from headrace.adapters.clock import SystemClock
@@ -50,12 +52,15 @@ class HeldStore:
 
     def close(self):
         if self.held:
-            del self._store  # as a kill would: nothing more is written
+            # As a kill would: nothing more is written. The thread that has called it last may hold
+            # it a moment longer than its answer.
+            store = self.__dict__.pop("_store")
+            wait_for(lambda: sys.getrefcount(store) <= 2)
         else:
             self._store.close()
 
 
-def node_on(store, data, **streams):
+def node_on(store, data, *, keeps_sessions=False, **streams):
     switchboard = Switchboard((0, 0))
     return Node(
         "test",
@@ -69,16 +74,17 @@ def node_on(store, data, **streams):
                 bind(Address("127.0.0.1", 0)), door, admits
             ),
             budget=DescriptorBudget(1000),
+            keeps_sessions=keeps_sessions,
             declared=streams,
         ),
     )
 
 
 @asynccontextmanager
-async def running(data, **streams):
+async def running(data, *, store=None, keeps_sessions=False, **streams):
     """A node with these streams; its store."""
-    store = HeldStore(data)
-    node = node_on(store, data, **streams)
+    store = HeldStore(data) if store is None else store
+    node = node_on(store, data, keeps_sessions=keeps_sessions, **streams)
     try:
         await node.open()
         yield node, store
