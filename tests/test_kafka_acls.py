@@ -193,8 +193,6 @@ def test_filters_find_what_kafkas_find():
 
 # --- a node --------------------------------------------------------------------------------------
 
-pytestmark = [pytest.mark.clients]
-
 
 def binding(kind, name, principal, operation, permission=AclPermissionType.ALLOW, **more):
     pattern = more.get("pattern", ResourcePatternType.LITERAL)
@@ -237,6 +235,8 @@ def stream(node, name):
 
 
 @pytest.mark.shows("confluent-kafka", "ACLs")
+@pytest.mark.slow
+@pytest.mark.clients
 def test_acls_hold_at_once_and_survive_kill_9(guarded):
     stream(guarded, "open")
     stream(guarded, "mine")
@@ -286,6 +286,8 @@ def test_acls_hold_at_once_and_survive_kill_9(guarded):
         again.close()
 
 
+@pytest.mark.slow
+@pytest.mark.clients
 def test_what_cannot_be_said_is_refused_alone_and_others_hold(guarded):
     admin = AdminClient(settings(guarded, ADMIN))
     made, create_topic, cluster = create(
@@ -301,6 +303,8 @@ def test_what_cannot_be_said_is_refused_alone_and_others_hold(guarded):
     assert names(admin) == ["s"]
 
 
+@pytest.mark.slow
+@pytest.mark.clients
 def test_acls_are_for_admins(guarded):
     client = AdminClient(settings(guarded, "bob:cart"))
     denied = KafkaError.CLUSTER_AUTHORIZATION_FAILED
@@ -321,6 +325,8 @@ def test_acls_are_for_admins(guarded):
 
 
 @pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.slow
+@pytest.mark.clients
 def test_a_node_without_users_has_no_acls(shared, version):
     asked = {"resource_type": 2, "resource_name": "s", "operation": 3, "permission_type": 3}
     with RawConnection(shared) as raw:
@@ -338,6 +344,8 @@ def test_a_node_without_users_has_no_acls(shared, version):
 
 
 @pytest.mark.shows("kafka-python", "ACLs")
+@pytest.mark.slow
+@pytest.mark.clients
 def test_kafka_python_manages_acls(guarded):
     client = kafka.admin.KafkaAdminClient(
         bootstrap_servers=guarded.servers,
@@ -361,6 +369,8 @@ def test_kafka_python_manages_acls(guarded):
     client.close()
 
 
+@pytest.mark.slow
+@pytest.mark.clients
 def test_so_many_acls_and_no_more(guarded):
     admin = AdminClient(settings(guarded, ADMIN))
 
@@ -378,6 +388,8 @@ def test_so_many_acls_and_no_more(guarded):
 
 
 @pytest.mark.parametrize("text", ["{", '{"acls": [1]}', '{"acls": [{"resource": "x"}]}'])
+@pytest.mark.slow
+@pytest.mark.clients
 def test_a_damaged_file_stops_the_start_with_a_line(tmp_path, text):
     put_users(tmp_path / "data", {ADMIN: ["admin"]})
     (tmp_path / "data" / "acls.json").write_text(text)

@@ -14,7 +14,9 @@ from headrace import limits
 from headrace.kernel.quotas import Quota, Quotas, Rate
 from headrace.wire.kafka import apis
 from headrace.wire.kafka import messages as m
+from headrace.wire.kafka.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafkaraw import RawConnection, batch, values
+from test_access import ADMIN, basic, put_users
 
 # --- the machine ---------------------------------------------------------------------------------
 
@@ -132,6 +134,7 @@ def throttled(node):
 
 
 @pytest.mark.setting("kafka.quotas")
+@pytest.mark.slow
 def test_who_asks_for_more_is_told_and_not_read_meanwhile(bounded):
     with RawConnection(bounded, "bytes") as one, RawConnection(bounded) as other:
         asked = m.ProducePartition(index=0, records=batch(b"x" * 150_000))
@@ -154,6 +157,7 @@ def test_who_asks_for_more_is_told_and_not_read_meanwhile(bounded):
     assert seconds > 5, "750 kB at 100 kB a second"
 
 
+@pytest.mark.slow
 def test_requests_are_bounded_and_a_reload_changes_by_how_much(bounded, tmp_path):
     with RawConnection(bounded, "many") as one:
 
@@ -168,6 +172,33 @@ def test_requests_are_bounded_and_a_reload_changes_by_how_much(bounded, tmp_path
         assert most(200) == 0
 
 
+@pytest.mark.slow
+def test_a_user_has_one_quota_on_all_connections(start_node, tmp_path):
+    put_users(tmp_path / "data", {ADMIN: ["admin"], "bob:cart": []})
+    file = tmp_path / "headrace.toml"
+    file.write_text('[[kafka.quotas]]\nusers = ["bob"]\nrequest_rate = 5\n')
+    node = start_node("--config", str(file))
+
+    def most(client_id, login):
+        """The longest wait that one more connection is told of, in six requests."""
+        with RawConnection(node, client_id) as raw:
+            raw.call(apis.SASL_HANDSHAKE, SaslHandshakeRequest(mechanism="PLAIN"))
+            raw.call(apis.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=login))
+            asked = m.MetadataRequest(topics=[])
+            sent = [raw.send(apis.METADATA, asked) for _ in range(6)]
+            return max(raw.receive(each).throttle_time_ms for each in sent)
+
+    bob = b"\0bob\0cart"
+    assert most("one", bob) > 0
+    assert most("two", bob) > 0
+    assert most("one", b"\0ann\0horse") == 0
+    counted = 'headrace_kafka_throttled_total{reason="requests"}'
+    _, told = node.call("GET", "/metrics", **basic(ADMIN))
+    assert f"{counted} 0.0" not in told
+    assert counted in told
+
+
+@pytest.mark.slow
 def test_a_producer_without_acks_is_held_as_well(bounded):
     with RawConnection(bounded, "bytes") as one:
         for _ in range(4):
@@ -179,6 +210,7 @@ def test_a_producer_without_acks_is_held_as_well(bounded):
 @pytest.mark.shows("confluent-kafka", "quotas")
 @pytest.mark.shows("aiokafka", "quotas")
 @pytest.mark.clients
+@pytest.mark.slow
 async def test_clients_obey_and_lose_nothing(bounded):
     told = []
     producer = confluent_kafka.Producer(
