@@ -114,7 +114,7 @@ consumer_byte_rate = "100kB"
 
 [[kafka.quotas]]
 clients = ["many"]
-request_rate = 10
+request_rate = 2
 """
 
 
@@ -154,7 +154,7 @@ def test_who_asks_for_more_is_told_and_not_read_meanwhile(bounded):
     counts = throttled(bounded)
     assert (counts[Rate.PRODUCED], counts[Rate.FETCHED], counts[Rate.REQUESTS]) == (4, 1, 0)
     seconds = bounded.metrics()['headrace_kafka_throttled_seconds_total{reason="produced"}']
-    assert seconds > 5, "750 kB at 100 kB a second"
+    assert seconds >= 2, "each is half a second beyond what a full bucket holds"
 
 
 @pytest.mark.slow
@@ -165,8 +165,8 @@ def test_requests_are_bounded_and_a_reload_changes_by_how_much(bounded, tmp_path
             sent = [one.send(apis.METADATA, m.MetadataRequest(topics=[])) for _ in range(count)]
             return max(one.receive(each).throttle_time_ms for each in sent)
 
-        assert most(15) >= 100
-        (tmp_path / "headrace.toml").write_text(BOUNDED.replace("= 10\n", "= 1000000\n"))
+        assert most(8) > 0
+        (tmp_path / "headrace.toml").write_text(BOUNDED.replace("= 2\n", "= 1000000\n"))
         bounded.process.send_signal(signal.SIGHUP)
         wait_for(lambda: "reloaded: kafka.quotas" in bounded.log.read_text())
         assert most(200) == 0
@@ -176,16 +176,16 @@ def test_requests_are_bounded_and_a_reload_changes_by_how_much(bounded, tmp_path
 def test_a_user_has_one_quota_on_all_connections(start_node, tmp_path):
     put_users(tmp_path / "data", {ADMIN: ["admin"], "bob:cart": []})
     file = tmp_path / "headrace.toml"
-    file.write_text('[[kafka.quotas]]\nusers = ["bob"]\nrequest_rate = 5\n')
+    file.write_text('[[kafka.quotas]]\nusers = ["bob"]\nrequest_rate = 1\n')
     node = start_node("--config", str(file))
 
     def most(client_id, login):
-        """The longest wait that one more connection is told of, in six requests."""
+        """The longest wait that one more connection is told of, in four requests."""
         with RawConnection(node, client_id) as raw:
             raw.call(apis.SASL_HANDSHAKE, SaslHandshakeRequest(mechanism="PLAIN"))
             raw.call(apis.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=login))
             asked = m.MetadataRequest(topics=[])
-            sent = [raw.send(apis.METADATA, asked) for _ in range(6)]
+            sent = [raw.send(apis.METADATA, asked) for _ in range(4)]
             return max(raw.receive(each).throttle_time_ms for each in sent)
 
     bob = b"\0bob\0cart"
@@ -201,10 +201,10 @@ def test_a_user_has_one_quota_on_all_connections(start_node, tmp_path):
 @pytest.mark.slow
 def test_a_producer_without_acks_is_held_as_well(bounded):
     with RawConnection(bounded, "bytes") as one:
-        for _ in range(4):
-            one.send_produce("s", batch(b"x" * 50_000), acks=0)
-        wait_for(lambda: bounded.ends("s") == [4])
-    assert throttled(bounded)[Rate.PRODUCED] >= 1
+        for _ in range(2):
+            one.send_produce("s", batch(b"x" * 150_000), acks=0)
+        wait_for(lambda: bounded.ends("s") == [2])
+    assert throttled(bounded)[Rate.PRODUCED] == 2
 
 
 @pytest.mark.shows("confluent-kafka", "quotas")
@@ -221,7 +221,7 @@ async def test_clients_obey_and_lose_nothing(bounded):
             "batch.size": 40_000,
         }
     )
-    for _ in range(200):
+    for _ in range(500):
         producer.produce("s", b"x" * 1000)
         producer.poll(0)
     assert await asyncio.to_thread(producer.flush, 60) == 0
@@ -230,8 +230,8 @@ async def test_clients_obey_and_lose_nothing(bounded):
         "s", bootstrap_servers=bounded.servers, client_id="bytes", auto_offset_reset="earliest"
     )
     async with consumer, asyncio.timeout(60):
-        got = [await consumer.getone() for _ in range(200)]
-    assert [each.offset for each in got] == list(range(200))
+        got = [await consumer.getone() for _ in range(500)]
+    assert [each.offset for each in got] == list(range(500))
 
 
 @pytest.mark.parametrize(
