@@ -246,6 +246,13 @@ GROUP_RECORD_BYTES_MAX: Final = MIB
 """What the members of one group say of themselves, and what they are assigned: it is one record of
 `__offsets`, which takes `MESSAGE_BYTES_MAX`. A thousand members with a topic each take 300 KB."""
 
+GROUP_HELD_BYTES_MAX: Final = 4 * MIB
+"""Members of one group in memory, with all that they say: four ways to share out, where all of them
+say as much as a record takes."""
+
+GROUP_PROTOCOLS_MAX: Final = 100
+"""Ways to share out that one member may know: clients know one to four, and each is counted."""
+
 GROUPS_BYTES_MAX: Final = 256 * MIB
 """Members of all groups in memory, with what they say and are assigned: a hundred thousand of them
 with two ways to share out and ten topics each."""

@@ -9,7 +9,7 @@ exist. Invariants: a ticket is answered once, or forgotten; what a client has be
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace import limits
 from headrace.errors import MalformedError
@@ -53,6 +53,10 @@ if TYPE_CHECKING:
     from headrace.kernel.groups.events import Committed, Effect, Event, Now, Outcome
     from headrace.kernel.groups.roster import Member
     from headrace.kernel.keyed import Record
+
+
+SPARE_ALARMS: Final = 1000
+"""Of groups that have gone or ring earlier, before they are cleared away."""
 
 
 class Described(NamedTuple):
@@ -207,7 +211,7 @@ class Groups:
             case Join():
                 return self._join(event, now)
             case Sync():
-                return self._on(event.group, lambda group: group.sync(event, now))
+                return self._on(event.group, lambda group: group.sync(event, now, self._room_bytes))
             case Heartbeat():  # which makes no deadline earlier
                 group = self._groups[event.group]
                 group.heartbeat(event, now)
@@ -230,10 +234,12 @@ class Groups:
                 return _refused(event, ErrorCode.UNKNOWN_MEMBER_ID)
             if len(self._groups) >= limits.GROUPS_MAX:
                 return _refused(event, ErrorCode.POLICY_VIOLATION)
-        if self._held_bytes >= limits.GROUPS_BYTES_MAX and not event.who.member:
+        if self._room_bytes <= 0 and not event.who.member:
             return _refused(event, ErrorCode.POLICY_VIOLATION)
         self._groups.setdefault(event.group, Group(event.group))
-        return self._on(event.group, lambda group: group.join(event, now, self.settings))
+        return self._on(
+            event.group, lambda group: group.join(event, now, self.settings, self._room_bytes)
+        )
 
     def _commit(self, event: Commit, now: Now) -> list[Effect]:
         group = self._groups.get(event.group)
@@ -370,9 +376,21 @@ class Groups:
             return group.take()
         moment, armed = group.next_ms(), self._armed.get(name)
         if moment is not None and (armed is None or moment < armed):
-            self._armed[name] = moment
-            heapq.heappush(self._alarms, (moment, name))
+            self._arm(name, moment)
         return group.take()
+
+    def _arm(self, name: str, moment: int) -> None:
+        self._armed[name] = moment
+        if len(self._alarms) > 2 * len(self._groups) + SPARE_ALARMS:  # most of no use any more
+            self._alarms = [(moment, name) for name, moment in self._armed.items()]
+            heapq.heapify(self._alarms)
+        else:
+            heapq.heappush(self._alarms, (moment, name))
+
+    @property
+    def _room_bytes(self) -> int:
+        """What groups may hold in memory beside what they do."""
+        return limits.GROUPS_BYTES_MAX - self._held_bytes
 
     def _tombstones(self, group: Group, places: Iterable[Place]) -> list[Record]:
         """Records after which nothing is left of a group."""
@@ -381,6 +399,7 @@ class Groups:
 
     def _forget(self, name: str) -> None:
         group = self._groups.pop(name, None)
+        self._armed.pop(name, None)
         if group is not None:
             self._held_bytes -= group.held_bytes
 

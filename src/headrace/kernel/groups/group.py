@@ -29,7 +29,6 @@ from headrace.kernel.groups.events import (
 )
 from headrace.kernel.groups.roster import (
     MEMBER_BYTES,
-    RECORD_BYTES,
     Member,
     Roster,
     topics,
@@ -136,9 +135,9 @@ class Group:
 
     # Requests.
 
-    def join(self, event: Join, now: Now, settings: GroupSettings) -> None:
-        """A client wants into the next generation."""
-        refusal = self._refusal(event, settings)
+    def join(self, event: Join, now: Now, settings: GroupSettings, room_bytes: int) -> None:
+        """A client wants into the next generation; `room_bytes` is what it may add to memory."""
+        refusal = self._refusal(event, settings, room_bytes)
         if refusal is not None:
             self._answer(event.ticket, Joined(refusal, event.who.member))
         elif event.who.member:
@@ -151,8 +150,8 @@ class Group:
         else:
             self._add(event, event.fresh_id, now, settings)
 
-    def sync(self, event: Sync, now: Now) -> None:
-        """A member asks for its assignment."""
+    def sync(self, event: Sync, now: Now, room_bytes: int) -> None:
+        """A member asks for its assignment; `room_bytes` is what all of them may add to memory."""
         code = self._fault(event.who, event.generation)
         if code is ErrorCode.NONE and self.state is State.PREPARING:
             code = ErrorCode.REBALANCE_IN_PROGRESS
@@ -168,7 +167,7 @@ class Group:
         self._end_waits(member, ErrorCode.REBALANCE_IN_PROGRESS)
         member.sync = event.ticket
         if member.id == self.leader and self._storing is None:
-            self._assign(event.ticket, event.assignments, now)
+            self._assign(event.ticket, event.assignments, now, room_bytes)
 
     def heartbeat(self, event: Heartbeat, now: Now) -> None:
         """A member is alive."""
@@ -181,19 +180,20 @@ class Group:
 
     def leave(self, event: Leave, now: Now) -> None:
         """Members leave."""
-        codes, gone = [], []
+        codes = []
+        gone: dict[str, Member] = {}
         for who in event.who:
             member = self.members.find(who)
             code = ErrorCode.NONE
             if member is not None and who.member not in {member.id, ""}:
                 code = ErrorCode.FENCED_INSTANCE_ID
-            elif member is not None and member not in gone:
-                gone.append(member)
+            elif member is not None and member.id not in gone:
+                gone[member.id] = member
             elif self._expected.pop(who.member, None) is None:
                 code = ErrorCode.UNKNOWN_MEMBER_ID
             codes.append((who, code))
         self._answer(event.ticket, Left(tuple(codes)))
-        self._lose(gone, now)
+        self._lose(gone.values(), now)
 
     def fence(self, event: Commit, now: Now) -> ErrorCode:
         """Whether a client may commit; a member that may is alive.
@@ -324,12 +324,14 @@ class Group:
 
     # Who comes and goes.
 
-    def _refusal(self, event: Join, settings: GroupSettings) -> ErrorCode | None:
+    def _refusal(self, event: Join, settings: GroupSettings, room_bytes: int) -> ErrorCode | None:
         """Why a client may not join."""
         if not settings.session_ms_min <= event.session_ms <= settings.session_ms_max:
             return ErrorCode.INVALID_SESSION_TIMEOUT
         who, own = event.who, self.members.find(event.who)
         is_expected = who.member in self._expected
+        if is_expected and who.instance is not None:  # who is static is given no id in advance
+            return ErrorCode.UNKNOWN_MEMBER_ID
         if who.member and not is_expected:
             code = self.members.identify(who)
             if code is not ErrorCode.NONE:
@@ -338,10 +340,25 @@ class Group:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if own is None and not is_expected and self.size >= settings.size_max:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
-        others_bytes = self.members.record_bytes - (own.record_bytes if own else 0)
-        own_bytes = RECORD_BYTES + max(len(said) for _, said in event.protocols)
-        is_large = others_bytes + own_bytes > limits.GROUP_RECORD_BYTES_MAX
+        is_large = self._is_large(event, own, room_bytes)
         return ErrorCode.POLICY_VIOLATION if is_large else None
+
+    def _is_large(self, event: Join, own: Member | None, room_bytes: int) -> bool:
+        """Whether what a client says of itself is too much for the group, or for all groups."""
+        asked = _member(event, event.who.member or event.fresh_id)
+        was_record_bytes = was_held_bytes = 0
+        if own is not None:
+            asked.assignment = own.assignment
+            was_record_bytes, was_held_bytes = own.record_bytes, own.held_bytes
+        record_bytes = self.members.record_bytes - was_record_bytes + asked.record_bytes
+        grown_bytes = asked.held_bytes - was_held_bytes
+        held_bytes = self.members.held_bytes + grown_bytes
+        return (
+            len(event.protocols) > limits.GROUP_PROTOCOLS_MAX
+            or record_bytes > limits.GROUP_RECORD_BYTES_MAX
+            or held_bytes > limits.GROUP_HELD_BYTES_MAX
+            or grown_bytes > max(room_bytes, 0)
+        )
 
     def _agrees(self, event: Join, own: Member | None) -> bool:
         """Whether the others share out in a way that this client knows, too."""
@@ -392,16 +409,7 @@ class Group:
         self._append(event.ticket)
 
     def _add(self, event: Join, member_id: str, now: Now, settings: GroupSettings) -> None:
-        member = Member(
-            id=member_id,
-            instance=event.who.instance,
-            client_id=event.client_id,
-            host=event.host,
-            session_ms=event.session_ms,
-            rebalance_ms=event.rebalance_ms,
-            protocols=event.protocols,
-            knows=bool(event.who.member),
-        )
+        member = _member(event, member_id)
         self.members.add(member)
         self.protocol_type = event.protocol_type
         member.join = event.ticket
@@ -422,6 +430,8 @@ class Group:
             self._end_waits(member, ErrorCode.REBALANCE_IN_PROGRESS)
         member.join = ticket
         if self.state is State.PREPARING:
+            if self._deadline_ms is None:  # the first of static members that were all away
+                self._deadline_ms = now.mono_ms + self._patience_ms()
             self._advance(now)
         else:
             self._rebalance(now)
@@ -516,7 +526,7 @@ class Group:
             member.owes_sync = member.join is not None
         present = [each for each in self.members if each.join is not None]
         if self.members and not present:  # they have their sessions to come back
-            self._deadline_ms = now.mono_ms + self._patience_ms()
+            self._deadline_ms = None
             return
         self.generation += 1
         self._deadline_ms = self.protocol = None
@@ -537,11 +547,15 @@ class Group:
             assert ticket is not None
             self._answer(ticket, self._joined(member))
 
-    def _assign(self, ticket: int, assignments: Mapping[str, bytes], now: Now) -> None:
+    def _assign(
+        self, ticket: int, assignments: Mapping[str, bytes], now: Now, room_bytes: int
+    ) -> None:
         """Keeps what the leader has shared out."""
+        most_bytes = self.held_bytes + max(room_bytes, 0)
         for member in self.members:
             self.members.assign(member, assignments.get(member.id, b""))
-        if self.members.record_bytes > limits.GROUP_RECORD_BYTES_MAX:
+        is_large = self.members.record_bytes > limits.GROUP_RECORD_BYTES_MAX
+        if is_large or self.held_bytes > most_bytes:
             self._give_up(ErrorCode.UNKNOWN_SERVER_ERROR, now)
         else:
             self._storing = ticket
@@ -584,3 +598,17 @@ class Group:
 
     def _answer(self, ticket: int, outcome: Outcome) -> None:
         self._effects.append(Answer(ticket, outcome))
+
+
+def _member(event: Join, member_id: str) -> Member:
+    """A client as it says that it is."""
+    return Member(
+        id=member_id,
+        instance=event.who.instance,
+        client_id=event.client_id,
+        host=event.host,
+        session_ms=event.session_ms,
+        rebalance_ms=event.rebalance_ms,
+        protocols=event.protocols,
+        knows=bool(event.who.member),
+    )

@@ -26,11 +26,14 @@ if TYPE_CHECKING:
 MEMBER_BYTES: Final = 600
 """Of a member in memory beside what it says."""
 
-RECORD_BYTES: Final = 200
-"""Of a member's record beside what it says: its id, its address, numbers and lengths."""
+RECORD_BYTES: Final = 100
+"""Of a member's record beside its names and what it says: its address, numbers and lengths."""
 
 PROTOCOL_BYTES: Final = 64
 """Of a protocol in memory beside what it says."""
+
+CHARACTER_BYTES: Final = 4
+"""Of each character of a name in memory, at most: one that is wide makes all of them so."""
 
 
 @dataclass(slots=True)
@@ -72,14 +75,23 @@ class Member:
     def record_bytes(self) -> int:
         """What it takes at most of the record of a generation."""
         said = max((len(said) for _, said in self.protocols), default=0)
-        names = len(self.client_id) + len(self.instance or "")
+        names = sum(len(name.encode()) for name in self._names)
         return RECORD_BYTES + names + said + len(self.assignment)
 
     @property
     def held_bytes(self) -> int:
         """What it takes of memory."""
-        said = sum(PROTOCOL_BYTES + len(name) + len(said) for name, said in self.protocols)
-        return MEMBER_BYTES + len(self.client_id) + said + len(self.assignment)
+        names = CHARACTER_BYTES * sum(map(len, self._names))
+        said = sum(
+            PROTOCOL_BYTES + CHARACTER_BYTES * len(name) + len(said)
+            for name, said in self.protocols
+        )
+        return MEMBER_BYTES + names + said + len(self.assignment)
+
+    @property
+    def _names(self) -> tuple[str, str, str]:
+        """What it is called, as long as clients like."""
+        return self.id, self.client_id, self.instance or ""
 
     def metadata(self, protocol: str | None) -> bytes:
         """What it says of itself under a protocol."""
@@ -173,7 +185,9 @@ class Roster:
 
     def rename(self, member: Member, member_id: str) -> None:
         """Another id for a member, which keeps its place."""
+        self._weigh(member, -1)
         before, member.id = list(self), member_id
+        self._weigh(member, 1)
         self._members = {each.id: each for each in before}
         assert member.instance is not None
         self._statics[member.instance] = member_id
@@ -207,8 +221,10 @@ class Roster:
     def _discount(self, member: Member) -> None:
         if member.instance is not None:
             del self._statics[member.instance]
-        self._votes.subtract({name for name, _ in member.protocols})
-        self._votes += Counter()  # without those that nobody knows any more
+        for name in {name for name, _ in member.protocols}:
+            self._votes[name] -= 1
+            if not self._votes[name]:
+                del self._votes[name]
         self._weigh(member, -1)
 
     def _weigh(self, member: Member, sign: int) -> None:
