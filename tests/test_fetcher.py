@@ -189,3 +189,21 @@ def test_a_partition_that_nobody_leads_is_waited_for_or_told():
     assert fetcher.take(1) is None
     fetcher.unled(A, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0.0)
     assert fetcher.take(1).code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("is_paused", [True, False])
+def test_what_is_not_wanted_now_does_not_starve_what_is(is_paused):
+    fetcher = machine(A, B, queued_max_bytes=1)
+    fetcher.part(B).is_paused = True
+    (fetch,) = drain(fetcher)
+    answer(fetcher, fetch, records=records(b"a"))
+    fetcher.part(B).is_paused, fetcher.part(A).is_paused = False, is_paused
+    assert drain(fetcher) == [], "there is no room, and nobody waits for B yet"
+    among = None if is_paused else [B]
+    assert taken(fetcher, among=among) is None
+    (fetch,) = drain(fetcher)
+    assert offsets(fetch) == {("s", 1): 0}
+    assert fetch.request.max_bytes == 1_048_576, "all that may be beyond the room"
+    answer(fetcher, fetch, records=records(b"b"))
+    assert drain(fetcher) == []
+    assert taken(fetcher, among=among) == (B, [b"b"])

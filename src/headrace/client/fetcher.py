@@ -8,7 +8,8 @@ Invariants:
 - what is handed out of a partition begins at its position, which moves past it at once;
 - a fetch that was overtaken by a seek, or by the partition going, changes nothing;
 - of one broker one fetch is under way; a partition is fetched only while it holds less than
-  `max_partition_fetch_bytes`, and all of them less than `queued_max_bytes`;
+  `max_partition_fetch_bytes`, and all of them less than `queued_max_bytes`; or while the program
+  waits for it in vain, for what is paused, or not asked for, must not starve the others;
 - partitions give in turn.
 """
 
@@ -122,6 +123,7 @@ class Fetcher:
         self._parts: dict[TopicPartition, Part] = {}
         self._busy: set[Address] = set()
         self._blocked: dict[Address, float] = {}
+        self._in_vain: Collection[TopicPartition] | None = ()
         self.wanted: set[str] = set()
 
     # --- what is read ---------------------------------------------------------------------------
@@ -206,8 +208,8 @@ class Fetcher:
         """Fetches to be sent now to the brokers that are connected."""
         room = self._config.queued_max_bytes - sum(p.held_bytes for p in self._parts.values())
         by_leader: dict[Address, list[Part]] = {}
-        for part in self._parts.values() if room > 0 else ():
-            if self._is_due(part, now):
+        for part in self._parts.values():
+            if (room > 0 or self._is_missed(part)) and self._is_due(part, now):
                 if part.leader is None:
                     self.wanted.add(part.place.topic)
                 elif part.leader not in self._busy:
@@ -219,7 +221,7 @@ class Fetcher:
             if address not in ready:
                 connect.add(address)
                 continue
-            fetches.append(self._fetch(address, parts))
+            fetches.append(self._fetch(address, parts, room))
         return Drained(fetches, connect, min(self._wakes(now), default=None))
 
     def _is_due(self, part: Part, now: float) -> bool:
@@ -230,11 +232,15 @@ class Fetcher:
             and part.held_bytes < self._config.max_partition_fetch_bytes
         )
 
+    def _is_missed(self, part: Part) -> bool:
+        """Whether the program waits for this one, and nothing of it is there."""
+        return not part.chunks and (self._in_vain is None or part.place in self._in_vain)
+
     def _wakes(self, now: float) -> Iterator[float]:
         yield from (part.blocked_until for part in self._parts.values() if part.blocked_until > now)
         yield from (until for until in self._blocked.values() if until > now)
 
-    def _fetch(self, address: Address, parts: list[Part]) -> Fetch:
+    def _fetch(self, address: Address, parts: list[Part], room: int) -> Fetch:
         config = self._config
         topics: dict[str, list[FetchPartition]] = {}
         for part in parts:
@@ -249,7 +255,7 @@ class Fetcher:
         request = FetchRequest(
             max_wait_ms=config.fetch_max_wait_ms,
             min_bytes=config.fetch_min_bytes,
-            max_bytes=config.fetch_max_bytes,
+            max_bytes=min(config.fetch_max_bytes, max(room, config.max_partition_fetch_bytes)),
             topics=[FetchTopic(topic=name, partitions=asked) for name, asked in topics.items()],
         )
         return Fetch(address, request, {part.place: (part, part.version) for part in parts})
@@ -349,6 +355,7 @@ class Fetcher:
         Returns:
             None where nothing is there. An error is told once; the partition is read on after it.
         """
+        self._in_vain = ()
         for place, part in self._parts.items():
             if part.is_paused or (among is not None and place not in among):
                 continue
@@ -358,6 +365,7 @@ class Fetcher:
             if part.error is not None:
                 error, part.error = part.error, None
                 return error
+        self._in_vain = among
         return None
 
     def _slice(self, part: Part, records_max: int) -> Slice:
