@@ -106,6 +106,16 @@ def test_an_eager_member_gives_everything_up_before_it_joins_again():
     assert got.places == [A]
 
 
+def test_a_member_that_takes_long_to_give_up_is_still_heard():
+    membership = member(session_timeout_ms=6_000)
+    joined(membership)
+    (give,) = beat(membership, ErrorCode.REBALANCE_IN_PROGRESS)
+    for now in (6.0, 9.0, 12.0):
+        assert beat(membership, ErrorCode.REBALANCE_IN_PROGRESS, now) == []
+    (join,) = membership.handle(Gave(give.number), 12.0)
+    assert join.body.member_id == "me"
+
+
 def test_a_cooperative_member_keeps_and_gives_up_what_others_get():
     membership = member("cooperative-sticky")
     joined(membership)

@@ -458,6 +458,7 @@ class Membership:
         return self._failed(error, now)
 
     def _rebalance(self, now: float) -> list[Effect]:
+        self._seen_at = now  # the coordinator knows it, and waits
         if self.state is State.STABLE:
             self._must_join = True
         elif self.state in _BETWEEN:  # another generation has begun meanwhile
