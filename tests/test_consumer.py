@@ -294,6 +294,71 @@ async def test_deserializers(node, stream):
         assert [(await consumer.getone()).value for _ in range(2)] == [0, 1]
 
 
+async def test_what_no_deserializer_reads_is_told_and_loses_nothing_else(node, stream):
+    with RawConnection(node) as raw:
+        for value in (b"0", b"1", b"no number", b"3"):
+            raw.produce(stream, batch(value))
+    place = TopicPartition(stream, 0)
+    settings = {"value_deserializer": int, "group_id": f"g-{stream}"}
+    async with reader(node, **settings) as consumer:
+        consumer.assign([place])
+        assert [record.value for record in (await consumer.getmany())[place]] == [0, 1]
+        with pytest.raises(ValueError, match="no number") as told:
+            await consumer.getmany()
+        assert told.value.__notes__ == [f"{place} at 2: seek beyond it to go on"]
+    async with reader(node, **settings) as consumer:
+        consumer.assign([place])
+        for _ in range(2):
+            with pytest.raises(ValueError, match="no number"):
+                await consumer.getone()
+        consumer.seek(place, 1)
+        assert (await consumer.getone()).value == 1
+        with pytest.raises(ValueError, match="no number"):
+            await consumer.getone()
+        consumer.seek(place, 3)
+        assert (await consumer.getone()).value == 3
+
+
+async def test_records_one_by_one_are_committed_as_they_are_done(node, stream):
+    """Also while the next ones are there already, and where the wait for one is cancelled."""
+    fill(node, stream, 5)
+    place = TopicPartition(stream, 0)
+    async with reader(node, group_id=f"g-{stream}", auto_commit_interval_ms=1) as consumer:
+        consumer.assign([place])
+        await consumer.getone()
+        while not (kept := await consumer.committed(place)):
+            consumer.seek(place, 0)
+            await read(consumer, 2)
+        assert kept[place].offset < 5
+        await read(consumer, 5 - await consumer.position(place))
+
+    async def wait_for_more():
+        async with reader(node, group_id=f"g-{stream}") as consumer:
+            consumer.assign([place])
+            consumer.seek(place, 4)
+            await consumer.getone()
+            async with asyncio.timeout(0.05):
+                await consumer.getone()
+
+    with pytest.raises(TimeoutError):
+        await wait_for_more()
+    async with reader(node, group_id=f"g-{stream}") as consumer:
+        assert await consumer.committed(place) == {place: OffsetAndMetadata(5)}
+
+
+async def test_a_timeout_holds_while_no_broker_answers(start_node):
+    node = start_node()
+    node.create_stream("s")
+    async with reader(node, "s", metadata_max_age_ms=1, retry_backoff_ms=10) as consumer:
+        assert await consumer.getmany(timeout_ms=200) == {}
+        await asyncio.to_thread(node.kill)
+        async with asyncio.timeout(30):  # of default_api_timeout_ms, 60 s
+            assert await consumer.getmany(timeout_ms=50) == {}
+        node = await asyncio.to_thread(start_node.again, node)
+        await asyncio.to_thread(fill, node, "s", 1)
+        assert (await consumer.getone()).value == b"0"
+
+
 async def test_reading_goes_on_through_kills_of_the_node(start_node):
     node = start_node()
     node.create_stream("s", partitions=2)

@@ -1,6 +1,7 @@
 """Groups of headrace.Consumer against real nodes, alone and beside another client library."""
 
 import asyncio
+import contextlib
 import time
 
 import confluent_kafka
@@ -190,6 +191,98 @@ async def test_a_handler_that_takes_too_long_loses_its_partitions(node, stream):
         assert late.value.code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}
         await until(lambda: slow.assignment() and len(other.assignment()) < 3, slow, other)
         assert len(lost) == 3
+
+
+class Slow(headrace.RebalanceListener):
+    """Takes its time to give up, or fails to."""
+
+    def __init__(self, error=None):
+        self.may_go_on = asyncio.Event()
+        self.is_called = asyncio.Event()
+        self.lost = []
+        self.error = error
+
+    async def on_partitions_revoked(self, _):
+        self.is_called.set()
+        if self.error is not None:
+            raise self.error
+        await self.may_go_on.wait()
+
+    async def on_partitions_lost(self, partitions):
+        self.lost += partitions
+
+
+PATIENT = {"session_timeout_ms": 120_000}
+"""What a member forgets to say is not mended by its session's end."""
+
+
+async def test_who_asks_for_one_record_after_the_other_is_not_stuck(node, stream):
+    """Although all of them were fetched at once."""
+    fill(node, stream, range(0, 600, 3))
+    listener = Slow()
+    listener.may_go_on.set()
+    consumer = member(node, stream, max_poll_interval_ms=500, **PATIENT)
+    consumer.subscribe(stream, listener=listener)
+    async with consumer:
+        await consumer.getone()
+        since, handed_out = time.monotonic(), 1
+        while time.monotonic() < since + 1.5:
+            await consumer.getone()
+            handed_out += 1
+            await asyncio.sleep(0.05)
+        assert handed_out < 200, "they were all there"
+        await consumer.commit()
+    assert listener.lost == []
+
+
+async def test_partitions_are_given_up_between_two_records(node, stream):
+    """Although all of them were fetched at once."""
+    fill(node, stream, range(0, 6_000, 3))
+    async with member(node, stream, **PATIENT) as first, member(node, stream) as other:
+        await first.getone()
+        joining = asyncio.ensure_future(until(other.assignment, other))
+        handed_out = 1
+        while not joining.done():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await first.getone()
+                    handed_out += 1
+            await asyncio.sleep(0.01)
+        assert handed_out < 500, "a call fetched no more at once"
+        await joining
+
+
+async def test_a_cancelled_wait_does_not_keep_partitions_from_others(node, stream):
+    listener = Slow()
+    consumer = member(node, stream, **PATIENT)
+    consumer.subscribe(stream, listener=listener)
+    async with consumer:
+        await until(lambda: len(consumer.assignment()) == 3, consumer)
+        async with member(node, stream) as other:
+            sharing = asyncio.ensure_future(until(other.assignment, other))
+            waiting = asyncio.ensure_future(consumer.getone())
+            await listener.is_called.wait()
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            listener.may_go_on.set()
+            await until(sharing.done, consumer)
+        assert consumer.assignment()
+
+
+async def test_what_a_listener_raises_reaches_the_program_and_not_the_group(node, stream):
+    consumer = member(node, stream, **PATIENT)
+    consumer.subscribe(stream, listener=Slow(RuntimeError("it cannot")))
+    await consumer.start()
+    await until(lambda: len(consumer.assignment()) == 3, consumer)
+    async with member(node, stream) as other:
+        sharing = asyncio.ensure_future(until(other.assignment, other))
+        with pytest.raises(RuntimeError, match="it cannot"):
+            await until(sharing.done, consumer)
+        await until(sharing.done, consumer)
+    with pytest.raises(RuntimeError, match="it cannot"):
+        await consumer.close()
+    async with headrace.Admin(node.servers) as admin:
+        assert (await admin.describe_group(f"g-{stream}")).state == "Empty", "it left, all the same"
 
 
 async def test_a_static_member_comes_back_to_what_it_had(node, stream):

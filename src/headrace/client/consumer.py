@@ -11,6 +11,7 @@ import asyncio
 import logging
 import re
 from collections import deque
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from headrace.client.cluster import Cluster, addresses
@@ -35,7 +36,7 @@ from headrace.wire.kafka.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -120,7 +121,7 @@ class Consumer:
         assert self._loop is None, "a consumer is started once"
         self._loop = asyncio.get_running_loop()
         if self._commits:
-            self._commit_at = self._loop.time() + self.config.auto_commit_interval_ms / 1000
+            self._commit_at = self._now() + self.config.auto_commit_interval_ms / 1000
         try:
             await self._cluster.persist("metadata", lambda: self._cluster.topics([], create=False))
         except BaseException:
@@ -141,9 +142,11 @@ class Consumer:
                 done = self._positions() | ({} if is_last_done else self._before)
                 await self._commit_done(done)
         finally:
-            await self._subscription.close()
-            await self._reader.close()
-            await asyncio.gather(self._cluster.close(), self._fetching.close())
+            try:
+                await self._subscription.close()
+            finally:
+                await self._reader.close()
+                await asyncio.gather(self._cluster.close(), self._fetching.close())
 
     # --- what is read ---------------------------------------------------------------------------
 
@@ -277,8 +280,14 @@ class Consumer:
             OffsetOutOfRangeError: with `auto_offset_reset` none, there is nowhere to begin.
             ClientError: a broker refuses for good.
             CorruptRecordError: what a broker sent is damaged; `seek` beyond it to go on.
+            Exception: what a deserializer raised; the record stays the next one until a `seek`.
         """
         while (record := self.next_held()) is None:
+            self._before = {}  # who asks again is done with what it had
+            if self._rows:
+                with self._waiting():
+                    await self._keep_up()
+                continue
             found = await self._take(self.config.max_poll_records, None, None)
             assert found is not None, "it waits for ever"
             self._rows.extend(self._records(found))
@@ -286,7 +295,7 @@ class Consumer:
 
     def next_held(self) -> Record | None:
         """The next record, where it needs nobody to wait: what `getone` would give next."""
-        if not self._rows or self._is_closed:
+        if not self._rows or self._is_closed or self._is_due():
             return None
         record = self._rows.popleft()
         self._before = {record.place: record.offset}
@@ -306,7 +315,8 @@ class Consumer:
             max_records: 1 or more; None takes `max_poll_records`.
 
         Raises:
-            ClientError, CorruptRecordError: as `getone`; only where there are no records before.
+            ClientError, CorruptRecordError, what a deserializer raises: as `getone`; only where
+                there are no records before.
         """
         room = self._at_most(max_records)
         among = partitions or None
@@ -314,7 +324,12 @@ class Consumer:
         many: dict[TopicPartition, list[Record]] = {}
         found = await self._take(room, among, timeout_ms)
         while found is not None:
-            records = list(self._records(found))
+            try:
+                records = self._records(found)
+            except Exception:
+                if many:  # the call for what comes next tells it
+                    break
+                raise
             self._before.setdefault(found.place, records[0].offset)
             many.setdefault(found.place, []).extend(records)
             room -= len(records)
@@ -373,28 +388,46 @@ class Consumer:
         if self._rows:
             self._unread(self._rows[0].place)
 
-    def _records(self, found: Slice) -> Iterable[Record]:
+    def _records(self, found: Slice) -> list[Record]:
+        """Those before the first that a deserializer refuses, which is the next to be read."""
         stream, partition = found.place
-        rows = found.columns.rows(found.start, found.stop)
         of_key, of_value = self.config.key_deserializer, self.config.value_deserializer
-        for offset, timestamp, raw_key, raw_value, headers in rows:
-            key = raw_key if of_key is None else of_key(raw_key)
-            value = raw_value if of_value is None else of_value(raw_value)
-            yield record_of((stream, partition, offset, timestamp, key, value, headers))
+        records: list[Record] = []
+        for offset, timestamp, raw_key, raw_value, headers in found.columns.rows(
+            found.start, found.stop
+        ):
+            try:
+                key = raw_key if of_key is None else of_key(raw_key)
+                value = raw_value if of_value is None else of_value(raw_value)
+            except Exception as error:
+                self._fetcher.seek(found.place, offset)
+                if records:
+                    break
+                error.add_note(f"{found.place} at {offset}: seek beyond it to go on")
+                raise
+            records.append(record_of((stream, partition, offset, timestamp, key, value, headers)))
+        return records
 
     async def _take(
         self, most: int, among: Collection[TopicPartition] | None, timeout_ms: int | None
     ) -> Slice | None:
+        with self._waiting():
+            until = None if timeout_ms is None else self._now() + timeout_ms / 1000
+            try:
+                async with asyncio.timeout_at(until):
+                    return await self._wait(most, among)
+            except TimeoutError:
+                return None
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
         if self._loop is None or self._is_closed:
             raise RuntimeError("the consumer is not open; use it in `async with`")
-        until = None if timeout_ms is None else self._loop.time() + timeout_ms / 1000
         with self._subscription.waiting():
-            return await self._wait(most, among, until)
+            yield
 
-    async def _wait(
-        self, most: int, among: Collection[TopicPartition] | None, until: float | None
-    ) -> Slice | None:
-        assert self._loop is not None
+    async def _wait(self, most: int, among: Collection[TopicPartition] | None) -> Slice:
+        """May be cancelled wherever it waits: nothing is lost by it."""
         while True:
             self._reader.changed.clear()
             await self._keep_up()
@@ -407,18 +440,22 @@ class Consumer:
             if self._reader.failure is not None:
                 failure, self._reader.failure = self._reader.failure, None
                 raise failure
-            due_at = min(self._commit_at, self._subscription.due_at)
-            try:
-                async with asyncio.timeout_at(due_at if until is None else min(until, due_at)):
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(min(self._commit_at, self._subscription.due_at)):
                     await self._reader.changed.wait()
-            except TimeoutError:
-                if until is not None and self._loop.time() >= until:
-                    return None
+
+    def _now(self) -> float:
+        assert self._loop is not None
+        return self._loop.time()
+
+    def _is_due(self) -> bool:
+        """Whether something is to be done before the next record; to ask is a sign of life."""
+        now = self._now()
+        return self._subscription.is_due(now) or now >= self._commit_at
 
     async def _keep_up(self) -> None:
         """What is due between two calls for records: the subscription, and commits."""
-        assert self._loop is not None
-        now = self._loop.time()
+        now = self._now()
         await self._subscription.keep_up(now)
         if self._commits and now >= self._commit_at:
             self._commit_at = float("inf")  # until this one has ended
@@ -500,7 +537,6 @@ class Consumer:
 
     async def _commit_done(self, positions: Mapping[TopicPartition, int]) -> None:
         """Commits by itself; what fails for good is told by the next call for records."""
-        assert self._loop is not None
         news = {p: o for p, o in positions.items() if o != self._kept.get(p)}
         try:
             await self._commit({p: OffsetAndMetadata(o) for p, o in news.items()})
@@ -513,7 +549,7 @@ class Consumer:
             else:
                 self._reader.fail(error)
         finally:
-            self._commit_at = self._loop.time() + self.config.auto_commit_interval_ms / 1000
+            self._commit_at = self._now() + self.config.auto_commit_interval_ms / 1000
 
     def _group(self) -> str:
         if self.config.group_id is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.client.errors import ClientError, check
@@ -122,24 +123,24 @@ class GroupMember:
     def _perform(self, effect: Effect) -> None:
         match effect:
             case Find():
-                self._begin(self._find())
+                self._begin(self._find)
             case Send():
-                self._begin(self._send(effect))
+                self._begin(partial(self._send, effect))
             case Count(topics):
-                self._begin(self._count(topics))
+                self._begin(partial(self._count, topics))
             case Done():
                 self._is_done.set()
             case _:
                 self._program.call_soon_threadsafe(self._on_step, effect)
 
-    def _begin(self, work: Coroutine[Any, Any, Event]) -> None:
+    def _begin(self, work: Callable[[], Coroutine[Any, Any, Event]]) -> None:
         task = self._loop.create_task(self._finish(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _finish(self, work: Coroutine[Any, Any, Event]) -> None:
+    async def _finish(self, work: Callable[[], Coroutine[Any, Any, Event]]) -> None:
         try:
-            event = await work
+            event = await work()
         except ClientError as error:
             event = Failed(error)
         self._handle(event)

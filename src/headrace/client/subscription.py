@@ -82,6 +82,8 @@ class Subscription:
         self._member: GroupMember | None = None
         self._memberships = 0
         self._steps: deque[Step] = deque()
+        self._asking: asyncio.Task[None] | None = None
+        self._doing: asyncio.Task[None] | None = None
         self.identity: Identity = ANYBODY
         self.due_at = float("inf")
 
@@ -114,22 +116,50 @@ class Subscription:
             if self._member is not None:
                 self._member.busy(is_busy=True)
 
+    def is_due(self, now: float) -> bool:
+        """Whether `keep_up` has something to do. Only a program that is not stuck asks."""
+        if self._member is not None:
+            self._member.busy(is_busy=True)
+        return bool(self._steps or self._doing or self._asking) or now >= self.due_at
+
     async def keep_up(self, now: float) -> None:
         """Does what is due: asks for partitions, gives up and gets what the group says.
+
+        Who waits may be cancelled. What was begun goes on, for the group waits for it, and the next
+        call hears what came of it.
 
         Raises:
             ClientError: there is no such stream, or the group refuses this member.
         """
-        if now >= self.due_at:
+        if self._asking is None and now >= self.due_at:
+            self._asking = asyncio.ensure_future(self._follow(now))
+        if (asking := self._asking) is not None:
+            await asyncio.wait([asking])
+            self._asking = None
+            asking.result()
+        while self._doing is not None or self._steps:
+            if self._doing is None:
+                self._doing = asyncio.ensure_future(self._do(self._steps.popleft()))
+            doing = self._doing
+            await asyncio.wait([doing])
+            self._doing = None if self._doing is doing else self._doing
+            doing.result()
+
+    async def _follow(self, now: float) -> None:
+        """Reads, or tells the group, what the streams have now."""
+        topics = self._topics
+        self.due_at = now + self._config.metadata_max_age_ms / 1000
+        try:
             counts = await self._cluster.persist("subscription", self._ask)
-            self.due_at = now + self._config.metadata_max_age_ms / 1000
-            if self._config.group_id is None:
-                places = [TopicPartition(t, p) for t, n in counts.items() for p in range(n)]
-                self._hands.read(places)
-            else:
-                self._join().subscribe(counts)
-        while self._steps:
-            await self._do(self._steps.popleft())
+        except BaseException:
+            self.due_at = min(self.due_at, now)
+            raise
+        if self._topics is not topics:  # there are others meanwhile
+            return
+        if self._config.group_id is None:
+            self._hands.read([TopicPartition(t, p) for t, n in counts.items() for p in range(n)])
+        else:
+            self._join().subscribe(counts)
 
     def _join(self) -> GroupMember:
         if self._member is None:
@@ -158,14 +188,16 @@ class Subscription:
 
     async def _give(self, step: Give) -> None:
         self.identity = step.identity
-        if step.is_lost or any(isinstance(each, Give) and each.is_lost for each in self._steps):
-            await self._listener.on_partitions_lost(step.places)
-        elif step.places:
-            await self._hands.done(step.places)
-            await self._listener.on_partitions_revoked(step.places)
-        self._hands.read(self._hands.assignment() - set(step.places))
-        if self._member is not None:
-            self._member.gave(step.number)
+        try:
+            if step.is_lost or any(isinstance(each, Give) and each.is_lost for each in self._steps):
+                await self._listener.on_partitions_lost(step.places)
+            elif step.places:
+                await self._hands.done(step.places)
+                await self._listener.on_partitions_revoked(step.places)
+        finally:  # the group waits, whatever a listener raises
+            self._hands.read(self._hands.assignment() - set(step.places))
+            if self._member is not None:
+                self._member.gave(step.number)
 
     async def _ask(self) -> dict[str, int]:
         """Partitions of each stream that is subscribed to."""
@@ -183,10 +215,16 @@ class Subscription:
 
     async def close(self) -> None:
         """Leaves the group; what was handed out is committed by then."""
+        if self._asking is not None:
+            self._asking.cancel()
+        if begun := [each for each in (self._asking, self._doing) if each is not None]:
+            await asyncio.gather(*begun, return_exceptions=True)
         if self._member is not None:
-            if places := sorted(self._hands.assignment()):
-                await self._listener.on_partitions_revoked(places)
-            await self._part()
+            try:
+                if places := sorted(self._hands.assignment()):
+                    await self._listener.on_partitions_revoked(places)
+            finally:
+                await self._part()
 
     async def _part(self) -> None:
         member, self._member = self._member, None
