@@ -199,6 +199,28 @@ def test_a_user_has_one_quota_on_all_connections(start_node, tmp_path):
 
 
 @pytest.mark.slow
+def test_who_has_not_logged_in_holds_up_nobody_who_does(start_node, tmp_path):
+    put_users(tmp_path / "data", {ADMIN: ["admin"]})
+    file = tmp_path / "headrace.toml"
+    file.write_text(
+        '[[kafka.quotas]]\nclients = ["*"]\nrequest_rate = 1\nproducer_byte_rate = "1kB"\n'
+    )
+    node = start_node("--config", str(file))
+    with RawConnection(node) as nobody:
+        asked = [nobody.send(apis.API_VERSIONS, m.ApiVersionsRequest()) for _ in range(50)]
+        assert max(nobody.receive(each).throttle_time_ms for each in asked) == 0
+        nobody.send_produce("s", batch(b"x" * 100_000))
+        assert nobody.is_closed()
+    with RawConnection(node) as raw:
+        raw.call(apis.SASL_HANDSHAKE, SaslHandshakeRequest(mechanism="PLAIN"))
+        raw.call(apis.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=b"\0ann\0horse"))
+        sent = [raw.send(apis.API_VERSIONS, m.ApiVersionsRequest()) for _ in range(2)]
+        answered = [raw.receive(each).throttle_time_ms for each in sent]
+        assert answered[0] == 0, "nothing was asked before"
+        assert answered[1] > 0, "who has logged in is bounded in this, too"
+
+
+@pytest.mark.slow
 def test_a_producer_without_acks_is_held_as_well(bounded):
     with RawConnection(bounded, "bytes") as one:
         for _ in range(2):

@@ -131,10 +131,19 @@ class Groups:
         return self._offsets.streams
 
     @property
-    def names(self) -> list[str]:
-        """Every group, in no order."""
+    def names(self) -> Iterator[str]:
+        """Every group, in no order; to be gone through before anything happens."""
+        yield from self._offsets.groups
+        yield from self._without_offsets
+
+    def __len__(self) -> int:
+        """How many groups there are."""
+        return len(self._offsets.groups) + sum(1 for _ in self._without_offsets)
+
+    @property
+    def _without_offsets(self) -> Iterator[str]:
         known = self._offsets.groups
-        return [*known, *(name for name in self._groups if name not in known)]
+        return (name for name in self._groups if name not in known)
 
     def describe(self, name: str) -> Described:
         """A group; one that is not there is dead."""
@@ -324,7 +333,7 @@ class Groups:
         """Forgets what was kept long enough, of some groups; a further tick goes on."""
         effects: list[Effect] = []
         looked_at = 0
-        self._looking = self._looking or self.names
+        self._looking = self._looking or list(self.names)
         while self._looking and looked_at < limits.OFFSETS_CHECKED_AT_ONCE:
             name = self._looking.pop()
             looked_at += 1 + len(self._offsets.of(name))

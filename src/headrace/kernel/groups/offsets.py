@@ -32,12 +32,13 @@ class _Pending(NamedTuple):
 class Offsets:
     """The committed offsets of all groups that this node keeps."""
 
-    __slots__ = ("_groups", "_offsets_max", "_pending", "count")
+    __slots__ = ("_groups", "_offsets_max", "_pending", "_tickets", "count")
 
     def __init__(self, offsets_max: int = limits.OFFSETS_MAX) -> None:
         self._offsets_max = offsets_max
         self._groups: dict[str, dict[Place, Committed]] = {}
         self._pending: dict[int, _Pending] = {}
+        self._tickets: dict[str, set[int]] = {}  # of `_pending`, by group
         self.count = 0
 
     @property
@@ -56,7 +57,7 @@ class Offsets:
 
     def pending(self, group: str) -> set[Place]:
         """What of a group is on its way to the disk."""
-        on_their_way = (each.offsets for each in self._pending.values() if each.group == group)
+        on_their_way = (self._pending[each].offsets for each in self._tickets.get(group, ()))
         return {place for offsets in on_their_way for place in offsets}
 
     def commit(self, event: Commit) -> list[Effect]:
@@ -73,7 +74,7 @@ class Offsets:
 
     def stored(self, ticket: int) -> list[Effect]:
         """The records of a ticket are durable; nothing where it was no ticket of ours."""
-        pending = self._pending.pop(ticket, None)
+        pending = self._landed(ticket)
         if pending is None:
             return []
         for place, committed in pending.offsets.items():
@@ -82,7 +83,7 @@ class Offsets:
 
     def refused(self, ticket: int, code: ErrorCode) -> list[Effect]:
         """The records of a ticket will never be durable."""
-        pending = self._pending.pop(ticket, None)
+        pending = self._landed(ticket)
         if pending is None:
             return []
         return [Answer(ticket, Codes({p: c or code for p, c in pending.codes.items()}))]
@@ -131,8 +132,19 @@ class Offsets:
             return [Answer(ticket, Codes(codes))]
         assert ticket not in self._pending
         self._pending[ticket] = _Pending(group, dict(offsets), codes)
+        self._tickets.setdefault(group, set()).add(ticket)
         appended = [records.of_offset(group, *each) for each in offsets.items()]
         return [Append(ticket, group, appended)]
+
+    def _landed(self, ticket: int) -> _Pending | None:
+        """A ticket is on its way no more."""
+        pending = self._pending.pop(ticket, None)
+        if pending is not None:
+            tickets = self._tickets[pending.group]
+            tickets.remove(ticket)
+            if not tickets:
+                del self._tickets[pending.group]
+        return pending
 
     def _verdicts(self, event: Commit) -> dict[Place, ErrorCode]:
         known = self.of(event.group)

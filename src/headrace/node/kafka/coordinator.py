@@ -145,7 +145,7 @@ class Coordinator:
     def samples(self) -> Iterator[Sample]:
         """Counters and gauges."""
         groups = self.groups
-        yield Sample("kafka_groups", len(groups.names), "Groups with members or offsets.")
+        yield Sample("kafka_groups", len(groups), "Groups with members or offsets.")
         yield Sample("kafka_group_members", groups.members, "Members of all groups.")
         yield Sample(
             "kafka_group_generations_total", groups.generations, "Generations begun by groups."

@@ -107,7 +107,8 @@ async def fetch(door: KafkaDoor, _: KafkaConnection, request: Request) -> Offset
     if body.topics is None:
         wanted = sorted(known)
     else:
-        wanted = [Place(topic.name, i) for topic in body.topics for i in topic.partition_indexes]
+        asked = (Place(topic.name, i) for topic in body.topics for i in topic.partition_indexes)
+        wanted = list(dict.fromkeys(asked))  # each once: it may come with 4 KiB of text
     topics: dict[str, list[OffsetFetchPartitionResponse]] = {}
     for place in wanted:
         answer = OffsetFetchPartitionResponse(partition_index=place.partition)

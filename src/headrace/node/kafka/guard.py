@@ -82,6 +82,13 @@ def caller(gate: Gate, connection: KafkaConnection, request: Request) -> Caller 
     raise HangUp("unauthenticated", "it must authenticate first (SASL PLAIN or SCRAM)")
 
 
+def is_nobody(gate: Gate, connection: KafkaConnection, request: Request) -> bool:
+    """Whether a request comes from nobody that is known yet: one to log in, or to be refused."""
+    if gate.is_open or connection.proof.username or connection.identity:
+        return False
+    return request.api in BEFORE_ALL or not gate.settings.anonymous
+
+
 def refusal(gate: Gate, by: Caller, request: Request) -> object | None:
     """The response to a request that its sender may not make at all; None for any other."""
     if request.api in OF_NODE and not by.is_admin:
@@ -156,7 +163,7 @@ def _narrowed_groups(gate: Gate, by: Caller, request: Request) -> tuple[Request,
     field, action, refuse = GROUP_LISTS[request.api]
     allowed: list[str] = []
     refused: list[str] = []
-    for name in getattr(request.body, field):
+    for name in dict.fromkeys(getattr(request.body, field)):
         is_allowed = by.is_admin if action is None else may_group(gate, by, request, action, name)
         (allowed if is_allowed else refused).append(name)
     body = replace(request.body, **{field: allowed})

@@ -150,9 +150,10 @@ async def list_all(door: KafkaDoor, _: KafkaConnection, __: Request) -> m.ListGr
 async def describe(
     door: KafkaDoor, _: KafkaConnection, request: Request
 ) -> m.DescribeGroupsResponse:
-    """Groups and their members."""
+    """Groups and their members, each once: it may take a MiB, and its name a few bytes."""
     body: m.DescribeGroupsRequest = request.body
-    return m.DescribeGroupsResponse(groups=[_described(door, name) for name in body.groups])
+    names = dict.fromkeys(body.groups)
+    return m.DescribeGroupsResponse(groups=[_described(door, name) for name in names])
 
 
 async def delete(door: KafkaDoor, _: KafkaConnection, request: Request) -> m.DeleteGroupsResponse:
@@ -161,7 +162,7 @@ async def delete(door: KafkaDoor, _: KafkaConnection, request: Request) -> m.Del
     return m.DeleteGroupsResponse(
         results=[
             m.DeletedGroup(group_id=name, error_code=await _delete(door, name))
-            for name in body.groups_names
+            for name in dict.fromkeys(body.groups_names)
         ]
     )
 
