@@ -75,7 +75,7 @@ impl Group {
             favourite: None,
             ring: Ring::default(),
             standings: Standings::new(hash_key),
-            work: Work::default(),
+            work: Work::new(hash_key),
             is_picky: false,
             durable: None,
         }
@@ -132,7 +132,7 @@ impl Group {
         self.strategy = strategy;
         self.ring = Ring::default();
         self.standings = Standings::new(hash_key);
-        for owed in std::mem::take(&mut self.work).into_all() {
+        for owed in std::mem::replace(&mut self.work, Work::new(hash_key)).into_all() {
             let key = strategy.key_of(hash_key, &owed.message);
             self.work.push(key, owed, Waits::Due);
         }

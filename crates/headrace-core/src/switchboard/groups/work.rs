@@ -11,10 +11,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Weak};
 
+use crate::hash::{Key, Map};
 use crate::session::{Ends, GroupId, Lease, Memory, Owed};
 
 /// The lane of a group whose strategy knows no keys.
 pub(super) const ONLY_LANE: u64 = 0;
+
+/// Places for lanes that a group may keep free.
+const SPARE_LANES: usize = 1024;
 
 /// What a lane waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,10 +50,13 @@ impl Lane {
 }
 
 /// The lanes of a group.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Work {
-    lanes: BTreeMap<u64, Lane>,
-    /// Lanes in which something waits, by the place of their first message.
+    /// Most of them wait for nothing: a lookup is all that a message costs then.
+    lanes: Map<u64, Lane>,
+    /// Keys of lanes in which something waits.
+    waiting: BTreeSet<u64>,
+    /// The same by the place of their first message.
     fronts: BTreeMap<i64, u64>,
     /// The same by what they wait for.
     calls: BTreeSet<(Waits, i64)>,
@@ -62,6 +69,19 @@ pub(super) struct Work {
 }
 
 impl Work {
+    pub fn new(hash_key: Key) -> Self {
+        Self {
+            lanes: Map::with_hasher(hash_key),
+            waiting: BTreeSet::new(),
+            fronts: BTreeMap::new(),
+            calls: BTreeSet::new(),
+            queued: 0,
+            bytes: 0,
+            begin: 0,
+            end: 0,
+        }
+    }
+
     /// Messages that wait.
     pub fn queued(&self) -> usize {
         self.queued
@@ -74,6 +94,9 @@ impl Work {
 
     /// What a lane waits for, where something waits in it.
     pub fn waits(&self, key: u64) -> Option<Waits> {
+        if self.queued == 0 {
+            return None;
+        }
         let lane = self.lanes.get(&key)?;
         (!lane.queue.is_empty()).then_some(lane.waits)
     }
@@ -103,6 +126,7 @@ impl Work {
         lane.queue.push_back((place, owed));
         if lane.queue.len() == 1 {
             lane.waits = waits;
+            self.waiting.insert(key);
             self.fronts.insert(place, key);
             self.calls.insert((waits, place));
         }
@@ -123,6 +147,7 @@ impl Work {
         let lane = self.lane(key);
         lane.queue.push_front((place, owed));
         lane.waits = Waits::Due;
+        self.waiting.insert(key);
         self.fronts.insert(place, key);
         self.calls.insert((Waits::Due, place));
     }
@@ -143,11 +168,13 @@ impl Work {
         if let Some((next, _)) = lane.queue.front() {
             self.fronts.insert(*next, key);
             self.calls.insert((lane.waits, *next));
+        } else {
+            self.waiting.remove(&key);
         }
         self.fronts.remove(&place);
         self.calls.remove(&(lane.waits, place));
         if lane.is_over() {
-            self.lanes.remove(&key);
+            self.forget(key);
         }
         self.queued -= 1;
         self.bytes -= owed.message.bytes();
@@ -202,9 +229,18 @@ impl Work {
             return;
         };
         if lane.is_over() {
-            self.lanes.remove(&key);
+            self.forget(key);
         } else if lane.waits == Waits::Lease && lane.lease.strong_count() == 0 {
             self.wait(key, Waits::Due);
+        }
+    }
+
+    /// Removes a lane that is over, and after a flood of keys the places of those.
+    fn forget(&mut self, key: u64) {
+        self.lanes.remove(&key);
+        let lanes = self.lanes.len();
+        if self.lanes.capacity() > SPARE_LANES.max(8 * lanes) {
+            self.lanes.shrink_to(2 * lanes);
         }
     }
 
@@ -219,11 +255,9 @@ impl Work {
     pub fn claim(&mut self, session: u32, keys: impl Iterator<Item = RangeInclusive<u64>>) {
         let mut claimed = Vec::new();
         for keys in keys.filter(|keys| !keys.is_empty()) {
-            let lanes = self.lanes.range(keys);
-            let waiting = lanes.filter(|(_, lane)| {
-                !lane.queue.is_empty() && matches!(lane.waits, Waits::Anyone | Waits::Member(_))
-            });
-            claimed.extend(waiting.map(|(key, _)| *key));
+            let waits = |key: &&u64| self.lanes[*key].waits;
+            let for_room = |key: &&u64| matches!(waits(key), Waits::Anyone | Waits::Member(_));
+            claimed.extend(self.waiting.range(keys).filter(for_room));
         }
         for key in claimed {
             self.wait(key, Waits::Member(session));
@@ -255,11 +289,34 @@ impl Work {
             assert!(places.is_sorted(), "a lane is in order");
             if let Some((place, _)) = lane.queue.front() {
                 waiting += 1;
+                assert!(self.waiting.contains(key));
                 assert_eq!(self.fronts.get(place), Some(key));
                 assert!(self.calls.contains(&(lane.waits, *place)));
             }
         }
         assert_eq!((queued, bytes), (self.queued, self.bytes));
         assert_eq!((waiting, waiting), (self.fronts.len(), self.calls.len()));
+        assert_eq!(waiting, self.waiting.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_were_many_at_once_leave_no_room_behind() {
+        let mut work = Work::new(Key(1, 2));
+        let (ends, memory) = (Ends::default(), Memory::default());
+        let keys = 0..50_000;
+        let lend = |key| work.lend(key, 0, GroupId::FIRST, &ends, &memory);
+        let leases: Vec<_> = keys.clone().map(lend).collect();
+        assert_eq!(work.lanes.len(), leases.len());
+        drop(leases);
+        for (_, key) in ends.take() {
+            work.returned(key);
+        }
+        assert_eq!((work.lanes.len(), memory.bytes()), (0, 0));
+        assert!(work.lanes.capacity() <= SPARE_LANES);
     }
 }
