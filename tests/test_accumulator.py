@@ -308,6 +308,7 @@ def test_acks_of_zero_wait_for_nothing():
     assert (stored.base_offset, stored.batch.waiters, sequences([request])) == (-1, [b"a"], [-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 200, 20))
 def test_nothing_is_stored_twice_or_out_of_order_and_nothing_is_lost_in_silence(first):
     for seed in range(first, first + 20):

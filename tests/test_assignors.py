@@ -50,7 +50,7 @@ def check_allowed(members, assignment):
 
 @pytest.mark.parametrize("name", ASSIGNORS)
 @given(group=groups())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_every_partition_goes_to_one_member_that_wants_it(name, group):
     members, counts = group
     assignment = ASSIGNORS[name](members, counts)
@@ -66,7 +66,7 @@ def test_every_partition_goes_to_one_member_that_wants_it(name, group):
 
 
 @given(group=groups())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_sticky_is_even(group):
     members, counts = group
     assignment = assign_sticky(members, counts)
@@ -77,7 +77,7 @@ def test_sticky_is_even(group):
 
 
 @given(group=groups())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_sticky_moves_nothing_of_a_group_that_is_even(group):
     members, counts = group
     first = assign_sticky(members, counts)
@@ -90,7 +90,7 @@ def test_sticky_moves_nothing_of_a_group_that_is_even(group):
 
 
 @given(group=groups())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_cooperative_takes_nothing_from_a_member_before_that_gave_it_up(group):
     members, counts = group
     held = assign_sticky(members, counts)

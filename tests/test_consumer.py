@@ -267,7 +267,7 @@ async def test_a_pattern_and_new_partitions(node):
 
 async def test_unknown_streams_are_errors(start_node):
     node = start_node(HEADRACE_KAFKA__AUTO_CREATE_STREAMS="false")
-    async with reader(node, "nowhere", default_api_timeout_ms=500) as consumer:
+    async with reader(node, "nowhere") as consumer:
         with pytest.raises(UnknownStreamError, match="headrace streams create"):
             await consumer.getone()
         consumer.assign([TopicPartition("gpu-telemetry", 99)])

@@ -213,11 +213,11 @@ async def test_what_is_not_stored_in_time_fails(start_node):
     node = start_node()
     node.create_stream("s")
     async with headrace.Producer(
-        node.servers, delivery_timeout_ms=400, request_timeout_ms=200
+        node.servers, delivery_timeout_ms=4000, request_timeout_ms=2000
     ) as producer:
         await producer.send("s", b"a")
         node.kill()
-        with pytest.raises(DeadlineError, match=r"not stored within delivery_timeout_ms, 0\.4 s"):
+        with pytest.raises(DeadlineError, match=r"not stored within delivery_timeout_ms, 4 s"):
             await producer.send("s", b"b")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -131,7 +132,8 @@ class GroupMember:
             case Done():
                 self._is_done.set()
             case _:
-                self._program.call_soon_threadsafe(self._on_step, effect)
+                with suppress(RuntimeError):  # its loop is closed: it asks no more
+                    self._program.call_soon_threadsafe(self._on_step, effect)
 
     def _begin(self, work: Callable[[], Coroutine[Any, Any, Event]]) -> None:
         task = self._loop.create_task(self._finish(work))
