@@ -108,6 +108,32 @@ async def test_aiokafka_is_let_in_by_each_mechanism(guarded, mechanism):
         assert (await producer.send_and_wait("bob-1", b"x")).offset >= 0
 
 
+def test_the_node_s_own_streams_are_for_admins_alone(tmp_path):
+    put_users(tmp_path / "data", {ADMIN: ["admin"], "bob:cart": []})
+    rules = tmp_path / "headrace.toml"
+    rules.write_text('[[access.rules]]\nallow = ["all"]\n')
+    node = RunningNode(tmp_path / "data", "--config", str(rules))
+
+    def seen(login):
+        with RawConnection(node) as raw:
+            raw.call(apis.SASL_HANDSHAKE, SaslHandshakeRequest(mechanism="PLAIN"))
+            raw.call(apis.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=login))
+            everything = raw.call(apis.METADATA, m.MetadataRequest(topics=None)).topics
+            listed = {each.name for each in everything}
+            fetched = raw.fetch("__mqtt", {0: 0}, max_wait_ms=0)[0].error_code
+            configs = of_admin.DescribeConfigsResource(resource_type=2, resource_name="__mqtt")
+            asked = of_admin.DescribeConfigsRequest(resources=[configs])
+            told = raw.call(apis.DESCRIBE_CONFIGS, asked).results[0].error_code
+            return "__mqtt" in listed, fetched, told
+
+    try:
+        denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert seen(b"\0ann\0horse") == (True, 0, 0)
+        assert seen(b"\0bob\0cart") == (False, denied, denied)
+    finally:
+        node.close()
+
+
 def test_rules_say_which_streams_may_be_written_and_read(guarded):
     denied = "TOPIC_AUTHORIZATION_FAILED"
     assert produced(guarded, ADMIN, "closed") == ""

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from headrace.kernel.catalog import is_internal
 from headrace.native import Principal
 from headrace.node.kafka import acls
 from headrace.node.kafka.configs import TOPIC
@@ -176,7 +177,12 @@ def may_group(gate: Gate, by: Caller, request: Request, action: str, group: str)
 
 
 def may(gate: Gate, by: Caller, request: Request, action: str, stream: str) -> bool:
-    """Whether who sends a request may do this to a stream."""
+    """Whether who sends a request may do this to a stream.
+
+    The node's own hold what rules keep from others: messages of every topic, members of groups.
+    """
+    if is_internal(stream) and not by.is_admin:
+        return False
     return gate.rules.check(by.principal, request.client_id or "", action, stream)[0]
 
 
