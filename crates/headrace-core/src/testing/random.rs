@@ -24,9 +24,13 @@ impl Random {
     /// A number in `0..bound`.
     ///
     /// # Panics
-    /// Where `bound` is 0.
-    pub fn below(&mut self, bound: usize) -> usize {
-        (self.bits() % bound as u64) as usize
+    /// Where `bound` is not above 0.
+    pub fn below<N: TryFrom<u64> + TryInto<u64>>(&mut self, bound: N) -> N {
+        let bound = bound.try_into().ok().expect("it is above 0");
+        let drawn = N::try_from(self.bits() % bound);
+        drawn
+            .ok()
+            .expect("what is less than a number is of its kind")
     }
 
     /// A number in `low..=high`.
@@ -35,12 +39,20 @@ impl Random {
     }
 
     /// True in so many of 100 cases.
-    pub fn chance(&mut self, percent: usize) -> bool {
+    pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
+    /// One of `choices`.
+    ///
+    /// # Panics
+    /// Where there is none.
+    pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        *self.choose(choices).expect("there are some")
+    }
+
     /// One of `choices`; None where there is none.
-    pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> Option<&'a T> {
+    pub fn choose<'a, T>(&mut self, choices: &'a [T]) -> Option<&'a T> {
         (!choices.is_empty()).then(|| &choices[self.below(choices.len())])
     }
 }

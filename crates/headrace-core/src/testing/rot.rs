@@ -69,7 +69,7 @@ impl Damage {
 pub(super) fn judge(simulation: &mut Simulation, port: &Saboteur) -> Result<(), Anomaly> {
     for _ in 0..TRIALS {
         let paths = port.disk.paths();
-        let Some(path) = simulation.random.pick(&paths).cloned() else {
+        let Some(path) = simulation.random.choose(&paths).cloned() else {
             return Ok(());
         };
         let damage = Damage::draw(&mut simulation.random, port.disk.bytes(&path).len());

@@ -195,7 +195,7 @@ impl Simulation {
 
     fn live(&mut self, weights: &[u32]) -> Result<(), Anomaly> {
         for _ in 0..self.random.below(STEPS_MAX) {
-            self.wall_ms += self.random.below(20) as i64;
+            self.wall_ms += self.random.below(20_i64);
             match self.random.below(100) {
                 0..28 => workload::step(self, weights)?,
                 28..62 => self.advance_round()?,

@@ -187,46 +187,32 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::testing::Random;
     use crate::topic::matches;
 
-    /// `SplitMix64`.
-    struct Random(u64);
+    fn levels(random: &mut Random, of: &[&str]) -> Vec<String> {
+        let count = 1 + random.below(4);
+        (0..count).map(|_| random.pick(of).to_owned()).collect()
+    }
 
-    impl Random {
-        fn below(&mut self, bound: usize) -> usize {
-            self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-            let mut z = self.0;
-            z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-            z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-            ((z ^ z >> 31) % bound as u64) as usize
-        }
-
-        fn levels(&mut self, of: &[&str]) -> Vec<String> {
-            let count = 1 + self.below(4);
-            (0..count)
-                .map(|_| of[self.below(of.len())].to_owned())
-                .collect()
-        }
-
-        fn name(&mut self) -> String {
-            loop {
-                let name = self.levels(NAMES).join("/");
-                if !name.is_empty() {
-                    return name;
-                }
+    fn name(random: &mut Random) -> String {
+        loop {
+            let name = levels(random, NAMES).join("/");
+            if !name.is_empty() {
+                return name;
             }
         }
+    }
 
-        fn filter(&mut self) -> String {
-            loop {
-                let mut levels = self.levels(LEVELS);
-                if self.below(3) == 0 {
-                    levels.push("#".into());
-                }
-                let filter = levels.join("/");
-                if !filter.is_empty() {
-                    return filter;
-                }
+    fn filter(random: &mut Random) -> String {
+        loop {
+            let mut levels = levels(random, LEVELS);
+            if random.below(3) == 0 {
+                levels.push("#".into());
+            }
+            let filter = levels.join("/");
+            if !filter.is_empty() {
+                return filter;
             }
         }
     }
@@ -252,14 +238,15 @@ mod tests {
     #[test]
     fn what_is_found_is_what_matches_over_thousands_of_random_sets() {
         for seed in 0..1_500 {
-            let mut random = Random(seed);
-            let names: BTreeSet<String> = (0..random.below(40)).map(|_| random.name()).collect();
+            let mut random = Random::new(seed);
+            let names: BTreeSet<String> =
+                (0..random.below(40)).map(|_| name(&mut random)).collect();
             let mut retained = Retained::default();
             for name in &names {
                 assert_eq!(retained.insert(name, name.clone()), None);
             }
             for _ in 0..8 {
-                let filter = random.filter();
+                let filter = filter(&mut random);
                 let expected = names.iter().filter(|name| matches(&filter, name));
                 let expected: BTreeSet<String> = expected.cloned().collect();
                 let pause = 1 + random.below(5);
@@ -282,17 +269,17 @@ mod tests {
     #[test]
     fn what_stays_is_found_once_whatever_comes_and_goes_meanwhile() {
         for seed in 0..1_000 {
-            let mut random = Random(seed);
-            let lasting: BTreeSet<String> = (0..20).map(|_| random.name()).collect();
+            let mut random = Random::new(seed);
+            let lasting: BTreeSet<String> = (0..20).map(|_| name(&mut random)).collect();
             let mut retained = Retained::default();
             for name in &lasting {
                 retained.insert(name, name.clone());
             }
-            let text = random.filter();
+            let text = filter(&mut random);
             let filter = Filter::parse(&text).unwrap();
             let (mut cursor, mut seen) = (Cursor::default(), BTreeSet::new());
             while !cursor.is_over() {
-                let name = random.name();
+                let name = name(&mut random);
                 if !lasting.contains(&name) && retained.remove(&name).is_none() {
                     retained.insert(&name, name.clone());
                 }

@@ -6,6 +6,7 @@ use super::{
     matches, validate_name, Filter, Subscription, TopicError, Tree, BYTES_MAX, LEVELS_MAX,
 };
 use crate::hash::Key;
+use crate::testing::Random;
 
 fn filter(text: &str) -> Filter<'_> {
     Filter::parse(text).unwrap()
@@ -239,11 +240,11 @@ fn a_subscriber_has_one_value_for_each_filter() {
 
 /// Inserts and removes random filters, and asks for random names, of up to `depth` levels.
 fn compare_with_plain_match(seed: u64, depth: u64, levels: &[&str]) {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut tree = Tree::new(Key(5, 6));
     let mut model: BTreeSet<(String, u64)> = BTreeSet::new();
     for _ in 0..1_500 {
-        let pattern = random.topic(depth, levels);
+        let pattern = random_topic(&mut random, depth, levels);
         let subscriber = random.below(4);
         if let Ok(filter) = Filter::parse(&pattern) {
             let key = (pattern.clone(), subscriber);
@@ -261,7 +262,7 @@ fn compare_with_plain_match(seed: u64, depth: u64, levels: &[&str]) {
             }
         }
         assert_eq!(tree.len(), model.len());
-        let name = random.topic(depth, levels).replace(['+', '#'], "c");
+        let name = random_topic(&mut random, depth, levels).replace(['+', '#'], "c");
         let mut found = Vec::new();
         tree.matches(&name, &mut |subscriber, pattern: &String| {
             found.push((pattern.clone(), *subscriber));
@@ -291,23 +292,10 @@ fn the_tree_agrees_with_the_plain_match_on_random_filters() {
     }
 }
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
-
-    fn topic(&mut self, depth: u64, levels: &[&str]) -> String {
-        let count = 1 + self.below(depth);
-        let topic: Vec<_> = (0..count)
-            .map(|_| levels[self.below(levels.len() as u64) as usize])
-            .collect();
-        topic.join("/")
-    }
+fn random_topic(random: &mut Random, depth: u64, levels: &[&str]) -> String {
+    let count = 1 + random.below(depth);
+    let topic: Vec<_> = (0..count).map(|_| random.pick(levels)).collect();
+    topic.join("/")
 }
 
 #[test]

@@ -133,9 +133,9 @@ fn parse(text: &str) -> Input {
 
 /// One that was kept, changed in a few places.
 fn mutated(kept: &[Input], random: &mut Random) -> Input {
-    let mut input = random.pick(kept).expect("one is kept").clone();
+    let mut input = random.choose(kept).expect("one is kept").clone();
     for _ in 0..=random.below(4) {
-        let other = random.pick(kept).expect("one is kept");
+        let other = random.choose(kept).expect("one is kept");
         if random.chance(30) {
             change_pieces(&mut input, other, random);
         } else {
@@ -153,7 +153,7 @@ fn change_pieces(input: &mut Input, other: &Input, random: &mut Random) {
         1 => input.swap(at, at.saturating_sub(1)),
         2 if input.len() < PIECES_MAX => input.insert(at, input[at].clone()),
         _ if input.len() < PIECES_MAX => {
-            let piece = random.pick(other).expect("an input has pieces");
+            let piece = random.choose(other).expect("an input has pieces");
             input.insert(at + random.below(2), piece.clone());
         }
         _ => {}
@@ -175,7 +175,7 @@ fn change_bytes(piece: &mut Vec<u8>, other: &Input, random: &mut Random) {
         }
         3 => drop(piece.drain(at..(at + 1 + random.below(4)).min(piece.len()))),
         4 => {
-            let from = random.pick(other).expect("an input has pieces");
+            let from = random.choose(other).expect("an input has pieces");
             let start = random.below(from.len() + 1);
             let end = (start + random.below(12)).min(from.len());
             piece.splice(at..at, from[start..end].iter().copied());

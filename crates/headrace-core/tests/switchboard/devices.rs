@@ -12,10 +12,10 @@ use headrace_core::mqtt::{decode, encode};
 use headrace_core::record::partition_of;
 use headrace_core::session::Ending;
 use headrace_core::switchboard::{Effects, Limits, Switchboard};
+use headrace_core::testing::Random;
 use headrace_core::Now;
 
 use super::disk::{Disk, PARTITIONS, STREAMS};
-use super::fuzz::Random;
 use super::stage::{plain, request, QOS_0, QOS_1, QOS_2};
 use Version::{V311, V5};
 
@@ -203,7 +203,7 @@ impl World {
             in_flight: BTreeSet::new(),
         };
         Self {
-            random: Random(seed),
+            random: Random::new(seed),
             now: Now {
                 mono_ms: 5,
                 wall_ms: 1_700_000_000_000,

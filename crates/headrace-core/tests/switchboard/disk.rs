@@ -1,8 +1,8 @@
 //! The disk under a switchboard: what is on its way there, and what a crash leaves of it.
 
 use headrace_core::switchboard::Append;
+use headrace_core::testing::Random;
 
-use super::fuzz::Random;
 use super::platter::{Death, Platter, SESSIONS};
 
 /// Streams of the node, and partitions of each.

@@ -7,6 +7,7 @@ use headrace_core::hash::Key;
 use headrace_core::mqtt::encode;
 use headrace_core::mqtt::packet::*;
 use headrace_core::switchboard::{Limits, Switchboard, TraceSubject, TraceWay};
+use headrace_core::testing::Random;
 use headrace_core::Now;
 
 use super::stage::{door, plain, request, QOS_1};
@@ -77,27 +78,6 @@ fn the_same_seed_gives_the_same_bytes() {
     assert_ne!(transcript(3), transcript(4));
 }
 
-/// `SplitMix64`.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ z >> 31) % bound
-    }
-
-    pub fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-
-    pub fn pick<T: Copy>(&mut self, items: &[T]) -> T {
-        items[self.below(items.len() as u64) as usize]
-    }
-}
-
 #[derive(Default)]
 struct Client {
     version: Option<Version>,
@@ -166,7 +146,7 @@ impl World {
         let all = TraceSubject::Topic("#".into());
         let trace = (seed % 2 == 1).then(|| board.start_trace(all, 10).unwrap().unwrap());
         Self {
-            random: Random(seed),
+            random: Random::new(seed),
             now: Now {
                 mono_ms: 5,
                 wall_ms: 1_700_000_000_000,

@@ -13,8 +13,8 @@ use std::panic::catch_unwind;
 use headrace_core::mqtt::packet::{Packet, Publish};
 use headrace_core::record::{BatchBuilder, Batches, Records};
 use headrace_core::switchboard::Limits;
+use headrace_core::testing::Random;
 
-use super::fuzz::Random;
 use super::platter::{Death, Place, Platter};
 use super::retained_log::{lasting, PARTITIONS, STREAM};
 use super::stage::*;
@@ -113,7 +113,7 @@ struct World {
 impl World {
     fn new(seed: u64, fault: Fault) -> Self {
         Self {
-            random: Random(seed),
+            random: Random::new(seed),
             fault,
             stage: lasting(Limits::default()),
             platter: Platter::new(&[(NAME, PARTITIONS)]),

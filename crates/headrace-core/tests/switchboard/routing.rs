@@ -10,10 +10,10 @@ use headrace_core::hash::Key;
 use headrace_core::mqtt::packet::*;
 use headrace_core::mqtt::{decode, encode};
 use headrace_core::switchboard::{Limits, Strategy, Switchboard};
+use headrace_core::testing::Random;
 use headrace_core::topic;
 use headrace_core::Now;
 
-use super::fuzz::Random;
 use super::stage::{plain, request, QOS_0, QOS_1, QOS_2, V5};
 
 const SEEDS: u64 = 40;
@@ -111,7 +111,7 @@ struct World {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         // Of little room for each client nobody can be sure to see all that is retained.
         let watches = random.chance(60);
         let limits = Limits {

@@ -8,8 +8,8 @@ use std::panic::catch_unwind;
 
 use headrace_core::mqtt::packet::{Ack, Connect, Disconnect, Packet};
 use headrace_core::switchboard::Limits;
+use headrace_core::testing::Random;
 
-use super::fuzz::Random;
 use super::platter::{Death, Platter, SESSIONS};
 use super::stage::*;
 
@@ -74,7 +74,7 @@ impl World {
 
     fn new(seed: u64) -> Self {
         Self {
-            random: Random(seed),
+            random: Random::new(seed),
             stage: Self::board(),
             platter: Platter::new(&[(SESSIONS, PARTITIONS)]),
             fates: BTreeMap::new(),

@@ -2,38 +2,19 @@
 
 use super::super::packet::*;
 use super::super::reason;
+use crate::testing::Random;
 
-/// Xorshift64*.
-pub struct Random(pub u64);
+fn maybe<T>(random: &mut Random, make: impl FnOnce(&mut Random) -> T) -> Option<T> {
+    coin(random).then(|| make(random))
+}
 
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
+fn list<T>(random: &mut Random, least: usize, mut make: impl FnMut(&mut Random) -> T) -> Vec<T> {
+    let count = least + random.below(4);
+    (0..count).map(|_| make(random)).collect()
+}
 
-    pub fn below(&mut self, bound: usize) -> usize {
-        (self.next() >> 33) as usize % bound
-    }
-
-    pub fn coin(&mut self) -> bool {
-        self.below(2) == 0
-    }
-
-    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len())]
-    }
-
-    fn maybe<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> Option<T> {
-        self.coin().then(|| make(self))
-    }
-
-    fn list<T>(&mut self, least: usize, mut make: impl FnMut(&mut Self) -> T) -> Vec<T> {
-        let count = least + self.below(4);
-        (0..count).map(|_| make(self)).collect()
-    }
+fn coin(random: &mut Random) -> bool {
+    random.chance(50)
 }
 
 /// A string with its own memory: packets borrow, and a test has no buffer to borrow from.
@@ -101,7 +82,7 @@ fn packet_id(random: &mut Random) -> u16 {
 }
 
 fn long(random: &mut Random) -> u32 {
-    random.next() as u32
+    random.bits() as u32
 }
 
 fn variable(random: &mut Random) -> u32 {
@@ -123,19 +104,19 @@ fn qos(random: &mut Random) -> QoS {
 
 fn publish_properties(random: &mut Random, will: bool) -> PublishProperties<'static> {
     PublishProperties {
-        payload_format: random.maybe(|random| random.coin().into()),
-        message_expiry: random.maybe(long),
-        topic_alias: random.maybe(packet_id).filter(|_| !will),
-        response_topic: random.maybe(name),
-        correlation_data: random.maybe(binary),
-        user: random.list(0, pair),
+        payload_format: maybe(random, |random| coin(random).into()),
+        message_expiry: maybe(random, long),
+        topic_alias: maybe(random, packet_id).filter(|_| !will),
+        response_topic: maybe(random, name),
+        correlation_data: maybe(random, binary),
+        user: list(random, 0, pair),
         subscription_ids: if will {
             Vec::new()
         } else {
-            random.list(0, variable)
+            list(random, 0, variable)
         },
-        content_type: random.maybe(text),
-        will_delay: random.maybe(long).filter(|_| will),
+        content_type: maybe(random, text),
+        will_delay: maybe(random, long).filter(|_| will),
     }
 }
 
@@ -147,11 +128,11 @@ fn publish(random: &mut Random, version: Version) -> Publish<'static> {
     } else {
         PublishProperties::default()
     };
-    let named = properties.topic_alias.is_none() || random.coin();
+    let named = properties.topic_alias.is_none() || coin(random);
     Publish {
-        dup: qos != QoS::AtMostOnce && random.coin(),
+        dup: qos != QoS::AtMostOnce && coin(random),
         qos,
-        retain: random.coin(),
+        retain: coin(random),
         topic: if named { name(random) } else { "" },
         packet_id: if qos == QoS::AtMostOnce {
             0
@@ -168,7 +149,7 @@ fn will(random: &mut Random, version: Version) -> Will<'static> {
         topic: name(random),
         payload: binary(random),
         qos: qos(random),
-        retain: random.coin(),
+        retain: coin(random),
         properties: if version == Version::V5 {
             publish_properties(random, true)
         } else {
@@ -179,32 +160,30 @@ fn will(random: &mut Random, version: Version) -> Will<'static> {
 
 fn connect(random: &mut Random, version: Version) -> Connect<'static> {
     let v5 = version == Version::V5;
-    let username = random.maybe(label);
+    let username = maybe(random, label);
     let basic = Connect {
-        clean_start: !v5 || random.coin(),
-        keep_alive_s: random.next() as u16,
+        clean_start: !v5 || coin(random),
+        keep_alive_s: random.bits() as u16,
         client_id: label(random),
-        will: random.maybe(|random| will(random, version)),
+        will: maybe(random, |random| will(random, version)),
         username,
-        password: random.maybe(binary).filter(|_| v5 || username.is_some()),
+        password: maybe(random, binary).filter(|_| v5 || username.is_some()),
         ..Connect::new(version)
     };
     if !v5 {
         return basic;
     }
-    let authentication_method = random.maybe(text);
+    let authentication_method = maybe(random, text);
     Connect {
-        session_expiry_s: random.maybe(long),
-        receive_maximum: random.maybe(packet_id),
-        maximum_packet_size: random.maybe(variable),
-        topic_alias_maximum: random.maybe(|random| random.next() as u16),
-        request_response_information: random.maybe(Random::coin),
-        request_problem_information: random.maybe(Random::coin),
-        user: random.list(0, pair),
+        session_expiry_s: maybe(random, long),
+        receive_maximum: maybe(random, packet_id),
+        maximum_packet_size: maybe(random, variable),
+        topic_alias_maximum: maybe(random, |random| random.bits() as u16),
+        request_response_information: maybe(random, coin),
+        request_problem_information: maybe(random, coin),
+        user: list(random, 0, pair),
         authentication_method,
-        authentication_data: random
-            .maybe(binary)
-            .filter(|_| authentication_method.is_some()),
+        authentication_data: maybe(random, binary).filter(|_| authentication_method.is_some()),
         ..basic
     }
 }
@@ -213,32 +192,32 @@ fn connack(random: &mut Random, version: Version) -> Connack<'static> {
     if version == Version::V311 {
         let reason_code = random.pick(&[0, 0x84, 0x85, 0x86, 0x87, 0x88]);
         return Connack {
-            session_present: reason_code == 0 && random.coin(),
+            session_present: reason_code == 0 && coin(random),
             reason_code,
             ..Connack::default()
         };
     }
     let reason_code = random.pick(&[0, 0x80, 0x8A, 0x8C, 0x95, 0x9D, 0x9F]);
     Connack {
-        session_present: reason_code == 0 && random.coin(),
+        session_present: reason_code == 0 && coin(random),
         reason_code,
-        session_expiry_s: random.maybe(long),
-        receive_maximum: random.maybe(packet_id),
-        maximum_qos: random.maybe(|random| random.coin().into()),
-        retain_available: random.maybe(Random::coin),
-        maximum_packet_size: random.maybe(variable),
-        assigned_client_id: random.maybe(text),
-        topic_alias_maximum: random.maybe(|random| random.next() as u16),
-        reason_string: random.maybe(text),
-        user: random.list(0, pair),
-        wildcard_subscription_available: random.maybe(Random::coin),
-        subscription_ids_available: random.maybe(Random::coin),
-        shared_subscription_available: random.maybe(Random::coin),
-        server_keep_alive_s: random.maybe(|random| random.next() as u16),
-        response_information: random.maybe(text),
-        server_reference: random.maybe(text),
-        authentication_method: random.maybe(text),
-        authentication_data: random.maybe(binary),
+        session_expiry_s: maybe(random, long),
+        receive_maximum: maybe(random, packet_id),
+        maximum_qos: maybe(random, |random| coin(random).into()),
+        retain_available: maybe(random, coin),
+        maximum_packet_size: maybe(random, variable),
+        assigned_client_id: maybe(random, text),
+        topic_alias_maximum: maybe(random, |random| random.bits() as u16),
+        reason_string: maybe(random, text),
+        user: list(random, 0, pair),
+        wildcard_subscription_available: maybe(random, coin),
+        subscription_ids_available: maybe(random, coin),
+        shared_subscription_available: maybe(random, coin),
+        server_keep_alive_s: maybe(random, |random| random.bits() as u16),
+        response_information: maybe(random, text),
+        server_reference: maybe(random, text),
+        authentication_method: maybe(random, text),
+        authentication_data: maybe(random, binary),
     }
 }
 
@@ -250,11 +229,11 @@ fn ack(random: &mut Random, version: Version, codes: &[u8]) -> Ack<'static> {
     if version == Version::V311 {
         return basic;
     }
-    let reason_string = random.maybe(text);
+    let reason_string = maybe(random, text);
     Ack {
         reason_code: random.pick(codes),
         reason_string,
-        user: random.list(0, pair),
+        user: list(random, 0, pair),
         ..basic
     }
 }
@@ -263,15 +242,19 @@ fn subscribe(random: &mut Random, version: Version) -> Subscribe<'static> {
     let v5 = version == Version::V5;
     Subscribe {
         packet_id: packet_id(random),
-        subscription_id: random.maybe(variable).filter(|_| v5),
-        user: if v5 { random.list(0, pair) } else { Vec::new() },
-        filters: random.list(1, |random| {
+        subscription_id: maybe(random, variable).filter(|_| v5),
+        user: if v5 {
+            list(random, 0, pair)
+        } else {
+            Vec::new()
+        },
+        filters: list(random, 1, |random| {
             let filter = filter(random);
             SubscriptionRequest {
                 filter,
                 qos: qos(random),
-                no_local: v5 && random.coin() && !filter.starts_with("$share"),
-                retain_as_published: v5 && random.coin(),
+                no_local: v5 && coin(random) && !filter.starts_with("$share"),
+                retain_as_published: v5 && coin(random),
                 retain_handling: if v5 { random.below(3) as u8 } else { 0 },
             }
         }),
@@ -285,10 +268,14 @@ fn list_ack(random: &mut Random, version: Version, codes: &[u8]) -> ListAck<'sta
         reason_codes: if codes.is_empty() {
             Vec::new()
         } else {
-            random.list(1, |random| random.pick(codes))
+            list(random, 1, |random| random.pick(codes))
         },
-        reason_string: random.maybe(text).filter(|_| v5),
-        user: if v5 { random.list(0, pair) } else { Vec::new() },
+        reason_string: maybe(random, text).filter(|_| v5),
+        user: if v5 {
+            list(random, 0, pair)
+        } else {
+            Vec::new()
+        },
     }
 }
 
@@ -298,15 +285,15 @@ fn disconnect(random: &mut Random, version: Version) -> Disconnect<'static> {
     }
     Disconnect {
         reason_code: random.pick(&[0, 4, 0x81, 0x8E]),
-        session_expiry_s: random.maybe(long),
-        reason_string: random.maybe(text),
-        user: random.list(0, pair),
-        server_reference: random.maybe(text),
+        session_expiry_s: maybe(random, long),
+        reason_string: maybe(random, text),
+        user: list(random, 0, pair),
+        server_reference: maybe(random, text),
     }
 }
 
 fn auth(random: &mut Random) -> Auth<'static> {
-    if random.coin() {
+    if coin(random) {
         return Auth::default();
     }
     Auth {
@@ -316,9 +303,9 @@ fn auth(random: &mut Random) -> Auth<'static> {
             reason::RE_AUTHENTICATE,
         ]),
         method: Some(text(random)),
-        data: random.maybe(binary),
-        reason_string: random.maybe(text),
-        user: random.list(0, pair),
+        data: maybe(random, binary),
+        reason_string: maybe(random, text),
+        user: list(random, 0, pair),
     }
 }
 
@@ -341,8 +328,12 @@ pub fn any(random: &mut Random, version: Version, kind: usize) -> Packet<'static
         8 => Packet::Suback(list_ack(random, version, &[0, 1, 2, 0x80])),
         9 => Packet::Unsubscribe(Unsubscribe {
             packet_id: packet_id(random),
-            user: if v5 { random.list(0, pair) } else { Vec::new() },
-            filters: random.list(1, filter),
+            user: if v5 {
+                list(random, 0, pair)
+            } else {
+                Vec::new()
+            },
+            filters: list(random, 1, filter),
         }),
         10 if v5 => Packet::Unsuback(list_ack(random, version, &[0, 0x11, 0x87])),
         10 => Packet::Unsuback(list_ack(random, version, &[])),

@@ -1,8 +1,9 @@
 //! Bytes that no honest peer sends: cut, flipped, random. Nothing may panic.
 
 use super::super::packet::{Packet, Version};
-use super::generator::{any, Random, KINDS};
+use super::generator::{any, KINDS};
 use super::{decode, encoded, frame, framed, packet, PACKET_BYTES_MAX};
+use crate::testing::Random;
 
 const VERSIONS: [Option<Version>; 3] = [None, Some(Version::V311), Some(Version::V5)];
 
@@ -33,7 +34,7 @@ fn corpus() -> Vec<(Version, Vec<u8>)> {
     for version in [Version::V311, Version::V5] {
         for kind in 0..KINDS {
             let packets =
-                (1..40).map(|seed| encoded(version, &any(&mut Random(seed), version, kind)));
+                (1..40).map(|seed| encoded(version, &any(&mut Random::new(seed), version, kind)));
             corpus.extend(
                 packets
                     .filter(|data| data.len() < 600)
@@ -85,12 +86,12 @@ fn a_flipped_bit_does_not_panic() {
 
 #[test]
 fn random_bytes_do_not_panic() {
-    let mut random = Random(11);
+    let mut random = Random::new(11);
     let mut survived = 0;
     for _ in 0..200_000 {
-        let body: Vec<u8> = (0..random.below(40)).map(|_| random.next() as u8).collect();
+        let body: Vec<u8> = (0..random.below(40)).map(|_| random.bits() as u8).collect();
         survived += decodes(&body);
-        survived += decodes(&framed(random.next() as u8, &body));
+        survived += decodes(&framed(random.bits() as u8, &body));
     }
     assert!(survived > 0);
 }

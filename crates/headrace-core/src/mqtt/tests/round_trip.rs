@@ -2,8 +2,9 @@
 
 use super::super::encode;
 use super::super::packet::*;
-use super::generator::{any, Random, KINDS};
+use super::generator::{any, KINDS};
 use super::{decode, encoded};
+use crate::testing::Random;
 
 /// Holds 5.0: 2.1.3-1.
 /// Holds 3.1.1: 2.2.2-1.
@@ -12,7 +13,7 @@ fn every_packet_of_both_versions_survives_the_wire() {
     for version in [Version::V311, Version::V5] {
         for kind in 0..KINDS {
             for seed in 1..400 {
-                let packet = any(&mut Random(seed), version, kind);
+                let packet = any(&mut Random::new(seed), version, kind);
                 let data = encoded(version, &packet);
                 assert_eq!(decode(version, &data).as_ref(), Ok(&packet), "seed {seed}");
             }
@@ -22,7 +23,7 @@ fn every_packet_of_both_versions_survives_the_wire() {
 
 #[test]
 fn packets_in_a_row_are_framed_one_by_one() {
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     let packets: Vec<_> = (0..500)
         .map(|index| any(&mut random, Version::V5, index % KINDS))
         .collect();

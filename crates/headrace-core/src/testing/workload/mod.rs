@@ -79,7 +79,7 @@ const OPERATIONS: [(&str, u32, Step); 24] = [
         "let seconds pass",
         4,
         Step::Other(|simulation| {
-            simulation.shell.now_ns += simulation.random.below(3_000_000_000) as u64;
+            simulation.shell.now_ns += simulation.random.below(3_000_000_000_u64);
             Ok(())
         }),
     ),
@@ -129,7 +129,7 @@ impl Step {
         let names: Vec<Name> = simulation.logs.keys().copied().collect();
         match self {
             Self::Other(step) => step(simulation),
-            Self::OfLog(step) => match simulation.random.pick(&names).copied() {
+            Self::OfLog(step) => match simulation.random.choose(&names).copied() {
                 Some(name) => step(simulation, name),
                 None => Ok(()),
             },

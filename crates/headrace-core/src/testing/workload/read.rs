@@ -132,8 +132,8 @@ pub(in crate::testing) fn scan(simulation: &mut Simulation, name: Name) -> Resul
         .note(format_args!("scan {name:?}: {records:?}"));
     simulation.checker.scan(&label, start, end, &records);
     for _ in 0..LOOKUPS {
-        if let Some(seen) = simulation.random.pick(&records).copied() {
-            let beside = simulation.random.below(3) as i64 - 1;
+        if let Some(seen) = simulation.random.choose(&records).copied() {
+            let beside = simulation.random.below(3_i64) - 1;
             look_up_time(simulation, name, seen.timestamp + beside)?;
         }
     }

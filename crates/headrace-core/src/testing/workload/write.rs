@@ -91,7 +91,7 @@ pub(super) fn repeat(simulation: &mut Simulation, name: Name) -> Result<(), Anom
         .take(WINDOW)
         .cloned()
         .collect();
-    let Some(batch) = simulation.random.pick(&recent).cloned() else {
+    let Some(batch) = simulation.random.choose(&recent).cloned() else {
         return Ok(());
     };
     let by = By::Producer(at, batch.sequence);
@@ -204,7 +204,7 @@ pub(super) fn mark(simulation: &mut Simulation, name: Name) -> Result<(), Anomal
 
 /// The log gets another leader, or the same again.
 pub(super) fn lead(simulation: &mut Simulation, name: Name) -> Result<(), Anomaly> {
-    let newer = simulation.random.below(3) as i32;
+    let newer = simulation.random.below(3);
     let clients = simulation.clients(name);
     clients.epoch += newer;
     let (id, epoch) = (clients.id, clients.epoch);

@@ -71,7 +71,7 @@ fn run(seed: u64, lie: Lie) {
         let streams = BTreeMap::from([("gpu".to_owned(), 1)]);
         let findings = verify(&rig.disk, SMALL, &streams, |_, _| true, |_| {});
         assert_eq!(findings, Ok(Vec::new()));
-        rig.wall_ms += rig.random.below(3) as i64 * HOUR_MS / 2;
+        rig.wall_ms += rig.random.below(3_i64) * HOUR_MS / 2;
     }
 }
 

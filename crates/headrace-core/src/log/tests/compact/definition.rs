@@ -65,7 +65,7 @@ fn compaction_is_what_its_definition_says() {
                 .filter(|facts| !facts.active)
                 .all(|facts| facts.clean);
             assert!(clean, "seed {seed}: {facts:?}");
-            rig.wall_ms += rig.random.below(3) as i64 * HOUR_MS / 2;
+            rig.wall_ms += rig.random.below(3_i64) * HOUR_MS / 2;
         }
         if rig.next_offset > 0 {
             check_found(&mut rig);

@@ -108,7 +108,7 @@ impl Rig {
             let key = random.chance(95).then_some(&key[..]);
             let value = vec![random.below(256) as u8; random.below(400)];
             let value = random.chance(80).then_some(&value[..]);
-            let timestamp = self.wall_ms - random.below(2000) as i64;
+            let timestamp = self.wall_ms - random.below(2000_i64);
             builder.push(timestamp, key, value, [(&b"h"[..], None)]);
         }
         let codec = Codec::ALL[random.below(8).min(4)];
@@ -117,8 +117,8 @@ impl Rig {
         let Some(sequence) = self.sequences.get_mut(producer) else {
             return batch;
         };
-        *sequence += count as i32;
-        produced(batch, producer as i64, 0, *sequence - count as i32)
+        *sequence += count;
+        produced(batch, producer as i64, 0, *sequence - count)
     }
 
     fn append(&mut self) {
@@ -284,7 +284,7 @@ fn check_found(rig: &mut Rig) {
     let all: Vec<Row> = stored.iter().flat_map(|batch| rows(batch)).collect();
     for _ in 0..20 {
         let at = rig.random.below(all.len());
-        let timestamp = all[at].1 + rig.random.below(3) as i64 - 1;
+        let timestamp = all[at].1 + rig.random.below(3_i64) - 1;
         let wanted = all.iter().find(|row| row.1 >= timestamp).map(|row| row.0);
         let found = super::memory::find_time(&mut rig.machine, &rig.disk, timestamp);
         assert_eq!(found, Ok(wanted), "timestamp {timestamp}");
