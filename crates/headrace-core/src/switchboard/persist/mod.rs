@@ -9,7 +9,7 @@
 //!
 //! Space comes back by checkpoints: a partition that has become long has all that lives in it
 //! written again at its end, a little each round, and then begins there ([`checkpoint`]). A start
-//! reads the log from there ([`restore`]).
+//! reads the log from there ([`restore`], [`revive`]).
 //!
 //! Invariants: nothing is acknowledged before its round is durable, and rounds are so in order; of
 //! a round a partition has all or nothing, for records rest on each other (a message and its packet
@@ -22,6 +22,7 @@ mod claims;
 mod codec;
 mod record;
 mod restore;
+mod revive;
 mod rounds;
 mod write;
 
