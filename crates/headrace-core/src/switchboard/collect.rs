@@ -1,8 +1,11 @@
 //! What is due of all connections, once for each turn of the shell's loop.
 //!
 //! No turn may be long, whatever clients have left to be done: bytes to hand out, and publishes
-//! that match much, are served in shares. Who has little is served in every turn; who has much
-//! waits for the next one, and is first there.
+//! that match much, are served in shares. Who has just got something and has little to take is
+//! served at once; who has much, and those of a crowd that all have got something, wait in the order
+//! in which they came.
+
+use std::collections::VecDeque;
 
 use super::connection::{Park, Phase};
 use super::{retained, Append, ConnectRequest, Counter, Switchboard};
@@ -17,12 +20,33 @@ pub const DECISION_BYTES_MAX: usize = 16 * 1024;
 /// took seconds, and memory for the copies of all.
 pub const TURN_BYTES_MAX: usize = 1024 * 1024;
 
-/// What a connection may have to take and still be served in every turn.
+/// What a connection may have to take and still count as one that has little.
 pub const SMALL_BYTES: usize = 16 * 1024;
+
+/// Connections visited in a turn of each kind of [`Due`]: a system call for each, some 5 ms in all.
+pub const TURN_CONNECTIONS_MAX: usize = 1000;
 
 /// Matches of publishes, counted as in [`super::packets::SHARE_VISITS_MAX`], of all connections that
 /// have had their share and go on in a turn: 10 to 20 ms.
 const TURN_VISITS_MAX: usize = 200_000;
+
+/// Connections to visit, by number, each in one of these.
+#[derive(Debug, Default)]
+pub(super) struct Due {
+    /// Since the last turn something has happened to them.
+    pub touched: VecDeque<u64>,
+    /// The same in an earlier turn, which had no room for all, or they have not finished what they
+    /// did then.
+    backlog: VecDeque<u64>,
+    /// With much to take.
+    large: VecDeque<u64>,
+}
+
+impl Due {
+    fn is_empty(&self) -> bool {
+        self.touched.is_empty() && self.backlog.is_empty() && self.large.is_empty()
+    }
+}
 
 /// What the shell must do, in this order.
 #[derive(Debug, Default)]
@@ -64,30 +88,8 @@ impl Switchboard {
             ..Effects::default()
         };
         self.replay_steps = retained::STEPS_MAX;
-        let mut touched = std::mem::take(&mut self.touched);
-        let mut turn_bytes = TURN_BYTES_MAX;
-        touched.retain(|connection| {
-            let Ok(slot) = self.slot(*connection) else {
-                return false;
-            };
-            let is_large = self.connections[slot as usize].takeable() > SMALL_BYTES;
-            if is_large && turn_bytes == 0 {
-                return true; // The next turn begins with it.
-            }
-            let taken = self.visit(slot, &mut effects, now);
-            if is_large {
-                turn_bytes = turn_bytes.saturating_sub(taken);
-            }
-            false
-        });
-        // What was touched meanwhile was kept back for credit, or had no turn to search: that
-        // comes first, or the first search would keep all others from theirs.
-        if let Some(searched) = self.searched.take() {
-            self.touched.rotate_left(searched);
-        }
-        touched.append(&mut self.touched);
-        self.touched = touched;
-        let busy = !self.runnable.is_empty() || !self.touched.is_empty() || self.groups.has_ends();
+        self.visit_due(&mut effects, now);
+        let busy = !self.runnable.is_empty() || !self.due.is_empty() || self.groups.has_ends();
         effects.wake_at = if busy {
             Some(now.mono_ms)
         } else {
@@ -116,6 +118,51 @@ impl Switchboard {
                 turn_visits += self.route.visited;
             }
         }
+    }
+
+    /// Visits as many as a turn has room for.
+    fn visit_due(&mut self, effects: &mut Effects, now: Now) {
+        let mut backlog = std::mem::take(&mut self.due.backlog);
+        let mut touched = std::mem::take(&mut self.due.touched);
+        if touched.len() > TURN_CONNECTIONS_MAX {
+            // Who came behind a crowd, or before it, is not kept waiting by it.
+            touched.rotate_right(TURN_CONNECTIONS_MAX / 2);
+        }
+        for queue in [&mut backlog, &mut touched] {
+            let first = queue.len().min(TURN_CONNECTIONS_MAX);
+            for connection in queue.drain(..first) {
+                let Ok(slot) = self.slot(connection) else {
+                    continue;
+                };
+                if self.connections[slot as usize].takeable() > SMALL_BYTES {
+                    self.due.large.push_back(connection);
+                } else {
+                    self.visit(slot, effects, now);
+                }
+            }
+        }
+        let mut turn_bytes = TURN_BYTES_MAX;
+        for _ in 0..TURN_CONNECTIONS_MAX {
+            if turn_bytes == 0 {
+                break;
+            }
+            let Some(connection) = self.due.large.pop_front() else {
+                break;
+            };
+            if let Ok(slot) = self.slot(connection) {
+                let taken = self.visit(slot, effects, now);
+                turn_bytes = turn_bytes.saturating_sub(taken);
+            }
+        }
+        backlog.append(&mut touched);
+        // What was touched meanwhile has more to take, or had no turn to search: the latter comes
+        // first, or the first search would keep all others from theirs.
+        if let Some(searched) = self.searched.take() {
+            self.due.touched.rotate_left(searched);
+        }
+        backlog.append(&mut self.due.touched);
+        self.due.backlog = backlog;
+        self.due.touched = touched; // It is empty, and keeps its memory.
     }
 
     /// Takes what is due from one connection; how many bytes.

@@ -73,6 +73,7 @@ use crate::session::{Ending, Holding, Inbound, Memory, Session, Subscription};
 use crate::topic::Tree;
 use crate::Now;
 use authenticate::Pending;
+use collect::Due;
 use configure::Highest;
 use connection::{Connection, Park, Phase};
 use counters::{Counter, Counters};
@@ -89,7 +90,7 @@ pub use administer::{
 };
 pub use alias::{ALIAS_BYTES_MAX, OUT_MAX as ALIASES_OUT_MAX};
 pub use budget::SHARE_BYTES;
-pub use collect::{Effects, DECISION_BYTES_MAX, SMALL_BYTES, TURN_BYTES_MAX};
+pub use collect::{Effects, DECISION_BYTES_MAX, SMALL_BYTES, TURN_BYTES_MAX, TURN_CONNECTIONS_MAX};
 pub use connect::{Asks, ConnectRequest, Verdict};
 pub use groups::Strategy;
 pub use limits::Limits;
@@ -156,8 +157,7 @@ pub struct Switchboard {
     /// Large payloads on their way to connections.
     lumps: Memory,
     by_id: Map<u64, u32>,
-    /// Connections that the next collect visits.
-    touched: Vec<u64>,
+    due: Due,
     /// Connections whose reason to rest may have gone.
     runnable: VecDeque<u32>,
     /// Connections that rest for the disk.
@@ -222,7 +222,7 @@ impl Switchboard {
             of_connections: OfConnections::default(),
             lumps: Memory::default(),
             by_id: Map::with_hasher(hash_key),
-            touched: Vec::new(),
+            due: Due::default(),
             runnable: VecDeque::new(),
             disk_waiters: Vec::new(),
             doomed: Vec::new(),
@@ -388,7 +388,7 @@ impl Switchboard {
         let connection = &mut self.connections[slot as usize];
         if !connection.touched {
             connection.touched = true;
-            self.touched.push(connection.id);
+            self.due.touched.push_back(connection.id);
         }
     }
 

@@ -12,9 +12,9 @@ use crate::Now;
 /// been let in yet must not fill memory with the beginning of a long packet.
 const CONNECT_BYTES_MAX: usize = 128 * 1024;
 
-/// Subscriptions that the publishes of one connection may match, and places at which they are looked
-/// for, before others have their turn: 1 to 3 ms. What came in one read may be a thousand publishes
-/// that ten thousand subscriptions match.
+/// Packets of one connection, subscriptions that its publishes match, and places at which those are
+/// looked for, before others have their turn: 1 to 3 ms. What came in one read may be a thousand
+/// publishes that ten thousand subscriptions match, or 130,000 PINGREQ.
 pub(super) const SHARE_VISITS_MAX: usize = 20_000;
 
 /// How input goes on after a packet.
@@ -171,6 +171,7 @@ impl Switchboard {
                         Flow::Next => {
                             at += bytes;
                             self.counters.count(Counter::PacketsReceived);
+                            self.route.visited += 1;
                             if self.route.visited > SHARE_VISITS_MAX && at < data.len() {
                                 self.park(slot, Park::Turn);
                                 self.runnable.push_back(slot);

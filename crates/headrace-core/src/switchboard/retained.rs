@@ -196,7 +196,7 @@ impl Switchboard {
         while !self.sessions[session as usize].replays.is_empty() {
             if self.replay_steps == 0 {
                 self.touch(slot);
-                self.searched.get_or_insert(self.touched.len());
+                self.searched.get_or_insert(self.due.touched.len());
                 return;
             }
             match self.next_retained(slot, session, now) {

@@ -126,8 +126,13 @@ fn ten_thousand_idle_connections_cause_no_effects() {
         let decided = stage.switchboard.decided(asked.request, 0, stage.now);
         decided.unwrap();
     }
-    let effects = stage.switchboard.collect(stage.now).unwrap();
-    assert_eq!(effects.wake_at, Some(stage.now.mono_ms + 90_000));
+    let mut wake_at = None;
+    for _ in 0..100 {
+        if let Some(effects) = stage.switchboard.collect(stage.now) {
+            wake_at = effects.wake_at;
+        }
+    }
+    assert_eq!(wake_at, Some(stage.now.mono_ms + 90_000));
     for _ in 0..90 {
         assert!(stage.switchboard.collect(stage.now).is_none());
         stage.now.mono_ms += 999;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use headrace_core::mqtt::packet::{Packet, Publish};
-use headrace_core::switchboard::{Limits, SMALL_BYTES, TURN_BYTES_MAX};
+use headrace_core::switchboard::{Limits, SMALL_BYTES, TURN_BYTES_MAX, TURN_CONNECTIONS_MAX};
 
 use super::stage::*;
 
@@ -100,6 +100,34 @@ fn who_has_little_to_take_is_served_in_every_turn() {
 }
 
 #[test]
+fn a_crowd_is_written_to_in_turns_and_others_in_each_of_them() {
+    let mut stage = Stage::new(Limits::default());
+    stage.is_validating = false; // It would look at all of them for each.
+    let crowd = listeners(&mut stage, 3 * TURN_CONNECTIONS_MAX, CREDIT_BYTES);
+    let publisher = stage.client(V5, "publisher");
+    let other = stage.client(V5, "other");
+    for number in 1..=2 {
+        send(&mut stage, publisher, "t", QOS_0, &number.to_string());
+    }
+    let mut turns = 0;
+    loop {
+        send(&mut stage, other, "u", QOS_1, "");
+        let (written, _) = turn(&mut stage);
+        assert!(written.len() <= 2 * TURN_CONNECTIONS_MAX, "a share of them");
+        assert_eq!(stage.hears(other), ["PUBACK 1 0x10"], "turn {turns}");
+        turns += 1;
+        if written.len() == 1 {
+            break;
+        }
+    }
+    assert_eq!(turns, 5);
+    stage.switchboard.validate();
+    for client in crowd {
+        assert_eq!(stage.hears(client).len(), 2);
+    }
+}
+
+#[test]
 fn who_waits_for_its_turn_is_not_slow() {
     let mut stage = Stage::new(Limits {
         outbound_bytes_max: 100_000,
@@ -119,6 +147,25 @@ fn who_waits_for_its_turn_is_not_slow() {
     for client in clients {
         assert_eq!(stage.hears(client).len(), 2);
     }
+}
+
+#[test]
+fn a_flood_of_pings_is_answered_in_turns() {
+    let mut stage = Stage::default();
+    let flood = stage.client(V5, "flood");
+    let pings = stage.bytes(flood, &Packet::Pingreq).repeat(100_000);
+    stage.switchboard.receive(flood, &pings, stage.now).unwrap();
+    let received = |stage: &Stage| stage.statistic("mqtt_packets_received_total");
+    let share = received(&stage);
+    assert!(share < 21_000, "{share}");
+    let mut answered = 0;
+    while received(&stage) < 100_001 {
+        let before = received(&stage);
+        answered += turn(&mut stage).1;
+        assert!(received(&stage) - before < 21_000);
+    }
+    answered += turn(&mut stage).1;
+    assert_eq!(answered, pings.len(), "two bytes for two");
 }
 
 #[test]
