@@ -20,7 +20,10 @@ from test_kafka_group_machine import (
 )
 
 
-def ask(world, member="", instance=None, *, group="g", more=(), name="c", must_know_id=False):
+def ask(
+    world, member="", instance=None, *, group="g", more=(), name="c", kind="consumer",
+    must_know_id=False,
+):  # fmt: skip
     """A client asks to join: its outcome; None while it waits."""
     event = Join(
         ticket=next(world.tickets),
@@ -30,7 +33,7 @@ def ask(world, member="", instance=None, *, group="g", more=(), name="c", must_k
         host="h",
         session_ms=SESSION_MS,
         rebalance_ms=REBALANCE_MS,
-        protocol_type="consumer",
+        protocol_type=kind,
         protocols=(("range", SAID), *more),
         fresh_id=f"m{next(world.ids)}",
         must_know_id=must_know_id,
@@ -74,6 +77,16 @@ def test_names_of_members_count_by_their_letters(letter):
     assert world.groups._held_bytes < 5 * len(name)
     settle(world)
     assert world.groups._held_bytes == 0
+
+
+def test_what_the_members_of_a_group_are_is_said_in_a_few_letters():
+    world = World()
+    kind = "x" * limits.GROUP_ID_BYTES_MAX
+    assert ask(world, kind=kind + "x").code is ErrorCode.POLICY_VIOLATION
+    assert world.groups.describe("g").state == "Dead"
+    assert ask(world, kind=kind) is None
+    assert world.groups.protocol_type("g") == kind
+    settle(world)
 
 
 def test_who_has_an_id_does_not_pass_the_bound_of_all_groups(monkeypatch):

@@ -232,7 +232,8 @@ OFFSETS_MAX: Final = 1_000_000
 so it is bounded. Beyond it a commit for a new partition is refused (POLICY_VIOLATION)."""
 
 GROUP_ID_BYTES_MAX: Final = 255
-"""Length of a group's name. The protocol allows 32 KiB, which nobody means."""
+"""Length of a group's name, and of what its members are (`consumer`). The protocol allows 32 KiB,
+which nobody means."""
 
 GROUPS_MAX: Final = 10_000
 """Consumer groups with members, or that had some not long ago: a client may name one with each

@@ -160,6 +160,11 @@ class Groups:
             tuple(group.members),
         )
 
+    def protocol_type(self, name: str) -> str:
+        """What the members of a group are; empty where it never had any."""
+        group = self._groups.get(name)
+        return "" if group is None else group.protocol_type
+
     def offsets(self, group: str) -> Mapping[Place, Committed]:
         """What a group has committed, durable all of it."""
         return self._offsets.of(group)

@@ -355,6 +355,7 @@ class Group:
         held_bytes = self.members.held_bytes + grown_bytes
         return (
             len(event.protocols) > limits.GROUP_PROTOCOLS_MAX
+            or len(event.protocol_type.encode()) > limits.GROUP_ID_BYTES_MAX
             or record_bytes > limits.GROUP_RECORD_BYTES_MAX
             or held_bytes > limits.GROUP_HELD_BYTES_MAX
             or grown_bytes > max(room_bytes, 0)

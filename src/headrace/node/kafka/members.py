@@ -141,7 +141,7 @@ async def list_all(door: KafkaDoor, _: KafkaConnection, __: Request) -> m.ListGr
     groups = door.coordinator.groups
     return m.ListGroupsResponse(
         groups=[
-            m.ListedGroup(group_id=name, protocol_type=groups.describe(name).protocol_type)
+            m.ListedGroup(group_id=name, protocol_type=groups.protocol_type(name))
             for name in sorted(groups.names)
         ]
     )
