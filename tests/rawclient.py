@@ -43,8 +43,12 @@ class RawMqtt(RawConnection):
         body = b"\x00\x04MQTT\x04" + bytes([flags]) + b"\x00\x00"
         for part in (client_id.encode(), *([] if will is None else [will[0].encode(), will[1]])):
             body += struct.pack(">H", len(part)) + part
-        self.socket.sendall(b"\x10" + varint(len(body)) + body)
-        assert self.read(4) == b"\x20\x02\x00\x00"
+        try:
+            self.socket.sendall(b"\x10" + varint(len(body)) + body)
+            assert self.read(4) == b"\x20\x02\x00\x00"
+        except BaseException:  # nobody else has it to close it
+            self.socket.close()
+            raise
 
     def publish(self, topic: str, payload: bytes, packet_id: int, *, retain: bool = False) -> None:
         """Sends a PUBLISH at QoS 1, or at QoS 0 with packet id 0."""
