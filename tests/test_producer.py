@@ -233,6 +233,29 @@ async def test_a_full_buffer_refuses_or_waits(node, stream):
         assert all(future.done() and future.exception() is None for future in futures)
 
 
+async def test_many_that_send_at_once_wait_for_their_turn(node, stream):
+    async with headrace.Producer(node.servers, buffer_memory=2000) as producer:
+        sent = [producer.send(stream, b"%d" % n * 10, partition=0) for n in range(500)]
+        places = await asyncio.gather(*sent)
+    assert [place.offset for place in places] == list(range(500))
+
+
+async def test_who_finds_no_room_in_time_is_told(start_node):
+    node = start_node()
+    node.create_stream("s")
+    async with headrace.Producer(
+        node.servers, buffer_memory=200, max_block_ms=50, delivery_timeout_ms=900,
+        request_timeout_ms=200,
+    ) as producer:  # fmt: skip
+        await producer.send("s", b"a")
+        await asyncio.to_thread(node.kill)
+        first = producer.send_nowait("s", b"x" * 100)
+        with pytest.raises(BufferFullError, match=r"no room within max_block_ms, 0\.05 s"):
+            await producer.send("s", b"x" * 100)
+        await asyncio.wait([first])
+        assert isinstance(first.exception(), DeadlineError)
+
+
 async def test_acks_of_zero_are_sent_and_not_waited_for(node, stream):
     async with headrace.Producer(node.servers, acks=0) as producer:
         assert (await producer.send(stream, b"a", partition=0)).offset == -1
@@ -276,6 +299,20 @@ async def test_what_waits_at_the_close_is_sent(node, stream):
     await producer.close()
     assert (await future).offset == 0
     await producer.close()
+
+
+async def test_a_close_that_is_interrupted_tells_what_was_under_way(node, stream):
+    producer = headrace.Producer(node.servers)
+    await producer.start()
+    await producer.send(stream, b"a")
+    future = producer.send_nowait(stream, b"b" * 100_000)
+    closing = asyncio.ensure_future(producer.close())
+    for _ in range(2):  # turns of the loop: it is sent, and no answer can be there
+        await asyncio.sleep(0)
+    assert any(producer._accumulator._under_way.values())
+    closing.cancel()
+    await asyncio.wait([closing])
+    assert isinstance(future.exception(), ConnectionLostError)
 
 
 async def test_a_closed_cluster_fails_what_waits(start_node):

@@ -1,13 +1,19 @@
 """headrace.sync against a real node."""
 
+import asyncio
 import inspect
+import os
+import signal
+import sys
 import threading
+import time
+from contextlib import contextmanager
 
 import pytest
 
 import headrace
 from headrace import TopicPartition, sync
-from headrace.client import DeadlineError, RequestError
+from headrace.client import ClientError, DeadlineError, RequestError
 
 pytestmark = pytest.mark.slow
 
@@ -121,6 +127,80 @@ def test_many_threads_send_through_one_producer(node, stream):
             thread.join(60)
         producer.flush()
     assert node.ends(stream) == [300, 300, 300]
+
+
+def test_all_ways_to_send_keep_the_order_of_their_thread(node, stream):
+    """Also where some of them wait for room."""
+    with sync.Producer(node.servers, buffer_memory=5_000, linger_ms=50) as producer:
+        for n in range(0, 300, 150):
+            for each in range(n, n + 148):
+                producer.send_nowait(stream, b"%d" % each, partition=0)
+            producer.send(stream, b"%d" % (n + 148), partition=0)
+            for _ in range(130):
+                producer.send_nowait(stream, b"", partition=0)
+            producer.send_batch(stream, [b"%d" % (n + 149)], partition=0)
+    with reader(node) as consumer:
+        consumer.assign([TopicPartition(stream, 0)])
+        values = [consumer.getone().value for _ in range(560)]
+    assert [value for value in values if value] == [b"%d" % n for n in range(300)]
+    assert values[149:279] == [b""] * 130
+
+
+def test_a_record_may_be_cancelled_before_it_is_sent(node, stream):
+    with sync.Producer(node.servers) as producer:
+        may_go_on = threading.Event()
+        producer._loop.call_soon_threadsafe(may_go_on.wait)
+        futures = [producer.send_nowait(stream, value, partition=0) for value in (b"a", "b", b"c")]
+        assert futures[0].cancel()
+        assert futures[1].cancel()
+        may_go_on.set()
+        assert futures[2].result(30).offset == 0
+
+
+@contextmanager
+def interrupted(client, coroutine):
+    """Presses Ctrl-C once the client's thread is at work on something, and this one waits."""
+
+    def is_waited_for():
+        tasks = asyncio.all_tasks(client._loop)
+        here = sys._current_frames()[threading.main_thread().ident]
+        is_begun = any(task.get_coro().__name__ == coroutine for task in tasks)
+        return is_begun and here.f_code.co_name == "wait"
+
+    def press():
+        until = time.monotonic() + 30
+        while time.monotonic() < until and not is_waited_for():
+            pass
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=press)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        yield
+    thread.join()
+
+
+def test_an_interrupted_wait_takes_nothing(node, stream):
+    with reader(node, stream) as consumer, sync.Producer(node.servers) as producer:
+        with interrupted(consumer, "getone"):
+            consumer.getone()
+        producer.send(stream, b"a")
+        assert consumer.getone().value == b"a"
+
+
+def test_an_interrupted_close_tells_what_was_not_sent(start_node):
+    node = start_node()
+    node.create_stream("s")
+    threads = threading.active_count()
+    producer = sync.Producer(node.servers, buffer_memory=2_000)
+    producer.start()
+    producer.send("s", b"a")
+    node.kill()
+    futures = [producer.send_nowait("s", b"x" * 100) for _ in range(50)]
+    with interrupted(producer, "_end"):
+        producer.close()
+    assert all(isinstance(future.exception(0), ClientError) for future in futures)
+    assert threading.active_count() == threads
 
 
 def test_admin(node):

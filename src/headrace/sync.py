@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
 
 from headrace import client as aio
-from headrace.client import BufferFullError
+from headrace.client import BufferFullError, ConnectionLostError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -64,6 +64,10 @@ class _Client(Generic[C]):
         try:
             self._loop.run_forever()
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
+            left = asyncio.all_tasks(self._loop)  # of threads that came too late
+            for task in left:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         finally:
             self._loop.close()
 
@@ -71,7 +75,12 @@ class _Client(Generic[C]):
         if not self._thread.is_alive():
             work.close()
             raise RuntimeError(f"the {type(self).__name__} is not open; use it in `with`")
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:  # Ctrl-C; who is gone is not worked for
+            future.cancel()
+            raise
 
     def _do(self, act: Callable[..., T], *arguments: Any, **named: Any) -> T:  # noqa: ANN401
         async def call() -> T:
@@ -95,9 +104,12 @@ class _Client(Generic[C]):
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
         if self._thread.is_alive():
             try:
-                self._wait(self._client.__aexit__(kind, error, trace))
+                self._wait(self._end(kind, error, trace))
             finally:
                 self._stop()
+
+    async def _end(self, *why: Any) -> None:  # noqa: ANN401 - as of `__aexit__`
+        await self._client.__aexit__(*why)
 
     def close(self) -> None:
         """Ends the client, and its thread."""
@@ -125,7 +137,7 @@ class Producer(_Client["aio.Producer"]):
 
     def send(self, topic: str, value: Any = None, **more: Any) -> RecordMetadata:  # noqa: ANN401
         """Sends a record and waits until it is acknowledged; arguments as of `send_nowait`."""
-        return self._wait(self._client.send(topic, value, **more))
+        return self.send_nowait(topic, value, **more).result()
 
     def send_nowait(
         self,
@@ -140,7 +152,7 @@ class Producer(_Client["aio.Producer"]):
         """Takes a record in and returns a future of where it is.
 
         Waits where there is no room, for `max_block_ms` at most. What is wrong with a record its
-        future tells.
+        future tells; to cancel that takes back only what has not left the program's thread.
 
         Raises:
             BufferFullError: there was no room in time.
@@ -175,12 +187,17 @@ class Producer(_Client["aio.Producer"]):
         more: dict[str, Any],
         future: Future[RecordMetadata],
     ) -> None:
+        if not future.set_running_or_notify_cancel():
+            return  # it was cancelled before it was sent
         try:
             await self._client.ready()
             sent = self._client.send_nowait(topic, value, **more)
         except Exception as error:  # noqa: BLE001 - whoever waits is told
             future.set_exception(error)
             return
+        except BaseException:
+            future.set_exception(ConnectionLostError("the producer was closed"))
+            raise
 
         def done(sent: asyncio.Future[RecordMetadata]) -> None:
             error = sent.exception()
@@ -200,7 +217,12 @@ class Producer(_Client["aio.Producer"]):
         partition: int | None = None,
     ) -> list[RecordMetadata]:
         """Sends many records and waits until all are acknowledged."""
-        return self._wait(self._client.send_batch(topic, values, keys=keys, partition=partition))
+
+        async def after_others() -> list[RecordMetadata]:
+            await self._move()
+            return await self._client.send_batch(topic, values, keys=keys, partition=partition)
+
+        return self._wait(after_others())
 
     def flush(self) -> None:
         """Waits until all records so far are stored or have failed."""
@@ -214,10 +236,18 @@ class Producer(_Client["aio.Producer"]):
         """How many partitions a stream has."""
         return self._wait(self._client.partitions_for(topic))
 
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        if self._thread.is_alive():
-            self.flush()
-        super().__exit__(kind, error, trace)
+    async def _end(self, *why: Any) -> None:  # noqa: ANN401
+        try:
+            await self._move()
+        finally:
+            await super()._end(*why)
+
+    def _stop(self) -> None:
+        super()._stop()
+        while not self._handed_over.empty():  # Ctrl-C while they waited for room
+            *_, future = self._handed_over.get_nowait()
+            if future.set_running_or_notify_cancel():
+                future.set_exception(ConnectionLostError("the producer was closed"))
 
 
 class Consumer(_Client["aio.Consumer"]):

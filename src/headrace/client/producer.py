@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 from headrace.client.accumulator import Accumulator
 from headrace.client.cluster import Cluster, addresses
@@ -27,11 +28,13 @@ from headrace.wire.kafka.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
     from headrace.client.connection import Connection
     from headrace.client.lanes import Headers, Outcome, Request, Stored
     from headrace.model import Address
+
+T = TypeVar("T")
 
 READY_SHARE: Final = 2
 """`ready` waits while more than this part of `buffer_memory` is in use: what is sent then leaves in
@@ -101,6 +104,7 @@ class Producer:
         self._wake: asyncio.TimerHandle | None = None
         self._refresh: asyncio.TimerHandle | None = None
         self._waiting: set[asyncio.Future[None]] = set()
+        self._crowd = asyncio.Lock()  # of those who found no room
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -161,14 +165,27 @@ class Producer:
             TypeError: key, value or a header is of another type.
             ValueError: the stream has no such partition.
         """
-        record = (topic, value)
-        more = {"key": key, "partition": partition, "timestamp_ms": timestamp_ms}
+        sent = partial(
+            self.send_nowait, topic, value, key=key, partition=partition,
+            timestamp_ms=timestamp_ms, headers=headers,
+        )  # fmt: skip
         try:
-            future = self.send_nowait(*record, headers=headers, **more)
+            future = sent()
         except BufferFullError:
-            await self._room(topic)
-            future = self.send_nowait(*record, headers=headers, **more)
+            future = await self._with_room(topic, sent)
         return await future
+
+    async def _with_room(self, topic: str, sent: Callable[[], T]) -> T:
+        """What `sent` gives once there is room; who came first gets it first.
+
+        Raises:
+            BufferFullError: there was none within `max_block_ms`.
+        """
+        async with self._blocking(topic), self._crowd:
+            while True:
+                with suppress(BufferFullError):
+                    return sent()
+                await self._change()
 
     def send_nowait(
         self,
@@ -255,13 +272,15 @@ class Producer:
             ClientError: nothing has become free within `max_block_ms`.
         """
         if self._accumulator.buffered_bytes * READY_SHARE > self.config.buffer_memory:
-            await self._room("ready")
-
-    async def _room(self, what: str) -> None:
-        try:
-            async with asyncio.timeout(self.config.max_block_ms / 1000):
+            async with self._blocking("ready"):
                 while self._accumulator.buffered_bytes * READY_SHARE > self.config.buffer_memory:
                     await self._change()
+
+    @asynccontextmanager
+    async def _blocking(self, what: str) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self.config.max_block_ms / 1000):
+                yield
         except TimeoutError:
             raise BufferFullError(
                 f"{what}: no room within max_block_ms, {self.config.max_block_ms / 1000:g} s"
@@ -317,8 +336,7 @@ class Producer:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            closed = ConnectionLostError("the producer was closed")
-            self._settle(self._accumulator.give_up(closed))
+            self._settle(self._accumulator.give_up(_closed()))
             await self._cluster.close()
 
     # --- moving ---------------------------------------------------------------------------------
@@ -410,6 +428,9 @@ class Producer:
         except ClientError as error:
             self._settle(self._accumulator.lost(request, error, self._loop.time()))
             return
+        except asyncio.CancelledError:  # of a close that does not wait; it fails what comes back
+            self._settle(self._accumulator.lost(request, _closed(), self._loop.time()))
+            raise
         answers = {
             (topic.name, each.index): each for topic in response.topics for each in topic.partitions
         }
@@ -507,6 +528,10 @@ class Producer:
         waiting: asyncio.Future[None] = self._loop.create_future()
         self._waiting.add(waiting)
         await waiting
+
+
+def _closed() -> ClientError:
+    return ConnectionLostError("the producer was closed")
 
 
 def _tell(stored: Stored) -> None:
