@@ -326,3 +326,38 @@ def test_nothing_is_stored_twice_or_out_of_order_and_nothing_is_lost_in_silence(
                 outcome = outcomes[value]
                 if outcome is not None:
                     assert log[outcome[1]] == value, f"seed {seed}: not where it was said to be"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        12345,
+    ],
+)
+def test_what_follows_a_batch_that_may_be_stored_does_not_take_its_numbers(code):
+    accumulator = machine(retries=0)
+    add(accumulator, b"a")
+    (request,) = drain(accumulator)
+    (failed,) = answer(accumulator, request, code)
+    assert failed.waiters == [b"a"]
+    add(accumulator, b"b")
+    accumulator.learn("s", [ONE])
+    assert drain(accumulator, 10.0) == []
+    assert accumulator.wants_producer
+    accumulator.identify(8, 0)
+    (request,) = drain(accumulator, 10.0)
+    assert (request.batches[0].lane.producer, sequences([request])) == ((8, 0), [0])
+
+
+def test_what_follows_a_batch_that_was_not_stored_takes_its_numbers():
+    accumulator = machine()
+    add(accumulator, b"a")
+    (request,) = drain(accumulator)
+    answer(accumulator, request, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    add(accumulator, b"b")
+    (request,) = drain(accumulator)
+    assert (request.batches[0].lane.producer, sequences([request])) == ((7, 0), [0])

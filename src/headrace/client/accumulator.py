@@ -75,6 +75,19 @@ _MOVED: Final = frozenset(
 )
 """After these the leader is asked for."""
 
+_MAY_BE_STORED: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NETWORK_EXCEPTION,
+    }
+)
+"""What a broker may answer after its append, too. What follows such a batch must not take its
+sequence numbers: it would be told for a repeat, and not be stored."""
+
 
 class _Homeless(NamedTuple):
     """A record of a stream whose partitions are not known yet."""
@@ -446,7 +459,7 @@ class Accumulator:
         if code in _MOVED:
             lane.leader = None
             self.wanted.add(lane.stream)
-        if code in {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}:
+        if code in _MAY_BE_STORED:
             batch.is_doubtful = True
         if code in _TOO_LARGE and len(batch.records) > 1:
             self._outstanding[batch.order] += 1
