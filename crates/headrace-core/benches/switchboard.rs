@@ -199,20 +199,17 @@ impl Bench {
                 self.renumber();
                 self.switchboard.receive(0, &self.publish, NOW).unwrap();
                 messages += self.per_read;
-                let effects = self.switchboard.collect(NOW).unwrap();
-                for append in &effects.appends {
-                    self.switchboard.durable(append.ticket, true, NOW).unwrap();
-                }
-                let rest = self.switchboard.collect(NOW);
-                for (connection, bytes) in effects
-                    .writes
-                    .iter()
-                    .chain(rest.iter().flat_map(|e| &e.writes))
-                {
-                    if *connection > 0 && bytes[0] == 0x32 {
-                        acks.clear();
-                        acknowledge(bytes, &mut acks);
-                        self.switchboard.receive(*connection, &acks, NOW).unwrap();
+                // As a shell does: until nothing is due, for one turn hands out a share only.
+                while let Some(effects) = self.switchboard.collect(NOW) {
+                    for append in &effects.appends {
+                        self.switchboard.durable(append.ticket, true, NOW).unwrap();
+                    }
+                    for (connection, bytes) in &effects.writes {
+                        if *connection > 0 && bytes[0] == 0x32 {
+                            acks.clear();
+                            acknowledge(bytes, &mut acks);
+                            self.switchboard.receive(*connection, &acks, NOW).unwrap();
+                        }
                     }
                 }
             }
