@@ -1,11 +1,16 @@
 """headrace.Admin against a real node."""
 
+import asyncio
+
 import pytest
 
 import headrace
 from headrace import TopicPartition
 from headrace.client import OffsetAndMetadata, RequestError, UnknownStreamError
 from headrace.client.admin import Config, PartitionDescription
+from headrace.client.cluster import Cluster
+from headrace.client.config import AdminConfig
+from headrace.client.errors import ConnectionLostError
 from headrace.wire.kafka.errors import ErrorCode
 from kafkaraw import RawConnection, batch
 
@@ -125,3 +130,21 @@ async def test_groups_and_their_offsets(admin, node, stream):
     await admin.delete_group(group)
     assert group not in await admin.groups()
     await refused(ErrorCode.GROUP_ID_NOT_FOUND, admin.delete_group(group))
+
+
+async def test_calls_back_off_as_the_settings_say(monkeypatch):
+    waits = []
+
+    async def sleep(seconds):
+        waits.append(seconds)
+
+    async def attempt():
+        if len(waits) < 6:
+            raise ConnectionLostError("not yet")
+        return "there"
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    config = AdminConfig(retry_backoff_ms=2, retry_backoff_max_ms=16)
+    assert await Cluster(config).persist("it", attempt) == "there"
+    for wait_s, most_ms in zip(waits, [2, 4, 8, 16, 16, 16], strict=True):
+        assert most_ms / 2 <= wait_s * 1000 <= most_ms

@@ -530,9 +530,7 @@ class Accumulator:
             del self._outstanding[batch.order]
 
     def _backoff_s(self, attempts: int) -> float:
-        first, most = self._config.retry_backoff_ms, self._config.retry_backoff_max_ms
-        wait_ms = min(first << min(attempts - 1, 20), most)
-        return wait_ms / 1000 * (0.8 + 0.4 * self._jitter())
+        return self._config.backoff_s(attempts) * (0.8 + 0.4 * self._jitter())
 
     # --- flush ----------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from headrace.client.assignors import assigned
-from headrace.client.cluster import Cluster, addresses
+from headrace.client.cluster import Cluster
 from headrace.client.config import AdminConfig
 from headrace.client.errors import check
 from headrace.client.offsets import commit, committed, offsets_by_time
@@ -109,14 +109,7 @@ class Admin:
         **settings: Any,  # noqa: ANN401 - their types are those of the configuration
     ) -> None:
         self.config = config = AdminConfig.of(bootstrap_servers, settings)
-        self._cluster = Cluster(
-            addresses(config.bootstrap_servers),
-            config.client_id,
-            config.default_api_timeout_ms / 1000,
-            config.request_timeout_ms / 1000,
-            config.login,
-            config.ssl_context,
-        )
+        self._cluster = Cluster(config)
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from headrace.client.connection import Connection
 from headrace.client.errors import ClientError, ConnectionLostError, DeadlineError, check
@@ -20,20 +20,13 @@ from headrace.wire.kafka.groups import FindCoordinatorRequest
 from headrace.wire.kafka.messages import MetadataRequest, MetadataRequestTopic, MetadataTopic
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Awaitable, Callable, Iterable
 
-    from headrace.client.login import Login
+    from headrace.client.config import ClientConfig
 
 Q = TypeVar("Q")
 R = TypeVar("R")
 T = TypeVar("T")
-
-BACKOFF_SECONDS_FIRST: Final = 0.05
-"""Wait before the first retry: a leader change or a restart takes longer, a hiccup does not."""
-
-BACKOFF_SECONDS_MAX: Final = 1.0
-"""Longest wait between retries, so that a broker that is back is found within a second."""
 
 
 def addresses(servers: str | Iterable[str]) -> list[Address]:
@@ -50,34 +43,26 @@ class Cluster:
     """Connections to the brokers of one cluster, made when first needed. For one event loop.
 
     Args:
-        servers: bootstrap brokers, one that lives is enough.
-        client_id: how the brokers' logs and metrics name the client.
+        config: of its client.
+
+    Attributes:
         timeout_s: deadline of a call with all its retries, in seconds.
         request_timeout_s: longest silence of a broker, in seconds.
-        login: user and password, where the brokers ask for them.
-        ssl_context: for brokers that speak TLS.
+
+    Raises:
+        ValueError: `bootstrap_servers` is malformed.
     """
 
     __slots__ = (
-        "_brokers", "_client_id", "_connecting", "_connections", "_leaders", "_login", "_servers",
-        "_ssl", "controller", "request_timeout_s", "timeout_s",
+        "_brokers", "_config", "_connecting", "_connections", "_leaders", "_servers", "controller",
+        "request_timeout_s", "timeout_s",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        servers: list[Address],
-        client_id: str,
-        timeout_s: float,
-        request_timeout_s: float,
-        login: Login | None = None,
-        ssl_context: ssl.SSLContext | None = None,
-    ) -> None:
-        self._servers = servers
-        self._client_id = client_id
-        self._login = login
-        self._ssl = ssl_context
-        self.timeout_s = timeout_s
-        self.request_timeout_s = request_timeout_s
+    def __init__(self, config: ClientConfig) -> None:
+        self._config = config
+        self._servers = addresses(config.bootstrap_servers)
+        self.timeout_s = config.default_api_timeout_ms / 1000
+        self.request_timeout_s = config.request_timeout_ms / 1000
         self._connections: dict[Address, Connection] = {}
         self._connecting: dict[Address, asyncio.Lock] = {}
         self._brokers: dict[int, Address] = {}
@@ -93,7 +78,7 @@ class Cluster:
         """
         now = asyncio.get_running_loop().time
         deadline = now() + self.timeout_s
-        backoff_s = BACKOFF_SECONDS_FIRST
+        failures = 0
         while True:
             try:
                 return await attempt()
@@ -101,13 +86,13 @@ class Cluster:
                 if not error.retriable:
                     raise
                 self.forget()
-                wait_s = backoff_s * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, no secret
+                failures += 1
+                wait_s = self._config.backoff_s(failures) * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, no secret
                 if now() + wait_s > deadline:
                     raise DeadlineError(
                         f"{what}: gave up after {self.timeout_s:g} s: {error}"
                     ) from error
             await asyncio.sleep(wait_s)
-            backoff_s = min(2 * backoff_s, BACKOFF_SECONDS_MAX)
 
     def forget(self) -> None:
         """Has leaders asked for anew."""
@@ -125,8 +110,13 @@ class Cluster:
         async with lock:
             connection = self._connections.get(address)
             if connection is None or not connection.is_open:
+                config = self._config
                 connection = await Connection.open(
-                    address, self._client_id, self.request_timeout_s, self._login, self._ssl
+                    address,
+                    config.client_id,
+                    self.request_timeout_s,
+                    config.login,
+                    config.ssl_context,
                 )
                 self._connections[address] = connection
             return connection

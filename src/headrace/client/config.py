@@ -84,6 +84,11 @@ class ClientConfig:
                 raise ConfigError(f"{each.name} must be one of {', '.join(choices)}; got {value!r}")
         self._check()
 
+    def backoff_s(self, failures: int) -> float:
+        """How long to wait after so many failures, 1 or more, before the next attempt."""
+        wait_ms = min(self.retry_backoff_ms << min(failures - 1, 20), self.retry_backoff_max_ms)
+        return wait_ms / 1000
+
     def _check(self) -> None:
         """Relations between settings.
 

@@ -14,7 +14,7 @@ from collections import deque
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from headrace.client.cluster import Cluster, addresses
+from headrace.client.cluster import Cluster
 from headrace.client.config import ConsumerConfig
 from headrace.client.errors import (
     ClientError,
@@ -95,15 +95,7 @@ class Consumer:
             self.subscribe(topics)
 
     def _connections(self) -> Cluster:
-        config = self.config
-        return Cluster(
-            addresses(config.bootstrap_servers),
-            config.client_id,
-            config.default_api_timeout_ms / 1000,
-            config.request_timeout_ms / 1000,
-            config.login,
-            config.ssl_context,
-        )
+        return Cluster(self.config)
 
     async def __aenter__(self) -> Self:
         await self.start()

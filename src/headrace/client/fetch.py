@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Self, TypeVar
 
-from headrace.client.cluster import Cluster, addresses
+from headrace.client.cluster import Cluster
+from headrace.client.config import ClientConfig
 from headrace.client.errors import check
 from headrace.client.login import Login
 from headrace.client.offsets import commit, committed, offsets_by_time
@@ -68,7 +69,13 @@ class FetchClient:
         self._arguments = (servers, client_id, login, timeout_s, request_timeout_s)
         self._runner: asyncio.Runner | None = None
         self._cluster = Cluster(
-            addresses(servers), client_id, timeout_s, min(request_timeout_s, timeout_s), login
+            ClientConfig(
+                bootstrap_servers=servers,
+                client_id=client_id,
+                login=login,
+                default_api_timeout_ms=_ms(timeout_s),
+                request_timeout_ms=_ms(min(request_timeout_s, timeout_s)),
+            )
         )
 
     def __enter__(self) -> Self:
@@ -265,3 +272,7 @@ def _revive(
         timeout_s=timeout_s,
         request_timeout_s=request_timeout_s,
     )
+
+
+def _ms(seconds: float) -> int:
+    return max(1, round(seconds * 1000))

@@ -317,7 +317,7 @@ class Fetcher:
         part.failures += 1
         part.leader = None
         self.wanted.add(part.place.topic)
-        part.blocked_until = now + self._backoff_s(part.failures)
+        part.blocked_until = now + self._config.backoff_s(part.failures)
 
     def lost_fetch(self, fetch: Fetch, error: ClientError, now: float) -> None:
         """A fetch has no answer, and will have none."""
@@ -328,7 +328,7 @@ class Fetcher:
 
     def unreached(self, address: Address, now: float) -> None:
         """A broker was not reached: it is left in peace for a while, and leaders are asked for."""
-        self._blocked[address] = now + self._backoff_s(3)
+        self._blocked[address] = now + self._config.backoff_s(3)
         self.wanted.update(p.place.topic for p in self._parts.values() if p.leader == address)
 
     def _ended(self, fetch: Fetch) -> None:
@@ -336,10 +336,6 @@ class Fetcher:
         for part, version in fetch.asked.values():
             if part.version == version:
                 part.is_under_way = False
-
-    def _backoff_s(self, failures: int) -> float:
-        first, most = self._config.retry_backoff_ms, self._config.retry_backoff_max_ms
-        return min(first << min(failures - 1, 20), most) / 1000
 
     # --- handing out ----------------------------------------------------------------------------
 

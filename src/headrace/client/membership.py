@@ -468,9 +468,7 @@ class Membership:
     def _failed(self, error: ClientError, now: float) -> list[Effect]:
         self._is_asking = self._is_finding = False
         self._failures += 1
-        first, most = self._config.retry_backoff_ms, self._config.retry_backoff_max_ms
-        wait_ms = min(first << min(self._failures - 1, 20), most)
-        self._blocked_until = now + wait_ms / 1000
+        self._blocked_until = now + self._config.backoff_s(self._failures)
         if not error.retriable:
             return self._told(error)
         if error.code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 from headrace.client.accumulator import Accumulator
-from headrace.client.cluster import Cluster, addresses
+from headrace.client.cluster import Cluster
 from headrace.client.config import ProducerConfig
 from headrace.client.errors import BufferFullError, ClientError, ConnectionLostError, check
 from headrace.client.lanes import Failed
@@ -87,14 +87,7 @@ class Producer:
         self.config = config = ProducerConfig.of(bootstrap_servers, settings)
         self._serializes = bool(config.key_serializer or config.value_serializer)
         self._accumulator = Accumulator(config, random.random)
-        self._cluster = Cluster(
-            addresses(config.bootstrap_servers),
-            config.client_id,
-            config.default_api_timeout_ms / 1000,
-            config.request_timeout_ms / 1000,
-            config.login,
-            config.ssl_context,
-        )
+        self._cluster = Cluster(config)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._connecting: set[Address] = set()
@@ -450,11 +443,11 @@ class Producer:
 
     async def _learn(self) -> None:
         """Asks for the partitions of streams until all that are wanted are known."""
-        pause_s = 0.0
+        asked = 0
         try:
             while self._accumulator.wanted:
-                await asyncio.sleep(pause_s)
-                pause_s = self._pause_s(pause_s)
+                await asyncio.sleep(self.config.backoff_s(asked) if asked else 0)
+                asked += 1
                 wanted = list(self._accumulator.wanted)
                 try:
                     found = await self._cluster.topics(wanted, create=True)
@@ -474,11 +467,11 @@ class Producer:
             self._learning = False
 
     async def _reidentify(self) -> None:
-        pause_s = 0.0
+        asked = 0
         try:
             while self._accumulator.wants_producer:
-                await asyncio.sleep(pause_s)
-                pause_s = self._pause_s(pause_s)
+                await asyncio.sleep(self.config.backoff_s(asked) if asked else 0)
+                asked += 1
                 try:
                     await self._identify()
                 except ClientError as error:
@@ -492,10 +485,6 @@ class Producer:
         answer = await self._cluster.ask(INIT_PRODUCER_ID, InitProducerIdRequest())
         check(answer.error_code, "producer id")
         self._accumulator.identify(answer.producer_id, answer.producer_epoch)
-
-    def _pause_s(self, last_s: float) -> float:
-        first, most = self.config.retry_backoff_ms, self.config.retry_backoff_max_ms
-        return min(max(2 * last_s, first / 1000), most / 1000)
 
     def _refresh_later(self) -> None:
         assert self._loop is not None
