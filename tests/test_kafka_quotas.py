@@ -199,6 +199,20 @@ def test_a_user_has_one_quota_on_all_connections(start_node, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_new_connection_owes_what_the_one_before_did(bounded):
+    for rate in (Rate.PRODUCED, Rate.FETCHED):
+        before = throttled(bounded)[rate]
+        for _ in range(3):
+            with RawConnection(bounded, "bytes") as one:
+                if rate is Rate.PRODUCED:
+                    assert one.produce("s", batch(b"x" * 150_000)).error_code == 0
+                else:
+                    one.fetch("s", {0: 0})
+        held = throttled(bounded)[rate] - before
+        assert held > 3, "each is told that it was beyond the rate, and all but the first waited"
+
+
+@pytest.mark.slow
 def test_who_has_not_logged_in_holds_up_nobody_who_does(start_node, tmp_path):
     put_users(tmp_path / "data", {ADMIN: ["admin"]})
     file = tmp_path / "headrace.toml"

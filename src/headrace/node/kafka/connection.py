@@ -77,7 +77,7 @@ class KafkaConnection:
         self._tasks: dict[asyncio.Task[None], bool] = {}  # whether it stores what was sent
         self._last: asyncio.Task[None] | None = None
         self._barrier: asyncio.Task[None] | None = None
-        self._next: _Taken | None = None  # while it waits for the disk
+        self._next: _Taken | None = None  # while it waits for the disk or a quota
         self._room: asyncio.Event | None = None  # while the transport is full
         self._muted: asyncio.TimerHandle | None = None  # while it is beyond a quota
         self._received = False  # since the last look
@@ -158,7 +158,7 @@ class KafkaConnection:
         return self._door.held_bytes > limits.KAFKA_BUFFERED_BYTES_MAX
 
     def _take(self) -> _Taken | None:
-        """The next whole request and what it holds, unless it must wait for the disk."""
+        """The next whole request and what it holds, unless it must wait for the disk or a quota."""
         if self._next is None and (frame := self._framer.take()) is not None:
             request, elements = decode_counted(frame)
             in_memory = elements * limits.KAFKA_ELEMENT_BYTES
@@ -167,6 +167,9 @@ class KafkaConnection:
             self._next = _Taken(request, size_bytes, size_bytes + in_memory)
         if self._next is not None and self._next.request.api is PRODUCE and self._door.congested:
             self._door.waiting.add(self)
+            return None
+        if self._next is not None and (owed_ms := self._door.owed(self, self._next.request)):
+            self._mute(owed_ms)
             return None
         taken, self._next = self._next, None
         return taken

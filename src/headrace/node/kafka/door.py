@@ -156,6 +156,15 @@ class KafkaDoor:
             self._throttled_ms[rate] += throttle_ms
         return throttle_ms
 
+    def owed(self, connection: KafkaConnection, request: Request) -> int:
+        """For how many milliseconds a request must wait for what its quota gave before.
+
+        Else whoever took a new connection for each request would never wait. Only those that move
+        bytes do: a heartbeat does not wait for what a consumer has fetched.
+        """
+        rate = MOVED.get(request.api.key)
+        return 0 if rate is None else self.charge(connection, request, rate, 0)
+
     def appended(self, size_bytes: int, future: asyncio.Future[int]) -> None:
         """Counts a batch until it is durable or lost: its client may have left by then."""
         self.undurable_bytes += size_bytes
@@ -238,6 +247,9 @@ async def _api_versions(_: KafkaDoor, __: KafkaConnection, request: Request) -> 
         ],
     )
 
+
+MOVED: Final = {apis.PRODUCE.key: Rate.PRODUCED, apis.FETCH.key: Rate.FETCHED}
+"""Requests that move bytes, and the rate that bounds them."""
 
 HANDLERS: Final[dict[int, Handler]] = {
     apis.PRODUCE.key: produce.produce,
