@@ -81,6 +81,14 @@ def test_groups_are_listed_and_described(node, command, group):
     assert node.metrics()[f"headrace_kafka_group_lag_records{labels}"] == 6
 
 
+def test_a_name_commands_neither_the_terminal_nor_the_table(node, command):
+    name = "[/red] \x1b[2J"
+    commit(node, name)
+    assert r"[/red] \x1b[2J" in command("list")
+    assert name in {each["group"] for each in json.loads(command("list", "--json"))["groups"]}
+    node.call("DELETE", f"/api/v1/groups/{quote(name, safe='')}")
+
+
 def test_pages_of_groups_hold_each_of_them_once(node, group):
     names = [f"{group}-{n}" for n in range(5)]
     for name in names:
