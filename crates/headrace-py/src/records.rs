@@ -110,7 +110,10 @@ type PyRecord = (
 );
 
 #[pyfunction]
-#[pyo3(signature = (records, codec = "none", *, published = false, producer = (-1, -1, -1)))]
+#[pyo3(
+    signature = (records, codec = "none", *, published = false, producer = (-1, -1, -1)),
+    text_signature = "(records, codec='none', *, published=False, producer=(-1, -1, -1))"
+)]
 fn build_batch<'py>(
     py: Python<'py>,
     records: Vec<PyRecord>,
