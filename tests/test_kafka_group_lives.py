@@ -50,8 +50,8 @@ def test_lives_see_what_they_are_for():
 ASSIGN, REPLAYED = Group._assign, Groups._replayed
 
 
-def assigned_before_durable(group, ticket, assignments, now):
-    ASSIGN(group, ticket, assignments, now)
+def assigned_before_durable(group, ticket, assignments, now, room_bytes):
+    ASSIGN(group, ticket, assignments, now, room_bytes)
     group.stored(ticket, now)
 
 
