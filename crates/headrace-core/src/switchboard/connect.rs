@@ -273,7 +273,7 @@ impl Switchboard {
             // That a session begins, goes on or is discarded must be on the log, and its will.
             let connection = &mut self.connections[slot as usize];
             self.persistence.gate(connection);
-            connection.connack_waits();
+            connection.connack_waits(!is_present);
         }
         self.members_here(session);
 
@@ -313,9 +313,17 @@ impl Switchboard {
         if is_told {
             self.pump(slot, now);
         } else {
-            // Without CONNACK there is no connection, so there is no will of it (3.1.4).
-            self.set_will(session, None);
+            self.take_back(session, !is_present);
             self.close(slot, "packet_too_large", None, now);
+        }
+    }
+
+    /// Without CONNACK there was no connection, so there is no will of it (3.1.4), and no session
+    /// that the client would be told of next time (3.2.2.1.1).
+    pub(super) fn take_back(&mut self, session: u32, began: bool) {
+        self.set_will(session, None);
+        if began {
+            self.set_expiry(session, 0);
         }
     }
 

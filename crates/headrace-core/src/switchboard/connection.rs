@@ -125,8 +125,9 @@ pub struct Connection {
     pub counted: OfConnections,
     /// Bytes of it, and the round that must be durable before more than those go out.
     gates: VecDeque<(usize, u64)>,
-    /// The round that had to be durable before its CONNACK went out.
-    connack_round: Option<u64>,
+    /// The round that had to be durable before its CONNACK went out, and whether its CONNECT made
+    /// the session.
+    connack: Option<(u64, bool)>,
     /// The client's Maximum Packet Size.
     pub packet_bytes_max: usize,
     /// The Session Expiry Interval of its CONNECT, seconds.
@@ -167,7 +168,7 @@ impl Connection {
             answered_bytes: 0,
             counted: OfConnections::default(),
             gates: VecDeque::new(),
-            connack_round: None,
+            connack: None,
             packet_bytes_max: usize::MAX,
             session_expiry_s: 0,
             aliases: alias::Inbound::default(),
@@ -193,8 +194,13 @@ impl Connection {
     }
 
     /// CONNACK is written next, behind the gate that was shut last.
-    pub fn connack_waits(&mut self) {
-        self.connack_round = self.gates.back().map(|(_, round)| *round);
+    pub fn connack_waits(&mut self, began_session: bool) {
+        self.connack = self.gates.back().map(|(_, round)| (*round, began_session));
+    }
+
+    /// Whether a CONNACK that had to wait tells of a session that its CONNECT made.
+    pub fn began_session(&self) -> bool {
+        self.connack.is_some_and(|(_, began)| began)
     }
 
     /// What waits for that round or a later one will never go out; whether CONNACK has, before.
@@ -204,7 +210,7 @@ impl Connection {
             self.out.truncate(*bytes);
         }
         self.gates.truncate(kept);
-        self.connack_round.is_none_or(|of| of < round)
+        self.connack.is_none_or(|(of, _)| of < round)
     }
 
     /// What may be written now; rounds below `settled` are durable.

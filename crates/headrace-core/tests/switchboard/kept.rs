@@ -274,6 +274,38 @@ fn mqtt_3_14_0_1_who_cannot_be_kept_is_refused_by_connack_and_leaves_no_will() {
 }
 
 #[test]
+fn a_session_that_its_client_was_not_told_of_is_not_there_the_next_time() {
+    let lasts = |clean_start| Connect {
+        client_id: "a",
+        clean_start,
+        session_expiry_s: Some(60),
+        ..plain(V5)
+    };
+    for (begun_before, expected) in [(false, "CONNACK 0x00"), (true, "CONNACK 0x00 present")] {
+        let mut stage = keeping();
+        if begun_before {
+            let connection = connected(&mut stage, lasts(false));
+            stage.hang_up(connection);
+            stage.write_all(Ending::Stored);
+        }
+        let refused = stage.asks(lasts(false));
+        stage.decide(0);
+        stage.write_all(Ending::NoRoom);
+        assert_eq!(stage.hears(refused), ["CONNACK 0x97", "closed: disk_full"]);
+        stage.hang_up(refused);
+        stage.wait(1_000);
+        stage.write_all(Ending::Stored);
+        let mut again = restarted(&stage);
+        for node in [&mut stage, &mut again] {
+            let connection = node.asks(lasts(false));
+            node.decide(0);
+            node.write_all(Ending::Stored);
+            assert_eq!(node.hears(connection), [expected]);
+        }
+    }
+}
+
+#[test]
 fn what_a_user_may_after_a_restart_holds_for_its_will() {
     let mut stage = keeping();
     connected(&mut stage, mortal(V5, 0, 0));

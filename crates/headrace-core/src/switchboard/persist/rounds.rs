@@ -54,7 +54,7 @@ impl Switchboard {
 
     /// A round was refused, which is known before the next is written: nothing of it is
     /// acknowledged, and what it said is said again, later. Who asked to connect is refused, and
-    /// leaves no will (3.1.4).
+    /// leaves neither a will nor a new session.
     fn round_failed(
         &mut self,
         number: u64,
@@ -78,7 +78,8 @@ impl Switchboard {
             let connection = &mut self.connections[slot as usize];
             let mut told = Some(reason_code);
             if let (false, Some(session)) = (connection.give_up(number), connection.session) {
-                self.set_will(session, None);
+                let began = connection.began_session();
+                self.take_back(session, began);
                 self.deny_connect(slot, reason_code);
                 told = None;
             }
