@@ -8,6 +8,7 @@ import pytest
 
 from conftest import SMALL_JOURNAL
 from headrace.config.reference import settings
+from headrace.wire.kafka.errors import ErrorCode
 from shellblocks import ROOT, run_blocks
 
 pytestmark = pytest.mark.slow
@@ -42,6 +43,7 @@ def test_the_table_of_bounds_names_what_there_is() -> None:
     metrics = {each.name for each in METRICS["metrics"]()}
     counted = (ROOT / "crates/headrace-core/src/switchboard/counters.rs").read_text()
     counted += (ROOT / "docs" / "doors.md").read_text(encoding="utf-8")
+    counted += " ".join(f"`{code.name.lower()}`" for code in ErrorCode)
     for row in rows:
         _, _, setting, gauge, _, counters, _ = row.split("|")
         assert re.findall("`(.*?)`", setting)[0] in known
