@@ -27,7 +27,7 @@ pub(super) enum Waits {
     Due,
     /// Whoever has room, or comes.
     Anyone,
-    /// Room at this session.
+    /// Room at one session.
     Member(u32),
     /// That who has the lease finishes: the key has moved.
     Lease,
