@@ -9,7 +9,8 @@ from itertools import count
 
 from headrace.client.config import ConsumerConfig
 from headrace.client.errors import ConnectionLostError
-from headrace.client.membership import (
+from headrace.client.membership import Membership
+from headrace.client.membership_events import (
     Answered,
     Close,
     Count,
@@ -21,7 +22,6 @@ from headrace.client.membership import (
     Gave,
     Get,
     Give,
-    Membership,
     Subscribed,
     Tell,
     Tick,

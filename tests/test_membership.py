@@ -5,7 +5,8 @@ import pytest
 from headrace.client.assignors import ASSIGNORS, Having, assigned, assignment_of, said
 from headrace.client.config import ConsumerConfig
 from headrace.client.errors import ConnectionLostError
-from headrace.client.membership import (
+from headrace.client.membership import Membership
+from headrace.client.membership_events import (
     Answered,
     Close,
     Count,
@@ -17,7 +18,6 @@ from headrace.client.membership import (
     Gave,
     Get,
     Give,
-    Membership,
     Subscribed,
     Tell,
     Tick,

@@ -15,7 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.client.errors import ClientError, check
-from headrace.client.membership import (
+from headrace.client.membership import Membership
+from headrace.client.membership_events import (
     Answered,
     Close,
     Count,
@@ -28,7 +29,6 @@ from headrace.client.membership import (
     Gave,
     Get,
     Give,
-    Membership,
     Send,
     Subscribed,
     Tell,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from headrace.client.cluster import Cluster
     from headrace.client.config import ConsumerConfig
-    from headrace.client.membership import Effect
+    from headrace.client.membership_events import Effect
     from headrace.model import Address
 
 Step = Give | Get | Tell

@@ -19,9 +19,8 @@ Source: Kafka protocol guide, "Group Membership API"; KIP-62, KIP-345, KIP-394, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace.client.assignors import (
     ASSIGNORS,
@@ -32,10 +31,27 @@ from headrace.client.assignors import (
     heard,
     said,
 )
-from headrace.client.errors import ClientError, RequestError, error_of
+from headrace.client.errors import RequestError, error_of
+from headrace.client.membership_events import (
+    Answered,
+    Close,
+    Count,
+    Counted,
+    Done,
+    Failed,
+    Find,
+    Found,
+    Gave,
+    Get,
+    Give,
+    Send,
+    Subscribed,
+    Tell,
+    Tick,
+)
 from headrace.client.offsets import Identity
 from headrace.errors import MalformedError
-from headrace.wire.kafka.apis import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP, Api
+from headrace.wire.kafka.apis import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from headrace.wire.kafka.errors import ErrorCode
 from headrace.wire.kafka.members import (
     CONSUMER,
@@ -52,6 +68,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from headrace.client.config import ConsumerConfig
+    from headrace.client.errors import ClientError
+    from headrace.client.membership_events import Effect, Event
     from headrace.client.records import TopicPartition
     from headrace.wire.kafka.members import (
         JoinGroupResponse,
@@ -73,115 +91,6 @@ class State(Enum):
     GIVING = auto()
     CLOSED = auto()
 
-
-# --- events --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Subscribed:
-    """The program wants to read these streams, which have so many partitions now."""
-
-    counts: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Time passes. `busy_s` is how long the program has not asked for records; 0 while it waits."""
-
-    busy_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The coordinator is known."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """The answer to the request that was under way."""
-
-    response: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """Instead of an answer: no broker is reached, or one refuses whatever is asked."""
-
-    error: ClientError
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """Partitions of the streams that were asked for; one that nobody knows is absent."""
-
-    counts: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Gave:
-    """The program has given up what `Give` of this number told it to."""
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Close:
-    """The program ends; it has given up everything."""
-
-
-Event: TypeAlias = Subscribed | Tick | Found | Answered | Failed | Counted | Gave | Close
-
-# --- effects -------------------------------------------------------------------------------------
-
-
-class Find(NamedTuple):
-    """Ask who the coordinator is: `Found` or `Failed`."""
-
-
-class Send(NamedTuple):
-    """Ask the coordinator: `Answered` or `Failed`, within `timeout_s` if that is not None."""
-
-    api: Api[Any, Any]
-    body: Any
-    timeout_s: float | None = None
-
-
-class Count(NamedTuple):
-    """Ask how many partitions streams have: `Counted` or `Failed`."""
-
-    topics: list[str]
-
-
-class Give(NamedTuple):
-    """The program must give these up, commit as `identity`, and say `Gave`.
-
-    If lost, others may have them already, and what earlier ones named.
-    """
-
-    number: int
-    places: list[TopicPartition]
-    is_lost: bool
-    identity: Identity
-
-
-class Get(NamedTuple):
-    """The program reads these, and no others, and commits as `identity`."""
-
-    places: list[TopicPartition]
-    identity: Identity
-
-
-class Tell(NamedTuple):
-    """The program must hear of this error; the member is out until it asks for records again."""
-
-    error: ClientError
-
-
-class Done(NamedTuple):
-    """The member is gone."""
-
-
-Effect: TypeAlias = Find | Send | Count | Give | Get | Tell | Done
 
 _IN: Final = frozenset({State.STABLE, State.GIVING})
 _BETWEEN: Final = frozenset({State.JOINING, State.COUNTING, State.SYNCING})
