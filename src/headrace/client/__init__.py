@@ -14,11 +14,12 @@ from headrace.client.errors import (
 )
 from headrace.client.fetch import FetchClient
 from headrace.client.login import Login
-from headrace.client.producer import Producer, RecordMetadata
+from headrace.client.producer import Producer
 from headrace.client.records import (
     OffsetAndMetadata,
     OffsetAndTimestamp,
     Record,
+    RecordMetadata,
     TopicPartition,
 )
 from headrace.client.subscription import RebalanceListener

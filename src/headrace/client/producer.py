@@ -1,8 +1,7 @@
 """`headrace.Producer`: records into streams, asynchronously.
 
-Owns: futures of records, connections, timers; moves what the accumulator says and tells it what
-came of it. Must not know which batch a record is in, or what follows from an error. Lives in one
-event loop.
+Owns: what a program may hand in, futures of records, who waits for room. Must not know which batch
+a record is in, or how that is sent (`headrace.client.sender`). Lives in one event loop.
 """
 
 from __future__ import annotations
@@ -12,54 +11,25 @@ import random
 import time
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from headrace.client.accumulator import Accumulator
 from headrace.client.cluster import Cluster
 from headrace.client.config import ProducerConfig
-from headrace.client.errors import BufferFullError, ClientError, ConnectionLostError, check
-from headrace.client.lanes import Failed
-from headrace.wire.kafka.apis import INIT_PRODUCER_ID, PRODUCE
-from headrace.wire.kafka.messages import (
-    InitProducerIdRequest,
-    ProducePartition,
-    ProduceRequest,
-    ProduceTopic,
-)
+from headrace.client.errors import BufferFullError, check
+from headrace.client.sender import Sender
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
-    from headrace.client.connection import Connection
-    from headrace.client.lanes import Headers, Outcome, Request, Stored
-    from headrace.model import Address
+    from headrace.client.lanes import Headers
+    from headrace.client.records import RecordMetadata
 
 T = TypeVar("T")
 
 READY_SHARE: Final = 2
 """`ready` waits while more than this part of `buffer_memory` is in use: what is sent then leaves in
 large batches, and is never refused."""
-
-
-class RecordMetadata(NamedTuple):
-    """Where a record is.
-
-    Attributes:
-        topic: its stream.
-        partition: 0 or more.
-        offset: 0 or more; -1 with `acks` 0, where nobody says it.
-        timestamp: milliseconds since 1970: its own, or that of its append where the stream has
-            `message.timestamp.type` LogAppendTime.
-    """
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-
-
-_metadata = partial(tuple.__new__, RecordMetadata)
-"""As `RecordMetadata` of four values, for every record: the class itself takes twice as long."""
 
 
 class Producer:
@@ -88,15 +58,9 @@ class Producer:
         self._serializes = bool(config.key_serializer or config.value_serializer)
         self._accumulator = Accumulator(config, random.random)
         self._cluster = Cluster(config)
+        self._sender = Sender(config, self._accumulator, self._cluster)
+        self._pump_soon = self._sender.pump.soon
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._connecting: set[Address] = set()
-        self._learning = False
-        self._identifying = False
-        self._is_pumping = False
-        self._wake: asyncio.TimerHandle | None = None
-        self._refresh: asyncio.TimerHandle | None = None
-        self._waiting: set[asyncio.Future[None]] = set()
         self._crowd = asyncio.Lock()  # of those who found no room
         self._is_closed = False
 
@@ -117,7 +81,7 @@ class Producer:
         self._loop = asyncio.get_running_loop()
         try:
             if self.config.is_idempotent:
-                await self._cluster.persist("producer id", self._identify)
+                await self._cluster.persist("producer id", self._sender.identify)
             else:
                 await self._cluster.persist(
                     "metadata", lambda: self._cluster.topics([], create=False)
@@ -125,7 +89,7 @@ class Producer:
         except BaseException:
             await self._cluster.close()
             raise
-        self._refresh_later()
+        self._sender.start()
 
     # --- sending --------------------------------------------------------------------------------
 
@@ -178,7 +142,7 @@ class Producer:
             while True:
                 with suppress(BufferFullError):
                     return sent()
-                await self._change()
+                await self._sender.change()
 
     def send_nowait(
         self,
@@ -267,7 +231,7 @@ class Producer:
         if self._accumulator.buffered_bytes * READY_SHARE > self.config.buffer_memory:
             async with self._blocking("ready"):
                 while self._accumulator.buffered_bytes * READY_SHARE > self.config.buffer_memory:
-                    await self._change()
+                    await self._sender.change()
 
     @asynccontextmanager
     async def _blocking(self, what: str) -> AsyncIterator[None]:
@@ -289,10 +253,10 @@ class Producer:
         try:
             self._pump_soon()
             while accumulator.has_homeless:
-                await self._change()
+                await self._sender.change()
             order = accumulator.last_order
             while not accumulator.is_done_to(order):
-                await self._change()
+                await self._sender.change()
         finally:
             accumulator.flushing -= 1
 
@@ -310,7 +274,8 @@ class Producer:
         async def attempt() -> int:
             (found,) = await self._cluster.topics([topic], create=True)
             check(found.error_code, f"stream {topic}")
-            self._settle(self._accumulator.learn(topic, list(self._cluster.led(found).values())))
+            leaders = list(self._cluster.led(found).values())
+            self._sender.settle(self._accumulator.learn(topic, leaders))
             return len(found.partitions)
 
         return await self._cluster.persist(f"stream {topic}", attempt)
@@ -323,216 +288,8 @@ class Producer:
             await self.flush()
         finally:
             self._is_closed = True
-            for timer in (self._wake, self._refresh):
-                if timer is not None:
-                    timer.cancel()
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-            self._settle(self._accumulator.give_up(_closed()))
+            await self._sender.close()
             await self._cluster.close()
-
-    # --- moving ---------------------------------------------------------------------------------
-
-    def _pump_soon(self) -> None:
-        """Once in this turn of the loop, after what it still brings."""
-        if not self._is_pumping:
-            assert self._loop is not None
-            self._is_pumping = True
-            self._loop.call_soon(self._pump)
-
-    def _pump(self) -> None:
-        assert self._loop is not None
-        self._is_pumping = False
-        if self._is_closed:
-            return
-        now = self._loop.time()
-        self._settle(self._accumulator.expire(now))
-        drained = self._accumulator.drain(now, self._cluster.connected)
-        for request in drained.requests:
-            self._send(request)
-        for address in drained.connect - self._connecting:
-            self._begin(self._connect(address))
-            self._connecting.add(address)
-        if self._accumulator.wanted and not self._learning:
-            self._learning = True
-            self._begin(self._learn())
-        if self._accumulator.wants_producer and not self._identifying:
-            self._identifying = True
-            self._begin(self._reidentify())
-        self._wake_at(drained.wake_at)
-
-    def _wake_at(self, when: float | None) -> None:
-        if self._wake is not None:
-            self._wake.cancel()
-            self._wake = None
-        if when is not None:
-            assert self._loop is not None
-            self._wake = self._loop.call_at(when, self._pump_soon)
-
-    def _begin(self, work: Any) -> None:  # noqa: ANN401 - a coroutine
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.result()  # a bug is told by the loop
-        self._pump_soon()
-
-    def _send(self, request: Request) -> None:
-        assert self._loop is not None
-        connection = self._cluster.ready(request.address)
-        body = self._body(request)
-        try:
-            if connection is None:
-                raise ConnectionLostError(f"{request.address} hung up")
-            if self.config.required_acks == 0:
-                connection.tell(PRODUCE, body)
-                self._settle(self._accumulator.sent(request))
-            else:
-                answer = connection.send(PRODUCE, body)
-                self._begin(self._answer(request, connection, answer))
-        except ClientError as error:
-            self._settle(self._accumulator.lost(request, error, self._loop.time()))
-
-    def _body(self, request: Request) -> ProduceRequest:
-        topics: dict[str, list[ProducePartition]] = {}
-        for batch in request.batches:
-            part = ProducePartition(
-                index=batch.lane.partition, records=batch.encoded(self.config.compression_type)
-            )
-            topics.setdefault(batch.lane.stream, []).append(part)
-        return ProduceRequest(
-            acks=self.config.required_acks,
-            timeout_ms=self.config.request_timeout_ms,
-            topics=[ProduceTopic(name=name, partitions=parts) for name, parts in topics.items()],
-        )
-
-    async def _answer(
-        self, request: Request, connection: Connection, answer: asyncio.Future[Any]
-    ) -> None:
-        assert self._loop is not None
-        try:
-            response = await connection.within(
-                self.config.request_timeout_ms / 1000, PRODUCE, answer
-            )
-        except ClientError as error:
-            self._settle(self._accumulator.lost(request, error, self._loop.time()))
-            return
-        except asyncio.CancelledError:  # of a close that does not wait; it fails what comes back
-            self._settle(self._accumulator.lost(request, _closed(), self._loop.time()))
-            raise
-        answers = {
-            (topic.name, each.index): each for topic in response.topics for each in topic.partitions
-        }
-        self._settle(self._accumulator.answered(request, answers, self._loop.time()))
-
-    async def _connect(self, address: Address) -> None:
-        assert self._loop is not None
-        try:
-            await self._cluster.connection(address)
-        except ClientError as error:
-            if error.retriable:
-                self._accumulator.unreached(address, self._loop.time())
-            else:
-                self._settle(self._accumulator.give_up(error))
-        finally:
-            self._connecting.discard(address)
-
-    async def _learn(self) -> None:
-        """Asks for the partitions of streams until all that are wanted are known."""
-        asked = 0
-        try:
-            while self._accumulator.wanted:
-                await asyncio.sleep(self.config.backoff_s(asked) if asked else 0)
-                asked += 1
-                wanted = list(self._accumulator.wanted)
-                try:
-                    found = await self._cluster.topics(wanted, create=True)
-                except ClientError as error:
-                    if not error.retriable:
-                        self._settle(self._accumulator.give_up(error))
-                    continue
-                for topic in found:
-                    if topic.error_code:
-                        code = topic.error_code
-                        self._settle(self._accumulator.unknown(topic.name, code))
-                    else:
-                        leaders = list(self._cluster.led(topic).values())
-                        self._settle(self._accumulator.learn(topic.name, leaders))
-                self._pump_soon()
-        finally:
-            self._learning = False
-
-    async def _reidentify(self) -> None:
-        asked = 0
-        try:
-            while self._accumulator.wants_producer:
-                await asyncio.sleep(self.config.backoff_s(asked) if asked else 0)
-                asked += 1
-                try:
-                    await self._identify()
-                except ClientError as error:
-                    if not error.retriable:
-                        self._settle(self._accumulator.give_up(error))
-                        return
-        finally:
-            self._identifying = False
-
-    async def _identify(self) -> None:
-        answer = await self._cluster.ask(INIT_PRODUCER_ID, InitProducerIdRequest())
-        check(answer.error_code, "producer id")
-        self._accumulator.identify(answer.producer_id, answer.producer_epoch)
-
-    def _refresh_later(self) -> None:
-        assert self._loop is not None
-        delay_s = self.config.metadata_max_age_ms / 1000
-        self._refresh = self._loop.call_later(delay_s, self._refresh_now)
-
-    def _refresh_now(self) -> None:
-        self._accumulator.wanted.update(self._accumulator.streams)
-        self._pump_soon()
-        self._refresh_later()
-
-    # --- telling --------------------------------------------------------------------------------
-
-    def _settle(self, outcomes: list[Outcome]) -> None:
-        for outcome in outcomes:
-            if isinstance(outcome, Failed):
-                for future in outcome.waiters:
-                    if not future.done():
-                        future.set_exception(outcome.error)
-            else:
-                _tell(outcome)
-        for waiting in self._waiting:
-            if not waiting.done():
-                waiting.set_result(None)
-        self._waiting.clear()
-
-    async def _change(self) -> None:
-        """Waits until something has come back."""
-        assert self._loop is not None
-        waiting: asyncio.Future[None] = self._loop.create_future()
-        self._waiting.add(waiting)
-        await waiting
-
-
-def _closed() -> ClientError:
-    return ConnectionLostError("the producer was closed")
-
-
-def _tell(stored: Stored) -> None:
-    batch = stored.batch
-    stream, partition = batch.lane.stream, batch.lane.partition
-    offset, appended_ms = stored.base_offset, stored.timestamp_ms
-    step = 0 if offset < 0 else 1
-    for future, record in zip(batch.waiters, batch.records, strict=True):
-        if not future.done():
-            timestamp = record[3] if appended_ms < 0 else appended_ms
-            future.set_result(_metadata((stream, partition, offset, timestamp)))
-        offset += step
 
 
 def _as_bytes(what: str, value: object) -> bytes | None:

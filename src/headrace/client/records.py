@@ -50,6 +50,27 @@ record_of: Final = partial(tuple.__new__, Record)
 """As `Record` of seven values, for every record: the class itself takes twice as long."""
 
 
+class RecordMetadata(NamedTuple):
+    """Where a record is.
+
+    Attributes:
+        topic: its stream.
+        partition: 0 or more.
+        offset: 0 or more; -1 with `acks` 0, where nobody says it.
+        timestamp: milliseconds since 1970: its own, or that of its append where the stream has
+            `message.timestamp.type` LogAppendTime.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+
+
+metadata_of: Final = partial(tuple.__new__, RecordMetadata)
+"""As `RecordMetadata` of four values, for every record: the class itself takes twice as long."""
+
+
 class OffsetAndMetadata(NamedTuple):
     """How far a group has read: the offset of the next record, and a note beside it."""
 

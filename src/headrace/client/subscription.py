@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from headrace.client.errors import check
 from headrace.client.group import GroupMember
-from headrace.client.membership import Get, Give
+from headrace.client.membership_events import Get, Give
 from headrace.client.offsets import ANYBODY, Identity
 from headrace.client.records import TopicPartition
 
@@ -103,7 +103,7 @@ class Subscription:
         self._topics, self._pattern = [], None
         self.due_at = float("inf")
         if self._member is not None:
-            self._reader.begin(self._part())
+            self._reader.pump.begin(self._part())
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
