@@ -41,7 +41,8 @@ from headrace.kernel.groups.events import (
     Synced,
     Tick,
 )
-from headrace.kernel.groups.group import Group, State
+from headrace.kernel.groups.generation import State
+from headrace.kernel.groups.group import Group
 from headrace.kernel.groups.offsets import Offsets
 from headrace.kernel.groups.records import GroupRecord, OffsetRecord
 from headrace.wire.kafka.errors import ErrorCode

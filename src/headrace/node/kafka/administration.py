@@ -25,7 +25,7 @@ from headrace.kernel.groups.events import (
     Identity,
     Place,
 )
-from headrace.kernel.groups.group import State
+from headrace.kernel.groups.generation import State
 from headrace.kernel.groups.reset import Aim, landing
 from headrace.ports import GroupMember, GroupMove, GroupPartition, GroupReport, GroupSummary, Sample
 from headrace.text import shown

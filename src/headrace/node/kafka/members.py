@@ -21,7 +21,7 @@ from headrace.kernel.groups.events import (
     Sync,
     Synced,
 )
-from headrace.kernel.groups.group import State
+from headrace.kernel.groups.generation import State
 from headrace.node.kafka.coordinator import code_of
 from headrace.wire.kafka import members as m
 from headrace.wire.kafka.errors import ErrorCode
