@@ -1,0 +1,44 @@
+"""Bounds of the HTTP door."""
+
+from typing import Final
+
+from headrace.limits.units import KIB, MIB
+
+HTTP_BODY_BYTES_MAX: Final = 2 * MIB
+"""Request body: a publish of `PACKET_BYTES_MAX` in base64 with its JSON around it."""
+
+HTTP_LINE_BYTES_MAX: Final = 200 * KIB
+"""Line of a request: a path with the longest client id or topic, 65,535 bytes, each as `%XX`."""
+
+HTTP_CONNECTIONS_MAX: Final = 128
+"""Connections of the HTTP door; beyond it new ones are closed. Administration needs few, and
+they come out of `DESCRIPTORS_RESERVED`."""
+
+HTTP_REQUEST_MS: Final = 30_000
+"""From accept to a whole first request, and from its head to the end of its body: a few idle
+connections would otherwise hold all of `HTTP_CONNECTIONS_MAX`."""
+
+HTTP_PUBLISHES_MAX: Final = 256
+"""Publishes over HTTP that may wait for the disk, their requesters gone or not; further ones are
+refused. Twice the connections, so that only who hangs up and comes back ever meets it."""
+
+HTTP_PAGE: Final = 100
+"""Sessions or retained messages in an answer that asks for no number of its own."""
+
+HTTP_PAGE_MAX: Final = 1_000
+"""Those that one may ask for: about 300 KB of JSON and 5 ms of the loop."""
+
+HTTP_EXCERPT_BYTES_MAX: Final = 1_024
+"""Of each payload that a list of retained messages shows; one message alone is shown whole."""
+
+TRACE_SECONDS_MAX: Final = 3_600
+"""For a live trace: one that was forgotten ends."""
+
+TRACE_PAYLOAD_BYTES_MAX: Final = 4_096
+"""Of each payload in a live trace: its beginning tells what it is."""
+
+TRACE_POLL_MS: Final = 100
+"""Between two looks at what a trace has seen: live for a person, cheap for the node."""
+
+TRACE_BEAT_SECONDS: Final = 10
+"""Silence of a trace after which an empty line shows that it stands."""

@@ -1,0 +1,73 @@
+"""Bounds of the Kafka door: requests, fetches, batches, quotas, producers."""
+
+from typing import Final
+
+from headrace.limits.units import KIB, MIB
+
+KAFKA_REQUEST_BYTES_MAX: Final = 72 * MIB
+"""One request: the largest batch that a stream may allow (`MESSAGE_BYTES_CEILING`) and the
+batches of other partitions beside it. Kafka's own bound is 100 MiB (`socket.request.max.bytes`)."""
+
+KAFKA_RESPONSE_BYTES_MAX: Final = 256 * MIB
+"""One response, as a client takes it: far above any fetch it asks for, so only garbage meets it."""
+
+KAFKA_BUFFERED_BYTES_MAX: Final = 256 * MIB
+"""Requests of all connections together, unfinished or in work: clients that begin large requests
+and stall cost no more than this. A connection that has work begins nothing new beyond it; one that
+only holds a part of a request is closed."""
+
+KAFKA_REQUEST_ELEMENTS_MAX: Final = 100_000
+"""Array elements of one request, at all depths: each becomes a Python object, and a request that
+names every partition of a node (`PARTITIONS_MAX`) needs a few thousand."""
+
+KAFKA_ELEMENT_BYTES: Final = 192
+"""What an element of a request counts to `KAFKA_BUFFERED_BYTES_MAX` while the request waits or is
+in work: a topic without a name takes 2 bytes on the wire and 48 in memory, one to be created 16 and
+192. A hundred thousand of them sent 64 times would be a gigabyte."""
+
+KAFKA_RESPONSE_ELEMENTS_MAX: Final = 10_000_000
+"""Array elements of one response: metadata of a million partitions with three replicas each."""
+
+KAFKA_PIPELINE_MAX: Final = 64
+"""Requests of one connection in work; beyond it the connection is read no further. Kafka's
+clients keep 5 in flight; librdkafka without idempotence has no bound of its own."""
+
+KAFKA_FETCH_BYTES_MAX: Final = 2 * MIB
+"""Records of one fetch response, whatever a client asks for. Reading and sending it takes the event
+loop some 5 ms: with Kafka's own bound of 55 MiB (`fetch.max.bytes` of the broker) one reader held
+everyone up for 190 ms at a time, read half as fast, and one that stopped reading held all of it."""
+
+KAFKA_FETCH_READS_MAX: Final = 16
+"""Reads of one fetch that wait for the disk together: four for each thread that reads, so that none
+of them waits for the event loop, and so few that a fetch of every partition holds up no other."""
+
+KAFKA_IDLE_MS: Final = 600_000
+"""How long a Kafka connection may send nothing, Kafka's own (`connections.max.idle.ms`)."""
+
+KAFKA_FETCH_WAIT_MS_MAX: Final = 300_000
+"""Longest wait of a fetch for records; clients ask for 500 ms."""
+
+KAFKA_THROTTLE_MS_MAX: Final = 30_000
+"""Longest time for which a connection beyond its quota is not read: as long as Kafka's clients wait
+for a response (`request.timeout.ms`), so that none takes the node for dead."""
+
+KAFKA_QUOTA_BUCKETS_MAX: Final = 100_000
+"""Users and client ids whose use of quotas is known, at some 300 bytes each."""
+
+CHECKED_AT_ONCE_BYTES_MAX: Final = 64 * KIB
+"""Batch, and what it decompresses to, that the event loop checks by itself, in some 0.1 ms. Others
+are checked beside it."""
+
+DECOMPRESSED_BYTES_MAX: Final = 128 * MIB
+"""To which one batch may decompress: clients close it by its size before, 1 MiB unless configured,
+and no small batch may claim the memory of a node. The compiled module's own bound."""
+
+CHECKERS: Final = 2
+"""Batches checked at a time beside the loop, each of which may take `DECOMPRESSED_BYTES_MAX`."""
+
+PRODUCER_EXPIRY_MS: Final = 24 * 3_600_000
+"""Silence after which an idempotent producer is forgotten, Kafka's default
+(`producer.id.expiration.ms`)."""
+
+PRODUCER_ID_BLOCK: Final = 1000
+"""Producer ids that one durable record claims, as Kafka claims them (`ProducerIdsBlock`)."""

@@ -1,0 +1,95 @@
+"""Bounds of the MQTT door: packets, sessions, retained messages, what waits for clients."""
+
+from typing import Final
+
+from headrace.limits.units import DAY_MS, KIB, MIB
+
+PACKET_BYTES_MAX: Final = MIB + 64 * KIB
+"""MQTT packet: a payload of 1 MiB with its topic and properties (EMQX and mosquitto 2.1 hold 1
+and 2 MB)."""
+
+MESSAGE_BYTES_MAX: Final = PACKET_BYTES_MAX + 65 * KIB
+"""Default of `max.message.bytes`: what a packet of `PACKET_BYTES_MAX` makes, its topic as the key
+and as a header. Kafka's is 1,048,588, which would refuse payloads of 1 MiB."""
+
+PACKET_BYTES_CEILING: Final = 268_435_460
+"""MQTT 5.0 2.1.4: the largest remaining length and the five bytes before it."""
+
+RECEIVE_MAXIMUM: Final = 1024
+"""Publishes above QoS 0 whose exchange with a client may not be over (3.2.2.3.3). A commit takes
+about 2 ms, so 1,024 let one publisher reach 500,000 a second."""
+
+TOPIC_ALIAS_MAXIMUM: Final = 32
+"""Topic aliases that a client may set on a connection (3.2.2.3.8): a device's own topics and some
+(RMQTT's default). The compiled module bounds their bytes at 128 KiB."""
+
+SESSION_EXPIRY_MS_MAX: Final = 14 * DAY_MS
+"""Longest time for which a session waits for its client (3.1.2.11.2): a client that is away for a
+fortnight has gone for good (FlashMQ's default)."""
+
+SESSION_EXPIRY_MS_CEILING: Final = 0xFFFF_FFFF * 1000
+"""For ever, as the protocol says it (3.1.2.11.2)."""
+
+SESSION_IN_FLIGHT_MAX: Final = 1024
+"""Messages in flight to one client, however large its Receive Maximum: at a round trip of a
+millisecond it still is a million messages a second."""
+
+SESSION_MESSAGES_MAX: Final = 1000
+"""Waiting for one client while it is away (mosquitto, EMQX, HiveMQ and VerneMQ hold 1,000). One
+that is there is held to bytes alone: a commit releases thousands of messages at once."""
+
+SESSION_BYTES_MAX: Final = 16 * MIB
+"""Waiting for one client, with what is in flight and may have to be sent again."""
+
+QUEUED_BYTES_MAX: Final = 512 * MIB
+"""All that waits for clients, each message counted once, and its place in the queue of each: what a
+node of 2 GB can spare."""
+
+SESSIONS_MAX: Final = 1_000_000
+"""MQTT sessions, of clients that are away too: as many as there may be connections. An empty one
+takes less than a kilobyte."""
+
+SESSION_SUBSCRIPTIONS_MAX: Final = 65_536
+"""Subscriptions of one client: more than a dashboard for a whole fleet needs, and about 10 MB."""
+
+SUBSCRIPTIONS_MAX: Final = 10_000_000
+"""Subscriptions of all clients together, at some 200 bytes each."""
+
+SYS_INTERVAL_MS: Final = 10_000
+"""Between two rounds of what is published below `$SYS/broker`, mosquitto's own (`sys_interval`)."""
+
+GROUP_MESSAGES_MAX: Final = 10_000
+"""Waiting for one group of a shared subscription while no member can take them: what ten sessions
+may hold."""
+
+GROUP_BYTES_MAX: Final = 64 * MIB
+"""Bytes of those."""
+
+RETAINED_MESSAGES_MAX: Final = 1_000_000
+"""Retained messages of a node: ten for each device of a large fleet."""
+
+RETAINED_BYTES_MAX: Final = 256 * MIB
+"""Bytes of those, with some 160 that each costs beside: a million of 100 bytes fit."""
+
+KEEP_ALIVE_SECONDS_MAX: Final = 65_535
+"""Longest keep-alive of a client, the protocol's own (3.1.2.10)."""
+
+RESPONSE_INFORMATION_LENGTH_MAX: Final = 1024
+"""The beginning of a topic, told to clients that ask (3.2.2.3.15)."""
+
+CONNECT_TIMEOUT_MS: Final = 10_000
+"""Time from accept to a whole CONNECT (3.1.4 asks for "a reasonable time")."""
+
+OUTBOUND_BYTES_MAX: Final = 16 * MIB
+"""Waiting for one connection; beyond it publishers are held, then messages are dropped."""
+
+BUFFERED_BYTES_MAX: Final = 512 * MIB
+"""Held by all MQTT connections together, of what they have not read and of packets that are not
+whole: a thousand of them at their own bound would be 16 GB."""
+
+STALL_MS_MAX: Final = 250
+"""Time in which a full subscriber must take a 32nd of its bound to hold its publishers longer; then
+messages for it are dropped. A client on a busy machine may not run for 100 ms."""
+
+UNDURABLE_BYTES_MAX: Final = 64 * MIB
+"""Accepted by the data plane and not yet durable; beyond it publishers are read no further."""
