@@ -1,4 +1,4 @@
-"""Lives of one consumer group in virtual time, and what must hold of them whatever happens.
+"""Lives of one consumer group in virtual time.
 
 Consumers join, leave, crash, stand still, come back as the static members that they were, and lose
 responses, eager and cooperative ones; the broker dies with what was not durable and replays the
@@ -11,6 +11,7 @@ import random
 from dataclasses import dataclass, field
 from itertools import count
 
+from grouppromises import RECORDS, BrokenError, Promises, partitions_of
 from headrace.kernel.groups.coordinator import Groups
 from headrace.kernel.groups.events import (
     Append,
@@ -31,7 +32,7 @@ from headrace.kernel.groups.events import (
     Sync,
     Tick,
 )
-from headrace.wire.kafka.codec import decode, encode
+from headrace.wire.kafka.codec import encode
 from headrace.wire.kafka.errors import ErrorCode
 from headrace.wire.kafka.members import (
     ConsumerAssignment,
@@ -42,19 +43,12 @@ from headrace.wire.kafka.members import (
 
 GROUP, STREAM = "g", "s"
 CHAOS_MS, HEALED_MS = 90_000, 180_000
-RECORDS = 60
-"""Of each partition."""
-
 AGAIN = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.REBALANCE_IN_PROGRESS,
 }
 LOST = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}
-
-
-class BrokenError(AssertionError):
-    """A promise is broken."""
 
 
 @dataclass(eq=False)
@@ -101,13 +95,7 @@ class Simulation:
         self.waiting = {}  # ticket: consumer and what to do with the answer
         self.broker_life = 0
         self.healed = False
-        # What the checks know.
-        self.processed = [0] * self.partitions  # each record below was read by somebody
-        self.committed = [0] * self.partitions
-        self.holders = {}  # (generation, partition): consumer
-        self.readers = {}  # partition: consumer that was told last to read it
-        self.active = 0  # newest generation in which somebody was told what to read
-        self.counts = {"assigned": 0, "commits": 0, "fenced": 0, "restarts": 0}
+        self.promises = Promises(self.partitions)
         self.begin()
 
     # The world.
@@ -127,8 +115,16 @@ class Simulation:
             moment, _, act = heapq.heappop(self.heap)
             self.now_ms = max(self.now_ms, moment)
             act()
-        self.judge_the_end()
+        self.judge()
         return self
+
+    def judge(self):
+        alive = {each.member for each in self.consumers if each.alive}
+        self.promises.ended(self.groups.describe(GROUP), alive)
+        again = self.machine(self.settings)
+        for record in self.log:
+            again.handle(Replayed(record), self.now)
+        self.promises.lasts(self.groups, again, GROUP)
 
     def start(self, instance=None):
         if instance is None and self.random.random() < 0.4:
@@ -192,7 +188,7 @@ class Simulation:
 
     def die(self):
         """Of what is on its way to the disk a beginning has arrived, and nobody hears of it."""
-        self.counts["restarts"] += 1
+        self.promises.counts["restarts"] += 1
         for append, _ in self.disk[: self.random.randint(0, len(self.disk))]:
             self.durable(append)
         self.disk.clear()
@@ -207,7 +203,7 @@ class Simulation:
     def tell(self, event):
         effects = self.groups.handle(event, self.now)
         if isinstance(event, Commit) and any(isinstance(effect, Append) for effect in effects):
-            self.look_at_commit(event)
+            self.promises.taken(self.waiting[event.ticket][0], event)
         self.perform(effects)
 
     def perform(self, effects):
@@ -239,7 +235,7 @@ class Simulation:
             self.durable(append)
             event = Stored(append.ticket or 0, append.group)
         self.perform(self.groups.handle(event, self.now))
-        self.look_at_offsets()
+        self.promises.kept(self.groups.offsets(GROUP))
 
     def durable(self, append):
         self.log += append.records
@@ -275,7 +271,7 @@ class Simulation:
         if waiting is None:
             return
         consumer, ticket, then, _ = waiting
-        self.look_at_answer(consumer, answer.outcome)
+        self.promises.told(consumer, answer.outcome)
         if self.chance(0.02):
             return  # the response is lost; it times out
 
@@ -401,7 +397,7 @@ class Simulation:
         if code is ErrorCode.UNKNOWN_MEMBER_ID:
             consumer.member = ""
         if code in LOST:
-            self.counts["fenced"] += 1
+            self.promises.counts["fenced"] += 1
             consumer.positions = {}
         elif code not in AGAIN:
             raise BrokenError(f"{consumer} was told {code.name}")
@@ -416,10 +412,8 @@ class Simulation:
             return
         for partition, position in consumer.positions.items():
             read = min(self.random.randint(0, 6), RECORDS - position)
-            if position > self.processed[partition]:
-                raise BrokenError(f"{consumer} skips records of {partition} before {position}")
             consumer.positions[partition] = position + read
-            self.processed[partition] = max(self.processed[partition], position + read)
+            self.promises.read(consumer, partition, position, read)
         if consumer.asked is None:
             if self.random.random() < 0.5 and consumer.positions:
                 self.commit(consumer, lambda: None)
@@ -458,74 +452,6 @@ class Simulation:
         else:
             after()
 
-    # What must hold.
-
-    def look_at_answer(self, consumer, outcome):
-        """A partition has one reader in a generation, or one after another under one instance."""
-        if getattr(outcome, "assignment", None) is None or outcome.code is not ErrorCode.NONE:
-            return
-        self.counts["assigned"] += 1
-        self.active = max(self.active, consumer.generation)
-        for partition in partitions_of(outcome.assignment):
-            before = self.holders.get((consumer.generation, partition))
-            if before not in {None, consumer} and (
-                before.instance is None or before.instance != consumer.instance
-            ):
-                raise BrokenError(
-                    f"{partition} has two readers in generation {consumer.generation}: "
-                    f"{before} and {consumer}"
-                )
-            self.holders[consumer.generation, partition] = consumer
-            self.readers[partition] = consumer
-
-    def look_at_commit(self, event):
-        """What the broker takes, it takes from who reads there now."""
-        consumer = self.waiting[event.ticket][0]
-        self.counts["commits"] += 1
-        if event.generation < self.active:
-            raise BrokenError(
-                f"{consumer} commits in generation {event.generation}, not {self.active}"
-            )
-        for place in event.offsets:
-            reader = self.readers.get(place.partition)
-            if reader is not consumer:
-                raise BrokenError(f"{consumer} commits where {reader} reads")
-
-    def look_at_offsets(self):
-        """What is committed grows, and everything before it was read."""
-        for place, committed in self.groups.offsets(GROUP).items():
-            partition, offset = place.partition, committed.offset
-            if offset < self.committed[partition]:
-                raise BrokenError(
-                    f"{partition} went back from {self.committed[partition]} to {offset}"
-                )
-            if offset > self.processed[partition]:
-                raise BrokenError(f"{partition} is committed at {offset}: not all of that was read")
-            self.committed[partition] = offset
-
-    def judge_the_end(self):
-        """The group has come to rest, whatever it went through, and all was read."""
-        described = self.groups.describe(GROUP)
-        alive = {each.member for each in self.consumers if each.alive}
-        members = {each.id for each in described.members}
-        if alive and (described.state != "Stable" or members != alive):
-            raise BrokenError(f"stuck: {described.state} with {members}; alive are {alive}")
-        if alive and self.processed != [RECORDS] * self.partitions:
-            raise BrokenError(f"not all was read: {self.processed}")
-        if alive and self.committed != [RECORDS] * self.partitions:
-            raise BrokenError(f"not all was committed: {self.committed}")
-        again = self.machine(self.settings)
-        for record in self.log:
-            again.handle(Replayed(record), self.now)
-        if again.offsets(GROUP) != self.groups.offsets(GROUP):
-            raise BrokenError("a restart finds other offsets")
-        found = again.describe(GROUP)
-        if (found.generation, {each.id for each in found.members}) != (
-            described.generation,
-            members,
-        ):
-            raise BrokenError("a restart finds another generation")
-
 
 def owned(words):
     return [index for each in words.owned_partitions for index in each.partitions]
@@ -535,11 +461,3 @@ def told(partitions):
     """An assignment."""
     assigned = [TopicPartitions(topic=STREAM, partitions=sorted(partitions))]
     return encode(ConsumerAssignment(assigned_partitions=assigned))
-
-
-def partitions_of(assignment):
-    """What an assignment says."""
-    if not assignment:
-        return []
-    said = decode(ConsumerAssignment, assignment)
-    return [index for each in said.assigned_partitions for index in each.partitions]

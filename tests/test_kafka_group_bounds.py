@@ -2,10 +2,7 @@
 
 import pytest
 
-from headrace import limits
-from headrace.kernel.groups.events import Identity, Join, Leave, Stored, Sync
-from headrace.wire.kafka.errors import ErrorCode
-from test_kafka_group_machine import (
+from groupworld import (
     REBALANCE_MS,
     SAID,
     SESSION_MS,
@@ -14,10 +11,14 @@ from test_kafka_group_machine import (
     completing,
     ids,
     leave,
+    preparing,
     settle,
     stable,
     ticket,
 )
+from headrace import limits
+from headrace.kernel.groups.events import Identity, Join, Leave, Stored, Sync
+from headrace.wire.kafka.errors import ErrorCode
 
 
 def ask(
@@ -163,3 +164,32 @@ def test_leaving_looks_at_each_who_leaves_once(monkeypatch):
     codes = [code for _, code in world.answers()[asked.ticket].codes]
     assert codes == [ErrorCode.NONE] * 300 + [ErrorCode.UNKNOWN_MEMBER_ID] * 300
     assert not compared
+
+
+def test_what_a_group_assigns_has_a_bound():
+    world = completing()
+    leader, _ = world.sync("m1", None, {"m1": b"x" * limits.GROUP_RECORD_BYTES_MAX})
+    assert world.answers()[leader].code is ErrorCode.UNKNOWN_SERVER_ERROR
+    settle(world)
+
+
+def test_groups_have_a_bound(monkeypatch):
+    monkeypatch.setattr(limits, "GROUPS_MAX", 0)
+    world = World()
+    asked, _ = world.join()
+    assert world.answers()[asked].code is ErrorCode.POLICY_VIOLATION
+    monkeypatch.setattr(limits, "GROUPS_MAX", 1)
+    monkeypatch.setattr(limits, "GROUPS_BYTES_MAX", 1)
+    world.join()
+    asked, _ = world.join()
+    assert world.answers()[asked].code is ErrorCode.POLICY_VIOLATION
+
+
+def test_bytes_that_are_held_are_let_go_with_the_members():
+    world = preparing()
+    group = world.groups._groups["g"]
+    assert world.groups._held_bytes == group.held_bytes > 0
+    settle(world)
+    assert world.groups._held_bytes == 0
+    assert group.members.record_bytes == group.members.held_bytes == 0
+    assert not group.members._votes

@@ -2,7 +2,8 @@
 
 import pytest
 
-from groupsim import BrokenError, Simulation
+from grouppromises import BrokenError
+from groupsim import Simulation
 from headrace.kernel.groups.coordinator import Groups
 from headrace.kernel.groups.group import Group
 from headrace.kernel.groups.records import GroupRecord, read
@@ -29,7 +30,7 @@ def broken(seeds):
 def test_a_life_happens_as_its_seed_says():
     one, two = Simulation(11).run(), Simulation(11).run()
     assert one.log == two.log
-    assert one.counts == two.counts
+    assert one.promises.counts == two.promises.counts
 
 
 def test_lives_keep_their_promises():
@@ -42,7 +43,7 @@ def test_many_lives_keep_their_promises():
 
 
 def test_lives_see_what_they_are_for():
-    seen = [Simulation(seed).run().counts for seed in range(10)]
+    seen = [Simulation(seed).run().promises.counts for seed in range(10)]
     for what in ("assigned", "commits", "fenced", "restarts"):
         assert sum(counts[what] for counts in seen) >= 10, what
 

@@ -1,125 +1,20 @@
 """The MQTT door on a real node, with the clients that people use."""
 
 import asyncio
-import queue
 import socket
 import struct
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import aiomqtt
-import paho.mqtt.client as paho
 import pytest
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from conftest import wait_for
-from headrace.client import FetchClient
-from headrace.native import decode_records
+from pahoclient import V5, V311, WAIT, Client, publish_properties
 from rawclient import RawConnection, RawMqtt
 
-WAIT = 30
-V311, V5 = paho.MQTTv311, paho.MQTTv5
 PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
-
-
-class Client:
-    """paho-mqtt with blocking calls: each waits for the broker's answer."""
-
-    def __init__(self, node, protocol=V5, client_id="", **options):
-        self.events: queue.Queue = queue.Queue()
-        self.messages: queue.Queue = queue.Queue()
-        version = paho.CallbackAPIVersion.VERSION2
-        clean = {} if protocol == V5 else {"clean_session": True}
-        self.paho = paho.Client(version, client_id, protocol=protocol, **clean)
-        self.paho.on_connect = lambda *event: self.events.put(("connect", event))
-        self.paho.on_disconnect = lambda *event: self.events.put(("disconnect", event))
-        self.paho.on_subscribe = lambda *event: self.events.put(("subscribe", event))
-        self.paho.on_unsubscribe = lambda *event: self.events.put(("unsubscribe", event))
-        self.paho.on_publish = lambda *event: self.events.put(("publish", event))
-        self.paho.on_message = lambda _client, _data, message: self.messages.put(message)
-        if "will" in options:
-            self.paho.will_set(*options.pop("will"))
-        self.paho.connect("127.0.0.1", node.mqtt, **options)
-        self.paho.loop_start()
-        _, _, flags, reason, self.properties = self.event("connect")
-        assert not reason.is_failure, reason
-        assert not flags.session_present
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.paho.disconnect()
-        self.paho.loop_stop()
-
-    def event(self, kind):
-        got, event = self.events.get(timeout=WAIT)
-        assert got == kind, event
-        return event
-
-    def subscribe(self, topic_filter, qos=1):
-        """The reason code of the one filter."""
-        self.paho.subscribe(topic_filter, qos)
-        return self.event("subscribe")[3][0].value
-
-    def unsubscribe(self, topic_filter):
-        self.paho.unsubscribe(topic_filter)
-        self.event("unsubscribe")
-
-    def publish(self, topic, payload=b"x", qos=1, **options):
-        """The reason code of PUBACK."""
-        self.paho.publish(topic, payload, qos, **options)
-        return self.event("publish")[3].value
-
-    def receive(self):
-        return self.messages.get(timeout=WAIT)
-
-
-def publish_properties(*user, **named):
-    properties = Properties(PacketTypes.PUBLISH)
-    if user:
-        properties.UserProperty = list(user)
-    for name, value in named.items():
-        setattr(properties, name, value)
-    return properties
-
-
-def records(node, stream, partition=0):
-    """`(key, value, headers)` of every record of a partition."""
-    with FetchClient(node.servers) as client:
-        end = node.ends(stream)[partition]
-        found = []
-        offset = 0
-        while offset < end:
-            data = client.fetch(stream, partition, offset, 1 << 20, 1000)
-            columns = decode_records(data, offset, end, 1_000_000)
-            found += _rows(columns)
-            offset = columns.next_offset
-        return found
-
-
-def _rows(columns):
-    keys, values = _binary(columns.keys), _binary(columns.values)
-    names, contents = _binary(columns.header_keys), _binary(columns.header_values)
-    lists = struct.unpack(f"<{columns.records + 1}i", bytes(columns.header_lists))
-    headers = [
-        [(names[at].decode(), contents[at]) for at in range(lists[row], lists[row + 1])]
-        for row in range(columns.records)
-    ]
-    return list(zip(keys, values, headers, strict=True))
-
-
-def _binary(column):
-    validity, offsets, data = (None if part is None else bytes(part) for part in column)
-    bounds = struct.unpack(f"<{len(offsets) // 4}i", offsets)
-    return [
-        None
-        if validity is not None and not validity[row // 8] >> row % 8 & 1
-        else data[bounds[row] : bounds[row + 1]]
-        for row in range(len(bounds) - 1)
-    ]
 
 
 # --- round trips --------------------------------------------------------------------------------
@@ -294,94 +189,6 @@ def test_subscription_options_are_taken(shared):
             client.publish("t", b"mine")
             other.publish("t", b"theirs")
             assert client.receive().payload == b"theirs"
-
-
-# --- streams ------------------------------------------------------------------------------------
-
-
-def test_a_stored_message_is_a_record(broker):
-    broker.create_stream("s", filters=["t/#"])
-    properties = publish_properties(
-        ("colour", "red"), ContentType="text/plain", ResponseTopic="r", CorrelationData=b"c"
-    )
-    with Client(broker) as client:
-        assert client.publish("t/1", b"payload", properties=properties) == 0
-        assert client.publish("t/2", b"", qos=1) == 0
-    first, second = records(broker, "s")
-    assert first == (
-        b"t/1",
-        b"payload",
-        [
-            ("mqtt.topic", b"t/1"),
-            ("mqtt.content-type", b"text/plain"),
-            ("mqtt.response-topic", b"r"),
-            ("mqtt.correlation-data", b"c"),
-            ("colour", b"red"),
-        ],
-    )
-    assert second == (b"t/2", b"", [("mqtt.topic", b"t/2")])
-
-
-@pytest.mark.parametrize(
-    ("key", "expected"),
-    [("topic", b"a/b/c"), ("level:2", b"b"), ("level:9", b"a/b/c"), ("property:host", b"h1")],
-)
-def test_the_key_rule_names_the_key(broker, key, expected):
-    broker.create_stream("s", filters=["#"], key=key)
-    with Client(broker) as client:
-        client.publish("a/b/c", b"x", properties=publish_properties(("host", "h1")))
-    assert records(broker, "s")[0][0] == expected
-
-
-def test_one_key_is_one_partition_in_order(broker):
-    broker.create_stream("s", partitions=8, filters=["t/#"])
-    with Client(broker, V311) as client:
-        for number in range(400):
-            client.paho.publish(f"t/{number % 20}", str(number), 1)
-        for _ in range(400):
-            client.event("publish")
-    found: dict[bytes, list[int]] = {}
-    homes: dict[bytes, set[int]] = {}
-    for partition in range(8):
-        for key, value, _ in records(broker, "s", partition):
-            found.setdefault(key, []).append(int(value))
-            homes.setdefault(key, set()).add(partition)
-    assert {len(home) for home in homes.values()} == {1}
-    assert found == {f"t/{k}".encode(): list(range(k, 400, 20)) for k in range(20)}
-
-
-def sequenced(epoch, sequence):
-    return publish_properties(("source", "s1"), ("epoch", str(epoch)), ("sequence", str(sequence)))
-
-
-def test_a_repeat_is_acknowledged_and_not_stored_also_after_a_kill(start_node):
-    node = start_node()
-    node.create_stream("s", filters=["t"])
-    with Client(node) as client:
-        for sequence in (1, 2, 2, 1, 3):
-            assert client.publish("t", properties=sequenced(1, sequence)) == 0
-    assert node.ends("s") == [3]
-    node.kill()
-    node = start_node.again(node)
-    with Client(node) as client:
-        assert client.publish("t", properties=sequenced(1, 3)) == 0
-        assert node.ends("s") == [3]
-        assert client.publish("t", properties=sequenced(2, 1)) == 0
-        assert client.publish("t", properties=sequenced(1, 4)) == 0x83, "stale epoch"
-    assert node.ends("s") == [4]
-    assert node.stop() == 0
-    node = start_node.again(node)
-    with Client(node) as client:
-        assert client.publish("t", properties=sequenced(2, 1)) == 0
-    assert node.ends("s") == [4]
-
-
-def test_a_deleted_streams_publishers_go_on(broker):
-    broker.create_stream("s", filters=["t"])
-    with Client(broker) as client:
-        assert client.publish("t") == 0
-        broker.call("DELETE", "/api/v1/streams/s")
-        assert client.publish("t") in (0, 0x10)
 
 
 # --- wills --------------------------------------------------------------------------------------

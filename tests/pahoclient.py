@@ -1,0 +1,72 @@
+"""paho-mqtt as tests use it: each call waits for what the broker answers."""
+
+import queue
+
+import paho.mqtt.client as paho
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+WAIT = 30
+V311, V5 = paho.MQTTv311, paho.MQTTv5
+
+
+class Client:
+    """paho-mqtt with blocking calls: each waits for the broker's answer."""
+
+    def __init__(self, node, protocol=V5, client_id="", **options):
+        self.events: queue.Queue = queue.Queue()
+        self.messages: queue.Queue = queue.Queue()
+        version = paho.CallbackAPIVersion.VERSION2
+        clean = {} if protocol == V5 else {"clean_session": True}
+        self.paho = paho.Client(version, client_id, protocol=protocol, **clean)
+        self.paho.on_connect = lambda *event: self.events.put(("connect", event))
+        self.paho.on_disconnect = lambda *event: self.events.put(("disconnect", event))
+        self.paho.on_subscribe = lambda *event: self.events.put(("subscribe", event))
+        self.paho.on_unsubscribe = lambda *event: self.events.put(("unsubscribe", event))
+        self.paho.on_publish = lambda *event: self.events.put(("publish", event))
+        self.paho.on_message = lambda _client, _data, message: self.messages.put(message)
+        if "will" in options:
+            self.paho.will_set(*options.pop("will"))
+        self.paho.connect("127.0.0.1", node.mqtt, **options)
+        self.paho.loop_start()
+        _, _, flags, reason, self.properties = self.event("connect")
+        assert not reason.is_failure, reason
+        assert not flags.session_present
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.paho.disconnect()
+        self.paho.loop_stop()
+
+    def event(self, kind):
+        got, event = self.events.get(timeout=WAIT)
+        assert got == kind, event
+        return event
+
+    def subscribe(self, topic_filter, qos=1):
+        """The reason code of the one filter."""
+        self.paho.subscribe(topic_filter, qos)
+        return self.event("subscribe")[3][0].value
+
+    def unsubscribe(self, topic_filter):
+        self.paho.unsubscribe(topic_filter)
+        self.event("unsubscribe")
+
+    def publish(self, topic, payload=b"x", qos=1, **options):
+        """The reason code of PUBACK."""
+        self.paho.publish(topic, payload, qos, **options)
+        return self.event("publish")[3].value
+
+    def receive(self):
+        return self.messages.get(timeout=WAIT)
+
+
+def publish_properties(*user, **named):
+    properties = Properties(PacketTypes.PUBLISH)
+    if user:
+        properties.UserProperty = list(user)
+    for name, value in named.items():
+        setattr(properties, name, value)
+    return properties
