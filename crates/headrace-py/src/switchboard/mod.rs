@@ -1,4 +1,7 @@
-//! `Switchboard`, `Effects` and `ConnectRequest`: conversions alone.
+//! `Switchboard`: conversions alone.
+
+mod effects;
+mod limits;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,41 +12,17 @@ use headrace_core::mqtt::reason;
 use headrace_core::session::Ending;
 use headrace_core::switchboard as core;
 use headrace_core::Now;
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict};
 
 use crate::access::{AccessRules, Principal};
 use crate::errors::record_error;
 use crate::records::codec_of;
 use crate::sessions::{SessionReport, SessionSummary};
 use crate::trace::TraceLine;
-
-/// A client asks to connect, or authenticates. Its further input waits until
-/// `Switchboard.decided`, but on an open connection.
-#[pyclass(frozen, get_all, module = "headrace._native")]
-struct ConnectRequest {
-    request: u64,
-    connection: u64,
-    asks: &'static str,
-    client_id: String,
-    username: Option<String>,
-    password: Option<Py<PyBytes>>,
-    auth_method: Option<String>,
-    auth_data: Option<Py<PyBytes>>,
-    protocol_level: u8,
-}
-
-/// What the shell must do, in this order: appends, writes, reads, decisions, closes.
-#[pyclass(frozen, get_all, module = "headrace._native")]
-struct Effects {
-    appends: Py<PyList>,
-    writes: Py<PyList>,
-    reads: Py<PyList>,
-    decisions: Py<PyList>,
-    closes: Py<PyList>,
-    wake_at: Option<u64>,
-}
+use effects::{convert, ConnectRequest, Effects};
+use limits::limits_from;
 
 /// A retained message.
 #[pyclass(frozen, get_all, module = "headrace._native")]
@@ -480,118 +459,6 @@ impl Switchboard {
         }
         Ok(statistics)
     }
-}
-
-/// Limits with those replaced that a caller names.
-fn limits_from(
-    mut limits: core::Limits,
-    named: Option<&Bound<'_, PyDict>>,
-) -> PyResult<core::Limits> {
-    for (name, value) in named.into_iter().flatten() {
-        set_limit(&mut limits, name.cast::<PyString>()?.to_str()?, &value)?;
-    }
-    Ok(limits)
-}
-
-fn strategies(value: &Bound<'_, PyAny>) -> PyResult<Vec<(Box<str>, core::Strategy)>> {
-    let named: Vec<(String, Bound<'_, PyAny>)> = value.extract()?;
-    let named = named.into_iter().map(|(group, strategy)| {
-        let strategy = word(&strategy, core::Strategy::parse)?;
-        Ok((group.into_boxed_str(), strategy))
-    });
-    named.collect()
-}
-
-fn set_limit(limits: &mut core::Limits, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
-    match name {
-        "packet_bytes_max" => limits.packet_bytes_max = value.extract()?,
-        "receive_max" => limits.receive_max = value.extract()?,
-        "topic_alias_max" => limits.topic_alias_max = value.extract()?,
-        "session_expiry_s_max" => limits.session_expiry_s_max = value.extract()?,
-        "in_flight_max" => limits.in_flight_max = value.extract()?,
-        "queued_messages_max" => limits.queued_messages_max = value.extract()?,
-        "queued_bytes_max" => limits.queued_bytes_max = value.extract()?,
-        "queued_bytes_of_node_max" => limits.queued_bytes_of_node_max = value.extract()?,
-        "copies_each" => limits.copies_each = value.extract()?,
-        "overflow" => limits.overflow = word(value, core::Policy::parse)?,
-        "sessions_max" => limits.sessions_max = value.extract()?,
-        "sessions_kept_max" => limits.sessions_kept_max = value.extract()?,
-        "subscriptions_max" => limits.subscriptions_max = value.extract()?,
-        "subscriptions_of_node_max" => limits.subscriptions_of_node_max = value.extract()?,
-        "messages_per_s_max" => limits.messages_per_s_max = value.extract()?,
-        "shared_strategy" => limits.shared_strategy = word(value, core::Strategy::parse)?,
-        "shared_strategies" => limits.shared_strategies = strategies(value)?,
-        "group_messages_max" => limits.group_messages_max = value.extract()?,
-        "group_bytes_max" => limits.group_bytes_max = value.extract()?,
-        "retained_messages_max" => limits.retained_messages_max = value.extract()?,
-        "retained_bytes_max" => limits.retained_bytes_max = value.extract()?,
-        "outbound_bytes_max" => limits.outbound_bytes_max = value.extract()?,
-        "buffered_bytes_max" => limits.buffered_bytes_max = value.extract()?,
-        "stall_ms_max" => limits.stall_ms_max = value.extract()?,
-        "undurable_bytes_max" => limits.undurable_bytes_max = value.extract()?,
-        "keep_alive_s_max" => limits.keep_alive_s_max = value.extract()?,
-        "response_information" => {
-            limits.response_information = value.extract::<Option<String>>()?.map(Into::into);
-        }
-        "connect_timeout_ms" => limits.connect_timeout_ms = value.extract()?,
-        _ => {
-            return Err(PyTypeError::new_err(format!(
-                "\"{name}\" is no limit of a switchboard"
-            )))
-        }
-    }
-    Ok(())
-}
-
-/// One of the words that a limit takes.
-fn word<T>(value: &Bound<'_, PyAny>, parse: impl Fn(&str) -> Option<T>) -> PyResult<T> {
-    let text = value.extract::<String>()?;
-    parse(&text).ok_or_else(|| PyValueError::new_err(format!("\"{text}\" is not among its words")))
-}
-
-fn convert(py: Python<'_>, effects: core::Effects) -> PyResult<Effects> {
-    let appends = effects.appends.into_iter().map(|append| {
-        let batch = PyBytes::new(py, &append.batch);
-        (append.stream, append.partition, batch, append.ticket).into_pyobject(py)
-    });
-    let writes = effects
-        .writes
-        .into_iter()
-        .map(|(connection, bytes)| (connection, PyBytes::new(py, &bytes)).into_pyobject(py));
-    let decisions = effects.decisions.into_iter().map(|asked| {
-        let bytes = |data: Option<Vec<u8>>| data.map(|data| PyBytes::new(py, &data).unbind());
-        ConnectRequest {
-            request: asked.request,
-            connection: asked.connection,
-            asks: match asked.asks {
-                core::Asks::Connect => "connect",
-                core::Asks::Continue => "continue",
-                core::Asks::Reauthenticate => "reauthenticate",
-            },
-            client_id: asked.client_id,
-            username: asked.username,
-            password: bytes(asked.password),
-            auth_method: asked.auth_method,
-            auth_data: bytes(asked.auth_data),
-            protocol_level: asked.protocol_level,
-        }
-    });
-    Ok(Effects {
-        appends: tuples(py, appends)?,
-        writes: tuples(py, writes)?,
-        reads: PyList::new(py, effects.reads)?.unbind(),
-        decisions: PyList::new(py, decisions.collect::<Vec<_>>())?.unbind(),
-        closes: PyList::new(py, effects.closes)?.unbind(),
-        wake_at: effects.wake_at,
-    })
-}
-
-fn tuples<'py>(
-    py: Python<'py>,
-    tuples: impl Iterator<Item = PyResult<Bound<'py, PyTuple>>>,
-) -> PyResult<Py<PyList>> {
-    let tuples = tuples.collect::<PyResult<Vec<_>>>()?;
-    Ok(PyList::new(py, tuples)?.unbind())
 }
 
 const fn now(mono_ms: u64, wall_ms: i64) -> Now {

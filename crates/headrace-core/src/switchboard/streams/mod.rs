@@ -7,15 +7,18 @@
 //! waits for every append in flight of its partition, so it is never acknowledged before the first
 //! copy is durable; bytes in `undurable_bytes` are those of records whose ticket has not ended.
 
+mod batches;
+mod known;
+
 use slab::Slab;
 
-use super::partition::{Partition, Repeat, Ticket};
+use super::partition::{Partition, Ticket};
 use super::publish_record::headers;
-use super::sources::{Sources, Verdict, SOURCES_OF_NODE_MAX};
+use super::sources::{Verdict, SOURCES_OF_NODE_MAX};
 use crate::hash::{Key, Map};
 use crate::mqtt::packet::Publish;
-use crate::record::{partition_of, record_bytes, Codec, Source, HEADER_BYTES, LATER_RECORD_BYTES};
-use crate::session::{Ending, Outcome};
+use crate::record::{partition_of, record_bytes, Codec, Source, HEADER_BYTES};
+use crate::session::Outcome;
 
 pub use super::partition::Waiter;
 pub use super::publish_record::KeyRule;
@@ -61,7 +64,6 @@ struct Stream {
 }
 
 impl Stream {
-    /// Of a publish.
     fn record_bytes(&self, publish: &Publish) -> usize {
         let key = self.key.key(publish).map(str::as_bytes);
         record_bytes(key, Some(publish.payload), headers(publish))
@@ -172,16 +174,6 @@ impl Streams {
     /// The slot of a stream, which stays as long as it is bound.
     pub fn slot(&self, id: u64) -> Option<u32> {
         self.by_id.get(&id).copied()
-    }
-
-    /// The sources of a partition.
-    pub fn sources(&mut self, id: u64, partition: u32) -> Option<&mut Sources> {
-        let slot = *self.by_id.get(&id)?;
-        let stream = &mut self.slots[slot as usize];
-        stream
-            .partitions
-            .get_mut(partition as usize)
-            .map(|partition| &mut partition.sources)
     }
 
     /// Bytes of records whose tickets have not ended.
@@ -335,154 +327,6 @@ impl Streams {
         HEADER_BYTES + record_bytes <= self.slots[slot as usize].batch_bytes_max
     }
 
-    /// Begins a batch where there is none, or none with room for the record that comes; its
-    /// ticket.
-    fn open(&mut self, slot: u32, partition: u32, bytes: usize, waiter: Option<Waiter>) -> u64 {
-        let stream = &self.slots[slot as usize];
-        let bytes = stream.partitions[partition as usize].builder.bytes() + bytes;
-        if bytes + LATER_RECORD_BYTES > stream.batch_bytes_max {
-            self.finish_touched(slot, partition);
-        }
-        let stream = &mut self.slots[slot as usize];
-        let state = &mut stream.partitions[partition as usize];
-        let ticket = state.open.get_or_insert_with(|| {
-            self.touched.push((slot, partition));
-            self.next_ticket += 2;
-            Ticket {
-                number: self.next_ticket - 2,
-                stream: stream.id,
-                partition,
-                bytes: 0,
-                waiters: Vec::new(),
-                undos: Vec::new(),
-            }
-        });
-        ticket.waiters.extend(waiter);
-        ticket.number
-    }
-
-    /// Counts the record that was added to a partition.
-    fn pushed(&mut self, slot: u32, partition: u32) {
-        let state = &mut self.slots[slot as usize].partitions[partition as usize];
-        let ticket = state.open.as_mut().expect("a record is in a batch");
-        let before = std::mem::replace(&mut ticket.bytes, state.builder.bytes());
-        self.undurable_bytes += ticket.bytes - before;
-        if state.builder.bytes() >= BATCH_BYTES_MAX {
-            self.finish_touched(slot, partition);
-        }
-    }
-
-    /// Notes sources that the log holds. None where there is no such partition.
-    pub fn load_sources<'a>(
-        &mut self,
-        id: u64,
-        partition: u32,
-        sources: impl IntoIterator<Item = (&'a str, u64, u64)>,
-    ) -> Option<()> {
-        let window = self.sources(id, partition)?;
-        for (name, epoch, sequence) in sources {
-            window.load(name, epoch, sequence);
-        }
-        self.bound_sources();
-        Some(())
-    }
-
-    /// Counts the sources, and has them forgotten until they are few enough.
-    fn bound_sources(&mut self) {
-        loop {
-            let streams = self.slots.iter_mut();
-            let windows = streams.flat_map(|(_, stream)| &mut stream.partitions);
-            let mut most: Option<&mut Sources> = None;
-            self.sources = 0;
-            for window in windows.map(|partition| &mut partition.sources) {
-                self.sources += window.len();
-                if most.as_ref().is_none_or(|most| most.len() < window.len()) {
-                    most = Some(window);
-                }
-            }
-            match most {
-                Some(most) if self.sources > SOURCES_OF_NODE_MAX => most.turn(),
-                _ => return,
-            }
-        }
-    }
-
-    /// Makes the waiter of a repeat wait for all that is in flight to a partition; 0 where nothing
-    /// is, else it is settled once.
-    pub fn wait(&mut self, slot: u32, partition: u32, waiter: Option<Waiter>) -> u32 {
-        let stream = &mut self.slots[slot as usize];
-        let partition = &mut stream.partitions[partition as usize];
-        let (Some(waiter), Some(last)) = (waiter, partition.newest()) else {
-            return 0;
-        };
-        partition.repeats.push_back(Repeat {
-            waiter,
-            last,
-            ending: Ending::Stored,
-        });
-        1
-    }
-
-    /// Finishes the batch of one partition, where one is open.
-    fn finish_touched(&mut self, slot: u32, partition: u32) {
-        let open = self.touched.len();
-        self.touched.retain(|touched| *touched != (slot, partition));
-        if self.touched.len() < open {
-            self.finish(slot, partition);
-        }
-    }
-
-    fn finish(&mut self, slot: u32, partition: u32) {
-        let stream = &mut self.slots[slot as usize];
-        let Partition {
-            builder,
-            open,
-            in_flight,
-            ..
-        } = &mut stream.partitions[partition as usize];
-        let ticket = open.take().expect("a touched partition has a ticket");
-        self.finished.push(Append {
-            stream: stream.id,
-            partition,
-            batch: builder.finish_published(stream.codec),
-            ticket: ticket.number,
-        });
-        in_flight.push_back(ticket.number);
-        self.in_flight.insert(ticket.number, ticket);
-    }
-
-    fn finish_all(&mut self) {
-        for (slot, partition) in std::mem::take(&mut self.touched) {
-            self.finish(slot, partition);
-        }
-    }
-
-    /// The appends that are due, in the order of their tickets within a partition.
-    pub fn collect(&mut self) -> Vec<Append> {
-        self.finish_all();
-        std::mem::take(&mut self.finished)
-    }
-
-    /// The append of `ticket` ended; who waits no more, and how what they wait for ended. None
-    /// where no such ticket is in flight.
-    pub fn durable(&mut self, ticket: u64, ending: Ending) -> Option<Vec<(Waiter, Ending)>> {
-        let ticket = self.in_flight.remove(&ticket)?;
-        self.undurable_bytes -= ticket.bytes;
-        let settled = ticket.waiters.into_iter().map(|waiter| (waiter, ending));
-        let mut settled: Vec<_> = settled.collect();
-        if let Some(slot) = self.by_id.get(&ticket.stream) {
-            let partitions = &mut self.slots[*slot as usize].partitions;
-            if let Some(partition) = partitions.get_mut(ticket.partition as usize) {
-                settled.extend(partition.ended(ticket.number, ending));
-                if ending != Ending::Stored {
-                    let undos = ticket.undos.into_iter().rev();
-                    undos.for_each(|undo| partition.sources.take_back(undo));
-                }
-            }
-        }
-        Some(settled)
-    }
-
     /// Asserts what must always hold.
     ///
     /// # Panics
@@ -505,77 +349,4 @@ impl Streams {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::mqtt::packet::PublishProperties;
-
-    fn send(streams: &mut Streams, slot: u32, source: &str, sequence: u64, ordinal: u64) -> Stored {
-        let sequence = sequence.to_string();
-        let publish = Publish {
-            topic: "t",
-            properties: PublishProperties {
-                user: vec![("source", source), ("epoch", "1"), ("sequence", &sequence)],
-                ..PublishProperties::default()
-            },
-            ..Publish::default()
-        };
-        let waiter = Waiter { origin: 0, ordinal };
-        let stored = streams.store(&[slot], &publish, 0, Some(waiter));
-        streams.collect();
-        stored
-    }
-
-    #[test]
-    fn the_sources_of_all_partitions_together_are_bounded() {
-        let mut streams = Streams::new(Key(1, 2));
-        let slots: Vec<u32> = (0..5)
-            .map(|id| streams.bind(id, 1, KeyRule::Topic))
-            .collect();
-        let known = |streams: &mut Streams| -> usize {
-            (0..5).map(|id| streams.sources(id, 0).unwrap().len()).sum()
-        };
-        for at in 0..5 * SOURCES_OF_NODE_MAX as u64 {
-            // A tenth of the streams has nine tenths of the sources.
-            let slot = slots[if at % 10 == 0 {
-                1 + at as usize / 10 % 4
-            } else {
-                0
-            }];
-            send(&mut streams, slot, &at.to_string(), 1, at);
-            assert!(streams.sources <= SOURCES_OF_NODE_MAX);
-            assert!(known(&mut streams) <= streams.sources);
-        }
-        assert!(known(&mut streams) > SOURCES_OF_NODE_MAX / 2);
-        let names: Vec<String> = (0..2 * SOURCES_OF_NODE_MAX)
-            .map(|at| format!("x{at}"))
-            .collect();
-        let loaded = names.iter().map(|name| (name.as_str(), 1, 1));
-        streams.load_sources(4, 0, loaded).unwrap();
-        assert!(known(&mut streams) <= SOURCES_OF_NODE_MAX);
-    }
-
-    #[test]
-    fn a_repeat_costs_the_same_however_much_is_in_flight() {
-        let mut streams = Streams::new(Key(1, 2));
-        let slot = streams.bind(1, 1, KeyRule::Topic);
-        let mut tickets = Vec::new();
-        for ordinal in 0..100 {
-            send(&mut streams, slot, "s", ordinal, ordinal);
-            tickets.push(1 + 2 * ordinal);
-        }
-        for ordinal in 100..200 {
-            assert_eq!(send(&mut streams, slot, "s", 5, ordinal).tickets, 1);
-        }
-        let ends: Vec<usize> = tickets
-            .into_iter()
-            .map(|ticket| {
-                streams
-                    .durable(ticket, Ending::Stored)
-                    .expect("in flight")
-                    .len()
-            })
-            .collect();
-        assert_eq!(ends[..99], [1; 99]);
-        assert_eq!(ends[99], 101, "the last publish, and every repeat once");
-    }
-}
+mod tests;
