@@ -103,6 +103,18 @@ def test_create_topics_places_partitions_by_hand_only_here(raw):
         assert created(raw, placed(*wrong)) == [ErrorCode.INVALID_REPLICA_ASSIGNMENT]
 
 
+@pytest.mark.setting("kafka.num_partitions")
+def test_who_says_no_number_gets_the_partitions_of_the_setting(start_node):
+    with RawConnection(start_node(HEADRACE_KAFKA__NUM_PARTITIONS="3")) as raw:
+        asked, one = (admin.CreateTopic(name=name) for name in ("asked", "one"))
+        one.num_partitions = 1
+        assert created(raw, asked, one) == [ErrorCode.NONE] * 2
+        found = {
+            name: len(metadata(raw, name)[name].partitions) for name in ("asked", "one", "new")
+        }
+        assert found == {"asked": 3, "one": 1, "new": 3}
+
+
 def created_partitions(raw, name, count, assignments=None, *, times=1, **more):
     """Error code and text of a request to let a stream grow."""
     placed = assignments and [admin.CreatePartitionsAssignment(broker_ids=e) for e in assignments]

@@ -76,6 +76,7 @@ def settings_of_kafka(config: Config) -> KafkaSettings:
     return KafkaSettings(
         advertised=config.kafka.advertised,
         auto_create_streams=config.kafka.auto_create_streams,
+        num_partitions=config.kafka.num_partitions,
         idle_ms=config.kafka.idle_timeout,
         undurable_bytes=config.limits.undurable_bytes,
         groups=GroupSettings(

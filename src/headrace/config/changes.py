@@ -48,6 +48,7 @@ _LIVE: Final = {
             "group_max_size",
             "group_min_session_timeout",
             "idle_timeout",
+            "num_partitions",
             "offsets_retention",
             "quotas",
         }

@@ -133,6 +133,11 @@ class KafkaSettings(TlsSettings, ProxySettings):
     auto_create_streams: Flag = Field(
         default=True, description="Whether a client that names an unknown stream creates it."
     )
+    num_partitions: Annotated[int, _count(1, limits.STREAM_PARTITIONS_MAX)] = Field(
+        default=1,
+        description="Partitions of a stream that a client creates without a number; Kafka's "
+        "num.partitions.",
+    )
     idle_timeout: Annotated[int, _duration(100, 86_400_000)] = Field(
         default=limits.KAFKA_IDLE_MS, description="How long a connection may send nothing."
     )

@@ -58,7 +58,8 @@ class KafkaSettings:
 
     Attributes:
         advertised: the address that metadata names; None names the one that the client reached.
-        auto_create_streams: whether metadata requests may create a stream (of one partition).
+        auto_create_streams: whether metadata requests may create a stream.
+        num_partitions: of a stream that is created without a number.
         idle_ms: how long a connection may send nothing.
         undurable_bytes: `limits.undurable_bytes`.
         groups: what holds for consumer groups.
@@ -69,6 +70,7 @@ class KafkaSettings:
 
     advertised: Address | None = None
     auto_create_streams: bool = True
+    num_partitions: int = 1
     idle_ms: int = limits.KAFKA_IDLE_MS
     undurable_bytes: int = limits.UNDURABLE_BYTES_MAX
     groups: GroupSettings = field(default_factory=GroupSettings)

@@ -77,7 +77,8 @@ async def _named(door: KafkaDoor, name: str, *, create: bool) -> MetadataTopic:
             check_name(name)
             if create:
                 with suppress(StreamExistsError):  # another connection asked for it, too
-                    await door.broker.create_stream(name)
+                    change = Change(partitions=door.settings.num_partitions)
+                    await door.broker.create_stream(name, change)
         return _topic(catalog.get(name))
     except HeadraceError as error:
         return MetadataTopic(error_code=ErrorCode.of(error.kafka_code), name=name, partitions=[])
@@ -130,11 +131,10 @@ async def _create(
         result.error_message = f"every partition from 0 on must be assigned to [{NODE_ID}]"
         return
     partitions = len(topic.assignments) or topic.num_partitions
+    if partitions == DEFAULT:
+        partitions = door.settings.num_partitions
     try:
-        change = Change(
-            partitions=None if partitions == DEFAULT else partitions,
-            settings=values_of(topic.configs),
-        )
+        change = Change(partitions=partitions, settings=values_of(topic.configs))
         if validate_only:
             door.broker.catalog.create(topic.name, change, door.broker.clock.wall_ms())
         else:
