@@ -1,4 +1,4 @@
-"""Kafka's own tools, from Maven Central (60 MB for each version)."""
+"""Kafka's own tools and brokers, and Spark's Kafka source, from Maven Central."""
 
 import shutil
 import subprocess
@@ -6,32 +6,47 @@ from pathlib import Path
 
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
-  <groupId>headrace</groupId><artifactId>kafka-tools</artifactId><version>1</version>
-  <dependencies><dependency>
-    <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version>
-  </dependency><dependency>
-    <groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{version}</version>
-  </dependency></dependencies>
+  <groupId>headrace</groupId><artifactId>test-jars</artifactId><version>1</version>
+  <dependencies>{dependencies}</dependencies>
 </project>"""
+
+DEPENDENCY = """<dependency>
+    <groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>
+  </dependency>"""
+
+
+def jars(folder: Path, *artifacts: str, alone: bool = False) -> Path:
+    """The folder of the jars of each `group:artifact:version`.
+
+    With them is what they need to run, unless they are to be `alone`.
+    """
+    dependencies = "".join(DEPENDENCY.format(*each.split(":")) for each in artifacts)
+    (folder / "pom.xml").write_text(POM.format(dependencies=dependencies))
+    maven = shutil.which("mvn")
+    assert maven, "mvn is missing: apt-get install maven"
+    copy = ["dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=jars"]
+    more = [f"-DexcludeTransitive={str(alone).lower()}"]
+    subprocess.run([maven, "-q", "-B", *copy, *more], check=True, cwd=folder, timeout=280)
+    return folder / "jars"
 
 
 class Tools:
-    """The tools of one version."""
+    """The tools and brokers of one version (60 MB)."""
 
     def __init__(self, folder: Path, version: str) -> None:
         self.version = version
-        (folder / "pom.xml").write_text(POM.format(version=version))
-        maven = shutil.which("mvn")
-        assert maven, "mvn is missing: apt-get install maven"
-        copy = ["dependency:copy-dependencies", "-DoutputDirectory=jars"]
-        subprocess.run([maven, "-q", "-B", *copy], check=True, cwd=folder, timeout=280)
-        self._jars = folder / "jars"
+        names = ["kafka_2.13", "kafka-tools"]
+        self._jars = jars(folder, *(f"org.apache.kafka:{name}:{version}" for name in names))
+
+    def command(self, program: str, *arguments: str) -> list[str]:
+        """How a program is started, by the name of its class."""
+        quick = ["-XX:TieredStopAtLevel=1", "-Xmx256m"]
+        return ["java", *quick, "-cp", f"{self._jars}/*", program, *arguments]
 
     def run(self, tool: str, *arguments: str, stdin: str = "", code: int = 0) -> str:
         """What a tool, by the name of its class, prints."""
-        quick = ["-XX:TieredStopAtLevel=1", "-Xmx256m"]
         done = subprocess.run(
-            ["java", *quick, "-cp", f"{self._jars}/*", tool, *arguments],
+            self.command(tool, *arguments),
             capture_output=True,
             check=False,
             input=stdin,

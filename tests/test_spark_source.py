@@ -90,7 +90,7 @@ def test_a_record_batch_has_the_schema_that_spark_demands():
     assert (second["key"], second["value"], second["headers"], second["offset"]) == (
         None,
         None,
-        [],
+        None,
         1,
     )
     assert (third["key"], third["value"]) == (b"", b"")
@@ -317,7 +317,7 @@ def test_spark_finds_the_format_by_itself_and_reads_it(spark, node):
     assert rows.schema == HeadraceDataSource({}).schema()
     assert sorted(int(row.value) for row in rows.collect()) == list(range(30))
     first = rows.filter("partition = 1 AND offset = 0").first()
-    assert (bytes(first.value), first.topic, first.headers) == (b"1", "numbers", [])
+    assert (bytes(first.value), first.topic, first.headers) == (b"1", "numbers", None)
     assert rows.select("timestamp").first().timestamp.tzinfo is None
 
 

@@ -1,7 +1,8 @@
 """Decoded records as Arrow record batches over the same memory; no loop over records.
 
 Owns the columns. They are those of Spark's Kafka source without its `timestampType`, in types that
-Spark takes as they are: `timestamp[us, UTC]`, no large or dictionary types.
+Spark takes as they are: `timestamp[us, UTC]`, no large or dictionary types. As there, a record
+without headers has null, not an empty list.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+from pyarrow import compute
 
 if TYPE_CHECKING:
     from headrace.native import Buffer, RecordColumns
@@ -58,7 +60,11 @@ def _binary(kind: pa.DataType, rows: int, parts: tuple[Buffer | None, Buffer, Bu
 def _headers(columns: RecordColumns) -> pa.Array:
     lists = pa.py_buffer(columns.header_lists)
     count = pa.Array.from_buffers(pa.int32(), columns.records + 1, [None, lists])[-1].as_py()
+    if not count:
+        return pa.nulls(columns.records, _HEADERS)
     keys = _binary(pa.string(), count, columns.header_keys)
     values = _binary(pa.binary(), count, columns.header_values)
     headers = pa.Array.from_buffers(_HEADER, count, [None], children=[keys, values])
-    return pa.Array.from_buffers(_HEADERS, columns.records, [None, lists], children=[headers])
+    all_lists = pa.Array.from_buffers(_HEADERS, columns.records, [None, lists], children=[headers])
+    none = compute.equal(compute.list_value_length(all_lists), 0)
+    return pa.ListArray.from_arrays(all_lists.offsets, headers, mask=none)
