@@ -1,11 +1,13 @@
-"""Runs other projects' MQTT suites against headrace, and compares with what is expected.
+"""Runs other projects' MQTT and Kafka suites against headrace, and compares with what is expected.
 
     python tools/suites paho3 ~/paho.mqtt.testing
     python tools/suites sequences ~/mosquitto --broker 127.0.0.1:1883
+    python tools/suites aiokafka ~/aiokafka
 
 Nothing of those projects is part of this one: each suite needs a copy, or an installed program,
-which `--help` names. Without `--broker` a node is started on free ports with an empty folder.
-`expected.toml` lists, suite by suite, what need not pass, and why.
+which `--help` names. Without `--broker` a node is started on free ports with an empty folder; those
+of Kafka's clients start their nodes themselves. `expected.toml` lists, suite by suite, what need
+not pass, and why.
 """
 
 import json
@@ -20,18 +22,23 @@ from typing import NamedTuple
 import click
 from broker import RULES, Broker, started
 from interoperability import paho3, paho5
+from kafkaclients import aiokafka, kafka_python
 from outcome import Outcome
 from programs import conformance, gmqtt, rmqtt
 from sequences import sequences
 
 
 class Suite(NamedTuple):
-    """How it runs, what a copy of it is, and the variables and tables of its node."""
+    """How it runs, what a copy of it is, and the variables and tables of its node.
 
-    run: Callable[[Path, Broker], list[Outcome]]
+    `starts` where it starts nodes itself: `run` is then called without one.
+    """
+
+    run: Callable[..., list[Outcome]]
     copy: str
     settings: Mapping[str, str] = MappingProxyType({})
     tables: str = ""
+    starts: bool = False
 
 
 #: These suites take the other of two readings that the standard allows (MQTT 5.0, 3.3.4).
@@ -52,6 +59,10 @@ SUITES = {
         "the unpacked source distribution of gmqtt, which holds its tests; port 8883 must be free",
         {"HEADRACE_MQTT__TLS_BIND": "127.0.0.1:8883"},
     ),
+    "kafka-python": Suite(
+        kafka_python, "a copy of dpkp/kafka-python: its integration tests", starts=True
+    ),
+    "aiokafka": Suite(aiokafka, "a copy of aio-libs/aiokafka", starts=True),
 }
 
 EPILOG = "\b\nSUITE, and what COPY is:\n" + "\n".join(
@@ -97,12 +108,17 @@ def report(suite: str, outcomes: list[Outcome], *, as_json: bool) -> bool:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def main(suite: str, copy: Path, address: str | None, *, as_json: bool) -> None:
     """Run SUITE from COPY; exit 1 where a test fails that is expected to pass."""
-    run, _, settings, tables = SUITES[suite]
+    run, _, settings, tables, starts = SUITES[suite]
+    if starts and address:
+        raise click.UsageError(f"{suite} starts its brokers itself, with settings of its own")
     with ExitStack() as stack:
-        broker = (
-            Broker.parse(address) if address else stack.enter_context(started(settings, tables))
-        )
-        outcomes = run(copy.resolve(), broker)
+        if starts:
+            brokers = []
+        elif address:
+            brokers = [Broker.parse(address)]
+        else:
+            brokers = [stack.enter_context(started(settings, tables))]
+        outcomes = run(copy.resolve(), *brokers)
     if not report(suite, outcomes, as_json=as_json):
         sys.exit(1)
 

@@ -47,11 +47,12 @@ topics = ["$test/nosubscribe"]
 
 
 class Broker(NamedTuple):
-    """Where MQTT is served, and the file of the authority that its certificate is from."""
+    """Where MQTT is served, the file of the authority of its certificate, and its HTTP address."""
 
     host: str
     port: int
     authority: Path | None = None
+    url: str = ""
 
     @classmethod
     def parse(cls, address: str) -> Self:
@@ -76,10 +77,13 @@ def certificate(folder: Path) -> tuple[dict[str, str], Path]:
 
 
 @contextmanager
-def started(settings: Mapping[str, str], tables: str) -> Iterator[Broker]:
+def started(
+    settings: Mapping[str, str], tables: str = "", users: Mapping[str, str] | None = None
+) -> Iterator[Broker]:
     """A node with an empty folder, these variables and further tables, which ends with the block.
 
-    It has a certificate where the variables say where TLS is served.
+    It has a certificate where the variables say where MQTT over TLS is served. All of the users,
+    given by name with their passwords, have the role `admin`.
     """
     with TemporaryDirectory(prefix="headrace-suite-") as folder:
         config = Path(folder) / "headrace.toml"
@@ -90,8 +94,15 @@ def started(settings: Mapping[str, str], tables: str) -> Iterator[Broker]:
         if "HEADRACE_MQTT__TLS_BIND" in settings:
             files, authority = certificate(Path(folder))
             environment |= files
+        data = Path(folder) / "data"
+        for name, password in (users or {}).items():
+            add = [sys.executable, "-m", "headrace", "users", "add", name, "--role", "admin"]
+            subprocess.run(
+                [*add, "--data", str(data)],
+                check=True, env=environment, input=password.encode(), stdout=subprocess.DEVNULL,
+            )  # fmt: skip
         with subprocess.Popen(
-            [*command, "--data", str(Path(folder) / "data")],
+            [*command, "--data", str(data)],
             stdout=subprocess.PIPE,
             env={**environment, **settings},
         ) as node:
@@ -100,6 +111,8 @@ def started(settings: Mapping[str, str], tables: str) -> Iterator[Broker]:
                 line = node.stdout.readline()
                 if not line:
                     sys.exit("the node did not start; its log above says why")
-                yield Broker.parse(json.loads(line)["mqtt"])._replace(authority=authority)
+                ready = json.loads(line)
+                url = f"http://{ready['http']}"
+                yield Broker.parse(ready["mqtt"])._replace(authority=authority, url=url)
             finally:
                 node.terminate()
