@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import subprocess
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -78,6 +79,18 @@ def produced(node, who: str, topic: str, mechanism: str = "PLAIN") -> str:
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_confluent_kafka_is_let_in_by_each_mechanism(guarded, mechanism):
     assert produced(guarded, "bob:cart", "bob-1", mechanism) == ""
+
+
+@pytest.mark.shows("kcat", "PLAIN SCRAM-SHA-256 SCRAM-SHA-512")
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kcat_is_let_in_by_each_mechanism(guarded, mechanism):
+    known = settings(guarded, "bob:cart", mechanism)
+    options = [part for name, value in known.items() for part in ("-X", f"{name}={value}")]
+    done = subprocess.run(
+        ["kcat", *options, "-P", "-t", "bob-1"],
+        capture_output=True, check=False, input="x\n", text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.shows("kafka-python", "PLAIN SCRAM-SHA-256 SCRAM-SHA-512")

@@ -13,6 +13,7 @@ import confluent_kafka.admin
 import kafka
 import kafka.admin
 import pytest
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from confluent_kafka import KafkaError, TopicPartition
 
 from headrace import native
@@ -82,6 +83,14 @@ def test_kcat_produces_and_consumes(node, stream, reader, codec):
     assert [m["offset"] for m in got] == list(range(len(RECORDS)))
     assert got[0]["headers"] == ["trace", "abc", "bare", None]
     assert_codec(reader, stream, codec)
+
+
+@pytest.mark.shows("kcat", "idempotence", "acks")
+@pytest.mark.parametrize("setting", ["enable.idempotence=true", "acks=0", "acks=1", "acks=all"])
+def test_kcat_produces_as_it_is_set(node, stream, setting):
+    lines = b"".join(b"%d\n" % number for number in range(100))
+    kcat(node, "-P", "-t", stream, "-p", "0", "-X", setting, stdin=lines)
+    assert kcat(node, "-C", "-t", stream, "-p", "0", "-c", "100", "-q") == lines
 
 
 @pytest.mark.shows("kcat", "offsets")
@@ -277,6 +286,15 @@ def test_confluent_administers_topics(node):
     assert outcome(again) == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
+@pytest.mark.shows("confluent-kafka", "cluster")
+def test_confluent_describes_the_cluster(node):
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": node.servers})
+    found = admin.describe_cluster().result(30)
+    assert found.cluster_id == "headrace"
+    assert [(each.id, f"{each.host}:{each.port}") for each in found.nodes] == [(1, node.servers)]
+    assert found.controller.id == 1
+
+
 def test_a_consumer_waits_for_a_message_that_comes_later(node, stream):
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": node.servers, "group.id": "g", "fetch.wait.max.ms": 30_000}
@@ -292,8 +310,9 @@ def test_a_consumer_waits_for_a_message_that_comes_later(node, stream):
 # --- kafka-python --------------------------------------------------------------------------------
 
 
-@pytest.mark.shows("kafka-python", "none gzip", "idempotence", "consume", "offsets")
-@pytest.mark.parametrize("codec", ["none", "gzip"])
+@pytest.mark.shows("kafka-python", "none gzip snappy lz4 zstd")
+@pytest.mark.shows("kafka-python", "idempotence", "consume", "offsets")
+@pytest.mark.parametrize("codec", CODECS)
 def test_kafka_python_produces_and_consumes(node, stream, reader, codec):
     kind = None if codec == "none" else codec
     with kafka.KafkaProducer(bootstrap_servers=node.servers, compression_type=kind) as producer:
@@ -313,6 +332,17 @@ def test_kafka_python_produces_and_consumes(node, stream, reader, codec):
         got = [next(consumer) for _ in range(len(RECORDS) - 100)]
     assert [(m.key, m.value) for m in got] == RECORDS[100:]
     assert [tuple(header) for header in got[0].headers] == VALUED_HEADERS
+
+
+@pytest.mark.shows("kafka-python", "acks")
+@pytest.mark.parametrize("acks", [0, 1, "all"])
+def test_kafka_python_produces_with_each_acks(node, stream, acks):
+    settings = {"enable_idempotence": acks == "all", "acks": acks}
+    with kafka.KafkaProducer(bootstrap_servers=node.servers, **settings) as producer:
+        for _, value in RECORDS:
+            producer.send(stream, value, partition=0)
+    messages = consume(node, stream, len(RECORDS))
+    assert [m.value() for m in messages] == [value for _, value in RECORDS]
 
 
 @pytest.mark.shows("kafka-python", "topics", "commits")
@@ -356,6 +386,38 @@ async def test_aiokafka_produces_and_consumes(node, stream, reader, codec, idemp
         assert await consumer.end_offsets([place]) == {place: len(RECORDS)}
     assert [(m.key, m.value) for m in got] == RECORDS
     assert list(got[0].headers) == VALUED_HEADERS
+
+
+@pytest.mark.shows("aiokafka", "acks")
+@pytest.mark.parametrize("acks", [0, 1, "all"])
+async def test_aiokafka_produces_with_each_acks(node, stream, acks):
+    async with aiokafka.AIOKafkaProducer(bootstrap_servers=node.servers, acks=acks) as producer:
+        for _, value in RECORDS:
+            await producer.send(stream, value, partition=0)
+    messages = await asyncio.to_thread(consume, node, stream, len(RECORDS))
+    assert [m.value() for m in messages] == [value for _, value in RECORDS]
+
+
+@pytest.mark.shows("aiokafka", "cluster", "partitions", "settings", "records deleted")
+async def test_aiokafka_manages_a_stream(node, stream):
+    topic = ConfigResourceType.TOPIC
+    await asyncio.to_thread(produce, node, stream)
+    admin = aiokafka.admin.AIOKafkaAdminClient(bootstrap_servers=node.servers)
+    await admin.start()
+    assert (await admin.describe_cluster())["cluster_id"] == "headrace"
+    await admin.create_partitions({stream: aiokafka.admin.NewPartitions(5)})
+    (described,) = await admin.describe_topics([stream])
+    assert len(described["partitions"]) == 5
+    change = ConfigResource(topic, stream, {"segment.ms": "1000"})
+    await admin.alter_configs([change])
+    named = ConfigResource(topic, stream)
+    (answer,) = await admin.describe_configs([named])
+    values = {name: value for name, value, *_ in answer.resources[0][4]}
+    assert values["segment.ms"] == "1000"
+    place = aiokafka.TopicPartition(stream, 0)
+    until = aiokafka.admin.RecordsToDelete(before_offset=100)
+    assert await admin.delete_records({place: until}) == {place: 100}
+    await admin.close()
 
 
 @pytest.mark.shows("aiokafka", "topics", "commits")

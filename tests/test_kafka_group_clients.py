@@ -86,24 +86,23 @@ def reads(node, group, count):
     )
 
 
-@pytest.mark.shows("confluent-kafka", "groups")
-@pytest.mark.shows("kafka-python", "groups")
-@pytest.mark.shows("aiokafka", "groups")
-@pytest.mark.parametrize(("library", "strategy"), EVERY)
-def test_members_come_and_go_under_load(node, request, library, strategy):
-    stream = group = request.node.name.translate(str.maketrans("[]", "--"))
-    node.create_stream(stream, partitions=PARTITIONS)
+def come_and_go(node, name, start):
+    """Has a group and a stream of this name 1, 3, 7, 3 and no members, and nothing is skipped.
+
+    `start` gives members that stand in the group until their `stop()`, and their `values`.
+    """
+    node.create_stream(name, partitions=PARTITIONS)
     members, everybody = [], []
 
     def become(count):
         while len(members) > count:
             members.pop(0).stop()
         while len(members) < count:
-            members.append(Member(library, strategy, node.servers, group, stream))
+            members.append(start())
             everybody.append(members[-1])
-        wait_for(lambda: reads(node, group, count), SECONDS)
+        wait_for(lambda: reads(node, name, count), SECONDS)
 
-    with load(node, stream) as acknowledged:
+    with load(node, name) as acknowledged:
         for count in (1, 3, 7, 3):
             become(count)
 
@@ -113,6 +112,15 @@ def test_members_come_and_go_under_load(node, request, library, strategy):
     wait_for(lambda: not missing(), SECONDS)
     become(0)
     assert len(acknowledged) > 0
+
+
+@pytest.mark.shows("confluent-kafka", "groups")
+@pytest.mark.shows("kafka-python", "groups")
+@pytest.mark.shows("aiokafka", "groups")
+@pytest.mark.parametrize(("library", "strategy"), EVERY)
+def test_members_come_and_go_under_load(node, request, library, strategy):
+    name = request.node.name.translate(str.maketrans("[]", "--"))
+    come_and_go(node, name, lambda: Member(library, strategy, node.servers, name, name))
 
 
 @pytest.mark.parametrize("library", STRATEGIES)

@@ -1,5 +1,6 @@
 """Kafka's own clients and tools, over TLS and SASL, against a node."""
 
+import json
 import re
 import uuid
 
@@ -88,7 +89,7 @@ def topic(guarded):
     return name
 
 
-@pytest.mark.shows("java", "none gzip snappy lz4 zstd", "consume", "groups", "commits")
+@pytest.mark.shows("java", "none gzip snappy lz4 zstd", "consume", "commits")
 @pytest.mark.shows("java", "groups managed", "PLAIN", "SCRAM-SHA-512", "TLS")
 def test_the_console_produces_in_each_codec_and_consumes_in_a_group(java, topic):
     for codec in CODECS:
@@ -145,10 +146,15 @@ def test_topics_settings_and_folders_are_managed(java):
     assert name not in java("TopicCommand", "--list").splitlines()
 
 
-@pytest.mark.shows("java", "offsets", "cluster")
-def test_offsets_and_the_cluster_are_asked_for(java, topic):
+@pytest.mark.shows("java", "offsets", "records deleted", "cluster")
+def test_offsets_and_the_cluster_are_asked_for(java, topic, tmp_path):
     java("ConsoleProducer", "--topic", topic, stdin="one\n")
     assert f"{topic}:0:" in java("GetOffsetShell", "--topic", topic)
+    places = [{"topic": topic, "partition": partition, "offset": -1} for partition in range(3)]
+    file = tmp_path / "offsets.json"
+    file.write_text(json.dumps({"partitions": places, "version": 1}))
+    told = java("DeleteRecordsCommand", "--offset-json-file", str(file))
+    assert sum(map(int, re.findall(r"low_watermark: (\d+)", told))) == 1, told
     cluster = java_cluster(java)
     assert "headrace" in cluster
 

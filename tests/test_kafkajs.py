@@ -18,11 +18,12 @@ COUNT = 200
 
 
 def round_trip(node, codec, *access):
-    """What the client saw, as its keys, values and headers must be."""
+    """Compares what the client saw with what must be; its topic, which is gone."""
     program = shutil.which("node")
     assert program, "install nodejs"
     assert (CLIENTS / "node_modules" / "kafkajs").is_dir(), "run `npm install` in tests/clients"
-    arguments = [f"localhost:{node.kafka}", f"js-{uuid.uuid4().hex[:8]}", str(COUNT), codec]
+    topic = f"js-{uuid.uuid4().hex[:8]}"
+    arguments = [f"localhost:{node.kafka}", topic, str(COUNT), codec]
     done = subprocess.run(
         [program, str(CLIENTS / "kafkajs_round_trip.js"), *arguments, *access],
         capture_output=True, text=True, timeout=100, check=False,
@@ -34,17 +35,22 @@ def round_trip(node, codec, *access):
     assert {key: (value, number) for _, key, value, number in told["got"]} == keys
     assert len(told["got"]) == COUNT
     assert {partition for partition, *_ in told["got"]} == {0, 1}
-    assert sum(told["committed"]) == COUNT
+    assert sum(told["committed"]) == told["ends"] == told["times"] == COUNT
+    assert (told["setting"], told["low"]) == ("1000", 5)
+    assert told["acls"] == ([1, 0] if access else None)
+    return topic
 
 
-@pytest.mark.shows("kafkajs", "none gzip", "idempotence", "consume", "groups", "commits", "topics")
-@pytest.mark.shows("kafkajs", "partitions", "groups managed", "cluster")
+@pytest.mark.shows("kafkajs", "none gzip", "idempotence", "acks", "consume", "offsets", "commits")
+@pytest.mark.shows("kafkajs", "topics", "partitions", "settings", "records deleted", "cluster")
+@pytest.mark.shows("kafkajs", "groups managed")
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 def test_kafkajs_produces_and_consumes(shared, codec):
-    round_trip(shared, codec)
+    topic = round_trip(shared, codec)
+    assert shared.ends(f"{topic}-acks") == [3]
 
 
-@pytest.mark.shows("kafkajs", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "TLS")
+@pytest.mark.shows("kafkajs", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "TLS", "ACLs")
 def test_kafkajs_is_let_in(tmp_path, authority, server):
     put_users(tmp_path / "data", {ADMIN: ["admin"]})
     certificate, key = map(str, server)

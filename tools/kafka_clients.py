@@ -41,7 +41,7 @@ THINGS: Final = {
     "consume": "consume",
     "offsets": "offsets by time, or at the ends",
     "commits": "committed offsets",
-    "groups": "members of groups",
+    "groups": "groups of 1, 3 and 7 members that come and go under load",
     "groups managed": "groups listed, described, deleted",
     "topics": "topics created and deleted",
     "partitions": "more partitions",
@@ -56,7 +56,29 @@ THINGS: Final = {
     "SCRAM-SHA-512": "SASL SCRAM-SHA-512",
     "TLS": "TLS",
 }
-"""Rows. A client that has no such thing, or none in its library, has an empty cell."""
+"""Rows."""
+
+LACKS: Final = {
+    "the client has no such call": {
+        "kcat": [
+            *("groups managed", "topics", "partitions", "settings", "records deleted"),
+            *("folders", "ACLs"),
+        ],
+        "confluent-kafka": ["folders"],
+        "aiokafka": ["folders", "ACLs"],
+        "kafkajs": ["folders"],
+    },
+    "the client has no load generator": {
+        client: ["load"] for client in CLIENTS if client != "java"
+    },
+    "codecs of kafkajs other than gzip are packages of other authors": {
+        "kafkajs": ["snappy", "lz4", "zstd"]
+    },
+    "it is the node that holds back, whoever asks: two clients show it": {
+        client: ["quotas"] for client in ("kcat", "kafka-python", "kafkajs", "java")
+    },
+}
+"""Why a cell is empty, where it is: clients and things by reason."""
 
 PAGE: Final = """\
 # Kafka clients
@@ -68,7 +90,7 @@ fails where this page is stale. *Kafka's own* are the Java clients and tools of 
 
 {table}
 
-An empty cell means that no test shows it: some clients cannot do it, or need a further library.
+{reasons}
 
 ## Which test shows it
 
@@ -91,7 +113,8 @@ def render() -> str:
     """The page.
 
     Raises:
-        ValueError: a mark names what is not listed here, or nothing shows what is.
+        ValueError: a mark names what is not listed here, nothing shows what is, or a cell is
+            empty without a reason.
     """
     shown: dict[tuple[str, str], list[str]] = defaultdict(list)
     files: dict[str, Path] = {}
@@ -108,8 +131,9 @@ def render() -> str:
         f"| | {' | '.join(CLIENTS.values())} |",
         f"|---|{'---|' * len(CLIENTS)}",
     ]
+    empty = unshown(set(shown))
     for thing, title in THINGS.items():
-        cells = ("●" if (client, thing) in shown else "" for client in CLIENTS)
+        cells = (empty.get((client, thing), "●") for client in CLIENTS)
         table.append(f"| {title} | {' | '.join(cells)} |")
     lists = []
     for client, title in CLIENTS.items():
@@ -123,8 +147,34 @@ def render() -> str:
             lists.append(f"- [{test}](../{where}): {', '.join(things)}")
         lists.append("")
     return PAGE.format(
-        versions=" and ".join(versions()), table="\n".join(table), lists="\n".join(lists).rstrip()
+        versions=" and ".join(versions()),
+        table="\n".join(table),
+        reasons="\n".join(f"- {sign(n)} {reason}" for n, reason in enumerate(LACKS, 1)),
+        lists="\n".join(lists).rstrip(),
     )
+
+
+def sign(number: int) -> str:
+    """Of a reason, in the table and below it."""
+    return f"({number})"
+
+
+def unshown(shown: set[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """The sign of the reason of each client and thing that no test shows.
+
+    Raises:
+        ValueError: one has no reason, or a test shows what has one.
+    """
+    reasons = {
+        (client, thing): sign(number)
+        for number, things in enumerate(LACKS.values(), 1)
+        for client, lacks in things.items()
+        for thing in lacks
+    }
+    missing = {(client, thing) for client in CLIENTS for thing in THINGS} - shown
+    if wrong := missing ^ reasons.keys():
+        raise ValueError(f"no test shows it or there is a reason, not both: {sorted(wrong)}")
+    return reasons
 
 
 def versions() -> list[str]:
