@@ -32,6 +32,8 @@ __all__ = [
     "CorruptRecordError",
     "Effects",
     "Folder",
+    "FrameIntake",
+    "FrameOutflow",
     "HeadraceError",
     "History",
     "InvalidRecordError",
@@ -55,12 +57,14 @@ __all__ = [
     "StorageFullError",
     "Store",
     "Switchboard",
+    "TakenFrames",
     "TraceLine",
     "UnsupportedRecordError",
     "WillReport",
     "__version__",
     "batch_headers",
     "build_batch",
+    "build_frame",
     "decode_records",
     "faults",
     "murmur2",
@@ -262,6 +266,101 @@ def batch_headers(
 def murmur2(key: bytes) -> int:
     """Kafka's murmur2 of `key` as an unsigned 32-bit integer; Kafka's default partitioner
     takes `(murmur2(key) & 0x7FFFFFFF) % partitions`."""
+
+# --- message frames (headrace-core::frame) -----------------------------------------------------
+
+@final
+class TakenFrames:
+    """What one read of a producer of frames has brought."""
+
+    @property
+    def frames(self) -> int:
+        """Whole and right ones, in all batches."""
+    @property
+    def batches(self) -> list[tuple[int, bytes]]:
+        """`(partition, record batch v2)`, in the order in which they are to be appended; made anew
+        at each call."""
+    @property
+    def fault(self) -> tuple[str, int, str] | None:
+        """What is wrong with the frame behind those taken: a word for counters, an error code of
+        Kafka's, one line. Nothing more is to be given then."""
+    def acknowledge(self, bases: Sequence[int | None]) -> tuple[bytes, int]:
+        """Acknowledgements, 16 bytes each: `frames u32, partition i32, offset i64` of the first, in
+        the order of the frames, up to the first whose batch has no base offset; and how many
+        frames that are. `bases` has one for each batch."""
+
+@final
+class FrameIntake:
+    """One producer's frames on their way in. Keeps what is not whole.
+
+    Frames with a key go where Kafka's default partitioner puts it, those without to partition
+    `turn` modulo the number of partitions, and with each read that has such to the next.
+    """
+
+    def __new__(cls, turn: int = 0) -> FrameIntake: ...
+    @property
+    def kept_bytes(self) -> int:
+        """Of a frame that is not whole."""
+    def receive(
+        self,
+        data: bytes,
+        *,
+        partitions: int,
+        partition: int | None,
+        message_bytes_max: int,
+        needs_key: bool,
+        codec: str,
+        wall_ms: int,
+    ) -> TakenFrames:
+        """Takes what was read. `partition` is where all frames go, or None; `message_bytes_max`
+        bounds each batch; frames with the timestamps 0 and -1 get `wall_ms`; `codec` as
+        `build_batch`.
+
+        Raises:
+            ValueError: there is no such codec or partition.
+        """
+
+@final
+class FrameOutflow:
+    """Stored batches on their way to one consumer, from an offset on.
+
+    Each record is `offset i64` and its frame. Control batches and what compaction took are passed
+    over, and so is a batch that is cut off at the end.
+    """
+
+    def __new__(cls, batches: bytes, offset: int) -> FrameOutflow: ...
+    @property
+    def next_offset(self) -> int:
+        """Behind all that has gone out, or that is nothing to go out."""
+    @property
+    def frames(self) -> int:
+        """That have gone out."""
+    @property
+    def held_bytes(self) -> int:
+        """Batches, and records that are decompressed."""
+    @property
+    def is_slow(self) -> bool:
+        """Whether `write` has to decompress: better beside the loop."""
+    def write(self, bytes_max: int) -> bytes:
+        """The next frames: some `bytes_max` bytes and at least one frame; empty once all have gone.
+        Releases the GIL.
+
+        Raises:
+            CorruptRecordError, UnsupportedRecordError, RecordsTooLargeError: a batch is damaged.
+            InvalidRecordError: no frame holds a record; the message names its offset.
+        """
+
+def build_frame(
+    key: bytes | None,
+    value: bytes | None,
+    headers: Sequence[tuple[str, bytes | None]],
+    timestamp: int,
+) -> bytes:
+    """One message frame; for tests and tools.
+
+    Raises:
+        ValueError: a header's name has more than 32,767 bytes.
+    """
 
 # --- the store (headrace-core::log, performed by headrace-io) ----------------------------------
 

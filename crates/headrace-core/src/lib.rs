@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+pub mod frame;
 pub mod hash;
 pub mod log;
 pub mod mqtt;

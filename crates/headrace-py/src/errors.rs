@@ -5,7 +5,7 @@
 
 use std::ffi::CStr;
 
-use headrace_core::{log, record};
+use headrace_core::{frame, log, record};
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -218,6 +218,14 @@ pub fn record_error(py: Python<'_>, error: &record::Error) -> PyErr {
         Fault::TooLarge { .. } => Class::RecordsTooLarge,
     };
     class.error(py, &error.to_string())
+}
+
+/// The exception of stored records that cannot go out as frames.
+pub fn outflow_error(py: Python<'_>, error: &frame::Error) -> PyErr {
+    match error {
+        frame::Error::Record(error) => record_error(py, error),
+        frame::Error::Unwritable(_) => Class::InvalidRecord.error(py, &error.to_string()),
+    }
 }
 
 /// The exception of what the log engine refuses.

@@ -6,6 +6,7 @@ mod bench;
 mod errors;
 mod facts;
 mod folder;
+mod frames;
 mod records;
 mod sessions;
 mod store;
@@ -22,6 +23,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::register(module)?;
     facts::register(module)?;
     folder::register(module)?;
+    frames::register(module)?;
     records::register(module)?;
     sessions::register(module)?;
     store::register(module)?;

@@ -85,8 +85,17 @@ impl<'a> Records<'a> {
         }
     }
 
+    /// Those behind the first `index`, of which `rest` of the body has not been read.
+    pub(crate) fn resume(header: &BatchHeader, rest: &'a [u8], index: u32) -> Self {
+        let records = Self::new(header, rest);
+        Self {
+            index: index.min(records.count),
+            ..records
+        }
+    }
+
     /// Bytes of the body that were not read yet.
-    pub(super) fn bytes_left(&self) -> usize {
+    pub(crate) fn bytes_left(&self) -> usize {
         self.rest.len()
     }
 

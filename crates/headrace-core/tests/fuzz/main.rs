@@ -8,6 +8,7 @@
 
 mod decode;
 mod engine;
+mod frame;
 #[expect(dead_code, reason = "not every kind of chance is needed here")]
 #[path = "../../src/testing/random.rs"]
 mod random;
@@ -40,6 +41,17 @@ fn bytes_decode_or_are_refused() {
 #[test]
 fn a_switchboard_outlives_whatever_it_receives() {
     short(&switchboard::CORPUS);
+}
+
+#[test]
+fn frames_are_taken_as_they_are_or_refused() {
+    short(&frame::CORPUS);
+}
+
+#[test]
+#[ignore = "five minutes"]
+fn frames_are_taken_as_they_are_or_refused_for_minutes() {
+    soak(&frame::CORPUS);
 }
 
 #[test]
