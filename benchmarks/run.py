@@ -2,8 +2,8 @@
 
     make bench                    every row
     make bench ARGS="commit"      one row: commit, append, partitions, read, cold, open,
-                                  compact, fetch, stored, collect, decode, produce, arrow, and
-                                  those of the MQTT door: pipe, ten, fan, in, thousand, kept,
+                                  compact, fetch, stored, collect, decode, produce, arrow, frame,
+                                  and those of the MQTT door: pipe, ten, fan, in, thousand, kept,
                                   connects, passwords, tls, restore
     make bench ARGS="--json"      the figures as one JSON object
 
@@ -41,6 +41,8 @@ on shared machines only the ratio means much. Rows:
   fdatasync, against confluent-kafka at the same node with a callback for each.
 - `arrow`: records of 100 bytes out of four partitions as Arrow batches (`get_arrow`), against the
   lists of confluent-kafka.
+- `frame`: frames of 100 bytes a second with acknowledgements, against the Kafka door of the same
+  node with batches of 500 that are made beforehand.
 - `decode`: stored readings (300 bytes, four headers) into Arrow buffers, against the compiled
   reader of aiokafka.
 """
@@ -60,6 +62,7 @@ from importlib.resources import as_file, files
 from itertools import islice
 
 import engine
+import framing
 import mqtt
 import readers
 import sessions
@@ -249,6 +252,7 @@ ROWS: dict[str, Callable[[], Row]] = {
     "collect": lambda: versus_mosquitto(collected_rate, 30_000),
     "decode": decode_row,
     **clients.ROWS,
+    **framing.ROWS,
     **mqtt.ROWS,
     **sessions.ROWS,
 }

@@ -23,6 +23,7 @@ class Node(NamedTuple):
     kafka: int
     data: Path
     mqtts: int
+    frame: int
     seconds: float
 
 
@@ -40,7 +41,7 @@ def headrace_node(
             folder = stack.enter_context(temporary)
         command = [sys.executable, "-m", "headrace", "serve", "--json", "--data", folder]
         command += ["--mqtt", "127.0.0.1:0", "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0"]
-        command += ["--ws", "off"]
+        command += ["--ws", "off", "--frame", "127.0.0.1:0"]
         started = time.perf_counter()
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, text=True, env=os.environ | settings
@@ -51,9 +52,9 @@ def headrace_node(
             try:
                 ports = [
                     int(ready.get(door, ":0").rpartition(":")[2])
-                    for door in ("mqtt", "kafka", "mqtts")
+                    for door in ("mqtt", "kafka", "mqtts", "frame")
                 ]
-                yield Node(process.pid, *ports[:2], Path(folder), ports[2], seconds)
+                yield Node(process.pid, *ports[:2], Path(folder), *ports[2:], seconds)
             finally:
                 process.send_signal(stop)
                 process.wait()

@@ -56,7 +56,8 @@ def environment(**extra: str) -> dict[str, str]:
     """The environment of a started command: this source tree, no settings of the developer."""
     path = [str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
-    ports = {"HEADRACE_MQTT__WS_BIND": "127.0.0.1:0"}  # the one port that no test chooses
+    # The ports that no test chooses.
+    ports = dict.fromkeys(("HEADRACE_MQTT__WS_BIND", "HEADRACE_FRAME__BIND"), "127.0.0.1:0")
     return kept | ports | {"PYTHONPATH": os.pathsep.join(path)} | extra
 
 
@@ -158,6 +159,11 @@ class RunningNode:
     def kafka(self) -> int:
         """Port."""
         return self._port("kafka")
+
+    @property
+    def frame(self) -> int:
+        """Port."""
+        return self._port("frame")
 
     @property
     def http(self) -> int:

@@ -75,7 +75,8 @@ def test_show_says_who_says_so_and_is_a_file_itself(file, tmp_path):
     assert "# unix_path: not set" in lines
     again = tmp_path / "again.toml"
     again.write_text(shown.stdout)
-    assert load(again) == load(file, variables | {"HEADRACE_MQTT__WS_BIND": "127.0.0.1:0"})
+    ports = dict.fromkeys(("HEADRACE_MQTT__WS_BIND", "HEADRACE_FRAME__BIND"), "127.0.0.1:0")
+    assert load(again) == load(file, variables | ports)
 
 
 def test_show_as_json(file):

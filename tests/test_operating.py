@@ -42,7 +42,8 @@ def test_the_table_of_bounds_names_what_there_is() -> None:
     known = {f"{table}.{key}" for table, key, _ in settings()}
     metrics = {each.name for each in METRICS["metrics"]()}
     counted = (ROOT / "crates/headrace-core/src/switchboard/counters.rs").read_text()
-    counted += (ROOT / "docs" / "doors.md").read_text(encoding="utf-8")
+    for page_of in ("doors.md", "frame.md"):
+        counted += (ROOT / "docs" / page_of).read_text(encoding="utf-8")
     counted += " ".join(f"`{code.name.lower()}`" for code in ErrorCode)
     for row in rows:
         _, _, setting, gauge, _, counters, _ = row.split("|")

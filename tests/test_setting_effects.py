@@ -48,9 +48,10 @@ def test_every_setting_has_a_test_that_shows_its_effect():
 
 def start_with(file, **extra):
     """A node without a word on its command line; the process, and its ready line."""
+    variables = environment(HEADRACE_LOG__JOURNAL_BYTES="4MiB", **extra)
     process = subprocess.Popen(
         [sys.executable, "-m", "headrace", "serve", "--config", str(file), "--json"],
-        env=environment(HEADRACE_LOG__JOURNAL_BYTES="4MiB", **extra),
+        env={name: value for name, value in variables.items() if not name.endswith("_BIND")},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         cwd=file.parent,
@@ -60,21 +61,23 @@ def start_with(file, **extra):
 
 
 @pytest.mark.setting("node.name", "node.data", "mqtt.bind", "mqtt.ws_bind", "kafka.bind")
-@pytest.mark.setting("http.bind")
+@pytest.mark.setting("http.bind", "frame.bind")
 def test_a_file_alone_says_where_a_node_is(tmp_path):
     file = tmp_path / "headrace.toml"
     file.write_text(
         '[node]\nname = "north"\ndata = "kept/here"\n'
         '[mqtt]\nbind = "127.0.0.2:0"\nws_bind = "127.0.0.3:0"\n'
         '[kafka]\nbind = "127.0.0.4:0"\n[http]\nbind = "127.0.0.5:0"\n'
+        '[frame]\nbind = "127.0.0.6:0"\n'
     )
     process, ready = start_with(file)
     try:
-        hosts = {door: ready[door].partition(":")[0] for door in ("mqtt", "kafka", "http")}
-        assert hosts == {"mqtt": "127.0.0.2", "kafka": "127.0.0.4", "http": "127.0.0.5"}
+        doors = ("mqtt", "ws", "kafka", "http", "frame")
+        hosts = [ready[door].partition(":")[0] for door in doors]
+        assert hosts == [f"127.0.0.{number}" for number in range(2, 7)]
         assert ready["node"] == "north"
         assert (tmp_path / "kept" / "here" / "headrace.lock").exists()
-        for door in ("mqtt", "ws", "kafka", "http"):
+        for door in doors:
             host, _, port = ready[door].partition(":")
             socket.create_connection((host, int(port)), timeout=30).close()
     finally:
@@ -85,7 +88,11 @@ def test_a_file_alone_says_where_a_node_is(tmp_path):
 # --- TLS of the doors beside MQTT ----------------------------------------------------------------
 
 API_VERSIONS = b"\x00\x00\x00\x0b\x00\x12\x00\x00\x00\x00\x00\x07\x00\x01c"
-HELLO = {"kafka": API_VERSIONS, "http": b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"}
+HELLO = {
+    "kafka": API_VERSIONS,
+    "http": b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "frame": b"{}\n",
+}
 
 
 @pytest.fixture
@@ -121,7 +128,8 @@ def secure(start_node, authority):
 
 @pytest.mark.setting("kafka.tls_certificate", "kafka.tls_key", "kafka.tls_version_min")
 @pytest.mark.setting("http.tls_certificate", "http.tls_key", "http.tls_version_min")
-@pytest.mark.parametrize("door", ["kafka", "http"])
+@pytest.mark.setting("frame.tls_certificate", "frame.tls_key", "frame.tls_version_min")
+@pytest.mark.parametrize("door", ["kafka", "http", "frame"])
 def test_tls_version_min_of_a_door(secure, door):
     serves = secure(door, TLS_VERSION_MIN="1.3")
     assert serves()
@@ -130,7 +138,8 @@ def test_tls_version_min_of_a_door(secure, door):
 
 @pytest.mark.setting("kafka.tls_client_ca", "kafka.tls_client_auth", "kafka.tls_client_crl")
 @pytest.mark.setting("http.tls_client_ca", "http.tls_client_auth", "http.tls_client_crl")
-@pytest.mark.parametrize("door", ["kafka", "http"])
+@pytest.mark.setting("frame.tls_client_ca", "frame.tls_client_auth", "frame.tls_client_crl")
+@pytest.mark.parametrize("door", ["kafka", "http", "frame"])
 @pytest.mark.parametrize(("auth", "without"), [("require", False), ("optional", True)])
 def test_client_certificates_of_a_door(secure, authority, door, auth, without):
     revoked = authority.issue("revoked", "r.example.org")

@@ -24,6 +24,9 @@ topic_alias_maximum = 10
 [kafka]
 bind = "127.0.0.1:0"
 
+[frame]
+bind = "off"
+
 [http]
 bind = "127.0.0.1:0"
 

@@ -24,6 +24,7 @@ from headrace.adapters.layers import through
 from headrace.adapters.sockets import listen, peer_user
 from headrace.kernel.admission import Admission
 from headrace.model import Address
+from headrace.ports import HalfOpen
 
 if TYPE_CHECKING:
     import socket
@@ -71,8 +72,8 @@ class SocketLink(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_address", "_begun", "_closing", "_listener", "_local", "_receiver", "_transport",
-        "counted_for",
+        "_address", "_begun", "_closing", "_half_open", "_listener", "_local", "_receiver",
+        "_transport", "counted_for",
     )  # fmt: skip
 
     identity = None
@@ -86,6 +87,7 @@ class SocketLink(asyncio.Protocol):
         self._receiver: Receiver | None = None
         self._closing = False
         self._begun = False
+        self._half_open = False
 
     # What the loop calls.
 
@@ -108,6 +110,13 @@ class SocketLink(asyncio.Protocol):
                 self.refuse("unexpected_tls", "it speaks TLS, and this port does not")
                 return
         self._receiver.received(data)
+
+    def eof_received(self) -> bool:
+        """The other end sends no more; whether the connection goes on."""
+        receiver = self._receiver
+        if not self._closing and isinstance(receiver, HalfOpen):
+            self._half_open = receiver.ended()
+        return self._half_open
 
     def pause_writing(self) -> None:
         """The transport holds `limits.WRITE_HIGH_BYTES`."""
@@ -158,8 +167,10 @@ class SocketLink(asyncio.Protocol):
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        """Reads on, unless the listener has stopped."""
-        if self._listener.serving and not self._closing and not self._transport.is_reading():
+        """Reads on, unless the listener has stopped, or there is nothing more to come."""
+        if not self._listener.serving or self._closing or self._half_open:
+            return
+        if not self._transport.is_reading():
             self._transport.resume_reading()
 
     def close(self) -> None:
@@ -167,6 +178,9 @@ class SocketLink(asyncio.Protocol):
         if self._closing or self._transport.is_closing():
             return
         self._closing = True
+        if self._half_open:  # nothing unread can reset what was written
+            self._transport.close()
+            return
         self._transport.write_eof()
         if not self._transport.is_reading():
             self._transport.resume_reading()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from headrace.adapters.layers import Layer
 from headrace.errors import MalformedError
+from headrace.ports import HalfOpen
 from headrace.wire.proxy import read_header
 
 if TYPE_CHECKING:
@@ -55,6 +56,10 @@ class ProxyLayer(Layer):
         above = self._pass()
         if rest:
             above.received(rest)
+
+    def ended(self) -> bool:
+        """The other end sends no more; whether who is above goes on."""
+        return isinstance(self._above, HalfOpen) and self._above.ended()
 
     def _trusts(self) -> bool:
         host = self._below.host

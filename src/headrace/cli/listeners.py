@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headrace.config.readers import Network
     from headrace.ports import Door
 
-OPTIONS = frozenset({"mqtt", "ws", "kafka", "http"})
+OPTIONS = frozenset({"mqtt", "ws", "kafka", "frame", "http"})
 """Listeners whose address the command line may say."""
 
 
@@ -62,6 +62,7 @@ class Listeners:
 
     Attributes:
         certificates: of every door that has some, by its table.
+        of_mqtt: names of those that feed the MQTT door.
     """
 
     def __init__(self, config: Config, is_open: Callable[[], bool]) -> None:
@@ -73,7 +74,8 @@ class Listeners:
         self._config = config
         self.certificates: dict[str, Certificates] = {}
         for table, settings in (
-            ("mqtt", config.mqtt), ("kafka", config.kafka), ("http", config.http),
+            ("mqtt", config.mqtt), ("kafka", config.kafka), ("frame", config.frame),
+            ("http", config.http),
         ):  # fmt: skip
             if settings.tls_certificate is not None:
                 names_by = config.mqtt.tls_identity
@@ -87,19 +89,15 @@ class Listeners:
             self._frame_memory,
         )
         self._plans = _mqtt_plans(config, self.certificates.get("mqtt"), upgrade)
-        trusted = config.kafka.proxy_trusted if config.kafka.proxy_protocol else None
-        self._plans["kafka"] = _Plan(
-            config.kafka.bind, self.certificates.get("kafka"), proxy=trusted
-        )
+        self.of_mqtt = tuple(self._plans)
+        for name, door in (("kafka", config.kafka), ("frame", config.frame)):
+            if door.bind is not None:
+                trusted = door.proxy_trusted if door.proxy_protocol else None
+                self._plans[name] = _Plan(door.bind, self.certificates.get(name), proxy=trusted)
         self._sockets: dict[str, socket.socket] = {}
         self._opened: dict[str, Listener] = {}
         limits = config.limits
         self._admission = Admission(limits.connects_per_address, limits.connections_per_address)
-
-    @property
-    def of_mqtt(self) -> tuple[str, ...]:
-        """Names of those that feed the MQTT door."""
-        return tuple(name for name in self._plans if name != "kafka")
 
     def bind(self) -> None:
         """Takes every address.
@@ -165,6 +163,7 @@ def addresses(config: Config) -> dict[str, Address]:
         "mqtt.tls_bind": mqtt.tls_bind if secure else None,
         "mqtt.wss_bind": mqtt.wss_bind if secure else None,
         "kafka": config.kafka.bind,
+        "frame": config.frame.bind,
         "http": config.http.bind,
     }
     return {name: address for name, address in doors.items() if address is not None}

@@ -21,6 +21,7 @@ from headrace.config.reference import literal, settings, written
 from headrace.errors import HeadraceError, UnavailableError
 from headrace.kernel.groups.events import GroupSettings
 from headrace.kernel.quotas import Quota
+from headrace.node.frame import FrameDoor, FrameSettings
 from headrace.node.kafka import KafkaDoor, KafkaSettings
 from headrace.ports import NodeState
 
@@ -89,6 +90,16 @@ def settings_of_kafka(config: Config) -> KafkaSettings:
         quotas=tuple(_quota(each) for each in config.kafka.quotas),
         cluster_id=config.node.name,
         log_dir=str(config.node.data.absolute()),
+    )
+
+
+def settings_of_frame(config: Config) -> FrameSettings:
+    """What the frame door knows of settings."""
+    return FrameSettings(
+        connect_ms=config.frame.connect_timeout,
+        idle_ms=config.frame.idle_timeout,
+        heartbeat_ms=config.frame.heartbeat_interval,
+        undurable_bytes=config.limits.undurable_bytes,
     )
 
 
@@ -195,6 +206,8 @@ class Reload:
         for door in node.doors:
             if isinstance(door, KafkaDoor):
                 door.configure(settings_of_kafka(config))
+            elif isinstance(door, FrameDoor):
+                door.configure(settings_of_frame(config))
         self._parts = live_parts(self._parts, config)
         await node.reconfigure(self._parts, limits_of_switchboard(config))
 

@@ -37,6 +37,7 @@ from headrace.cli.reload import (
     Reload,
     limits_of_switchboard,
     live_settings,
+    settings_of_frame,
     settings_of_kafka,
 )
 from headrace.config import read
@@ -44,16 +45,18 @@ from headrace.errors import StartError
 from headrace.kernel.budget import DescriptorBudget
 from headrace.kernel.catalog import Change
 from headrace.native import Store, Switchboard
+from headrace.node.frame import FrameDoor
 from headrace.node.kafka import KafkaDoor
 from headrace.node.lifetime import Node, Parts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from headrace.config import Config
     from headrace.model import Address
     from headrace.node.access import Gate
-    from headrace.ports import Clock
+    from headrace.node.broker import Broker
+    from headrace.ports import Clock, MeteredDoor
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +74,7 @@ TELEMETRY_STREAM = {
 @click.option("--mqtt", metavar="HOST:PORT", help="MQTT door.  [127.0.0.1:1883]")
 @click.option("--ws", metavar="HOST:PORT", help="MQTT over WebSocket, or off.  [127.0.0.1:8083]")
 @click.option("--kafka", metavar="HOST:PORT", help="Kafka door.  [127.0.0.1:9092]")
+@click.option("--frame", metavar="HOST:PORT", help="Frame door, or off.  [127.0.0.1:9192]")
 @click.option("--http", metavar="HOST:PORT", help="HTTP door.  [127.0.0.1:8080]")
 @click.option("--json", "as_json", is_flag=True, help="Print the ready line as one JSON object.")
 def serve(
@@ -80,6 +84,7 @@ def serve(
     mqtt: str | None,
     ws: str | None,
     kafka: str | None,
+    frame: str | None,
     http: str | None,
     as_json: bool,
 ) -> None:
@@ -115,6 +120,7 @@ def serve(
         "node": {"data": data},
         "mqtt": {"bind": mqtt, "ws_bind": ws},
         "kafka": {"bind": kafka},
+        "frame": {"bind": frame},
         "http": {"bind": http},
     }
     sources = read(file, os.environ, options)
@@ -193,7 +199,7 @@ def _parts(config: Config, listeners: Listeners, lag: LoopLag, clock: Clock, gat
         budget=DescriptorBudget(
             raise_descriptor_limit(), config.limits.connections, config.limits.partitions
         ),
-        extra={"kafka": lambda broker: KafkaDoor.open(broker, settings_of_kafka(config), gate)},
+        extra=_doors(config, gate),
         producer_expiry_ms=config.log.producer_expiry,
         packet_bytes_max=config.mqtt.packet_bytes,
         keeps_sessions=config.mqtt.persistence,
@@ -201,6 +207,19 @@ def _parts(config: Config, listeners: Listeners, lag: LoopLag, clock: Clock, gat
         first=TELEMETRY_STREAM if config.node.default_stream else {},
         **live_settings(config),
     )
+
+
+def _doors(config: Config, gate: Gate) -> dict[str, Callable[[Broker], Awaitable[MeteredDoor]]]:
+    """What makes the doors beside MQTT and HTTP, by name."""
+
+    async def kafka(broker: Broker) -> KafkaDoor:
+        return await KafkaDoor.open(broker, settings_of_kafka(config), gate)
+
+    async def frame(broker: Broker) -> FrameDoor:
+        return FrameDoor(broker, settings_of_frame(config), gate)
+
+    doors: dict[str, Callable[[Broker], Awaitable[MeteredDoor]]] = {"kafka": kafka}
+    return doors if config.frame.bind is None else {**doors, "frame": frame}
 
 
 def _open_store(config: Config) -> Store:

@@ -53,6 +53,7 @@ _LIVE: Final = {
             "quotas",
         }
     ),
+    "frame": frozenset({"connect_timeout", "heartbeat_interval", "idle_timeout"}),
     "http": frozenset({"request_timeout"}),
     "log": frozenset(
         {"compaction_bytes_per_second", "retention_check"}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PREFIX: Final = "HEADRACE_"
 ERRORS_SHOWN_MAX: Final = 3
 
-LATER_TABLES: Final = frozenset({"cluster", "frame", "pipeline", "queues"})
+LATER_TABLES: Final = frozenset({"cluster", "pipeline", "queues"})
 """Tables that CONTRACT names and this version does not serve."""
 
 Keys: TypeAlias = tuple[str, ...]

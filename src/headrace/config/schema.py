@@ -11,7 +11,7 @@ from headrace import limits
 from headrace.config.access import AccessSettings
 from headrace.config.doors import MqttListeners, ProxySettings, TlsSettings
 from headrace.config.quotas import KafkaQuota  # noqa: TC001 - a model's field
-from headrace.config.readers import Bind, DataPath, Flag, SettingOfStream, Text, Words
+from headrace.config.readers import Bind, DataPath, Door, Flag, SettingOfStream, Text, Words
 from headrace.config.readers import Table as _Table
 from headrace.config.readers import count as _count
 from headrace.config.readers import duration as _duration
@@ -180,6 +180,28 @@ class KafkaSettings(TlsSettings, ProxySettings):
         return self
 
 
+class FrameSettings(TlsSettings, ProxySettings):
+    """`[frame]`."""
+
+    bind: Door = Field(
+        default=Address("127.0.0.1", 9192), description='HOST:PORT; port 0 picks one; "off".'
+    )
+    connect_timeout: Annotated[int, _duration(100, 600_000)] = Field(
+        default=limits.FRAME_CONNECT_MS, description="Time from accept to a whole first line."
+    )
+    idle_timeout: Annotated[int, _duration(100, 86_400_000)] = Field(
+        default=limits.FRAME_IDLE_MS,
+        description="How long a producer may complete no frame, and a client read nothing.",
+    )
+    heartbeat_interval: Annotated[int, _duration(100, 3_600_000)] = Field(
+        default=limits.FRAME_HEARTBEAT_MS,
+        description="Silence after which a consumer is told where it stands.",
+    )
+    proxy_protocol: Flag = Field(
+        default=False, description="Whether connections must begin with a PROXY header, v1 or v2."
+    )
+
+
 class HttpSettings(TlsSettings):
     """`[http]`."""
 
@@ -281,7 +303,7 @@ class LimitSettings(_Table):
 
     connections: Annotated[int, _count(1, 10_000_000)] = Field(
         default=limits.CONNECTIONS_MAX,
-        description="MQTT and Kafka connections; descriptors may allow less.",
+        description="Connections of all doors but HTTP; descriptors may allow less.",
     )
     connections_overflow: Literal["close", "wait"] = Field(
         default="close",
@@ -421,6 +443,7 @@ class Config(_Table):
     node: NodeSettings = NodeSettings()
     mqtt: MqttSettings = MqttSettings()
     kafka: KafkaSettings = KafkaSettings()
+    frame: FrameSettings = FrameSettings()
     http: HttpSettings = HttpSettings()
     log: LogSettings = LogSettings()
     logging: LoggingSettings = LoggingSettings()

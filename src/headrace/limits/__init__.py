@@ -7,6 +7,7 @@ the end, so that a careless change stops the import and not a running node.
 """
 
 from headrace.limits.access import *
+from headrace.limits.frame import *
 from headrace.limits.groups import *
 from headrace.limits.http import *
 from headrace.limits.internal import *
@@ -22,6 +23,9 @@ assert JOURNAL_BYTES <= RESERVE_BYTES
 assert WRITE_HIGH_BYTES < HEAP_MAPPED_BYTES < HEAP_KEPT_BYTES
 assert WRITE_LOW_BYTES < WRITE_HIGH_BYTES <= OUTBOUND_BYTES_MAX
 assert GROUP_RECORD_BYTES_MAX + 4 * KIB < MESSAGE_BYTES_MAX, "a group is one record"
+assert MESSAGE_BYTES_CEILING < FRAME_BUFFERED_BYTES_MAX
+assert FRAME_IN_FLIGHT_BYTES_MAX < UNDURABLE_BYTES_MAX
+assert FRAME_HEARTBEAT_MS < FRAME_IDLE_MS, "who waits for records is not idle"
 assert MESSAGE_BYTES_CEILING < KAFKA_REQUEST_BYTES_MAX <= KAFKA_BUFFERED_BYTES_MAX
 assert KAFKA_FETCH_BYTES_MAX < KAFKA_RESPONSE_BYTES_MAX
 assert PACKET_BYTES_MAX > MIB, "a payload of 1 MiB must pass with its topic"

@@ -5,7 +5,7 @@ from typing import Final
 from headrace.limits.units import KIB
 
 CONNECTIONS_MAX: Final = 1_000_000
-"""Connections of the MQTT and Kafka doors together (setting `limits.connections`); what the
+"""Connections of all doors but HTTP together (setting `limits.connections`); what the
 descriptors leave is usually less and is printed at start."""
 
 LISTEN_BACKLOG: Final = 4096

@@ -24,7 +24,7 @@ from headrace.ports.groups import (
 )
 from headrace.ports.meter import Histogram, Sample
 from headrace.ports.store import Store
-from headrace.ports.transport import Door, Link, Listener, MeteredDoor, Receiver
+from headrace.ports.transport import Door, HalfOpen, Link, Listener, MeteredDoor, Receiver
 
 __all__ = [
     "AclStore",
@@ -40,6 +40,7 @@ __all__ = [
     "GroupReport",
     "GroupSummary",
     "Groups",
+    "HalfOpen",
     "Histogram",
     "Link",
     "Listener",

@@ -5,7 +5,7 @@ A door decides nothing about sockets and an adapter nothing about protocols; the
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from headrace.model import Address
 from headrace.ports.meter import Sample
@@ -72,6 +72,15 @@ class Receiver(Protocol):
 
     def closed(self) -> None:
         """The link is gone, whoever ended it; nothing is called after this."""
+        ...
+
+
+@runtime_checkable
+class HalfOpen(Receiver, Protocol):
+    """A receiver that may have something to say to an end that says no more."""
+
+    def ended(self) -> bool:
+        """The other end sends no more, and may still read; False ends the connection."""
         ...
 
 

@@ -128,7 +128,8 @@ class Broker:
         for door, address in self._addresses.items():
             serve += [f"--{door}", str(address)]
         kept = {name: os.environ[name] for name in os.environ if not name.startswith("HEADRACE_")}
-        kept["HEADRACE_MQTT__WS_BIND"] = "off"  # its port may be another node's
+        for setting in ("MQTT__WS_BIND", "FRAME__BIND"):  # their ports may be another node's
+            kept[f"HEADRACE_{setting}"] = "off"
         with self._lock, self._log.open("ab") as log:
             if self._closing.is_set():
                 return None
