@@ -104,6 +104,20 @@ def test_what_no_rule_decides_is_told(folder):
 
 
 @pytest.mark.parametrize(
+    ("args", "is_allowed", "why"),
+    [
+        (("--user=ann", "read", "__mqtt"), True, "rule 2"),
+        (("--user=bob", "read", "__mqtt", *INSIDE), False, "for admins alone"),
+        (("describe", "__offsets", *INSIDE), False, "for admins alone"),
+    ],
+)
+def test_the_node_s_own_streams_are_for_admins(folder, args, is_allowed, why):
+    code, answer = check(folder, *args)
+    assert (code, answer["allowed"]) == (int(not is_allowed), is_allowed)
+    assert why in answer["why"]
+
+
+@pytest.mark.parametrize(
     ("args", "told"),
     [
         (("publish", "a/#"), "+ and # are for subscriptions alone"),
@@ -111,6 +125,7 @@ def test_what_no_rule_decides_is_told(folder):
         (("publish",), "publish needs a NAME"),
         (("connect", "x"), "connect takes no NAME"),
         (("read", "a b"), "a b"),
+        (("write", "__mqtt"), "names that begin with '__' are the node's own"),
         (("write", "--group", "g"), "a consumer group is read or described"),
         (("connect", "--address", "host"), "is no IP address"),
         (("paint", "x"), "'paint' is not one of"),

@@ -82,9 +82,10 @@ def test_groups_are_listed_and_described(node, command, group):
 
 
 def test_a_name_commands_neither_the_terminal_nor_the_table(node, command):
-    name = "[/red] \x1b[2J"
+    name = "[/red] \x1b[2J\n\tb"
     commit(node, name)
-    assert r"[/red] \x1b[2J" in command("list")
+    assert r"[/red] \x1b[2J\n\tb" in command("list")
+    assert command("describe", name).startswith(r"group [/red] \x1b[2J\n\tb: Empty")
     assert name in {each["group"] for each in json.loads(command("list", "--json"))["groups"]}
     node.call("DELETE", f"/api/v1/groups/{quote(name, safe='')}")
 
@@ -148,6 +149,11 @@ def test_a_reset_makes_a_group_where_a_stream_is_named(node, command, group):
         (["--to-timestamp", "yesterday"], "--to-timestamp takes"),
         (["--to-timestamp", "2026-01-01T00:00:00"], "--to-timestamp takes"),
         (["--by-duration", "soon"], "--by-duration"),
+        (["--by-duration", f"{10**20}d"], "--by-duration"),
+        (["--to-timestamp", "9" * 30], "--to-timestamp takes"),
+        (["--to-timestamp", "9" * 5000], "--to-timestamp takes"),
+        (["--to-offset", str(2**63)], "--to-offset"),
+        (["--shift-by", str(-(2**63))], "--shift-by"),
     ],
 )
 def test_a_reset_that_says_too_little_is_wrong_use(command, group, options, said):

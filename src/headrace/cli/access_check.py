@@ -15,7 +15,8 @@ from headrace.cli.config import checked, file_option
 from headrace.config import read
 from headrace.errors import InputError, InvalidStreamError, UsersError
 from headrace.kernel.acls import Resource, parts
-from headrace.kernel.catalog import check_name
+from headrace.kernel.catalog import check_name, is_internal
+from headrace.kernel.credentials import ADMIN
 from headrace.native import AccessRules, Principal
 from headrace.node.access import compiled
 from headrace.text import nearest, shown
@@ -42,6 +43,16 @@ class Asked(NamedTuple):
     action: str
     name: str
     is_group: bool
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether `name` is a stream's."""
+        return self.action in STREAMS and not self.is_group
+
+    @property
+    def is_own(self) -> bool:
+        """Whether `name` is that of a stream of the node's own."""
+        return self.is_stream and is_internal(self.name)
 
 
 class Answer(NamedTuple):
@@ -128,7 +139,7 @@ def _validate(asked: Asked) -> None:
     try:
         if asked.action in TOPICS:
             _validate_topic(asked.action, asked.name)
-        elif asked.action in STREAMS and not asked.is_group:
+        elif asked.is_stream and not (asked.is_own and asked.action != "write"):
             check_name(asked.name)
     except (ValueError, InvalidStreamError) as error:
         raise click.UsageError(str(error)) from None
@@ -179,10 +190,8 @@ def _decided(sources: Sources, asked: Asked) -> Answer:
             near = nearest(asked.user, list(known))
             return Answer(allowed=False, why=f"there is no user {shown(asked.user)}; {near}")
         roles = () if user is None else user.roles
-    if asked.action in {"publish", "will"} and asked.name.startswith("$"):
-        return Answer(
-            allowed=False, why="names that begin with $ are the broker's own, whatever rules say"
-        )
+    if (why := _reserved(asked, roles)) is not None:
+        return Answer(allowed=False, why=why)
     by = Principal(asked.user, list(roles), asked.address, is_certified=is_certified)
     ask = rules.check_group if asked.is_group else rules.check
     name = _filter_of(asked.name) if asked.action == "subscribe" else asked.name
@@ -194,6 +203,15 @@ def _decided(sources: Sources, asked: Asked) -> Answer:
     if hole is not None:
         why += f"; but not what {places.named(hole)} denies of it"
     return Answer(allowed, why, places.told(rule), places.told(hole))
+
+
+def _reserved(asked: Asked, roles: Sequence[str]) -> str | None:
+    """Why a name is not theirs, whatever rules say; None where rules have a say."""
+    if asked.action in {"publish", "will"} and asked.name.startswith("$"):
+        return "names that begin with $ are the broker's own, whatever rules say"
+    if asked.is_own and ADMIN not in roles:
+        return "streams that begin with __ are the node's own, for admins alone whatever rules say"
+    return None
 
 
 def _no_match(sources: Sources, acls: Sequence[Acl], asked: Asked) -> str:

@@ -13,8 +13,11 @@ import click
 
 from headrace.cli.client import call, json_option, pages, url_option
 from headrace.cli.tables import table
-from headrace.text import parse_duration_ms
+from headrace.cli.terminal import one_line
+from headrace.limits import INT64_MAX
+from headrace.text import parse_duration_ms, shown
 
+INT64: Final = click.IntRange(-INT64_MAX, INT64_MAX)
 GROUPS: Final = "/api/v1/groups"
 
 
@@ -71,7 +74,9 @@ def describe(*, group: str, url: str, as_json: bool) -> None:
         return
     sharing = f", {found['protocol']}" if found["protocol"] else ""
     click.echo(
-        f"group {found['group']}: {found['state']}, generation {found['generation']}{sharing}"
+        one_line(
+            f"group {found['group']}: {found['state']}, generation {found['generation']}{sharing}"
+        )
     )
     rows = [
         [each["member"], each["instance"] or "-", each["client"], each["host"]]
@@ -98,10 +103,10 @@ def describe(*, group: str, url: str, as_json: bool) -> None:
 @click.argument("group")
 @click.option("--to-earliest", is_flag=True, help="To the first record that is kept.")
 @click.option("--to-latest", is_flag=True, help="To the end: only what comes from now on.")
-@click.option("--to-offset", type=int, metavar="N", help="To an offset.")
+@click.option("--to-offset", type=INT64, metavar="N", help="To an offset.")
 @click.option("--to-timestamp", metavar="TIME", help="To the first record at or after TIME.")
 @click.option("--by-duration", metavar="TIME", help="To the first record of the last 2h, 30m, …")
-@click.option("--shift-by", type=int, metavar="N", help="Forward by N records, or back by -N.")
+@click.option("--shift-by", type=INT64, metavar="N", help="Forward by N records, or back by -N.")
 @click.option("--stream", "streams", multiple=True, help="Only in this stream. [repeat]")
 @click.option("--execute", is_flag=True, help="Do it; without this it is only shown.")
 @url_option
@@ -155,9 +160,9 @@ def delete(*, group: str, yes: bool, url: str, as_json: bool) -> None:
     A person at a terminal is asked first; a script is not.
     """
     if sys.stdin.isatty() and not yes:
-        click.confirm(f"delete the group {group} and its offsets?", abort=True, err=True)
+        click.confirm(f"delete the group {one_line(group)} and its offsets?", abort=True, err=True)
     answer = call(url, "DELETE", _path(group))
-    click.echo(json.dumps(answer) if as_json else f"deleted {group}")
+    click.echo(json.dumps(answer) if as_json else f"deleted {one_line(group)}")
 
 
 def _path(group: str) -> str:
@@ -184,27 +189,33 @@ def _aim(given: dict[str, Any]) -> tuple[str, int]:
         case "to_timestamp":
             return "timestamp", _timestamp_ms(value)
         case "by_duration":
-            return "timestamp", int(time.time() * 1000) - _duration_ms(value)
+            return "timestamp", _ago_ms(value)
         case _:
             return name.removeprefix("to_"), 0
 
 
-def _duration_ms(value: str) -> int:
+def _ago_ms(value: str) -> int:
     try:
-        return parse_duration_ms(value)
+        moment = int(time.time() * 1000) - parse_duration_ms(value)
     except ValueError as error:
         raise click.UsageError(f"--by-duration: {error}") from None
+    if moment < -INT64_MAX:
+        raise click.UsageError(f"--by-duration {shown(value)} is longer than time is kept")
+    return moment
 
 
 def _timestamp_ms(value: str) -> int:
-    if value.isdecimal():
-        return int(value)
+    moment = None
     try:
-        moment = datetime.fromisoformat(value)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
+        if value.isdecimal():
+            moment = int(value)
+        elif (time_of := datetime.fromisoformat(value)).tzinfo is not None:
+            moment = int(time_of.timestamp() * 1000)
+    except (ValueError, OverflowError):
+        pass
+    if moment is None or abs(moment) > INT64_MAX:
         raise click.UsageError(
-            f"--to-timestamp takes 2026-11-28T12:00:00Z or milliseconds since 1970; got {value!r}"
+            "--to-timestamp takes 2026-11-28T12:00:00Z or milliseconds since 1970; got "
+            f"{shown(value)}"
         )
-    return int(moment.timestamp() * 1000)
+    return moment

@@ -11,6 +11,7 @@ import click
 
 from headrace.cli.client import call, json_option, pages, url_option
 from headrace.cli.tables import table
+from headrace.cli.terminal import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -82,9 +83,9 @@ def show(*, client: str, url: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(session))
         return
-    click.echo(f"session {session['client']}: {_state(session)}")
+    click.echo(one_line(f"session {session['client']}: {_state(session)}"))
     for line in _lines(session):
-        click.echo(f"  {line}")
+        click.echo(one_line(f"  {line}"))
     rows = [
         [
             each["filter"],
@@ -110,7 +111,7 @@ def disconnect(*, client: str, url: str, as_json: bool) -> None:
     A client of MQTT 5.0 is told why (0x98, administrative action). Its will is published.
     """
     answer = call(url, "POST", f"{_path(client)}/disconnect")
-    click.echo(json.dumps(answer) if as_json else f"disconnected {client}")
+    click.echo(json.dumps(answer) if as_json else f"disconnected {one_line(client)}")
 
 
 @sessions.command()
@@ -126,10 +127,10 @@ def delete(*, client: str, yes: bool, url: str, as_json: bool) -> None:
     """
     if sys.stdin.isatty() and not yes:
         click.confirm(
-            f"delete the session of {client} and what waits for it?", abort=True, err=True
+            f"delete the session of {one_line(client)} and what waits for it?", abort=True, err=True
         )
     answer = call(url, "DELETE", _path(client))
-    click.echo(json.dumps(answer) if as_json else f"deleted {client}")
+    click.echo(json.dumps(answer) if as_json else f"deleted {one_line(client)}")
 
 
 def _path(client: str) -> str:

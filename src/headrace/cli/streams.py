@@ -11,6 +11,7 @@ import click
 
 from headrace.cli.client import NotFound, call, json_option, url_option
 from headrace.cli.tables import table
+from headrace.cli.terminal import one_line
 from headrace.config.reference import read_of_stream
 from headrace.text import nearest
 
@@ -208,9 +209,9 @@ def _show(stream: dict[str, Any], *, as_json: bool, own_settings: bool = True) -
     if as_json:
         click.echo(json.dumps(stream))
         return
-    click.echo(f"stream {stream['name']}: key {stream['key']}")
+    click.echo(one_line(f"stream {stream['name']}: key {stream['key']}"))
     for topic_filter in stream["filters"]:
-        click.echo(f"  filter {topic_filter}")
+        click.echo(one_line(f"  filter {topic_filter}"))
     for name, value in stream["settings"].items() if own_settings else ():
         click.echo(f"  {name} = {value}")
     rows = [

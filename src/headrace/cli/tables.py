@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from headrace.cli.terminal import visible
+from headrace.cli.terminal import one_line
 
 
 def table(columns: list[str], rows: list[list[str]], *, right: set[int]) -> None:
@@ -21,6 +21,6 @@ def table(columns: list[str], rows: list[list[str]], *, right: set[int]) -> None
             column, justify="right" if number else "left", no_wrap=number, overflow="fold"
         )
     for row in rows:
-        drawn.add_row(*(Text(visible(cell)) for cell in row))  # names of others are no markup
+        drawn.add_row(*(Text(one_line(cell)) for cell in row))  # names of others are no markup
     # A pipe has no width: never cut what a script reads.
     Console(width=None if sys.stdout.isatty() else 10_000).print(drawn)

@@ -22,6 +22,19 @@ def visible(text: str) -> str:
     return _COMMANDS.sub(_escaped, text)
 
 
+_BREAKS: Final = re.compile("[\t\n\u2028\u2029]")
+"""What `visible` leaves, and would end a row of a table, or move its columns."""
+
+
+def one_line(text: object) -> str:
+    r"""As `visible`, of what must stay in its line.
+
+    >>> one_line("two\nlines")
+    'two\\nlines'
+    """
+    return _BREAKS.sub(lambda match: repr(match[0])[1:-1], visible(str(text)))
+
+
 def visible_bytes(data: bytes) -> bytes:
     r"""As `visible`; what is no UTF-8 is shown by bytes.
 

@@ -12,7 +12,7 @@ import click
 
 from headrace import limits
 from headrace.cli.client import stream, url_option
-from headrace.cli.terminal import visible
+from headrace.cli.terminal import one_line
 from headrace.text import parse_duration_ms
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def trace(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
     for line in stream(url, f"/api/v1/trace?{urlencode(asked)}"):
-        click.echo(line if as_json else visible(_told(json.loads(line))))
+        click.echo(line if as_json else one_line(_told(json.loads(line))))
         sys.stdout.flush()
 
 

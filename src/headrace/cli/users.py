@@ -16,6 +16,7 @@ from headrace.adapters.files import act_as_owner
 from headrace.adapters.users import FILE, UserFile
 from headrace.cli.client import call, json_option, reach, url_option
 from headrace.cli.login import first_line
+from headrace.cli.terminal import one_line
 from headrace.errors import InputError
 from headrace.kernel import credentials, users
 
@@ -197,7 +198,8 @@ def list_(*, data: Path | None, file: Path | None, url: str, as_json: bool) -> N
         return
     for user in answer["users"]:
         proof = "password" if user["password"] else "certificate"
-        click.echo("\t".join([user["name"], proof, ", ".join(user["roles"]) or "-"]))
+        row = [one_line(each) for each in (user["name"], proof, ", ".join(user["roles"]) or "-")]
+        click.echo("\t".join(row))
 
 
 def _path(data: Path | None, file: Path | None) -> Path | None:
