@@ -153,6 +153,41 @@ async def test_seek_and_pause(node, stream):
             consumer.seek(zero, -1)
 
 
+async def test_nothing_waits_for_a_fetch_that_waits_for_records(node, stream):
+    """A broker may hold a fetch for five minutes here, and every one of these would wait."""
+    fill(node, stream, 3)
+    fill(node, stream, 3, 1)
+    zero, one = TopicPartition(stream, 0), TopicPartition(stream, 1)
+    async with reader(node, fetch_max_wait_ms=300_000) as consumer, asyncio.timeout(200):
+        consumer.assign([zero])
+        assert await read(consumer, 3) == {0: [b"0", b"1", b"2"]}
+        for _ in range(3):
+            assert await consumer.getmany(timeout_ms=50) == {}
+            waiting = asyncio.ensure_future(consumer.getone())
+            consumer.seek(zero, 2)
+            assert (await waiting).offset == 2
+        assert await consumer.getmany(timeout_ms=50) == {}
+        consumer.assign([zero, one])
+        assert await read(consumer, 3) == {1: [b"0", b"1", b"2"]}
+        assert await consumer.getmany(timeout_ms=50) == {}
+        consumer.pause(one)
+        consumer.seek(zero, 0)
+        assert await read(consumer, 3) == {0: [b"0", b"1", b"2"]}
+
+
+async def test_the_coordinator_is_asked_for_once(node, stream):
+    name = 'headrace_kafka_requests_total{request="FindCoordinator"}'
+    place = TopicPartition(stream, 0)
+    before = node.metrics().get(name, 0)
+    async with reader(node, group_id=stream, enable_auto_commit=False) as consumer:
+        consumer.assign([place])
+        assert await consumer.position(place) == 0
+        for offset in range(20):
+            await consumer.commit({place: offset})
+        assert (await consumer.committed())[place].offset == 19
+    assert node.metrics()[name] == before + 1
+
+
 async def test_offsets_by_time_and_ends(node, stream):
     fill(node, stream, 10)
     zero, one = TopicPartition(stream, 0), TopicPartition(stream, 1)

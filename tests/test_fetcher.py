@@ -3,7 +3,12 @@
 import pytest
 
 from headrace.client.config import ConsumerConfig
-from headrace.client.errors import ConnectionLostError, OffsetOutOfRangeError, RequestError
+from headrace.client.errors import (
+    ConnectionLostError,
+    OffsetOutOfRangeError,
+    RequestError,
+    error_of,
+)
 from headrace.client.fetcher import Fetcher
 from headrace.client.records import TopicPartition
 from headrace.errors import CorruptRecordError
@@ -183,12 +188,41 @@ def test_records_before_a_damaged_batch_are_handed_out_first():
     assert "no whole batch" in str(fetcher.take(1))
 
 
-def test_a_partition_that_nobody_leads_is_waited_for_or_told():
-    fetcher = machine(A)
-    fetcher.unled(A, ErrorCode.LEADER_NOT_AVAILABLE, 0.0)
-    assert fetcher.take(1) is None
-    fetcher.unled(A, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0.0)
-    assert fetcher.take(1).code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+def test_a_partition_that_is_not_there_is_looked_for_now_and_then():
+    fetcher = machine(A, B)
+    gone = error_of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "stream s/0")
+    fetcher.unled(A, gone, 0.0)
+    (fetch,) = drain(fetcher)
+    assert offsets(fetch) == {B: 0}, "the other is read"
+    assert fetcher.wanted == set()
+    assert fetcher.take(1) is None, "whoever asks is not told here"
+    assert fetcher.part(A).missing is gone
+    drain(fetcher, now=1.0)
+    assert fetcher.wanted == {"s"}
+    fetcher.learn({A: ONE})
+    assert fetcher.part(A).missing is None
+    fetcher.seek(A, None)
+    fetcher.unled(A, error_of(ErrorCode.LEADER_NOT_AVAILABLE, "stream s/0"), 1.0)
+    assert (fetcher.lost(1.0), fetcher.lost(2.0), fetcher.part(A).missing) == ([], [A], None)
+
+
+def test_what_the_program_waits_for_is_asked_beside_a_fetch_that_waits():
+    fetcher = machine(A, B)
+    (waiting,) = drain(fetcher)
+    assert taken(fetcher) is None
+    assert drain(fetcher) == [], "both are asked for"
+    fetcher.seek(A, 5)
+    (second,) = drain(fetcher)
+    assert offsets(second) == {A: 5}
+    fetcher.seek(A, 6)
+    assert drain(fetcher) == [], "two are enough"
+    answer(fetcher, waiting)
+    (third,) = drain(fetcher)
+    assert offsets(third) == {A: 6, B: 0}
+    answer(fetcher, second, records=records(b"old", first=5))
+    assert taken(fetcher) is None, "it was overtaken"
+    answer(fetcher, third, records=records(b"new", first=6))
+    assert taken(fetcher)[1] == [b"new"]
 
 
 @pytest.mark.parametrize("is_paused", [True, False])

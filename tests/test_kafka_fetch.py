@@ -129,6 +129,15 @@ def test_a_waiting_fetch_gives_what_there_is_when_its_time_is_up(raw, stream):
     assert found[1].records == b""
 
 
+def test_a_waiting_fetch_holds_up_no_request_behind_it(raw, stream):
+    raw.produce(stream, batch(b"a"))
+    for offsets, found in (({0: 0}, [b"a"]), ({0: 1}, []), ({0: 1, 1: 0}, [])):
+        waiting = raw.send_fetch(stream, offsets, max_wait_ms=300_000, min_bytes=10_000)
+        following = raw.send(apis.METADATA, m.MetadataRequest(topics=[]))
+        assert values(raw.receive_fetch(waiting)[0].records) == found
+        assert raw.receive(following).topics == []
+
+
 def test_a_waiting_fetch_hears_that_its_stream_is_deleted(node, raw, stream):
     request = raw.send_fetch(stream, {0: 0}, max_wait_ms=300_000)
     with RawConnection(node) as other:

@@ -20,7 +20,7 @@ from headrace.wire.kafka.groups import FindCoordinatorRequest
 from headrace.wire.kafka.messages import MetadataRequest, MetadataRequestTopic, MetadataTopic
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Collection, Iterable
 
     from headrace.client.config import ClientConfig
 
@@ -54,8 +54,8 @@ class Cluster:
     """
 
     __slots__ = (
-        "_brokers", "_config", "_connecting", "_connections", "_leaders", "_servers", "controller",
-        "request_timeout_s", "timeout_s",
+        "_brokers", "_config", "_connecting", "_connections", "_coordinators", "_leaders",
+        "_servers", "controller", "request_timeout_s", "timeout_s",
     )  # fmt: skip
 
     def __init__(self, config: ClientConfig) -> None:
@@ -67,6 +67,7 @@ class Cluster:
         self._connecting: dict[Address, asyncio.Lock] = {}
         self._brokers: dict[int, Address] = {}
         self._leaders: dict[str, dict[int, Address]] = {}
+        self._coordinators: dict[str, Address] = {}
         self.controller: Address | None = None
 
     async def persist(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
@@ -95,8 +96,9 @@ class Cluster:
             await asyncio.sleep(wait_s)
 
     def forget(self) -> None:
-        """Has leaders asked for anew."""
+        """Has leaders and coordinators asked for anew."""
         self._leaders.clear()
+        self._coordinators.clear()
         self.controller = None
 
     async def connection(self, address: Address) -> Connection:
@@ -188,6 +190,16 @@ class Cluster:
         self._leaders[stream] = leaders
         return leaders
 
+    async def leaders_of(self, stream: str, partitions: Collection[int]) -> dict[int, Address]:
+        """The broker that leads each partition, as last heard where these were among them.
+
+        Raises:
+            UnknownStreamError: there is no such stream.
+            RequestError: a partition has no leader now; retriable.
+        """
+        known = self._leaders.get(stream, {})
+        return known if known.keys() >= set(partitions) else await self.leaders(stream)
+
     async def leader(self, stream: str, partition: int) -> Address:
         """The broker that leads a partition, as last heard.
 
@@ -195,19 +207,22 @@ class Cluster:
             UnknownStreamError: there is no such stream or partition.
             RequestError: a partition has no leader now; retriable.
         """
-        leaders = self._leaders.get(stream, {})
-        if partition not in leaders:
-            leaders = await self.leaders(stream)
+        leaders = await self.leaders_of(stream, {partition})
         if partition not in leaders:
             what = f"stream {stream}/{partition}"
             check(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
         return leaders[partition]
 
     async def coordinator(self, group: str) -> Address:
-        """The broker that keeps members and offsets of `group`."""
-        answer = await self.ask(FIND_COORDINATOR, FindCoordinatorRequest(key=group))
-        check(answer.error_code, f"group {group}")
-        return Address(answer.host, answer.port)
+        """The broker that keeps members and offsets of `group`, as last heard.
+
+        It is asked for anew after an error that a retry can mend: it may be another one then.
+        """
+        if group not in self._coordinators:
+            answer = await self.ask(FIND_COORDINATOR, FindCoordinatorRequest(key=group))
+            check(answer.error_code, f"group {group}")
+            self._coordinators[group] = Address(answer.host, answer.port)
+        return self._coordinators[group]
 
     async def find_controller(self) -> Address:
         """The broker that changes streams.

@@ -30,9 +30,10 @@ MOVED_ON: Final = frozenset(
         ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.REBALANCE_IN_PROGRESS,
         ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-"""A group has gone on without a commit."""
+"""A group has gone on without a commit, or the stream has gone."""
 
 
 class Commits:

@@ -141,8 +141,11 @@ class Consumer(Partitions):
         self.read(())
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Reads these partitions and no others, whatever a group does; leaves it."""
-        self.unsubscribe()
+        """Reads these partitions and no others, whatever a group does; leaves it.
+
+        Those that were read before are read on where they were.
+        """
+        self._subscription.clear()
         self.read([TopicPartition(*each) for each in partitions])
 
     def read(self, places: Collection[TopicPartition]) -> None:
@@ -293,15 +296,14 @@ class Consumer(Partitions):
         while True:
             self._reader.changed.clear()
             await self._keep_up()
+            if self._reader.failures:
+                raise self._reader.failures.popleft()
             found = self._fetcher.take(most, among)
             self._reader.pump.soon()
             if isinstance(found, Slice):
                 return found
             if found is not None:
                 raise found
-            if self._reader.failure is not None:
-                failure, self._reader.failure = self._reader.failure, None
-                raise failure
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(min(self._commits.due_at, self._subscription.due_at)):
                     await self._reader.changed.wait()

@@ -7,15 +7,17 @@ Invariants:
 
 - what is handed out of a partition begins at its position, which moves past it at once;
 - a fetch that was overtaken by a seek, or by the partition going, changes nothing;
-- of one broker one fetch is under way; a partition is fetched only while it holds less than
-  `max_partition_fetch_bytes`, and all of them less than `queued_max_bytes`; or while the program
-  waits for it in vain, for what is paused, or not asked for, must not starve the others;
+- of one broker one fetch is under way, and beside it one for what the program waits for in vain,
+  which is not in the first: it may wait for records of others, or have been overtaken;
+- a partition is fetched only while it holds less than `max_partition_fetch_bytes`, and all of them
+  less than `queued_max_bytes`; or while the program waits for it in vain, for what is paused, or
+  not asked for, must not starve the others;
 - partitions give in turn.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -37,6 +39,9 @@ END: Final = 2**62
 """Above every offset."""
 
 RECORDS_MAX: Final = 2**31 - 1
+
+FETCHES_MAX: Final = 2
+"""Under way to one broker."""
 
 Error = ClientError | NativeError
 """What a program is told of a partition: a broker refuses, or what it keeps is damaged."""
@@ -76,6 +81,7 @@ class Part:
         is_under_way: a fetch is.
         blocked_until: nothing is fetched before.
         error: to be told to the program, once.
+        missing: why it cannot be read now, as long as brokers say that it is not there.
         chunks: what was fetched and not handed out, oldest first.
     """
 
@@ -91,6 +97,7 @@ class Part:
     failures: int = 0
     high_watermark: int | None = None
     error: Error | None = None
+    missing: ClientError | None = None
     chunks: deque[Chunk] = field(default_factory=deque)
 
     @property
@@ -121,7 +128,7 @@ class Fetcher:
     def __init__(self, config: ConsumerConfig) -> None:
         self._config = config
         self._parts: dict[TopicPartition, Part] = {}
-        self._busy: set[Address] = set()
+        self._busy: Counter[Address] = Counter()
         self._blocked: dict[Address, float] = {}
         self._in_vain: Collection[TopicPartition] | None = ()
         self.wanted: set[str] = set()
@@ -166,31 +173,34 @@ class Fetcher:
         part.error = None
         part.chunks.clear()
 
-    @property
-    def lost(self) -> list[TopicPartition]:
+    def lost(self, now: float) -> list[TopicPartition]:
         """Partitions of which nobody has said where to begin."""
         return [
             place
             for place, part in self._parts.items()
-            if part.position is None and part.error is None
+            if part.position is None and part.error is None and now >= part.blocked_until
         ]
 
     def learn(self, leaders: Mapping[TopicPartition, Address | None]) -> None:
         """Who leads partitions."""
         for place, leader in leaders.items():
-            if place in self._parts:
-                self._parts[place].leader = leader
+            part = self._parts.get(place)
+            if part is not None:
+                part.leader = leader
+                part.missing = None if leader is not None else part.missing
 
-    def unled(self, place: TopicPartition, code: int, now: float) -> None:
-        """Nobody leads a partition, or there is none."""
+    def unled(self, place: TopicPartition, error: ClientError, now: float) -> None:
+        """Nobody leads a partition, or it cannot be read: it is left alone for a while."""
         part = self._parts.get(place)
         if part is None:
             return
-        error = error_of(code, f"stream {place}")
-        if error.retriable:
-            self._failed(part, error, now)
-        else:
-            part.error = error
+        part.leader = None
+        part.failures += 1
+        wait_s = self._config.backoff_s(part.failures)
+        if not error.retriable:
+            part.missing = error
+            wait_s = self._config.retry_backoff_max_ms / 1000
+        part.blocked_until = now + wait_s
 
     @property
     def has_errors(self) -> bool:
@@ -209,10 +219,11 @@ class Fetcher:
         room = self._config.queued_max_bytes - sum(p.held_bytes for p in self._parts.values())
         by_leader: dict[Address, list[Part]] = {}
         for part in self._parts.values():
-            if (room > 0 or self._is_missed(part)) and self._is_due(part, now):
+            is_missed = self._is_missed(part)
+            if (room > 0 or is_missed) and self._is_due(part, now):
                 if part.leader is None:
                     self.wanted.add(part.place.topic)
-                elif part.leader not in self._busy:
+                elif self._busy[part.leader] < (FETCHES_MAX if is_missed else 1):
                     by_leader.setdefault(part.leader, []).append(part)
         fetches, connect = [], set()
         for address, parts in by_leader.items():
@@ -251,7 +262,7 @@ class Fetcher:
                 partition_max_bytes=config.max_partition_fetch_bytes,
             )
             topics.setdefault(part.place.topic, []).append(asked)
-        self._busy.add(address)
+        self._busy[address] += 1
         request = FetchRequest(
             max_wait_ms=config.fetch_max_wait_ms,
             min_bytes=config.fetch_min_bytes,
@@ -332,7 +343,7 @@ class Fetcher:
         self.wanted.update(p.place.topic for p in self._parts.values() if p.leader == address)
 
     def _ended(self, fetch: Fetch) -> None:
-        self._busy.discard(fetch.address)
+        self._busy[fetch.address] -= 1
         for part, version in fetch.asked.values():
             if part.version == version:
                 part.is_under_way = False

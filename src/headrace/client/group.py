@@ -148,6 +148,7 @@ class GroupMember:
         self._handle(event)
 
     async def _find(self) -> Event:
+        self._cluster.forget()
         self._coordinator = await self._cluster.coordinator(self._group)
         return Found()
 

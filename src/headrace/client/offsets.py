@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.client.errors import check
+from headrace.client.errors import RequestError, UnknownStreamError, check, error_of
 from headrace.client.records import OffsetAndMetadata, TopicPartition
 from headrace.wire.kafka.apis import LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH
 from headrace.wire.kafka.errors import ErrorCode
@@ -45,32 +45,84 @@ class Identity(NamedTuple):
 ANYBODY = Identity()
 
 
+class Refused(NamedTuple):
+    """Instead of an offset: what is not there or cannot be asked, a stream or a partition."""
+
+    what: str
+    error: RequestError
+
+
+async def ask_offsets(
+    cluster: Cluster, times: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, ListOffsetsPartitionResponse | Refused]:
+    """The first offset at or after a time (ms), or LATEST or EARLIEST, of each partition.
+
+    What is wrong with one partition is its answer, and does not hinder the others.
+
+    Raises:
+        ClientError: the brokers are not reached, or refuse.
+    """
+    by_stream: defaultdict[str, set[int]] = defaultdict(set)
+    for stream, partition in times:
+        by_stream[stream].add(partition)
+    found: dict[TopicPartition, ListOffsetsPartitionResponse | Refused] = {}
+    by_leader: defaultdict[Address, dict[TopicPartition, int]] = defaultdict(dict)
+    for stream, partitions in by_stream.items():
+        places = [TopicPartition(stream, each) for each in partitions]
+        try:
+            leaders = await cluster.leaders_of(stream, partitions)
+        except RequestError as error:
+            found |= dict.fromkeys(places, Refused(stream, error))
+            continue
+        for place in places:
+            leader = leaders.get(place.partition)
+            if leader is None:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                found[place] = Refused(str(place), error_of(code, f"stream {place}"))
+            else:
+                by_leader[leader][place] = times[place]
+    for leader, asked in by_leader.items():
+        found |= await _ask_offsets_at(cluster, leader, asked)
+    return found
+
+
+async def _ask_offsets_at(
+    cluster: Cluster, leader: Address, times: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, ListOffsetsPartitionResponse | Refused]:
+    topics: defaultdict[str, list[ListOffsetsPartition]] = defaultdict(list)
+    for (stream, partition), time in times.items():
+        topics[stream].append(ListOffsetsPartition(partition_index=partition, timestamp=time))
+    request = ListOffsetsRequest(
+        topics=[ListOffsetsTopic(name=name, partitions=parts) for name, parts in topics.items()]
+    )
+    response = await cluster.ask_at(leader, LIST_OFFSETS, request)
+    found: dict[TopicPartition, ListOffsetsPartitionResponse | Refused] = {}
+    for topic in response.topics:
+        for answer in topic.partitions:
+            place = TopicPartition(topic.name, answer.partition_index)
+            if answer.error_code:
+                cluster.forget()  # it may be led elsewhere by now, or gone
+                error = error_of(answer.error_code, f"offsets of {place}")
+                found[place] = Refused(topic.name, error)
+            else:
+                found[place] = answer
+    return found
+
+
 async def offsets_by_time(
     cluster: Cluster, times: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, ListOffsetsPartitionResponse]:
-    """The first offset at or after a time (ms), or LATEST or EARLIEST, of each partition.
+    """As `ask_offsets`, of all or none.
 
     Raises:
         UnknownStreamError: there is no such stream or partition.
         ClientError: the brokers are not reached, or refuse.
     """
-    by_leader: defaultdict[Address, dict[TopicPartition, int]] = defaultdict(dict)
-    for place, time in times.items():
-        by_leader[await cluster.leader(*place)][place] = time
     found = {}
-    for leader, asked in by_leader.items():
-        topics: defaultdict[str, list[ListOffsetsPartition]] = defaultdict(list)
-        for (stream, partition), time in asked.items():
-            topics[stream].append(ListOffsetsPartition(partition_index=partition, timestamp=time))
-        request = ListOffsetsRequest(
-            topics=[ListOffsetsTopic(name=name, partitions=parts) for name, parts in topics.items()]
-        )
-        response = await cluster.ask_at(leader, LIST_OFFSETS, request)
-        for topic in response.topics:
-            for answer in topic.partitions:
-                place = TopicPartition(topic.name, answer.partition_index)
-                check(answer.error_code, f"offsets of {place}")
-                found[place] = answer
+    for place, answer in (await ask_offsets(cluster, times)).items():
+        if isinstance(answer, Refused):
+            raise answer.error
+        found[place] = answer
     return found
 
 
@@ -83,6 +135,7 @@ async def commit(
     """Keeps how far `group` has read; on return it is durable.
 
     Raises:
+        UnknownStreamError: a stream is not there; all others have been kept.
         RequestError: a partition was refused; others may have been kept.
         ClientError: the brokers are not reached.
     """
@@ -102,10 +155,14 @@ async def commit(
     )
     coordinator = await cluster.coordinator(group)
     answer = await cluster.ask_at(coordinator, OFFSET_COMMIT, request)
-    for topic in answer.topics:
-        for each in topic.partitions:
-            what = f"commit of {group} for {topic.name}/{each.partition_index}"
-            check(each.error_code, what)
+    errors = [
+        error_of(each.error_code, f"commit of {group} for {topic.name}/{each.partition_index}")
+        for topic in answer.topics
+        for each in topic.partitions
+        if each.error_code
+    ]
+    if errors:  # a stream that has gone is told where nothing else is wrong
+        raise min(errors, key=lambda error: isinstance(error, UnknownStreamError))
 
 
 async def committed(

@@ -115,15 +115,12 @@ class Partitions:
             ClientError: nobody can say.
         """
         while (offset := self._handed.positions().get(partition)) is None:
-            self._fetcher.part(partition)
+            part = self._fetcher.part(partition)
+            if (error := part.error or part.missing) is not None:
+                raise error
             self._reader.changed.clear()
             self._reader.pump.soon()
             await self._reader.changed.wait()
-            if self._reader.failure is not None:
-                raise self._reader.failure
-            error = self._fetcher.part(partition).error
-            if error is not None:
-                raise error
         return offset
 
     def highwater(self, partition: TopicPartition) -> int | None:

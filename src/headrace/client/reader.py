@@ -7,6 +7,7 @@ tells it what came of it. Must not know groups, or what a program is given. Live
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,9 +16,10 @@ from headrace.client.errors import (
     ConnectionLostError,
     OffsetOutOfRangeError,
     check,
+    error_of,
 )
 from headrace.client.fetcher import Fetcher
-from headrace.client.offsets import committed, offsets_by_time
+from headrace.client.offsets import Refused, ask_offsets, committed
 from headrace.client.pump import Pump, now_s
 from headrace.client.records import TopicPartition
 from headrace.wire.kafka.apis import FETCH
@@ -30,6 +32,11 @@ if TYPE_CHECKING:
     from headrace.client.connection import Connection
     from headrace.client.fetcher import Fetch
     from headrace.model import Address
+    from headrace.wire.kafka.messages import MetadataTopic
+
+LEADERLESS: Final = ErrorCode.LEADER_NOT_AVAILABLE
+FAILURES_MAX: Final = 100
+"""That wait for a program to ask for records; older ones are not told."""
 
 RESETS: Final = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
 
@@ -45,7 +52,8 @@ class Reader:
     Attributes:
         fetcher: what is read.
         changed: set whenever there may be something new for the program.
-        failure: an error of no partition in particular, to be told once.
+        failures: errors of no partition in particular, to be told once each, oldest first.
+        on_missing: what is done where a stream, or a partition of it, is not there.
         pump: what keeps it moving.
     """
 
@@ -53,7 +61,9 @@ class Reader:
         self.config = config
         self.fetcher = Fetcher(config)
         self.changed = asyncio.Event()
-        self.failure: ClientError | None = None
+        self.failures: deque[ClientError] = deque(maxlen=FAILURES_MAX)
+        self.on_missing = self.tell_once
+        self._told: set[str] = set()  # what is missing
         self._cluster = asking
         self._fetching = fetching
         self.pump = Pump(self._turn)
@@ -66,7 +76,7 @@ class Reader:
             self.pump.begin_alone(address, partial(self._connect, address))
         if self.fetcher.wanted:
             self.pump.begin_alone("leaders", self._learn)
-        if self.fetcher.lost:
+        if self.fetcher.lost(now):
             self.pump.begin_alone("positions", self._locate)
         return drained.wake_at
 
@@ -111,8 +121,18 @@ class Reader:
 
     def fail(self, error: ClientError) -> None:
         """Has the program told of an error with its next call."""
-        self.failure = error
+        self.failures.append(error)
         self.changed.set()
+
+    def tell_once(self, what: str, error: ClientError) -> None:
+        """Has the program told that something is not there: once, until it is."""
+        if what not in self._told:
+            self._told.add(what)
+            self.fail(error)
+
+    def found(self, what: str) -> None:
+        """It is there; should it go, the program is told again."""
+        self._told.discard(what)
 
     async def _learn(self) -> None:
         """Asks who leads what is read."""
@@ -122,18 +142,30 @@ class Reader:
                 "metadata", lambda: self._cluster.topics(wanted, create=False)
             )
             for topic in found:
-                places = [p for p in self.fetcher.places if p.topic == topic.name]
-                led = self._cluster.led(topic)
-                self.fetcher.learn({place: led.get(place.partition) for place in places})
-                for place in places:
-                    if led.get(place.partition) is None:
-                        self._unled(place, topic.error_code, known=place.partition in led)
+                self._led(topic)
         except ClientError as error:
             self.fail(error)
 
-    def _unled(self, place: TopicPartition, code: int, *, known: bool) -> None:
-        missing = ErrorCode.LEADER_NOT_AVAILABLE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        self.fetcher.unled(place, code or missing, now_s())
+    def _led(self, topic: MetadataTopic) -> None:
+        led = self._cluster.led(topic)
+        places = [place for place in self.fetcher.places if place.topic == topic.name]
+        self.fetcher.learn({place: led.get(place.partition) for place in places})
+        if not topic.error_code:
+            self.found(topic.name)
+        for place in places:
+            if led.get(place.partition) is not None:
+                self.found(str(place))
+            elif topic.error_code:
+                self._miss(place, topic.name, error_of(topic.error_code, f"stream {topic.name}"))
+            else:
+                is_known = place.partition in led
+                code = LEADERLESS if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                self._miss(place, str(place), error_of(code, f"stream {place}"))
+
+    def _miss(self, place: TopicPartition, what: str, error: ClientError) -> None:
+        self.fetcher.unled(place, error, now_s())
+        if not error.retriable:
+            self.on_missing(what, error)
         self.changed.set()
 
     async def _locate(self) -> None:
@@ -141,13 +173,13 @@ class Reader:
         try:
             await self._cluster.persist("positions", self._locate_once)
         except ClientError as error:
-            for place in self.fetcher.lost:
+            for place in self.fetcher.lost(now_s()):
                 self.fetcher.fail(place, error)
         finally:
             self.changed.set()
 
     async def _locate_once(self) -> None:
-        lost = self.fetcher.lost
+        lost = self.fetcher.lost(now_s())
         fresh = [place for place in lost if not self.fetcher.part(place).is_out_of_range]
         found: dict[TopicPartition, int] = {}
         if self.config.group_id is not None and fresh:
@@ -161,9 +193,13 @@ class Reader:
                 self.fetcher.fail(place, error)
         elif rest:
             time = RESETS[self.config.auto_offset_reset]
-            answers = await offsets_by_time(self._cluster, dict.fromkeys(rest, time))
-            found.update((place, each.offset) for place, each in answers.items())
-        still = set(self.fetcher.lost)
+            answers = await ask_offsets(self._cluster, dict.fromkeys(rest, time))
+            for place, answer in answers.items():
+                if isinstance(answer, Refused):
+                    self._miss(place, answer.what, answer.error)
+                else:
+                    found[place] = answer.offset
+        still = set(self.fetcher.lost(now_s()))
         for place, offset in found.items():
             if place in still:
                 self.fetcher.seek(place, offset)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from headrace.client.errors import check
+from headrace.client.errors import error_of
 from headrace.client.group import GroupMember
 from headrace.client.membership_events import Get, Give
 from headrace.client.offsets import ANYBODY, Identity
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from headrace.client.cluster import Cluster
     from headrace.client.config import ConsumerConfig
+    from headrace.client.errors import ClientError
     from headrace.client.group import Step
     from headrace.client.reader import Reader
 
@@ -84,8 +85,10 @@ class Subscription:
         self._steps: deque[Step] = deque()
         self._asking: asyncio.Task[None] | None = None
         self._doing: asyncio.Task[None] | None = None
+        self._is_seen = False
         self.identity: Identity = ANYBODY
         self.due_at = float("inf")
+        reader.on_missing = self._missing
 
     def set(
         self,
@@ -95,6 +98,7 @@ class Subscription:
     ) -> None:
         """Other streams than before."""
         self._topics, self._pattern = topics, pattern
+        self._is_seen = False
         self._listener = listener or RebalanceListener()
         self.due_at = 0.0
 
@@ -156,10 +160,20 @@ class Subscription:
             raise
         if self._topics is not topics:  # there are others meanwhile
             return
+        self._is_seen = True
+        if counts.keys() < set(topics):  # some of them are missing
+            self.due_at = min(self.due_at, now + self._config.retry_backoff_max_ms / 1000)
         if self._config.group_id is None:
             self._hands.read([TopicPartition(t, p) for t, n in counts.items() for p in range(n)])
-        else:
+        elif counts or self._member is not None:
             self._join().subscribe(counts)
+
+    def _missing(self, what: str, error: ClientError) -> None:
+        """A stream, or a partition of it, is not there any more."""
+        if self._topics or self._pattern is not None:
+            self.due_at = 0.0  # asking for partitions tells what is left
+        else:
+            self._reader.tell_once(what, error)
 
     def _join(self) -> GroupMember:
         if self._member is None:
@@ -200,17 +214,29 @@ class Subscription:
                 self._member.gave(step.number)
 
     async def _ask(self) -> dict[str, int]:
-        """Partitions of each stream that is subscribed to."""
-        create = self._config.allow_auto_create_topics and self._pattern is None
-        names = None if self._pattern is not None else self._topics
+        """Partitions of each stream that is subscribed to; the program hears of missing ones.
+
+        Where streams are made when they are asked for, it is with the first question alone: one
+        that is deleted is not brought back by who reads it.
+        """
+        if self._pattern is not None:
+            return {
+                topic.name: len(topic.partitions)
+                for topic in await self._cluster.topics(None, create=False)
+                if self._pattern.fullmatch(topic.name)
+                and not (topic.is_internal or topic.error_code)
+            }
+        create = self._config.allow_auto_create_topics and not self._is_seen
         counts = {}
-        for topic in await self._cluster.topics(names, create=create):
-            if self._pattern is not None:
-                is_wanted = self._pattern.fullmatch(topic.name) and not topic.is_internal
-                if not is_wanted or topic.error_code:
-                    continue
-            check(topic.error_code, f"stream {topic.name}")
-            counts[topic.name] = len(topic.partitions)
+        for topic in await self._cluster.topics(self._topics, create=create):
+            if topic.error_code:
+                error = error_of(topic.error_code, f"stream {topic.name}")
+                if error.retriable:
+                    raise error
+                self._reader.tell_once(topic.name, error)
+            else:
+                self._reader.found(topic.name)
+                counts[topic.name] = len(topic.partitions)
         return counts
 
     async def close(self) -> None:

@@ -26,6 +26,8 @@ from headrace.wire.kafka.apis import FETCH, PRODUCE
 from headrace.wire.kafka.frames import LENGTH, Framer, Request, decode_counted, encode_response
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headrace.model import Address
     from headrace.node.kafka.door import KafkaDoor
     from headrace.ports import Link
@@ -57,11 +59,13 @@ class KafkaConnection:
         host, identity: as `ports.Link` says.
         proof: who the client has proved to be.
         appending: held by the produce request that appends; others follow in their order.
+        hurry: called when a request comes while another is in work, which need not wait longer.
     """
 
     __slots__ = (
         "_barrier", "_door", "_framer", "_held_bytes", "_idle", "_last", "_link", "_muted", "_next",
-        "_open", "_received", "_room", "_tasks", "appending", "host", "identity", "local", "proof",
+        "_open", "_received", "_room", "_tasks", "appending", "host", "hurry", "identity", "local",
+        "proof",
     )  # fmt: skip
 
     def __init__(self, door: KafkaDoor, link: Link) -> None:
@@ -69,6 +73,7 @@ class KafkaConnection:
         self.host, self.identity = link.host, link.identity
         self.proof = Proof()
         self.appending = asyncio.Lock()
+        self.hurry: Callable[[], None] | None = None
         self._door = door
         self._link = link
         self._framer = Framer(limits.KAFKA_REQUEST_BYTES_MAX)
@@ -131,6 +136,11 @@ class KafkaConnection:
         else:
             self._link.resume()
 
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether other requests came after the one that asks, and wait for it."""
+        return self._last is not asyncio.current_task()
+
     def _look_later(self) -> asyncio.TimerHandle:
         loop = asyncio.get_running_loop()
         return loop.call_later(self._door.settings.idle_ms / 1000, self._look)
@@ -182,6 +192,8 @@ class KafkaConnection:
         )
         task.add_done_callback(partial(self._ended, taken.held_bytes))
         self._tasks[task] = overlaps
+        if self.hurry is not None:
+            self.hurry()
         self._last = task
         if not overlaps:
             self._barrier = task

@@ -2,7 +2,8 @@
 
 A fetch reads every partition once; those whose records the disk must bring are waited for together.
 Where that yields too little it watches them all, sleeps until one advances or its time is up, and
-reads again what has advanced.
+reads again what has advanced. It waits no longer than until its connection brings another request,
+which would wait behind it: a consumer that goes elsewhere asks for that at once.
 
 Invariants: the budget of bytes is spent in the order of the request, and a read begins beside
 others only where all that they can bring fits, so that the answer is that of one read after the
@@ -41,7 +42,7 @@ LEADER_EPOCH: Final = 0
 """Epoch of every partition of a node that stands alone."""
 
 
-async def fetch(door: KafkaDoor, _: KafkaConnection, request: Request) -> FetchResponse:
+async def fetch(door: KafkaDoor, connection: KafkaConnection, request: Request) -> FetchResponse:
     """Answers with a full fetch always: session id 0 tells the client that no session was made."""
     body: FetchRequest = request.body
     if body.session_id != 0:
@@ -49,9 +50,14 @@ async def fetch(door: KafkaDoor, _: KafkaConnection, request: Request) -> FetchR
     wait_ms = min(body.max_wait_ms, limits.KAFKA_FETCH_WAIT_MS_MAX)
     deadline = asyncio.get_running_loop().time() + wait_ms / 1000
     reading = _Reading(door.broker, body)
-    with reading.watch():
-        await reading.read_all()
-        await reading.wait(deadline)
+    connection.hurry = reading.hurry
+    try:
+        with reading.watch():
+            await reading.read_all()
+            if not connection.is_waited_for:
+                await reading.wait(deadline)
+    finally:
+        connection.hurry = None
     return FetchResponse(topics=reading.answers())
 
 
@@ -129,7 +135,8 @@ class _Reading:
     """One fetch at work."""
 
     __slots__ = (
-        "_bytes_left", "_bytes_max", "_bytes_min", "_full", "_parts", "_runner", "_stale", "_wake",
+        "_bytes_left", "_bytes_max", "_bytes_min", "_full", "_is_hurried", "_parts", "_runner",
+        "_stale", "_wake",
     )  # fmt: skip
 
     def __init__(self, broker: Broker, request: FetchRequest) -> None:
@@ -148,6 +155,12 @@ class _Reading:
         self._full = False  # something was left for want of budget
         self._stale: set[_Part] = set()  # advanced, or deleted, since they were read
         self._wake = asyncio.Event()
+        self._is_hurried = False
+
+    def hurry(self) -> None:
+        """Holds what there is: others wait."""
+        self._is_hurried = True
+        self._wake.set()
 
     @contextmanager
     def watch(self) -> Iterator[None]:
@@ -170,14 +183,15 @@ class _Reading:
 
     async def wait(self, deadline: float) -> None:
         """Sleeps until there is enough, but not beyond `deadline`; then holds what there is."""
-        while not self._enough and deadline > asyncio.get_running_loop().time():
-            is_time = False
+        is_time = False
+        while not (self._enough or is_time) and deadline > asyncio.get_running_loop().time():
             try:
                 async with asyncio.timeout_at(deadline):
                     await self._wake.wait()
             except TimeoutError:
                 is_time = True
             self._wake.clear()
+            is_time = is_time or self._is_hurried
             if is_time or self._may_be_enough():
                 await self._read([part for part in self._parts if part in self._stale])
 
