@@ -10,7 +10,7 @@ import pytest
 from conftest import wait_for
 from headrace import limits
 from headrace.native import build_batch
-from headrace.wire.kafka import apis, frames
+from headrace.wire.kafka import apis, frames, members
 from headrace.wire.kafka import groups as g
 from headrace.wire.kafka import messages as m
 from headrace.wire.kafka.errors import ErrorCode
@@ -71,8 +71,11 @@ def test_small_requests_that_are_large_in_memory_do_not_pile_up(node, stream):
     before = node.resident_bytes()
     with contextlib.ExitStack() as opened:
         strangers = [opened.enter_context(RawConnection(node)) for _ in range(3)]
+        first = opened.enter_context(RawConnection(node))
+        leader = first.call(apis.JOIN_GROUP, joining(stream), 3)
+        assert first.call(apis.SYNC_GROUP, syncing(stream, leader), 2).error_code == 0
         for stranger in strangers:
-            stranger.send_fetch(stream, {0: 0}, max_wait_ms=300_000, min_bytes=1000)
+            stranger.send(apis.JOIN_GROUP, joining(stream), 3)  # waits for the leader
             stranger.socket.settimeout(0)
         left = dict.fromkeys(strangers, data * (limits.KAFKA_PIPELINE_MAX - 1))
 
@@ -93,9 +96,24 @@ def test_small_requests_that_are_large_in_memory_do_not_pile_up(node, stream):
         assert node.resident_bytes() - before < 400 * MIB
         with RawConnection(node) as other:
             other.call(apis.FIND_COORDINATOR, g.FindCoordinatorRequest(key="g"))
-    with RawConnection(node) as other:  # the fetches end, and the node sees that nobody is there
-        assert other.produce(stream, batch(b"x" * 2000)).error_code == 0
+        leaving = members.LeaveGroupRequest(group_id=stream, member_id=leader.member_id, members=[])
+        first.call(apis.LEAVE_GROUP, leaving, 2)
     wait_for(lambda: node.metrics()["headrace_kafka_held_bytes"] == 0)
+
+
+def joining(group):
+    protocols = [members.JoinGroupProtocol(name="range", metadata=b"")]
+    return members.JoinGroupRequest(
+        group_id=group, session_timeout_ms=300_000, rebalance_timeout_ms=300_000, member_id="",
+        protocol_type="consumer", protocols=protocols,
+    )  # fmt: skip
+
+
+def syncing(group, joined):
+    return members.SyncGroupRequest(
+        group_id=group, generation_id=joined.generation_id, member_id=joined.member_id,
+        assignments=[],
+    )  # fmt: skip
 
 
 def test_requests_that_never_become_whole_are_bounded_together(node):
