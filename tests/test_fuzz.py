@@ -167,8 +167,8 @@ class KafkaTarget:
         connection = door(client)
         for data in sent:
             connection.received(data)
-        while connection._tasks:
-            await asyncio.wait(connection._tasks)
+        while connection._works:
+            await asyncio.wait([*connection._tasks, *filter(None, [connection._decoding])])
         connection.closed()
         ends = door.hung_up - before
         words = {fault, *ends}

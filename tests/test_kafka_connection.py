@@ -57,6 +57,8 @@ class Door:
         self.work = {}
         self.settings = KafkaSettings(idle_ms=100)
         self.throttle_ms = 0
+        self.checkers = None  # the loop's own threads
+        self.elements_max = 2 * limits.KAFKA_ELEMENTS_AT_ONCE
 
     def owed(self, *_):
         return 0
@@ -312,3 +314,32 @@ async def test_what_a_request_is_in_memory_counts(door, link, connection, monkey
     assert link.answered == list(range(10))
     assert link.reading
     assert door.held_bytes == 0
+
+
+def naming(number, topics):
+    body = m.MetadataRequest(topics=[m.MetadataRequestTopic(name="t")] * topics)
+    return request(number, apis.METADATA, body)
+
+
+async def test_a_request_that_names_much_is_read_beside_the_loop_and_keeps_its_place(
+    door, link, connection
+):
+    connection.received(naming(1, limits.KAFKA_ELEMENTS_AT_ONCE + 1) + metadata(2))
+    assert (connection._decoding is not None, link.reading) == (True, False)
+    await connection._decoding
+    await settle()
+    assert list(door.work) == [1]
+    assert door.held_bytes > limits.KAFKA_ELEMENTS_AT_ONCE * limits.KAFKA_ELEMENT_BYTES
+    await finish(door, 1)
+    await finish(door, 2)
+    assert (link.answered, link.reading) == ([1, 2], True)
+    connection.received(naming(3, door.elements_max + 1))
+    await connection._decoding
+    assert (link.open, door.hung_up) == (False, {"malformed": 1})
+
+
+async def test_who_leaves_while_a_request_is_read_holds_nothing(door, connection):
+    connection.received(naming(1, limits.KAFKA_ELEMENTS_AT_ONCE + 1))
+    connection.closed()
+    await settle()
+    assert (door.held_bytes, door.work) == (0, {})

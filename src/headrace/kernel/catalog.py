@@ -114,6 +114,11 @@ class Catalog:
         """
         return DEFAULTS if is_internal(name) else self.defaults
 
+    @property
+    def partitions_max(self) -> int:
+        """Partitions that streams of users may have, all together."""
+        return self._partitions_max
+
     def set_bounds(self, streams_max: int, partitions_max: int) -> None:
         """Other bounds; streams that are there stay."""
         self._streams_max = streams_max

@@ -16,9 +16,22 @@ KAFKA_BUFFERED_BYTES_MAX: Final = 256 * MIB
 and stall cost no more than this. A connection that has work begins nothing new beyond it; one that
 only holds a part of a request is closed."""
 
-KAFKA_REQUEST_ELEMENTS_MAX: Final = 100_000
-"""Array elements of one request, at all depths: each becomes a Python object, and a request that
-names every partition of a node (`PARTITIONS_MAX`) needs a few thousand."""
+KAFKA_REQUEST_ELEMENTS_MAX: Final = 20_000
+"""Array elements of one request, at all depths, or twice `limits.partitions` where that is more:
+each becomes a Python object, and walking 100,000 of them, as collecting garbage does, holds up the
+loop for 100 ms. A request that names every group of a node (`GROUPS_MAX`) needs half of it, one
+with every partition (`PARTITIONS_MAX`) a few thousand."""
+
+KAFKA_NESTED_ELEMENTS_MAX: Final = 2_048
+"""Of those, in one array within another: partitions of a topic, of which a stream has 1,024 at most
+(`STREAM_PARTITIONS_MAX`). What is about one topic is done in one go, in some 10 ms."""
+
+KAFKA_ELEMENTS_AT_ONCE: Final = 1_000
+"""Of a request that the event loop reads, and answers, by itself, in some 4 ms each. Larger ones
+are read and written beside it."""
+
+KAFKA_TURN_SECONDS: Final = 0.005
+"""Work on one request after which others have a turn: one with 20,000 names takes 0.2 s."""
 
 KAFKA_ELEMENT_BYTES: Final = 192
 """What an element of a request counts to `KAFKA_BUFFERED_BYTES_MAX` while the request waits or is

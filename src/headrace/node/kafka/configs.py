@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.errors import HeadraceError, InvalidStreamError
 from headrace.kernel.catalog import Change
+from headrace.node.kafka.pace import paced
 from headrace.node.kafka.topics import NODE_ID, refused, values_of
 from headrace.settings import DEFAULTS, SETTINGS, Kind, find
 from headrace.text import shown
@@ -69,9 +70,9 @@ async def describe(
     """The settings of each resource, with where each value comes from."""
     body: DescribeConfigsRequest = request.body
     results = []
-    # Each once: a request names 100,000 in a few bytes each.
+    # Each once: a request names thousands in a few bytes each.
     wanted = {(each.resource_type, each.resource_name): each for each in body.resources}
-    for resource in wanted.values():
+    async for resource in paced(wanted.values()):
         result = DescribeConfigsResult(
             resource_type=resource.resource_type, resource_name=resource.resource_name
         )
@@ -181,7 +182,8 @@ async def _alter_each(
 ) -> AlterConfigsResponse:
     times = Counter((each.resource_type, each.resource_name) for each in body.resources)
     responses = []
-    for resource in body.resources:
+    resources: Iterable[Any] = body.resources
+    async for resource in paced(resources):
         result = AlterConfigsResult(
             resource_type=resource.resource_type, resource_name=resource.resource_name
         )

@@ -16,13 +16,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from headrace import limits
 from headrace.errors import MalformedError
 from headrace.kernel.quotas import Rate
 from headrace.node.kafka.proof import Proof
-from headrace.wire.kafka.apis import FETCH, PRODUCE
+from headrace.wire.kafka.apis import (
+    DESCRIBE_CONFIGS,
+    DESCRIBE_GROUPS,
+    FETCH,
+    LIST_GROUPS,
+    PRODUCE,
+)
+from headrace.wire.kafka.codec import TooManyError
 from headrace.wire.kafka.frames import LENGTH, Framer, Request, decode_counted, encode_response
 
 if TYPE_CHECKING:
@@ -31,6 +38,11 @@ if TYPE_CHECKING:
     from headrace.model import Address
     from headrace.node.kafka.door import KafkaDoor
     from headrace.ports import Link
+
+T = TypeVar("T")
+
+LARGE_ANSWERS: Final = frozenset({LIST_GROUPS, DESCRIBE_GROUPS, DESCRIBE_CONFIGS})
+"""Requests that ask for much with few words."""
 
 log = logging.getLogger(__name__)
 
@@ -44,11 +56,16 @@ class HangUp(Exception):  # noqa: N818 - an instruction, not an error
 
 
 class _Taken(NamedTuple):
-    """A request that is whole: what came of it on the wire, and what it holds in memory."""
+    """A request that is whole: what came of it on the wire, and what it holds in memory.
+
+    Attributes:
+        is_large: its answer may be, too, and is written beside the loop.
+    """
 
     request: Request
     size_bytes: int
     held_bytes: int
+    is_large: bool
 
 
 class KafkaConnection:
@@ -63,9 +80,9 @@ class KafkaConnection:
     """
 
     __slots__ = (
-        "_barrier", "_door", "_framer", "_held_bytes", "_idle", "_last", "_link", "_muted", "_next",
-        "_open", "_received", "_room", "_tasks", "appending", "host", "hurry", "identity", "local",
-        "proof",
+        "_barrier", "_decoding", "_door", "_framer", "_held_bytes", "_idle", "_last", "_link",
+        "_muted", "_next", "_open", "_received", "_room", "_tasks", "appending", "host", "hurry",
+        "identity", "local", "proof",
     )  # fmt: skip
 
     def __init__(self, door: KafkaDoor, link: Link) -> None:
@@ -83,6 +100,7 @@ class KafkaConnection:
         self._last: asyncio.Task[None] | None = None
         self._barrier: asyncio.Task[None] | None = None
         self._next: _Taken | None = None  # while it waits for the disk or a quota
+        self._decoding: asyncio.Task[None] | None = None  # of a large one, beside the loop
         self._room: asyncio.Event | None = None  # while the transport is full
         self._muted: asyncio.TimerHandle | None = None  # while it is beyond a quota
         self._received = False  # since the last look
@@ -112,6 +130,8 @@ class KafkaConnection:
         self._idle.cancel()
         if self._muted is not None:
             self._muted.cancel()
+        if self._decoding is not None:
+            self._decoding.cancel()
         self._hold(-self._held_bytes)
         self._door.waiting.discard(self)
         for task, stores in self._tasks.items():
@@ -128,7 +148,7 @@ class KafkaConnection:
         if not self._open:
             return
         crowded = self._crowded
-        works = self._tasks or self._next is not None or self._muted is not None  # will make room
+        works = self._works or self._muted is not None  # which will make room
         if crowded and self._held_bytes and not works:  # only others could
             self._hang_up("memory", "unfinished requests of all connections exceed their bound")
         elif (crowded and works) or self._next is not None or not self._may_begin():
@@ -147,7 +167,7 @@ class KafkaConnection:
 
     def _look(self) -> None:
         """Ends a connection that has sent nothing since the last look and waits for nothing."""
-        if self._received or self._tasks or self._next is not None or self._muted is not None:
+        if self._received or self._works or self._muted is not None:
             self._received = False
             self._idle = self._look_later()
         else:
@@ -158,9 +178,14 @@ class KafkaConnection:
         self._door.held_bytes += held_bytes
 
     def _may_begin(self) -> bool:
-        is_free = self._room is None and self._muted is None
+        is_free = self._room is None and self._muted is None and self._decoding is None
         has_memory = not (self._tasks and self._crowded)  # its own work will make room
         return is_free and has_memory and len(self._tasks) < limits.KAFKA_PIPELINE_MAX
+
+    @property
+    def _works(self) -> bool:
+        """Whether requests are in work, or whole and on the way there."""
+        return bool(self._tasks) or self._next is not None or self._decoding is not None
 
     @property
     def _crowded(self) -> bool:
@@ -170,11 +195,10 @@ class KafkaConnection:
     def _take(self) -> _Taken | None:
         """The next whole request and what it holds, unless it must wait for the disk or a quota."""
         if self._next is None and (frame := self._framer.take()) is not None:
-            request, elements = decode_counted(frame)
-            in_memory = elements * limits.KAFKA_ELEMENT_BYTES
-            self._hold(in_memory)
-            size_bytes = LENGTH.size + len(frame)
-            self._next = _Taken(request, size_bytes, size_bytes + in_memory)
+            try:
+                self._decoded(frame, *decode_counted(frame, limits.KAFKA_ELEMENTS_AT_ONCE))
+            except TooManyError:
+                self._decoding = asyncio.get_running_loop().create_task(self._decode(frame))
         if self._next is not None and self._next.request.api is PRODUCE and self._door.congested:
             self._door.waiting.add(self)
             return None
@@ -184,12 +208,32 @@ class KafkaConnection:
         taken, self._next = self._next, None
         return taken
 
+    def _decoded(self, frame: bytes, request: Request, elements: int) -> None:
+        in_memory = elements * limits.KAFKA_ELEMENT_BYTES
+        self._hold(in_memory)
+        size_bytes = LENGTH.size + len(frame)
+        is_large = elements > limits.KAFKA_ELEMENTS_AT_ONCE or request.api in LARGE_ANSWERS
+        self._next = _Taken(request, size_bytes, size_bytes + in_memory, is_large)
+
+    async def _decode(self, frame: bytes) -> None:
+        """Reads a large request beside the loop, and begins it."""
+        try:
+            most = self._door.elements_max
+            self._decoded(frame, *await self._beside(decode_counted, frame, most))
+        except MalformedError as error:
+            self._hang_up("malformed", f"malformed request: {error}")
+        finally:
+            self._decoding = None
+        self.advance()
+
+    async def _beside(self, work: Callable[..., T], *arguments: Any) -> T:  # noqa: ANN401
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._door.checkers, work, *arguments)
+
     def _begin(self, taken: _Taken) -> None:
         overlaps = taken.request.api is PRODUCE
         before = self._barrier if overlaps else self._last
-        task = asyncio.get_running_loop().create_task(
-            self._serve(taken.request, taken.size_bytes, before, self._last)
-        )
+        task = asyncio.get_running_loop().create_task(self._serve(taken, before, self._last))
         task.add_done_callback(partial(self._ended, taken.held_bytes))
         self._tasks[task] = overlaps
         if self.hurry is not None:
@@ -200,21 +244,22 @@ class KafkaConnection:
 
     async def _serve(
         self,
-        request: Request,
-        size_bytes: int,
+        taken: _Taken,
         before: asyncio.Task[None] | None,
         last: asyncio.Task[None] | None,
     ) -> None:
-        """Answers `request` once `before` has ended; writes the response after that of `last`."""
+        """Answers a request once `before` has ended; writes the response after that of `last`."""
+        request = taken.request
         try:
             await _end_of(before)
             while self._room is not None and request.api is not PRODUCE:
                 await self._room.wait()
-            throttle_ms = self._charge(request, size_bytes)
+            throttle_ms = self._charge(request, taken.size_bytes)
             body = await self._door.answer(self, request)
             await _end_of(last)
             if body is not None and self._open:
-                self._link.write(self._response(request, body, throttle_ms))
+                frame = await self._response(taken, body, throttle_ms)
+                self._link.write(frame)
         except HangUp as order:
             self._hang_up(order.reason, str(order))
         except Exception:  # a bug must cost one connection, not the node
@@ -230,17 +275,23 @@ class KafkaConnection:
         self._mute(throttle_ms)
         return throttle_ms
 
-    def _response(self, request: Request, body: Any, throttle_ms: int) -> bytes:  # noqa: ANN401
+    async def _response(self, taken: _Taken, body: Any, throttle_ms: int) -> bytes:  # noqa: ANN401
         """The frame of a response; says for how long the client need not ask again (KIP-219)."""
-        frame = encode_response(request, body)
+        request = taken.request
+        frame = await self._encoded(taken, body)
         if request.api is FETCH:
             of_bytes_ms = self._door.charge(self, request, Rate.FETCHED, len(frame))
             self._mute(of_bytes_ms)
             throttle_ms = max(throttle_ms, of_bytes_ms)
         if throttle_ms and hasattr(body, "throttle_time_ms"):
             body.throttle_time_ms = throttle_ms
-            frame = encode_response(request, body)
+            frame = await self._encoded(taken, body)
         return frame
+
+    async def _encoded(self, taken: _Taken, body: Any) -> bytes:  # noqa: ANN401
+        if taken.is_large:
+            return await self._beside(encode_response, taken.request, body)
+        return encode_response(taken.request, body)
 
     def _mute(self, throttle_ms: int) -> None:
         """Begins nothing new for a time; what is in work goes on."""

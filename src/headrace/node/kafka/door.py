@@ -89,7 +89,7 @@ class KafkaDoor:
         coordinator: consumer groups, and what they have committed.
         groups: the same, for operators.
         producers: draws producer ids.
-        checkers: threads that check large batches.
+        checkers: threads that check large batches, read large requests and write large answers.
         held_bytes: requests of all connections, unfinished or in work.
         undurable_bytes: batches that wait for the disk, whether or not a client waits for them.
         waiting: connections that begin nothing before some of these are durable.
@@ -137,6 +137,11 @@ class KafkaDoor:
     def address(self, connection: KafkaConnection) -> Address:
         """Where the client of `connection` is told to find this node."""
         return self.settings.advertised or connection.local
+
+    @property
+    def elements_max(self) -> int:
+        """Array elements that a request may have: enough for all streams and partitions."""
+        return max(limits.KAFKA_REQUEST_ELEMENTS_MAX, 2 * self.broker.catalog.partitions_max)
 
     @property
     def congested(self) -> bool:
@@ -191,19 +196,19 @@ class KafkaDoor:
         by = guard.caller(self.gate, connection, request)
         if by is None:
             body = await handler(self, connection, request)
-            operations.tell(self.gate, by, request, body)
+            await operations.tell(self.gate, by, request, body)
             return body
         refusal = guard.refusal(self.gate, by, request)
         if refusal is not None:
             self.denied[request.api.name, "node" if request.api in guard.OF_NODE else "group"] += 1
             return refusal
-        allowed, refused = guard.narrowed(self.gate, by, request)
+        allowed, refused = await guard.narrowed(self.gate, by, request)
         if refused:
             what = "group" if request.api in guard.GROUP_LISTS else "topic"
             self.denied[request.api.name, what] += len(refused)
         body = await handler(self, connection, allowed)
-        answer = guard.widened(self.gate, by, request, body, refused)
-        operations.tell(self.gate, by, request, answer)
+        answer = await guard.widened(self.gate, by, request, body, refused)
+        await operations.tell(self.gate, by, request, answer)
         return answer
 
     def samples(self) -> Iterator[Sample]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace import limits
 from headrace.errors import HeadraceError
+from headrace.node.kafka.pace import paced
 from headrace.wire.kafka.errors import ErrorCode
 from headrace.wire.kafka.messages import (
     FetchPartitionResponse,
@@ -49,7 +50,7 @@ async def fetch(door: KafkaDoor, connection: KafkaConnection, request: Request) 
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, topics=[])
     wait_ms = min(body.max_wait_ms, limits.KAFKA_FETCH_WAIT_MS_MAX)
     deadline = asyncio.get_running_loop().time() + wait_ms / 1000
-    reading = _Reading(door.broker, body)
+    reading = _Reading(door.broker, body, await _parts(door.broker, body))
     connection.hurry = reading.hurry
     try:
         with reading.watch():
@@ -58,7 +59,16 @@ async def fetch(door: KafkaDoor, connection: KafkaConnection, request: Request) 
                 await reading.wait(deadline)
     finally:
         connection.hurry = None
-    return FetchResponse(topics=reading.answers())
+    return FetchResponse(topics=await reading.answers())
+
+
+async def _parts(broker: Broker, body: FetchRequest) -> list[_Part]:
+    """What is asked of each partition, once: a request may name it again and again."""
+    parts: dict[tuple[str, int], _Part] = {}
+    wanted = ((topic.topic, each) for topic in body.topics for each in topic.partitions)
+    async for stream, asked in paced(wanted):
+        parts[stream, asked.partition] = _Part(broker, stream, asked)
+    return list(parts.values())
 
 
 class _Part:
@@ -71,6 +81,10 @@ class _Part:
         self.stream = stream
         self.asked = asked
         self.answer = FetchPartitionResponse(partition_index=asked.partition, records=b"")
+        try:
+            broker.partition(stream, asked.partition)
+        except HeadraceError as error:  # nothing of it is read or waited for
+            self.answer.error_code = ErrorCode.of(error.kafka_code)
 
     @property
     def partition(self) -> Partition:
@@ -136,18 +150,13 @@ class _Reading:
 
     __slots__ = (
         "_bytes_left", "_bytes_max", "_bytes_min", "_full", "_is_hurried", "_parts", "_runner",
-        "_stale", "_wake",
+        "_stale", "_there", "_wake",
     )  # fmt: skip
 
-    def __init__(self, broker: Broker, request: FetchRequest) -> None:
+    def __init__(self, broker: Broker, request: FetchRequest, parts: list[_Part]) -> None:
         self._runner = broker.runner
-        # Each partition once: a request names 100,000 in a few bytes each, a node has a few.
-        wanted = {
-            (topic.topic, asked.partition): asked
-            for topic in request.topics
-            for asked in topic.partitions
-        }
-        self._parts = [_Part(broker, stream, asked) for (stream, _), asked in wanted.items()]
+        self._parts = parts
+        self._there = [part for part in parts if not part.answer.error_code]
         # At least one byte: less would leave the first batch, which always goes, no budget at all.
         self._bytes_max = min(max(request.max_bytes, 1), limits.KAFKA_FETCH_BYTES_MAX)
         self._bytes_min = min(request.min_bytes, self._bytes_max)
@@ -166,7 +175,7 @@ class _Reading:
     def watch(self) -> Iterator[None]:
         """Hears of every partition that advances."""
         watched = []
-        for part in self._parts:
+        for part in self._there:
             with suppress(HeadraceError):  # which reading will tell
                 watched.append((part.partition, partial(self._advanced, part)))
         for partition, advanced in watched:
@@ -179,7 +188,7 @@ class _Reading:
 
     async def read_all(self) -> None:
         """Reads every partition, within the budget of bytes."""
-        await self._read(self._parts)
+        await self._read(self._there)
 
     async def wait(self, deadline: float) -> None:
         """Sleeps until there is enough, but not beyond `deadline`; then holds what there is."""
@@ -195,12 +204,15 @@ class _Reading:
             if is_time or self._may_be_enough():
                 await self._read([part for part in self._parts if part in self._stale])
 
-    def answers(self) -> list[FetchTopicResponse]:
+    async def answers(self) -> list[FetchTopicResponse]:
         """What was read, by topic."""
         topics: dict[str, list[FetchPartitionResponse]] = {}
-        for part in self._parts:
+        async for part in paced(self._parts):
             topics.setdefault(part.stream, []).append(part.answer)
-        return [FetchTopicResponse(topic=name, partitions=each) for name, each in topics.items()]
+        return [
+            FetchTopicResponse(topic=name, partitions=each)
+            async for name, each in paced(topics.items())
+        ]
 
     def _advanced(self, part: _Part) -> None:
         self._stale.add(part)

@@ -14,6 +14,7 @@ from headrace.kernel.groups.events import (
     Place,
 )
 from headrace.node.kafka.coordinator import code_of
+from headrace.node.kafka.pace import paced
 from headrace.node.kafka.topics import NODE_ID
 from headrace.wire.kafka.errors import ErrorCode
 from headrace.wire.kafka.groups import (
@@ -67,7 +68,7 @@ async def commit(door: KafkaDoor, _: KafkaConnection, request: Request) -> Offse
     wall_ms = door.broker.clock.wall_ms()
     codes: dict[Place, ErrorCode] = {}
     offsets: dict[Place, Committed] = {}
-    for topic in body.topics:
+    async for topic in paced(body.topics):
         for each in topic.partitions:
             place = Place(topic.name, each.partition_index)
             if _exists(door.broker, place):
@@ -95,7 +96,7 @@ async def commit(door: KafkaDoor, _: KafkaConnection, request: Request) -> Offse
                     for each in topic.partitions
                 ],
             )
-            for topic in body.topics
+            async for topic in paced(body.topics)
         ]
     )
 
@@ -108,9 +109,10 @@ async def fetch(door: KafkaDoor, _: KafkaConnection, request: Request) -> Offset
         wanted = sorted(known)
     else:
         asked = (Place(topic.name, i) for topic in body.topics for i in topic.partition_indexes)
-        wanted = list(dict.fromkeys(asked))  # each once: it may come with 4 KiB of text
+        # Each once: it may come with 4 KiB of text.
+        wanted = list({place: None async for place in paced(asked)})
     topics: dict[str, list[OffsetFetchPartitionResponse]] = {}
-    for place in wanted:
+    async for place in paced(wanted):
         answer = OffsetFetchPartitionResponse(partition_index=place.partition)
         committed = known.get(place)
         if committed is not None:
@@ -119,7 +121,10 @@ async def fetch(door: KafkaDoor, _: KafkaConnection, request: Request) -> Offset
             answer.metadata = committed.metadata
         topics.setdefault(place.stream, []).append(answer)
     return OffsetFetchResponse(
-        topics=[OffsetFetchTopicResponse(name=name, partitions=p) for name, p in topics.items()]
+        topics=[
+            OffsetFetchTopicResponse(name=name, partitions=p)
+            async for name, p in paced(topics.items())
+        ]
     )
 
 
@@ -128,10 +133,10 @@ async def delete(door: KafkaDoor, _: KafkaConnection, request: Request) -> Offse
     body: OffsetDeleteRequest = request.body
     asked = [
         Place(topic.name, each.partition_index)
-        for topic in body.topics
+        async for topic in paced(body.topics)
         for each in topic.partitions
     ]
-    places = frozenset(place for place in asked if _exists(door.broker, place))
+    places = frozenset([place async for place in paced(asked) if _exists(door.broker, place)])
     codes = dict.fromkeys(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     codes |= await _ended(door, lambda ticket: DeleteOffsets(ticket, body.group_id, places))
     whole = next((codes[place] for place in places if codes[place] in OF_GROUPS), ErrorCode.NONE)
@@ -149,7 +154,7 @@ async def delete(door: KafkaDoor, _: KafkaConnection, request: Request) -> Offse
                     for each in topic.partitions
                 ],
             )
-            for topic in body.topics
+            async for topic in paced(body.topics)
         ]
     )
 

@@ -19,6 +19,7 @@ from headrace.node.kafka import acls
 from headrace.node.kafka.configs import TOPIC
 from headrace.node.kafka.connection import HangUp
 from headrace.node.kafka.groups import GROUP
+from headrace.node.kafka.pace import paced
 from headrace.wire.kafka import admin, apis, members
 from headrace.wire.kafka import groups as g
 from headrace.wire.kafka import messages as m
@@ -103,21 +104,21 @@ def refusal(gate: Gate, by: Caller, request: Request) -> object | None:
     return refused
 
 
-def narrowed(gate: Gate, by: Caller, request: Request) -> tuple[Request, list[Any]]:
+async def narrowed(gate: Gate, by: Caller, request: Request) -> tuple[Request, list[Any]]:
     """The request without what its sender may not do, and the parts of the response for that."""
     if request.api in _OF_ADMINS and not by.is_admin:
         field, refuse = _OF_ADMINS[request.api]
-        refused = [refuse(each) for each in getattr(request.body, field)]
+        refused = [refuse(each) async for each in paced(getattr(request.body, field))]
         return request._replace(body=replace(request.body, **{field: []})), refused
     if request.api is apis.METADATA and not by.is_admin:
         request = request._replace(body=replace(request.body, allow_auto_topic_creation=False))
     if request.api in GROUP_LISTS:
-        return _narrowed_groups(gate, by, request)
+        return await _narrowed_groups(gate, by, request)
     topics = _TOPICS.get(request.api)
     if topics is None or (asked := getattr(request.body, topics.field)) is None:
         return request, []
     allowed, refused = [], []
-    for topic in asked:
+    async for topic in paced(asked):
         is_stream = getattr(topic, "resource_type", TOPIC) == TOPIC
         if not is_stream or may(gate, by, request, topics.action, getattr(topic, topics.name)):
             allowed.append(topic)
@@ -128,7 +129,7 @@ def narrowed(gate: Gate, by: Caller, request: Request) -> tuple[Request, list[An
     return request._replace(body=replace(request.body, **{topics.field: allowed})), refused
 
 
-def widened(
+async def widened(
     gate: Gate,
     by: Caller,
     request: Request,
@@ -144,12 +145,14 @@ def widened(
         raise HangUp("unauthorized", "it produced without acks to where it may not")
     if request.api in _LISTS:
         body.topics = [
-            topic for topic in body.topics if may(gate, by, request, "describe", topic.name)
+            topic
+            async for topic in paced(body.topics)
+            if may(gate, by, request, "describe", topic.name)
         ]
     if request.api is apis.LIST_GROUPS:
         body.groups = [
             group
-            for group in body.groups
+            async for group in paced(body.groups)
             if may_group(gate, by, request, "describe", group.group_id)
         ]
     if refused:
@@ -159,12 +162,12 @@ def widened(
     return body
 
 
-def _narrowed_groups(gate: Gate, by: Caller, request: Request) -> tuple[Request, list[Any]]:
+async def _narrowed_groups(gate: Gate, by: Caller, request: Request) -> tuple[Request, list[Any]]:
     """As `narrowed`, of a request that names groups; who may not change streams deletes none."""
     field, action, refuse = GROUP_LISTS[request.api]
     allowed: list[str] = []
     refused: list[str] = []
-    for name in dict.fromkeys(getattr(request.body, field)):
+    async for name in paced(dict.fromkeys(getattr(request.body, field))):
         is_allowed = by.is_admin if action is None else may_group(gate, by, request, action, name)
         (allowed if is_allowed else refused).append(name)
     body = replace(request.body, **{field: allowed})

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
+from headrace import limits
 from headrace.errors import HeadraceError
 from headrace.kernel.groups.events import (
     DeleteGroup,
@@ -23,6 +24,7 @@ from headrace.kernel.groups.events import (
 )
 from headrace.kernel.groups.generation import State
 from headrace.node.kafka.coordinator import code_of
+from headrace.node.kafka.pace import paced
 from headrace.wire.kafka import members as m
 from headrace.wire.kafka.errors import ErrorCode
 
@@ -118,6 +120,8 @@ async def leave(door: KafkaDoor, _: KafkaConnection, request: Request) -> m.Leav
     body: m.LeaveGroupRequest = request.body
     several = request.version >= MEMBERS_SINCE
     asked = body.members if several else [m.LeaveGroupMember(member_id=body.member_id)]
+    if len(asked) > max(limits.GROUP_SIZE_MAX, door.settings.groups.size_max):
+        return m.LeaveGroupResponse(error_code=ErrorCode.INVALID_REQUEST)
     who = tuple(_identity(each.member_id, each.group_instance_id) for each in asked)
     try:
         outcome = await door.coordinator.ask(lambda ticket: Leave(ticket, body.group_id, who))
@@ -142,7 +146,7 @@ async def list_all(door: KafkaDoor, _: KafkaConnection, __: Request) -> m.ListGr
     return m.ListGroupsResponse(
         groups=[
             m.ListedGroup(group_id=name, protocol_type=groups.protocol_type(name))
-            for name in sorted(groups.names)
+            async for name in paced(list(groups.names))
         ]
     )
 
@@ -153,7 +157,7 @@ async def describe(
     """Groups and their members, each once: it may take a MiB, and its name a few bytes."""
     body: m.DescribeGroupsRequest = request.body
     names = dict.fromkeys(body.groups)
-    return m.DescribeGroupsResponse(groups=[_described(door, name) for name in names])
+    return m.DescribeGroupsResponse(groups=[_described(door, name) async for name in paced(names)])
 
 
 async def delete(door: KafkaDoor, _: KafkaConnection, request: Request) -> m.DeleteGroupsResponse:
@@ -162,7 +166,7 @@ async def delete(door: KafkaDoor, _: KafkaConnection, request: Request) -> m.Del
     return m.DeleteGroupsResponse(
         results=[
             m.DeletedGroup(group_id=name, error_code=await _delete(door, name))
-            for name in dict.fromkeys(body.groups_names)
+            async for name in paced(dict.fromkeys(body.groups_names))
         ]
     )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError
 from headrace.node.kafka.fetch import LEADER_EPOCH
+from headrace.node.kafka.pace import paced
 from headrace.wire.kafka.errors import ErrorCode
 from headrace.wire.kafka.messages import (
     EARLIEST_TIMESTAMP,
@@ -41,7 +42,7 @@ async def list_offsets(
     body: ListOffsetsRequest = request.body
     seen: set[tuple[str, int]] = set()
     topics = []
-    for topic in body.topics:
+    async for topic in paced(body.topics):
         partitions = [await _answer(door, topic.name, asked, seen) for asked in topic.partitions]
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
     return ListOffsetsResponse(topics=topics)
@@ -88,7 +89,7 @@ async def for_leader_epoch(
                 topic=topic.topic,
                 partitions=[_epoch(door, topic.topic, asked) for asked in topic.partitions],
             )
-            for topic in body.topics
+            async for topic in paced(body.topics)
         ]
     )
 

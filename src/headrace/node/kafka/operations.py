@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.kernel.credentials import ADMIN
 from headrace.node.kafka import guard
+from headrace.node.kafka.pace import paced
 from headrace.wire.kafka import apis
 
 if TYPE_CHECKING:
@@ -39,18 +40,23 @@ _OF_CLUSTER: Final = (*_OF_ALL, CREATE, ALTER, DESCRIBE, DESCRIBE_CONFIGS)
 """What each needs: an action of the rules, or the role `admin`."""
 
 
-def tell(gate: Gate, by: Caller | None, request: Request, body: Any) -> None:  # noqa: ANN401
+async def tell(
+    gate: Gate,
+    by: Caller | None,
+    request: Request,
+    body: Any,  # noqa: ANN401
+) -> None:
     """Adds to a response what its request asks for; `by` is None where everybody may everything."""
     asked = request.body
     if getattr(asked, "include_cluster_authorized_operations", False):
         is_admin = by is None or by.is_admin
         body.cluster_authorized_operations = _bits(_OF_CLUSTER if is_admin else _OF_ALL)
     if getattr(asked, "include_topic_authorized_operations", False):
-        for topic in body.topics:
+        async for topic in paced(body.topics):
             if not topic.error_code:
                 topic.topic_authorized_operations = _of_topic(gate, by, request, topic.name)
     if request.api is apis.DESCRIBE_GROUPS and asked.include_authorized_operations:
-        for group in body.groups:
+        async for group in paced(body.groups):
             if not group.error_code:
                 group.authorized_operations = _of_group(gate, by, request, group.group_id)
 

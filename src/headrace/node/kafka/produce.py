@@ -17,6 +17,7 @@ from headrace import limits, native
 from headrace.errors import HeadraceError, RecordsTooLargeError
 from headrace.kernel.catalog import is_internal
 from headrace.node.kafka.connection import HangUp
+from headrace.node.kafka.pace import paced
 from headrace.wire.kafka.errors import ErrorCode
 from headrace.wire.kafka.messages import (
     ProducePartitionResponse,
@@ -57,14 +58,14 @@ async def produce(
     async with connection.appending:
         begun = [
             (topic.name, each.index, refusal or await _begin(door, topic.name, each))
-            for topic in body.topics
+            async for topic in paced(body.topics)
             for each in topic.partitions
         ]
     waiting = [begin for _, _, begin in begun if isinstance(begin, asyncio.Future)]
     if waiting:
         await asyncio.wait(waiting, timeout=max(body.timeout_ms, 0) / 1000)
     topics: dict[str, list[ProducePartitionResponse]] = {}
-    for name, index, begin in begun:
+    async for name, index, begin in paced(begun):
         topics.setdefault(name, []).append(_answer(door, name, index, begin))
     if body.acks == 0:
         _hang_up_on_error(topics)

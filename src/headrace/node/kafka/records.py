@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.errors import HeadraceError
 from headrace.kernel.catalog import is_internal
+from headrace.node.kafka.pace import paced
 from headrace.wire.kafka.admin import (
     DeleteRecordsPartitionResult,
     DeleteRecordsResponse,
@@ -35,7 +36,7 @@ async def delete(door: KafkaDoor, _: KafkaConnection, request: Request) -> Delet
                 name=topic.name,
                 partitions=[await _delete(door, topic.name, each) for each in topic.partitions],
             )
-            for topic in body.topics
+            async for topic in paced(body.topics)
         ]
     )
 

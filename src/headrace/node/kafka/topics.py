@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from headrace.errors import HeadraceError, InvalidStreamError, StreamExistsError
 from headrace.kernel.catalog import Change, check_name, is_internal
 from headrace.node.kafka.fetch import LEADER_EPOCH
+from headrace.node.kafka.pace import paced
 from headrace.text import shown
 from headrace.wire.kafka.admin import (
     CreatePartitionsResponse,
@@ -56,11 +57,12 @@ async def metadata(
     body: MetadataRequest = request.body
     everything = body.topics is None or (request.version == 0 and not body.topics)
     if everything:
-        topics = [_topic(definition) for definition in door.broker.catalog.streams()]
+        streams = door.broker.catalog.streams()
+        topics = [_topic(definition) async for definition in paced(streams)]
     else:
         create = body.allow_auto_topic_creation and door.settings.auto_create_streams
         names = dict.fromkeys(topic.name for topic in body.topics or ())
-        topics = [await _named(door, name, create=create) for name in names]
+        topics = [await _named(door, name, create=create) async for name in paced(names)]
     host, port = door.address(connection)
     return MetadataResponse(
         brokers=[MetadataBroker(node_id=NODE_ID, host=host, port=port)],
@@ -106,7 +108,7 @@ async def create(door: KafkaDoor, _: KafkaConnection, request: Request) -> Creat
     body: CreateTopicsRequest = request.body
     times = Counter(topic.name for topic in body.topics)
     topics = []
-    for topic in body.topics:
+    async for topic in paced(body.topics):
         result = CreateTopicResult(name=topic.name)
         if times[topic.name] > 1:
             result.error_code = ErrorCode.INVALID_REQUEST
@@ -184,7 +186,7 @@ async def create_partitions(
     body: CreatePartitionsRequest = request.body
     times = Counter(topic.name for topic in body.topics)
     results = []
-    for topic in body.topics:
+    async for topic in paced(body.topics):
         result = CreatePartitionsResult(name=topic.name)
         try:
             if times[topic.name] > 1:
@@ -218,7 +220,7 @@ async def _grow(door: KafkaDoor, topic: CreatePartitionsTopic, *, validate_only:
 async def delete(door: KafkaDoor, _: KafkaConnection, request: Request) -> DeleteTopicsResponse:
     """Deletes each topic on its own, with all that it holds."""
     responses = []
-    for name in dict.fromkeys(request.body.topic_names):
+    async for name in paced(dict.fromkeys(request.body.topic_names)):
         result = DeleteTopicResult(name=name)
         try:
             if is_internal(name):

@@ -50,15 +50,20 @@ def message(cls: type[T]) -> type[T]:
     return dataclass(slots=True, kw_only=True)(cls)
 
 
+class TooManyError(MalformedError):
+    """A frame has more array elements than its reader admits."""
+
+
 class Reader:
     """A position in one frame, and how many array elements it may still hold."""
 
-    __slots__ = ("at", "data", "elements_left")
+    __slots__ = ("at", "data", "depth", "elements_left", "nested_max")
 
-    def __init__(self, data: bytes, elements_max: int, at: int = 0) -> None:
+    def __init__(self, data: bytes, elements_max: int, nested_max: int | None = None) -> None:
         self.data = data
-        self.at = at
+        self.at = self.depth = 0
         self.elements_left = elements_max
+        self.nested_max = elements_max if nested_max is None else nested_max
 
     def take(self, length: int) -> bytes:
         """The next `length` bytes, copied out of the frame."""
@@ -82,12 +87,26 @@ class Reader:
         """Admits an array of `elements`, each of which takes one byte or more.
 
         Raises:
-            MalformedError: the frame cannot hold so many, or may not.
+            TooManyError: the frame may not hold so many.
+            MalformedError: it cannot.
         """
-        if not 0 <= elements <= min(self.elements_left, len(self.data) - self.at):
+        if not 0 <= elements <= len(self.data) - self.at:
             raise MalformedError(f"array of {elements} elements at {self.at}")
+        if elements > self.elements_left:
+            raise TooManyError(f"array of {elements} elements at {self.at}")
         self.elements_left -= elements
         return elements
+
+    def enter(self, elements: int) -> None:
+        """Admits an array as `count` does; what it holds is within it.
+
+        Raises:
+            TooManyError, MalformedError: as `count`.
+        """
+        self.count(elements)
+        self.depth += 1
+        if self.depth > 1 and elements > self.nested_max:
+            raise MalformedError(f"array of {elements} elements within another at {self.at}")
 
     def uvarint(self) -> int:
         """An unsigned variable-length integer of at most 32 bits."""
@@ -270,7 +289,10 @@ def _array(element: Codec, *, flexible: bool, nullable: bool) -> Codec:
             if nullable:
                 return None
             raise MalformedError(f"null where an array must be, at {reader.at}")
-        return [read_element(reader) for _ in range(reader.count(count))]
+        reader.enter(count)
+        elements = [read_element(reader) for _ in range(count)]
+        reader.depth -= 1
+        return elements
 
     def write(out: list[bytes], values: Value) -> None:
         assert nullable or values is not None, "null in an array that is never null"

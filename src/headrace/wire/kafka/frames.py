@@ -10,7 +10,14 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from headrace import limits
 from headrace.errors import MalformedError
-from headrace.wire.kafka.apis import API_VERSIONS, APIS, Api
+from headrace.wire.kafka.apis import (
+    API_VERSIONS,
+    APIS,
+    CREATE_ACLS,
+    DELETE_ACLS,
+    JOIN_GROUP,
+    Api,
+)
 from headrace.wire.kafka.codec import NO_TAGS, NULLABLE_STRING, Reader, skip_tags
 
 Q = TypeVar("Q")
@@ -18,6 +25,9 @@ R = TypeVar("R")
 
 LENGTH: Final = Struct(">i")
 """Length of a frame, which precedes it and does not count itself."""
+
+SHORT: Final = frozenset({JOIN_GROUP, CREATE_ACLS, DELETE_ACLS})
+"""Requests that never need to name much; one that does is malformed."""
 
 _CORRELATION: Final = Struct(">i")
 _PREFIX: Final = Struct(">hhi")
@@ -92,19 +102,24 @@ def decode_request(frame: bytes) -> Request:
     return decode_counted(frame)[0]
 
 
-def decode_counted(frame: bytes) -> tuple[Request, int]:
+def decode_counted(
+    frame: bytes, elements_max: int = limits.KAFKA_REQUEST_ELEMENTS_MAX
+) -> tuple[Request, int]:
     """Reads a request that a client sent; with it, how many elements its arrays have.
 
     ApiVersions of a version that is not served must be answered, in version 0, so it comes back
     with version 0 and no body: the layout of what it holds is unknown.
 
     Raises:
-        MalformedError: the request is unknown, of a version that is not served, cut off, or
-            claims more array elements than `limits.KAFKA_REQUEST_ELEMENTS_MAX`.
+        TooManyError: it has more array elements than `elements_max`.
+        MalformedError: the request is unknown, of a version that is not served, cut off, or has
+            more elements in an array within another than `limits.KAFKA_NESTED_ELEMENTS_MAX`.
     """
-    reader = Reader(frame, limits.KAFKA_REQUEST_ELEMENTS_MAX)
+    reader = Reader(frame, elements_max, limits.KAFKA_NESTED_ELEMENTS_MAX)
     key, version, correlation_id = _PREFIX.unpack_from(frame, reader.skip(_PREFIX.size))
     api = APIS.get(key)
+    if api in SHORT:
+        elements_max = reader.elements_left = min(elements_max, limits.KAFKA_NESTED_ELEMENTS_MAX)
     if api is None:
         raise MalformedError(f"request {key} is not served")
     if not api.first <= version <= api.last:
@@ -116,7 +131,7 @@ def decode_counted(frame: bytes) -> tuple[Request, int]:
     if api.flexible(version):
         skip_tags(reader)
     body = api.request_codec(version).read(reader)
-    elements = limits.KAFKA_REQUEST_ELEMENTS_MAX - reader.elements_left
+    elements = elements_max - reader.elements_left
     return Request(api, version, correlation_id, client_id, body), elements
 
 

@@ -1,0 +1,104 @@
+"""Requests that name very much: whatever they ask, others have turns in between."""
+
+import types
+
+import pytest
+
+from headrace import limits
+from headrace.node.kafka.door import HANDLERS, KafkaDoor, KafkaSettings
+from headrace.wire.kafka import admin, apis, groups, members
+from headrace.wire.kafka import messages as m
+from headrace.wire.kafka.frames import Request
+from nodes import Client, running
+
+NAMES = [f"t{number}" for number in range(300)]
+
+
+ASKED = {
+    apis.PRODUCE: lambda name: m.ProduceTopic(
+        name=name, partitions=[m.ProducePartition(index=0, records=b"")]
+    ),
+    apis.FETCH: lambda name: m.FetchTopic(
+        topic=name,
+        partitions=[m.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)],
+    ),
+    apis.LIST_OFFSETS: lambda name: m.ListOffsetsTopic(name=name, partitions=[]),
+    apis.METADATA: lambda name: m.MetadataRequestTopic(name=name),
+    apis.OFFSET_COMMIT: lambda name: groups.OffsetCommitTopic(name=name, partitions=[]),
+    apis.OFFSET_FETCH: lambda name: groups.OffsetFetchTopic(name=name, partition_indexes=[0]),
+    apis.OFFSET_DELETE: lambda name: members.OffsetDeleteTopic(name=name, partitions=[]),
+    apis.OFFSET_FOR_LEADER_EPOCH: lambda name: m.EpochTopic(topic=name, partitions=[]),
+    apis.DESCRIBE_GROUPS: lambda name: name,
+    apis.DELETE_GROUPS: lambda name: name,
+    apis.CREATE_TOPICS: lambda name: admin.CreateTopic(
+        name=name, num_partitions=-5, replication_factor=1, assignments=[], configs=[]
+    ),
+    apis.CREATE_PARTITIONS: lambda name: admin.CreatePartitionsTopic(name=name, count=1),
+    apis.DELETE_TOPICS: lambda name: name,
+    apis.DELETE_RECORDS: lambda name: admin.DeleteRecordsTopic(name=name, partitions=[]),
+    apis.DESCRIBE_CONFIGS: lambda name: admin.DescribeConfigsResource(
+        resource_type=2, resource_name=name, configuration_keys=None
+    ),
+    apis.ALTER_CONFIGS: lambda name: admin.AlterConfigsResource(
+        resource_type=2, resource_name=name, configs=[]
+    ),
+    apis.INCREMENTAL_ALTER_CONFIGS: lambda name: admin.IncrementalResource(
+        resource_type=2, resource_name=name, configs=[]
+    ),
+}
+FIELDS = ("topics", "groups", "groups_names", "topic_names", "resources")
+MORE = {
+    apis.PRODUCE: {"acks": 1, "timeout_ms": 0},
+    apis.FETCH: {"max_wait_ms": 0, "min_bytes": 0},
+    apis.METADATA: {"allow_auto_topic_creation": False},
+    apis.OFFSET_COMMIT: {"group_id": "g"},
+    apis.OFFSET_FETCH: {"group_id": "g"},
+    apis.OFFSET_DELETE: {"group_id": "g"},
+    apis.CREATE_TOPICS: {"timeout_ms": 0},
+    apis.CREATE_PARTITIONS: {"timeout_ms": 0},
+    apis.DELETE_TOPICS: {"timeout_ms": 0},
+    apis.DELETE_RECORDS: {"timeout_ms": 0},
+}
+WHOLE = {
+    apis.SYNC_GROUP, apis.LEAVE_GROUP,  # one event of the machine, of bounded length
+    apis.JOIN_GROUP, apis.CREATE_ACLS, apis.DELETE_ACLS,  # name little, or are malformed
+    apis.DESCRIBE_LOG_DIRS,
+}  # fmt: skip
+
+
+@types.coroutine
+def counted(work, turns):
+    """Does `work`, and counts how often it lets others have a turn."""
+    value = None
+    while True:
+        try:
+            step = work.send(value)
+        except StopIteration as end:
+            return end.value
+        turns[0] += step is None
+        value = yield step
+
+
+@pytest.mark.parametrize("api", ASKED, ids=lambda api: api.name)
+async def test_others_have_turns_while_a_request_that_names_much_is_answered(
+    memory_folder, monkeypatch, api
+):
+    monkeypatch.setattr(limits, "KAFKA_TURN_SECONDS", 0)
+    field = next(field for field in FIELDS if field in api.request.__dataclass_fields__)
+    body = api.request(**{field: [ASKED[api](name) for name in NAMES]}, **MORE.get(api, {}))
+    async with running(memory_folder) as (node, _):
+        door = KafkaDoor(node._broker, KafkaSettings(), node.gate)
+        connection, turns = door(Client()), [0]
+        work = HANDLERS[api.key](door, connection, Request(api, api.last, 1, "c", body))
+        answer = await counted(work, turns)
+        connection.closed()
+    lists = [getattr(answer, name) for name in answer.__dataclass_fields__]
+    assert max(len(each) for each in lists if isinstance(each, list)) == len(NAMES)
+    assert turns[0] >= len(NAMES)
+
+
+def test_every_request_with_an_array_is_among_them():
+    def has_array(api):
+        return any(str(hint).startswith("list") for hint in api.request.__annotations__.values())
+
+    assert {api for api in apis.APIS.values() if has_array(api)} <= ASKED.keys() | WHOLE
