@@ -188,6 +188,15 @@ async def test_the_coordinator_is_asked_for_once(node, stream):
     assert node.metrics()[name] == before + 1
 
 
+async def test_read_committed_reads_all_where_there_are_no_transactions(node, stream):
+    fill(node, stream, 3)
+    place = TopicPartition(stream, 0)
+    async with reader(node, isolation_level="read_committed") as consumer:
+        consumer.assign([place])
+        assert await read(consumer, 3) == {0: [b"0", b"1", b"2"]}
+        assert await consumer.end_offsets([place]) == {place: 3}
+
+
 async def test_offsets_by_time_and_ends(node, stream):
     fill(node, stream, 10)
     zero, one = TopicPartition(stream, 0), TopicPartition(stream, 1)

@@ -15,7 +15,7 @@ from headrace.errors import CorruptRecordError
 from headrace.model import Address
 from headrace.native import build_batch
 from headrace.wire.kafka.errors import ErrorCode
-from headrace.wire.kafka.messages import FetchPartitionResponse
+from headrace.wire.kafka.messages import AbortedTransaction, FetchPartitionResponse
 
 ONE, TWO = Address("one", 1), Address("two", 2)
 A, B = TopicPartition("s", 0), TopicPartition("s", 1)
@@ -118,7 +118,7 @@ def test_a_fetch_that_a_seek_overtook_changes_nothing():
     answer(fetcher, fetch, records=records(b"gone", first=5))
     assert taken(fetcher) is None
     fetcher.assign([A, B])
-    assert fetcher.lost == [A, B], "a partition that comes back begins anew"
+    assert fetcher.lost(0.0) == [A, B], "a partition that comes back begins anew"
 
 
 def test_a_pause_keeps_records_and_position():
@@ -151,7 +151,7 @@ def test_leaders_that_moved_are_asked_for():
 def test_out_of_range_begins_anew_or_is_told():
     fetcher = machine(A, auto_offset_reset="earliest")
     answer(fetcher, drain(fetcher)[0], error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
-    assert fetcher.lost == [A]
+    assert fetcher.lost(0.0) == [A]
     assert fetcher.part(A).is_out_of_range
     fetcher.seek(A, 3)
     assert not fetcher.part(A).is_out_of_range
@@ -204,6 +204,17 @@ def test_a_partition_that_is_not_there_is_looked_for_now_and_then():
     fetcher.seek(A, None)
     fetcher.unled(A, error_of(ErrorCode.LEADER_NOT_AVAILABLE, "stream s/0"), 1.0)
     assert (fetcher.lost(1.0), fetcher.lost(2.0), fetcher.part(A).missing) == ([], [A], None)
+
+
+def test_records_of_aborted_transactions_are_told_and_not_handed_out():
+    fetcher = machine(A, isolation_level="read_committed")
+    (fetch,) = drain(fetcher)
+    assert fetch.request.isolation_level == 1
+    aborted = [AbortedTransaction(producer_id=1, first_offset=0)]
+    answer(fetcher, fetch, records=records(b"a"), aborted_transactions=aborted)
+    assert fetcher.take(1).code is ErrorCode.UNSUPPORTED_VERSION
+    answer(fetcher, drain(fetcher)[0], records=records(b"a"))
+    assert taken(fetcher) == (A, [b"a"])
 
 
 def test_what_the_program_waits_for_is_asked_beside_a_fetch_that_waits():

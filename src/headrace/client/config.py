@@ -30,6 +30,8 @@ CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONERS: Final = ("murmur2", "round_robin", "sticky")
 ASSIGNORS: Final = ("range", "roundrobin", "sticky", "cooperative-sticky")
 
+ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
+
 INT32_MAX: Final = 2**31 - 1
 
 
@@ -212,6 +214,10 @@ class ConsumerConfig(ClientConfig):
         max_partition_fetch_bytes: of one partition in it.
         queued_max_bytes: fetched and not yet handed out, of all partitions; fetching stops there.
             No key of Kafka's Java client; librdkafka has it as `queued.max.messages.kbytes`.
+        isolation_level: `read_committed` leaves out what transactions did not commit. A headrace
+            node has no transactions: there it reads the same. Where Apache Kafka has records of
+            transactions that were aborted, it raises `RequestError` (UNSUPPORTED_VERSION) rather
+            than hand them out.
         allow_auto_create_topics: whether to subscribe may create a stream where brokers do so.
         key_deserializer, value_deserializer: make of bytes what records hold.
     """
@@ -231,9 +237,15 @@ class ConsumerConfig(ClientConfig):
     fetch_max_bytes: int = _number(50 * MIB, 1)
     max_partition_fetch_bytes: int = _number(MIB, 1)
     queued_max_bytes: int = _number(16 * MIB, 1, 2**63 - 1)
+    isolation_level: str = _choice("read_uncommitted", ISOLATION_LEVELS)
     allow_auto_create_topics: bool = True
     key_deserializer: Deserializer | None = None
     value_deserializer: Deserializer | None = None
+
+    @property
+    def isolation(self) -> int:
+        """`isolation_level` as the wire has it."""
+        return ISOLATION_LEVELS.index(self.isolation_level)
 
     def _check(self) -> None:
         strategies = self.partition_assignment_strategy

@@ -265,6 +265,7 @@ class Fetcher:
         self._busy[address] += 1
         request = FetchRequest(
             max_wait_ms=config.fetch_max_wait_ms,
+            isolation_level=config.isolation,
             min_bytes=config.fetch_min_bytes,
             max_bytes=min(config.fetch_max_bytes, max(room, config.max_partition_fetch_bytes)),
             topics=[FetchTopic(topic=name, partitions=asked) for name, asked in topics.items()],
@@ -288,6 +289,9 @@ class Fetcher:
             elif answer.error_code:
                 error = error_of(answer.error_code, f"fetch {place} at {part.next_fetch}")
                 self._failed(part, error, now)
+            elif answer.aborted_transactions and self._config.isolation:
+                what = f"fetch {place} at {part.next_fetch}: records of aborted transactions"
+                part.error = error_of(ErrorCode.UNSUPPORTED_VERSION, what)
             else:
                 part.failures = 0
                 part.high_watermark = answer.high_watermark

@@ -53,7 +53,7 @@ class Refused(NamedTuple):
 
 
 async def ask_offsets(
-    cluster: Cluster, times: Mapping[TopicPartition, int]
+    cluster: Cluster, times: Mapping[TopicPartition, int], isolation: int = 0
 ) -> dict[TopicPartition, ListOffsetsPartitionResponse | Refused]:
     """The first offset at or after a time (ms), or LATEST or EARLIEST, of each partition.
 
@@ -82,18 +82,19 @@ async def ask_offsets(
             else:
                 by_leader[leader][place] = times[place]
     for leader, asked in by_leader.items():
-        found |= await _ask_offsets_at(cluster, leader, asked)
+        found |= await _ask_offsets_at(cluster, leader, asked, isolation)
     return found
 
 
 async def _ask_offsets_at(
-    cluster: Cluster, leader: Address, times: Mapping[TopicPartition, int]
+    cluster: Cluster, leader: Address, times: Mapping[TopicPartition, int], isolation: int
 ) -> dict[TopicPartition, ListOffsetsPartitionResponse | Refused]:
     topics: defaultdict[str, list[ListOffsetsPartition]] = defaultdict(list)
     for (stream, partition), time in times.items():
         topics[stream].append(ListOffsetsPartition(partition_index=partition, timestamp=time))
     request = ListOffsetsRequest(
-        topics=[ListOffsetsTopic(name=name, partitions=parts) for name, parts in topics.items()]
+        isolation_level=isolation,
+        topics=[ListOffsetsTopic(name=name, partitions=parts) for name, parts in topics.items()],
     )
     response = await cluster.ask_at(leader, LIST_OFFSETS, request)
     found: dict[TopicPartition, ListOffsetsPartitionResponse | Refused] = {}
@@ -110,7 +111,7 @@ async def _ask_offsets_at(
 
 
 async def offsets_by_time(
-    cluster: Cluster, times: Mapping[TopicPartition, int]
+    cluster: Cluster, times: Mapping[TopicPartition, int], isolation: int = 0
 ) -> dict[TopicPartition, ListOffsetsPartitionResponse]:
     """As `ask_offsets`, of all or none.
 
@@ -119,7 +120,7 @@ async def offsets_by_time(
         ClientError: the brokers are not reached, or refuse.
     """
     found = {}
-    for place, answer in (await ask_offsets(cluster, times)).items():
+    for place, answer in (await ask_offsets(cluster, times, isolation)).items():
         if isinstance(answer, Refused):
             raise answer.error
         found[place] = answer

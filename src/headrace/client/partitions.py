@@ -169,5 +169,5 @@ class Partitions:
     async def _ask_offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, Any]:
         wanted = {TopicPartition(*place): time for place, time in times.items()}
         return await self._cluster.persist(
-            "offsets", lambda: offsets_by_time(self._cluster, wanted)
+            "offsets", lambda: offsets_by_time(self._cluster, wanted, self.config.isolation)
         )

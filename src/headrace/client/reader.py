@@ -193,7 +193,9 @@ class Reader:
                 self.fetcher.fail(place, error)
         elif rest:
             time = RESETS[self.config.auto_offset_reset]
-            answers = await ask_offsets(self._cluster, dict.fromkeys(rest, time))
+            answers = await ask_offsets(
+                self._cluster, dict.fromkeys(rest, time), self.config.isolation
+            )
             for place, answer in answers.items():
                 if isinstance(answer, Refused):
                     self._miss(place, answer.what, answer.error)
