@@ -118,7 +118,7 @@ def test_a_fetch_that_a_seek_overtook_changes_nothing():
     answer(fetcher, fetch, records=records(b"gone", first=5))
     assert taken(fetcher) is None
     fetcher.assign([A, B])
-    assert fetcher.lost(0.0) == [A, B], "a partition that comes back begins anew"
+    assert list(fetcher.lost(0.0)) == [A, B], "a partition that comes back begins anew"
 
 
 def test_a_pause_keeps_records_and_position():
@@ -151,7 +151,7 @@ def test_leaders_that_moved_are_asked_for():
 def test_out_of_range_begins_anew_or_is_told():
     fetcher = machine(A, auto_offset_reset="earliest")
     answer(fetcher, drain(fetcher)[0], error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
-    assert fetcher.lost(0.0) == [A]
+    assert list(fetcher.lost(0.0)) == [A]
     assert fetcher.part(A).is_out_of_range
     fetcher.seek(A, 3)
     assert not fetcher.part(A).is_out_of_range
@@ -159,6 +159,29 @@ def test_out_of_range_begins_anew_or_is_told():
     answer(strict, drain(strict)[0], error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
     assert isinstance(strict.take(1), OffsetOutOfRangeError)
     assert strict.take(1) is None, "told once"
+
+
+@pytest.mark.parametrize(
+    "late", [7, OffsetOutOfRangeError("nowhere", ErrorCode.OFFSET_OUT_OF_RANGE)]
+)
+def test_kafka_7703_where_to_begin_is_not_answered_over_a_seek(late):
+    """What was asked while a position was unknown comes in any order with what the program does."""
+    fetcher = machine(A, offset=None)
+    asked = fetcher.lost(0.0)[A]
+    fetcher.begin(A, asked, late)
+    assert list(fetcher.lost(0.0)) == [], "nothing came between"
+    fetcher.seek(A, None)
+    asked = fetcher.lost(0.0)[A]
+    fetcher.seek(A, 3)
+    fetcher.begin(A, asked, late)
+    assert (fetcher.positions(), fetcher.part(A).error) == ({A: 3}, None), "a seek"
+    (fetch,) = drain(fetcher)
+    answer(fetcher, fetch, error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
+    fetcher.begin(A, asked, late)
+    assert list(fetcher.lost(0.0)) == [A], "a seek, to where nothing is"
+    fetcher.assign([B])
+    fetcher.begin(A, asked, late)
+    assert fetcher.places == [B], "another assignment"
 
 
 def test_refusals_are_told_once():
@@ -203,7 +226,8 @@ def test_a_partition_that_is_not_there_is_looked_for_now_and_then():
     assert fetcher.part(A).missing is None
     fetcher.seek(A, None)
     fetcher.unled(A, error_of(ErrorCode.LEADER_NOT_AVAILABLE, "stream s/0"), 1.0)
-    assert (fetcher.lost(1.0), fetcher.lost(2.0), fetcher.part(A).missing) == ([], [A], None)
+    assert [list(fetcher.lost(now)) for now in (1.0, 2.0)] == [[], [A]]
+    assert fetcher.part(A).missing is None
 
 
 def test_records_of_aborted_transactions_are_told_and_not_handed_out():

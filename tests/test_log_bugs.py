@@ -2,11 +2,11 @@
 
 Held elsewhere: KAFKA-19012, a record delivered to the wrong log (`test_histories.py`: every value
 belongs to one log); KAFKA-18659, a codec that silently does not apply (`test_kafka_clients.py`,
-by client); KAFKA-12520, a crash at each rename (the simulation: a crash between any two effects).
+by client); KAFKA-12520, a crash at each rename (the simulation: a crash between any two effects);
+KAFKA-7703, a late answer of where to begin that undoes a seek (`test_fetcher.py`).
 
 For later, with what they need: KAFKA-6361, KAFKA-1211, redpanda#5090, nats#7549, nats#7567,
-nats#6944, openraft#1795 (replicas); KAFKA-9807, redpanda#6018 (transactions); KAFKA-7703 (a
-consumer of our own that resets by itself).
+nats#6944, openraft#1795 (replicas); KAFKA-9807, redpanda#6018 (transactions).
 """
 
 import shutil

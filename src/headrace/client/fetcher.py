@@ -173,13 +173,26 @@ class Fetcher:
         part.error = None
         part.chunks.clear()
 
-    def lost(self, now: float) -> list[TopicPartition]:
-        """Partitions of which nobody has said where to begin."""
-        return [
-            place
+    def lost(self, now: float) -> dict[TopicPartition, int]:
+        """Partitions of which nobody has said where to begin, with the version that is lost."""
+        return {
+            place: part.version
             for place, part in self._parts.items()
             if part.position is None and part.error is None and now >= part.blocked_until
-        ]
+        }
+
+    def begin(self, place: TopicPartition, version: int, where: int | Error) -> None:
+        """Where a partition begins that was `lost` in this version, or why nobody knows.
+
+        What was asked before a seek changes nothing after it (KAFKA-7703).
+        """
+        part = self._parts.get(place)
+        if part is None or part.version != version or part.position is not None:
+            return
+        if isinstance(where, int):
+            self.seek(place, where)
+        else:
+            part.error = where
 
     def learn(self, leaders: Mapping[TopicPartition, Address | None]) -> None:
         """Who leads partitions."""
@@ -206,11 +219,6 @@ class Fetcher:
     def has_errors(self) -> bool:
         """Whether one is to be told."""
         return any(part.error is not None for part in self._parts.values())
-
-    def fail(self, place: TopicPartition, error: Error) -> None:
-        """Has the program told of an error."""
-        if place in self._parts:
-            self._parts[place].error = error
 
     # --- fetching -------------------------------------------------------------------------------
 

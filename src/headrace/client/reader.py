@@ -173,8 +173,8 @@ class Reader:
         try:
             await self._cluster.persist("positions", self._locate_once)
         except ClientError as error:
-            for place in self.fetcher.lost(now_s()):
-                self.fetcher.fail(place, error)
+            for place, version in self.fetcher.lost(now_s()).items():
+                self.fetcher.begin(place, version, error)
         finally:
             self.changed.set()
 
@@ -190,7 +190,7 @@ class Reader:
             for place in rest:
                 what = f"{place}: nothing is committed, and auto_offset_reset is none"
                 error = OffsetOutOfRangeError(what, ErrorCode.OFFSET_OUT_OF_RANGE)
-                self.fetcher.fail(place, error)
+                self.fetcher.begin(place, lost[place], error)
         elif rest:
             time = RESETS[self.config.auto_offset_reset]
             answers = await ask_offsets(
@@ -201,7 +201,5 @@ class Reader:
                     self._miss(place, answer.what, answer.error)
                 else:
                     found[place] = answer.offset
-        still = set(self.fetcher.lost(now_s()))
         for place, offset in found.items():
-            if place in still:
-                self.fetcher.seek(place, offset)
+            self.fetcher.begin(place, lost[place], offset)
