@@ -3,6 +3,7 @@
 //! Knows no session and no packet. A [`Filter`] is valid by construction; [`Tree`] takes nothing
 //! else.
 
+mod levels;
 mod retained;
 mod subscribers;
 mod tree;
@@ -94,18 +95,23 @@ pub(crate) fn is_plain(name: &[u8]) -> bool {
     const fn each(byte: u8) -> u64 {
         u64::from_ne_bytes([byte; 8])
     }
-    let odd = |word: u64| {
+    let odd = |eight: [u8; 8]| {
+        let word = u64::from_ne_bytes(eight);
         let is = |byte| (word ^ each(byte)).wrapping_sub(each(1));
         let is_control = word.wrapping_sub(each(b' ')) | word.wrapping_add(each(1));
         word | is_control | is(b'+') | is(b'#')
     };
-    let eights = name.chunks_exact(8);
-    let mut last = [b'/'; 8];
-    last[..eights.remainder().len()].copy_from_slice(eights.remainder());
-    let found = eights.fold(odd(u64::from_ne_bytes(last)), |found, eight| {
-        let eight = eight.try_into().expect("it has eight bytes");
-        found | odd(u64::from_ne_bytes(eight))
+    // The last eight have some of those before once more, or slashes where there are too few.
+    let last = name.last_chunk().copied().unwrap_or_else(|| {
+        let mut last = [b'/'; 8];
+        last[..name.len()].copy_from_slice(name);
+        last
     });
+    let (mut rest, mut found) = (name, odd(last));
+    while let Some((eight, behind)) = rest.split_first_chunk() {
+        found |= odd(*eight);
+        rest = behind;
+    }
     found & each(0x80) == 0
 }
 

@@ -5,17 +5,14 @@
 //! levels it has, and no client can spend much memory with few bytes.
 //!
 //! Invariants: no node without a subscriber at it or two branches below it; a walk is never
-//! deeper than [`LEVELS_MAX`](super::LEVELS_MAX), for a [`Filter`] has no more levels; a map that
-//! has become sparse gives its memory back.
+//! deeper than [`LEVELS_MAX`](super::LEVELS_MAX), for a [`Filter`] has no more levels.
 
 use std::mem;
 
+use super::levels::Levels;
 use super::subscribers::Subscribers;
 use super::Filter;
-use crate::hash;
-
-/// Below this capacity a sparse map is left alone.
-const SHRINK_CAPACITY_MIN: usize = 64;
+use crate::hash::{Key, Names};
 
 /// Subscribers by filter, each with a value of its own for each filter.
 ///
@@ -23,17 +20,19 @@ const SHRINK_CAPACITY_MIN: usize = 64;
 /// same for the same calls under the same key.
 #[derive(Clone, Debug)]
 pub struct Tree<K, T> {
-    exact: hash::Map<Box<str>, Subscribers<K, T>>,
+    names: Names,
+    exact: Levels<Subscribers<K, T>>,
     root: Node<K, T>,
     len: usize,
 }
 
 impl<K: Ord, T> Tree<K, T> {
     /// An empty tree whose maps hash under `key`.
-    pub fn new(key: hash::Key) -> Self {
+    pub fn new(key: Key) -> Self {
         Self {
-            exact: hash::Map::with_hasher(key),
-            root: Node::new(key, ""),
+            names: Names::new(key),
+            exact: Levels::default(),
+            root: Node::new(""),
             len: 0,
         }
     }
@@ -51,9 +50,10 @@ impl<K: Ord, T> Tree<K, T> {
     /// Subscribes; returns the value that this subscriber had for this filter before.
     pub fn insert(&mut self, filter: Filter<'_>, subscriber: K, value: T) -> Option<T> {
         let subscribers = if filter.has_wildcard() {
-            self.root.subscribers_below(filter.as_str())
+            self.root.subscribers_below(&self.names, filter.as_str())
         } else {
-            entry(&mut self.exact, filter.as_str(), Subscribers::default)
+            let (exact, names) = (&mut self.exact, &self.names);
+            exact.entry(names, filter.as_str(), Subscribers::default)
         };
         let before = subscribers.insert(subscriber, value);
         self.len += usize::from(before.is_none());
@@ -62,13 +62,15 @@ impl<K: Ord, T> Tree<K, T> {
 
     /// Unsubscribes; returns the value, or None if there was no such subscription.
     pub fn remove(&mut self, filter: Filter<'_>, subscriber: &K) -> Option<T> {
-        let value = if filter.has_wildcard() {
-            self.root.remove_below(filter.as_str(), subscriber)?
+        let (names, is_wild) = (&self.names, filter.has_wildcard());
+        let filter = filter.as_str();
+        let value = if is_wild {
+            self.root.remove_below(names, filter, subscriber)?
         } else {
-            let subscribers = self.exact.get_mut(filter.as_str())?;
+            let subscribers = self.exact.get_mut(names, filter)?;
             let value = subscribers.remove(subscriber)?;
             if subscribers.is_empty() {
-                forget(&mut self.exact, filter.as_str());
+                self.exact.remove(names, filter);
             }
             value
         };
@@ -85,16 +87,17 @@ impl<K: Ord, T> Tree<K, T> {
         if self.is_empty() {
             return places;
         }
-        if let Some(subscribers) = self.exact.get(name) {
+        let names = &self.names;
+        if let Some(subscribers) = self.exact.get(names, name) {
             subscribers.visit(visit);
         }
         // A wildcard in the first level does not match `$…` (MQTT-4.7.2-1).
         let (level, rest) = split(name);
         if !level.starts_with('$') {
             self.root.below.visit(visit);
-            places += self.root.matches_any(rest, visit);
+            places += self.root.matches_any(names, rest, visit);
         }
-        places + self.root.matches_level(level, rest, visit)
+        places + self.root.matches_level(names, level, rest, visit)
     }
 }
 
@@ -107,7 +110,7 @@ struct Node<K, T> {
     /// Levels that every filter through here has behind the level that led here, `+` included.
     path: Box<str>,
     /// Next levels without a wildcard.
-    levels: hash::Map<Box<str>, Box<Node<K, T>>>,
+    levels: Levels<Box<Node<K, T>>>,
     /// Next level `+`.
     any: Option<Box<Node<K, T>>>,
     /// Filters that end here.
@@ -117,10 +120,10 @@ struct Node<K, T> {
 }
 
 impl<K: Ord, T> Node<K, T> {
-    fn new(key: hash::Key, path: &str) -> Self {
+    fn new(path: &str) -> Self {
         Self {
             path: path.into(),
-            levels: hash::Map::with_hasher(key),
+            levels: Levels::default(),
             any: None,
             here: Subscribers::None,
             below: Subscribers::None,
@@ -136,71 +139,70 @@ impl<K: Ord, T> Node<K, T> {
     }
 
     /// The subscribers of the filter that goes on with `rest` behind the level that led here.
-    fn subscribers(&mut self, rest: &str) -> &mut Subscribers<K, T> {
+    fn subscribers(&mut self, names: &Names, rest: &str) -> &mut Subscribers<K, T> {
         let shared = shared_bytes(&self.path, rest);
         if shared < self.path.len() {
-            self.part(shared);
+            self.part(names, shared);
         }
         match rest[shared..].strip_prefix('/') {
             None => &mut self.here,
-            Some(rest) => self.subscribers_below(rest),
+            Some(rest) => self.subscribers_below(names, rest),
         }
     }
 
     /// The subscribers of the filter that goes on with the levels `rest` behind this place.
-    fn subscribers_below(&mut self, rest: &str) -> &mut Subscribers<K, T> {
-        let key = *self.levels.hasher();
+    fn subscribers_below(&mut self, names: &Names, rest: &str) -> &mut Subscribers<K, T> {
         let (level, rest) = split(rest);
-        let new = || Box::new(Self::new(key, rest.strip_suffix("/#").unwrap_or(rest)));
-        match level {
-            "#" => &mut self.below,
-            "+" => self.any.get_or_insert_with(new).subscribers(rest),
-            level => entry(&mut self.levels, level, new).subscribers(rest),
-        }
+        let new = || Box::new(Self::new(rest.strip_suffix("/#").unwrap_or(rest)));
+        let node = match level {
+            "#" => return &mut self.below,
+            "+" => self.any.get_or_insert_with(new),
+            level => self.levels.entry(names, level, new),
+        };
+        node.subscribers(names, rest)
     }
 
     /// Keeps `at` bytes of the path here; what follows them moves to a node below.
-    fn part(&mut self, at: usize) {
-        let key = *self.levels.hasher();
+    fn part(&mut self, names: &Names, at: usize) {
         let path = mem::take(&mut self.path);
-        let mut lower = mem::replace(self, Self::new(key, &path[..at]));
+        let mut lower = mem::replace(self, Self::new(&path[..at]));
         let (level, rest) = split(&path[at + 1..]);
         lower.path = rest.into();
         if level == "+" {
             self.any = Some(Box::new(lower));
         } else {
-            self.levels.insert(level.into(), Box::new(lower));
+            self.levels.entry(names, level, || Box::new(lower));
         }
     }
 
     /// Removes one subscription of the filter that goes on with `rest`.
-    fn remove(&mut self, rest: &str, subscriber: &K) -> Option<T> {
+    fn remove(&mut self, names: &Names, rest: &str, subscriber: &K) -> Option<T> {
         let rest = rest.strip_prefix(&*self.path)?;
         match rest.strip_prefix('/') {
             None if rest.is_empty() => self.here.remove(subscriber),
             None => None,
-            Some(rest) => self.remove_below(rest, subscriber),
+            Some(rest) => self.remove_below(names, rest, subscriber),
         }
     }
 
     /// Removes one subscription below, and the node that it leaves without a purpose.
-    fn remove_below(&mut self, rest: &str, subscriber: &K) -> Option<T> {
+    fn remove_below(&mut self, names: &Names, rest: &str, subscriber: &K) -> Option<T> {
         let (level, rest) = split(rest);
         match level {
             "#" => self.below.remove(subscriber),
             "+" => {
                 let node = self.any.as_mut()?;
-                let value = node.remove(rest, subscriber)?;
+                let value = node.remove(names, rest, subscriber)?;
                 if !node.settle() {
                     self.any = None;
                 }
                 Some(value)
             }
             level => {
-                let node = self.levels.get_mut(level)?;
-                let value = node.remove(rest, subscriber)?;
+                let node = self.levels.get_mut(names, level)?;
+                let value = node.remove(names, rest, subscriber)?;
                 if !node.settle() {
-                    forget(&mut self.levels, level);
+                    self.levels.remove(names, level);
                 }
                 Some(value)
             }
@@ -213,7 +215,7 @@ impl<K: Ord, T> Node<K, T> {
         if !self.has_subscribers() && self.branches() == 1 {
             let (level, lower) = match self.any.take() {
                 Some(lower) => ("+".into(), lower),
-                None => self.levels.drain().next().expect("it is the one branch"),
+                None => self.levels.take_only().expect("it is the one branch"),
             };
             let path = [&*self.path, "/", &level, &lower.path].concat().into();
             *self = Self { path, ..*lower };
@@ -222,7 +224,7 @@ impl<K: Ord, T> Node<K, T> {
     }
 
     /// Visits what matches `rest`, a name behind the level that led here.
-    fn matches(&self, rest: &str, visit: &mut impl FnMut(&K, &T)) -> usize {
+    fn matches(&self, names: &Names, rest: &str, visit: &mut impl FnMut(&K, &T)) -> usize {
         let Some(rest) = behind(&self.path, rest) else {
             return 1;
         };
@@ -232,39 +234,56 @@ impl<K: Ord, T> Node<K, T> {
                 self.here.visit(visit);
                 1
             }
+            Some(_) if self.any.is_none() && self.levels.is_empty() => 1,
             Some(rest) => {
                 let (level, rest) = split(rest);
-                1 + self.matches_any(rest, visit) + self.matches_level(level, rest, visit)
+                let places = 1 + self.matches_any(names, rest, visit);
+                places + self.matches_level(names, level, rest, visit)
             }
         }
     }
 
-    fn matches_any(&self, rest: &str, visit: &mut impl FnMut(&K, &T)) -> usize {
+    fn matches_any(&self, names: &Names, rest: &str, visit: &mut impl FnMut(&K, &T)) -> usize {
         let node = self.any.as_ref();
-        node.map_or(0, |node| node.matches(rest, visit))
+        node.map_or(0, |node| node.matches(names, rest, visit))
     }
 
-    fn matches_level(&self, level: &str, rest: &str, visit: &mut impl FnMut(&K, &T)) -> usize {
-        if self.levels.is_empty() {
-            return 0;
-        }
-        let node = self.levels.get(level);
-        node.map_or(0, |node| node.matches(rest, visit))
+    fn matches_level(
+        &self,
+        names: &Names,
+        level: &str,
+        rest: &str,
+        visit: &mut impl FnMut(&K, &T),
+    ) -> usize {
+        let node = self.levels.get(names, level);
+        node.map_or(0, |node| node.matches(names, rest, visit))
     }
 }
 
-/// The first level, and what follows it. Levels are short: looking at each byte is faster than a
-/// search that is made for long texts.
+/// The first level, and what follows it. Levels are short: looking at eight bytes at a time is
+/// faster than a search that is made for long texts, and at each byte costs a branch that nobody
+/// can predict.
 #[inline]
 fn split(levels: &str) -> (&str, &str) {
-    let slash = levels.bytes().position(|byte| byte == b'/');
-    levels.split_at(slash.unwrap_or(levels.len()))
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    let bytes = levels.as_bytes();
+    let mut at = 0;
+    while let Some(eight) = bytes[at..].first_chunk() {
+        let word = u64::from_le_bytes(*eight) ^ (ONES * u64::from(b'/'));
+        // The lowest top bit that a subtraction sets is that of the first slash.
+        let slashes = word.wrapping_sub(ONES) & !word & (ONES << 7);
+        if slashes != 0 {
+            return levels.split_at(at + slashes.trailing_zeros() as usize / 8);
+        }
+        at += 8;
+    }
+    let slash = bytes[at..].iter().position(|byte| *byte == b'/');
+    levels.split_at(slash.map_or(bytes.len(), |slash| at + slash))
 }
 
 /// What a name has left behind `path`, or None where the path does not match it.
 #[inline]
-fn behind<'n>(path: &str, mut name: &'n str) -> Option<&'n str> {
-    let mut path = path;
+fn behind<'n>(mut path: &str, mut name: &'n str) -> Option<&'n str> {
     while let Some(levels) = path.strip_prefix('/') {
         let (expected, others) = split(levels);
         let (level, rest) = split(name.strip_prefix('/')?);
@@ -292,32 +311,9 @@ fn shared_bytes(path: &str, filter: &str) -> usize {
     shared
 }
 
-/// The value of a name, put there where it is missing.
-fn entry<'a, V>(
-    map: &'a mut hash::Map<Box<str>, V>,
-    name: &str,
-    new: impl FnOnce() -> V,
-) -> &'a mut V {
-    // The owned name is made only for a new entry, at the price of hashing it twice.
-    if !map.contains_key(name) {
-        map.insert(name.into(), new());
-    }
-    map.get_mut(name)
-        .expect("the entry was there or has just been made")
-}
-
-/// Removes a name, and gives memory back once three quarters of it are unused; half of what
-/// stays is room to grow.
-fn forget<V>(map: &mut hash::Map<Box<str>, V>, name: &str) {
-    map.remove(name);
-    if map.capacity() > SHRINK_CAPACITY_MIN && map.len() * 4 < map.capacity() {
-        map.shrink_to(map.len() * 2);
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Filter, Node, Tree, SHRINK_CAPACITY_MIN};
+    use super::{Filter, Node, Tree};
     use crate::hash::Key;
 
     fn filters(count: usize) -> Vec<String> {
@@ -365,13 +361,15 @@ mod tests {
         for filter in &filters {
             insert(&mut tree, filter);
         }
-        assert!(tree.exact.capacity() >= 20_000);
-        assert!(tree.root.levels["a"].levels.capacity() >= 20_000);
+        let capacities = |tree: &Tree<_, _>| {
+            let node = tree.root.levels.get(&tree.names, "a").unwrap();
+            [tree.exact.capacity(), node.levels.capacity()]
+        };
+        assert!(capacities(&tree).into_iter().all(|places| places >= 20_000));
         for filter in &filters[30..] {
             remove(&mut tree, filter);
         }
-        assert!(tree.exact.capacity() <= SHRINK_CAPACITY_MIN);
-        assert!(tree.root.levels["a"].levels.capacity() <= SHRINK_CAPACITY_MIN);
+        assert!(capacities(&tree).into_iter().all(|places| places <= 64));
         for filter in &filters[..30] {
             remove(&mut tree, filter);
         }
