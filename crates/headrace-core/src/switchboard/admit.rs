@@ -23,17 +23,20 @@ impl Switchboard {
         &mut self,
         slot: u32,
         packet: &[u8],
-        publish: Publish<'_>,
+        publish: &Publish<'_>,
         now: Now,
     ) -> Flow {
         let Some(alias) = publish.properties.topic_alias else {
-            return self.publish_in_full(slot, packet, &publish, now);
+            return self.publish_in_full(slot, packet, publish, now);
         };
         let mut aliases = std::mem::take(&mut self.connections[slot as usize].aliases);
         let alias_max = self.limits.topic_alias_max;
         let flow = match aliases.resolve(alias, publish.topic, alias_max, self.hash_key) {
             Ok(topic) => {
-                let mut publish = Publish { topic, ..publish };
+                let mut publish = Publish {
+                    topic,
+                    ..publish.clone()
+                };
                 publish.properties.topic_alias = None;
                 let mut packet = std::mem::take(&mut self.packet);
                 packet.clear();

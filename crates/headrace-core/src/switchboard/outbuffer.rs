@@ -5,8 +5,12 @@ use std::sync::Arc;
 
 use crate::session::{Held, Memory};
 
-/// A chunk is closed at this size, so that a partial take never moves more.
-const CHUNK_BYTES: usize = 64 * 1024;
+/// A chunk is closed at this size. With the packet that ends it, it mostly has no more than is
+/// taken at a time, and goes out as it is.
+const CHUNK_BYTES: usize = 60 * 1024;
+
+/// Room for that.
+const ROOM_BYTES: usize = 64 * 1024;
 
 /// A large payload on its way to clients: however many there are, it counts once.
 #[derive(Debug)]
@@ -50,8 +54,8 @@ pub struct OutBuffer {
     len: usize,
     /// Of those, bytes of lumps.
     shared: usize,
-    /// Bytes of the last tail: the next one begins with that room.
-    last_bytes: usize,
+    /// Room that the next tail begins with: what the last one had.
+    room_bytes: usize,
     /// Packets written since they were counted.
     packets: u32,
 }
@@ -89,12 +93,13 @@ impl OutBuffer {
     pub fn write(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let before = self.tail.len();
         if self.tail.capacity() == 0 {
-            self.tail.reserve(self.last_bytes);
+            self.tail.reserve(self.room_bytes);
         }
         write(&mut self.tail);
         self.len += self.tail.len() - before;
         self.packets += u32::from(self.tail.len() > before);
         if self.tail.len() >= CHUNK_BYTES {
+            self.room_bytes = ROOM_BYTES;
             self.close_tail();
         }
     }
@@ -107,14 +112,28 @@ impl OutBuffer {
         self.chunks.push_back(Chunk::Shared(lump));
     }
 
-    /// Takes at most `credit` bytes off the front.
+    /// Takes at most `credit` bytes off the front, and at least half of what it may: a chunk of
+    /// that size is not copied.
     pub fn take(&mut self, credit: usize) -> Vec<u8> {
         if self.chunks.is_empty() && self.len <= credit {
             self.len = 0;
-            self.last_bytes = self.tail.len();
+            self.room_bytes = self.tail.len();
             return std::mem::take(&mut self.tail);
         }
-        let mut room = credit.min(self.len);
+        let room = credit.min(self.len);
+        if let (0, Some(Chunk::Own(bytes))) = (self.taken, self.chunks.front_mut()) {
+            if (room.div_ceil(2)..=room).contains(&bytes.len()) {
+                let bytes = std::mem::take(bytes);
+                self.chunks.pop_front();
+                self.len -= bytes.len();
+                return bytes;
+            }
+        }
+        self.copy(room)
+    }
+
+    /// Takes `room` bytes off the front, of those that there are.
+    fn copy(&mut self, mut room: usize) -> Vec<u8> {
         let mut out = Vec::with_capacity(room);
         self.len -= room;
         while room > 0 {
@@ -141,7 +160,7 @@ impl OutBuffer {
 
     /// Drops what comes after so many bytes.
     pub fn truncate(&mut self, bytes: usize) {
-        let kept = self.take(bytes);
+        let kept = self.copy(bytes.min(self.len));
         self.clear();
         self.write(|out| out.extend_from_slice(&kept));
     }

@@ -185,9 +185,9 @@ impl Switchboard {
         if self.limits.overflow != Policy::PushBack {
             return false;
         }
-        let route = std::mem::take(&mut self.route);
         let mut stalls = false;
-        for Target { session, terms } in &route.targets {
+        for at in 0..self.route.targets.len() {
+            let Target { session, terms } = &self.route.targets[at];
             let Some(slot) = self.sessions[*session as usize].connection else {
                 continue;
             };
@@ -200,7 +200,6 @@ impl Switchboard {
                 stalls = true;
             }
         }
-        self.route = route;
         stalls
     }
 

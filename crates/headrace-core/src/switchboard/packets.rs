@@ -236,8 +236,11 @@ impl Switchboard {
         if let (true, Ok(packet)) = (self.tracer.is_on(), &decoded) {
             self.trace_in(slot, packet, bytes.len());
         }
+        // It is the largest packet and the most frequent one: nothing moves it.
+        if let Ok(Packet::Publish(publish)) = &decoded {
+            return self.publish_packet(slot, bytes, publish, now);
+        }
         match decoded {
-            Ok(Packet::Publish(publish)) => self.publish_packet(slot, bytes, publish, now),
             Ok(packet) => self.serve(slot, packet, now),
             Err(error) => {
                 self.fail(slot, error, now);

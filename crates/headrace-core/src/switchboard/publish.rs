@@ -12,6 +12,9 @@ use crate::session::{Answer, Deferred, Due, Ids, Outcome, Subscription, Terms};
 use crate::topic;
 use crate::Now;
 
+/// So many receivers are served without more ado.
+const SHORT_ROUTE: usize = 16;
+
 /// The end of a publish from another door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Published {
@@ -40,6 +43,13 @@ pub(super) struct Route {
     /// Subscriptions and groups that the publishes of this turn have matched, and places of their
     /// trees at which that was looked for.
     pub visited: usize,
+}
+
+impl Route {
+    /// Whether it leads to a few sessions at the most.
+    fn is_short(&self) -> bool {
+        self.streams.is_empty() && self.groups.is_empty() && self.targets.len() <= SHORT_ROUTE
+    }
 }
 
 /// A session that gets the publish at hand.
@@ -74,6 +84,13 @@ pub(super) struct Incoming<'a> {
     pub version: Version,
     pub packet: &'a [u8],
     pub publish: &'a Publish<'a>,
+}
+
+impl Incoming<'_> {
+    /// Whether nobody asks what became of it, and it is for those alone who are there.
+    fn is_fleeting(&self) -> bool {
+        self.publish.qos == QoS::AtMostOnce && !self.publish.retain && !self.is_answered
+    }
 }
 
 /// What is known of a publish once it is taken.
@@ -242,6 +259,9 @@ impl Switchboard {
         let payload_bytes = incoming.publish.payload.len();
         self.counters.add(Counter::PayloadReceived, payload_bytes);
         self.arrivals += 1;
+        if self.route.is_short() && incoming.is_fleeting() {
+            return self.take_fleeting(&incoming, now);
+        }
         let not_retained = self.refuses_to_retain(incoming.publish, incoming.packet.len());
         if let Some(outcome) = not_retained {
             self.goes_nowhere(&incoming, Counter::DroppedRetained);
@@ -318,6 +338,23 @@ impl Switchboard {
             }
         }
         self.route = route;
+    }
+
+    /// The same for one that nobody keeps: most are, and need little of it.
+    fn take_fleeting(&mut self, incoming: &Incoming<'_>, now: Now) {
+        let targets = std::mem::take(&mut self.route.targets);
+        if targets.is_empty() && !self.route.is_own {
+            self.goes_nowhere(incoming, Counter::DroppedUnmatched);
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let (packet, publish) = (incoming.packet, incoming.publish);
+        let mut outgoing =
+            Outgoing::of(incoming.version, packet, publish, now.mono_ms, &mut scratch);
+        for Target { session, terms } in &targets {
+            self.deliver(*session, terms, None, &mut outgoing);
+        }
+        self.scratch = scratch;
+        self.route.targets = targets;
     }
 
     /// Counts a publish that is not stored, retained or delivered.
