@@ -1,5 +1,7 @@
 """What members of groups can cost a node, and what no member may be."""
 
+import itertools
+
 import pytest
 
 from groupworld import (
@@ -17,7 +19,17 @@ from groupworld import (
     ticket,
 )
 from headrace import limits
-from headrace.kernel.groups.events import Identity, Join, Leave, Stored, Sync
+from headrace.kernel.groups.events import (
+    Commit,
+    Committed,
+    Identity,
+    Join,
+    Leave,
+    Place,
+    Stored,
+    Sync,
+)
+from headrace.kernel.groups.offsets import Offsets
 from headrace.wire.kafka.errors import ErrorCode
 
 
@@ -193,3 +205,28 @@ def test_bytes_that_are_held_are_let_go_with_the_members():
     assert world.groups._held_bytes == 0
     assert group.members.record_bytes == group.members.held_bytes == 0
     assert not group.members._votes
+
+
+def test_texts_beside_offsets_have_a_bound_for_all_groups_together(monkeypatch):
+    monkeypatch.setattr(limits, "OFFSETS_METADATA_BYTES_MAX", 100)
+    offsets = Offsets()
+    tickets = itertools.count(1)
+
+    def commit(group, text, partition=0):
+        place = Place("s", partition)
+        ticket = next(tickets)
+        event = Commit(ticket, group, Identity(), -1, {place: Committed(1, metadata=text)})
+        *_, last = [*offsets.commit(event), *offsets.stored(ticket)]
+        return last.outcome.codes[place]
+
+    assert commit("a", "x" * 60) is ErrorCode.NONE
+    assert commit("b", "x" * 41) is ErrorCode.POLICY_VIOLATION
+    assert commit("b", "") is ErrorCode.NONE
+    assert commit("a", "x" * 50) is ErrorCode.NONE, "less than it was"
+    assert commit("b", "x" * 50) is ErrorCode.NONE
+    assert commit("a", "x" * 51) is ErrorCode.POLICY_VIOLATION
+    offsets.forget_group("b")
+    assert commit("a", "x" * 100) is ErrorCode.NONE
+    offsets.put("a", Place("s", 0), None)
+    assert commit("c", "\N{WATER WAVE}" * 25) is ErrorCode.NONE
+    assert commit("c", "x", 1) is ErrorCode.POLICY_VIOLATION

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from conftest import headrace, wait_for
 from headrace import limits
-from headrace.kernel.quotas import Quota, Quotas, Rate
+from headrace.kernel.quotas import NAME_CHARS_MAX, Quota, Quotas, Rate
 from headrace.wire.kafka import apis
 from headrace.wire.kafka import messages as m
 from headrace.wire.kafka.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
@@ -90,6 +90,15 @@ def test_client_ids_that_come_and_go_take_no_memory(monkeypatch):
     for number in range(1000):
         quotas.charge("", f"d{number}", Rate.REQUESTS, 100, 10**6)
         assert len(quotas) <= 10
+
+
+def test_a_client_id_of_any_length_is_known_by_few_letters():
+    quotas = Quotas([Quota(clients=("*",), requests=10)])
+    long = "x" * 30_000
+    waits = [quotas.charge("", long + "a", Rate.REQUESTS, 1, 0) for _ in range(11)]
+    assert waits == [0] * 10 + [100]
+    assert quotas.charge("", long + "b", Rate.REQUESTS, 1, 0) == 0
+    assert {len(key.client) for key in quotas._buckets} == {NAME_CHARS_MAX}
 
 
 @given(st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 3000)), max_size=50))

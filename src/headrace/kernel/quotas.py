@@ -9,15 +9,20 @@ Invariant: a bucket that is full again is as good as none, so forgetting it chan
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace import limits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+NAME_CHARS_MAX: Final = 64
+"""Of a name that is kept as it is; of a longer one so many stand for it."""
 
 
 class Rate(StrEnum):
@@ -101,7 +106,12 @@ class Quotas:
                 break
         else:
             return 0
-        key = _Key(quota, rate, user if quota.users else None, client if quota.clients else None)
+        key = _Key(
+            quota,
+            rate,
+            _short(user) if quota.users else None,
+            _short(client) if quota.clients else None,
+        )
         bucket = self._buckets.get(key)
         if bucket is None:
             self._make_room(now_ms)
@@ -131,6 +141,13 @@ class Quotas:
     def __len__(self) -> int:
         """Buckets that are kept."""
         return len(self._buckets)
+
+
+def _short(name: str) -> str:
+    """A name, or what stands for it: clients call themselves what they like, in up to 32 KiB."""
+    if len(name) <= NAME_CHARS_MAX:
+        return name
+    return hashlib.blake2b(name.encode(), digest_size=32).hexdigest()
 
 
 def _left(bucket: _Bucket, per_second: int, now_ms: int) -> float:

@@ -46,6 +46,11 @@ GROUP_SESSION_MS_MIN: Final = 6_000
 GROUP_SESSION_MS_MAX: Final = 1_800_000
 """Longest session timeout of a member, Kafka's own (`group.max.session.timeout.ms`)."""
 
+OFFSETS_METADATA_BYTES_MAX: Final = 64 * MIB
+"""Texts beside all committed offsets together: a million of them with `OFFSET_METADATA_BYTES_MAX`
+each would be 4 GB. Clients leave it empty, or write a few words. Beyond it a commit that brings
+more is refused (POLICY_VIOLATION)."""
+
 OFFSETS_RETENTION_MS: Final = 7 * DAY_MS
 """How long committed offsets outlive the last member of their group, Kafka's own
 (`offsets.retention.minutes`)."""

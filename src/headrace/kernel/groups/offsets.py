@@ -32,7 +32,7 @@ class _Pending(NamedTuple):
 class Offsets:
     """The committed offsets of all groups that this node keeps."""
 
-    __slots__ = ("_groups", "_offsets_max", "_pending", "_tickets", "count")
+    __slots__ = ("_groups", "_metadata_bytes", "_offsets_max", "_pending", "_tickets", "count")
 
     def __init__(self, offsets_max: int = limits.OFFSETS_MAX) -> None:
         self._offsets_max = offsets_max
@@ -40,6 +40,7 @@ class Offsets:
         self._pending: dict[int, _Pending] = {}
         self._tickets: dict[str, set[int]] = {}  # of `_pending`, by group
         self.count = 0
+        self._metadata_bytes = 0
 
     @property
     def groups(self) -> KeysView[str]:
@@ -95,11 +96,14 @@ class Offsets:
             return
         offsets = self._groups.setdefault(group, {})
         self.count += place not in offsets
+        self._metadata_bytes += _metadata_bytes(committed) - _metadata_bytes(offsets.get(place))
         offsets[place] = committed
 
     def forget_group(self, group: str) -> None:
         """Forgets all of a group, whose records are gone."""
-        self.count -= len(self._groups.pop(group, ()))
+        gone = self._groups.pop(group, {})
+        self.count -= len(gone)
+        self._metadata_bytes -= sum(map(_metadata_bytes, gone.values()))
 
     def forget_stream(self, stream: str) -> list[Effect]:
         """Forgets a stream that is gone."""
@@ -149,20 +153,30 @@ class Offsets:
     def _verdicts(self, event: Commit) -> dict[Place, ErrorCode]:
         known = self.of(event.group)
         room = self._offsets_max - self.count
+        room_bytes = limits.OFFSETS_METADATA_BYTES_MAX - self._metadata_bytes
         codes = {}
         for place, committed in event.offsets.items():
-            if len(committed.metadata.encode()) > limits.OFFSET_METADATA_BYTES_MAX:
+            size_bytes = _metadata_bytes(committed)
+            grown_bytes = size_bytes - _metadata_bytes(known.get(place))
+            if size_bytes > limits.OFFSET_METADATA_BYTES_MAX:
                 codes[place] = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            elif place not in known and room <= 0:
+            elif (place not in known and room <= 0) or grown_bytes > max(room_bytes, 0):
                 codes[place] = ErrorCode.POLICY_VIOLATION
             else:
                 codes[place] = ErrorCode.NONE
                 room -= place not in known
+                room_bytes -= grown_bytes
         return codes
 
     def _drop(self, group: str, place: Place) -> None:
         offsets = self._groups.get(group, {})
-        if offsets.pop(place, None) is not None:
+        gone = offsets.pop(place, None)
+        if gone is not None:
             self.count -= 1
+            self._metadata_bytes -= _metadata_bytes(gone)
             if not offsets:
                 del self._groups[group]
+
+
+def _metadata_bytes(committed: Committed | None) -> int:
+    return 0 if committed is None else len(committed.metadata.encode())
