@@ -3,6 +3,7 @@
 Both clients are a socket with bytes made beforehand, so that what is measured is the node.
 """
 
+import asyncio
 import json
 import socket
 import statistics
@@ -11,13 +12,13 @@ import time
 
 from servers import headrace_node
 
+from clients import STREAM, filled
 from headrace import native
 from headrace.wire.kafka import apis
 from headrace.wire.kafka import messages as m
 from headrace.wire.kafka.frames import encode_request
 
 ROUNDS = 3
-STREAM = "bench"
 VALUE = b"x" * 100
 FRAMES = 300_000
 UNDER_WAY = 20_000
@@ -82,8 +83,8 @@ def batched(port: int) -> float:
 
 def frame_row() -> Row:
     own, peer = [], []
-    stream = {"HEADRACE_STREAMS__BENCH__PARTITIONS": "1"}
-    with headrace_node(**stream) as node:
+    with headrace_node() as node:
+        asyncio.run(filled(f"127.0.0.1:{node.kafka}", 0))
         for _ in range(ROUNDS):
             own.append(framed(node.frame))
             peer.append(batched(node.kafka))
