@@ -23,6 +23,11 @@ def add(accumulator, value, partition=0, now=0.0, stream="s", key=None):
     accumulator.append(stream, partition, (key, value, (), 0), value, now)
 
 
+def values_of(batch):
+    """Of the records of a batch, in their order."""
+    return [row[3] for row in decode_records(batch.encoded("none"), 0, 2**62, 10**6).rows()]
+
+
 class Broker:
     """What brokers promise of idempotent producers; two partitions."""
 
@@ -146,5 +151,6 @@ class Life:
             if isinstance(each, Failed):
                 self.outcomes.update((waiter, None) for waiter in each.waiters)
             else:
-                for offset, waiter in enumerate(each.batch.waiters, each.base_offset):
-                    self.outcomes[waiter] = each.batch.lane.partition, offset
+                for offset, waiter in each.batch.waiters.items():
+                    place = each.batch.lane.partition, each.base_offset + offset
+                    self.outcomes[waiter] = place

@@ -4,14 +4,18 @@ Times are `mono_ms` (milliseconds on a monotonic clock) and `wall_ms` (milliseco
 1970-01-01T00:00:00Z), always passed in: nothing native reads a clock.
 """
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Generator, Sequence
+from contextvars import Context
 from typing import (
     Any,
     ClassVar,
     Final,
+    Generic,
     Literal,
     Self,
     TypedDict,
+    TypeVar,
     Unpack,
     final,
     type_check_only,
@@ -19,10 +23,13 @@ from typing import (
 
 import typing_extensions
 
+_T = TypeVar("_T")
+
 __all__ = [
     "AccessRules",
     "Anomaly",
     "Appended",
+    "BatchBuilder",
     "BatchSummary",
     "Buffer",
     "Compaction",
@@ -30,6 +37,7 @@ __all__ = [
     "ConnectRequest",
     "ConnectionReport",
     "CorruptRecordError",
+    "Delivery",
     "Effects",
     "Folder",
     "FrameIntake",
@@ -41,9 +49,11 @@ __all__ = [
     "MqttLoad",
     "NativeError",
     "OutOfOrderSequenceError",
+    "Payloads",
     "Principal",
     "ReadEnd",
     "RecordColumns",
+    "RecordJudge",
     "RecordsTooLargeError",
     "Recovery",
     "RetainedMessage",
@@ -196,6 +206,60 @@ def build_batch(
     Raises:
         ValueError: the codec is another, or there is no record.
     """
+
+@final
+class BatchBuilder:
+    """Records to be sent together, encoded as they come: no object is kept for any of them."""
+
+    def __new__(cls) -> Self: ...
+    def __len__(self) -> int: ...
+    @property
+    def size_bytes(self) -> int:
+        """Of the batch so far, not compressed."""
+    def push(
+        self,
+        owner: object,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]],
+        timestamp: int,
+    ) -> Delivery[Any]:
+        """Adds a record (`timestamp` in ms), and gives what stands for it: a delivery of `owner`
+        with the number that the record has here."""
+    def encode(self, codec: str, producer: tuple[int, int, int]) -> bytes:
+        """The record batch, as `build_batch` makes it; as often as it must be sent.
+
+        Raises:
+            ValueError: the codec is none, or there is no record.
+        """
+    def timestamps(self) -> Buffer:
+        """int64 of the machine's order, ms, one per record."""
+    def split(self, at: int) -> BatchBuilder:
+        """Keeps the records before `at`; the others."""
+
+@final
+class Delivery(Generic[_T]):
+    """A record on its way: an awaitable that knows the calls of `asyncio.Future`, and works where
+    one does (`gather`, `wait`, `shield`).
+
+    All is asked of its `owner`, by number: `done`, `result`, `exception`, `cancelled`, `future`,
+    `call_back`, `call_not_back`, `loop`. The garbage collector need not look at it.
+    """
+
+    _asyncio_future_blocking: Final[bool]
+
+    def done(self) -> bool: ...
+    def result(self) -> _T: ...
+    def exception(self) -> BaseException | None: ...
+    def cancelled(self) -> bool: ...
+    def cancel(self, msg: object | None = None) -> bool: ...
+    def add_done_callback(
+        self, callback: Callable[[Self], object], *, context: Context | None = None
+    ) -> None: ...
+    def remove_done_callback(self, callback: Callable[[Self], object]) -> int: ...
+    def get_loop(self) -> asyncio.AbstractEventLoop: ...
+    def __await__(self) -> Generator[Any, None, _T]: ...
+    def __iter__(self) -> Generator[Any, None, _T]: ...
 
 @final
 class Buffer(typing_extensions.Buffer):
@@ -1474,3 +1538,36 @@ class MqttLoad:
             OSError: the machine gave no sockets.
             RuntimeError: they were given before.
         """
+
+@final
+class Payloads:
+    """Payloads of a flow: what one producer sends to one partition, numbered in order.
+
+    `size` is in bytes, 16 at least; each begins with flow (24 bits), number, time and a checksum
+    of `topic` and these.
+    """
+
+    def __new__(cls, topic: str, flow: int, size: int) -> Self: ...
+    def take(self, count: int, due_us: int = 0, step_us: float = 0.0) -> list[bytes]:
+        """The next `count`, due every `step_us` from `due_us` on (microseconds of any clock)."""
+
+@final
+class RecordJudge:
+    """Holds what is read of a topic against what its flows, numbered from 0, have sent.
+
+    `measured_us`: records that were due between these are timed.
+    """
+
+    def __new__(
+        cls, topic: str, flows: int, size: int, measured_us: tuple[int, int] = (0, 0)
+    ) -> Self: ...
+    @property
+    def received(self) -> int:
+        """Records that were taken."""
+    def take(self, values: list[bytes], now_us: int) -> None:
+        """Takes records that were read at `now_us`, in their order."""
+    def take_joined(self, values: typing_extensions.Buffer, now_us: int) -> None:
+        """The same, of values that stand one behind the other."""
+    def read(self, acknowledged: list[int], sent: list[int]) -> dict[str, Any]:
+        """received, lost (acknowledged and not read), duplicated, reordered, corrupted (or never
+        sent), latency (as of `MqttLoad`); by what was acknowledged and sent of each flow."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from headrace.client.admin import Config, GroupDescription, TopicDescription
     from headrace.client.lanes import Headers
     from headrace.client.subscription import RebalanceListener
+    from headrace.native import Delivery
 
 __all__ = ["Admin", "Consumer", "Producer"]
 
@@ -199,7 +200,7 @@ class Producer(_Client["aio.Producer"]):
             future.set_exception(ConnectionLostError("the producer was closed"))
             raise
 
-        def done(sent: asyncio.Future[RecordMetadata]) -> None:
+        def done(sent: Delivery[RecordMetadata] | asyncio.Future[RecordMetadata]) -> None:
             error = sent.exception()
             if error is None:
                 future.set_result(sent.result())

@@ -1,4 +1,4 @@
-//! A load for any MQTT server, and the judge of what becomes of it.
+//! A load for any MQTT server, payloads for any log, and the judges of what becomes of them.
 //!
 //! One thread opens every connection, publishes in a closed loop (as fast as the server answers)
 //! or on a schedule, and holds each delivery against what was sent: [`Report`] says what was
@@ -10,6 +10,7 @@ mod client;
 mod flow;
 mod judge;
 mod plan;
+mod records;
 mod report;
 mod run;
 pub mod stamp;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 pub use plan::{Pace, Pattern, Plan};
+pub use records::{Payloads, Read, RecordJudge};
 pub use report::{Latency, Report, QUANTILES};
 
 use run::Shared;

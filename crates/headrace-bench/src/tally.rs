@@ -7,7 +7,7 @@ const GAPS_MAX: usize = 4096;
 
 /// What one receiver has of one publisher.
 #[derive(Default)]
-struct Heard {
+pub(crate) struct Heard {
     next: u64,
     /// Numbers below `next` that have not arrived, ascending.
     gaps: VecDeque<Range<u64>>,
@@ -25,7 +25,12 @@ pub(crate) enum Arrival {
 }
 
 impl Heard {
-    fn arrived(&mut self, sequence: u64) -> Arrival {
+    /// The number after the highest that came.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    pub(crate) fn arrived(&mut self, sequence: u64) -> Arrival {
         if sequence >= self.next {
             if sequence > self.next {
                 if self.gaps.len() == GAPS_MAX {

@@ -1,11 +1,13 @@
-//! Load on an MQTT server, for `headrace.bench`.
+//! Load on an MQTT server, payloads of records and their judge, for `headrace.bench`.
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use headrace_bench::{stamp, Latency, Load, Pace, Pattern, Plan, Report, QUANTILES};
+use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBytes, PyDict, PyList};
 
 /// A run that goes on by itself.
 #[pyclass(module = "headrace._native")]
@@ -158,6 +160,104 @@ fn dictionary<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDi
     Ok(result)
 }
 
+/// The payloads of one flow of records, in their order.
+#[pyclass(module = "headrace._native")]
+struct Payloads(headrace_bench::Payloads);
+
+#[pymethods]
+impl Payloads {
+    #[new]
+    fn new(topic: &str, flow: u32, size: usize) -> Self {
+        Self(headrace_bench::Payloads::new(topic, flow, size))
+    }
+
+    /// The next `count` of them, due every `step_us` from `due_us` on.
+    #[pyo3(signature = (count, due_us = 0, step_us = 0.0))]
+    fn take<'py>(
+        &mut self,
+        py: Python<'py>,
+        count: usize,
+        due_us: u64,
+        step_us: f64,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let payloads = PyList::empty(py);
+        for index in 0..count {
+            #[expect(clippy::cast_sign_loss, reason = "a step is 0 or more")]
+            let due = due_us + (step_us * index as f64) as u64;
+            payloads.append(PyBytes::new(py, self.0.stamped(due)))?;
+        }
+        Ok(payloads)
+    }
+}
+
+/// Holds what is read against what was sent.
+#[pyclass(module = "headrace._native")]
+struct RecordJudge(headrace_bench::RecordJudge);
+
+#[pymethods]
+impl RecordJudge {
+    #[new]
+    #[pyo3(signature = (topic, flows, size, measured_us = (0, 0)))]
+    fn new(topic: &str, flows: u32, size: usize, measured_us: (u64, u64)) -> Self {
+        let (from, to) = measured_us;
+        Self(headrace_bench::RecordJudge::new(
+            topic,
+            flows,
+            size,
+            from..to,
+        ))
+    }
+
+    #[getter]
+    fn received(&self) -> u64 {
+        self.0.received()
+    }
+
+    fn take(&mut self, values: Vec<PyBackedBytes>, now_us: u64) {
+        for value in values {
+            self.0.take(&value, now_us);
+        }
+    }
+
+    fn take_joined(&mut self, values: &Bound<'_, PyAny>, now_us: u64) -> PyResult<()> {
+        let buffer = PyBuffer::<u8>::get(values)?;
+        if !buffer.is_c_contiguous() {
+            return Err(PyValueError::new_err("values are no contiguous bytes"));
+        }
+        let start = buffer.buf_ptr().cast::<u8>();
+        if buffer.len_bytes() > 0 {
+            // SAFETY: the buffer holds so many bytes and lives through the call, and nobody
+            // writes to them while this thread holds the interpreter.
+            let bytes = unsafe { std::slice::from_raw_parts(start, buffer.len_bytes()) };
+            self.0.take_joined(bytes, now_us);
+        }
+        Ok(())
+    }
+
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        acknowledged: Vec<u64>,
+        sent: Vec<u64>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let read = self.0.read(&acknowledged, &sent);
+        let result = PyDict::new(py);
+        for (name, count) in [
+            ("received", read.received),
+            ("lost", read.lost),
+            ("duplicated", read.duplicated),
+            ("reordered", read.reordered),
+            ("corrupted", read.corrupted),
+        ] {
+            result.set_item(name, count)?;
+        }
+        result.set_item("latency", times(py, &read.latency)?)?;
+        Ok(result)
+    }
+}
+
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<MqttLoad>()
+    module.add_class::<MqttLoad>()?;
+    module.add_class::<Payloads>()?;
+    module.add_class::<RecordJudge>()
 }

@@ -2,6 +2,7 @@
 use pyo3::prelude::*;
 
 mod access;
+mod batches;
 mod bench;
 mod errors;
 mod facts;
@@ -18,6 +19,7 @@ mod trace;
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    batches::register(module)?;
     bench::register(module)?;
     access::register(module)?;
     errors::register(module)?;

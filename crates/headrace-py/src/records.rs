@@ -148,7 +148,14 @@ fn build_batch<'py>(
 
 /// Bytes that Python reads in place, through the buffer protocol.
 #[pyclass(frozen, module = "headrace._native")]
-struct Buffer(Vec<u8>);
+pub struct Buffer(Vec<u8>);
+
+impl Buffer {
+    /// Takes bytes in.
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+}
 
 #[pymethods]
 impl Buffer {

@@ -1,8 +1,8 @@
 """Records on their way to a broker: batches, their order, their repeats. A machine without I/O.
 
 Owns: which batch a record joins, when a batch is ready, which may be under way together, sequence
-numbers, what is repeated and when, what fails. Must not know: sockets, futures (a `waiter` is
-handed back as it came), clocks: `now` is in seconds of whoever asks.
+numbers, what is repeated and when, what fails. Must not know: sockets, futures (`Waiters` and a
+`waiter` are handed back as they came), clocks: `now` is in seconds of whoever asks.
 
 Invariants of a lane, which is one partition:
 
@@ -39,6 +39,7 @@ from headrace.client.lanes import (
     Record,
     Request,
     Stored,
+    Waiters,
 )
 from headrace.client.partitioners import Sticky, partitioner
 from headrace.wire.kafka.errors import ErrorCode
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
     from headrace.client.config import ProducerConfig
     from headrace.model import Address
+    from headrace.native import Delivery
     from headrace.wire.kafka.messages import ProducePartitionResponse
 
 RECORD_OVERHEAD_BYTES: Final = 21
@@ -100,11 +102,29 @@ class _Homeless(NamedTuple):
 
 
 class Accumulator:
-    """What a producer has taken in and not yet seen stored. `jitter` draws from 0 to 1."""
+    """What a producer has taken in and not yet seen stored.
 
-    def __init__(self, config: ProducerConfig, jitter: Callable[[], float]) -> None:
+    Args:
+        config: of the producer.
+        jitter: draws from 0 to 1.
+        waiters: makes what stands for the records of a batch.
+
+    Attributes:
+        buffered_bytes: estimated, of all records.
+        flushing: how many wait until all is sent; what lingers is sent at once meanwhile.
+        wanted: streams whose partitions are to be asked for.
+        is_stirred: there may be something to send that was not before.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        jitter: Callable[[], float],
+        waiters: Callable[[], Waiters] = Waiters,
+    ) -> None:
         self._config = config
         self._jitter = jitter
+        self._waiters = waiters
         self._batch_bytes = config.batch_size
         self._buffer_bytes = config.buffer_memory
         self._record_bytes_max = config.max_request_size
@@ -112,6 +132,7 @@ class Accumulator:
         self._delivery_s = config.delivery_timeout_ms / 1000
         self._partition = partitioner(config.partitioner)
         self._lanes: dict[str, list[Lane]] = {}
+        self._keyless: dict[str, Lane] = {}  # where the next record without a key goes
         self._active: dict[Lane, None] = {}  # those with batches that are not under way
         self._homeless: dict[str, list[_Homeless]] = {}
         self._asks: defaultdict[str, int] = defaultdict(int)
@@ -124,20 +145,23 @@ class Accumulator:
         self.buffered_bytes = 0
         self.flushing = 0
         self.wanted: set[str] = set()
+        self.is_stirred = False
 
     # --- what comes in --------------------------------------------------------------------------
 
     def append(
         self, stream: str, partition: int | None, record: Record, waiter: object, now: float
-    ) -> bool:
-        """Takes a record in. True where there may be something to send that was not before.
+    ) -> Delivery[Any] | None:
+        """Takes a record in; what stands for it, or None while its stream is not known.
+
+        `waiter` is told, too, unless it is None; it must be there where the stream is not known.
 
         Raises:
             BufferFullError: there is no room; it comes back as batches are stored.
             RequestError: the record is larger than any may be.
             ValueError: the stream has no such partition.
         """
-        key, value, headers, _ = record
+        key, value, headers, timestamp_ms = record
         size = RECORD_OVERHEAD_BYTES
         if value is not None:
             size += len(value)
@@ -147,27 +171,46 @@ class Accumulator:
             size += _bytes_of(headers)
         if self.buffered_bytes + size > self._buffer_bytes or size > self._record_bytes_max:
             raise self._refused(size)
-        lanes = self._lanes.get(stream)
-        if lanes is None:
-            self.buffered_bytes += size
+        lane = self._keyless.get(stream) if key is None and partition is None else None
+        if lane is None:
+            lane = self._lane(stream, partition, key)
+        self.buffered_bytes += size
+        if lane is None:
             homeless = _Homeless(record, partition, waiter, size, now)
             self._homeless.setdefault(stream, []).append(homeless)
             self.wanted.add(stream)
-            return True
+            self.is_stirred = True
+            return None
+        batch = lane.open
+        if batch is None or batch.size_bytes + size > self._batch_bytes:
+            batch = self._opened(lane, now)
+        batch.size_bytes += size
+        if waiter is not None:
+            batch.waiters[len(batch.records)] = waiter
+        return batch.records.push(batch.waiters, key, value, headers, timestamp_ms)
+
+    def _join(self, lane: Lane, homeless: _Homeless) -> None:
+        """Takes a record in whose stream was not known before."""
+        batch = lane.open
+        if batch is None or batch.size_bytes + homeless.size_bytes > self._batch_bytes:
+            batch = self._opened(lane, homeless.born)
+        batch.size_bytes += homeless.size_bytes
+        batch.waiters[len(batch.records)] = homeless.waiter
+        batch.records.push(batch.waiters, *homeless.record)
+
+    def _lane(self, stream: str, partition: int | None, key: bytes | None) -> Lane | None:
+        """Where a record goes; None while the stream's partitions are not known."""
+        lanes = self._lanes.get(stream)
+        if lanes is None:
+            return None
+        is_chosen = partition is None
         if partition is None:
             partition = self._partition(stream, key, len(lanes))
         if not 0 <= partition < len(lanes):
             raise ValueError(f"{stream} has partitions 0 to {len(lanes) - 1}, not {partition}")
-        self.buffered_bytes += size
-        lane = lanes[partition]
-        batch = lane.open
-        if batch is not None and batch.size_bytes + size <= self._batch_bytes:
-            batch.records.append(record)
-            batch.waiters.append(waiter)
-            batch.size_bytes += size
-            return False
-        self._join(lane, record, waiter, size, now)
-        return True
+        if is_chosen and key is None and isinstance(self._partition, Sticky):
+            self._keyless[stream] = lanes[partition]
+        return lanes[partition]
 
     def _refused(self, size: int) -> ClientError:
         for name in ("max_request_size", "buffer_memory"):
@@ -179,21 +222,20 @@ class Accumulator:
             f"{self._config.buffer_memory}; await ready() or send()"
         )
 
-    def _join(self, lane: Lane, record: Record, waiter: object, size: int, now: float) -> None:
-        batch = lane.open
-        if batch is None or batch.size_bytes + size > self._batch_bytes:
-            if batch is not None:
-                self._closed(lane)
-            self._orders += 1
-            self._outstanding[self._orders] = 1
-            batch = lane.open = Batch(lane, self._orders, now)
-            lane.queue.append(batch)
-            self._active[lane] = None
-        batch.records.append(record)
-        batch.waiters.append(waiter)
-        batch.size_bytes += size
+    def _opened(self, lane: Lane, now: float) -> Batch:
+        """A new batch, behind the others of its lane."""
+        if lane.open is not None:
+            self._closed(lane)
+        self._orders += 1
+        self._outstanding[self._orders] = 1
+        batch = lane.open = Batch(lane, self._orders, now, self._waiters())
+        lane.queue.append(batch)
+        self._active[lane] = None
+        self.is_stirred = True
+        return batch
 
     def _closed(self, lane: Lane) -> None:
+        self._keyless.pop(lane.stream, None)
         if isinstance(self._partition, Sticky):
             self._partition.closed(lane.stream)
 
@@ -201,6 +243,7 @@ class Accumulator:
         """The partitions of a stream, each with its leader, where it has one now."""
         self.wanted.discard(stream)
         self._asks.pop(stream, None)
+        self._keyless.pop(stream, None)
         lanes = self._lanes.setdefault(stream, [])
         for partition in range(len(lanes), len(leaders)):
             lanes.append(Lane(stream, partition))
@@ -212,7 +255,7 @@ class Accumulator:
             if chosen is None:
                 chosen = self._partition(stream, each.record[0], len(lanes))
             if 0 <= chosen < len(lanes):
-                self._join(lanes[chosen], each.record, each.waiter, each.size_bytes, each.born)
+                self._join(lanes[chosen], each)
             else:
                 what = f"stream {stream}/{chosen}"
                 error = error_of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
@@ -234,6 +277,7 @@ class Accumulator:
         self._asks.pop(stream, None)
         lanes = [lane for lane in self._active if lane.stream == stream]
         outcomes = [self._failed(batch, error) for lane in lanes for batch in self._cleared(lane)]
+        self._keyless.pop(stream, None)
         for lane in self._lanes.pop(stream, []):
             # Should it be there again, its numbers would begin anew.
             if lane.producer == self._producer:
@@ -275,9 +319,9 @@ class Accumulator:
         return self._config.is_idempotent and self._producer is None
 
     @property
-    def streams(self) -> list[str]:
+    def streams(self) -> Collection[str]:
         """Streams whose partitions are known."""
-        return list(self._lanes)
+        return self._lanes.keys()
 
     def partitions(self, stream: str) -> int | None:
         """How many partitions a stream has, where that is known."""
@@ -521,7 +565,7 @@ class Accumulator:
 
     def _failed(self, batch: Batch, error: ClientError) -> Failed:
         self._done(batch)
-        return Failed(batch.waiters, error)
+        return Failed(list(batch.waiters.values()), error, batch)
 
     def _done(self, batch: Batch) -> None:
         self.buffered_bytes -= batch.size_bytes

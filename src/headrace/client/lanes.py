@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from headrace import native
+from headrace.native import BatchBuilder
 
 if TYPE_CHECKING:
     from headrace.client.errors import ClientError
@@ -24,7 +24,20 @@ SEQUENCES: Final = 2**31
 
 Headers = Sequence[tuple[str, bytes | None]]
 Record = tuple[bytes | None, bytes | None, Headers, int]
-"""Key, value, headers, timestamp in ms: as `native.build_batch` takes it."""
+"""Key, value, headers, timestamp in ms."""
+
+
+class Waiters(dict[int, Any]):
+    """Who waits for records of a batch, by their numbers in it."""
+
+    __slots__ = ()
+
+    def split(self, at: int) -> Self:
+        """Keeps the records before `at`; those of the others."""
+        second = type(self)({index - at: self[index] for index in self if index >= at})
+        for index in second:
+            del self[index + at]
+        return second
 
 
 @dataclass(eq=False, slots=True)
@@ -36,7 +49,7 @@ class Batch:
         order: counts the batches of a producer.
         part: which part of that batch, where it had to be split: (0,) is before (1,).
         born: when its first record came.
-        waiters: of each record, in their order.
+        waiters: stands for its records before those who sent them.
         size_bytes: of the records, estimated.
         sequence: of the first record; -1 without idempotence, and until it is sent.
         attempts: how often it was sent.
@@ -47,8 +60,8 @@ class Batch:
     lane: Lane
     order: int
     born: float
-    records: list[Record] = field(default_factory=list)
-    waiters: list[Any] = field(default_factory=list)
+    waiters: Waiters = field(default_factory=Waiters)
+    records: BatchBuilder = field(default_factory=BatchBuilder)
     size_bytes: int = 0
     sequence: int = -1
     attempts: int = 0
@@ -69,8 +82,8 @@ class Batch:
             self.lane,
             self.order,
             self.born,
-            self.records[middle:],
-            self.waiters[middle:],
+            self.waiters.split(middle),
+            self.records.split(middle),
             self.size_bytes - share,
             self.sequence if self.sequence < 0 else (self.sequence + middle) % SEQUENCES,
             self.attempts,
@@ -79,14 +92,12 @@ class Batch:
             (*self.part, 1),
         )
         self.part = (*self.part, 0)
-        del self.records[middle:], self.waiters[middle:]
         self.size_bytes = share
         return self, second
 
     def encoded(self, codec: str) -> bytes:
         """The record batch, with who wrote it."""
-        producer = (*self.lane.producer, self.sequence)
-        return native.build_batch(self.records, codec, producer=producer)
+        return self.records.encode(codec, (*self.lane.producer, self.sequence))
 
 
 @dataclass(eq=False, slots=True)
@@ -219,10 +230,11 @@ class Stored(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """Records that are given up: of a batch, or of a stream that is not known."""
+    """Records that are given up: of a batch, or, without one, of a stream that is not known."""
 
     waiters: list[Any]
     error: ClientError
+    batch: Batch | None = None
 
 
 Outcome = Stored | Failed

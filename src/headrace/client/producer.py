@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from headrace.client.accumulator import Accumulator
 from headrace.client.cluster import Cluster
 from headrace.client.config import ProducerConfig
-from headrace.client.errors import BufferFullError, check
+from headrace.client.deliveries import Deliveries
+from headrace.client.errors import BufferFullError, ClientError, check
 from headrace.client.sender import Sender
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from headrace.client.lanes import Headers
     from headrace.client.records import RecordMetadata
+    from headrace.native import Delivery
 
 T = TypeVar("T")
 
@@ -56,7 +58,7 @@ class Producer:
     ) -> None:
         self.config = config = ProducerConfig.of(bootstrap_servers, settings)
         self._serializes = bool(config.key_serializer or config.value_serializer)
-        self._accumulator = Accumulator(config, random.random)
+        self._accumulator = Accumulator(config, random.random, Deliveries)
         self._cluster = Cluster(config)
         self._sender = Sender(config, self._accumulator, self._cluster)
         self._pump_soon = self._sender.pump.soon
@@ -153,10 +155,11 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Headers = (),
-    ) -> asyncio.Future[RecordMetadata]:
+    ) -> Delivery[RecordMetadata] | asyncio.Future[RecordMetadata]:
         """Takes a record in and returns a future of where it is; arguments as of `send`.
 
-        To cancel the future does not take the record back.
+        It is a `Delivery`, which is awaited and asked like an `asyncio.Future` and costs less. To
+        cancel it does not take the record back.
 
         Raises:
             BufferFullError: as much waits as may (`buffer_memory`); `await ready()` between records
@@ -176,10 +179,18 @@ class Producer:
         if timestamp_ms is None:
             timestamp_ms = time.time_ns() // 1_000_000
         record = (key, value, _checked(headers) if headers else (), timestamp_ms)
-        future: asyncio.Future[RecordMetadata] = asyncio.Future(loop=loop)
-        if self._accumulator.append(topic, partition, record, future, loop.time()):
+        accumulator = self._accumulator
+        future: asyncio.Future[RecordMetadata] | None = None
+        if topic not in accumulator.streams:
+            future = loop.create_future()
+        delivery = accumulator.append(topic, partition, record, future, loop.time())
+        if accumulator.is_stirred:
+            accumulator.is_stirred = False
             self._pump_soon()
-        return future
+        if delivery is None:
+            assert future is not None, "its stream is not known"
+            return future
+        return delivery
 
     def _serialized(self, key: object, value: object) -> tuple[bytes | None, bytes | None]:
         of_key, of_value = self.config.key_serializer, self.config.value_serializer
@@ -215,12 +226,15 @@ class Producer:
         for key, value in zip(many, values, strict=True):
             await self.ready()
             futures.append(self.send_nowait(topic, value, key=key, partition=partition))
-        try:
-            return await asyncio.gather(*futures)
-        finally:
-            for future in futures:  # one error is told, the others are seen
-                if future.done() and not future.cancelled():
-                    future.exception()
+        found, first = [], None
+        for future in futures:
+            try:  # those of one batch are done together
+                found.append(future.result() if future.done() else await future)
+            except ClientError as error:  # the first is told, the others are seen
+                first = first or error
+        if first is not None:
+            raise first
+        return found
 
     async def ready(self) -> None:
         """Waits while half of `buffer_memory` is in use.

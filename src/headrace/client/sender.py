@@ -11,10 +11,10 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from headrace.client.deliveries import Deliveries
 from headrace.client.errors import ClientError, ConnectionLostError, check
-from headrace.client.lanes import Failed
+from headrace.client.lanes import Stored
 from headrace.client.pump import Pump, now_s
-from headrace.client.records import metadata_of
 from headrace.wire.kafka.apis import INIT_PRODUCER_ID, PRODUCE
 from headrace.wire.kafka.messages import (
     InitProducerIdRequest,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headrace.client.cluster import Cluster
     from headrace.client.config import ProducerConfig
     from headrace.client.connection import Connection
-    from headrace.client.lanes import Outcome, Request, Stored
+    from headrace.client.lanes import Batch, Outcome, Request
     from headrace.model import Address
 
 
@@ -193,12 +193,14 @@ class Sender:
     def settle(self, outcomes: list[Outcome]) -> None:
         """Tells who waits for records what came of them."""
         for outcome in outcomes:
-            if isinstance(outcome, Failed):
+            if isinstance(outcome, Stored):
+                _deliveries(outcome.batch).stored(outcome)
+            elif outcome.batch is not None:
+                _deliveries(outcome.batch).failed(outcome.error)
+            else:
                 for future in outcome.waiters:
                     if not future.done():
                         future.set_exception(outcome.error)
-            else:
-                _tell(outcome)
         for waiting in self._waiting:
             if not waiting.done():
                 waiting.set_result(None)
@@ -215,13 +217,6 @@ def _closed() -> ClientError:
     return ConnectionLostError("the producer was closed")
 
 
-def _tell(stored: Stored) -> None:
-    batch = stored.batch
-    stream, partition = batch.lane.stream, batch.lane.partition
-    offset, appended_ms = stored.base_offset, stored.timestamp_ms
-    step = 0 if offset < 0 else 1
-    for future, record in zip(batch.waiters, batch.records, strict=True):
-        if not future.done():
-            timestamp = record[3] if appended_ms < 0 else appended_ms
-            future.set_result(metadata_of((stream, partition, offset, timestamp)))
-        offset += step
+def _deliveries(batch: Batch) -> Deliveries:
+    assert isinstance(batch.waiters, Deliveries)
+    return batch.waiters
