@@ -3,8 +3,9 @@
     make bench                    every row
     make bench ARGS="commit"      one row: commit, append, partitions, read, cold, open,
                                   compact, fetch, stored, collect, decode, produce, arrow, frame,
-                                  and those of the MQTT door: pipe, ten, fan, in, thousand, kept,
-                                  connects, passwords, tls, restore
+                                  those of the Kafka door: librdkafka, consumed, late, open5000,
+                                  metadata, and those of the MQTT door: pipe, ten, fan, in,
+                                  thousand, kept, connects, passwords, tls, restore
     make bench ARGS="--json"      the figures as one JSON object
 
 Each row alternates headrace and its baseline, round by round, and prints medians and their ratio:
@@ -43,6 +44,12 @@ on shared machines only the ratio means much. Rows:
   lists of confluent-kafka.
 - `frame`: frames of 100 bytes a second with acknowledgements, against the Kafka door of the same
   node with batches of 500 that are made beforehand.
+- `librdkafka`, `consumed`, `late`, `open5000`, `metadata`: the Kafka door, node and clients on the
+  same cores, against figures that it is to reach (`target`): records of 100 bytes into one
+  partition by one producer of librdkafka, acknowledged after fdatasync, beside the same with
+  `fsync = os`; out of four partitions as Arrow batches, beside lists and confluent-kafka; from a
+  schedule at half load to a reader; 5,000 connections; metadata of 3,000 partitions, and small
+  requests beside it.
 - `decode`: stored readings (300 bytes, four headers) into Arrow buffers, against the compiled
   reader of aiokafka.
 """
@@ -63,6 +70,7 @@ from itertools import islice
 
 import engine
 import framing
+import kafka
 import mqtt
 import readers
 import sessions
@@ -253,6 +261,7 @@ ROWS: dict[str, Callable[[], Row]] = {
     "decode": decode_row,
     **clients.ROWS,
     **framing.ROWS,
+    **kafka.ROWS,
     **mqtt.ROWS,
     **sessions.ROWS,
 }

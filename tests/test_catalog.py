@@ -351,9 +351,10 @@ def test_a_definition_that_would_hide_records_is_refused(catalog, logs, why):
 
 def test_connections_and_partitions_share_the_descriptors():
     budget = DescriptorBudget(descriptors=20_000)
-    assert budget.partitions_max == 2000
+    assert budget.partitions_max == 3500
+    assert budget.connections_max(3500 + limits.INTERNAL_PARTITIONS) > 5000
     assert budget.connections_max(12) == 20_000 - 256 - 48
-    assert DescriptorBudget(1024).partitions_max == 96 - limits.INTERNAL_PARTITIONS
+    assert DescriptorBudget(1024).partitions_max == 144 - limits.INTERNAL_PARTITIONS
     assert DescriptorBudget(300).partitions_max == 0
     assert DescriptorBudget(100).connections_max(0) == 0
     assert DescriptorBudget(20_000, connections_setting=50).connections_max(1) == 50

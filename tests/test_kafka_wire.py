@@ -14,7 +14,7 @@ from headrace import limits
 from headrace.errors import MalformedError
 from headrace.wire.kafka import admin, apis, codec, frames, groups, members
 from headrace.wire.kafka import messages as m
-from headrace.wire.kafka.codec import Versions, decode, encode, uvarint
+from headrace.wire.kafka.codec import Kept, Versions, decode, encode, uvarint
 from headrace.wire.kafka.errors import ErrorCode
 
 EVERY_VERSION = [
@@ -360,3 +360,14 @@ def test_a_message_for_people_is_cut_rather_than_too_long_for_its_field():
         write(out, result)
         data = b"".join(out)
         assert read(codec.Reader(data, len(data))).error_message == "ä" * 1000
+
+
+def test_an_array_that_is_kept_is_written_as_any_other_in_every_version():
+    partitions = [
+        m.MetadataPartition(partition_index=n, leader_id=1, replica_nodes=[1], isr_nodes=[1])
+        for n in range(3)
+    ]
+    kept = Kept(partitions)
+    for version in [*range(apis.METADATA.first, apis.METADATA.last + 1)] * 2:
+        expected = encode(m.MetadataTopic(name="t", partitions=partitions), version)
+        assert encode(m.MetadataTopic(name="t", partitions=kept), version) == expected

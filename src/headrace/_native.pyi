@@ -1564,6 +1564,9 @@ class RecordJudge:
     @property
     def received(self) -> int:
         """Records that were taken."""
+    @property
+    def distinct(self) -> int:
+        """Different ones among them."""
     def take(self, values: list[bytes], now_us: int) -> None:
         """Takes records that were read at `now_us`, in their order."""
     def take_joined(self, values: typing_extensions.Buffer, now_us: int) -> None:

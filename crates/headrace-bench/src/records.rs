@@ -98,6 +98,11 @@ impl RecordJudge {
         self.read.received
     }
 
+    /// Different ones among them.
+    pub fn distinct(&self) -> u64 {
+        self.read.received - self.read.duplicated - self.read.corrupted
+    }
+
     /// Takes the value of a record that was read at `now`, microseconds of the sender's clock.
     pub fn take(&mut self, value: &[u8], now: u64) {
         self.read.received += 1;
@@ -127,7 +132,9 @@ impl RecordJudge {
     /// As [`RecordJudge::take`], of values that stand one behind the other.
     pub fn take_joined(&mut self, values: &[u8], now: u64) {
         let records = values.chunks_exact(self.size);
-        self.read.corrupted += u64::from(!records.remainder().is_empty());
+        if !records.remainder().is_empty() {
+            self.take(records.remainder(), now);
+        }
         for value in records {
             self.take(value, now);
         }

@@ -168,10 +168,7 @@ impl Delivery {
             .call_method1(py, intern!(py, "call_back"), arguments)
     }
 
-    fn remove_done_callback(
-        slf: &Bound<'_, Self>,
-        callback: Py<PyAny>,
-    ) -> PyResult<Py<PyAny>> {
+    fn remove_done_callback(slf: &Bound<'_, Self>, callback: Py<PyAny>) -> PyResult<Py<PyAny>> {
         let (py, this) = (slf.py(), slf.get());
         let arguments = (this.index, slf, callback);
         this.owner
@@ -183,8 +180,7 @@ impl Delivery {
     }
 
     fn __await__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.future(py)?
-            .call_method0(py, intern!(py, "__await__"))
+        self.future(py)?.call_method0(py, intern!(py, "__await__"))
     }
 
     fn __iter__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {

@@ -181,10 +181,12 @@ impl Payloads {
         step_us: f64,
     ) -> PyResult<Bound<'py, PyList>> {
         let payloads = PyList::empty(py);
-        for index in 0..count {
+        let mut after = 0.0;
+        for _ in 0..count {
             #[expect(clippy::cast_sign_loss, reason = "a step is 0 or more")]
-            let due = due_us + (step_us * index as f64) as u64;
+            let due = due_us + after as u64;
             payloads.append(PyBytes::new(py, self.0.stamped(due)))?;
+            after += step_us;
         }
         Ok(payloads)
     }
@@ -197,7 +199,10 @@ struct RecordJudge(headrace_bench::RecordJudge);
 #[pymethods]
 impl RecordJudge {
     #[new]
-    #[pyo3(signature = (topic, flows, size, measured_us = (0, 0)))]
+    #[pyo3(
+        signature = (topic, flows, size, measured_us = (0, 0)),
+        text_signature = "(topic, flows, size, measured_us=(0, 0))"
+    )]
     fn new(topic: &str, flows: u32, size: usize, measured_us: (u64, u64)) -> Self {
         let (from, to) = measured_us;
         Self(headrace_bench::RecordJudge::new(
@@ -211,6 +216,11 @@ impl RecordJudge {
     #[getter]
     fn received(&self) -> u64 {
         self.0.received()
+    }
+
+    #[getter]
+    fn distinct(&self) -> u64 {
+        self.0.distinct()
     }
 
     fn take(&mut self, values: Vec<PyBackedBytes>, now_us: u64) {
@@ -234,6 +244,7 @@ impl RecordJudge {
         Ok(())
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "PyO3 extracts owned lists")]
     fn read<'py>(
         &self,
         py: Python<'py>,

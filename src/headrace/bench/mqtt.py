@@ -5,19 +5,21 @@ from __future__ import annotations
 import itertools
 import os
 import socket
-import statistics
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace import native
+from headrace.bench.figures import Figures, median_of
 from headrace.bench.process import Usage
 from headrace.errors import InputError
 from headrace.model import Address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from headrace.bench.server import Server
 
 _LOOK_SECONDS: Final = 0.1
 """Between two looks at a run that goes on."""
@@ -26,23 +28,6 @@ FAULTS: Final = ("lost", "duplicated", "reordered", "corrupted", "disconnected")
 """What should be 0, as far as the level of service promises."""
 
 _RUNS = itertools.count()
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """Where a load goes.
-
-    Attributes:
-        name: as the report calls it.
-        address: of its MQTT listener.
-        pid: of its process on this machine, to read what it takes.
-        credentials: user name and password.
-    """
-
-    name: str
-    address: Address
-    pid: int | None = None
-    credentials: tuple[str, bytes] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +83,7 @@ class Outcome:
     resident_bytes: int | None = None
     grown_bytes: int | None = None
 
-    def figures(self) -> dict[str, float | None]:
+    def figures(self) -> Figures:
         """The numbers of a report, base units; None for what there is nothing to say of."""
         counts = self.counts
         connections = counts["connected"]
@@ -154,18 +139,13 @@ def run(
     return outcomes
 
 
-def medians(outcomes: Sequence[Outcome]) -> dict[str, float | None]:
+def medians(outcomes: Sequence[Outcome]) -> Figures:
     """The median of each figure over rounds; of what should be 0, the sum.
 
     Of the memory of a connection the most: a server keeps for the next round what the first took.
     """
     rows = [outcome.figures() for outcome in outcomes]
-    result: dict[str, float | None] = {}
-    for name in rows[0]:
-        values = [value for row in rows if (value := row[name]) is not None]
-        of_all = max if name == "bytes_per_connection" else statistics.median
-        result[name] = (sum if name in FAULTS else of_all)(values) if values else None
-    return result
+    return median_of(rows, sums=FAULTS, maxima={"bytes_per_connection"})
 
 
 def _once(load: Load, server: Server, watch: Callable[[dict[str, Any]], None]) -> Outcome:

@@ -27,9 +27,9 @@ class DescriptorBudget:
 
     @property
     def partitions_max(self) -> int:
-        """Partitions of users' streams: they and the node's own get half of it at most."""
-        half = (self.descriptors - limits.DESCRIPTORS_RESERVED) // 2
-        shared = half // limits.PARTITION_DESCRIPTORS - limits.INTERNAL_PARTITIONS
+        """Partitions of users' streams: they and the node's own get three quarters at most."""
+        share = (self.descriptors - limits.DESCRIPTORS_RESERVED) * 3 // 4
+        shared = share // limits.PARTITION_DESCRIPTORS - limits.INTERNAL_PARTITIONS
         return max(min(self.partitions_setting, shared), 0)
 
     def connections_max(self, partitions: int) -> int:

@@ -45,6 +45,10 @@ KAFKA_PIPELINE_MAX: Final = 64
 """Requests of one connection in work; beyond it the connection is read no further. Kafka's
 clients keep 5 in flight; librdkafka without idempotence has no bound of its own."""
 
+KAFKA_METADATA_KEPT: Final = 16
+"""Numbers of partitions of which Metadata's answer is kept encoded: some 250 KB for the 1,024 of
+the largest stream. Others are encoded anew, 6 us a partition."""
+
 KAFKA_FETCH_BYTES_MAX: Final = 2 * MIB
 """Records of one fetch response, whatever a client asks for. Reading and sending it takes the event
 loop some 5 ms: with Kafka's own bound of 55 MiB (`fetch.max.bytes` of the broker) one reader held

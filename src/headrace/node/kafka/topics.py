@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Protocol
 
+from headrace import limits
 from headrace.errors import HeadraceError, InvalidStreamError, StreamExistsError
 from headrace.kernel.catalog import Change, check_name, is_internal
 from headrace.node.kafka.fetch import LEADER_EPOCH
@@ -19,6 +21,7 @@ from headrace.wire.kafka.admin import (
     DeleteTopicResult,
     DeleteTopicsResponse,
 )
+from headrace.wire.kafka.codec import Kept
 from headrace.wire.kafka.errors import ErrorCode
 from headrace.wire.kafka.messages import (
     MetadataBroker,
@@ -90,16 +93,22 @@ def _topic(definition: StreamDefinition) -> MetadataTopic:
     return MetadataTopic(
         name=definition.name,
         is_internal=is_internal(definition.name),
-        partitions=[
-            MetadataPartition(
-                partition_index=index,
-                leader_id=NODE_ID,
-                leader_epoch=LEADER_EPOCH,
-                replica_nodes=[NODE_ID],
-                isr_nodes=[NODE_ID],
-            )
-            for index in range(definition.partitions)
-        ],
+        partitions=_partitions(definition.partitions),
+    )
+
+
+@lru_cache(maxsize=limits.KAFKA_METADATA_KEPT)
+def _partitions(count: int) -> Kept[MetadataPartition]:
+    """So many partitions of any stream: this node leads them all."""
+    return Kept(
+        MetadataPartition(
+            partition_index=index,
+            leader_id=NODE_ID,
+            leader_epoch=LEADER_EPOCH,
+            replica_nodes=[NODE_ID],
+            isr_nodes=[NODE_ID],
+        )
+        for index in range(count)
     )
 
 

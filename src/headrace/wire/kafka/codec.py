@@ -15,7 +15,7 @@ a length beyond the frame or an array count beyond `elements_max` raises before 
 """
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from struct import Struct
 from typing import (
@@ -278,6 +278,16 @@ def between(first: int, last: int) -> Versions:
 _EVERY: Final = Versions(0)
 
 
+class Kept(list[T]):
+    """An array that does not change, and is encoded once for each version."""
+
+    __slots__ = ("encoded",)
+
+    def __init__(self, values: Iterable[T]) -> None:
+        super().__init__(values)
+        self.encoded: dict[object, bytes] = {}
+
+
 def _array(element: Codec, *, flexible: bool, nullable: bool) -> Codec:
     read_length = _read_compact_length if flexible else _read_length(_I32)
     write_length = _write_compact_length if flexible else _write_length(_I32)
@@ -296,9 +306,21 @@ def _array(element: Codec, *, flexible: bool, nullable: bool) -> Codec:
 
     def write(out: list[bytes], values: Value) -> None:
         assert nullable or values is not None, "null in an array that is never null"
+        if isinstance(values, Kept):
+            out.append(values.encoded.get(write) or encoded_once(values))
+        else:
+            write_all(out, values)
+
+    def write_all(out: list[bytes], values: Value) -> None:
         write_length(out, None if values is None else len(values))
         for value in values or ():
             write_element(out, value)
+
+    def encoded_once(values: Kept[Value]) -> bytes:
+        out: list[bytes] = []
+        write_all(out, values)
+        encoded = values.encoded[write] = b"".join(out)
+        return encoded
 
     return Codec(read, write)
 

@@ -1,18 +1,17 @@
-"""`headrace bench`: arguments, progress and tables of what `headrace.bench` measures."""
+"""`headrace bench mqtt`."""
 
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from headrace.bench import FAULTS, Load, Outcome, Server, medians, run
+from headrace.bench.figures import ratios_of
+from headrace.cli.bench.show import ADDRESS, SECONDS, SIZE, number, progress_bar, servers_of
 from headrace.cli.client import json_option
 from headrace.cli.login import login, login_options
-from headrace.model import Address
-from headrace.text import parse_duration_ms, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,50 +19,18 @@ if TYPE_CHECKING:
 
     from rich.progress import Progress
 
+    from headrace.model import Address
+
 WINDOW_UNACKNOWLEDGED: Final = 20
 """The in-flight window that mosquitto ships with, and so what published figures use."""
 WINDOW_UNDELIVERED: Final = 2000
 """At QoS 0: enough to fill a pipe of 64 KiB with the smallest messages."""
-ROUNDS_AGAINST: Final = 3
-"""Fewer have no median."""
 
 
-class _Quantity(click.ParamType[Any]):
-    """A value with a unit."""
-
-    def __init__(self, name: str, parse: Callable[[str], float]) -> None:
-        self.name = name
-        self._parse = parse
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - click's own
-        if not isinstance(value, str):
-            return value
-        try:
-            return self._parse(value)
-        except ValueError as fault:
-            self.fail(str(fault), param, ctx)
-
-
-_ADDRESS: Final = _Quantity("HOST:PORT", Address.parse)  # type: ignore[arg-type]
-_SECONDS: Final = _Quantity("DURATION", lambda text: parse_duration_ms(text) / 1e3)
-_SIZE: Final = _Quantity("SIZE", parse_size)
-
-
-@click.group(short_help="Measure a broker by what it delivers.")
-def bench() -> None:
-    """Put load on a broker, headrace or another, and count what arrives.
-
-    \b
-    Examples:
-      headrace bench mqtt
-      headrace bench mqtt --mqtt 127.0.0.1:1883 --against 127.0.0.1:2883
-    """
-
-
-@bench.command(short_help="Load for an MQTT server.")
-@click.option("--mqtt", type=_ADDRESS, default="127.0.0.1:1883", show_default=True, help="Server.")
+@click.command(short_help="Load for an MQTT server.")
+@click.option("--mqtt", type=ADDRESS, default="127.0.0.1:1883", show_default=True, help="Server.")
 @click.option("--pid", type=int, help="Its process here: adds CPU time and memory.")
-@click.option("--against", type=_ADDRESS, help="A second server, in turn with the first.")
+@click.option("--against", type=ADDRESS, help="A second server, in turn with the first.")
 @click.option("--against-pid", type=int, help="Its process here.")
 @click.option("--rounds", type=click.IntRange(1, 1000), help="Medians of so many.  [1; 3 against]")
 @click.option("--publishers", type=click.IntRange(0), default=1, show_default=True)
@@ -75,12 +42,12 @@ def bench() -> None:
     help="Who hears whom.  [pair where there are as many of each, else all]",
 )
 @click.option("--qos", type=click.IntRange(0, 2), default=0, show_default=True)
-@click.option("--payload", type=_SIZE, default="100B", show_default=True, help="16 B or more.")
+@click.option("--payload", type=SIZE, default="100B", show_default=True, help="16 B or more.")
 @click.option("--window", type=click.IntRange(1, 65_535), help="Under way per publisher.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="Per second and publisher.")
-@click.option("--duration", type=_SECONDS, default="5s", show_default=True, help="Measured.")
-@click.option("--warm-up", type=_SECONDS, default="1s", show_default=True, help="Not timed.")
-@click.option("--drain", type=_SECONDS, default="5s", show_default=True, help="Longest silence.")
+@click.option("--duration", type=SECONDS, default="5s", show_default=True, help="Measured.")
+@click.option("--warm-up", type=SECONDS, default="1s", show_default=True, help="Not timed.")
+@click.option("--drain", type=SECONDS, default="5s", show_default=True, help="Longest silence.")
 @click.option("--opening", type=click.IntRange(1), default=64, show_default=True, help="At once.")
 @login_options
 @click.option("--protocol", type=click.Choice(["5", "3.1.1"]), default="5", show_default=True)
@@ -134,13 +101,9 @@ def mqtt(
     load = Load(version=5 if protocol == "5" else 4, prefix=topic, **options)
     who = login(user, password_file)
     credentials = None if who is None else (who.user, who.password.encode())
-    servers = [Server(str(mqtt), mqtt, pid, credentials)]
-    if against is not None:
-        if against == mqtt:
-            raise click.UsageError("--against is the server itself; name another")
-        servers.append(Server(str(against), against, against_pid, credentials))
-    count = rounds or (1 if against is None else ROUNDS_AGAINST)
-    with _progress() as progress:
+    first = Server(str(mqtt), mqtt, pid, credentials)
+    servers, count = servers_of(first, against, against_pid, rounds)
+    with progress_bar() as progress:
         outcomes = run(load, servers, count, _shown_on(progress, count))
     if as_json:
         click.echo(json.dumps(_report(outcomes)))
@@ -178,11 +141,7 @@ def _ratios(outcomes: dict[str, list[Outcome]]) -> dict[str, float]:
     if len(outcomes) < 2:
         return {}
     ours, theirs = (medians(runs) for runs in outcomes.values())
-    return {
-        name: value / other
-        for name, value in ours.items()
-        if name not in FAULTS and value is not None and (other := theirs[name])
-    }
+    return ratios_of(ours, theirs, FAULTS)
 
 
 def _table(outcomes: dict[str, list[Outcome]]) -> None:
@@ -201,28 +160,9 @@ def _table(outcomes: dict[str, list[Outcome]]) -> None:
     for name in columns[0]:
         values = [column[name] for column in columns]
         if any(value is not None for value in values):
-            cells = ["" if value is None else f"{value:,.{_digits(value)}f}" for value in values]
             ratio = [f"{ratios[name]:.2f}" if name in ratios else ""] if ratios else []
-            table.add_row(name, *cells, *ratio)
+            table.add_row(name, *map(number, values), *ratio)
     Console().print(table)
-
-
-def _digits(value: float) -> int:
-    return 0 if value == int(value) or value >= 100 else 3
-
-
-def _progress() -> Progress:
-    from rich.console import Console  # noqa: PLC0415 - slow to import, and --help needs none
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
-
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )
 
 
 def _shown_on(progress: Progress, rounds: int) -> Callable[[Server, int, dict[str, Any]], None]:

@@ -1,0 +1,23 @@
+"""`headrace bench`: arguments, progress and tables of what `headrace.bench` measures."""
+
+import click
+
+from headrace.cli.bench.kafka import kafka
+from headrace.cli.bench.mqtt import mqtt
+
+
+@click.group(short_help="Measure a broker by what it delivers.")
+def bench() -> None:
+    """Put load on a broker, headrace or another, and count what arrives.
+
+    \b
+    Examples:
+      headrace bench mqtt
+      headrace bench mqtt --mqtt 127.0.0.1:1883 --against 127.0.0.1:2883
+      headrace bench kafka
+      headrace bench kafka produce latency --kafka 127.0.0.1:9092 --against 127.0.0.1:9093
+    """
+
+
+bench.add_command(mqtt)
+bench.add_command(kafka)

@@ -1,0 +1,80 @@
+"""What the commands of `headrace bench` share: values with a unit, progress, numbers in a table."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from headrace.bench import Server
+from headrace.model import Address
+from headrace.text import parse_duration_ms, parse_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.progress import Progress
+
+ROUNDS_AGAINST: Final = 3
+"""Fewer have no median."""
+
+
+class Quantity(click.ParamType[Any]):
+    """A value with a unit."""
+
+    def __init__(self, name: str, parse: Callable[[str], float]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - click's own
+        """The value that a text names."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._parse(value)
+        except ValueError as fault:
+            self.fail(str(fault), param, ctx)
+
+
+ADDRESS: Final = Quantity("HOST:PORT", Address.parse)  # type: ignore[arg-type]
+SECONDS: Final = Quantity("DURATION", lambda text: parse_duration_ms(text) / 1e3)
+SIZE: Final = Quantity("SIZE", parse_size)
+
+
+def servers_of(
+    first: Server, against: Address | None, pid: int | None, rounds: int | None
+) -> tuple[list[Server], int]:
+    """Whom a command measures, and in how many rounds.
+
+    Raises:
+        UsageError: the second is the first.
+    """
+    if against is None:
+        return [first], rounds or 1
+    if against == first.address:
+        raise click.UsageError("--against is the server itself; name another")
+    second = Server(str(against), against, pid, first.credentials)
+    return [first, second], rounds or ROUNDS_AGAINST
+
+
+def number(value: float | None) -> str:
+    """A number as people read it; empty where there is none."""
+    if value is None:
+        return ""
+    return f"{value:,.{0 if value == int(value) or value >= 100 else 3}f}"
+
+
+def progress_bar() -> Progress:
+    """A line on stderr, at a terminal, that says what goes on."""
+    from rich.console import Console  # noqa: PLC0415 - slow to import, and --help needs none
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
