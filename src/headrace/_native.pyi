@@ -66,6 +66,7 @@ __all__ = [
     "StorageError",
     "StorageFullError",
     "Store",
+    "StreamRequest",
     "Switchboard",
     "TakenFrames",
     "TraceLine",
@@ -880,8 +881,21 @@ class ConnectRequest:
         """4 is 3.1.1 (MQTT 3.1 is served as 3.1.1), 5 is 5.0."""
 
 @final
+class StreamRequest:
+    """A client subscribes to streams. Its further input waits until `Switchboard.placed`."""
+
+    @property
+    def request(self) -> int: ...
+    @property
+    def streams(self) -> list[str]:
+        """Names, one for each filter that has one."""
+    @property
+    def properties(self) -> list[tuple[str, str]]:
+        """User properties of the packet."""
+
+@final
 class Effects:
-    """What the shell must do, in this order: appends, writes, reads, decisions, closes."""
+    """What the shell must do, in this order: appends, writes, reads, decisions, streams, closes."""
 
     @property
     def appends(self) -> list[tuple[int, int, bytes, int]]:
@@ -894,6 +908,8 @@ class Effects:
         """`(connection, True to read on | False to pause)`."""
     @property
     def decisions(self) -> list[ConnectRequest]: ...
+    @property
+    def streams(self) -> list[StreamRequest]: ...
     @property
     def closes(self) -> list[tuple[int, str]]:
         """`(connection, reason)`, after that connection's writes; the reason is a metric label."""
@@ -1214,6 +1230,30 @@ class Switchboard:
         the connection; with `silent`, 5.0 clients are told 0x80 where it would be 0x87. Who may not
         stay loses session and connection; a client that has subscribed to what it may not any more
         loses that, and its connection."""
+    def placed(
+        self,
+        request: int,
+        placements: Sequence[tuple[int, list[tuple[int, int]], bool] | tuple[int, str]],
+        mono_ms: int,
+        wall_ms: int,
+    ) -> None:
+        """Where subscriptions to streams begin, one for each stream of the request: the stream, by
+        partition the first offset to be sent and the one behind the last durable record, and
+        whether the client has said where; or a reason code of SUBACK from 0x80 on, and why. A
+        request of a connection that has gone is ignored."""
+    def streams_read(self) -> list[int]:
+        """Streams that somebody reads."""
+    def advanced(self, stream: int, partition: int, end: int) -> bool:
+        """Records of a partition are durable below `end`. False where nobody reads the stream."""
+    def next_read(self, mono_ms: int, wall_ms: int) -> tuple[int, int, int, int, int] | None:
+        """`(ticket, stream, partition, offset, bytes)` of the next piece that a client has room
+        for; None where there is none in this turn. Ends in `fed`, `missed` or `unread`."""
+    def fed(self, ticket: int, batches: bytes, mono_ms: int, wall_ms: int) -> None:
+        """Whole batches, from the one that holds the offset."""
+    def missed(self, ticket: int, start: int, end: int) -> None:
+        """The offset lies outside the log, which is from `start` to below `end`."""
+    def unread(self, ticket: int, mono_ms: int, wall_ms: int) -> None:
+        """It could not be read, and is asked for again."""
     def durable(self, ticket: int, reason_code: int, mono_ms: int, wall_ms: int) -> None:
         """The append of `ticket` ended: acknowledge, deliver what waited for it. `reason_code` is 0
         where it is stored, 0x97 where there is no room for it now, and else any from 0x80 on."""

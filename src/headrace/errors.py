@@ -11,6 +11,7 @@ HeadraceError
 │   ├── UnknownStreamError     HTTP 404, Kafka 3, retry
 │   ├── StreamExistsError      HTTP 409, Kafka 36
 │   └── StreamLimitError       HTTP 409, Kafka 44             the node's bound is reached
+├── InvalidStartError          MQTT 0x83                      a stream has no such place to begin
 ├── GroupError
 │   ├── UnknownGroupError      HTTP 404                       no consumer group of this name
 │   └── GroupInUseError        HTTP 409                       it has members
@@ -78,6 +79,7 @@ __all__ = [
     "InputError",
     "InvalidAclError",
     "InvalidRecordError",
+    "InvalidStartError",
     "InvalidStreamError",
     "InvalidTopicError",
     "InvalidUserError",
@@ -112,6 +114,10 @@ class ConfigError(HeadraceError):
     """A setting is unknown, of the wrong type, or out of range; the message says where."""
 
     http_status = 400
+
+
+class InvalidStartError(HeadraceError):
+    """A subscription to a stream asks to begin where it cannot; the message says where it can."""
 
 
 class StartError(HeadraceError):

@@ -34,6 +34,13 @@ AGAIN_S_MAX: Final = 30.0
 JSON_INDENT: Final = 2
 """Of `--pretty`."""
 
+STREAM: Final = "$stream/"
+"""What filters begin with that read a stream."""
+
+OFFSET: Final = "stream-offset"
+TIME: Final = "stream-time"
+"""User properties of SUBSCRIBE that say where."""
+
 RETAIN_HANDLING: Final = {"always": 0, "new": 1, "never": 2}
 
 
@@ -71,6 +78,14 @@ class _EndError(Exception):
     help="End after this time; with -C it then has failed.",
 )
 @click.option("-E", "only_subscribes", is_flag=True, help="End once it is subscribed.")
+@click.option(
+    "--from",
+    "starts",
+    multiple=True,
+    metavar="WHERE",
+    help="Where $stream/NAME/# begins: earliest, latest, OFFSET, PARTITION:OFFSET, or a time "
+    "(RFC 3339). [repeat]",
+)
 @click.option("-R", "no_retained", is_flag=True, help="Print no retained messages.")
 @click.option("--retained-only", is_flag=True, help="Only those; end at the first other one.")
 @click.option("--remove-retained", is_flag=True, help="Clear each retained message that comes.")
@@ -130,6 +145,7 @@ def sub(**given: Any) -> None:  # noqa: ANN401 - click's
       headrace sub -t 'jobs/#' -q 1 -c -i worker-1 -C 100 --json
       headrace sub -t 'state/#' --retained-only -v
       headrace sub --ws -t '$share/workers/jobs/#' -q 1
+      headrace sub -t '$stream/readings/#' --from 2026-11-28T10:00:00Z
 
     \b
     Of mosquitto_sub's options these are not here:
@@ -143,6 +159,8 @@ def sub(**given: Any) -> None:  # noqa: ANN401 - click's
     if not topics and not given["unsubscribed"]:
         raise click.UsageError("a topic is missing; give -t, or -L with one")
     there = target("headrace-sub", given)
+    if given["starts"] and there.version != V5:
+        raise click.UsageError("--from needs MQTT 5; 3.1.1 has no way to say where to begin")
     run = _Run(given, _layout(given))
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
@@ -165,6 +183,9 @@ class _Run:
         self._write = write
         self._written: list[MQTTMessage] = []
         self._is_over = False
+        self._said = [(_property(each), each) for each in given["starts"]]
+        self._places: dict[tuple[str, str], int] = {}
+        """Of each stream and partition, the last offset that came."""
         self._removals: set[int] = set()
         """Packet ids of clears that the broker has not acknowledged."""
         self.printed = 0
@@ -225,15 +246,46 @@ class _Run:
         raise error
 
     def _subscribe(self, connection: Connection, topics: list[str]) -> None:
-        given = self._given
-        if topics:
-            codes = connection.subscribe(topics, self._options(connection))
-            for topic, code in zip(topics, codes, strict=True):
+        given, options = self._given, self._options(connection)
+        streams = [each for each in topics if self._said and each.startswith(STREAM)]
+        others = [each for each in topics if each not in streams]
+        # Each stream has offsets of its own.
+        for together in [*([each] for each in streams), *([others] if others else [])]:
+            said = self._where(together[0]) if together is not others else []
+            codes = connection.subscribe(together, options, said)
+            for topic, code in zip(together, codes, strict=True):
                 if code.value >= 0x80:
-                    raise MqttError(f"the broker refuses a subscription to {topic}: {named(code)}")
+                    why = f"; {connection.told}" if connection.told else ""
+                    raise MqttError(
+                        f"the broker refuses a subscription to {topic}: {named(code)}{why}"
+                    )
         if given["unsubscribed"]:
             connection.unsubscribe(given["unsubscribed"])
         self._is_over = self._is_over or given["only_subscribes"]
+
+    def _where(self, topic: str) -> list[tuple[str, str]]:
+        """Where a stream begins: as was asked, or behind what has come of it."""
+        name = topic.removeprefix(STREAM).partition("/")[0]
+        places = {
+            partition: f"{partition}:{last + 1}"
+            for (stream, partition), last in self._places.items()
+            if stream == name
+        }
+        asked = [
+            (key, value)
+            for key, value in self._said
+            if not places or (value.partition(":")[0] not in places and not value.isdigit())
+        ]
+        return asked + [(OFFSET, place) for place in places.values()]
+
+    def _note(self, message: MQTTMessage) -> None:
+        """Notes where a record of a stream stands."""
+        if self._said and message.topic.startswith(STREAM):
+            said = dict(getattr(message.properties, "UserProperty", []))
+            partition, _, offset = said.get(OFFSET, "").partition(":")
+            if offset:
+                name = message.topic.removeprefix(STREAM).partition("/")[0]
+                self._places[name, partition] = int(offset)
 
     def _options(self, connection: Connection) -> SubscribeOptions:
         given = self._given
@@ -255,6 +307,7 @@ class _Run:
             self._is_over = True
             return
         self._written.append(message)
+        self._note(message)
         if any(topic_matches_sub(each, message.topic) for each in given["left_out"]):
             return
         if given["remove_retained"] and message.retain:
@@ -274,6 +327,12 @@ class _Run:
             for message in self._written:
                 connection.acknowledge(message)
             self._written.clear()
+
+
+def _property(start: str) -> str:
+    """The property that says what `--from` does; the broker knows what may be."""
+    is_offset = start in {"earliest", "latest"} or set(start) <= set("0123456789:")
+    return OFFSET if is_offset else TIME
 
 
 def _layout(given: dict[str, Any]) -> Write:

@@ -102,6 +102,7 @@ class Connection:
         target: as given.
         on_message: is called with each message. What is above QoS 0 must be given to
             `acknowledge` once it is dealt with.
+        told: why the broker refused what was subscribed to last, in its own words.
         on_acknowledged: is called with a packet id and a reason code for each publish that ended.
 
     Raises:
@@ -112,6 +113,7 @@ class Connection:
         self.target = target
         self.on_message: Callable[[paho.MQTTMessage], None] = _ignore
         self.on_acknowledged: Callable[[int, ReasonCode], None] = _ignore
+        self.told = ""
         self._answers: dict[int, list[ReasonCode]] = {}
         self._connected: ReasonCode | None = None
         self._lost: MqttError | None = None
@@ -202,13 +204,22 @@ class Connection:
             self._check()
         return info.mid
 
-    def subscribe(self, filters: Sequence[str], options: SubscribeOptions) -> list[ReasonCode]:
-        """Subscribes to each filter, and waits; one reason code for each."""
+    def subscribe(
+        self,
+        filters: Sequence[str],
+        options: SubscribeOptions,
+        said: Sequence[tuple[str, str]] = (),
+    ) -> list[ReasonCode]:
+        """Subscribes to each filter, and waits; one reason code for each.
+
+        `said` are user properties beside those of the target; 3.1.1 knows none.
+        """
         client = self._client
         try:
             if self.target.version == V5:
                 asked = [(each, options) for each in filters]
-                _, packet_id = client.subscribe(asked, properties=self._properties("subscribe"))
+                properties = self._properties("subscribe", said)
+                _, packet_id = client.subscribe(asked, properties=properties)
             else:
                 _, packet_id = client.subscribe([(each, options.QoS) for each in filters])
         except ValueError:
@@ -286,8 +297,10 @@ class Connection:
             values.setdefault("SessionExpiryInterval", [self.target.session_expiry_s])
         return properties_of("connect", values)
 
-    def _properties(self, packet: str) -> Properties | None:
-        values = self.target.properties.get(packet)
+    def _properties(self, packet: str, said: Sequence[tuple[str, str]] = ()) -> Properties | None:
+        values = dict(self.target.properties.get(packet, {}))
+        if said:
+            values["UserProperty"] = [*values.get("UserProperty", []), *said]
         return properties_of(packet, values) if values and self.target.version == V5 else None
 
     def _on_connect(
@@ -321,9 +334,10 @@ class Connection:
         _data: object,
         packet_id: int,
         codes: list[ReasonCode],
-        _found: object,
+        found: object,
     ) -> None:
         self._answers[packet_id] = codes
+        self.told = getattr(found, "ReasonString", "")
 
 
 def properties_of(packet: str, values: PropertyValues) -> Properties:

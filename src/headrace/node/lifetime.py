@@ -19,6 +19,7 @@ from headrace.node.announcing import Announcing
 from headrace.node.broker import Broker
 from headrace.node.clients import Clients
 from headrace.node.compaction import Compactions
+from headrace.node.feeds import Feeds
 from headrace.node.housekeeping import Housekeeping
 from headrace.node.kafka import KafkaDoor
 from headrace.node.knock import Knocks
@@ -166,6 +167,7 @@ class Node:
             self._opens("sessions")
             await SessionLog(self._broker, parts.switchboard).open()
             parts.gate.hold()  # whose sessions they are is known; what those may, now
+        Feeds(self._broker, parts.switchboard).open()
         partitions = self._broker.catalog.partitions
         log.info(parts.budget.describe(partitions))
         if parts.budget.connections_max(partitions) < 1:
@@ -258,6 +260,7 @@ class Node:
             await self._housekeeping.stop()
         if self._broker is not None and self._store is not None:
             runner, clock = self._broker.runner, self._parts.clock
+            runner.stop_reading()
             await self._drain(runner)
             self._parts.switchboard.disconnect_all(
                 SERVER_SHUTTING_DOWN, clock.mono_ms(), clock.wall_ms()

@@ -30,7 +30,14 @@ from headrace.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.native import Completion, ConnectRequest, Effects, ReadEnd, Switchboard
+    from headrace.native import (
+        Completion,
+        ConnectRequest,
+        Effects,
+        ReadEnd,
+        StreamRequest,
+        Switchboard,
+    )
     from headrace.node.partition import Partition
     from headrace.ports import Clock, Link, Store
 
@@ -63,6 +70,9 @@ class Runner:
     Attributes:
         links: open MQTT connections by number; the gateway keeps it.
         decide: asked of each client that connects or authenticates; answers the switchboard.
+        place: asked where a subscription to streams begins; answers the switchboard.
+        read_streams: called once per loop iteration, last; reads what MQTT clients of streams have
+            room for, and says whether there was any.
         partitions: by `(stream id, index)`; the broker keeps it.
         on_grown: called whenever `UNKEPT_CHECK_BYTES` have been appended.
         persist: called once per loop iteration, after the appends of publishes.
@@ -90,6 +100,8 @@ class Runner:
         self.persist: Callable[[int, int], None] = lambda _mono_ms, _wall_ms: None
         self.links: dict[int, Link] = {}
         self.decide: Callable[[ConnectRequest, Link], None]
+        self.place: Callable[[StreamRequest], None]
+        self.read_streams: Callable[[], bool] = lambda: False
         self.partitions: dict[tuple[int, int], Partition] = {}
         self._inflight: dict[int, _Inflight] = {}
         self._reads: dict[int, asyncio.Future[Any]] = {}
@@ -220,6 +232,10 @@ class Runner:
         waiting = (each for each in self._inflight.values() if each.partition is partition)
         return min((each.base_offset for each in waiting), default=partition.high_watermark)
 
+    def stop_reading(self) -> None:
+        """Reads nothing more for MQTT clients of streams: who drains would have no end."""
+        self.read_streams = lambda: False
+
     async def quiet(self) -> None:
         """Waits until nothing is on its way to the disk and all acknowledgements were written."""
         while self._scheduled or self._queued or self._inflight:
@@ -253,6 +269,8 @@ class Runner:
             self._perform(effects)
         if self._publishes:
             self._end_publishes()
+        if self.read_streams():
+            self.wake()
         self._arm(mono_ms)
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
@@ -304,6 +322,8 @@ class Runner:
             (links[connection].resume if reading else links[connection].pause)()
         for request in effects.decisions:
             self.decide(request, links[request.connection])
+        for asked in effects.streams:
+            self.place(asked)
         for connection, reason in effects.closes:
             log.debug("connection closed: %s", reason, extra={"client": links[connection].peer})
             links[connection].close()

@@ -24,6 +24,9 @@ pub use subject::Principal;
 
 use crate::topic::TopicError;
 
+/// What filters begin with that name a stream.
+pub const STREAM: &str = "$stream/";
+
 /// Rules of one node: what names each of them in two bytes per client.
 pub const RULES_MAX: usize = 4096;
 
@@ -257,6 +260,11 @@ impl Rules {
         let named = |rule: &Rule| rule.reach_of_name(&rule.streams, topic, &who);
         match action {
             Action::Connect => self.walk(identity, action, is_allowed, |_| Reach::All),
+            // The right to read a stream is one, whichever door it is read through.
+            Action::Subscribe if topic.starts_with(STREAM) => {
+                let name = topic[STREAM.len()..].split('/').next().unwrap_or("");
+                self.decide(identity, client_id, Action::Read, name)
+            }
             Action::Publish | Action::Subscribe | Action::Will => {
                 self.walk(identity, action, is_allowed, |rule| {
                     rule.reach(topic, is_filter, &who)

@@ -39,6 +39,7 @@ pub use filter::{hollow, stretch, Filter};
 pub use header::{set_base_offset, set_leader_epoch, Batch, BatchHeader, Batches, Codec};
 pub use murmur2::{murmur2, partition_of};
 pub use recode::recode;
+pub(crate) use records::Mark;
 pub use records::{Headers, Record, Records};
 pub use source::{Source, SOURCES_MAX, SOURCE_EXPIRY_MS};
 pub use validate::{validate, Compressed, Summary};

@@ -59,6 +59,15 @@ impl<'a> Iterator for Headers<'a> {
 
 impl ExactSizeIterator for Headers<'_> {}
 
+/// Where a walk of a batch's records is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    /// Records read.
+    pub index: u32,
+    /// Bytes of the body that were not.
+    pub bytes_left: usize,
+}
+
 /// Walks the records of a body; ends after the first error.
 ///
 /// A body holds exactly the records that its header counts: less and more are both errors.
@@ -91,6 +100,14 @@ impl<'a> Records<'a> {
         Self {
             index: index.min(records.count),
             ..records
+        }
+    }
+
+    /// Where a walk is, for one that goes on with it.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark {
+            index: self.index,
+            bytes_left: self.rest.len(),
         }
     }
 

@@ -114,7 +114,7 @@ impl Deferred {
         let mut groups: Vec<u32> = owners
             .filter_map(|owner| match owner {
                 Owner::Group { slot, .. } => Some(slot),
-                Owner::Session { .. } => None,
+                Owner::Session { .. } | Owner::Feed { .. } => None,
             })
             .collect();
         groups.sort_unstable();

@@ -8,6 +8,7 @@
 //! Invariants: acknowledgements leave in the order of their packets; a packet id in flight is
 //! unique, and so is one that the client has not released; at most one will is published.
 
+mod feed;
 mod holding;
 mod inbound;
 mod lease;
@@ -17,6 +18,7 @@ mod replay;
 mod stored;
 mod subscription;
 
+pub use feed::{Feed, Feeds, Progress, Wanted};
 pub use holding::Holding;
 pub use inbound::{Answer, Deferred, Due, Ending, Inbound, Outcome, Repeat};
 pub use lease::Lease;
@@ -72,6 +74,8 @@ pub struct Session {
     pub will: Option<Will>,
     /// Retained messages to come.
     pub replays: Replays,
+    /// Streams that it reads.
+    pub feeds: Option<Box<Feeds>>,
     /// From the client.
     pub inbound: Inbound,
     /// To the client.
@@ -105,6 +109,7 @@ impl Session {
             filter_bytes: 0,
             will: None,
             replays: Replays::default(),
+            feeds: None,
             inbound: Inbound::default(),
             outbound: Outbound::new(in_flight_max),
             durable: None,

@@ -24,13 +24,24 @@ pub enum Owner {
         /// Its number.
         number: u64,
     },
+    /// A session that reads a stream: what it was sent and has not acknowledged, by offset.
+    Feed {
+        /// Slot of the session.
+        slot: u32,
+        /// Of the feed, which no other feed ever had.
+        number: u64,
+        /// Partition of the stream.
+        partition: u32,
+    },
 }
 
 impl Owner {
     /// Its number.
     pub const fn number(self) -> u64 {
         match self {
-            Self::Session { number, .. } | Self::Group { number, .. } => number,
+            Self::Session { number, .. }
+            | Self::Group { number, .. }
+            | Self::Feed { number, .. } => number,
         }
     }
 }

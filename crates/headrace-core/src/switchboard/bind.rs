@@ -26,6 +26,7 @@ impl Switchboard {
             .map(|filter| parse_filter(filter))
             .collect::<Result<_, _>>()?;
         let slot = self.streams.bind(stream, partitions, key);
+        self.widen_feeds(stream, partitions);
         self.remove_filters(stream, slot);
         for filter in parsed {
             self.bound.insert(filter, slot, ());
@@ -60,6 +61,7 @@ impl Switchboard {
             .unbind(stream)
             .ok_or(Error::Stream(stream, 0))?;
         self.remove_filters(stream, slot);
+        self.feeds.stream_gone(stream);
         Ok(())
     }
 

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use super::connection::{Park, Phase};
-use super::{retained, Append, ConnectRequest, Counter, Switchboard};
+use super::{retained, Append, ConnectRequest, Counter, StreamRequest, Switchboard};
 use crate::Now;
 
 /// Input that may wait for a decision on its CONNECT before the socket is paused. Clients that do
@@ -59,6 +59,8 @@ pub struct Effects {
     pub reads: Vec<(u64, bool)>,
     /// For policy to decide.
     pub decisions: Vec<ConnectRequest>,
+    /// For policy to place.
+    pub streams: Vec<StreamRequest>,
     /// `(connection, reason)`, after that connection's writes.
     pub closes: Vec<(u64, &'static str)>,
     /// When [`Switchboard::tick`] is due.
@@ -71,6 +73,7 @@ impl Effects {
             && self.writes.is_empty()
             && self.reads.is_empty()
             && self.decisions.is_empty()
+            && self.streams.is_empty()
             && self.closes.is_empty()
     }
 }
@@ -82,14 +85,20 @@ impl Switchboard {
         self.run_on(now);
         self.end_doomed(now);
         self.end_leases(now);
+        self.end_gone_streams(now);
         let mut effects = Effects {
             appends: self.streams.collect(),
             decisions: std::mem::take(&mut self.decisions),
             ..Effects::default()
         };
         self.replay_steps = retained::STEPS_MAX;
+        self.feeds.begin_turn();
         self.visit_due(&mut effects, now);
-        let busy = !self.runnable.is_empty() || !self.due.is_empty() || self.groups.has_ends();
+        effects.streams = self.feeds.take_requests();
+        let busy = !self.runnable.is_empty()
+            || !self.due.is_empty()
+            || self.groups.has_ends()
+            || self.feeds.is_busy();
         effects.wake_at = if busy {
             Some(now.mono_ms)
         } else {
@@ -202,6 +211,9 @@ impl Switchboard {
         self.replay(slot, now);
         if let Some(session) = self.connections[slot as usize].session {
             self.refill(session, now);
+            if self.sessions[session as usize].feeds.is_some() {
+                self.feed(session, now);
+            }
         }
         taken
     }

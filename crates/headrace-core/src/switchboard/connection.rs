@@ -31,7 +31,7 @@ pub enum Phase {
 /// Why a connection's input rests at a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Park {
-    /// Policy thinks about its CONNECT.
+    /// Policy thinks about its CONNECT, or about where its SUBSCRIBE to a stream begins.
     Decision,
     /// It sent more publishes than are acknowledged at a time (3.1.1; 5.0 is told the bound).
     Window,
@@ -97,6 +97,8 @@ pub struct Connection {
     pub exchange: Option<Box<Exchange>>,
     /// The decision that it waits for.
     pub request: Option<u64>,
+    /// The places of streams that its SUBSCRIBE waits for.
+    pub placing: Option<u64>,
     /// Slot of the session, when open.
     pub session: Option<u32>,
     /// Bytes of a packet that is not whole yet, or all that came while parked.
@@ -154,6 +156,7 @@ impl Connection {
             version: Version::V5,
             exchange: None,
             request: None,
+            placing: None,
             session: None,
             input: InBuffer::default(),
             parked: None,

@@ -60,6 +60,18 @@ counters! {
     UnknownAcks = "mqtt_unknown_acks_total",
     /// Messages that a member of a group had not finished when it went, given to others.
     Returned = "mqtt_shared_returned_total",
+    /// Records sent to subscribers of streams.
+    StreamRecords = "mqtt_stream_records_total",
+    /// Pieces of logs read for subscribers of streams.
+    StreamReads = "mqtt_stream_reads_total",
+    /// Bytes of those.
+    StreamBytes = "mqtt_stream_read_bytes_total",
+    /// Of those, what the disk did not give; tried again.
+    StreamReadsFailed = "mqtt_stream_reads_failed_total",
+    /// For one subscriber of a stream: retention had let it go before it was read.
+    DroppedTrimmed = "mqtt_messages_dropped_total{reason=\"trimmed\"}",
+    /// For one subscriber of a stream: the log is damaged there.
+    DroppedDamaged = "mqtt_messages_dropped_total{reason=\"damaged\"}",
     /// For a group: no member could take it, and it could not wait.
     DroppedGroupAway = "mqtt_messages_dropped_total{reason=\"group_away\"}",
     /// For a group: the bound of its queue was reached.
@@ -131,6 +143,14 @@ counters! {
     FilterQuota = "mqtt_subscriptions_refused_total{reason=\"quota_exceeded\"}",
     /// One filter of a SUBSCRIBE: all sessions together hold as many as they may.
     FilterNode = "mqtt_subscriptions_refused_total{reason=\"subscriptions_full\"}",
+    /// One filter of a SUBSCRIBE: it names no stream that there is.
+    FilterUnknownStream = "mqtt_subscriptions_refused_total{reason=\"unknown_stream\"}",
+    /// One filter of a SUBSCRIBE: a stream cannot be read so, or from there.
+    FilterStreamOptions = "mqtt_subscriptions_refused_total{reason=\"stream_options\"}",
+    /// One filter of a SUBSCRIBE: a stream is not shared.
+    FilterSharedStream = "mqtt_subscriptions_refused_total{reason=\"shared_stream\"}",
+    /// One filter of a SUBSCRIBE: the log of the stream could not be asked.
+    FilterUnavailable = "mqtt_subscriptions_refused_total{reason=\"unavailable\"}",
 }
 
 /// All counters, from 0.

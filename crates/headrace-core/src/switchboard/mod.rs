@@ -16,7 +16,7 @@
 //! receive ─ packets ─┬─ connect ─── sessions    beginning, takeover, end, wills
 //!                    ├─ authenticate           AUTH
 //!                    ├─ permit                 what a client may do
-//!                    ├─ subscribe ─ retained, groups
+//!                    ├─ subscribe ─ retained, groups, feeds
 //!                    ├─ exchange               PUBACK, PUBREC, PUBREL, PUBCOMP
 //!                    └─ admit ─ publish ─┬─ streams ─ answers   keys, batches, tickets
 //!                                        ├─ persist           sessions on the log
@@ -38,6 +38,7 @@ mod connection;
 mod counters;
 mod deliver;
 mod exchange;
+mod feeds;
 mod groups;
 mod inbuffer;
 mod limits;
@@ -50,6 +51,7 @@ mod permit;
 mod persist;
 mod publish;
 mod publish_record;
+mod record_publish;
 mod retain;
 mod retained;
 mod retained_record;
@@ -77,6 +79,7 @@ use collect::Due;
 use configure::Highest;
 use connection::{Connection, Park, Phase};
 use counters::{Counter, Counters};
+use feeds::Feeds;
 use groups::Groups;
 use persist::Persistence;
 use publish::Route;
@@ -92,6 +95,9 @@ pub use alias::{ALIAS_BYTES_MAX, OUT_MAX as ALIASES_OUT_MAX};
 pub use budget::SHARE_BYTES;
 pub use collect::{Effects, DECISION_BYTES_MAX, SMALL_BYTES, TURN_BYTES_MAX, TURN_CONNECTIONS_MAX};
 pub use connect::{Asks, ConnectRequest, Verdict};
+pub use feeds::{
+    Placement, StreamRead, StreamRequest, HELD_BYTES_MAX, READ_BYTES, TURN_READ_BYTES_MAX,
+};
 pub use groups::Strategy;
 pub use limits::Limits;
 pub use overflow::Policy;
@@ -194,6 +200,7 @@ pub struct Switchboard {
     decisions: Vec<ConnectRequest>,
 
     streams: Streams,
+    feeds: Feeds,
     persistence: Persistence,
     bound: Tree<u32, ()>,
     filters: Map<u64, Vec<Box<str>>>,
@@ -245,6 +252,7 @@ impl Switchboard {
             next_request: 1,
             decisions: Vec::new(),
             streams: Streams::new(hash_key),
+            feeds: Feeds::new(hash_key),
             persistence: Persistence::new(hash_key),
             bound: Tree::new(hash_key),
             filters: Map::with_hasher(hash_key),
@@ -364,6 +372,7 @@ impl Switchboard {
                 Timer::Rate(slot) => self.runnable.push_back(slot),
                 Timer::Session(session) => self.session_due(session, now),
                 Timer::Retained => self.purge_retained(now),
+                Timer::Streams => self.wake_readers(now),
                 Timer::Persist => {} // what is due is written by the next `persist`
             }
         }
@@ -414,7 +423,9 @@ impl Switchboard {
         }
         if matches!(
             connection.parked,
-            Some(Park::Window | Park::Stall | Park::Disk | Park::Rate | Park::Turn)
+            Some(
+                Park::Decision | Park::Window | Park::Stall | Park::Disk | Park::Rate | Park::Turn
+            )
         ) {
             // Its packets may be here, unread by our own choice.
             connection.heard_ms = now.mono_ms;

@@ -152,6 +152,9 @@ impl Switchboard {
         let mut at = 0;
         loop {
             let connection = &self.connections[slot as usize];
+            if connection.placing.is_some() {
+                break;
+            }
             if self.leaves_answers(connection) {
                 self.park(slot, Park::Answers);
                 break;
@@ -330,8 +333,11 @@ impl Switchboard {
         if let (Phase::Open, Version::V5, Some(reason_code)) =
             (connection.phase, connection.version, code)
         {
+            let text = "a stream that it reads was deleted";
+            let is_told = reason == "stream_deleted" && connection.wants_reasons;
             connection.answer(&Packet::Disconnect(Disconnect {
                 reason_code,
+                reason_string: is_told.then_some(text),
                 ..Disconnect::default()
             }));
         }
@@ -343,6 +349,7 @@ impl Switchboard {
         if let Some(request) = connection.request.take() {
             self.pending.remove(&request);
         }
+        self.stop_placing(slot);
         self.touch(slot);
         self.cancel_silence(slot);
         self.release_publishers(slot);

@@ -51,23 +51,76 @@ impl KeyRule {
     }
 }
 
-/// The headers of a publish's record: what MQTT says of it under names of ours, then the user
-/// properties under their own.
-pub fn headers<'p, 'a: 'p>(
-    publish: &'p Publish<'a>,
-) -> impl Iterator<Item = (&'p [u8], Option<&'p [u8]>)> {
-    let properties = &publish.properties;
-    let text = |value: Option<&'a str>| value.map(str::as_bytes);
-    let known = [
-        ("mqtt.topic", Some(publish.topic.as_bytes())),
-        ("mqtt.content-type", text(properties.content_type)),
-        ("mqtt.response-topic", text(properties.response_topic)),
-        ("mqtt.correlation-data", properties.correlation_data),
-    ];
-    let user = properties.user.iter();
-    known
-        .into_iter()
-        .filter(|(_, value)| value.is_some())
-        .map(|(name, value)| (name.as_bytes(), value))
-        .chain(user.map(|(name, value)| (name.as_bytes(), Some(value.as_bytes()))))
+/// Names that begin so are of what MQTT itself says of a publish.
+pub const OWN: &str = "mqtt.";
+/// A user property whose own name begins with [`OWN`] stands under this and its name. So nobody who
+/// reads headers takes what a publisher has named `mqtt.topic` for the topic.
+pub const ESCAPED: &str = "mqtt.user.";
+
+/// Topic name.
+pub const TOPIC: &str = "mqtt.topic";
+/// Content Type (MQTT 5.0 3.3.2.3.9).
+pub const CONTENT_TYPE: &str = "mqtt.content-type";
+/// Response Topic (3.3.2.3.5).
+pub const RESPONSE_TOPIC: &str = "mqtt.response-topic";
+/// Correlation Data (3.3.2.3.6).
+pub const CORRELATION_DATA: &str = "mqtt.correlation-data";
+/// Payload Format Indicator (3.3.2.3.2), `0` or `1`.
+pub const PAYLOAD_FORMAT: &str = "mqtt.payload-format-indicator";
+/// Message Expiry Interval (3.3.2.3.3), seconds in decimal, from the record's timestamp on.
+pub const MESSAGE_EXPIRY: &str = "mqtt.message-expiry-interval";
+
+/// What the record of a publish has that is not in the publish as it stands.
+#[derive(Debug)]
+pub struct PublishRecord<'p, 'a> {
+    /// The publish.
+    pub publish: &'p Publish<'a>,
+    expiry: Option<String>,
+    escaped: Vec<String>,
+}
+
+impl<'p, 'a> PublishRecord<'p, 'a> {
+    /// The record of a publish.
+    pub fn of(publish: &'p Publish<'a>) -> Self {
+        let properties = &publish.properties;
+        let own = properties.user.iter();
+        let own = own.filter(|(name, _)| name.starts_with(OWN));
+        Self {
+            publish,
+            expiry: properties.message_expiry.map(|seconds| seconds.to_string()),
+            escaped: own.map(|(name, _)| [ESCAPED, name].concat()).collect(),
+        }
+    }
+
+    /// Its headers: what MQTT says of it under names of ours, then the user properties under their
+    /// own, in their order.
+    pub fn headers(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+        let properties = &self.publish.properties;
+        let format = properties.payload_format.map(|format| match format {
+            0 => &b"0"[..],
+            _ => b"1",
+        });
+        let text = |value: Option<&'a str>| value.map(str::as_bytes);
+        let known = [
+            (TOPIC, Some(self.publish.topic.as_bytes())),
+            (CONTENT_TYPE, text(properties.content_type)),
+            (RESPONSE_TOPIC, text(properties.response_topic)),
+            (CORRELATION_DATA, properties.correlation_data),
+            (PAYLOAD_FORMAT, format),
+            (MESSAGE_EXPIRY, self.expiry.as_deref().map(str::as_bytes)),
+        ];
+        let mut escaped = self.escaped.iter();
+        let user = properties.user.iter().map(move |(name, value)| {
+            let name = if name.starts_with(OWN) {
+                escaped.next().map_or(*name, String::as_str)
+            } else {
+                name
+            };
+            (name.as_bytes(), Some(value.as_bytes()))
+        });
+        let known = known.into_iter().filter(|(_, value)| value.is_some());
+        known
+            .map(|(name, value)| (name.as_bytes(), value))
+            .chain(user)
+    }
 }

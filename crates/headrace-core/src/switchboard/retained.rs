@@ -25,7 +25,7 @@ pub(super) const STEPS_MAX: usize = 10_000;
 
 /// Bytes that may wait for a client when it is sent the next retained message: enough to keep a
 /// socket busy, little enough for thousands of slow readers.
-const AHEAD_BYTES_MAX: usize = 64 * 1024;
+pub(super) const AHEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// Messages whose expiry passed that one tick removes.
 const PURGE_MAX: usize = 10_000;

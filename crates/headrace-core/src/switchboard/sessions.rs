@@ -91,6 +91,7 @@ impl Switchboard {
             self.persistence.cursor_due(state);
         }
         self.members_away(session, now);
+        self.rest_feeds(session);
         self.session_due(session, now);
     }
 

@@ -18,8 +18,10 @@ impl Switchboard {
             ("mqtt_sessions_away", self.by_client.len() - self.here),
             (
                 "mqtt_subscriptions",
-                self.subscriptions.len() + groups.members,
+                self.subscriptions.len() + groups.members + self.feeds.len(),
             ),
+            ("mqtt_stream_subscriptions", self.feeds.len()),
+            ("mqtt_stream_held_bytes", self.feeds.held_bytes()),
             ("mqtt_shared_groups", self.groups.len()),
             ("mqtt_shared_members", groups.members),
             ("mqtt_shared_queued_messages", groups.queued),

@@ -1,7 +1,12 @@
 //! SUBSCRIBE and UNSUBSCRIBE (MQTT 5.0 3.8 to 3.11).
 
+use std::borrow::Cow;
+
+use super::feeds::Placement;
 use super::permit::filter_of;
+use super::record_publish::stream_of;
 use super::{Counter, Switchboard};
+use crate::access::Decision;
 use crate::mqtt::packet::{
     ListAck, Packet, QoS, Subscribe, SubscriptionRequest, Unsubscribe, Version,
 };
@@ -13,32 +18,125 @@ use crate::Now;
 /// Bytes of the filters of one session, for each that it may hold. One filter may have 65,535.
 pub const FILTER_BYTES_MEAN_MAX: usize = 128;
 
+/// Why a filter is refused.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    counter: Counter,
+    reason_code: u8,
+    /// For whoever reads the client's log, where the code does not say it all.
+    text: Option<Cow<'static, str>>,
+}
+
+impl From<Counter> for Refusal {
+    fn from(counter: Counter) -> Self {
+        Self {
+            counter,
+            reason_code: match counter {
+                Counter::FilterInvalid => reason::TOPIC_FILTER_INVALID,
+                Counter::FilterDenied => reason::NOT_AUTHORIZED,
+                _ => reason::QUOTA_EXCEEDED,
+            },
+            text: None,
+        }
+    }
+}
+
+impl Refusal {
+    /// Of a filter that names a stream.
+    pub fn of_stream(reason_code: u8, text: Cow<'static, str>) -> Self {
+        Self {
+            counter: match reason_code {
+                reason::TOPIC_FILTER_INVALID => Counter::FilterUnknownStream,
+                reason::IMPLEMENTATION_SPECIFIC => Counter::FilterStreamOptions,
+                reason::SHARED_SUBSCRIPTIONS_NOT_SUPPORTED => Counter::FilterSharedStream,
+                _ => Counter::FilterUnavailable,
+            },
+            reason_code,
+            text: Some(text),
+        }
+    }
+}
+
 impl Switchboard {
     pub(super) fn subscribe(&mut self, slot: u32, subscribe: &Subscribe<'_>) {
+        if !self.asks_for_streams(slot, subscribe) {
+            self.subscribe_each(slot, subscribe, Vec::new());
+        }
+    }
+
+    /// Subscribes to each filter and answers; `placements` are of those that name a stream.
+    pub(super) fn subscribe_each(
+        &mut self,
+        slot: u32,
+        subscribe: &Subscribe<'_>,
+        placements: Vec<Placement>,
+    ) {
         let session = self.session_of(slot);
-        let denied = self.told(Version::V5, reason::NOT_AUTHORIZED);
         let id = subscribe.subscription_id.unwrap_or(0);
-        let filters = subscribe.filters.iter();
-        let reason_codes = filters
-            .map(|request| match self.subscribe_one(session, id, request) {
+        let mut placements = placements.into_iter();
+        let mut reason_codes = Vec::with_capacity(subscribe.filters.len());
+        let mut texts = Vec::new();
+        for request in &subscribe.filters {
+            let granted = match stream_of(request.filter) {
+                None => self.subscribe_one(session, id, request),
+                Some(Ok(_)) => match placements.next() {
+                    Some(placement) => self.subscribe_to_stream(session, id, request, placement),
+                    None => unreachable!("policy has placed each of them"),
+                },
+                Some(Err(())) => {
+                    let text = "name the stream: $stream/NAME/#";
+                    let code = reason::TOPIC_FILTER_INVALID;
+                    Err(Refusal::of_stream(code, text.into()))
+                }
+            };
+            reason_codes.push(match granted {
                 Ok(granted) => granted as u8,
                 Err(refused) => {
-                    self.counters.count(refused);
-                    match refused {
-                        Counter::FilterInvalid => reason::TOPIC_FILTER_INVALID,
-                        Counter::FilterDenied => denied,
-                        _ => reason::QUOTA_EXCEEDED,
+                    self.counters.count(refused.counter);
+                    if let Some(text) = refused.text {
+                        texts.push(format!("{}: {text}", request.filter));
                     }
+                    self.told(Version::V5, refused.reason_code)
                 }
-            })
-            .collect();
+            });
+        }
+        let wants_reasons = self.connections[slot as usize].wants_reasons;
+        let texts = texts.join("; ");
         let ack = ListAck {
             packet_id: subscribe.packet_id,
             reason_codes,
+            reason_string: (wants_reasons && !texts.is_empty()).then_some(&*texts),
             ..ListAck::default()
         };
         self.gate_durable(slot, session);
         self.answer(slot, &Packet::Suback(ack));
+    }
+
+    /// Counts a filter that a session subscribes to, where it has not; whether it has not.
+    pub(super) fn make_room_for_filter(
+        &mut self,
+        session: u32,
+        filter: &str,
+        decision: Decision,
+    ) -> Result<bool, Counter> {
+        let session_state = &mut self.sessions[session as usize];
+        let subscriptions = &session_state.subscriptions;
+        if subscriptions.contains_key(filter) {
+            return Ok(false);
+        }
+        let bytes = session_state.filter_bytes + filter.len();
+        let count_max = self.limits.subscriptions_max;
+        let bytes_max = count_max.saturating_mul(FILTER_BYTES_MEAN_MAX);
+        if subscriptions.len() >= count_max || bytes > bytes_max {
+            return Err(Counter::FilterQuota);
+        }
+        let of_node = self.subscriptions.len() + self.groups.sums().members + self.feeds.len();
+        if of_node >= self.limits.subscriptions_of_node_max {
+            return Err(Counter::FilterNode);
+        }
+        session_state.filter_bytes = bytes;
+        session_state.narrowed += u32::from(decision.hole.is_some());
+        Ok(true)
     }
 
     fn subscribe_one(
@@ -46,32 +144,23 @@ impl Switchboard {
         session: u32,
         id: u32,
         request: &SubscriptionRequest<'_>,
-    ) -> Result<QoS, Counter> {
+    ) -> Result<QoS, Refusal> {
         let parsed = topic::Subscription::parse(request.filter);
         let parsed = parsed.map_err(|_| Counter::FilterInvalid)?;
+        if stream_of(parsed.filter.as_str()).is_some() {
+            let text = "a stream is not shared by MQTT clients; Kafka's consumer groups share it";
+            let code = reason::SHARED_SUBSCRIPTIONS_NOT_SUPPORTED;
+            return Err(Refusal::of_stream(code, text.into()));
+        }
         let decision = self.decide_subscription(session, parsed.filter.as_str());
         if !decision.is_allowed {
-            return Err(Counter::FilterDenied);
+            return Err(Counter::FilterDenied.into());
         }
+        let is_new = self.make_room_for_filter(session, request.filter, decision)?;
         let session_state = &mut self.sessions[session as usize];
         let subscriptions = &mut session_state.subscriptions;
         let replaced = subscriptions.get(request.filter);
-        let is_new = replaced.is_none();
         let (before, since) = Subscription::history(replaced, request.qos, self.arrivals);
-        if is_new {
-            let bytes = session_state.filter_bytes + request.filter.len();
-            let count_max = self.limits.subscriptions_max;
-            let bytes_max = count_max.saturating_mul(FILTER_BYTES_MEAN_MAX);
-            if subscriptions.len() >= count_max || bytes > bytes_max {
-                return Err(Counter::FilterQuota);
-            }
-            let of_node = self.subscriptions.len() + self.groups.sums().members;
-            if of_node >= self.limits.subscriptions_of_node_max {
-                return Err(Counter::FilterNode);
-            }
-            session_state.filter_bytes = bytes;
-            session_state.narrowed += u32::from(decision.hole.is_some());
-        }
         let subscription = Subscription {
             qos: request.qos,
             no_local: request.no_local,
@@ -149,7 +238,9 @@ impl Switchboard {
     /// Nothing that a filter matches comes to a session any more.
     pub(super) fn forget_filter(&mut self, session: u32, text: &str, now: Now) {
         let parsed = topic::Subscription::parse(text).expect("it was parsed when subscribed");
-        if parsed.group.is_some() {
+        if stream_of(text).is_some() {
+            self.forget_feed(session, text);
+        } else if parsed.group.is_some() {
             self.leave_group(session, text, parsed.filter, now);
         } else {
             self.subscriptions.remove(parsed.filter, &session);

@@ -16,6 +16,8 @@ pub enum Timer {
     Session(u32),
     /// The first expiry among the retained messages.
     Retained,
+    /// Those who read streams and had to rest.
+    Streams,
     /// What could not be written of the sessions is tried again.
     Persist,
 }

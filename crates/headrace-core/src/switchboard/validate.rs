@@ -18,6 +18,7 @@ impl Switchboard {
         self.announced.validate("$SYS/#");
         self.keeping.validate();
         self.validate_groups();
+        self.validate_feeds();
         assert_eq!(self.by_id.len(), self.connections.len());
         self.validate_sums();
         let mut subscriptions = 0;
@@ -86,6 +87,7 @@ impl Switchboard {
             }
         }
         let members = self.groups.sums().members;
-        assert_eq!(subscriptions, self.subscriptions.len() + members);
+        let others = members + self.feeds.len();
+        assert_eq!(subscriptions, self.subscriptions.len() + others);
     }
 }

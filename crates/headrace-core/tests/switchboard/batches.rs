@@ -25,6 +25,8 @@ fn a_record_holds_topic_payload_time_and_all_properties_in_order() {
         ("mqtt.content-type", "application/json"),
         ("mqtt.response-topic", "reply"),
         ("mqtt.correlation-data", "7"),
+        ("mqtt.payload-format-indicator", "1"),
+        ("mqtt.message-expiry-interval", "60"),
         ("z", "1"),
         ("source", "x"),
         ("z", "2"),

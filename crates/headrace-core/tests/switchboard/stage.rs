@@ -10,7 +10,7 @@ use headrace_core::mqtt::packet::{
 use headrace_core::mqtt::{decode, encode};
 use headrace_core::session::Ending;
 use headrace_core::switchboard::{
-    Append, ConnectRequest, Effects, Limits, SessionAppend, SessionTrim, Switchboard,
+    Append, ConnectRequest, Effects, Limits, SessionAppend, SessionTrim, StreamRequest, Switchboard,
 };
 use headrace_core::Now;
 
@@ -46,6 +46,8 @@ pub struct Stage {
     pub checkpoints: usize,
     /// Not yet decided.
     pub decisions: Vec<ConnectRequest>,
+    /// Subscriptions to streams that are not yet placed.
+    pub requests: Vec<StreamRequest>,
     /// What the shell was told last.
     pub reads: BTreeMap<u64, bool>,
     pub wake_at: Option<u64>,
@@ -75,6 +77,7 @@ impl Stage {
             log: BTreeMap::new(),
             checkpoints: 0,
             decisions: Vec::new(),
+            requests: Vec::new(),
             reads: BTreeMap::new(),
             wake_at: None,
             is_validating: true,
@@ -366,6 +369,7 @@ impl Stage {
     pub fn perform(&mut self, effects: Effects) {
         self.appends.extend(effects.appends);
         self.decisions.extend(effects.decisions);
+        self.requests.extend(effects.streams);
         self.reads.extend(effects.reads);
         self.wake_at = effects.wake_at;
         for (connection, bytes) in effects.writes {

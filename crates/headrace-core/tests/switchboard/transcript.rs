@@ -64,6 +64,9 @@ fn line(packet: &Packet<'_>) -> String {
         }
         Packet::Suback(ack) => {
             line = format!("SUBACK {} {}", ack.packet_id, hex(&ack.reason_codes));
+            if let Some(text) = ack.reason_string {
+                write!(line, " {text}").unwrap();
+            }
         }
         Packet::Unsuback(ack) => {
             line = format!("UNSUBACK {} {}", ack.packet_id, hex(&ack.reason_codes));

@@ -19,13 +19,42 @@ pub(super) struct ConnectRequest {
     protocol_level: u8,
 }
 
-/// What the shell must do, in this order: appends, writes, reads, decisions, closes.
+/// A client subscribes to streams. Its further input waits until `Switchboard.placed`.
+#[pyclass(frozen, get_all, module = "headrace._native")]
+pub(super) struct StreamRequest {
+    request: u64,
+    streams: Vec<String>,
+    properties: Vec<(String, String)>,
+}
+
+/// Where a subscription to a stream begins, or why it does not.
+#[derive(FromPyObject)]
+pub(super) enum Placement {
+    At(u64, Vec<(i64, i64)>, bool),
+    Refused(u8, String),
+}
+
+impl From<Placement> for core::Placement {
+    fn from(placement: Placement) -> Self {
+        match placement {
+            Placement::At(stream, positions, is_asked) => Self::At {
+                stream,
+                positions,
+                is_asked,
+            },
+            Placement::Refused(reason_code, text) => Self::Refused { reason_code, text },
+        }
+    }
+}
+
+/// What the shell must do, in this order: appends, writes, reads, decisions, streams, closes.
 #[pyclass(frozen, get_all, module = "headrace._native")]
 pub(super) struct Effects {
     appends: Py<PyList>,
     writes: Py<PyList>,
     reads: Py<PyList>,
     decisions: Py<PyList>,
+    streams: Py<PyList>,
     closes: Py<PyList>,
     wake_at: Option<u64>,
 }
@@ -57,11 +86,17 @@ pub(super) fn convert(py: Python<'_>, effects: core::Effects) -> PyResult<Effect
             protocol_level: asked.protocol_level,
         }
     });
+    let streams = effects.streams.into_iter().map(|asked| StreamRequest {
+        request: asked.request,
+        streams: asked.streams,
+        properties: asked.properties,
+    });
     Ok(Effects {
         appends: tuples(py, appends)?,
         writes: tuples(py, writes)?,
         reads: PyList::new(py, effects.reads)?.unbind(),
         decisions: PyList::new(py, decisions.collect::<Vec<_>>())?.unbind(),
+        streams: PyList::new(py, streams.collect::<Vec<_>>())?.unbind(),
         closes: PyList::new(py, effects.closes)?.unbind(),
         wake_at: effects.wake_at,
     })

@@ -21,7 +21,7 @@ use crate::errors::record_error;
 use crate::records::codec_of;
 use crate::sessions::{SessionReport, SessionSummary};
 use crate::trace::TraceLine;
-use effects::{convert, ConnectRequest, Effects};
+use effects::{convert, ConnectRequest, Effects, Placement, StreamRequest};
 use limits::limits_from;
 
 /// A retained message.
@@ -180,6 +180,50 @@ impl Switchboard {
             known.insert(name.into(), roles.into_iter().map(Into::into).collect());
         }
         self.0.control(access, &known, now(mono_ms, wall_ms));
+    }
+
+    fn placed(
+        &mut self,
+        request: u64,
+        placements: Vec<Placement>,
+        mono_ms: u64,
+        wall_ms: i64,
+    ) -> PyResult<()> {
+        let placements = placements.into_iter().map(Into::into).collect();
+        let now = now(mono_ms, wall_ms);
+        self.0.placed(request, placements, now).map_err(error)
+    }
+
+    fn streams_read(&self) -> Vec<u64> {
+        self.0.streams_read()
+    }
+
+    fn advanced(&mut self, stream: u64, partition: u32, end: i64) -> bool {
+        self.0.advanced(stream, partition, end)
+    }
+
+    fn next_read(&mut self, mono_ms: u64, wall_ms: i64) -> Option<(u64, u64, u32, i64, usize)> {
+        let read = self.0.next_read(now(mono_ms, wall_ms))?;
+        let core::StreamRead {
+            ticket,
+            stream,
+            partition,
+            offset,
+            bytes,
+        } = read;
+        Some((ticket, stream, partition, offset, bytes))
+    }
+
+    fn fed(&mut self, ticket: u64, batches: &[u8], mono_ms: u64, wall_ms: i64) {
+        self.0.fed(ticket, batches, now(mono_ms, wall_ms));
+    }
+
+    fn missed(&mut self, ticket: u64, start: i64, end: i64) {
+        self.0.missed(ticket, start, end);
+    }
+
+    fn unread(&mut self, ticket: u64, mono_ms: u64, wall_ms: i64) {
+        self.0.unread(ticket, now(mono_ms, wall_ms));
     }
 
     #[pyo3(signature = (ticket, reason_code, mono_ms, wall_ms))]
@@ -474,5 +518,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<ConnectRequest>()?;
     module.add_class::<Effects>()?;
     module.add_class::<RetainedMessage>()?;
+    module.add_class::<StreamRequest>()?;
     module.add_class::<Switchboard>()
 }

@@ -135,6 +135,9 @@ impl Switchboard {
             units.push_back(Unit::Cursor(client_id.clone()));
             let filters = session.subscriptions.keys();
             units.extend(filters.map(|filter| Unit::Filter(client_id.clone(), filter.clone())));
+            let feeds = session.feeds.iter();
+            let feeds = feeds.flat_map(|feeds| feeds.by_filter.keys());
+            units.extend(feeds.map(|filter| Unit::Feed(client_id.clone(), filter.clone())));
         }
     }
 }

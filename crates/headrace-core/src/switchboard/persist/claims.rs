@@ -127,6 +127,7 @@ impl Switchboard {
                     }
                 }
                 (Owner::Session { .. }, None) => unreachable!("a session has terms"),
+                (Owner::Feed { .. }, _) => unreachable!("a feed is owed nothing"),
             }
         }
     }

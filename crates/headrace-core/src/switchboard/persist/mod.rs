@@ -30,10 +30,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
 
 use super::connection::Connection;
+use super::record_publish::stream_of;
 use super::streams::Waiter;
 use crate::hash::{Key, Map};
 use crate::record::{partition_of, BatchBuilder};
-use crate::session::{Due, Durable, Ends, Message, Session, Stored};
+use crate::session::{Claim, Due, Durable, Ends, Message, Owner, Session, Stored};
 use checkpoint::Checkpoint;
 use restore::Restoring;
 
@@ -80,6 +81,7 @@ enum Unit {
     Head(Box<str>),
     Cursor(Box<str>),
     Filter(Box<str>, Box<str>),
+    Feed(Box<str>, Box<str>),
     Group(Box<str>),
     Message(u32, u64),
 }
@@ -257,8 +259,29 @@ impl Persistence {
     pub fn filter_due(&mut self, session: &Session, filter: &str) {
         if session.durable.is_some() {
             let client_id = session.client_id.clone();
+            if stream_of(filter).is_some() && !session.subscriptions.contains_key(filter) {
+                self.due.push(Unit::Feed(client_id.clone(), filter.into()));
+            }
             self.due.push(Unit::Filter(client_id, filter.into()));
         }
+    }
+
+    /// How far a session is in a stream that it reads has changed.
+    pub fn feed_due(&mut self, session: &mut Session, filter: &str) {
+        if session.durable.is_none() {
+            return;
+        }
+        let feeds = session.feeds.as_mut();
+        let feed = feeds.and_then(|feeds| feeds.by_filter.get_mut(filter));
+        if feed.is_some_and(|feed| !std::mem::replace(&mut feed.is_due, true)) {
+            let client_id = session.client_id.clone();
+            self.due.push(Unit::Feed(client_id, filter.into()));
+        }
+    }
+
+    /// What an owner was sent, until its end is told.
+    pub fn claim(&self, owner: Owner, place: u64) -> Arc<Claim> {
+        Claim::new(owner, place, &self.ends)
     }
 
     /// A group has changed.
@@ -279,8 +302,13 @@ impl Persistence {
         if session.durable.take().is_some() {
             self.due.push(Unit::Head(client_id.clone()));
             self.due.push(Unit::Cursor(client_id.clone()));
-            let filters = filters.map(|filter| Unit::Filter(client_id.clone(), filter.clone()));
-            self.due.extend(filters);
+            for filter in filters {
+                if stream_of(filter).is_some() {
+                    self.due.push(Unit::Feed(client_id.clone(), filter.clone()));
+                }
+                self.due
+                    .push(Unit::Filter(client_id.clone(), filter.clone()));
+            }
         }
     }
 

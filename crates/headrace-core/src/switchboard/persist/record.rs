@@ -8,6 +8,7 @@
 //! s client            number, expiry interval, when it was left, whose it is, will
 //! c client            number, places, packet ids that came at QoS 2, exchanges towards the client
 //! f client NUL filter number of the session, options, identifier
+//! p client NUL filter number of the session, stream, offset of each partition
 //! g text              number, places                      (a shared subscription)
 //! m number            a message, and who is owed it: (number, place, options, identifiers)…
 //! ```
@@ -29,6 +30,7 @@ pub enum Key<'a> {
     Head(&'a str),
     Cursor(&'a str),
     Filter(&'a str, &'a str),
+    Feed(&'a str, &'a str),
     Group(&'a str),
     Message(u64),
 }
@@ -41,6 +43,9 @@ impl<'a> Key<'a> {
             Self::Cursor(client) => [b"c", client.as_bytes()].concat(),
             Self::Filter(client, filter) => {
                 [b"f", client.as_bytes(), &[0], filter.as_bytes()].concat()
+            }
+            Self::Feed(client, filter) => {
+                [b"p", client.as_bytes(), &[0], filter.as_bytes()].concat()
             }
             Self::Group(text) => [b"g", text.as_bytes()].concat(),
             Self::Message(number) => [&b"m"[..], &number.to_be_bytes()].concat(),
@@ -59,6 +64,7 @@ impl<'a> Key<'a> {
             b'c' => Some(Self::Cursor(text)),
             b'g' => Some(Self::Group(text)),
             b'f' => text.split_once('\0').map(|(a, b)| Self::Filter(a, b)),
+            b'p' => text.split_once('\0').map(|(a, b)| Self::Feed(a, b)),
             _ => None,
         }
     }
@@ -156,6 +162,42 @@ impl Filter {
             id: reader.number_32()?,
         };
         reader.over(filter)
+    }
+}
+
+/// How far a session is in a stream that it reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Feed {
+    /// Of the session.
+    pub number: u64,
+    /// The stream's id.
+    pub stream: u64,
+    /// By partition, the first offset that it may not have.
+    pub positions: Vec<i64>,
+}
+
+impl Feed {
+    pub fn write(&self) -> Vec<u8> {
+        let mut out = Writer::new();
+        out.number(self.number);
+        out.number(self.stream);
+        out.number(self.positions.len() as u64);
+        for position in &self.positions {
+            out.number(*position as u64);
+        }
+        out.0
+    }
+
+    pub fn read(value: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(value)?;
+        let (number, stream, count) = (reader.number()?, reader.number()?, reader.number()?);
+        let positions = (0..count).map(|_| i64::try_from(reader.number()?).ok());
+        let feed = Self {
+            number,
+            stream,
+            positions: positions.collect::<Option<_>>()?,
+        };
+        reader.over(feed)
     }
 }
 
@@ -393,6 +435,7 @@ mod tests {
             Key::Head("client"),
             Key::Cursor(""),
             Key::Filter("client", "$share/g/a/+"),
+            Key::Feed("client", "$stream/a/#"),
             Key::Group("$share/g/a/+"),
             Key::Message(u64::MAX),
         ] {
@@ -428,6 +471,14 @@ mod tests {
         };
         assert_eq!(Filter::read(&filter.write()), Some(filter.clone()));
         assert_eq!(Filter::read(&[filter.write(), vec![0]].concat()), None);
+        let feed = Feed {
+            number: 3,
+            stream: 1 << 40,
+            positions: vec![0, i64::MAX, 5],
+        };
+        let bytes = feed.write();
+        assert_eq!(Feed::read(&bytes), Some(feed));
+        assert_eq!(Feed::read(&bytes[..bytes.len() - 1]), None);
         let bytes = cursor().write();
         assert_eq!(Cursor::read(&bytes), Some(cursor()));
         assert_eq!(Cursor::read(&bytes[..bytes.len() - 1]), None);

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::record::{self, read_claims, read_group, Cursor, Filter, Head, Key};
+use super::record::{self, read_claims, read_group, Cursor, Feed, Filter, Head, Key};
 use super::Log;
 use crate::mqtt::packet::QoS;
 use crate::record::{Batch, Batches, Codec, Record, Records};
@@ -32,6 +32,7 @@ pub(super) struct Restoring {
     pub heads: BTreeMap<Box<str>, Head>,
     pub cursors: BTreeMap<Box<str>, Cursor>,
     pub filters: BTreeMap<Box<str>, BTreeMap<Box<str>, Filter>>,
+    pub feeds: BTreeMap<(Box<str>, Box<str>), Feed>,
     pub groups: BTreeMap<Box<str>, (u64, Places)>,
     pub messages: BTreeMap<u64, Found>,
     /// By partition, batches that count once the last of them is there.
@@ -53,6 +54,13 @@ impl Restoring {
             Key::Filter(client_id, filter) => {
                 let filters = self.filters.entry(client_id.into()).or_default();
                 put(filters, filter, value, Filter::read)?;
+            }
+            Key::Feed(client_id, filter) => {
+                let key = (client_id.into(), filter.into());
+                match value {
+                    None => self.feeds.remove(&key),
+                    Some(value) => self.feeds.insert(key, Feed::read(value)?),
+                };
             }
             Key::Group(text) => {
                 put(&mut self.groups, text, value, read_group)?;

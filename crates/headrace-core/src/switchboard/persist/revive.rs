@@ -6,16 +6,17 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, OnceLock};
 
-use super::record::{read_claims, Copy, Filter, Head, WILL_ALONE};
+use super::record::{read_claims, Copy, Feed, Filter, Head, WILL_ALONE};
 use super::restore::{Found, Restoring};
 use super::write::wall_ms;
 use super::Unit;
 use crate::access::{Principal, Rules};
 use crate::mqtt::packet::QoS;
 use crate::session::{
-    Claim, Delivery, Durable, Expiry, GroupId, Memory, Message, Owed, Owner, Places, Session,
-    Stored, Subscription, Terms, NEVER_S,
+    self, Claim, Delivery, Durable, Expiry, GroupId, Memory, Message, Owed, Owner, Places,
+    Progress, Session, Stored, Subscription, Terms, NEVER_S,
 };
+use crate::switchboard::record_publish::stream_of;
 use crate::switchboard::Switchboard;
 use crate::topic;
 use crate::Now;
@@ -38,7 +39,8 @@ impl Switchboard {
             .into_iter()
             .map(|(client_id, head)| self.revive_session(client_id, head, now))
             .collect();
-        self.revive_subscriptions(std::mem::take(&mut restoring.filters));
+        let feeds = std::mem::take(&mut restoring.feeds);
+        self.revive_subscriptions(std::mem::take(&mut restoring.filters), feeds);
         self.revive_groups(std::mem::take(&mut restoring.groups));
         self.revive_messages(&slots, *restoring, now);
         for (slot, _) in slots {
@@ -88,15 +90,29 @@ impl Switchboard {
         (slot, was_there)
     }
 
-    fn revive_subscriptions(&mut self, all: BTreeMap<Box<str>, BTreeMap<Box<str>, Filter>>) {
+    fn revive_subscriptions(
+        &mut self,
+        all: BTreeMap<Box<str>, BTreeMap<Box<str>, Filter>>,
+        mut feeds: BTreeMap<(Box<str>, Box<str>), Feed>,
+    ) {
         for (client_id, filters) in all {
             let slot = self.by_client.get(&client_id).copied();
             for (text, filter) in filters {
                 let slot = slot.filter(|slot| self.is_numbered(*slot, filter.number));
+                let feed = feeds.remove(&(client_id.clone(), text.clone()));
+                let feed = feed.filter(|feed| {
+                    feed.number == filter.number && self.streams.slot(feed.stream).is_some()
+                });
+                // A subscription to a stream that is no more is none.
+                let slot = slot.filter(|_| feed.is_some() || stream_of(&text).is_none());
                 let parsed = topic::Subscription::parse(&text).ok();
                 let (Some(slot), Some(parsed)) = (slot, parsed) else {
-                    let unit = Unit::Filter(client_id.clone(), text);
-                    self.persistence.due.push(unit);
+                    let (client_id, text) = (client_id.clone(), text.clone());
+                    if stream_of(&text).is_some() {
+                        let unit = Unit::Feed(client_id.clone(), text.clone());
+                        self.persistence.due.push(unit);
+                    }
+                    self.persistence.due.push(Unit::Filter(client_id, text));
                     continue;
                 };
                 let subscription = Subscription {
@@ -110,6 +126,10 @@ impl Switchboard {
                 let session = &mut self.sessions[slot as usize];
                 session.filter_bytes += text.len();
                 session.subscriptions.insert(text.clone(), subscription);
+                if let Some(feed) = feed {
+                    self.revive_feed(slot, &text, &subscription, &feed);
+                    continue;
+                }
                 if parsed.group.is_some() {
                     self.join_group(slot, &text, parsed.filter, subscription);
                     continue;
@@ -120,6 +140,23 @@ impl Switchboard {
                 }
             }
         }
+    }
+
+    /// A session reads a stream on from where it was. Partitions that came later are read whole.
+    fn revive_feed(&mut self, slot: u32, text: &str, as_now: &Subscription, feed: &Feed) {
+        let positions = feed.positions.iter();
+        let mut partitions: Vec<_> = positions.map(|at| Progress::at(*at)).collect();
+        let count = self.streams.partitions(feed.stream);
+        partitions.resize_with(count.max(partitions.len()), Progress::default);
+        let feed = session::Feed {
+            number: self.feeds.number(),
+            stream: feed.stream,
+            qos: as_now.qos,
+            id: as_now.id,
+            partitions,
+            is_due: false,
+        };
+        self.begin_feed(slot, text, feed);
     }
 
     fn revive_groups(&mut self, groups: BTreeMap<Box<str>, (u64, Places)>) {
@@ -213,6 +250,7 @@ impl Switchboard {
         match owner {
             Owner::Session { slot, .. } => self.sessions[slot as usize].durable.as_deref_mut(),
             Owner::Group { slot, .. } => self.groups.durable(slot),
+            Owner::Feed { .. } => None,
         }
     }
 
@@ -316,6 +354,7 @@ impl Switchboard {
                 let owed = owed.into_iter().map(Owed::from);
                 self.groups.revive(slot, owed);
             }
+            Owner::Feed { .. } => unreachable!("a feed is owed nothing"),
         }
     }
 }

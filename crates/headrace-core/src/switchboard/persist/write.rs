@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Weak;
 
-use super::record::{self, write_group, Copy, Cursor, Filter, Head, Key, Sent, WILL_ALONE};
+use super::record::{self, write_group, Copy, Cursor, Feed, Filter, Head, Key, Sent, WILL_ALONE};
 use super::{Part, Persistence, SessionAppend, SessionTrim, Unit};
-use crate::session::{Delivery, End, Message, Owner, Session};
+use crate::session::{Delivery, End, Message, Owner, Progress, Session};
 use crate::switchboard::Switchboard;
 use crate::Now;
 
@@ -85,6 +85,14 @@ impl Switchboard {
                     self.groups
                         .end_place(slot, number, place, &mut self.persistence);
                 }
+                End::Claim(
+                    Owner::Feed {
+                        slot,
+                        number,
+                        partition,
+                    },
+                    offset,
+                ) => self.end_of_record(slot, number, partition, offset as i64),
                 End::Message { partition, number } => {
                     let persistence = &mut self.persistence;
                     persistence.logs[partition as usize].live.remove(&number);
@@ -92,6 +100,21 @@ impl Switchboard {
                     persistence.graves.push_back((round, partition, number));
                 }
             }
+        }
+    }
+
+    /// What a session was sent of a stream is over.
+    fn end_of_record(&mut self, slot: u32, number: u64, partition: u32, offset: i64) {
+        let Some(session) = self.sessions.get_mut(slot as usize) else {
+            return;
+        };
+        let feeds = session.feeds.as_mut();
+        let Some((filter, feed)) = feeds.and_then(|feeds| feeds.numbered(number)) else {
+            return;
+        };
+        if feed.partitions[partition as usize].end(offset) {
+            let filter: Box<str> = filter.into();
+            self.persistence.feed_due(session, &filter);
         }
     }
 
@@ -115,6 +138,11 @@ impl Switchboard {
                 let value = session.and_then(|session| filter_of(session, filter));
                 (None, Key::Filter(client_id, filter), value)
             }
+            Unit::Feed(client_id, filter) => {
+                let session = self.session_to_write(client_id);
+                let value = session.and_then(|session| feed_of(session, filter));
+                (None, Key::Feed(client_id, filter), value)
+            }
             Unit::Group(text) => {
                 let durable = self.groups.durable_of(text);
                 let value = durable.map(|durable| {
@@ -131,9 +159,11 @@ impl Switchboard {
             }
         };
         let partition = partition.unwrap_or_else(|| match key {
-            Key::Head(name) | Key::Cursor(name) | Key::Filter(name, _) | Key::Group(name) => {
-                self.persistence.partition_of(name)
-            }
+            Key::Head(name)
+            | Key::Cursor(name)
+            | Key::Filter(name, _)
+            | Key::Feed(name, _)
+            | Key::Group(name) => self.persistence.partition_of(name),
             Key::Message(_) => unreachable!("a message says where it lies"),
         });
         self.push(partition, key, value.as_deref(), now);
@@ -254,6 +284,19 @@ fn filter_of(session: &Session, filter: &str) -> Option<Vec<u8>> {
         retain_as_published: subscription.retain_as_published,
         replays: session.replays.contains(filter),
         id: subscription.id,
+    };
+    Some(record.write())
+}
+
+fn feed_of(session: &mut Session, filter: &str) -> Option<Vec<u8>> {
+    let number = session.durable.as_ref().expect("it is kept").number;
+    let feed = session.feeds.as_mut()?.by_filter.get_mut(filter)?;
+    feed.is_due = false;
+    let positions = feed.partitions.iter().map(Progress::position);
+    let record = Feed {
+        number,
+        stream: feed.stream,
+        positions: positions.collect(),
     };
     Some(record.write())
 }

@@ -13,7 +13,7 @@ mod known;
 use slab::Slab;
 
 use super::partition::{Partition, Ticket};
-use super::publish_record::headers;
+use super::publish_record::PublishRecord;
 use super::sources::{Verdict, SOURCES_OF_NODE_MAX};
 use crate::hash::{Key, Map};
 use crate::mqtt::packet::Publish;
@@ -64,9 +64,9 @@ struct Stream {
 }
 
 impl Stream {
-    fn record_bytes(&self, publish: &Publish) -> usize {
-        let key = self.key.key(publish).map(str::as_bytes);
-        record_bytes(key, Some(publish.payload), headers(publish))
+    fn record_bytes(&self, record: &PublishRecord<'_, '_>) -> usize {
+        let key = self.key.key(record.publish).map(str::as_bytes);
+        record_bytes(key, Some(record.publish.payload), record.headers())
     }
 }
 
@@ -171,6 +171,12 @@ impl Streams {
         Some(slot)
     }
 
+    /// Partitions of a stream; 0 where it is not bound.
+    pub fn partitions(&self, id: u64) -> usize {
+        let slot = self.by_id.get(&id);
+        slot.map_or(0, |slot| self.slots[*slot as usize].partitions.len())
+    }
+
     /// The slot of a stream, which stays as long as it is bound.
     pub fn slot(&self, id: u64) -> Option<u32> {
         self.by_id.get(&id).copied()
@@ -217,7 +223,8 @@ impl Streams {
             records: 0,
             tickets: 0,
         };
-        if round.iter().any(|placed| !self.fits(placed, publish)) {
+        let record = PublishRecord::of(publish);
+        if round.iter().any(|placed| !self.fits(placed, &record)) {
             stored.outcome = Outcome::TooLarge;
         } else if round.iter().any(|placed| placed.verdict == Verdict::Stale) {
             stored.outcome = Outcome::StaleEpoch;
@@ -228,7 +235,7 @@ impl Streams {
                         stored.outcome = Outcome::Accepted;
                         stored.records += 1;
                         stored.tickets += 1;
-                        self.append(*placed, publish, source.as_ref(), wall_ms, waiter);
+                        self.append(*placed, &record, source.as_ref(), wall_ms, waiter);
                     }
                     _ => stored.tickets += self.wait(placed.slot, placed.partition, waiter),
                 }
@@ -257,28 +264,28 @@ impl Streams {
     }
 
     /// Whether a publish makes a batch that its stream takes.
-    fn fits(&self, placed: &Placed, publish: &Publish) -> bool {
+    fn fits(&self, placed: &Placed, record: &PublishRecord<'_, '_>) -> bool {
         let stream = &self.slots[placed.slot as usize];
-        HEADER_BYTES + stream.record_bytes(publish) <= stream.batch_bytes_max
+        HEADER_BYTES + stream.record_bytes(record) <= stream.batch_bytes_max
     }
 
     fn append(
         &mut self,
         placed: Placed,
-        publish: &Publish,
+        record: &PublishRecord<'_, '_>,
         source: Option<&Source>,
         wall_ms: i64,
         waiter: Option<Waiter>,
     ) {
-        let bytes = self.slots[placed.slot as usize].record_bytes(publish);
+        let bytes = self.slots[placed.slot as usize].record_bytes(record);
         let ticket = self.open(placed.slot, placed.partition, bytes, waiter);
         let stream = &mut self.slots[placed.slot as usize];
         let partition = &mut stream.partitions[placed.partition as usize];
         partition.builder.push(
             wall_ms,
-            stream.key.key(publish).map(str::as_bytes),
-            Some(publish.payload),
-            headers(publish),
+            stream.key.key(record.publish).map(str::as_bytes),
+            Some(record.publish.payload),
+            record.headers(),
         );
         if let Some(source) = source {
             let known = partition.sources.len();

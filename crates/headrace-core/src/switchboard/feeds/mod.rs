@@ -1,0 +1,532 @@
+//! Streams that clients read: `$stream/NAME/…`, live and from the past.
+//!
+//! A session holds a position in each partition and nothing else ([`Feed`]). As long as its client
+//! has room, a piece of the log is asked of the shell ([`Switchboard::next_read`]) and sent record
+//! by record; when it has none, reading rests. So what a stream holds waits in its log, whoever is
+//! slow or away, and a publish costs nothing more because somebody reads.
+//!
+//! Owns positions, turns and pieces. Must not know what names streams have, or where they begin and
+//! end: the shell places a subscription ([`Switchboard::placed`]) and tells when a partition has
+//! grown ([`Switchboard::advanced`]).
+//!
+//! Invariants: of each partition a feed sends every record that its filter matches and that the
+//! log has, in the order of offsets, each once for each time that it passes the place; the position
+//! that is kept of a session that lasts is never behind a record whose exchange is open; pieces of
+//! all sessions together are bounded, as each can be read again.
+
+mod place;
+mod serve;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use super::record_publish::Texts;
+use super::timers::Timer;
+use super::{Counter, Switchboard};
+use crate::hash::{Key, Map};
+use crate::mqtt::reason;
+use crate::session::{Feed, Progress, Wanted};
+use crate::Now;
+use place::Subscribing;
+use serve::Slice;
+
+pub use place::{Placement, StreamRequest};
+
+/// Bytes asked for at a time: a few hundred records, enough to keep a socket busy.
+pub const READ_BYTES: usize = 64 * 1024;
+
+/// Bytes asked for in a turn by all sessions, so that nobody who reads the past holds up what is
+/// live: some 5 ms of decoding and encoding.
+pub const TURN_READ_BYTES_MAX: usize = 512 * 1024;
+
+/// Records that a turn looks at, matched or not: 5 ms or less.
+const STEPS_MAX: usize = 10_000;
+
+/// Bytes of pieces that sessions hold because their clients have no room. Beyond it the piece that
+/// has rested longest goes, and is read again.
+pub const HELD_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Until somebody who found the memory of the node full tries again, milliseconds.
+const REST_MS: u64 = 100;
+
+/// Until what could not be read is tried again, milliseconds.
+const FAILED_MS: u64 = 1_000;
+
+/// A piece of a log for the shell to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamRead {
+    /// Comes back in [`Switchboard::fed`], [`Switchboard::missed`] or [`Switchboard::unread`].
+    pub ticket: u64,
+    /// The stream's id.
+    pub stream: u64,
+    /// Partition.
+    pub partition: u32,
+    /// First offset.
+    pub offset: i64,
+    /// Whole batches of so many bytes, one at least.
+    pub bytes: usize,
+}
+
+/// A stream that is read.
+#[derive(Debug, Default)]
+struct Source {
+    /// Of each partition, the offset behind its last durable record.
+    ends: Vec<i64>,
+    /// Session slots, with how many of their filters.
+    readers: BTreeMap<u32, usize>,
+}
+
+/// What is read for a session.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    session: u32,
+    wanted: Wanted,
+}
+
+/// A place of a log: stream, partition, offset.
+type Place = (u64, u32, i64);
+
+/// The streams that are read, and for whom.
+#[derive(Debug)]
+pub(super) struct Feeds {
+    sources: Map<u64, Source>,
+    /// Feeds of all sessions.
+    count: usize,
+    next_number: u64,
+    /// SUBSCRIBE packets that wait to be placed, by request.
+    placing: Map<u64, Subscribing>,
+    requests: Vec<StreamRequest>,
+    /// Session slots for which is to be read, in turn.
+    line: VecDeque<u32>,
+    asked: Map<u64, Asked>,
+    next_ticket: u64,
+    turn_bytes: usize,
+    steps: usize,
+    /// What was read last: others may be at the same place.
+    last: Option<(Place, Arc<[u8]>)>,
+    slices: BTreeMap<u32, Slice>,
+    held_bytes: usize,
+    stamp: u64,
+    /// Sessions that try again when the timer comes.
+    resting: BTreeSet<u32>,
+    timer_ms: Option<u64>,
+    /// Streams that are no more.
+    gone: Vec<u64>,
+    texts: Texts,
+    packet: Vec<u8>,
+}
+
+impl Feeds {
+    /// Nobody reads.
+    pub fn new(hash_key: Key) -> Self {
+        Self {
+            sources: Map::with_hasher(hash_key),
+            count: 0,
+            next_number: 1,
+            placing: Map::with_hasher(hash_key),
+            requests: Vec::new(),
+            line: VecDeque::new(),
+            asked: Map::with_hasher(hash_key),
+            next_ticket: 1,
+            turn_bytes: TURN_READ_BYTES_MAX,
+            steps: STEPS_MAX,
+            last: None,
+            slices: BTreeMap::new(),
+            held_bytes: 0,
+            stamp: 0,
+            resting: BTreeSet::new(),
+            timer_ms: None,
+            gone: Vec::new(),
+            texts: Texts::default(),
+            packet: Vec::new(),
+        }
+    }
+
+    /// Feeds of all sessions.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Bytes of pieces that wait for clients.
+    pub fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
+    /// Whether a turn is wanted.
+    pub fn is_busy(&self) -> bool {
+        !self.line.is_empty() || !self.gone.is_empty()
+    }
+
+    /// What policy is asked.
+    pub fn take_requests(&mut self) -> Vec<StreamRequest> {
+        std::mem::take(&mut self.requests)
+    }
+
+    /// The stream may have been read by somebody, and is no more.
+    pub fn stream_gone(&mut self, stream: u64) {
+        if self.sources.contains_key(&stream) {
+            self.gone.push(stream);
+        }
+    }
+
+    fn hold(&mut self, session: u32, slice: Slice) {
+        self.stamp += 1;
+        self.held_bytes += slice.bytes();
+        let slice = slice.stamped(self.stamp);
+        self.slices.insert(session, slice);
+        while self.held_bytes > HELD_BYTES_MAX && self.slices.len() > 1 {
+            let oldest = self.slices.iter().min_by_key(|(_, slice)| slice.stamp());
+            let oldest = *oldest.expect("there are two").0;
+            self.take_slice(oldest);
+        }
+    }
+
+    fn take_slice(&mut self, session: u32) -> Option<Slice> {
+        let slice = self.slices.remove(&session)?;
+        self.held_bytes -= slice.bytes();
+        Some(slice)
+    }
+
+    fn end(&self, stream: u64, partition: u32) -> i64 {
+        let source = self.sources.get(&stream);
+        let end = source.and_then(|source| source.ends.get(partition as usize));
+        end.copied().unwrap_or(0)
+    }
+
+    fn set_end(&mut self, stream: u64, partition: u32, end: i64) {
+        if let Some(source) = self.sources.get_mut(&stream) {
+            let count = source.ends.len().max(partition as usize + 1);
+            source.ends.resize(count, 0);
+            source.ends[partition as usize] = end;
+        }
+    }
+
+    /// A number that no feed had.
+    pub fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number - 1
+    }
+
+    fn begin(&mut self, session: u32, stream: u64) {
+        self.count += 1;
+        let source = self.sources.entry(stream).or_default();
+        *source.readers.entry(session).or_default() += 1;
+    }
+
+    fn forget(&mut self, session: u32, stream: u64) {
+        self.count -= 1;
+        let Some(source) = self.sources.get_mut(&stream) else {
+            return;
+        };
+        if let Some(count) = source.readers.get_mut(&session) {
+            *count -= 1;
+            if *count == 0 {
+                source.readers.remove(&session);
+            }
+        }
+        if source.readers.is_empty() {
+            self.sources.remove(&stream);
+        }
+    }
+}
+
+impl Switchboard {
+    /// Records of a partition are durable below `end`. False where nobody reads the stream: then it
+    /// need not be told until somebody does.
+    pub fn advanced(&mut self, stream: u64, partition: u32, end: i64) -> bool {
+        self.feeds.set_end(stream, partition, end);
+        let Some(source) = self.feeds.sources.get(&stream) else {
+            return false;
+        };
+        let readers: Vec<u32> = source.readers.keys().copied().collect();
+        for session in readers {
+            self.line_up(session);
+        }
+        true
+    }
+
+    /// Streams that somebody reads, by id.
+    pub fn streams_read(&self) -> Vec<u64> {
+        self.feeds.sources.keys().copied().collect()
+    }
+
+    /// The next piece that somebody has room for; None where there is none in this turn. The shell
+    /// answers each, at once or later, and asks until None comes.
+    ///
+    /// # Panics
+    /// Never.
+    pub fn next_read(&mut self, now: Now) -> Option<StreamRead> {
+        while self.feeds.turn_bytes > 0 {
+            let session = self.feeds.line.pop_front()?;
+            let Some(wanted) = self.wanted(session) else {
+                continue;
+            };
+            let place = (wanted.stream, wanted.partition, wanted.offset);
+            let last = self.feeds.last.as_ref().filter(|(at, _)| *at == place);
+            if let Some((_, batches)) = last {
+                let batches = Arc::clone(batches);
+                self.serve_slice(session, wanted, batches, now);
+                continue;
+            }
+            let ticket = self.feeds.next_ticket;
+            self.feeds.next_ticket += 1;
+            self.feeds.asked.insert(ticket, Asked { session, wanted });
+            let feeds = self.sessions[session as usize].feeds.as_mut();
+            feeds.expect("it wants something").asked = Some(ticket);
+            self.feeds.turn_bytes = self.feeds.turn_bytes.saturating_sub(READ_BYTES);
+            self.counters.count(Counter::StreamReads);
+            return Some(StreamRead {
+                ticket,
+                stream: wanted.stream,
+                partition: wanted.partition,
+                offset: wanted.offset,
+                bytes: READ_BYTES,
+            });
+        }
+        None
+    }
+
+    /// What a session that had its turn in the line wants.
+    fn wanted(&mut self, session: u32) -> Option<Wanted> {
+        let node = &self.feeds;
+        let state = self.sessions.get_mut(session as usize)?;
+        let feeds = state.feeds.as_mut().filter(|feeds| feeds.is_in_line)?;
+        feeds.is_in_line = false;
+        let wanted = feeds.next(|stream, partition| node.end(stream, partition))?;
+        feeds.last = wanted.place();
+        state.connection.is_some().then_some(wanted)
+    }
+
+    /// What was asked for was read: whole batches from the one that holds the offset.
+    pub fn fed(&mut self, ticket: u64, batches: &[u8], now: Now) {
+        self.tracer.at(now);
+        let Some(Asked { session, wanted }) = self.answered(ticket) else {
+            return;
+        };
+        self.counters.add(Counter::StreamBytes, batches.len());
+        self.feeds.turn_bytes = self
+            .feeds
+            .turn_bytes
+            .saturating_sub(batches.len().saturating_sub(READ_BYTES));
+        if batches.is_empty() {
+            // Nothing is there, whatever was said: it is told when that changes.
+            let Wanted {
+                stream,
+                partition,
+                offset,
+                ..
+            } = wanted;
+            self.feeds.set_end(stream, partition, offset);
+            return self.line_up(session);
+        }
+        let batches: Arc<[u8]> = batches.into();
+        let place = (wanted.stream, wanted.partition, wanted.offset);
+        self.feeds.last = Some((place, Arc::clone(&batches)));
+        self.serve_slice(session, wanted, batches, now);
+    }
+
+    /// The log has no such offset: its records are those from `start` to below `end`. Whoever is
+    /// before them goes on with the first, and what was let go is counted.
+    pub fn missed(&mut self, ticket: u64, start: i64, end: i64) {
+        let Some(Asked { session, wanted }) = self.answered(ticket) else {
+            return;
+        };
+        self.feeds.set_end(wanted.stream, wanted.partition, end);
+        let state = &mut self.sessions[session as usize];
+        let feeds = state.feeds.as_mut();
+        let found = feeds.and_then(|feeds| feeds.numbered(wanted.number));
+        if let Some((filter, feed)) = found {
+            let progress = &mut feed.partitions[wanted.partition as usize];
+            let lost = (start - progress.next()).max(0);
+            progress.pass(progress.next().clamp(start, end));
+            let filter: Box<str> = filter.into();
+            self.counters.add(Counter::DroppedTrimmed, lost as usize);
+            self.persistence.feed_due(state, &filter);
+        }
+        self.line_up(session);
+    }
+
+    /// What was asked for could not be read: it is tried again in a second.
+    pub fn unread(&mut self, ticket: u64, now: Now) {
+        if let Some(Asked { session, .. }) = self.answered(ticket) {
+            self.counters.count(Counter::StreamReadsFailed);
+            self.rest(session, now.mono_ms + FAILED_MS);
+        }
+    }
+
+    /// Who asked, where it is still there.
+    fn answered(&mut self, ticket: u64) -> Option<Asked> {
+        let asked = self.feeds.asked.remove(&ticket)?;
+        let state = self.sessions.get_mut(asked.session as usize)?;
+        let feeds = state.feeds.as_mut()?;
+        if feeds.asked != Some(ticket) {
+            return None;
+        }
+        feeds.asked = None;
+        state.connection.is_some().then_some(asked)
+    }
+
+    fn rest(&mut self, session: u32, due_ms: u64) {
+        self.feeds.resting.insert(session);
+        if self.feeds.timer_ms.is_none_or(|at| due_ms < at) {
+            if let Some(at) = self.feeds.timer_ms.replace(due_ms) {
+                self.timers.cancel(at, Timer::Streams);
+            }
+            self.timers.set(due_ms, Timer::Streams);
+        }
+    }
+
+    /// Those that rested try again.
+    pub(super) fn wake_readers(&mut self, now: Now) {
+        self.feeds.timer_ms = None;
+        for session in std::mem::take(&mut self.feeds.resting) {
+            if self.sessions.contains(session as usize) {
+                self.feed(session, now);
+            }
+        }
+    }
+
+    /// Stands a session in the line where its client has room and a partition has something for it.
+    fn line_up(&mut self, session: u32) {
+        if self.feeds.slices.contains_key(&session) || !self.reader_has_room(session) {
+            return;
+        }
+        let node = &self.feeds;
+        let state = &mut self.sessions[session as usize];
+        let Some(feeds) = &mut state.feeds else {
+            return;
+        };
+        if feeds.is_in_line || feeds.asked.is_some() {
+            return;
+        }
+        let wanted = feeds.next(|stream, partition| node.end(stream, partition));
+        if wanted.is_some() {
+            feeds.is_in_line = true;
+            self.feeds.line.push_back(session);
+        }
+    }
+
+    /// Begins to read a stream for a session, from `positions`.
+    pub(super) fn begin_feed(&mut self, session: u32, filter: &str, feed: Feed) {
+        self.feeds.begin(session, feed.stream);
+        let state = &mut self.sessions[session as usize];
+        let feeds = state.feeds.get_or_insert_default();
+        feeds.by_filter.insert(filter.into(), feed);
+        self.persistence.feed_due(state, filter);
+    }
+
+    /// A session reads a stream no longer.
+    pub(super) fn forget_feed(&mut self, session: u32, filter: &str) {
+        let state = &mut self.sessions[session as usize];
+        let Some(feeds) = &mut state.feeds else {
+            return;
+        };
+        let Some(feed) = feeds.by_filter.remove(filter) else {
+            return;
+        };
+        if feeds.by_filter.is_empty() {
+            state.feeds = None;
+        }
+        self.feeds.forget(session, feed.stream);
+        let slices = &self.feeds.slices;
+        let slice = slices.get(&session);
+        if slice.is_some_and(|slice| slice.number() == feed.number) {
+            self.feeds.take_slice(session);
+        }
+    }
+
+    /// A client is not there to be sent anything.
+    pub(super) fn rest_feeds(&mut self, session: u32) {
+        self.feeds.take_slice(session);
+    }
+
+    /// Partitions that a stream was given later are read from their beginning.
+    pub(super) fn widen_feeds(&mut self, stream: u64, partitions: u32) {
+        let Some(source) = self.feeds.sources.get(&stream) else {
+            return;
+        };
+        let readers: Vec<u32> = source.readers.keys().copied().collect();
+        for session in readers {
+            let state = &mut self.sessions[session as usize];
+            let feeds = state.feeds.iter_mut();
+            let all = feeds.flat_map(|feeds| feeds.by_filter.iter_mut());
+            let of_stream = all.filter(|(_, feed)| feed.stream == stream);
+            let mut widened: Vec<Box<str>> = Vec::new();
+            for (filter, feed) in of_stream {
+                if feed.partitions.len() < partitions as usize {
+                    let count = partitions as usize;
+                    feed.partitions.resize_with(count, Progress::default);
+                    widened.push(filter.clone());
+                }
+            }
+            for filter in widened {
+                self.persistence.feed_due(state, &filter);
+            }
+        }
+    }
+
+    /// Ends the subscriptions to streams that are no more, and the connections of their clients, so
+    /// that they notice.
+    pub(super) fn end_gone_streams(&mut self, now: Now) {
+        for stream in std::mem::take(&mut self.feeds.gone) {
+            let Some(source) = self.feeds.sources.get(&stream) else {
+                continue;
+            };
+            let readers: Vec<u32> = source.readers.keys().copied().collect();
+            for session in readers {
+                let feeds = self.sessions[session as usize].feeds.iter();
+                let all = feeds.flat_map(|feeds| &feeds.by_filter);
+                let of_stream = all.filter(|(_, feed)| feed.stream == stream);
+                let filters: Vec<Box<str>> = of_stream.map(|(filter, _)| filter.clone()).collect();
+                for filter in filters {
+                    self.drop_subscription(session, &filter, now);
+                }
+                if let Some(slot) = self.sessions[session as usize].connection {
+                    let code = Some(reason::ADMINISTRATIVE_ACTION);
+                    self.close(slot, "stream_deleted", code, now);
+                }
+            }
+        }
+    }
+
+    /// Asserts what must always hold of streams that are read.
+    pub(super) fn validate_feeds(&self) {
+        let node = &self.feeds;
+        let sessions = self.sessions.iter();
+        let of_session = sessions.filter_map(|(slot, session)| {
+            let feeds = session.feeds.as_ref()?;
+            Some((slot as u32, session, feeds))
+        });
+        let mut count = 0;
+        for (slot, session, feeds) in of_session {
+            assert!(!feeds.by_filter.is_empty());
+            for (filter, feed) in &feeds.by_filter {
+                count += 1;
+                assert!(session.subscriptions.contains_key(filter));
+                let source = &node.sources[&feed.stream];
+                assert!(source.readers.contains_key(&slot));
+                for progress in &feed.partitions {
+                    assert!(progress.position() <= progress.next());
+                }
+            }
+            let wants = feeds.next(|stream, partition| node.end(stream, partition));
+            let rests = node.slices.contains_key(&slot)
+                || feeds.is_in_line
+                || feeds.asked.is_some()
+                || node.resting.contains(&slot)
+                || session
+                    .connection
+                    .is_none_or(|slot| self.connections[slot as usize].touched)
+                || !self.reader_has_room(slot);
+            assert!(wants.is_none() || rests, "nobody who has room is forgotten");
+        }
+        assert_eq!(count, node.count);
+        let held: usize = node.slices.values().map(Slice::bytes).sum();
+        assert_eq!(held, node.held_bytes);
+        let readers = node
+            .sources
+            .values()
+            .flat_map(|source| source.readers.values());
+        assert_eq!(readers.sum::<usize>(), count);
+    }
+}

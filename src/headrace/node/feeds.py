@@ -1,0 +1,201 @@
+"""Streams that MQTT clients read: where subscriptions begin, and pieces of logs.
+
+Owns the way from a name to offsets and from an offset to bytes. Who is read for, when and how much
+is the switchboard's; what properties mean is `kernel.positions`'.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from headrace.errors import HeadraceError, InvalidStartError, UnknownStreamError
+from headrace.kernel import positions
+from headrace.kernel.catalog import is_internal
+from headrace.text import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.native import StreamRequest, Switchboard
+    from headrace.node.broker import Broker
+    from headrace.node.partition import Partition
+
+log = logging.getLogger(__name__)
+
+UNSPECIFIED_ERROR: Final = 0x80
+IMPLEMENTATION_SPECIFIC: Final = 0x83
+TOPIC_FILTER_INVALID: Final = 0x8F
+"""Reason codes of SUBACK (MQTT 5.0 table 3-8)."""
+
+Placement = tuple[int, list[tuple[int, int]], bool] | tuple[int, str]
+"""Stream, `(first offset, end)` by partition, and whether that was asked for; or code and text."""
+
+
+class Feeds:
+    """Serves what the switchboard asks of streams."""
+
+    def __init__(self, broker: Broker, switchboard: Switchboard) -> None:
+        self._broker = broker
+        self._switchboard = switchboard
+        self._clock = broker.clock
+        self._watched: dict[tuple[int, int], Callable[[], None]] = {}
+        self._failing: set[tuple[int, int]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def open(self) -> None:
+        """Begins to serve: sessions that were restored, too."""
+        runner = self._broker.runner
+        runner.place, runner.read_streams = self.place, self.read
+        self._broker.altered.append(self._watch_all)
+        self._watch_all()
+
+    def place(self, request: StreamRequest) -> None:
+        """Says where subscriptions begin, now or later."""
+        try:
+            start = positions.parse(request.properties)
+        except InvalidStartError as error:
+            refused = (IMPLEMENTATION_SPECIFIC, str(error))
+            return self._answer(request, [refused for _ in request.streams])
+        if start.base is positions.Base.TIME:
+            task = asyncio.get_running_loop().create_task(self._place_by_time(request, start))
+            self._tasks.add(task)
+            return task.add_done_callback(self._tasks.discard)
+        return self._answer(request, [self._placed(name, start) for name in request.streams])
+
+    async def _place_by_time(self, request: StreamRequest, start: positions.Start) -> None:
+        found: list[Placement] = []
+        for name in request.streams:
+            try:
+                times = [
+                    await each.offset_for_time(start.time_ms) for each in self._partitions(name)
+                ]
+            except HeadraceError as error:
+                found.append(_refused(error))
+            else:
+                offsets = [at[0] if at is not None else None for at in times]
+                found.append(self._placed(name, start, offsets))
+        self._answer(request, found)
+
+    def _placed(
+        self, name: str, start: positions.Start, found: list[int | None] | None = None
+    ) -> Placement:
+        try:
+            partitions = self._partitions(name)
+            bounds = [each.bounds for each in partitions]
+            if found is not None:  # partitions that were added meanwhile are read whole
+                found += [0] * (len(bounds) - len(found))
+            at = positions.place(start, bounds, found or ())
+        except HeadraceError as error:
+            return _refused(error)
+        ends = [end for _, end in bounds]
+        stream = partitions[0].stream.definition.id
+        return stream, list(zip(at, ends, strict=True)), start.is_asked
+
+    def _partitions(self, name: str) -> list[Partition]:
+        if is_internal(name):
+            raise UnknownStreamError(f"no stream is named {shown(name)}")
+        return self._broker.partitions(name)
+
+    def _answer(self, request: StreamRequest, placements: list[Placement]) -> None:
+        clock = self._clock
+        self._switchboard.placed(request.request, placements, clock.mono_ms(), clock.wall_ms())
+        self._watch_all()
+        self._broker.runner.wake()
+
+    def _watch_all(self) -> None:
+        """Hears of every partition that somebody reads."""
+        partitions = self._broker.runner.partitions
+        for stream in self._switchboard.streams_read():
+            index = 0
+            while (partition := partitions.get((stream, index))) is not None:
+                self._watch(stream, partition)
+                index += 1
+
+    def _watch(self, stream: int, partition: Partition) -> None:
+        key = stream, partition.index
+        if key not in self._watched:
+            self._watched[key] = partial(self._advanced, key, partition)
+            partition.watch(self._watched[key])
+            self._advanced(key, partition)
+
+    def _advanced(self, key: tuple[int, int], partition: Partition) -> None:
+        if partition.is_served and self._switchboard.advanced(*key, partition.high_watermark):
+            return
+        partition.unwatch(self._watched.pop(key))
+        self._failing.discard(key)
+
+    def read(self) -> bool:
+        """Reads what clients have room for, within the bounds of a turn; whether there was any."""
+        switchboard, partitions = self._switchboard, self._broker.runner.partitions
+        mono_ms, wall_ms = self._clock.mono_ms(), self._clock.wall_ms()
+        has_read = False
+        while (asked := switchboard.next_read(mono_ms, wall_ms)) is not None:
+            has_read = True
+            ticket, stream, index, offset, size = asked
+            key = stream, index
+            partition = partitions.get(key)
+            if partition is None:  # deleted, which the switchboard knows
+                switchboard.unread(ticket, mono_ms, wall_ms)
+                continue
+            try:
+                found = partition.begin_read(offset, size)
+            except (HeadraceError, ValueError) as error:
+                self._failed(ticket, key, partition, error)
+                continue
+            if isinstance(found, bytes):
+                switchboard.fed(ticket, found, mono_ms, wall_ms)
+                self._failing.discard(key)
+            else:
+                found.add_done_callback(partial(self._ended, ticket, key, partition))
+        return has_read
+
+    def _ended(
+        self,
+        ticket: int,
+        key: tuple[int, int],
+        partition: Partition,
+        read: asyncio.Future[bytes],
+    ) -> None:
+        """The disk has brought a piece, or has not."""
+        try:
+            batches = read.result()
+        except (HeadraceError, ValueError) as error:
+            self._failed(ticket, key, partition, error)
+        else:
+            clock = self._clock
+            self._switchboard.fed(ticket, batches, clock.mono_ms(), clock.wall_ms())
+            self._failing.discard(key)
+        self._broker.runner.wake()
+
+    def _failed(
+        self, ticket: int, key: tuple[int, int], partition: Partition, error: Exception
+    ) -> None:
+        if isinstance(error, ValueError):
+            try:
+                start, end = partition.bounds
+            except HeadraceError:  # deleted
+                pass
+            else:
+                self._switchboard.missed(ticket, start, end)
+                return
+        elif key not in self._failing:
+            self._failing.add(key)
+            log.warning(
+                "MQTT clients wait for records that cannot be read: %s", error,
+                extra={"stream": partition.stream.definition.name, "partition": partition.index},
+            )  # fmt: skip
+        self._switchboard.unread(ticket, self._clock.mono_ms(), self._clock.wall_ms())
+
+
+def _refused(error: HeadraceError) -> Placement:
+    match error:
+        case InvalidStartError():
+            code = IMPLEMENTATION_SPECIFIC
+        case UnknownStreamError():
+            code = TOPIC_FILTER_INVALID
+        case _:
+            code = UNSPECIFIED_ERROR
+    return code, str(error)
