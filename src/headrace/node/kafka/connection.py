@@ -222,6 +222,9 @@ class KafkaConnection:
             self._decoded(frame, *await self._beside(decode_counted, frame, most))
         except MalformedError as error:
             self._hang_up("malformed", f"malformed request: {error}")
+        except Exception:  # a bug must cost one connection, not the node
+            log.exception("a request could not be read", extra={"client": self._link.peer})
+            self._hang_up("bug", "a request could not be read")
         finally:
             self._decoding = None
         self.advance()
