@@ -15,7 +15,7 @@ from test_access import ADMIN, basic, put_users
 
 WAIT = 30
 
-pytestmark = pytest.mark.clients
+pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
 
 def user_properties(packet, *pairs, **named):
