@@ -1,6 +1,7 @@
 """headrace.sync against a real node."""
 
 import asyncio
+import gc
 import inspect
 import os
 import signal
@@ -14,6 +15,7 @@ import pytest
 import headrace
 from headrace import TopicPartition, sync
 from headrace.client import ClientError, DeadlineError, RequestError
+from headrace.errors import ConfigError
 
 pytestmark = pytest.mark.slow
 
@@ -239,3 +241,12 @@ def test_the_facade_is_whole(name):
     for method, parameters in ours.items():
         if "more" not in parameters:
             assert parameters == theirs[method], method
+
+
+@pytest.mark.parametrize("client", [sync.Producer, sync.Consumer, sync.Admin])
+def test_a_client_that_never_opens_holds_nothing_open(client):
+    """Warnings are errors, and an event loop that nobody closes warns when it goes."""
+    with pytest.raises(ConfigError):
+        client(retry_backoff_ms="soon")
+    client()
+    gc.collect()

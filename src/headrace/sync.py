@@ -56,9 +56,9 @@ class _Client(Generic[C]):
     """A client in a thread of its own."""
 
     def __init__(self, make: Callable[[], C]) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="headrace-client", daemon=True)
         self._client = make()
+        self._loop: asyncio.AbstractEventLoop
+        self._thread = threading.Thread(target=self._run, name="headrace-client", daemon=True)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -95,6 +95,7 @@ class _Client(Generic[C]):
 
     def start(self) -> None:
         """Reaches the cluster."""
+        self._loop = asyncio.new_event_loop()  # which the thread closes
         self._thread.start()
         try:
             self._wait(self._client.start())
