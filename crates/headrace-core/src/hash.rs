@@ -1,7 +1,7 @@
 //! Hash maps whose key the shell injects.
 //!
 //! A fixed key makes a run replay from its inputs; a random key (chosen by the shell at start)
-//! keeps a client from choosing names that collide. Two functions: SipHash for maps in general, and
+//! keeps a client from choosing names that collide. Two functions: `SipHash` for maps in general, and
 //! for the names that each publish is looked up by one that costs a fraction ([`Names`]).
 
 use std::collections::{HashMap, HashSet};
