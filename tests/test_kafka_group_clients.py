@@ -123,6 +123,19 @@ def test_members_come_and_go_under_load(node, request, library, strategy):
     come_and_go(node, name, lambda: Member(library, strategy, node.servers, name, name))
 
 
+def test_a_static_member_between_others_takes_nothing_from_them(node):
+    name = "between"
+    node.create_stream(name, partitions=PARTITIONS)
+    members = []
+    for count, (library, instance) in enumerate(
+        [("kafka-python", None), ("confluent-kafka", "static"), ("aiokafka", None)], 1
+    ):
+        members.append(Member(library, "range", node.servers, name, name, instance=instance))
+        wait_for(lambda count=count: reads(node, name, count), SECONDS)
+    for each in members:
+        each.stop()
+
+
 @pytest.mark.parametrize("library", STRATEGIES)
 def test_static_members_come_back_without_a_rebalance(node, request, library):
     stream = group = request.node.name.translate(str.maketrans("[]", "--"))

@@ -184,6 +184,15 @@ def test_a_member_that_never_asks_what_it_reads_is_out():
     assert ids(world) == ["m1"], "though it is alive"
 
 
+def test_the_leader_is_told_of_static_members_first():
+    world = first()
+    world.join()
+    world.later(1000)
+    world.later(1000)
+    told = [each.members for each in world.answers().values() if each.members]
+    assert [[who.instance for who, _ in members] for members in told] == [["i", None, None]]
+
+
 def test_a_leader_that_never_shares_out_is_out():
     world = completing()
     world.sync("m2", "i")
