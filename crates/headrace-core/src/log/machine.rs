@@ -255,6 +255,7 @@ impl Machine {
         self.registrations.retain(|id| !gone.contains(id));
         self.end_queued(&gone, &Arc::from(format!("stream {stream} was deleted")));
         self.names.retain(|(name, _), _| &**name != stream);
+        self.refusals.remove(stream); // that of a change nobody asked about
         let holds_records = self.strangers.iter().any(|(name, _)| name == stream);
         self.strangers.retain(|(name, _)| name != stream);
         for id in gone {

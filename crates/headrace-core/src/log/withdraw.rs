@@ -46,9 +46,11 @@ impl Machine {
                 self.names.remove(&name);
             }
             self.trims.remove(&log.id);
-            self.deleted.remove(&log.id);
             self.producers -= log.producers.len();
-            self.refusals.insert(log.stream, why.clone());
+            // Who deletes the stream meanwhile asks for something else.
+            if !self.deleted.remove(&log.id) {
+                self.refusals.insert(log.stream, why.clone());
+            }
         }
         self.count_segments();
         self.end_queued(&gone, &why);
