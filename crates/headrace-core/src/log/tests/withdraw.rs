@@ -98,3 +98,23 @@ fn a_deletion_is_not_answered_with_the_refusal_of_what_came_before() {
         assert_eq!(machine.statistics().logs, 0);
     }
 }
+
+#[test]
+fn a_sync_that_fails_is_never_a_refusal() {
+    let disk = SimDisk::default();
+    let (mut machine, _) = open(&disk, SMALL).unwrap();
+    machine.delete_stream("never").unwrap();
+    let round = machine.next_round(0).unwrap().build();
+    assert!(round.attempts > 0);
+    assert!(!round.before[..round.attempts].iter().any(DiskOp::is_sync));
+    let mut rest = round.before[round.attempts..].iter();
+    assert!(rest.any(|op| matches!(op, DiskOp::SyncFolder { .. })));
+    let why = Err("syncing streams failed".to_owned());
+    machine.round_done(round, why, 0, 0);
+    assert!(machine.failed().is_some());
+
+    let (mut machine, _) = open(&SimDisk::default(), SMALL).unwrap();
+    machine.open_log("gpu", 0, 1, 0).unwrap();
+    let round = machine.next_round(0).unwrap().build();
+    assert!(!round.before[..round.attempts].iter().any(DiskOp::is_sync));
+}
