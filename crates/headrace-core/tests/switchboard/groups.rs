@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use headrace_core::mqtt::packet::{Connect, SubscriptionRequest};
 use headrace_core::switchboard::{Limits, Strategy};
 
+use super::group_work::lasting;
 use super::stage::*;
 
 pub const STRATEGIES: [Strategy; 6] = [
@@ -306,4 +307,148 @@ fn groups_that_come_and_go_leave_nothing() {
     stage.switchboard.validate();
     assert_eq!(stage.statistic("mqtt_shared_groups"), 0);
     assert_eq!(stage.statistic("mqtt_subscriptions"), 0);
+}
+
+/// A member that acknowledges nothing and takes one message at a time.
+fn busy(stage: &mut Stage, client_id: &str, packet_bytes: Option<u32>) -> u64 {
+    let member = stage.client_with(Connect {
+        client_id,
+        receive_maximum: Some(1),
+        maximum_packet_size: packet_bytes,
+        ..plain(V5)
+    });
+    stage.subscribe(member, "$share/g/#", QOS_1);
+    member
+}
+
+#[test]
+fn a_full_favourite_is_left_for_another_one() {
+    let mut stage = Stage::new(Limits {
+        shared_strategy: Strategy::Sticky,
+        queued_bytes_max: 1_500,
+        ..Limits::default()
+    });
+    let publisher = stage.client(V5, "p");
+    let members = ["a", "b", "c"].map(|name| busy(&mut stage, name, None));
+    for number in 1..=10 {
+        stage.publish(publisher, "t", QOS_1, number, &number.to_string());
+    }
+    let mut all = Vec::new();
+    for member in members {
+        let mut id = 1;
+        let mut got = Vec::new();
+        loop {
+            let more = payloads(&mut stage, member);
+            if more.is_empty() {
+                break;
+            }
+            got.extend(more);
+            stage.acknowledge(member, id);
+            id += 1;
+        }
+        let numbers: Vec<u64> = got.iter().map(|text| text.parse().unwrap()).collect();
+        assert!(
+            numbers.is_sorted(),
+            "each has its part in order: {numbers:?}"
+        );
+        all.push(numbers);
+    }
+    assert!(all[0].starts_with(&[1, 2]) && !all[1].is_empty(), "{all:?}");
+    assert_eq!(all.concat().len(), 10);
+}
+
+#[test]
+fn what_a_favourite_may_not_have_goes_to_another_and_moves_nothing() {
+    let mut stage = with(Strategy::Sticky);
+    let publisher = stage.client(V5, "p");
+    let narrow = busy(&mut stage, "narrow", Some(100));
+    stage.publish(publisher, "t", QOS_1, 1, "1");
+    let wide = busy(&mut stage, "wide", None);
+    stage.publish(publisher, "t", QOS_1, 2, &"x".repeat(200));
+    stage.publish(publisher, "t", QOS_1, 3, "3");
+    assert_eq!(payloads(&mut stage, wide).len(), 1);
+    stage.acknowledge(narrow, 1);
+    assert_eq!(payloads(&mut stage, narrow), ["1", "3"]);
+}
+
+#[test]
+fn members_whose_windows_are_full_get_what_no_window_holds_back() {
+    for strategy in STRATEGIES {
+        let mut stage = with(strategy);
+        let publisher = stage.client(V5, "p");
+        let members = ["a", "b"].map(|name| busy(&mut stage, name, None));
+        for number in 1..=4 {
+            stage.publish(publisher, &format!("t/{number}"), QOS_1, number, "1");
+        }
+        for _ in 0..10 {
+            stage.publish(publisher, "u", QOS_0, 0, "0");
+        }
+        let got = members.map(|member| payloads(&mut stage, member));
+        let at_0 = got.iter().flatten().filter(|payload| *payload == "0");
+        assert_eq!(at_0.count(), 10, "{strategy:?}");
+    }
+}
+
+#[test]
+fn members_that_come_to_have_room_are_given_something_in_turn() {
+    for strategy in [Strategy::RoundRobin, Strategy::LeastInFlight] {
+        let mut stage = with(strategy);
+        let publisher = stage.client(V5, "p");
+        let members: Vec<u64> = (0..20)
+            .map(|number| busy(&mut stage, &format!("m{number}"), None))
+            .collect();
+        let mut counts = vec![0; 20];
+        for round in 0..3 {
+            for number in 1..=25 {
+                stage.publish(publisher, "t", QOS_1, round * 25 + number, "x");
+            }
+            // All are busy, and five messages wait: they go to the first five with room.
+            for _ in 0..2 {
+                for (member, count) in members.iter().zip(&mut counts) {
+                    for id in stage.hears_ids(*member) {
+                        *count += 1;
+                        stage.acknowledge(*member, id);
+                    }
+                }
+            }
+        }
+        assert_eq!(counts.iter().sum::<i32>(), 75);
+        let (least, most) = (counts.iter().min(), counts.iter().max());
+        assert!(
+            least >= Some(&3) && most <= Some(&6),
+            "{strategy:?} {counts:?}"
+        );
+    }
+}
+
+#[test]
+fn what_has_expired_in_a_group_takes_no_room_from_what_has_not() {
+    for strategy in STRATEGIES {
+        let mut stage = Stage::new(Limits {
+            shared_strategy: strategy,
+            group_messages_max: 3,
+            ..Limits::default()
+        });
+        let publisher = stage.client(V5, "p");
+        let member = lasting(&mut stage, "m", 10);
+        stage.subscribe_with(member, request("$share/g/#", QOS_1));
+        stage.hang_up(member);
+        let short = PublishProperties {
+            message_expiry: Some(1),
+            ..PublishProperties::default()
+        };
+        stage.publish(publisher, "t/1", QOS_1, 1, "stays");
+        for number in 2..=3 {
+            let topic = format!("t/{}", number - 1);
+            stage.publish_with(publisher, &topic, QOS_1, number, "old", short.clone());
+        }
+        stage.wait(3_000);
+        for number in 4..=5 {
+            stage.publish(publisher, "t/4", QOS_1, number, &number.to_string());
+        }
+        let expired = "mqtt_messages_dropped_total{reason=\"expired\"}";
+        assert_eq!(stage.statistic(expired), 2, "{strategy:?}");
+        let member = lasting(&mut stage, "m", 10);
+        assert_eq!(payloads(&mut stage, member), ["stays", "4", "5"]);
+    }
 }

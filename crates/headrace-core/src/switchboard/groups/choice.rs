@@ -2,15 +2,20 @@
 
 use std::hash::BuildHasher;
 
+use super::members::Group;
 use super::standings::Standings;
 use super::work::{Waits, ONLY_LANE};
 use super::{Member, Switchboard};
 use crate::hash::Key;
 use crate::mqtt::packet::QoS;
-use crate::session::{Message, OVERHEAD_BYTES};
+use crate::session::{Load, Message, OVERHEAD_BYTES};
 use crate::switchboard::outgoing::{topic_of, Outgoing};
 use crate::switchboard::{Counter, Limits, DOOR};
 use crate::{topic, Now};
+
+/// Members that are asked in their places before those that are known to have room: most of the time
+/// one of these has, and they cost no order.
+const PROBES_MAX: usize = 4;
 
 /// Which member gets the next message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,7 +25,7 @@ pub enum Strategy {
     RoundRobin,
     /// Any.
     Random,
-    /// Always the same one, until it goes.
+    /// Always the same one, until it goes or can take no more.
     Sticky,
     /// One for each topic, in order. Only the topics of a member that comes or goes move.
     HashTopic,
@@ -57,7 +62,12 @@ impl Strategy {
         matches!(self, Self::HashTopic | Self::HashClient)
     }
 
-    /// Whether a message has one member that it must go to, and waits for it where it is busy.
+    /// Whether its members are asked in an order of theirs.
+    pub(super) const fn has_standings(self) -> bool {
+        matches!(self, Self::RoundRobin | Self::Random | Self::LeastInFlight)
+    }
+
+    /// Whether a member is given more than its window has room for.
     const fn is_pinned(self) -> bool {
         matches!(self, Self::Sticky) || self.has_keys()
     }
@@ -142,31 +152,38 @@ impl Switchboard {
         if strategy.has_keys() {
             return self.choose_by_key(slot, key, outgoing);
         }
-        let place = if strategy == Strategy::Sticky {
-            let favourite = self.favourite(slot, outgoing);
-            favourite.filter(|place| self.can_take(slot, *place, outgoing))
-        } else {
-            let first = first.and_then(|session| group.places.get(&session).copied());
-            match first {
-                Some(place) if self.can_take(slot, place, outgoing) => Some(place),
-                Some(place) if !group.is_picky && self.is_busy(&group.here[place], outgoing) => {
+        let place = |session: u32| group.places.get(&session).copied();
+        let can_take = |place: &usize| self.can_take(slot, *place, outgoing);
+        let first = first.and_then(place);
+        let favourite = group.favourite.filter(|_| strategy == Strategy::Sticky);
+        let favourite = favourite.and_then(place);
+        let place = match favourite.filter(can_take).or(first.filter(can_take)) {
+            Some(place) => Some(place),
+            None => match first.map(|place| &group.here[place]) {
+                Some(asks) if !group.is_picky && self.is_busy(asks, outgoing) => {
                     return Choice::Wait(Waits::Anyone);
                 }
                 _ => self.free_member(slot, outgoing),
-            }
+            },
         };
         let Some(place) = place else {
             return self.why_nobody(slot, outgoing);
         };
+        // What the favourite may never have is no reason to leave it.
+        let stays = favourite.is_some_and(|place| !self.may_take(slot, place, outgoing));
         let group = &mut self.groups.slots[slot as usize];
         let member = group.here[place];
         group.turn = place + 1;
-        group.favourite = Some(member.session);
+        if !stays {
+            group.favourite = Some(member.session);
+        }
         if strategy == Strategy::LeastInFlight {
+            let turn = self.groups.next_turn();
             let state = &mut self.sessions[member.session as usize];
-            let messages = state.outbound.load().messages;
-            group.standings.give(member.session, messages);
+            let load = state.outbound.load().messages + 1;
             state.told = None;
+            let group = &mut self.groups.slots[slot as usize];
+            group.standings.give(member.session, load, turn);
         }
         Choice::Give(member)
     }
@@ -212,7 +229,7 @@ impl Switchboard {
         if !may_later {
             return Choice::Drop(why);
         }
-        let is_picky = if group.strategy == Strategy::LeastInFlight {
+        let is_picky = if group.strategy.has_standings() {
             !group.standings.is_empty()
         } else {
             let is_idle = |member: &Member| !self.is_busy(member, outgoing);
@@ -225,15 +242,21 @@ impl Switchboard {
     /// A client has more to do, or less, or has room again: tells the groups that ask.
     pub(super) fn tell_load(&mut self, session: u32) {
         let state = &mut self.sessions[session as usize];
-        let load = Some(state.outbound.load());
-        if load == std::mem::replace(&mut state.told, load) {
+        let load = state.outbound.load();
+        let told = state.told.replace(load);
+        if told == Some(load) {
             return;
         }
-        let messages = load.map_or(0, |load| load.messages);
+        let Load { messages, has_room } = load;
+        let had_room = told.is_some_and(|told| told.has_room);
         for slot in &state.groups {
             let group = &mut self.groups.slots[*slot as usize];
-            if group.strategy == Strategy::LeastInFlight {
-                group.standings.set(session, messages);
+            match group.strategy {
+                Strategy::LeastInFlight => group.standings.set(session, messages),
+                Strategy::RoundRobin | Strategy::Random if has_room && !had_room => {
+                    group.standings.set(session, 0);
+                }
+                _ => {}
             }
         }
     }
@@ -245,33 +268,47 @@ impl Switchboard {
         qos > QoS::AtMostOnce && !outbound.has_room()
     }
 
-    /// Where the one member stands that gets everything; None where it may come to none.
-    fn favourite(&self, slot: u32, outgoing: &Outgoing<'_>) -> Option<usize> {
-        let group = &self.groups.slots[slot as usize];
-        let count = group.here.len();
-        let hears = |place: &usize| self.hears(group.here[*place].session, outgoing);
-        let favourite = group
-            .favourite
-            .and_then(|session| group.places.get(&session));
-        let others = (0..count).map(|step| (group.turn + step) % count);
-        favourite.copied().into_iter().chain(others).find(hears)
-    }
-
     /// Where a member stands that can take a message at once.
     fn free_member(&mut self, slot: u32, outgoing: &Outgoing<'_>) -> Option<usize> {
-        let group = &self.groups.slots[slot as usize];
-        let (count, turn) = (group.here.len(), group.turn);
-        let begin = match group.strategy {
-            Strategy::LeastInFlight => return self.least_busy(slot, outgoing),
+        let Group { strategy, turn, .. } = self.groups.slots[slot as usize];
+        let begin = match strategy {
             Strategy::Random => self.groups.next_random() as usize,
             _ => turn,
         };
-        let mut places = (0..count).map(|step| (begin % count + step) % count);
+        if strategy.has_standings() {
+            let found = match strategy {
+                Strategy::LeastInFlight => None,
+                _ => self.free_from(begin, PROBES_MAX, slot, outgoing),
+            };
+            let found = found.or_else(|| self.first_standing(slot, outgoing));
+            // At QoS 0, those without room in their windows may have it all the same.
+            if found.is_some() || outgoing.qos > QoS::AtMostOnce {
+                return found;
+            }
+        }
+        self.free_from(begin, usize::MAX, slot, outgoing)
+    }
+
+    /// The first, of so many from a place on, that can take a message at once.
+    fn free_from(
+        &self,
+        begin: usize,
+        probes: usize,
+        slot: u32,
+        outgoing: &Outgoing<'_>,
+    ) -> Option<usize> {
+        let count = self.groups.slots[slot as usize].here.len();
+        let mut places = (0..count.min(probes)).map(|step| (begin % count + step) % count);
         places.find(|place| self.can_take(slot, *place, outgoing))
     }
 
-    /// Where the one stands with the least to do that can take a message at once.
-    fn least_busy(&mut self, slot: u32, outgoing: &Outgoing<'_>) -> Option<usize> {
+    /// Where the first one stands, in the order of the strategy, that can take a message at once.
+    fn first_standing(&mut self, slot: u32, outgoing: &Outgoing<'_>) -> Option<usize> {
+        let strategy = self.groups.slots[slot as usize].strategy;
+        let (from, turn) = match strategy {
+            Strategy::Random => (self.groups.next_random(), self.groups.next_random()),
+            _ => (0, self.groups.next_turn()),
+        };
         let group = &mut self.groups.slots[slot as usize];
         let none = Standings::new(self.hash_key);
         let mut standings = std::mem::replace(&mut group.standings, none);
@@ -279,11 +316,17 @@ impl Switchboard {
         let load = |session: u32| {
             let is_busy = self.is_busy(&group.here[group.places[&session]], outgoing);
             let outbound = &self.sessions[session as usize].outbound;
-            (!is_busy).then(|| outbound.load().messages)
+            (!is_busy).then(|| match strategy {
+                Strategy::LeastInFlight => outbound.load().messages,
+                _ => 0,
+            })
         };
         let can_take = |session: u32| self.can_take(slot, group.places[&session], outgoing);
-        let least = standings.least(load, can_take);
-        let place = least.map(|session| group.places[&session]);
+        let first = standings.first(from, load, can_take);
+        if let Some(session) = first.filter(|_| strategy != Strategy::LeastInFlight) {
+            standings.give(session, 0, turn);
+        }
+        let place = first.map(|session| group.places[&session]);
         for session in standings.left_out() {
             self.sessions[session as usize].told = None;
         }

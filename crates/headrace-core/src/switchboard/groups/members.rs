@@ -51,7 +51,7 @@ pub(super) struct Group {
     pub favourite: Option<u32>,
     /// Whose a key is, where the strategy has keys.
     pub ring: Ring,
-    /// Who has the least to do, where the strategy asks.
+    /// Who is asked first, where the strategy has an order.
     pub standings: Standings,
     /// What waits.
     pub work: Work,
@@ -122,7 +122,7 @@ impl Group {
                 self.work.claim(session, keys);
             }
         }
-        if self.strategy == Strategy::LeastInFlight {
+        if self.strategy.has_standings() {
             self.standings.set(session, 0);
         }
     }

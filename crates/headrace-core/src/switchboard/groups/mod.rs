@@ -233,6 +233,14 @@ impl Switchboard {
             {
                 break;
             }
+            let expired = self.groups.purge_expired(slot, outgoing.arrived_ms());
+            if !expired.is_empty() {
+                for owed in expired {
+                    self.drops_work(Counter::DroppedExpired, &owed.message);
+                }
+                continue;
+            }
+            let limits = &self.limits;
             let is_oldest =
                 limits.overflow == Policy::DropOldest && bytes <= limits.group_bytes_max;
             let oldest = is_oldest.then(|| self.groups.pop_oldest(slot)).flatten();

@@ -1,8 +1,9 @@
-//! Members of a group by what they have to do, those who have room for more.
+//! Members of a group that have room for more, in the order in which they are asked: by what they
+//! have to do, by when they were given something last, or by chance.
 //!
 //! What is known of a member is what it was when it was given something, was visited or looked at
-//! last, so whoever looks for the least corrects what it meets. A member that is found without room
-//! is left out until it tells that it has room again.
+//! last, so whoever looks for the first corrects what it meets. A member that is found without room
+//! is left out until it tells that it has room again, and keeps its turn meanwhile.
 
 use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -13,52 +14,57 @@ use crate::hash::{Key, Map};
 /// not make their group look at all of them for each message.
 const CORRECTIONS_MAX: usize = 8;
 
-/// Members by load. Among equals first who was given something least lately.
+/// Members by load, where that counts; among equals by turn.
 #[derive(Debug)]
 pub(super) struct Standings {
     by_load: BTreeSet<Standing>,
+    /// Of all members, those left out too.
     of: Map<u32, Standing>,
-    /// Turns given out.
-    turns: u64,
     /// Those found without room since they were asked for.
     left_out: Vec<u32>,
 }
 
-/// One member: messages that it has not finished, when it was given the last one, its session.
-pub(super) type Standing = (usize, u64, u32);
+/// One member: messages that it has not finished, its turn, its session.
+type Standing = (usize, u64, u32);
 
 impl Standings {
     pub fn new(hash_key: Key) -> Self {
         Self {
             by_load: BTreeSet::new(),
             of: Map::with_hasher(hash_key),
-            turns: 0,
             left_out: Vec::new(),
         }
     }
 
-    /// Sets the load of a member.
+    /// A member comes, or has room again: with this load, and the turn that it had.
     pub fn set(&mut self, session: u32, load: usize) {
         let turn = self.of.get(&session).map_or(0, |(_, turn, _)| *turn);
         self.put((load, turn, session));
     }
 
-    /// A member with this load is given one message more.
-    pub fn give(&mut self, session: u32, load: usize) {
-        self.turns += 1;
-        self.put((load + 1, self.turns, session));
+    /// A member is given one message more; its load with that, its next turn. One that is left out
+    /// stays so.
+    pub fn give(&mut self, session: u32, load: usize, turn: u64) {
+        let standing = (load, turn, session);
+        let is_in = self
+            .of
+            .get(&session)
+            .is_some_and(|before| self.by_load.contains(before));
+        if is_in {
+            self.put(standing);
+        } else {
+            self.of.insert(session, standing);
+        }
     }
 
     fn put(&mut self, standing: Standing) {
         if let Some(before) = self.of.insert(standing.2, standing) {
-            if before == standing {
-                return;
-            }
             self.by_load.remove(&before);
         }
         self.by_load.insert(standing);
     }
 
+    /// A member goes.
     pub fn remove(&mut self, session: u32) {
         if let Some(standing) = self.of.remove(&session) {
             self.by_load.remove(&standing);
@@ -76,36 +82,37 @@ impl Standings {
 
     /// Asserts what must always hold, of so many members.
     pub fn validate(&self, members: usize) {
-        assert!(self.by_load.len() <= members);
-        assert!(self
-            .by_load
-            .iter()
-            .eq(self.of.values().collect::<BTreeSet<_>>()));
+        assert_eq!(self.of.len(), members);
+        for standing in &self.by_load {
+            assert_eq!(self.of.get(&standing.2), Some(standing));
+        }
         assert!(self.left_out.is_empty());
     }
 
-    /// The member with the least to do for which `can_take` holds. `load` tells what a member has
-    /// to do now, None where it has no room.
-    pub fn least(
+    /// The first member, from a turn on and around the end, for which `can_take` holds. `load` tells
+    /// what a member has to do now, None where it has no room.
+    pub fn first(
         &mut self,
+        from: u64,
         load: impl Fn(u32) -> Option<usize>,
         can_take: impl Fn(u32) -> bool,
     ) -> Option<u32> {
+        let begin = (from > 0).then_some((0, from, 0));
+        let (mut seen, mut is_around) = (begin, begin.is_none());
         let mut corrections = 0;
-        let mut seen: Option<Standing> = None;
         loop {
-            let next = match seen {
-                None => self.by_load.first().copied(),
-                Some(seen) => {
-                    let behind = self.by_load.range((Excluded(seen), Unbounded));
-                    behind.copied().next()
+            let is_left = |next: &Standing| !is_around || begin.is_none_or(|begin| *next < begin);
+            let Some(standing) = self.behind(seen).filter(is_left) else {
+                if is_around {
+                    return None;
                 }
+                (seen, is_around) = (None, true);
+                continue;
             };
-            let standing = next?;
             let (known, _, session) = standing;
             match load(session) {
                 None => {
-                    self.remove(session);
+                    self.by_load.remove(&standing);
                     self.left_out.push(session);
                 }
                 Some(now) if now > known && corrections < CORRECTIONS_MAX => {
@@ -116,5 +123,15 @@ impl Standings {
                 Some(_) => seen = Some(standing),
             }
         }
+    }
+
+    fn behind(&self, seen: Option<Standing>) -> Option<Standing> {
+        let Some(seen) = seen else {
+            return self.by_load.first().copied();
+        };
+        self.by_load
+            .range((Excluded(seen), Unbounded))
+            .next()
+            .copied()
     }
 }

@@ -42,6 +42,8 @@ pub(in crate::switchboard) struct Groups {
     /// Leases that have ended.
     pub(super) leases: Ends<(GroupId, u64)>,
     random: u64,
+    /// Turns given out.
+    turns: u64,
 }
 
 impl Groups {
@@ -57,6 +59,7 @@ impl Groups {
             sums: OfGroups::default(),
             leases: Ends::default(),
             random: hash_key.hash_one("groups"),
+            turns: 0,
         }
     }
 
@@ -108,6 +111,15 @@ impl Groups {
         Some(owed)
     }
 
+    /// Takes what has expired in a group. Costs nothing while nothing has.
+    pub(super) fn purge_expired(&mut self, slot: u32, mono_ms: u64) -> Vec<Owed> {
+        let expired = self.slots[slot as usize].work.purge_expired(mono_ms);
+        for owed in &expired {
+            self.discount(slot, &owed.message);
+        }
+        expired
+    }
+
     fn discount(&mut self, slot: u32, message: &Message) {
         if self.slots[slot as usize].work.queued() == 0 {
             self.waiting.remove(&slot);
@@ -146,6 +158,11 @@ impl Groups {
     /// What the messages of a group bear.
     pub fn id(&self, slot: u32) -> GroupId {
         self.slots[slot as usize].id
+    }
+
+    /// Where the group stands whose messages bear an id.
+    pub fn slot_of(&self, id: GroupId) -> Option<u32> {
+        self.by_id.get(&id).copied()
     }
 
     /// Removes a group that has no member any more.
@@ -243,6 +260,12 @@ impl Groups {
             let key = group.strategy.key_of(self.hash_key, &owed.message);
             self.push(slot, key, owed, Waits::Anyone);
         }
+    }
+
+    /// Later than all before.
+    pub(super) fn next_turn(&mut self) -> u64 {
+        self.turns += 1;
+        self.turns
     }
 
     /// `SplitMix64`.

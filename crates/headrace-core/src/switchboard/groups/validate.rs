@@ -53,7 +53,9 @@ impl Switchboard {
         let has_keys = group.strategy.has_keys();
         let in_ring = if has_keys { group.here.len() } else { 0 };
         group.ring.validate(in_ring);
-        group.standings.validate(group.here.len());
+        let in_order = group.strategy.has_standings();
+        let standing = if in_order { group.here.len() } else { 0 };
+        group.standings.validate(standing);
         for (key, waits) in group.work.waiting() {
             match waits {
                 Waits::Due => {}

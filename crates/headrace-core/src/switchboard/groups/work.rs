@@ -62,6 +62,8 @@ pub(super) struct Work {
     calls: BTreeSet<(Waits, i64)>,
     queued: usize,
     bytes: usize,
+    /// Nothing that waits expires before.
+    expires_ms: u64,
     /// Places are from here...
     begin: i64,
     /// ... to below here.
@@ -77,6 +79,7 @@ impl Work {
             calls: BTreeSet::new(),
             queued: 0,
             bytes: 0,
+            expires_ms: u64::MAX,
             begin: 0,
             end: 0,
         }
@@ -118,8 +121,7 @@ impl Work {
 
     /// Has a message wait behind all else; where it is the first of its lane, for `waits`.
     pub fn push(&mut self, key: u64, owed: Owed, waits: Waits) {
-        self.queued += 1;
-        self.bytes += owed.message.bytes();
+        self.count(&owed);
         let place = self.end;
         self.end += 1;
         let lane = self.lane(key);
@@ -134,8 +136,7 @@ impl Work {
 
     /// Puts a message before all else. Its lane is to be looked at.
     pub fn give_back(&mut self, key: u64, owed: Owed) {
-        self.queued += 1;
-        self.bytes += owed.message.bytes();
+        self.count(&owed);
         self.begin -= 1;
         let place = self.begin;
         let lane = self.lane(key);
@@ -150,6 +151,12 @@ impl Work {
         self.waiting.insert(key);
         self.fronts.insert(place, key);
         self.calls.insert((Waits::Due, place));
+    }
+
+    fn count(&mut self, owed: &Owed) {
+        self.queued += 1;
+        self.bytes += owed.message.bytes();
+        self.expires_ms = self.expires_ms.min(owed.message.expires_ms());
     }
 
     fn lane(&mut self, key: u64) -> &mut Lane {
@@ -185,6 +192,36 @@ impl Work {
     pub fn pop_oldest(&mut self) -> Option<Owed> {
         let (_, key) = self.fronts.first_key_value()?;
         Some(self.pop(*key))
+    }
+
+    /// Takes all that has expired. Costs nothing while nothing has.
+    pub fn purge_expired(&mut self, mono_ms: u64) -> Vec<Owed> {
+        if mono_ms <= self.expires_ms {
+            return Vec::new();
+        }
+        let is_expired = |owed: &Owed| owed.message.is_expired(mono_ms);
+        let mut gone = Vec::new();
+        for key in self.waiting.clone() {
+            while self.waiting.contains(&key) && is_expired(self.front(key)) {
+                gone.push(self.pop(key));
+            }
+            let Some(lane) = self.lanes.get_mut(&key) else {
+                continue;
+            };
+            let queue = std::mem::take(&mut lane.queue).into_iter();
+            let (expired, kept): (VecDeque<_>, VecDeque<_>) =
+                queue.partition(|(_, owed)| is_expired(owed));
+            lane.queue = kept;
+            let expired = expired.into_iter().map(|(_, owed)| owed);
+            gone.extend(expired.inspect(|owed| {
+                self.queued -= 1;
+                self.bytes -= owed.message.bytes();
+            }));
+        }
+        let waiting = self.lanes.values().flat_map(|lane| &lane.queue);
+        let expiries = waiting.map(|(_, owed)| owed.message.expires_ms());
+        self.expires_ms = expiries.min().unwrap_or(u64::MAX);
+        gone
     }
 
     /// Says what a lane in which something waits waits for.
