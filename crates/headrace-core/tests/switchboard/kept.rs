@@ -480,3 +480,24 @@ fn a_checkpoint_takes_wills_along() {
     again.wait(0);
     assert_eq!(wills(&mut again), 1);
 }
+
+#[test]
+fn a_partition_that_grows_fast_keeps_no_other_from_its_checkpoint() {
+    let mut stage = Stage::new(Limits::default());
+    stage.switchboard.keep_sessions(3, 1_000, BATCH_BYTES_MAX);
+    let clients: Vec<u64> = (0..12)
+        .map(|number| lasting(&mut stage, &format!("c{number}")))
+        .collect();
+    for number in 0..20 {
+        let topic = format!("{number}{}", "x".repeat(1_000));
+        for client in &clients {
+            stage.subscribe_with(*client, request(&topic, QOS_1));
+            stage.unsubscribe(*client, &[&topic]);
+        }
+        stage.write_once(Ending::Stored);
+    }
+    for (partition, batches) in &stage.log {
+        assert!(batches[0].0 > 0, "partition {partition} begins at 0");
+    }
+    assert_eq!(stage.log.len(), 3);
+}

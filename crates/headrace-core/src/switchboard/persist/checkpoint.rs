@@ -49,7 +49,8 @@ struct Walk {
 }
 
 impl Switchboard {
-    /// Begins to write again what lives in the partition that has become long.
+    /// Begins to write again what lives in the next partition that has become long, in turn: one that
+    /// grows faster than checkpoints are written must not keep the others from theirs.
     pub(super) fn begin_checkpoint(&mut self) {
         let persistence = &mut self.persistence;
         if persistence.checkpoint.is_some() {
@@ -57,10 +58,12 @@ impl Switchboard {
         }
         let bytes_min = persistence.checkpoint_bytes_min;
         let is_long = |bytes: u64, last: u64| bytes > bytes_min.max(RATIO * last);
-        let mut logs = persistence.logs.iter();
-        let Some(at) = logs.position(|log| is_long(log.bytes, log.checkpoint_bytes)) else {
+        let (logs, first) = (&persistence.logs, persistence.next_checkpoint);
+        let mut turns = (0..logs.len()).map(|step| (first + step) % logs.len());
+        let Some(at) = turns.find(|at| is_long(logs[*at].bytes, logs[*at].checkpoint_bytes)) else {
             return;
         };
+        persistence.next_checkpoint = at + 1;
         persistence.checkpoint = Some(Checkpoint {
             partition: at as u32,
             walk: Walk {

@@ -137,6 +137,8 @@ pub(super) struct Persistence {
     /// first round that says that there is none.
     unsaid: VecDeque<(u64, Vec<Due>)>,
     checkpoint: Option<Checkpoint>,
+    /// The partition that is looked at first for the next one.
+    next_checkpoint: usize,
     /// A partition is left alone while it is shorter.
     checkpoint_bytes_min: u64,
     /// At which a batch is closed.
@@ -167,6 +169,7 @@ impl Persistence {
             graves: VecDeque::new(),
             unsaid: VecDeque::new(),
             checkpoint: None,
+            next_checkpoint: 0,
             checkpoint_bytes_min: 0,
             batch_bytes_max: 0,
             checkpoints: 0,
