@@ -234,6 +234,21 @@ def test_subscriptions(start_node):
     assert metrics[refused % '"subscriptions_full"'] == 1
 
 
+@pytest.mark.setting("limits.unreleased")
+def test_unreleased(start_node):
+    node = start_node(HEADRACE_LIMITS__UNRELEASED="1")
+    publish = bytes((0x34, 6, 0, 1)) + b"t" + bytes((0, 1)) + b"x"
+    with RawConnection(node.mqtt) as holder:
+        holder.socket.sendall(bytes((0x10, 13)) + b"\0\4MQTT\4\2\0\0\0\1a")
+        holder.socket.sendall(publish)
+        assert holder.read(8) == b"\x20\2\0\0" + b"\x50\2\0\1", "and no PUBREL"
+        with Client(node) as other:
+            other.publish("t", b"x", 2)  # paho takes no PUBREC for a refusal
+            assert other.publish("t", b"x", 1) < QUOTA_EXCEEDED
+    dropped = 'headrace_mqtt_messages_dropped_total{reason="unreleased_full"}'
+    assert node.metrics()[dropped] == 1
+
+
 # --- defaults of streams --------------------------------------------------------------------------
 
 DEFAULTS_OF_STREAMS = {

@@ -953,6 +953,7 @@ class _Limits(TypedDict, total=False):
     sessions_kept_max: int
     subscriptions_max: int
     subscriptions_of_node_max: int
+    unreleased_of_node_max: int
     messages_per_s_max: int
     shared_strategy: str
     shared_strategies: list[tuple[str, str]]
@@ -1039,7 +1040,7 @@ class ConnectionReport:
     @property
     def rests(self) -> str | None:
         """Why it is not read at the moment: decision, window, full_subscriber, disk,
-        unread_answers, rate or turn."""
+        unread_answers, rate, turn or crowd."""
 
 @final
 class SessionReport:

@@ -72,12 +72,20 @@ fn main() {
             share(strategy, members);
         }
     }
+    for strategy in ["round-robin", "random", "least-in-flight"] {
+        share_of_busy(strategy);
+    }
+    for qos in [QoS::AtMostOnce, QoS::AtLeastOnce] {
+        crowd(qos);
+    }
 }
 
 struct Bench {
     switchboard: Switchboard,
     publish: Vec<u8>,
     per_read: usize,
+    /// Connections from here on acknowledge nothing.
+    deaf_from: u64,
     /// Digits of a sequence in the first publish, where it has one, and the last one used.
     sequence: Option<(usize, u64)>,
 }
@@ -95,6 +103,7 @@ impl Bench {
             switchboard: Switchboard::new(Key(1, 2), limits),
             publish: packet.repeat(per_read),
             per_read,
+            deaf_from: u64::MAX,
             sequence: packet
                 .windows(SEQUENCE.len())
                 .position(|window| window == SEQUENCE.as_bytes())
@@ -205,7 +214,7 @@ impl Bench {
                         self.switchboard.durable(append.ticket, true, NOW).unwrap();
                     }
                     for (connection, bytes) in &effects.writes {
-                        if *connection > 0 && bytes[0] == 0x32 {
+                        if (1..self.deaf_from).contains(connection) && bytes[0] == 0x32 {
                             acks.clear();
                             acknowledge(bytes, &mut acks);
                             self.switchboard.receive(*connection, &acks, NOW).unwrap();
@@ -261,6 +270,70 @@ fn share(strategy: &str, members: u64) {
         bench.connect(connection, Some(("$share/g/fleet/#", QoS::AtLeastOnce)));
     }
     bench.run(&format!("{name}, of {members}"), 1);
+}
+
+/// A group of 1,000 members of which 990 acknowledge nothing.
+fn share_of_busy(strategy: &str) {
+    let mut bench = Bench::relay(100, QoS::AtLeastOnce);
+    let limits = Limits {
+        receive_max: 65_535,
+        in_flight_max: 16,
+        shared_strategy: Strategy::parse(strategy).expect("it is one"),
+        ..Limits::default()
+    };
+    bench.switchboard = Switchboard::new(Key(1, 2), limits);
+    bench.deaf_from = 11;
+    bench.connect(0, None);
+    for connection in 1..=1_000 {
+        bench.connect(connection, Some(("$share/g/fleet/#", QoS::AtLeastOnce)));
+    }
+    let name = format!("share QoS 1, 100 B, {strategy}, 990 of 1000 busy");
+    bench.run(&name, 1);
+}
+
+/// The longest call while one publish goes to a million subscribers.
+fn crowd(qos: QoS) {
+    const SUBSCRIBERS: u64 = 1_000_000;
+    let mut bench = Bench::relay(100, qos);
+    bench.connect(0, None);
+    for connection in 1..=SUBSCRIBERS {
+        bench.connect(connection, Some(("#", qos)));
+    }
+    while bench.switchboard.collect(NOW).is_some() {}
+    let packet_bytes = bench.publish.len() / bench.per_read;
+    for _ in 0..3 {
+        let (mut calls, mut delivered, start) = (Vec::new(), 0, Instant::now());
+        let publish = &bench.publish[..packet_bytes];
+        let begun = Instant::now();
+        bench.switchboard.receive(0, publish, NOW).unwrap();
+        calls.push(begun.elapsed());
+        let mut acks = Vec::new();
+        loop {
+            let begun = Instant::now();
+            let effects = bench.switchboard.collect(NOW);
+            calls.push(begun.elapsed());
+            let Some(effects) = effects else { break };
+            for (connection, bytes) in effects.writes {
+                if connection > 0 {
+                    delivered += 1;
+                    acks.clear();
+                    acknowledge(&bytes, &mut acks);
+                    bench.switchboard.receive(connection, &acks, NOW).unwrap();
+                }
+            }
+        }
+        assert_eq!(delivered, SUBSCRIBERS);
+        calls.sort_unstable();
+        println!(
+            "to {SUBSCRIBERS} subscribers at QoS {}: longest of {} calls {:.1} ms, half at most {:.2} \
+             ms, all in {:.2} s",
+            qos as u8,
+            calls.len(),
+            calls[calls.len() - 1].as_secs_f64() * 1e3,
+            calls[calls.len() / 2].as_secs_f64() * 1e3,
+            start.elapsed().as_secs_f64(),
+        );
+    }
 }
 
 fn store(name: &str, with_source: bool, subscribers: u64) {

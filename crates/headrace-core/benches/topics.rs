@@ -9,6 +9,7 @@ use std::hint::black_box;
 use std::process::Command;
 
 use headrace_core::hash::Key;
+use headrace_core::testing::Random;
 use headrace_core::topic::{Cursor, Filter, Retained, Tree};
 
 const METRICS: [&str; 10] = [
@@ -125,12 +126,9 @@ fn best(count: usize, mut work: impl FnMut()) -> u64 {
 
 fn shuffled(count: usize, make: impl Fn(usize) -> String) -> Vec<String> {
     let mut all: Vec<String> = (0..count).map(make).collect();
-    let mut random: u64 = 1;
+    let mut random = Random::new(1);
     for at in (1..count).rev() {
-        random = random
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        all.swap(at, (random >> 33) as usize % (at + 1));
+        all.swap(at, random.below(at + 1));
     }
     all
 }

@@ -55,6 +55,7 @@ def limits_of_switchboard(config: Config) -> dict[str, Any]:
         "sessions_kept_max": config.limits.sessions_kept,
         "subscriptions_max": config.limits.session_subscriptions,
         "subscriptions_of_node_max": config.limits.subscriptions,
+        "unreleased_of_node_max": config.limits.unreleased,
         "messages_per_s_max": config.limits.messages_per_second,
         "shared_strategy": config.mqtt.shared_strategy,
         "shared_strategies": config.mqtt.strategies(),

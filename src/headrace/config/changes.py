@@ -85,6 +85,7 @@ _LIVE: Final = {
             "stall",
             "streams",
             "subscriptions",
+            "unreleased",
             "undurable_bytes",
         }
     ),

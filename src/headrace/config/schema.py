@@ -69,7 +69,9 @@ class MqttSettings(TlsSettings, MqttListeners):
     )
     shared_strategy: Strategy = Field(
         default="round-robin",
-        description="Which member of a shared subscription gets the next message. `hash-topic` "
+        description="Which member of a shared subscription gets the next message. `sticky` gives "
+        "all to one member until it goes or is full; then another one gets what follows, and what "
+        "the first has yet to finish may be done later than that. `hash-topic` "
         "and `hash-client` give each topic, or all that one client publishes, to one member at a "
         "time, in order: what waits for one holds up no other, and what moves to another member "
         "comes when what the one before has of it is acknowledged or has come back.",
@@ -368,6 +370,10 @@ class LimitSettings(_Table):
     )
     subscriptions: Annotated[int, _count(1, 1_000_000_000)] = Field(
         default=limits.SUBSCRIPTIONS_MAX, description="Subscriptions of all clients."
+    )
+    unreleased: Annotated[int, _count(1, 1_000_000_000)] = Field(
+        default=limits.UNRELEASED_MAX,
+        description="Packet ids at QoS 2 of all MQTT clients that they have not released.",
     )
     messages_per_second: Annotated[int, _count(0, 1_000_000)] = Field(
         default=0,

@@ -55,6 +55,10 @@ SESSION_SUBSCRIPTIONS_MAX: Final = 65_536
 SUBSCRIPTIONS_MAX: Final = 10_000_000
 """Subscriptions of all clients together, at some 200 bytes each."""
 
+UNRELEASED_MAX: Final = 10_000_000
+"""Packet ids at QoS 2 of all clients together that these have not released, at some 30 bytes each:
+ten thousand publishers with a window full of them, or 600 that hold all that one may."""
+
 SYS_INTERVAL_MS: Final = 10_000
 """Between two rounds of what is published below `$SYS/broker`, mosquitto's own (`sys_interval`)."""
 

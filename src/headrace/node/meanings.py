@@ -39,6 +39,8 @@ HELP: Final = {
     "mqtt_messages_sent_again_total": "Publishes sent again to clients that came back.",
     "mqtt_messages_stored_total": "Records appended to streams.",
     "mqtt_outbound_bytes": "Bytes that wait for the sockets of clients.",
+    "mqtt_crowd_messages": "Publishes on their way to so many that they are handed out in turns.",
+    "mqtt_crowd_messages_total": "Publishes that so many got that they were handed out in turns.",
     "mqtt_outbound_in_flight": "Publishes sent and not acknowledged.",
     "mqtt_outbound_kept_bytes": "Bytes kept for sessions, to be sent again.",
     "mqtt_outbound_queued_bytes": "Bytes of messages that wait for their turn to be sent.",

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::{Claim, Message, Owner, Terms};
+use super::{Claim, Held, Message, Owner, Terms};
 use crate::mqtt::packet::QoS;
 
 /// How a publish ended.
@@ -28,6 +28,8 @@ pub enum Outcome {
     RetainedFull,
     /// A stream that wanted it takes no record so large.
     TooLarge,
+    /// All clients together hold as many packet ids at `QoS` 2 as they may.
+    UnreleasedFull,
 }
 
 /// How the append of a publish ended.
@@ -60,7 +62,7 @@ impl Outcome {
             Self::NotStored => 0x80,
             Self::StaleEpoch => 0x83,
             Self::NotAuthorized => 0x87,
-            Self::NoRoom | Self::RetainedFull | Self::TooLarge => 0x97,
+            Self::NoRoom | Self::RetainedFull | Self::TooLarge | Self::UnreleasedFull => 0x97,
         }
     }
 
@@ -74,6 +76,7 @@ impl Outcome {
             Self::NotStored => Some("not stored: the broker's disk refused"),
             Self::NoRoom => Some("not stored: the broker's disk is nearly full"),
             Self::RetainedFull => Some("the broker retains as many messages as it may"),
+            Self::UnreleasedFull => Some("clients have as many QoS 2 exchanges open as they may"),
             Self::TooLarge => Some("larger than max.message.bytes of a stream that stores it"),
         }
     }
@@ -105,6 +108,10 @@ pub struct Deferred {
     pub message: Arc<Message>,
     /// Who is owed it by the log.
     pub dues: Vec<Due>,
+    /// Nobody has had it: those at `QoS` 0 wait for it as well.
+    pub is_whole: bool,
+    /// Its place among the publishes that very many get, where it is one.
+    pub crowd: Option<Held>,
 }
 
 impl Deferred {
@@ -176,6 +183,10 @@ pub struct Inbound {
     open: usize,
     /// Entries with something deferred.
     deferring: usize,
+    /// Those of them that nobody has had.
+    whole: usize,
+    /// One that was taken out is on its way to very many: no other may overtake it.
+    is_spreading: bool,
 }
 
 impl Inbound {
@@ -186,13 +197,24 @@ impl Inbound {
 
     /// True where every publish is answered.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.entries.is_empty() && !self.is_spreading
+    }
+
+    /// True where a publish has come that nobody has had, not even at `QoS` 0: what comes behind it
+    /// must not overtake it.
+    pub fn is_held_up(&self) -> bool {
+        self.whole > 0 || self.is_spreading
+    }
+
+    /// The publish that was taken out last is on its way to very many, or no longer.
+    pub fn set_spreading(&mut self, is_spreading: bool) {
+        self.is_spreading = is_spreading;
     }
 
     /// True where a delivery waits for its publish to be durable: one that waits for nothing must
     /// not overtake it (4.6).
     pub fn is_deferring(&self) -> bool {
-        self.deferring > 0
+        self.deferring > 0 || self.is_spreading
     }
 
     /// Publishes of this connection whose exchange is not over: what Receive Maximum bounds (4.9).
@@ -252,6 +274,7 @@ impl Inbound {
             self.unreleased.insert(answer.token as u16, unreleased);
         }
         self.deferring += usize::from(answer.deferred.is_some());
+        self.whole += usize::from(is_whole(answer.deferred.as_ref()));
         self.entries.push_back(Entry { answer, waiting });
         ordinal
     }
@@ -319,6 +342,7 @@ impl Inbound {
         };
         let deferred = entry.answer.deferred.take();
         self.deferring -= usize::from(deferred.is_some());
+        self.whole -= usize::from(is_whole(deferred.as_ref()));
         let Answer { token, qos, .. } = entry.answer;
         if qos == QoS::ExactlyOnce {
             if let Some(unreleased) = self.unreleased.get_mut(&(token as u16)) {
@@ -330,12 +354,13 @@ impl Inbound {
 
     /// The next publish to answer, if its tickets have ended.
     pub fn next_answer(&mut self) -> Option<Answer> {
-        if self.entries.front()?.waiting > 0 {
+        if self.is_spreading || self.entries.front()?.waiting > 0 {
             return None;
         }
         self.first += 1;
         let mut answer = self.entries.pop_front()?.answer;
         self.deferring -= usize::from(answer.deferred.is_some());
+        self.whole -= usize::from(is_whole(answer.deferred.as_ref()));
         if answer.token == 0 {
             return Some(answer);
         }
@@ -369,111 +394,15 @@ impl Inbound {
             .entries
             .iter()
             .filter_map(|entry| entry.answer.deferred.as_ref());
-        assert_eq!(deferred.count(), self.deferring);
+        assert_eq!(deferred.clone().count(), self.deferring);
+        let whole = deferred.filter(|deferred| deferred.is_whole);
+        assert_eq!(whole.count(), self.whole);
     }
+}
+
+fn is_whole(deferred: Option<&Deferred>) -> bool {
+    deferred.is_some_and(|deferred| deferred.is_whole)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn answer(token: u64) -> Answer {
-        Answer {
-            token,
-            qos: QoS::AtLeastOnce,
-            outcome: Outcome::Accepted,
-            streams: 1,
-            deferred: None,
-            traced: None,
-        }
-    }
-
-    fn exactly_once(token: u64) -> Answer {
-        Answer {
-            qos: QoS::ExactlyOnce,
-            ..answer(token)
-        }
-    }
-
-    fn ready(inbound: &mut Inbound) -> Vec<(u64, Outcome)> {
-        std::iter::from_fn(|| inbound.next_answer())
-            .map(|answer| (answer.token, answer.outcome))
-            .collect()
-    }
-
-    /// Holds 5.0: 4.6.0-2, 4.6.0-3.
-    /// Holds 3.1.1: 4.6.0-2, 4.6.0-3.
-    #[test]
-    fn mqtt_4_6_answers_leave_in_packet_order_though_tickets_end_in_any() {
-        let mut inbound = Inbound::default();
-        let first = inbound.push(answer(7), 1);
-        let second = inbound.push(answer(8), 2);
-        inbound.push(answer(9), 0);
-        inbound.settle(second, Ending::Stored);
-        inbound.settle(second, Ending::Stored);
-        assert_eq!(ready(&mut inbound), []);
-        inbound.settle(first, Ending::Stored);
-        let expected = [7, 8, 9].map(|token| (token, Outcome::Accepted));
-        assert_eq!(ready(&mut inbound), expected);
-        assert!(inbound.is_empty());
-    }
-
-    #[test]
-    fn one_failed_ticket_of_several_fails_the_publish() {
-        let mut inbound = Inbound::default();
-        let ordinal = inbound.push(answer(1), 2);
-        inbound.settle(ordinal, Ending::Refused);
-        inbound.settle(ordinal, Ending::Stored);
-        assert_eq!(ready(&mut inbound), [(1, Outcome::NotStored)]);
-    }
-
-    #[test]
-    fn mqtt_4_3_3_an_id_is_remembered_until_it_is_released() {
-        let mut inbound = Inbound::default();
-        let ordinal = inbound.push(exactly_once(7), 1);
-        assert_eq!(inbound.repeat(7), Repeat::Waiting);
-        assert!(!inbound.release(7), "PUBREC has not been sent");
-        inbound.settle(ordinal, Ending::Stored);
-        assert_eq!(ready(&mut inbound), [(7, Outcome::Accepted)]);
-        assert_eq!(inbound.repeat(7), Repeat::Taken);
-        assert_eq!((inbound.open(), inbound.unreleased()), (1, 1));
-        assert!(inbound.release(7) && inbound.release(7));
-        assert_eq!(inbound.repeat(7), Repeat::New);
-        assert_eq!((inbound.open(), inbound.unreleased()), (0, 0));
-    }
-
-    #[test]
-    fn mqtt_4_3_3_a_refused_publish_leaves_its_id_free() {
-        let mut inbound = Inbound::default();
-        let ordinal = inbound.push(exactly_once(7), 1);
-        inbound.settle(ordinal, Ending::Refused);
-        assert_eq!(ready(&mut inbound), [(7, Outcome::NotStored)]);
-        assert_eq!(inbound.repeat(7), Repeat::New);
-        assert_eq!(inbound.open(), 0);
-    }
-
-    #[test]
-    fn a_later_connection_is_told_of_what_it_has_asked_itself() {
-        let mut inbound = Inbound::default();
-        let ordinals = [answer(1), exactly_once(2), exactly_once(3)].map(|answer| {
-            let ordinal = inbound.push(answer, 1);
-            inbound.validate();
-            ordinal
-        });
-        assert_eq!(inbound.open(), 3);
-        inbound.detach();
-        assert_eq!(inbound.open(), 0);
-        assert_eq!(inbound.repeat(3), Repeat::Waiting);
-        assert_eq!(inbound.open(), 1);
-        for ordinal in ordinals {
-            inbound.settle(ordinal, Ending::Stored);
-        }
-        let told: Vec<u64> = ready(&mut inbound)
-            .iter()
-            .map(|(token, _)| *token)
-            .collect();
-        assert_eq!(told, [0, 0, 3]);
-        assert_eq!(inbound.repeat(2), Repeat::Taken);
-        inbound.validate();
-    }
-}
+mod tests;

@@ -50,6 +50,10 @@ pub struct Session {
     pub identity: Option<Box<Identity>>,
     /// Slot of the connection; None while the client is away.
     pub connection: Option<u32>,
+    /// Which no session before it had that was in its place.
+    pub birth: u64,
+    /// The last arrival before it last gave a subscription up.
+    pub unsubscribed: u64,
     /// No client will come back to it.
     pub is_ended: bool,
     /// For how long after its connection it lives, seconds; [`NEVER_S`] is for ever.
@@ -97,6 +101,8 @@ impl Session {
             client_id,
             identity: None,
             connection: None,
+            birth: 0,
+            unsubscribed: 0,
             is_ended: false,
             expiry_s: 0,
             ends_ms: None,

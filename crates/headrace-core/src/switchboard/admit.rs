@@ -74,6 +74,10 @@ impl Switchboard {
         if let Err(reason_code) = acceptable(publish) {
             return self.refuse(slot, reason_code, now);
         }
+        if self.sessions[session as usize].inbound.is_held_up() {
+            // Read on once what it has published before is out.
+            return Flow::Park(Park::Window);
+        }
         if let Some(due_ms) = self.next_message_ms(slot, now) {
             self.timers.set(due_ms, Timer::Rate(slot));
             self.counters.count(Counter::RatePauses);
@@ -92,6 +96,18 @@ impl Switchboard {
             self.pay(slot, now);
             return Flow::Next;
         }
+        if publish.qos == QoS::ExactlyOnce
+            && self.of_sessions.unreleased >= self.limits.unreleased_of_node_max
+        {
+            self.pay(slot, now);
+            self.counters.count(Counter::DroppedUnreleased);
+            let token = u64::from(publish.packet_id);
+            let full = Outcome::UnreleasedFull;
+            self.answer_in_turn(session, token, publish.qos, full, now);
+            // An answer that cannot say no has ended the connection.
+            let is_open = self.connections[slot as usize].session.is_some();
+            return if is_open { Flow::Next } else { Flow::Stop };
+        }
         if publish.topic.starts_with('$') {
             return self.reserved_topic(session, publish, now);
         }
@@ -105,6 +121,11 @@ impl Switchboard {
         if is_stored && self.undurable_bytes() >= self.limits.undurable_bytes_max {
             self.disk_waiters.push(slot);
             return Flow::Park(Park::Disk);
+        }
+        if self.route.is_crowd && self.crowds.are_many() {
+            let connection = self.connections[slot as usize].id;
+            self.crowds.wait(connection);
+            return Flow::Park(Park::Crowd);
         }
         if self.stalls(slot, packet.len(), now) {
             return Flow::Park(Park::Stall);

@@ -42,12 +42,17 @@ impl Switchboard {
         let route = std::mem::take(&mut self.route);
         let mut scratch = Vec::new();
         let mut outgoing = Outgoing::of(Version::V5, &packet, &publish, now.mono_ms, &mut scratch);
-        for Target { session, terms } in &route.targets {
-            self.deliver(*session, terms, None, &mut outgoing);
-        }
-        self.deliver_to_groups(&route.groups, &mut outgoing);
-        self.route = route;
         self.arrivals += 1;
+        if route.is_crowd || self.door.is_held_up() {
+            let deferred = self.put_off(DOOR, &route, &mut outgoing, Vec::new());
+            self.answer_deferred(deferred, now);
+        } else {
+            for Target { session, terms } in &route.targets {
+                self.deliver(*session, terms, None, &mut outgoing);
+            }
+            self.deliver_to_groups(&route.groups, &mut outgoing);
+        }
+        self.route = route;
         if payload.is_empty() {
             self.announced.clear(topic);
         } else {

@@ -1,6 +1,7 @@
 //! What follows a publish once its tickets have ended: PUBACK or PUBREC, in the order of the
 //! publishes, and delivery above `QoS` 0 (MQTT 5.0 3.4, 3.5, 4.6).
 
+use super::collect::TURN_VISITS_MAX;
 use super::connection::Park;
 use super::outgoing::{topic_of, Outgoing};
 use super::publish::{Published, Subject, Target};
@@ -52,9 +53,31 @@ impl Switchboard {
         self.answer_origin(DOOR, now);
     }
 
+    /// Has something of our own delivered in its turn, of which nobody asks to hear.
+    pub(super) fn answer_deferred(&mut self, deferred: Option<Deferred>, now: Now) {
+        let answer = Answer {
+            token: 0,
+            qos: QoS::AtMostOnce,
+            outcome: Outcome::Accepted,
+            streams: 0,
+            deferred,
+            traced: None,
+        };
+        self.door.push(answer, 0);
+        self.answer_origin(DOOR, now);
+    }
+
     /// Answers every publish of an origin whose turn has come.
     pub(super) fn answer_origin(&mut self, origin: u32, now: Now) {
-        while let Some(answer) = self.next_answer(origin) {
+        loop {
+            if self.answered_visits >= TURN_VISITS_MAX {
+                // Others have their turn, and what a commit has let go has the next.
+                self.owing.push_back(origin);
+                break;
+            }
+            let Some(answer) = self.next_answer(origin) else {
+                break;
+            };
             let why = match answer.outcome {
                 Outcome::NotStored => Some(Counter::DroppedNotStored),
                 Outcome::NoRoom => Some(Counter::DroppedNoRoom),
@@ -74,26 +97,37 @@ impl Switchboard {
                 self.acknowledge(origin, &answer, now);
             }
             if let Some(deferred) = &answer.deferred {
-                self.deliver_deferred(origin, deferred, now);
+                if !self.deliver_deferred(origin, deferred, now) {
+                    self.begin_spread(origin, answer);
+                    break;
+                }
             }
-            if origin == DOOR {
-                self.published.push(Published {
-                    request: answer.token,
-                    reason_code: match answer.outcome {
-                        Outcome::TooLarge => reason::PACKET_TOO_LARGE,
-                        Outcome::RetainedFull => reason::RETAIN_NOT_SUPPORTED,
-                        outcome => outcome.reason_code(),
-                    },
-                    streams: answer.streams,
-                });
-            } else if is_asked && !is_first {
-                self.acknowledge(origin, &answer, now);
-            }
+            self.end_answer(origin, &answer, now);
         }
         if origin != DOOR {
             self.recount_inbound(origin);
             self.window_opened(origin);
             self.forget_if_over(origin);
+        }
+    }
+
+    /// The last of an answer: all that the publish comes to is on its way.
+    pub(super) fn end_answer(&mut self, origin: u32, answer: &Answer, now: Now) {
+        if answer.token == 0 {
+            return;
+        }
+        if origin == DOOR {
+            self.published.push(Published {
+                request: answer.token,
+                reason_code: match answer.outcome {
+                    Outcome::TooLarge => reason::PACKET_TOO_LARGE,
+                    Outcome::RetainedFull => reason::RETAIN_NOT_SUPPORTED,
+                    outcome => outcome.reason_code(),
+                },
+                streams: answer.streams,
+            });
+        } else if answer.qos != QoS::ExactlyOnce {
+            self.acknowledge(origin, answer, now);
         }
     }
 
@@ -104,7 +138,7 @@ impl Switchboard {
         }
     }
 
-    /// A client of 3.1.1 that had sent too much may be read on.
+    /// A client that had sent too much, or all of which waits for a publish, may be read on.
     fn window_opened(&mut self, session: u32) {
         let session = self.sessions.get(session as usize);
         if let Some(slot) = session.and_then(|session| session.connection) {
@@ -138,6 +172,9 @@ impl Switchboard {
             (Version::V311, Outcome::NoRoom) => return self.close(slot, "disk_full", None, now),
             (Version::V311, Outcome::RetainedFull) => {
                 return self.close(slot, "retained_full", None, now)
+            }
+            (Version::V311, Outcome::UnreleasedFull) => {
+                return self.close(slot, "unreleased_full", None, now)
             }
             (Version::V311, Outcome::TooLarge) => {
                 return self.close(slot, "message_too_large", None, now)
@@ -181,11 +218,16 @@ impl Switchboard {
         self.answer(slot, &packet);
     }
 
-    /// Delivers above `QoS` 0 what has become durable; `QoS` 0 was served when it came.
-    fn deliver_deferred(&mut self, origin: u32, deferred: &Deferred, now: Now) {
+    /// Delivers what has become durable; `QoS` 0 was served when it came, unless it waited too.
+    /// False where very many get it, and nobody has.
+    fn deliver_deferred(&mut self, origin: u32, deferred: &Deferred, now: Now) -> bool {
         let Deferred {
             arrival, message, ..
         } = deferred;
+        if deferred.crowd.is_some() {
+            return false;
+        }
+        let visited = std::mem::take(&mut self.route.visited);
         self.match_topic(&Subject {
             topic: topic_of(message),
             qos: message.qos,
@@ -193,19 +235,26 @@ impl Switchboard {
             origin,
             arrival: *arrival,
         });
+        self.answered_visits += self.route.visited;
+        self.route.visited += visited;
+        if self.route.is_crowd {
+            return false;
+        }
         let route = std::mem::take(&mut self.route);
         let mut outgoing = Outgoing::of_message(message, now.mono_ms);
         let expired = message.is_expired(now.mono_ms);
         for Target { session, terms } in &route.targets[..route.late_at] {
             match terms.qos {
-                QoS::AtMostOnce => {}
+                QoS::AtMostOnce if !deferred.is_whole => {}
                 // It is owed it, and gets it below.
-                _ if self.is_durable(*session) => {}
+                QoS::AtLeastOnce | QoS::ExactlyOnce if self.is_durable(*session) => {}
                 _ if expired => self.drops(*session, Counter::DroppedExpired, &outgoing, 0),
                 _ => self.deliver(*session, terms, None, &mut outgoing),
             }
         }
-        self.deliver_dues(deferred, expired, &mut outgoing);
+        for due in &deferred.dues {
+            self.deliver_due(due, expired, &mut outgoing);
+        }
         let owed = deferred.groups();
         for slot in &route.groups {
             if owed.binary_search(slot).is_ok() {
@@ -218,6 +267,7 @@ impl Switchboard {
             }
         }
         self.route = route;
+        true
     }
 
     /// Answers a publish that waits for nothing, in its turn.

@@ -26,9 +26,10 @@ pub const SMALL_BYTES: usize = 16 * 1024;
 /// Connections visited in a turn of each kind of [`Due`]: a system call for each, some 5 ms in all.
 pub const TURN_CONNECTIONS_MAX: usize = 1000;
 
-/// Matches of publishes, counted as in [`super::packets::SHARE_VISITS_MAX`], of all connections that
-/// have had their share and go on in a turn: 10 to 20 ms.
-const TURN_VISITS_MAX: usize = 200_000;
+/// Matches of publishes, counted as in [`super::packets::SHARE_VISITS_MAX`], in a turn: of all
+/// connections that have had their share and go on, of all others that go on, of wills, and of what
+/// has become durable. 10 to 20 ms each.
+pub(super) const TURN_VISITS_MAX: usize = 200_000;
 
 /// Connections to visit, by number, each in one of these.
 #[derive(Debug, Default)]
@@ -82,7 +83,9 @@ impl Switchboard {
     /// Everything due since the last call; None where nothing is.
     pub fn collect(&mut self, now: Now) -> Option<Effects> {
         self.tracer.at(now);
+        self.answer_on(now);
         self.run_on(now);
+        self.spread(now);
         self.end_doomed(now);
         self.end_leases(now);
         self.end_gone_streams(now);
@@ -97,6 +100,8 @@ impl Switchboard {
         effects.streams = self.feeds.take_requests();
         let busy = !self.runnable.is_empty()
             || !self.due.is_empty()
+            || !self.owing.is_empty()
+            || self.crowds.are_due()
             || self.groups.has_ends()
             || self.feeds.is_busy();
         effects.wake_at = if busy {
@@ -105,27 +110,38 @@ impl Switchboard {
             self.timers.next()
         };
         let woken = std::mem::replace(&mut self.wake_at, effects.wake_at);
-        (!effects.is_empty() || woken != effects.wake_at).then_some(effects)
+        (!effects.is_empty() || busy || woken != effects.wake_at).then_some(effects)
     }
 
     /// Lets connections go on whose reason to rest may have gone.
     fn run_on(&mut self, now: Now) {
-        let mut turn_visits = 0;
+        let mut turn_visits = [0; 2];
         for _ in 0..self.runnable.len() {
             let Some(slot) = self.runnable.pop_front() else {
                 break;
             };
             let connection = self.connections.get(slot as usize);
             let had_share = connection.is_some_and(|each| each.parked == Some(Park::Turn));
-            if had_share && turn_visits >= TURN_VISITS_MAX {
+            // Who has had its share does not keep those from theirs who have rested.
+            let visits = &mut turn_visits[usize::from(had_share)];
+            if *visits >= TURN_VISITS_MAX {
                 self.runnable.push_back(slot);
                 continue;
             }
             self.route.visited = 0;
             self.resume(slot, now);
-            if had_share {
-                turn_visits += self.route.visited;
-            }
+            *visits += self.route.visited;
+        }
+    }
+
+    /// Answers those on whose turn there was no time in earlier turns.
+    fn answer_on(&mut self, now: Now) {
+        self.answered_visits = 0;
+        for _ in 0..self.owing.len() {
+            let Some(origin) = self.owing.pop_front() else {
+                break;
+            };
+            self.answer_origin(origin, now);
         }
     }
 

@@ -45,6 +45,8 @@ pub enum Park {
     Rate,
     /// It has had its turn, and others have theirs.
     Turn,
+    /// Its publish goes to very many, and so do others before it.
+    Crowd,
 }
 
 impl Park {
@@ -58,6 +60,7 @@ impl Park {
             Self::Answers => "unread_answers",
             Self::Rate => "rate",
             Self::Turn => "turn",
+            Self::Crowd => "crowd",
         }
     }
 }

@@ -32,6 +32,8 @@ counters! {
     Received = "mqtt_messages_received_total",
     /// Publishes sent to subscribers.
     Delivered = "mqtt_messages_delivered_total",
+    /// Publishes that so many get that they are handed out in turns.
+    Crowds = "mqtt_crowd_messages_total",
     /// Records appended to streams.
     Stored = "mqtt_messages_stored_total",
     /// Publishes that a stream had stored before.
@@ -98,6 +100,8 @@ counters! {
     DroppedRetained = "mqtt_messages_dropped_total{reason=\"retained_full\"}",
     /// For one subscriber: its expiry passed while it waited.
     DroppedExpired = "mqtt_messages_dropped_total{reason=\"expired\"}",
+    /// At `QoS` 2: all clients together hold as many packet ids as they may.
+    DroppedUnreleased = "mqtt_messages_dropped_total{reason=\"unreleased_full\"}",
     /// A topic of the broker's own.
     DroppedTopic = "mqtt_messages_dropped_total{reason=\"reserved_topic\"}",
     /// Its client may not publish there.

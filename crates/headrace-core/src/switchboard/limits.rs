@@ -10,6 +10,8 @@ pub struct Limits {
     pub packet_bytes_max: usize,
     /// Publishes above `QoS` 0 of one client whose exchange may not be over.
     pub receive_max: u16,
+    /// Packet ids at `QoS` 2 of all clients that are not released.
+    pub unreleased_of_node_max: usize,
     /// Topic aliases that one client may set; 0 for none.
     pub topic_alias_max: u16,
     /// Longest time for which a session waits for its client, seconds.
@@ -64,6 +66,10 @@ pub struct Limits {
     pub response_information: Option<Box<str>>,
     /// Longest time from the connection to the answer on its CONNECT, milliseconds.
     pub connect_timeout_ms: u64,
+    /// Sessions that are served at once with a publish that no more get; no setting. Some 5 ms.
+    pub crowd_min: usize,
+    /// Of publishes that more get, receivers that are served in one turn; no setting. 5 to 15 ms.
+    pub crowd_turn_max: usize,
 }
 
 impl Default for Limits {
@@ -71,6 +77,8 @@ impl Default for Limits {
         Self {
             packet_bytes_max: 1024 * 1024 + 64 * 1024,
             receive_max: 1024,
+            // Some 300 MB.
+            unreleased_of_node_max: 10_000_000,
             topic_alias_max: 32,
             session_expiry_s_max: 14 * 86_400,
             // At a round trip of a millisecond it still is a million messages a second.
@@ -100,6 +108,8 @@ impl Default for Limits {
             keep_alive_s_max: u16::MAX,
             response_information: None,
             connect_timeout_ms: 10_000,
+            crowd_min: 4096,
+            crowd_turn_max: 8192,
         }
     }
 }

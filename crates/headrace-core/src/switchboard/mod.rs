@@ -20,6 +20,7 @@
 //!                    ├─ exchange               PUBACK, PUBREC, PUBREL, PUBCOMP
 //!                    └─ admit ─ publish ─┬─ streams ─ answers   keys, batches, tickets
 //!                                        ├─ persist           sessions on the log
+//!                                        ├─ crowd             very many receivers, in shares
 //!                                        └─ deliver ─ overflow  windows, queues
 //! ```
 
@@ -36,6 +37,7 @@ mod configure;
 mod connect;
 mod connection;
 mod counters;
+mod crowd;
 mod deliver;
 mod exchange;
 mod feeds;
@@ -79,6 +81,7 @@ use collect::Due;
 use configure::Highest;
 use connection::{Connection, Park, Phase};
 use counters::{Counter, Counters};
+use crowd::Crowds;
 use feeds::Feeds;
 use groups::Groups;
 use persist::Persistence;
@@ -113,6 +116,9 @@ pub use trace::{Subject as TraceSubject, TraceLine, Way as TraceWay, TRACES_MAX,
 /// Answers that a client may leave unread beyond [`Limits::outbound_bytes_max`] before it is read
 /// no further.
 pub const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+
+/// Timers that one call serves: 10 to 20 ms. All clients of a network that fails are silent at once.
+pub const TURN_TIMERS_MAX: usize = 2000;
 
 /// The origin of publishes from other doors.
 const DOOR: u32 = u32::MAX;
@@ -170,6 +176,12 @@ pub struct Switchboard {
     disk_waiters: Vec<u32>,
     /// Connections that passed a bound at which they end.
     doomed: Vec<u64>,
+    /// Origins with answers for which the turn had no time.
+    owing: VecDeque<u32>,
+    /// What those have matched that were answered since the last collect.
+    answered_visits: usize,
+    /// Publishes on their way to very many.
+    crowds: Crowds,
 
     sessions: Slab<Session>,
     of_sessions: Holding,
@@ -194,6 +206,8 @@ pub struct Switchboard {
     arrivals: u64,
     /// Client ids assigned so far.
     assigned: u64,
+    /// Sessions begun so far.
+    births: u64,
 
     pending: Map<u64, Pending>,
     next_request: u64,
@@ -233,6 +247,9 @@ impl Switchboard {
             runnable: VecDeque::new(),
             disk_waiters: Vec::new(),
             doomed: Vec::new(),
+            owing: VecDeque::new(),
+            answered_visits: 0,
+            crowds: Crowds::default(),
             sessions: Slab::new(),
             of_sessions: Holding::default(),
             here: 0,
@@ -248,6 +265,7 @@ impl Switchboard {
             searched: None,
             arrivals: 0,
             assigned: 0,
+            births: 0,
             pending: Map::with_hasher(hash_key),
             next_request: 1,
             decisions: Vec::new(),
@@ -362,10 +380,18 @@ impl Switchboard {
         }
     }
 
-    /// Time passed.
+    /// Time passed. Does a share of what is due; the rest is so with the next call, for which
+    /// [`Effects::wake_at`] asks at once.
     pub fn tick(&mut self, now: Now) {
         self.tracer.at(now);
-        while let Some(timer) = self.timers.pop(now.mono_ms) {
+        self.route.visited = 0;
+        for _ in 0..TURN_TIMERS_MAX {
+            if self.route.visited >= collect::TURN_VISITS_MAX {
+                break;
+            }
+            let Some(timer) = self.timers.pop(now.mono_ms) else {
+                break;
+            };
             match timer {
                 Timer::Silence(slot) => self.silent(slot, now),
                 Timer::Stall(slot) => self.stalled_out(slot, now),
@@ -424,7 +450,13 @@ impl Switchboard {
         if matches!(
             connection.parked,
             Some(
-                Park::Decision | Park::Window | Park::Stall | Park::Disk | Park::Rate | Park::Turn
+                Park::Decision
+                    | Park::Window
+                    | Park::Stall
+                    | Park::Disk
+                    | Park::Rate
+                    | Park::Turn
+                    | Park::Crowd
             )
         ) {
             // Its packets may be here, unread by our own choice.

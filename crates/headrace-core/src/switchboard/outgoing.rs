@@ -138,6 +138,16 @@ impl<'a> Outgoing<'a> {
         }
     }
 
+    /// A message whose payload is on its way to clients already.
+    pub fn with_lump(self, lump: Option<Arc<Lump>>) -> Self {
+        Self { lump, ..self }
+    }
+
+    /// Its payload on its way to clients.
+    pub fn into_lump(self) -> Option<Arc<Lump>> {
+        self.lump
+    }
+
     /// Its topic, as bytes.
     pub fn topic(&self) -> &[u8] {
         &self.topic[2..]

@@ -186,21 +186,30 @@ impl Switchboard {
             return false;
         }
         let mut stalls = false;
-        for at in 0..self.route.targets.len() {
+        // Those of a crowd are asked one by one as it is served.
+        let targets = if self.route.is_crowd {
+            0
+        } else {
+            self.route.targets.len()
+        };
+        for at in 0..targets {
             let Target { session, terms } = &self.route.targets[at];
-            let Some(slot) = self.sessions[*session as usize].connection else {
-                continue;
-            };
-            let connection = &self.connections[slot as usize];
-            let fits = bytes <= self.bytes_max(connection, terms.qos);
-            let is_dropping = matches!(connection.overflow, Overflow::Dropping);
-            let is_full = || self.bound_reached(*session, terms.qos, bytes, 0).is_some();
-            if fits && !is_dropping && is_full() {
+            if let Some(slot) = self.is_waited_for(*session, terms.qos, bytes) {
                 self.wait_for(slot, publisher, now);
                 stalls = true;
             }
         }
         stalls
+    }
+
+    /// The connection of a session that has no room for a message and may have some soon.
+    pub(super) fn is_waited_for(&self, session: u32, qos: QoS, bytes: usize) -> Option<u32> {
+        let slot = self.sessions[session as usize].connection?;
+        let connection = &self.connections[slot as usize];
+        let fits = bytes <= self.bytes_max(connection, qos);
+        let is_dropping = matches!(connection.overflow, Overflow::Dropping);
+        let is_full = || self.bound_reached(session, qos, bytes, 0).is_some();
+        (fits && !is_dropping && is_full()).then_some(slot)
     }
 
     /// The largest message that there ever is room for.
@@ -215,7 +224,7 @@ impl Switchboard {
         }
     }
 
-    fn wait_for(&mut self, full: u32, publisher: u32, now: Now) {
+    pub(super) fn wait_for(&mut self, full: u32, publisher: u32, now: Now) {
         let connection = &mut self.connections[full as usize];
         if let Overflow::Stalling { publishers, .. } = &mut connection.overflow {
             publishers.insert(publisher);
@@ -268,6 +277,7 @@ impl Switchboard {
         } = overflow
         {
             self.timers.cancel(until_ms, Timer::Stall(slot));
+            self.crowds.released(&publishers);
             self.runnable.extend(publishers);
         }
         self.recount(slot);

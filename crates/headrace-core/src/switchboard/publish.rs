@@ -40,6 +40,8 @@ pub(super) struct Route {
     pub groups: Vec<u32>,
     /// Whether a subscription matched that wants nothing of its own client.
     pub is_own: bool,
+    /// There are more targets than [`super::Limits::crowd_min`], of which these are the first.
+    pub is_crowd: bool,
     /// Subscriptions and groups that the publishes of this turn have matched, and places of their
     /// trees at which that was looked for.
     pub visited: usize,
@@ -48,7 +50,8 @@ pub(super) struct Route {
 impl Route {
     /// Whether it leads to a few sessions at the most.
     fn is_short(&self) -> bool {
-        self.streams.is_empty() && self.groups.is_empty() && self.targets.len() <= SHORT_ROUTE
+        let is_short = self.targets.len() <= SHORT_ROUTE && !self.is_crowd;
+        is_short && self.streams.is_empty() && self.groups.is_empty()
     }
 }
 
@@ -62,7 +65,7 @@ pub(super) struct Target {
 }
 
 /// What subscriptions are matched with.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Subject<'a> {
     pub topic: &'a str,
     pub qos: QoS,
@@ -97,6 +100,8 @@ impl Incoming<'_> {
 struct Taken {
     /// Whether delivery above `QoS` 0 waits: for a ticket, or behind an earlier publish that does.
     waits: bool,
+    /// Whether all of it does: for a turn, or behind an earlier publish that does.
+    is_whole: bool,
     /// Who is owed it by the log.
     dues: Vec<Due>,
 }
@@ -209,12 +214,17 @@ impl Switchboard {
             }
         });
         route.is_own = false;
+        route.is_crowd = false;
         let targets = &mut route.targets;
         targets.clear();
         let mut late = Vec::new();
         let mut visited = 0;
         let places = subscriptions.matches(subject.topic, &mut |session, subscription| {
             visited += 1;
+            if targets.len() >= limits.crowd_min {
+                route.is_crowd = true;
+                return;
+            }
             let state = &mut sessions[*session as usize];
             if !hears(access, state, || subject.topic) {
                 return;
@@ -259,7 +269,8 @@ impl Switchboard {
         let payload_bytes = incoming.publish.payload.len();
         self.counters.add(Counter::PayloadReceived, payload_bytes);
         self.arrivals += 1;
-        if self.route.is_short() && incoming.is_fleeting() {
+        let is_fleeting = self.route.is_short() && incoming.is_fleeting();
+        if is_fleeting && !self.inbound(incoming.origin).is_held_up() {
             return self.take_fleeting(&incoming, now);
         }
         let not_retained = self.refuses_to_retain(incoming.publish, incoming.packet.len());
@@ -307,21 +318,32 @@ impl Switchboard {
         let mut tickets = stored.tickets;
         let mut dues = Vec::new();
         if is_taken {
-            dues = self.dues(&route, qos);
+            let subject = Subject {
+                arrival: self.arrivals,
+                ..self.subject(publish, incoming.origin)
+            };
+            dues = self.dues(&route, &subject);
             tickets += u32::from(self.must_wait(&incoming, &dues));
         }
-        let waits = tickets > 0 || self.inbound(incoming.origin).is_deferring();
+        let inbound = self.inbound(incoming.origin);
+        let is_whole = route.is_crowd || inbound.is_held_up();
+        let waits = tickets > 0 || is_whole || inbound.is_deferring();
         let is_answered_first = incoming.is_answered && qos == QoS::ExactlyOnce && !waits;
         if is_answered_first {
             self.answer_in_turn(incoming.origin, token, qos, outcome, now);
         }
         let mut deferred = None;
         if is_taken {
-            let known = Taken { waits, dues };
+            let known = Taken {
+                waits,
+                is_whole,
+                dues,
+            };
             deferred = self.pass_on(incoming.origin, &route, &mut outgoing, known);
         }
         self.scratch = scratch;
-        if incoming.is_answered && !is_answered_first {
+        let is_due = incoming.is_answered || deferred.is_some();
+        if is_due && !is_answered_first {
             let answer = Answer {
                 token,
                 qos,
@@ -330,6 +352,8 @@ impl Switchboard {
                 deferred,
                 traced: self.tracer.is_on().then(|| publish.topic.into()),
             };
+            // Nobody tells of the tickets of a publish that is not answered.
+            let tickets = if incoming.is_answered { tickets } else { 0 };
             self.inbound(incoming.origin).push(answer, tickets);
             if tickets == 0 {
                 self.answer_origin(incoming.origin, now);
@@ -374,7 +398,14 @@ impl Switchboard {
         outgoing: &mut Outgoing<'_>,
         taken: Taken,
     ) -> Option<Deferred> {
-        let Taken { waits, dues } = taken;
+        let Taken {
+            waits,
+            is_whole,
+            dues,
+        } = taken;
+        if is_whole {
+            return self.put_off(origin, route, outgoing, dues);
+        }
         let mut deferred = None;
         for Target { session, terms } in &route.targets {
             if terms.qos > QoS::AtMostOnce && waits {
@@ -396,6 +427,8 @@ impl Switchboard {
                 arrival: self.arrivals,
                 message,
                 dues,
+                is_whole: false,
+                crowd: None,
             }
         })
     }

@@ -250,18 +250,27 @@ impl Switchboard {
     /// The search of a subscription may have passed the place of a message that came before it.
     fn tell_late(&mut self, promised: &Promised, now: Now) {
         let message = &promised.message;
-        self.match_topic(&Subject {
+        let subject = Subject {
             topic: topic_of(message),
             qos: message.qos,
             retain: true,
             origin: promised.origin,
             arrival: promised.arrival,
-        });
+        };
+        self.match_topic(&subject);
         if message.is_expired(now.mono_ms) {
             return;
         }
-        let route = std::mem::take(&mut self.route);
         let mut outgoing = Outgoing::of_message(message, now.mono_ms);
+        if self.route.is_crowd {
+            for target in self.late_receivers(&subject) {
+                if self.hears(target.session, &outgoing) {
+                    self.deliver(target.session, &target.terms, None, &mut outgoing);
+                }
+            }
+            return;
+        }
+        let route = std::mem::take(&mut self.route);
         for target in &route.targets[route.late_at..] {
             self.deliver(target.session, &target.terms, None, &mut outgoing);
         }

@@ -37,7 +37,9 @@ impl Switchboard {
             None => {}
         }
         let in_flight_max = self.limits.in_flight_max;
-        let session = Session::new(self.hash_key, client_id.into(), in_flight_max);
+        let mut session = Session::new(self.hash_key, client_id.into(), in_flight_max);
+        self.births += 1;
+        session.birth = self.births;
         let session = self.sessions.insert(session) as u32;
         self.by_client.insert(client_id.into(), session);
         (session, false)

@@ -36,6 +36,7 @@ impl Switchboard {
             ("mqtt_outbound_queued_messages", sessions.queued),
             ("mqtt_inbound_unreleased", sessions.unreleased),
             ("mqtt_outbound_in_flight", sessions.in_flight),
+            ("mqtt_crowd_messages", self.crowds.len()),
             ("mqtt_buffered_bytes", self.buffered_bytes()),
             ("mqtt_undurable_bytes", self.undurable_bytes()),
             (

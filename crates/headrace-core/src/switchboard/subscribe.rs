@@ -223,6 +223,7 @@ impl Switchboard {
         if session_state.subscriptions.remove(filter).is_none() {
             return false;
         }
+        session_state.unsubscribed = self.arrivals;
         if session_state.narrowed > 0 {
             let decision = self.decide_subscription(session, filter_of(filter));
             self.sessions[session as usize].narrowed -= u32::from(decision.hole.is_some());

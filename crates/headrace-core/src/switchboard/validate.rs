@@ -19,6 +19,7 @@ impl Switchboard {
         self.keeping.validate();
         self.validate_groups();
         self.validate_feeds();
+        self.validate_crowds();
         assert_eq!(self.by_id.len(), self.connections.len());
         self.validate_sums();
         let mut subscriptions = 0;

@@ -8,6 +8,7 @@ use headrace_core::access::{Draft, Rules};
 use headrace_core::hash::Key;
 use headrace_core::mqtt::decode;
 use headrace_core::mqtt::packet::Version;
+use headrace_core::session::Ending;
 use headrace_core::switchboard::{Access, Effects, Limits, Strategy, Switchboard, Users};
 use headrace_core::Now;
 
@@ -24,7 +25,7 @@ const CONNECTIONS: usize = 4;
 /// What policy may say.
 const DECISIONS: [u8; 6] = [0x00, 0x18, 0x86, 0x87, 0x8C, 0x97];
 
-fn limits(has_keys: bool) -> Limits {
+fn limits(has_rules: bool, has_keys: bool) -> Limits {
     let strategies = [Strategy::LeastInFlight, Strategy::HashTopic];
     Limits {
         shared_strategy: strategies[usize::from(has_keys)],
@@ -43,6 +44,8 @@ fn limits(has_keys: bool) -> Limits {
         sessions_max: 5,
         sessions_kept_max: 3,
         undurable_bytes_max: 600,
+        crowd_min: if has_rules { 1 } else { 4096 },
+        crowd_turn_max: 1,
         ..Limits::default()
     }
 }
@@ -64,6 +67,7 @@ fn run(input: &Input) -> Words {
             2 => world.receive(at, &rest.chunks(1).collect::<Vec<_>>()),
             3 => world.hang_up(at),
             4 => world.wait(u64::from(number) * u64::from(number)),
+            5 if number >= 0xF0 => world.is_full = number % 2 == 1,
             5 => world.ends(number % 4 != 3),
             6 => world.decide(number),
             _ if world.has_rules && number > 0x80 => world.control(number % 2 == 0),
@@ -99,6 +103,8 @@ struct World {
     next_connection: u64,
     /// What is on its way to the disk: whether it is of the log of sessions, and its ticket.
     appends: Vec<(bool, u64)>,
+    /// The disk refuses at once.
+    is_full: bool,
     has_rules: bool,
     /// Not yet decided.
     requests: Vec<u64>,
@@ -114,7 +120,7 @@ struct Connection {
 
 impl World {
     fn new(lasts: bool, has_rules: bool, has_keys: bool) -> Self {
-        let mut board = Switchboard::new(Key(1, 2), limits(has_keys));
+        let mut board = Switchboard::new(Key(1, 2), limits(has_rules, has_keys));
         board.bind(1, 2, &["s/#"], "topic").unwrap();
         if lasts {
             board.bind(2, 1, &[], "topic").unwrap();
@@ -130,6 +136,7 @@ impl World {
             connections: [const { None }; CONNECTIONS],
             next_connection: 1,
             appends: Vec::new(),
+            is_full: false,
             has_rules,
             requests: Vec::new(),
             words: Words::default(),
@@ -199,6 +206,12 @@ impl World {
         }
     }
 
+    fn refuse(&mut self, ticket: u64) {
+        let ended = self.board.durable(ticket, Ending::NoRoom, self.now);
+        ended.expect("it is on its way");
+        self.board.validate();
+    }
+
     fn decide(&mut self, number: u8) {
         for request in std::mem::take(&mut self.requests) {
             let code = DECISIONS[usize::from(number) % DECISIONS.len()];
@@ -222,6 +235,12 @@ impl World {
             self.board.persist(self.now);
             let before = self.appends.len();
             while let Some(append) = self.board.session_append() {
+                if self.is_full {
+                    self.refuse(append.ticket);
+                    let next = self.board.session_append();
+                    assert!(next.is_none(), "what follows a refused one stays with it");
+                    break;
+                }
                 self.board.session_appended(append.ticket, 0);
                 self.appends.push((true, append.ticket));
             }
@@ -234,8 +253,13 @@ impl World {
     }
 
     fn perform(&mut self, effects: Effects) {
-        let appends = effects.appends.iter().map(|append| (false, append.ticket));
-        self.appends.extend(appends);
+        for append in &effects.appends {
+            if self.is_full {
+                self.refuse(append.ticket);
+            } else {
+                self.appends.push((false, append.ticket));
+            }
+        }
         let asked = effects.decisions.iter().map(|asked| asked.request);
         self.requests.extend(asked);
         for (id, bytes) in effects.writes {
@@ -262,6 +286,7 @@ impl World {
 
     /// The socket of everyone is lost, and the disk ends what it has begun.
     fn end(mut self, kind: (bool, bool, bool)) -> Words {
+        self.is_full = false;
         for at in 0..CONNECTIONS {
             self.hang_up(at);
         }

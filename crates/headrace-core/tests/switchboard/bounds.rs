@@ -456,3 +456,34 @@ fn a_dead_subscriber_costs_no_more_than_its_bound_and_nobody_else_anything() {
     let own = ["mqtt_outbound_queued_bytes", "mqtt_outbound_kept_bytes"];
     assert!(own.map(|name| stage.statistic(name)).iter().sum::<u64>() <= 17_000);
 }
+
+#[test]
+fn packet_ids_that_clients_do_not_release_are_bounded_for_all_of_them() {
+    let mut stage = Stage::new(Limits {
+        unreleased_of_node_max: 3,
+        ..Limits::default()
+    });
+    let one = stage.client(V5, "one");
+    let other = stage.client(V5, "other");
+    let old = stage.client(V311, "old");
+    for (client, id) in [(one, 1), (one, 2), (other, 1)] {
+        stage.publish(client, "t", QOS_2, id, "x");
+        assert_eq!(stage.hears(client), [format!("PUBREC {id}")]);
+    }
+    stage.publish(other, "t", QOS_2, 2, "x");
+    let refused = &stage.hears(other)[0];
+    assert!(refused.starts_with("PUBREC 2 0x97"), "{refused}");
+    let dropped = "mqtt_messages_dropped_total{reason=\"unreleased_full\"}";
+    assert_eq!(stage.statistic(dropped), 1);
+    assert_eq!(stage.statistic("mqtt_inbound_unreleased"), 3);
+    stage.publish(other, "t", QOS_2, 1, "x");
+    assert_eq!(stage.hears(other), ["PUBREC 1"], "a repeat is no new one");
+    stage.publish(other, "t", QOS_1, 3, "x");
+    assert_eq!(stage.hears(other), ["PUBACK 3 0x10"]);
+    stage.publish(old, "t", QOS_2, 1, "x");
+    assert_eq!(stage.hears(old), ["closed: unreleased_full"]);
+    stage.release(one, 1);
+    assert_eq!(stage.hears(one), ["PUBCOMP 1"]);
+    stage.publish(other, "t", QOS_2, 2, "x");
+    assert_eq!(stage.hears(other), ["PUBREC 2"], "there is room again");
+}

@@ -176,6 +176,8 @@ impl World {
             queued_bytes_max: 1 << 40,
             queued_bytes_of_node_max: 1 << 40,
             outbound_bytes_max: 1 << 40,
+            crowd_min: [1, 2, 4096][seed as usize % 3],
+            crowd_turn_max: 1 + seed as usize % 2,
             ..Limits::default()
         };
         let mut board = Switchboard::new(Key(seed, 1), limits);

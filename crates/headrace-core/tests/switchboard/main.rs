@@ -14,6 +14,7 @@ mod budget;
 mod clauses;
 mod configure;
 mod connect;
+mod crowd;
 mod deliver;
 mod devices;
 mod disk;

@@ -118,6 +118,8 @@ impl World {
             shared_strategy: random.pick(&STRATEGIES),
             queued_messages_max: 100_000,
             queued_bytes_max: if watches { 16 << 20 } else { 1_000 },
+            crowd_min: random.pick(&[1, 4096]),
+            crowd_turn_max: 1,
             ..Limits::default()
         };
         let mut world = Self {

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use headrace_core::mqtt::packet::{Packet, Publish};
-use headrace_core::switchboard::{Limits, SMALL_BYTES, TURN_BYTES_MAX, TURN_CONNECTIONS_MAX};
+use headrace_core::mqtt::packet::{Connect, Packet, Publish};
+use headrace_core::switchboard::{
+    Limits, SMALL_BYTES, TURN_BYTES_MAX, TURN_CONNECTIONS_MAX, TURN_TIMERS_MAX,
+};
 
 use super::stage::*;
 
@@ -197,4 +199,94 @@ fn those_who_publish_what_matches_much_share_a_turn() {
         assert!((1..=250).contains(&more), "a turn for all: {more}");
         taken += more;
     }
+}
+
+#[test]
+fn those_who_waited_for_a_full_subscriber_share_a_turn() {
+    let mut stage = Stage::new(Limits {
+        outbound_bytes_max: 100,
+        ..Limits::default()
+    });
+    stage.is_validating = false;
+    let slow = listeners(&mut stage, 1, 0)[0];
+    let publishers: Vec<u64> = (0..15)
+        .map(|number| stage.client(V5, &format!("publisher-{number}")))
+        .collect();
+    let payload = "x".repeat(70);
+    send(&mut stage, publishers[0], "t", QOS_0, &payload);
+    let pings = stage.bytes(slow, &Packet::Pingreq).repeat(20_000);
+    for publisher in &publishers {
+        send(&mut stage, *publisher, "t", QOS_0, &payload);
+        stage
+            .switchboard
+            .receive(*publisher, &pings, stage.now)
+            .unwrap();
+    }
+    let received = |stage: &Stage| stage.statistic("mqtt_packets_received_total");
+    turn(&mut stage);
+    stage.now.mono_ms += 100;
+    stage.switchboard.tick(stage.now);
+    let (begin, mut turns) = (received(&stage), 0);
+    while received(&stage) < begin + 15 * 20_001 {
+        let before = received(&stage);
+        turn(&mut stage);
+        assert!(received(&stage) - before <= 220_000);
+        turns += 1;
+    }
+    assert!(turns > 1);
+}
+
+#[test]
+fn what_is_due_at_the_same_time_is_done_in_turns() {
+    let mut stage = Stage::default();
+    stage.is_validating = false;
+    for number in 0..TURN_TIMERS_MAX + 500 {
+        let client_id = format!("c{number}");
+        let client = stage.client_with(Connect {
+            client_id: &client_id,
+            session_expiry_s: Some(1),
+            ..plain(V5)
+        });
+        stage.hang_up(client);
+    }
+    let expired = |stage: &Stage| stage.statistic("mqtt_sessions_expired_total") as usize;
+    stage.now.mono_ms += 2_000;
+    stage.switchboard.tick(stage.now);
+    assert_eq!(expired(&stage), TURN_TIMERS_MAX);
+    stage.switchboard.collect(stage.now);
+    stage.switchboard.tick(stage.now);
+    assert_eq!(expired(&stage), TURN_TIMERS_MAX + 500);
+}
+
+#[test]
+fn what_commits_let_go_is_delivered_in_turns() {
+    let mut stage = Stage::default();
+    stage.is_validating = false;
+    stage.switchboard.bind(9, 1, &["#"], "topic").unwrap();
+    let listener = stage.client(V5, "listener");
+    for bits in 0..512 {
+        let levels: Vec<_> = (0..9).map(|at| ["a", "+"][bits >> at & 1]).collect();
+        stage.subscribe(listener, &levels.join("/"), QOS_1);
+    }
+    let publisher = stage.client(V5, "publisher");
+    for id in 1..=400 {
+        stage.publish(publisher, "a/a/a/a/a/a/a/a/a", QOS_1, id, "");
+    }
+    let delivered = |stage: &Stage| stage.statistic("mqtt_messages_delivered_total");
+    turn(&mut stage);
+    for append in std::mem::take(&mut stage.appends) {
+        let now = stage.now;
+        stage.switchboard.durable(append.ticket, true, now).unwrap();
+    }
+    let mut before = delivered(&stage);
+    assert!((1..=250).contains(&before), "{before}");
+    while before < 400 {
+        turn(&mut stage);
+        let more = delivered(&stage) - before;
+        assert!((1..=250).contains(&more), "{more}");
+        before += more;
+    }
+    stage.run();
+    let answers: Vec<String> = (1..=400).map(|id| format!("PUBACK {id}")).collect();
+    assert_eq!(stage.hears(publisher), answers);
 }

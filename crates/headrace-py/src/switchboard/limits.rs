@@ -40,6 +40,7 @@ fn set_limit(limits: &mut core::Limits, name: &str, value: &Bound<'_, PyAny>) ->
         "sessions_max" => limits.sessions_max = value.extract()?,
         "sessions_kept_max" => limits.sessions_kept_max = value.extract()?,
         "subscriptions_max" => limits.subscriptions_max = value.extract()?,
+        "unreleased_of_node_max" => limits.unreleased_of_node_max = value.extract()?,
         "subscriptions_of_node_max" => limits.subscriptions_of_node_max = value.extract()?,
         "messages_per_s_max" => limits.messages_per_s_max = value.extract()?,
         "shared_strategy" => limits.shared_strategy = word(value, core::Strategy::parse)?,

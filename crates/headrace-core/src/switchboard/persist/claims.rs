@@ -4,33 +4,33 @@ use std::sync::Arc;
 
 use super::record::{write_claim, Copy};
 use crate::mqtt::packet::QoS;
-use crate::session::{Claim, Deferred, Due, Message, Owner};
-use crate::switchboard::publish::{Incoming, Route};
+use crate::session::{Claim, Due, Message, Owner, Terms};
+use crate::switchboard::outgoing::Outgoing;
+use crate::switchboard::publish::{Incoming, Route, Subject};
 use crate::switchboard::streams::Waiter;
 use crate::switchboard::{Counter, Switchboard, DOOR};
 
 impl Switchboard {
     /// Gives a place to each session and group that lasts and gets the publish at hand.
-    pub(in crate::switchboard) fn dues(&mut self, route: &Route, qos: QoS) -> Vec<Due> {
+    pub(in crate::switchboard) fn dues(
+        &mut self,
+        route: &Route,
+        subject: &Subject<'_>,
+    ) -> Vec<Due> {
         let mut dues = Vec::new();
-        if qos == QoS::AtMostOnce || !self.persistence.is_on() {
+        if subject.qos == QoS::AtMostOnce || !self.persistence.is_on() {
             return dues;
         }
-        let ends = &self.persistence.ends;
-        for target in &route.targets {
-            let slot = target.session;
-            let Some(durable) = &mut self.sessions[slot as usize].durable else {
-                continue;
-            };
-            if target.terms.qos > QoS::AtMostOnce {
-                let number = durable.number;
-                let owner = Owner::Session { slot, number };
-                dues.push(Due {
-                    claim: Claim::new(owner, durable.places.give(), ends),
-                    terms: Some(target.terms.clone()),
-                });
+        if route.is_crowd {
+            for target in self.receivers(subject) {
+                dues.extend(self.due(target.session, &target.terms));
+            }
+        } else {
+            for target in &route.targets {
+                dues.extend(self.due(target.session, &target.terms));
             }
         }
+        let ends = &self.persistence.ends;
         for slot in &route.groups {
             if let Some(durable) = self.groups.durable(*slot) {
                 let (slot, number) = (*slot, durable.number);
@@ -42,6 +42,19 @@ impl Switchboard {
             }
         }
         dues
+    }
+
+    fn due(&mut self, slot: u32, terms: &Terms) -> Option<Due> {
+        let durable = self.sessions[slot as usize].durable.as_mut()?;
+        if terms.qos == QoS::AtMostOnce {
+            return None;
+        }
+        let number = durable.number;
+        let owner = Owner::Session { slot, number };
+        Some(Due {
+            claim: Claim::new(owner, durable.places.give(), &self.persistence.ends),
+            terms: Some(terms.clone()),
+        })
     }
 
     /// Has a publish wait for the log, where that must have it: for who is owed it, and at `QoS` 2
@@ -94,46 +107,44 @@ impl Switchboard {
         self.persistence.store(message, partition, claims.into());
     }
 
-    /// Delivers to those who are owed a message, now that the log has it, or drops it where it has
-    /// expired; not to those that ended meanwhile.
-    pub(in crate::switchboard) fn deliver_dues(
+    /// Delivers to one who is owed a message, now that the log has it, or drops it where it has
+    /// expired; not to one that ended meanwhile.
+    pub(in crate::switchboard) fn deliver_due(
         &mut self,
-        deferred: &Deferred,
+        Due { claim, terms }: &Due,
         expired: bool,
-        outgoing: &mut crate::switchboard::outgoing::Outgoing<'_>,
+        outgoing: &mut Outgoing<'_>,
     ) {
-        for Due { claim, terms } in &deferred.dues {
-            let kept = Some(Arc::clone(claim));
-            match (claim.owner, terms) {
-                (Owner::Session { slot, number }, Some(terms)) => {
-                    if !self.is_numbered(slot, number) || !self.hears(slot, outgoing) {
-                        continue;
-                    }
-                    if expired {
-                        self.drops(slot, Counter::DroppedExpired, outgoing, 0);
-                    } else {
-                        self.deliver(slot, terms, kept, outgoing);
-                    }
+        let kept = Some(Arc::clone(claim));
+        match (claim.owner, terms) {
+            (Owner::Session { slot, number }, Some(terms)) => {
+                if !self.is_numbered(slot, number) || !self.hears(slot, outgoing) {
+                    return;
                 }
-                (Owner::Group { slot, number }, _) => {
-                    let durable = self.groups.durable(slot);
-                    if durable.is_none_or(|durable| durable.number != number) {
-                        continue;
-                    }
-                    if expired {
-                        self.drops(DOOR, Counter::DroppedExpired, outgoing, 0);
-                    } else {
-                        self.deliver_to_group(slot, kept, outgoing);
-                    }
+                if expired {
+                    self.drops(slot, Counter::DroppedExpired, outgoing, 0);
+                } else {
+                    self.deliver(slot, terms, kept, outgoing);
                 }
-                (Owner::Session { .. }, None) => unreachable!("a session has terms"),
-                (Owner::Feed { .. }, _) => unreachable!("a feed is owed nothing"),
             }
+            (Owner::Group { slot, number }, _) => {
+                let durable = self.groups.durable(slot);
+                if durable.is_none_or(|durable| durable.number != number) {
+                    return;
+                }
+                if expired {
+                    self.drops(DOOR, Counter::DroppedExpired, outgoing, 0);
+                } else {
+                    self.deliver_to_group(slot, kept, outgoing);
+                }
+            }
+            (Owner::Session { .. }, None) => unreachable!("a session has terms"),
+            (Owner::Feed { .. }, _) => unreachable!("a feed is owed nothing"),
         }
     }
 
     /// Whether a slot still is that session's.
-    pub(super) fn is_numbered(&self, slot: u32, number: u64) -> bool {
+    pub(in crate::switchboard) fn is_numbered(&self, slot: u32, number: u64) -> bool {
         let session = self.sessions.get(slot as usize);
         let durable = session.and_then(|session| session.durable.as_ref());
         durable.is_some_and(|durable| durable.number == number)

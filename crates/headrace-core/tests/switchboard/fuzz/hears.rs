@@ -185,7 +185,8 @@ impl World {
             }
             self.now.mono_ms += 20;
             self.board.tick(self.now);
-            self.collect();
+            // Crowds are served a client or two in a turn.
+            (0..20).for_each(|_| self.collect());
         }
         let statistics: BTreeMap<_, _> = self.board.statistics().into_iter().collect();
         for gauge in [
