@@ -3,7 +3,7 @@
 //! 1. Every journal file since the last start is synced, read and verified before anything is
 //!    changed by it.
 //! 2. A clean mark at the end: the state is its checkpoint, segments are held against it by
-//!    length, indexes are loaded, nothing is scanned.
+//!    length, indexes are loaded; an active segment that is too small for index files is scanned.
 //! 3. Else the state is the oldest file's first checkpoint plus all entries after it. Bytes that
 //!    the checkpoint tells of were synced into their segments: they must be there. Bytes after it
 //!    are compared with the journal and rewritten where they differ; direct writes are held

@@ -160,14 +160,14 @@ impl Files {
         Ok((file(layout::INDEX)?, file(layout::TIME_INDEX)?))
     }
 
-    /// The index, from the segment's batches.
+    /// The index, from the segment's batches: what it tells of them stands under their CRC.
     pub(super) fn rebuild(&self, disk: &impl Disk, interval: u64) -> Result<Index, Error> {
         let mut index = Index::default();
         let path = self.path(layout::SEGMENT);
         scan(
             disk,
             self.range(&path),
-            Depth::Headers,
+            Depth::Bodies,
             |header, position| {
                 index.add(self.base, header, position as u32, interval);
             },

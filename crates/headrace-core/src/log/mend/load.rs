@@ -58,11 +58,12 @@ impl<D: Disk> Mender<'_, D> {
             } else {
                 let after = log.segments.get(at + 1);
                 next = after.map_or(durable, |segment| segment.base);
-                if is_active || !self.report.clean {
-                    log.sealed &= self.hold_last(log, at, next)?;
-                }
-                if from < next {
-                    self.scan_headers(&log.segments[at], &mut note)?;
+                let is_held = is_active || !self.report.clean;
+                let is_read = is_held && !self.hold_last(log, at, next, &mut note)?;
+                log.sealed &= !is_read;
+                if from < next && !is_read {
+                    let all = whole(&log.segments[at]);
+                    scan(self.disk, all, Depth::Bodies, |header, _| note(header))?;
                 }
             }
             if !is_active {
@@ -120,20 +121,16 @@ impl<D: Disk> Mender<'_, D> {
         Ok(next)
     }
 
-    fn scan_headers(
-        &self,
-        segment: &Segment,
-        note: &mut impl FnMut(&BatchHeader),
-    ) -> Result<i64, Error> {
-        scan(self.disk, whole(segment), Depth::Headers, |header, _| {
-            note(header);
-        })
-    }
-
     /// Loads a segment's index and walks from its last entry to the end: the last batch must
-    /// end the file and `after` must follow it. False where the index had to be rebuilt.
-    fn hold_last(&mut self, log: &mut Log, at: usize, after: i64) -> Result<bool, Error> {
-        let interval = self.options.index_interval_bytes;
+    /// end the file and `after` must follow it. False where there is no such index: all of the
+    /// segment was read then, with CRCs, once.
+    fn hold_last(
+        &mut self,
+        log: &mut Log,
+        at: usize,
+        after: i64,
+        note: &mut impl FnMut(&BatchHeader),
+    ) -> Result<bool, Error> {
         let is_active = at + 1 == log.segments.len();
         let segment = &mut log.segments[at];
         let files = segment.on_disk(&log.folder);
@@ -142,25 +139,23 @@ impl<D: Disk> Mender<'_, D> {
             Some(index) => self.last_offset(segment, index)?,
             None => None,
         };
-        segment.index = index;
-        let sound = last == Some(after);
-        if !sound {
-            // The index is not this segment's: a walk over all of it tells, and names the place.
-            segment.index = Some(files.rebuild(self.disk, interval)?);
-            let next = scan(self.disk, whole(segment), Depth::Headers, |_, _| {})?;
-            if next != after {
-                let what = "records that were durable are missing at the end of the segment";
-                return Err(damage(&segment.path, segment.bytes, Some(next), what));
-            }
-            // Of a segment that was trimmed a chore may have removed the index already.
-            let is_damage = segment.index_crc.take().is_some() && after > log.start_offset;
-            self.report.rebuilt_indexes += u64::from(is_damage);
-            if !is_active {
-                let ops = segment.close(&log.folder);
-                self.perform(ops)?;
-            }
+        if last == Some(after) {
+            segment.index = index;
+            return Ok(true);
         }
-        Ok(sound)
+        // Of a segment that was trimmed a chore may have removed the index already.
+        let is_damage = segment.index_crc.is_some() && after > log.start_offset;
+        let found = self.scan_whole(segment, note)?;
+        if found != after {
+            let what = "records that were durable are missing at the end of the segment";
+            return Err(damage(&segment.path, segment.bytes, Some(found), what));
+        }
+        self.report.rebuilt_indexes += u64::from(is_damage);
+        if !is_active {
+            let ops = segment.close(&log.folder);
+            self.perform(ops)?;
+        }
+        Ok(false)
     }
 
     /// The offset after the last batch, walked to from the index; None where it leads astray.

@@ -150,6 +150,63 @@ fn no_bit_of_a_closed_segment_is_told_other_than_it_was_stored() {
     }
 }
 
+/// The producer's last batch once more, and its next.
+fn answers(machine: &mut Machine) -> [String; 2] {
+    [(1, 2), (2, 4)].map(|(records, sequence)| {
+        let sent = produced(super::batch(2, records, 1, 1), 7, 1, sequence);
+        format!("{:?}", machine.append(LOG, sent, 0, 0, 0))
+    })
+}
+
+/// An active segment that is too small for files beside it is read, with CRCs.
+#[test]
+fn no_bit_that_flipped_before_an_orderly_start_is_believed() {
+    let disk = SimDisk::default();
+    let (mut machine, _) = open(&disk, SMALL).unwrap();
+    machine.open_log("gpu", 0, 1, 0).unwrap();
+    for at in 0..12 {
+        let time = if at == 3 { 1020 } else { 1000 + at };
+        let mut sent = super::batch(2, 1, 1, time);
+        if at % 6 == 4 {
+            sent = produced(sent, 7, 1, i32::from(at > 6) * 2);
+        }
+        machine.append(LOG, sent, 0, 0, 0).unwrap();
+        commit(&mut machine, &disk);
+    }
+    machine.close();
+    commit(&mut machine, &disk);
+    let path = disk.path_of("log");
+    assert!(!disk.paths().iter().any(|path| path.ends_with(".timeindex")));
+    let copy = disk.clone();
+    let mut machine = open(&copy, SMALL).unwrap().0;
+    let sound = (told(&mut machine, &copy), answers(&mut machine));
+    assert!(
+        sound.1.iter().all(|answer| answer.starts_with("Ok")),
+        "{:?}",
+        sound.1
+    );
+    let stored = disk.bytes(&path);
+    for place in places(&stored) {
+        let copy = disk.clone();
+        let mut bytes = stored.clone();
+        bytes[place / 8] ^= 1 << (place % 8);
+        copy.overwrite(&path, bytes);
+        let context = format!("byte {}, bit {}", place / 8, place % 8);
+        match open(&copy, SMALL) {
+            Err(Error::Corrupt(damage)) => assert_eq!(damage.path, path, "{context}"),
+            Err(error) => panic!("{context}: {error}"),
+            Ok((mut machine, report)) => {
+                assert!(report.clean);
+                assert!(
+                    refused(&sound.0, &told(&mut machine, &copy), &path) > 0,
+                    "{context}"
+                );
+                assert_eq!(answers(&mut machine), sound.1, "{context}");
+            }
+        }
+    }
+}
+
 fn assert_verify_tells(disk: &SimDisk, path: &str, bytes: &[u8], context: &str) {
     let damaged = disk.clone();
     damaged.overwrite(path, bytes.to_vec());

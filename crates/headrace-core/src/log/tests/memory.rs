@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 use super::{batch, commit, produced, read, stamped, BOUNDS, SMALL};
 use crate::log::disk::{Disk, DiskError, DiskOp};
 use crate::log::index::Index;
+use crate::log::layout;
 use crate::log::machine::Machine;
+use crate::log::options::Options;
 use crate::log::partition::LogId;
 use crate::log::read::Plan;
 use crate::log::settings::LogSettings;
@@ -123,6 +125,8 @@ struct Counting {
     disk: SimDisk,
     open: RefCell<BTreeSet<String>>,
     most: Cell<usize>,
+    /// Bytes of segments.
+    read: Cell<u64>,
 }
 
 impl Counting {
@@ -131,6 +135,7 @@ impl Counting {
             disk,
             open: RefCell::default(),
             most: Cell::new(0),
+            read: Cell::new(0),
         }
     }
 }
@@ -145,7 +150,11 @@ impl Disk for Counting {
     }
 
     fn read(&self, path: &str, position: u64, bytes: usize) -> Result<Vec<u8>, DiskError> {
-        self.disk.read(path, position, bytes)
+        let found = self.disk.read(path, position, bytes)?;
+        if path.ends_with(layout::SEGMENT) {
+            self.read.set(self.read.get() + found.len() as u64);
+        }
+        Ok(found)
     }
 
     fn perform(&self, op: &DiskOp) -> Result<(), DiskError> {
@@ -163,6 +172,31 @@ impl Disk for Counting {
         }
         self.most.set(self.most.get().max(open.len()));
         self.disk.perform(op)
+    }
+}
+
+/// What has files beside it is not read, and what has none once.
+#[test]
+fn an_orderly_start_reads_an_active_segment_once_at_most() {
+    let options = Options {
+        segment_bytes: 1 << 20,
+        ..SMALL
+    };
+    for (batches, read_max) in [(50, 60_000), (500, 10_000)] {
+        let disk = Counting::new(SimDisk::default());
+        let (mut machine, _) = open(&disk, options).unwrap();
+        machine.open_log("gpu", 0, 1, 0).unwrap();
+        for at in 0..batches {
+            let sent = produced(batch(1, 1000, 1, 1), 7, 0, at);
+            machine.append(LOG, sent, 0, 0, 0).unwrap();
+            commit(&mut machine, &disk.disk);
+        }
+        machine.close();
+        commit(&mut machine, &disk.disk);
+        disk.read.set(0);
+        let (_, report) = open(&disk, options).unwrap();
+        assert!(report.clean);
+        assert!(disk.read.get() < read_max, "{} bytes", disk.read.get());
     }
 }
 
