@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::survey::{survey, Lost, Survey};
 use crate::log::disk::{Disk, DiskOp, Path};
-use crate::log::epochs::Epochs;
+use crate::log::epochs::{Epochs, Heard};
 use crate::log::error::Error;
 use crate::log::index::Index;
 use crate::log::journal::{LogState, SegmentState};
@@ -37,13 +37,14 @@ pub(super) struct Seen {
     pub(super) index: Option<(Path, u64)>,
 }
 
-/// What a log's folder holds, as far as a listing tells: a log that no journal knows.
+/// What a log's folder holds: a log that no journal knows, or of which one has `known` epochs.
 pub(super) fn found(
     disk: &impl Disk,
     stream: &str,
     partition: u32,
     incarnation: u64,
     id: u32,
+    known: Option<&Epochs>,
 ) -> Result<LogState, Error> {
     let folder = layout::log_folder(stream, partition);
     let mut segments = listed(disk, &folder)?;
@@ -58,14 +59,37 @@ pub(super) fn found(
         start_offset: segments[0].base,
         next_offset: 0,
         cleaned_to: 0,
-        epochs: Epochs::default(),
+        epochs: heard(disk, &folder, &segments, known)?,
         segments,
     })
 }
 
+/// The epochs of the batches that are there. Of the others a journal tells, or the file that is made
+/// from that, whichever is of later.
+fn heard(
+    disk: &impl Disk,
+    folder: &str,
+    segments: &[SegmentState],
+    known: Option<&Epochs>,
+) -> Result<Epochs, Error> {
+    let file = Epochs::of_file(&scan::side_file(disk, &layout::epochs(folder))?);
+    let told = file.as_ref().into_iter().chain(known);
+    let told = told.max_by_key(|epochs| epochs.current());
+    let mut heard = Heard::default();
+    let any = Epochs::default();
+    for segment in segments {
+        let files = segment.files(folder);
+        let path = files.path(layout::SEGMENT);
+        survey(disk, files.range(&path), None, &any, |header, _| {
+            heard.note(header);
+        })?;
+    }
+    Ok(heard.with(told))
+}
+
 /// The segments of a folder. Of one that was compacted, the older form counts while it is there:
 /// it goes once the newer one counts, and the segments that were merged into that go with it.
-fn listed(disk: &impl Disk, folder: &str) -> Result<Vec<SegmentState>, Error> {
+pub(super) fn listed(disk: &impl Disk, folder: &str) -> Result<Vec<SegmentState>, Error> {
     let names = disk.list(folder)?;
     let files = names.iter().filter_map(|name| layout::segment_of(name));
     let mut forms: Vec<(i64, u32)> = files

@@ -84,7 +84,8 @@ pub(super) fn adopt(
             }
             let id = known.map_or(story.next_id, |log| log.state.id);
             let start = known.map_or(0, |log| log.state.start_offset);
-            let mut state = examine::found(disk, stream, partition, *incarnation, id)?;
+            let epochs = known.map(|log| &log.state.epochs);
+            let mut state = examine::found(disk, stream, partition, *incarnation, id, epochs)?;
             let first = state.segments[0].base;
             state.start_offset = start.max(first);
             story.next_id = story.next_id.max(id + 1);

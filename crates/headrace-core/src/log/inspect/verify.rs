@@ -211,9 +211,12 @@ pub(super) fn strangers(
             let known = logs
                 .values()
                 .any(|log| log.state.stream == *stream && log.state.partition == partition);
-            let state = super::examine::found(disk, stream, partition, 0, 0)?;
+            if known {
+                continue;
+            }
+            let segments = super::examine::listed(disk, &layout::log_folder(stream, partition))?;
             let has_past = |segment: &SegmentState| segment.bytes > 0 || segment.base > 0;
-            if !known && state.segments.iter().any(has_past) {
+            if segments.iter().any(has_past) {
                 findings.push(Finding {
                     class: Class::Journal,
                     damage: Damage {

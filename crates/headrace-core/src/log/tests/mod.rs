@@ -4,6 +4,7 @@ mod chores;
 mod compact;
 mod crash;
 mod damage;
+mod epochs;
 mod flips;
 mod fsync;
 mod marks;

@@ -1,0 +1,78 @@
+//! Leaders' epochs of a log whose journal is lost.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::log::inspect::{repair, verify, Action, Consent};
+use crate::log::open;
+use crate::record::Batches;
+
+const LOG: LogId = LogId(0);
+const SEGMENT: &str = "streams/gpu/0/00000000000000000000.log";
+const EPOCHS: &str = "streams/gpu/0/leader-epoch-checkpoint";
+
+/// A closed store with batches of four epochs, two of each, whose journal cannot be read.
+fn lost() -> SimDisk {
+    let disk = SimDisk::default();
+    let (mut machine, _) = open(&disk, SMALL).unwrap();
+    machine.open_log("gpu", 0, 1, 0).unwrap();
+    for at in 0..8 {
+        machine.lead(LOG, at / 2 * 3).unwrap();
+        machine.append(LOG, batch(1, 50, 1, 1000), 0, 0, 0).unwrap();
+        commit(&mut machine, &disk);
+    }
+    machine.close();
+    commit(&mut machine, &disk);
+    let journal = disk.path_of("journal");
+    let mut bytes = disk.bytes(&journal);
+    bytes[0] ^= 1;
+    disk.overwrite(&journal, bytes);
+    disk
+}
+
+fn rebuilt(disk: &SimDisk) -> Vec<Action> {
+    let streams = BTreeMap::from([("gpu".to_owned(), 1)]);
+    let consent = Consent {
+        rebuild_journal: true,
+        ..Consent::default()
+    };
+    let actions = repair(disk, SMALL, &streams, |_, _| true, consent, false).unwrap();
+    let left = verify(disk, SMALL, &streams, |_, _| true, |_| ());
+    assert_eq!(left, Ok(Vec::new()));
+    actions
+}
+
+#[test]
+fn a_rebuilt_journal_has_the_epochs_of_the_batches() {
+    for file in [Some("0\n1\n0 0\n"), Some("none"), None, Some("")] {
+        let disk = lost();
+        let (stored, told) = (disk.bytes(SEGMENT), disk.bytes(EPOCHS));
+        match file {
+            Some("") => disk.erase(EPOCHS),
+            Some(text) => disk.overwrite(EPOCHS, text.into()),
+            None => {}
+        }
+        rebuilt(&disk);
+        assert_eq!(disk.bytes(SEGMENT), stored);
+        let (mut machine, _) = open(&disk, SMALL).unwrap();
+        assert_eq!(disk.bytes(EPOCHS), told);
+        assert!(machine.lead(LOG, 8).is_err());
+        machine.lead(LOG, 9).unwrap();
+    }
+}
+
+#[test]
+fn a_stamp_that_was_flipped_is_mended_without_a_journal_too() {
+    let disk = lost();
+    let stored = disk.bytes(SEGMENT);
+    let second = Batches::new(&stored).nth(1).unwrap().unwrap().position;
+    let mut bytes = stored.clone();
+    bytes[second + 15] ^= 64; // of its epoch
+    disk.overwrite(SEGMENT, bytes);
+    let actions = rebuilt(&disk);
+    assert!(
+        actions.iter().any(|action| action.path == SEGMENT),
+        "{actions:?}"
+    );
+    assert_eq!(disk.bytes(SEGMENT), stored);
+}
