@@ -3,10 +3,10 @@
 import pytest
 
 from headrace import limits
-from headrace.errors import UnavailableError
+from headrace.errors import StorageError, UnavailableError
 from headrace.kernel.catalog import Change
 from headrace.native import Store, build_batch
-from nodes import definition, publish, running, settle
+from nodes import HeldStore, definition, publish, running, settle
 
 
 def sources(data, stream, partition):
@@ -71,6 +71,29 @@ async def test_sources_that_could_not_be_kept_hold_up_a_trim_and_are_tried_again
     assert sources(tmp_path, "a", 0) == [("s", 1, 1)]
 
 
+async def test_what_a_damaged_snapshot_told_is_kept_again_before_a_trim(tmp_path):
+    a = Change(filters=["a"])
+    for sequence in (1, 2):
+        async with running(tmp_path, a=a) as (node, _):
+            await publish(node, "a", sequence)
+    older, newest = sorted((tmp_path / "streams" / "a" / "0").glob("*.sources"))
+    newest.write_bytes(bytes(older.stat().st_size))
+    async with running(tmp_path, a=a) as (node, _):
+        await node._broker.trim(node._broker.partition("a", 0), 2, "test")
+    assert sources(tmp_path, "a", 0) == [("s", 1, 2)]
+
+
+async def test_a_trim_to_where_a_partition_begins_already_does_nothing(tmp_path):
+    async with running(tmp_path, a=Change(filters=["a"])) as (node, store):
+        await publish(node, "a", 1)
+        partition = node._broker.partition("a", 0)
+        await node._broker.trim(partition, 1, "test")
+        await publish(node, "a", 2)
+        store.keeps_sources = False
+        await node._broker.trim(partition, 1, "test")
+        assert partition.start_offset == 1
+
+
 async def test_sources_on_their_way_to_the_disk_are_kept_the_next_time(tmp_path):
     async with running(tmp_path, a=Change(filters=["a"])) as (node, store):
         await publish(node, "a", 1)
@@ -107,20 +130,20 @@ async def test_damage_among_records_does_not_keep_them_for_ever(tmp_path, caplog
     assert sources(tmp_path, "a", 0) == [("s", 1, 2)]
 
 
-async def test_a_start_that_fails_forgets_no_sources(tmp_path):
+async def test_a_start_that_fails_forgets_no_sources(tmp_path, monkeypatch):
     two = Change(partitions=2, filters=["#"])
     async with running(tmp_path, a=two) as (node, _):
         for number in range(10):
             await publish(node, f"topic/{number}", number)
     known = [sources(tmp_path, "a", index) for index in range(2)]
     assert all(known)
-    (kept,) = (tmp_path / "streams" / "a" / "0").glob("*.sources")
-    aside = tmp_path / "aside"
-    kept.rename(aside)
-    kept.mkdir()  # cannot be read
-    with pytest.raises(UnavailableError, match="sources"):
-        async with running(tmp_path, a=two):
-            pass
-    kept.rmdir()
-    aside.rename(kept)
+
+    def refuse(_store, _log):
+        raise StorageError("sources: planted")
+
+    with monkeypatch.context() as planted:
+        planted.setattr(HeldStore, "last_sources", refuse, raising=False)
+        with pytest.raises(UnavailableError, match="sources"):
+            async with running(tmp_path, a=two):
+                pass
     assert [sources(tmp_path, "a", index) for index in range(2)] == known

@@ -271,6 +271,8 @@ class Broker:
     ) -> None:
         """Lets a partition begin at `offset`; on return that survives power loss.
 
+        Where it begins there or later already, nothing is done, and nothing kept.
+
         What its records told of MQTT sources is kept before; of one without, that there are none.
 
         Raises:
@@ -278,6 +280,8 @@ class Broker:
             UnavailableError: the disk refused.
         """
         start, segments = partition.start_offset, partition.segments
+        if offset <= start:
+            return
         try:
             if has_sources:
                 await self._sources.let_go(partition)
@@ -287,7 +291,7 @@ class Broker:
         except ValueError as error:
             raise UnknownStreamError(str(error)) from None
         trimmed = self.trimmed[reason]
-        trimmed.records += max(offset - start, 0)
+        trimmed.records += offset - start
         left = {each.base_offset for each in partition.segments}
         trimmed.bytes += sum(each.bytes for each in segments if each.base_offset not in left)
 

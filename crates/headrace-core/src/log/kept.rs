@@ -2,7 +2,7 @@
 //!
 //! Invariants. A file has its name only when it is whole and durable, in a folder that is durable:
 //! a young log's folder is else the journal's to make again, without it. An older one goes only
-//! then. A file says of which offset it is, so that one under another name is never believed.
+//! then. What a crash kept from its name goes with the next start. A file says of which offset it is, so that one under another name is never believed.
 
 use super::codec::{seal, unseal, Put, Take};
 use super::disk::{Disk, DiskOp, Path};
@@ -71,7 +71,7 @@ impl Kept {
         sealed.put_i64(offset);
         sealed.extend_from_slice(body);
         // Not the name of another: a power cut may have left both of its names.
-        let fresh: Path = format!("{}.new", self.file(offset)).into();
+        let fresh = layout::unfinished(&self.file(offset));
         let mut ops = Vec::new();
         replace(&mut ops, fresh.clone(), seal(self.kind.magic, &sealed));
         ops.push(DiskOp::Sync {

@@ -18,6 +18,7 @@ pub(super) const TIME_INDEX: &str = "timeindex";
 pub(super) const PRODUCERS: &str = "producers";
 pub(super) const SOURCES: &str = "sources";
 pub(super) const STATE: &str = "state";
+const UNFINISHED: &str = ".new";
 
 pub(super) fn stream_folder(stream: &str) -> Path {
     format!("{STREAMS}/{stream}").into()
@@ -91,6 +92,17 @@ pub(super) fn offset_of(name: &str) -> Option<i64> {
     let named = |kind| i64::try_from(number(name, kind)?).ok();
     let segment = segment_of(name).map(|(base, ..)| base);
     segment.or_else(|| beside.into_iter().find_map(named))
+}
+
+/// Where a file is written before it gets its name.
+pub(super) fn unfinished(path: &str) -> Path {
+    format!("{path}{UNFINISHED}").into()
+}
+
+/// A file of a log that a crash, or a write that failed, kept from getting its name.
+pub(super) fn is_unfinished(name: &str) -> bool {
+    let named = name.strip_suffix(UNFINISHED);
+    named.is_some_and(|name| offset_of(name).is_some())
 }
 
 /// Offsets of the files of one kind, ascending.

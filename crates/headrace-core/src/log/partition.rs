@@ -16,9 +16,10 @@ use super::roll::Roll;
 use super::round::Frontier;
 use super::segment::{Segment, SEGMENT_BYTES_MAX};
 use super::settings::LogSettings;
+use super::sources::Saved;
 use crate::record::{set_base_offset, set_leader_epoch, BatchHeader, Batches};
 
-/// Snapshots of each kind kept per log: the newest may be of a tail that a crash tears off.
+/// Snapshots of producers kept per log: the newest may be of a tail that a crash tears off.
 pub(super) const SNAPSHOTS: usize = 2;
 /// An active segment smaller than this is sooner scanned than its three side files are synced.
 const SIDE_FILES_BYTES_MIN: u64 = 64 << 10;
@@ -56,8 +57,8 @@ pub(super) struct Log {
     pub(super) producers_swept_ms: i64,
     /// Offsets of the producer snapshots on disk.
     pub(super) snapshots: Vec<i64>,
-    /// Offsets of the source snapshots on disk.
-    pub(super) source_snapshots: Vec<i64>,
+    /// The source snapshots on disk.
+    pub(super) saved_sources: Saved,
     /// Counts how often segments were let go: a plan to read one of them is then out of date.
     pub(super) edition: u64,
     /// Files that are not needed any more.
@@ -127,7 +128,7 @@ impl Log {
             producers: Producers::default(),
             producers_swept_ms: i64::MIN,
             snapshots: Vec::new(),
-            source_snapshots: Vec::new(),
+            saved_sources: Saved::default(),
             edition: 0,
             obsolete: Vec::new(),
             registered: false,

@@ -4,8 +4,8 @@
 //! Kept beside the log as `<offset>.sources`: what is true of all records below that offset. After
 //! a crash the records from there on are read for the rest.
 //!
-//! Invariants. Two snapshots are kept, for a crash may tear off the records of the newest. Once
-//! there are any, compaction takes records only when one tells of them; who trims keeps the sources
+//! Invariants. Two snapshots are kept, for a crash may tear off the records of the newest: one of them
+//! tells of records that are durable. One that does not verify counts as none. Once there are any, compaction takes records only when one tells of them; who trims keeps the sources
 //! first, of a log that has none too. So an older one is exact where all records from its offset on are there, and stands in for
 //! one that is damaged. Where they are not it is damage, for repeats would be stored again.
 
@@ -17,7 +17,7 @@ use super::error::{Damage, Error};
 use super::kept::{Kept, Kind};
 use super::layout;
 use super::machine::Machine;
-use super::partition::{Log, LogId, SNAPSHOTS};
+use super::partition::{Log, LogId};
 use super::read::{Walk, SLACK_BYTES};
 use crate::record::{
     Batch, Batches, Records, Source, DECOMPRESSED_BYTES_MAX, SOURCES_MAX, SOURCE_EXPIRY_MS,
@@ -51,6 +51,15 @@ pub(super) struct Snapshots {
     cleaned_to: i64,
 }
 
+/// The snapshots on disk: offsets.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Saved {
+    /// Ascending, each with the journal's round by which all records below it were written.
+    whole: Vec<(i64, u64)>,
+    /// Those that a start found damaged; they go when another is written.
+    spoilt: Vec<i64>,
+}
+
 /// What the snapshots tell.
 #[derive(Debug)]
 pub(super) struct Loaded {
@@ -79,12 +88,13 @@ impl Machine {
 
     /// The effects that keep `sources`; to be performed at once, by the caller.
     pub fn save_sources(&mut self, log: LogId, sources: &Sources) -> Result<Vec<DiskOp>, Error> {
-        Ok(self.log_mut(log)?.save_sources(sources))
+        let (round, synced) = (self.journal.chain.round, self.journal.synced);
+        Ok(self.log_mut(log)?.save_sources(sources, round, synced))
     }
 
     /// Bytes of the segments whose sources are not kept, or in part.
     pub fn unkept_bytes(&self, log: LogId) -> Result<u64, Error> {
-        let kept = self.log(log)?.source_snapshots.last().copied().unwrap_or(0);
+        let kept = self.log(log)?.saved_sources.kept_to();
         let segments = self.segments(log)?.into_iter();
         let unkept = segments.filter(|segment| segment.next_offset > kept);
         Ok(unkept.map(|segment| segment.bytes).sum())
@@ -108,18 +118,51 @@ impl Log {
         }
     }
 
-    pub(super) fn save_sources(&mut self, sources: &Sources) -> Vec<DiskOp> {
+    /// `round`: by which the records were written; those before `synced` are durable.
+    pub(super) fn save_sources(
+        &mut self,
+        sources: &Sources,
+        round: u64,
+        synced: u64,
+    ) -> Vec<DiskOp> {
         let end = sources.end;
         if end == 0 {
             return Vec::new(); // no record, no source; maybe no folder yet
         }
         let kept = Kept::beside(self, SOURCES);
-        if let Err(place) = self.source_snapshots.binary_search(&end) {
-            self.source_snapshots.insert(place, end);
+        let others = self.saved_sources.save(end, round, synced);
+        kept.put(end, &sources.encode(), others)
+    }
+}
+
+impl Saved {
+    /// What a start found, when all records were durable.
+    pub(super) fn found(whole: &[i64], spoilt: Vec<i64>) -> Self {
+        let whole = whole.iter().map(|offset| (*offset, 0)).collect();
+        Self { whole, spoilt }
+    }
+
+    /// All records below are in one that is whole.
+    fn kept_to(&self) -> i64 {
+        self.whole.last().map_or(0, |(offset, _)| *offset)
+    }
+
+    /// Takes note of the one at `end`; the others that may go then. Beside the newest stays the
+    /// newest of those before it whose records no power cut takes any more.
+    fn save(&mut self, end: i64, round: u64, synced: u64) -> Vec<i64> {
+        if let Err(place) = self.whole.binary_search_by_key(&end, |(offset, _)| *offset) {
+            self.whole.insert(place, (end, round));
         }
-        let old = self.source_snapshots.len().saturating_sub(SNAPSHOTS);
-        let older = self.source_snapshots.drain(..old);
-        kept.put(end, &sources.encode(), older)
+        let mut others = std::mem::take(&mut self.whole);
+        let newest = others.pop();
+        if !others.is_empty() {
+            let durable = others.iter().rposition(|(_, round)| *round <= synced);
+            self.whole.push(others.remove(durable.unwrap_or(0))); // the oldest is the first to be
+        }
+        self.whole.extend(newest);
+        let spoilt = self.spoilt.drain(..).filter(|offset| *offset != end);
+        let others = others.into_iter().map(|(offset, _)| offset);
+        others.chain(spoilt).collect()
     }
 }
 

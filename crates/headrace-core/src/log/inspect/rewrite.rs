@@ -195,7 +195,7 @@ impl<D: Disk> Work<'_, D> {
             let damage = finding.expect("a segment that lost records").damage;
             return Err(Error::Corrupt(damage));
         }
-        let fresh: Path = format!("{}.fresh", seen.path).into();
+        let fresh = layout::unfinished(&seen.path);
         let mut position = 0;
         let mut copied = 0;
         self.perform([

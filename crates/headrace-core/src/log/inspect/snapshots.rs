@@ -58,7 +58,7 @@ pub(super) fn keep_sources(disk: &impl Disk, log: &mut Log) -> Result<Option<Act
     let Some(damage) = plan.damage(disk)? else {
         return Ok(None);
     };
-    let kept = log.save_sources(&plan.salvage(disk)?);
+    let kept = log.save_sources(&plan.salvage(disk)?, 0, 0);
     disk.perform_all(&kept)?;
     Ok(Some(made_up(damage)))
 }

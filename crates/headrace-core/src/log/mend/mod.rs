@@ -12,11 +12,13 @@ use crate::log::journal::{SegmentState, PAGE};
 use crate::log::layout;
 use crate::log::options::Options;
 use crate::log::partition::{replace, Log, LogId};
+use crate::log::producers::Producers;
 use crate::log::recovery::Recovery;
 use crate::log::scan::{
     copy, read, scan, scan_batches, side_file, whole_pages, Depth, Range, CHUNK_BYTES,
 };
 use crate::log::segment::{Segment, SEGMENT_BYTES_MAX};
+use crate::log::sources::{Saved, Sources};
 use crate::log::story::{damage, Redo, Told};
 use crate::record::Batches;
 
@@ -138,7 +140,7 @@ impl<'a, D: Disk> Mender<'a, D> {
         self.keep_sound_tail(&mut log)?;
         self.cut(&mut log, told.open)?;
         self.load(&mut log, told, snapshot)?;
-        self.drop_later_snapshots(&mut log)?;
+        self.list_snapshots(&mut log)?;
         self.mend_epochs(&mut log)?;
         log.shed();
         let base = log.active().base;
@@ -392,23 +394,54 @@ impl<'a, D: Disk> Mender<'a, D> {
         Ok(())
     }
 
-    /// Snapshots of offsets that were never acknowledged would come true of other records.
-    fn drop_later_snapshots(&mut self, log: &mut Log) -> Result<(), Error> {
+    /// What stands beside the segments; what never came to stand there goes.
+    fn list_snapshots(&mut self, log: &mut Log) -> Result<(), Error> {
         let names = self.disk.list(&log.folder)?;
-        for (kind, snapshots) in [
-            (layout::PRODUCERS, &mut log.snapshots),
-            (layout::SOURCES, &mut log.source_snapshots),
-        ] {
-            for offset in layout::offsets(&names, kind) {
-                if offset > log.next_offset {
-                    let path = layout::file(&log.folder, offset, kind);
-                    self.perform([DiskOp::Remove { path }])?;
-                } else {
-                    snapshots.push(offset);
-                }
-            }
+        for name in names.iter().filter(|name| layout::is_unfinished(name)) {
+            let path = format!("{}/{name}", log.folder).into();
+            self.perform([DiskOp::Remove { path }])?;
         }
+        let is_whole = |file: &[u8], _| Producers::decode(file).is_some();
+        let (producers, spoilt) = self.verified(log, &names, layout::PRODUCERS, is_whole)?;
+        for offset in spoilt {
+            // What it told was made up for, or a start is refused before it comes here.
+            let path = layout::file(&log.folder, offset, layout::PRODUCERS);
+            self.perform([DiskOp::Remove { path }])?;
+        }
+        log.snapshots = producers;
+        let is_whole = |file: &[u8], offset| Sources::of_file(file, offset).is_some();
+        // Nothing may make up for a damaged one of these: it stays, so that it can be named.
+        let (sources, spoilt) = self.verified(log, &names, layout::SOURCES, is_whole)?;
+        log.saved_sources = Saved::found(&sources, spoilt);
         Ok(())
+    }
+
+    /// Offsets of the snapshots of one kind, up to the newest that is whole: for the sake of one
+    /// that is not, no other may go. And of those behind it, which are damaged. Those of offsets that
+    /// were never acknowledged would come true of other records, and go.
+    fn verified(
+        &mut self,
+        log: &Log,
+        names: &[String],
+        kind: &str,
+        is_whole: impl Fn(&[u8], i64) -> bool,
+    ) -> Result<(Vec<i64>, Vec<i64>), Error> {
+        let mut offsets = layout::offsets(names, kind);
+        let later = offsets.split_off(offsets.partition_point(|at| *at <= log.next_offset));
+        for offset in later {
+            let path = layout::file(&log.folder, offset, kind);
+            self.perform([DiskOp::Remove { path }])?;
+        }
+        let mut count = offsets.len();
+        while let Some(offset) = count.checked_sub(1).map(|at| offsets[at]) {
+            let path = layout::file(&log.folder, offset, kind);
+            if is_whole(&side_file(self.disk, &path)?, offset) {
+                break;
+            }
+            count -= 1;
+        }
+        let spoilt = offsets.split_off(count);
+        Ok((offsets, spoilt))
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::log::inspect::{self, Action, Consent};
-use crate::log::open;
+use crate::log::{layout, open};
 
 const LOG: LogId = LogId(0);
 
@@ -83,4 +83,51 @@ fn an_older_snapshot_stands_in_while_the_records_behind_it_are_there() {
     assert!(repeats(&disk.clone()));
     disk.erase(&kept[0]);
     assert!(open(&disk, SMALL).is_err());
+}
+
+/// Else an older one, which stands in for it, would go for its sake.
+#[test]
+fn a_damaged_snapshot_counts_as_none_beside_those_that_are_whole() {
+    let disk = SimDisk::default();
+    let (mut machine, _) = open(&disk, SMALL).unwrap();
+    machine.open_log("gpu", 0, 1, 0).unwrap();
+    let send = |machine: &mut Machine, sequence, rolls| {
+        let sent = produced(batch(1, 6000, 1, 1000), 7, 0, sequence);
+        machine.append(LOG, sent, 0, 0, 0).unwrap();
+        if rolls {
+            machine.roll(LOG, 0).unwrap();
+        }
+        commit(machine, &disk);
+    };
+    send(&mut machine, 0, true);
+    send(&mut machine, 1, false);
+    machine.close();
+    commit(&mut machine, &disk);
+    let snapshot = |offset| layout::file("streams/gpu/0", offset, layout::PRODUCERS).to_string();
+    disk.overwrite(&snapshot(2), vec![0; 30]);
+    let (mut machine, _) = open(&disk, SMALL).unwrap();
+    send(&mut machine, 2, true);
+    open(&disk, SMALL).unwrap();
+    let paths = disk.paths().into_iter();
+    let kept: Vec<String> = paths.filter(|path| path.ends_with(".producers")).collect();
+    assert_eq!(kept, [snapshot(1), snapshot(3)]);
+}
+
+#[test]
+fn files_that_never_got_their_names_go_with_the_next_start() {
+    let disk = SimDisk::default();
+    let kept = trimmed(&disk, false);
+    let beside = |kind| format!("{}.{kind}", kept[0].trim_end_matches(".producers"));
+    let half = ["sources.new", "state.new", "log.new"].map(beside);
+    let other = "streams/gpu/0/notes.new".to_owned();
+    for path in half.iter().chain([&other]) {
+        let path = path.as_str().into();
+        disk.perform(&DiskOp::Create { path }).unwrap();
+    }
+    open(&disk, SMALL).unwrap();
+    let left = disk.paths();
+    assert!(
+        left.contains(&other) && !half.iter().any(|path| left.contains(path)),
+        "{left:?}"
+    );
 }

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::super::inspect::{self, Consent};
-use super::super::{open, Compaction, CompactionSettings, Sources};
+use super::super::{open, Compaction, CompactionSettings, Fsync, LogSettings, Sources};
 use super::*;
 use crate::record::Batches;
 use crate::record::{Codec, SOURCES_MAX, SOURCE_EXPIRY_MS};
+use crate::testing::Random;
 
 const LOG: LogId = LogId(0);
 
@@ -77,6 +78,71 @@ fn while_the_records_are_there_a_lost_snapshot_costs_nothing() {
             disk.overwrite(&newest, vec![0; 30]);
         }
         assert_eq!(known(&opened(&disk), &disk), Ok(all));
+    }
+}
+
+fn spoil_newest(disk: &SimDisk) {
+    disk.overwrite(&snapshots(disk).pop().unwrap(), vec![0; 30]);
+}
+
+/// Else a trim that finds all kept lets records go that only they tell of.
+#[test]
+fn a_damaged_snapshot_counts_as_none_and_goes_with_the_next() {
+    let disk = SimDisk::default();
+    let mut machine = kept_twice(&disk, false);
+    machine.close();
+    commit(&mut machine, &disk);
+    spoil_newest(&disk);
+    let copy = disk.clone();
+    let mut machine = opened(&copy);
+    assert!(machine.unkept_bytes(LOG).unwrap() > 0);
+    let all = known(&machine, &copy).unwrap();
+    keep(&mut machine, &copy);
+    assert_eq!(machine.unkept_bytes(LOG), Ok(0));
+    machine.roll(LOG, 0).unwrap();
+    commit(&mut machine, &copy);
+    machine.trim(LOG, 2).unwrap();
+    commit(&mut machine, &copy);
+    assert_eq!(known(&opened(&copy), &copy), Ok(all));
+
+    let mut machine = opened(&disk);
+    publish(&mut machine, &disk, "c", 9);
+    keep(&mut machine, &disk);
+    assert_eq!(snapshots(&disk).len(), 2, "the damaged one is gone");
+    let all = known(&machine, &disk);
+    spoil_newest(&disk);
+    assert_eq!(known(&opened(&disk), &disk), all);
+}
+
+/// Who deletes records up to the same offset again and again has the sources kept each time.
+#[test]
+fn snapshots_of_records_that_a_power_cut_takes_push_out_no_other() {
+    let disk = SimDisk::default();
+    let mut machine = opened(&disk);
+    let lazy = LogSettings {
+        fsync: Fsync::Os,
+        ..LogSettings::default()
+    };
+    machine.configure(LOG, lazy).unwrap();
+    commit(&mut machine, &disk);
+    for sequence in 0..4 {
+        publish(&mut machine, &disk, "a", sequence);
+    }
+    keep(&mut machine, &disk);
+    machine.trim(LOG, 2).unwrap();
+    commit(&mut machine, &disk);
+    for sequence in 4..8 {
+        publish(&mut machine, &disk, "a", sequence);
+        keep(&mut machine, &disk);
+        assert_eq!(snapshots(&disk).len(), 2);
+    }
+    for seed in 0..100 {
+        let disk = disk.power_cut(&mut Random::new(seed));
+        let machine = opened(&disk);
+        let (_, end) = machine.bounds(LOG).unwrap();
+        let last = u64::try_from(end - 1).unwrap();
+        let found = known(&machine, &disk);
+        assert_eq!(found, Ok(vec![("a".to_owned(), 1, last)]), "seed {seed}");
     }
 }
 

@@ -52,15 +52,17 @@ pub(super) fn delete_stream(simulation: &mut Simulation) -> Result<(), Anomaly> 
 }
 
 /// A log may begin at any offset that is committed, and does once that is durable. Who trims keeps
-/// the sources first.
+/// the sources first, where not all are kept.
 pub(super) fn trim(simulation: &mut Simulation, name: Name) -> Result<(), Anomaly> {
     let (start, end) = bounds(simulation, name)?;
     let offset = simulation.random.between(start as usize, end as usize) as i64;
-    let Some(ops) = sources_to_keep(simulation, name)? else {
-        return Ok(());
-    };
-    if !simulation.shell.run_at_once(&ops, &mut simulation.trace) {
-        return Ok(());
+    if !are_sources_kept(simulation, name, end) {
+        let Some(ops) = sources_to_keep(simulation, name)? else {
+            return Ok(());
+        };
+        if !simulation.shell.run_at_once(&ops, &mut simulation.trace) {
+            return Ok(());
+        }
     }
     let clients = simulation.logs.get_mut(&name).expect("it was listed");
     simulation.checker.trim(&clients.label, offset);
@@ -72,6 +74,15 @@ pub(super) fn trim(simulation: &mut Simulation, name: Name) -> Result<(), Anomal
         Err(error) => simulation.may_refuse(name, &error)?,
     }
     Ok(())
+}
+
+/// All sources of a log that ends at `end` are kept: the store says so, and nobody is about to.
+fn are_sources_kept(simulation: &Simulation, name: Name, end: i64) -> bool {
+    let shell = &simulation.shell;
+    let unkept = shell.machine.unkept_bytes(simulation.logs[&name].id);
+    let newest = format!("streams/{}/{}/{end:020}.sources", name.0, name.1);
+    let is_written = || shell.disk().paths().contains(&newest); // else that had failed
+    unkept == Ok(0) && !shell.keeps_sources() && is_written()
 }
 
 /// A trim that has ended is true.

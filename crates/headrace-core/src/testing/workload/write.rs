@@ -215,7 +215,12 @@ pub(super) fn lead(simulation: &mut Simulation, name: Name) -> Result<(), Anomal
 /// Keeps the windows of the sources, as far as records are committed.
 pub(super) fn save_sources(simulation: &mut Simulation, name: Name) -> Result<(), Anomaly> {
     if let Some(ops) = sources_to_keep(simulation, name)? {
-        simulation.shell.run_errand(ops);
+        // In one go, so that others follow before the journal is synced.
+        if simulation.random.chance(50) {
+            simulation.shell.run_at_once(&ops, &mut simulation.trace);
+        } else {
+            simulation.shell.run_errand(ops);
+        }
     }
     Ok(())
 }
