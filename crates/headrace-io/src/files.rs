@@ -187,15 +187,8 @@ impl Files {
                 write_out(&*self.file(path, false)?);
                 Ok(())
             }
-            DiskOp::Sync { path } => {
-                self.file(path, false)?.sync_data()?;
-                if self.stopped {
-                    self.forget(path);
-                }
-                Ok(())
-            }
             DiskOp::DropCache { path } => drop_cache(&*self.file(path, false)?),
-            DiskOp::SyncFolder { path } => self.folder(path)?.sync_all(),
+            DiskOp::Sync { .. } | DiskOp::SyncFolder { .. } => unreachable!("`sync` does these"),
             DiskOp::Rename { from, to } => {
                 self.forget(from);
                 self.forget(to);
@@ -270,16 +263,32 @@ impl Files {
             files.push((*op, file, held));
         }
         let written = system.write();
-        written.map_err(|error| self.error("", "syncing the file system of", &error))?;
+        written.map_err(|error| DiskError {
+            lossy: true,
+            ..self.error("", "syncing the file system of", &error)
+        })?;
         for (op, file, held) in files {
             let synced = match op {
                 _ if !held => file.sync_all(),
                 DiskOp::Sync { .. } => check_written(&file),
                 _ => Ok(()), // a folder has no pages of its own
             };
-            synced.map_err(|error| self.failure(op, &error))?;
+            synced.map_err(|error| self.lossy(op, &error))?;
         }
         self.perform(last)
+    }
+
+    fn sync(&self, op: &DiskOp) -> Result<(), DiskError> {
+        let file = self.target(op).map_err(|error| self.failure(op, &error))?;
+        let synced = match op {
+            DiskOp::SyncFolder { .. } => file.sync_all(),
+            _ => file.sync_data(),
+        };
+        synced.map_err(|error| self.lossy(op, &error))?;
+        if let (true, DiskOp::Sync { path }) = (self.stopped, op) {
+            self.forget(path);
+        }
+        Ok(())
     }
 
     /// What a sync is of.
@@ -300,12 +309,21 @@ impl Files {
         self.error(path, verb, error)
     }
 
+    /// Of a sync whose file could be opened.
+    fn lossy(&self, op: &DiskOp, error: &io::Error) -> DiskError {
+        DiskError {
+            lossy: true,
+            ..self.failure(op, error)
+        }
+    }
+
     fn error(&self, path: &str, verb: &str, error: &io::Error) -> DiskError {
         let file = self.full(path);
         let remedy = remedy(error, self.room(), &self.root);
         DiskError {
             text: format!("{verb} {} failed: {error}: {remedy}", file.display()),
             unreadable: verb == READING && error.raw_os_error() == Some(libc::EIO),
+            lossy: false,
         }
     }
 }
@@ -343,6 +361,9 @@ impl Disk for Files {
     }
 
     fn perform(&self, op: &DiskOp) -> Result<(), DiskError> {
+        if op.is_sync() {
+            return self.sync(op);
+        }
         self.try_perform(op)
             .map_err(|error| self.failure(op, &error))
     }

@@ -189,7 +189,7 @@ impl Shared {
             let began_ns = self.now_ns();
             let round = draft.build();
             let (attempts, before) = round.before.split_at(round.attempts);
-            let refused = self.perform(attempts).err();
+            let refused = self.files.perform_all(attempts).err();
             let outcome = match &refused {
                 Some(_) => self.perform(&round.closes()),
                 None => self
@@ -198,7 +198,7 @@ impl Shared {
             };
             state = self.lock();
             let ended = match refused {
-                Some(why) => state.machine.round_refused(&round, &why),
+                Some(why) => state.machine.round_refused(round, &why),
                 None => state
                     .machine
                     .round_done(round, outcome, began_ns, self.now_ns()),

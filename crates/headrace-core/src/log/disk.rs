@@ -163,6 +163,9 @@ pub struct DiskError {
     /// The medium does not give these bytes back (EIO): others may be sound, and writing there
     /// may mend it.
     pub unreadable: bool,
+    /// A sync was begun and failed: what it had to write may be lost, whoever's that was, and no
+    /// later sync tells (fsync(2)).
+    pub lossy: bool,
 }
 
 impl From<String> for DiskError {
@@ -171,6 +174,7 @@ impl From<String> for DiskError {
         Self {
             text,
             unreadable: false,
+            lossy: false,
         }
     }
 }

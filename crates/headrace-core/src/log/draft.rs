@@ -267,7 +267,7 @@ impl Machine {
         self.dirt
             .folders
             .retain(|path| !inside(path) && *path != folder);
-        let mut first = vec![
+        let first = vec![
             // A stream without records may have no folder yet.
             DiskOp::CreateFolder {
                 path: folder.clone(),
@@ -276,21 +276,17 @@ impl Machine {
                 from: folder,
                 to: trash.clone(),
             },
-        ];
-        // A sync is none: what it failed to write may be names of other streams.
-        let attempts = first.len();
-        first.extend([
             DiskOp::SyncFolder {
                 path: layout::STREAMS.into(),
             },
             DiskOp::SyncFolder {
                 path: layout::TRASH.into(),
             },
-        ]);
+        ];
         let mut logs = self.logs.values().filter(|log| log.stream == stream);
         let is_known = holds_records || logs.any(|log| log.registered);
         Some(Draft {
-            attempts: if is_known { 0 } else { attempts },
+            attempts: if is_known { 0 } else { first.len() },
             first,
             pieces: vec![Piece::Delete {
                 stream: stream.clone(),

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::disk::DiskOp;
+use super::disk::{DiskError, DiskOp};
 use super::machine::{Completion, Machine};
 use super::partition::LogId;
 use super::round::Round;
@@ -31,10 +31,14 @@ impl Machine {
     ///
     /// # Panics
     /// Where the round has no such effects.
-    pub fn round_refused(&mut self, round: &Round, why: &str) -> Vec<Completion> {
+    pub fn round_refused(&mut self, round: Round, why: &DiskError) -> Vec<Completion> {
         assert!(round.attempts > 0, "the round may be in the journal");
+        if why.lossy {
+            // What the sync had to write may have been names of other streams.
+            return self.round_done(round, Err(why.text.clone()), 0, 0);
+        }
         self.round_under_way = false;
-        let why: Arc<str> = Arc::from(why);
+        let why: Arc<str> = Arc::from(&*why.text);
         if let Some((stream, _)) = &round.deleted {
             self.deletions.pop_front();
             self.refusals.insert(stream.clone(), why.clone());

@@ -387,6 +387,7 @@ impl Disk for SimDisk {
             return Err(DiskError {
                 text: format!("reading {path} failed: {what}"),
                 unreadable: true,
+                lossy: false,
             });
         }
         Ok(current[start..end].to_vec())
