@@ -1,10 +1,13 @@
 """The catalog and its files: what a stream may be, and that a definition survives."""
 
+import errno
 import json
+import os
 
 import pytest
 
 from headrace import limits
+from headrace.adapters import files as definitions
 from headrace.adapters.files import FileDefinitions
 from headrace.errors import (
     DefinitionError,
@@ -259,6 +262,34 @@ def test_a_definition_that_cannot_be_written_says_where_and_what_to_do(tmp_path)
     (tmp_path / "streams" / "a" / "stream.json.tmp").mkdir(parents=True)
     with pytest.raises(UnavailableError, match=r"a/stream\.json cannot be written: .*; check the"):
         files.save(definition("a"))
+
+
+@pytest.mark.parametrize(
+    ("error", "what"),
+    [
+        (errno.EMFILE, "raise the limit of open files"),
+        (errno.EACCES, "give this user access to it"),
+        (errno.EROFS, "mount the file system writable"),
+        (errno.ENOSPC, "free space there"),
+        (errno.EIO, "check the disk and its mount"),
+    ],
+)
+def test_a_refused_definition_is_not_found_later(tmp_path, monkeypatch, error, what):
+    """However far it had come, and what can be done about it is said."""
+    sync_folder = definitions.sync_folder
+
+    def refusing(path):
+        if path.name in {"a", "b"}:  # the last step
+            raise OSError(error, os.strerror(error))
+        sync_folder(path)
+
+    files = FileDefinitions(tmp_path)
+    files.save(definition("a"))
+    monkeypatch.setattr(definitions, "sync_folder", refusing)
+    for refused in (definition("a", settings={"retention.ms": 1}), definition("b")):
+        with pytest.raises(UnavailableError, match=what):
+            files.save(refused)
+    assert [(each.name, dict(each.settings)) for each in files.load()] == [("a", {})]
 
 
 def test_a_crash_while_altering_leaves_the_old_definition(tmp_path):

@@ -1,9 +1,11 @@
 """How people write sizes, durations and names: read, written, and guessed at.
 
-Owns spelling only. Sizes are bytes, durations whole milliseconds.
+Owns spelling only, and what to do where the system refuses. Sizes are bytes, durations whole
+milliseconds.
 """
 
 import difflib
+import errno
 import re
 from collections.abc import Iterable
 from typing import Final
@@ -90,3 +92,23 @@ def nearest(name: str, known: Iterable[str]) -> str:
         return "none is known here"
     more = f", … ({len(names)} in all)" if len(names) > _NAMES_SHOWN else ""
     return f"known: {', '.join(names[:_NAMES_SHOWN])}{more}"
+
+
+_REMEDIES: Final = {
+    errno.ENOSPC: "free space there",
+    errno.EDQUOT: "free space there, or raise the quota of this user",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "raise the limit of open files (ulimit -n)",
+    errno.EACCES: "give this user access to it",
+    errno.EPERM: "give this user access to it",
+    errno.EROFS: "mount the file system writable",
+}
+
+
+def remedy(error: OSError, otherwise: str) -> str:
+    """What to do where the system refused, or `otherwise` where only who asks can know.
+
+    >>> remedy(OSError(errno.EMFILE, "Too many open files"), "try again")
+    'raise the limit of open files (ulimit -n)'
+    """
+    return _REMEDIES.get(error.errno or 0, otherwise)

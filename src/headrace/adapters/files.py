@@ -6,7 +6,6 @@ the old definition or the new one, also after power loss.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from headrace import limits
 from headrace.errors import DefinitionError, UnavailableError
 from headrace.model import StreamDefinition, StreamId
+from headrace.text import remedy
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,10 +90,9 @@ class FileDefinitions:
         try:
             self._save(folder, definition)
         except OSError as error:
-            free = error.errno in {errno.ENOSPC, errno.EDQUOT}
-            remedy = "free space there" if free else "check the disk and its mount"
+            what = remedy(error, "check the disk and its mount")
             raise UnavailableError(
-                f"{folder / DEFINITION} cannot be written: {error.strerror}; {remedy}"
+                f"{folder / DEFINITION} cannot be written: {error.strerror}; {what}"
             ) from error
 
     def _save(self, folder: Path, definition: StreamDefinition) -> None:
@@ -101,14 +100,27 @@ class FileDefinitions:
         # Also where it was there: an earlier try may have failed between the two.
         sync_folder(self._streams)
         sync_folder(self._streams.parent)
-        temporary = folder / _TEMPORARY
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump(_to_json(definition), file, indent=2)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(folder / DEFINITION)
-        sync_folder(folder)
+        place = folder / DEFINITION
+        before = place.read_text(encoding="utf-8") if place.exists() else None
+        _replace(place, json.dumps(_to_json(definition), indent=2) + "\n")
+        try:
+            sync_folder(folder)
+        except OSError:
+            # It was refused, so a restart must not find it; after power loss either may stand.
+            if before is None:
+                place.unlink()
+            else:
+                _replace(place, before)
+            raise
+
+
+def _replace(place: Path, text: str) -> None:
+    temporary = place.with_name(_TEMPORARY)
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(place)
 
 
 def _to_json(definition: StreamDefinition) -> dict[str, Any]:

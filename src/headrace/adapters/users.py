@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import errno
 import fcntl
 import json
 import os
@@ -21,6 +20,7 @@ from headrace import limits
 from headrace.adapters.files import sync_folder
 from headrace.errors import UsersError
 from headrace.kernel.credentials import MECHANISMS, ScramKeys, User
+from headrace.text import remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -155,9 +155,8 @@ def replace_whole(path: Path, text: str) -> None:
 
 def refused(path: Path, error: OSError) -> UsersError:
     """What is said where a file cannot be written."""
-    free = error.errno in {errno.ENOSPC, errno.EDQUOT}
-    remedy = "free space there" if free else "check that it exists and may be written"
-    return UsersError(f"{path} cannot be written: {error.strerror}; {remedy}")
+    what = remedy(error, "check that it exists and may be written")
+    return UsersError(f"{path} cannot be written: {error.strerror}; {what}")
 
 
 def _user(name: str, value: _User) -> User:

@@ -7,7 +7,6 @@ an error is at most three lines on stderr that name the remedy.
 
 from __future__ import annotations
 
-import errno
 import importlib
 import sys
 from typing import Final, NoReturn
@@ -18,6 +17,7 @@ from headrace import __version__
 from headrace.adapters.machine import discard_output
 from headrace.cli.terminal import visible
 from headrace.errors import ConfigError, HeadraceError, InputError
+from headrace.text import remedy
 
 __all__ = ["main"]
 
@@ -107,11 +107,9 @@ def main() -> NoReturn:
         sys.exit(FAILED)
     except OSError as error:
         where = "the output" if error.filename is None else error.filename
-        free = error.errno in {errno.ENOSPC, errno.EDQUOT}
-        remedy = "free space there" if free else "mend that and try again"
         if error.filename is None:
             discard_output()
-        _fail(f"{where}: {error.strerror}; {remedy}", FAILED)
+        _fail(f"{where}: {error.strerror}; {remedy(error, 'mend that and try again')}", FAILED)
 
 
 def _command_path(error: click.UsageError) -> str:

@@ -18,6 +18,7 @@ from headrace.errors import (
     CatalogError,
     ConfigError,
     DefinitionError,
+    StorageError,
     UnavailableError,
     UnknownStreamError,
 )
@@ -324,9 +325,9 @@ class Broker:
     ) -> StreamDefinition:
         wall_ms = self.clock.wall_ms()
         definition = self.catalog.create(name, change, wall_ms, internal=internal)
-        await on_disk(self._definitions.save, definition)
         stream = Stream(definition, self.catalog.settings(definition))
         try:
+            await on_disk(self._definitions.save, definition)
             logs = await self._open_logs(stream, definition)
         except UnavailableError:
             with suppress(UnavailableError):  # then a restart tries again
@@ -343,10 +344,16 @@ class Broker:
         wall_ms = self.clock.wall_ms()
 
         def opened() -> list[_Log]:
-            logs = [
-                self._store.open_log(definition.name, index, definition.incarnation, wall_ms)
-                for index in range(len(stream.partitions), definition.partitions)
-            ]
+            try:
+                logs = [
+                    self._store.open_log(definition.name, index, definition.incarnation, wall_ms)
+                    for index in range(len(stream.partitions), definition.partitions)
+                ]
+            except StorageError:
+                # Those opened so far may be refused too, which is not for the next change to hear.
+                with suppress(StorageError):
+                    self._store.created(definition.name)
+                raise
             self._store.created(definition.name)
             return [_Log(handle, self._store.last_sources(handle)) for handle in logs]
 
