@@ -31,6 +31,8 @@ pub(super) struct Shell {
     pub(super) compactor: Option<Compactor>,
     /// Effects that a caller performs by itself.
     errand: VecDeque<DiskOp>,
+    /// One was not performed to its end: what it was to keep may not be durable.
+    pub(super) has_broken_errand: bool,
     /// Syncs that a sabotaged shell puts off.
     late: Vec<DiskOp>,
 }
@@ -47,6 +49,7 @@ impl Shell {
             chore: None,
             compactor: None,
             errand: VecDeque::new(),
+            has_broken_errand: false,
             late: Vec::new(),
         };
         Ok((shell, recovery))
@@ -176,7 +179,9 @@ impl Shell {
     /// The same, all of it before anything else happens; false where that failed.
     pub(super) fn run_at_once(&mut self, ops: &[DiskOp], trace: &mut Trace) -> bool {
         let mut ops = ops.iter();
-        ops.all(|op| self.perform("errand", op, trace).is_ok())
+        let done = ops.all(|op| self.perform("errand", op, trace).is_ok());
+        self.has_broken_errand |= !done;
+        done
     }
 
     fn has_errand(&self) -> bool {
@@ -196,12 +201,14 @@ impl Shell {
     pub(super) fn advance_errand(&mut self, trace: &mut Trace) {
         if let Some(op) = self.errand.pop_front() {
             if self.perform("errand", &op, trace).is_err() {
+                self.has_broken_errand = true;
                 self.errand.clear();
             }
         }
     }
 
     pub(super) fn cancel_errand(&mut self) {
+        self.has_broken_errand |= self.has_errand();
         self.errand.clear();
     }
 

@@ -56,7 +56,7 @@ pub(super) fn delete_stream(simulation: &mut Simulation) -> Result<(), Anomaly> 
 pub(super) fn trim(simulation: &mut Simulation, name: Name) -> Result<(), Anomaly> {
     let (start, end) = bounds(simulation, name)?;
     let offset = simulation.random.between(start as usize, end as usize) as i64;
-    if !are_sources_kept(simulation, name, end) {
+    if !are_sources_kept(simulation, name) {
         let Some(ops) = sources_to_keep(simulation, name)? else {
             return Ok(());
         };
@@ -76,13 +76,11 @@ pub(super) fn trim(simulation: &mut Simulation, name: Name) -> Result<(), Anomal
     Ok(())
 }
 
-/// All sources of a log that ends at `end` are kept: the store says so, and nobody is about to.
-fn are_sources_kept(simulation: &Simulation, name: Name, end: i64) -> bool {
+/// All sources of a log are kept: the store says so, nobody is about to, and nobody gave up.
+fn are_sources_kept(simulation: &Simulation, name: Name) -> bool {
     let shell = &simulation.shell;
     let unkept = shell.machine.unkept_bytes(simulation.logs[&name].id);
-    let newest = format!("streams/{}/{}/{end:020}.sources", name.0, name.1);
-    let is_written = || shell.disk().paths().contains(&newest); // else that had failed
-    unkept == Ok(0) && !shell.keeps_sources() && is_written()
+    unkept == Ok(0) && !shell.keeps_sources() && !shell.has_broken_errand
 }
 
 /// A trim that has ended is true.
