@@ -98,19 +98,19 @@ impl Switchboard {
         self.feeds.begin_turn();
         self.visit_due(&mut effects, now);
         effects.streams = self.feeds.take_requests();
-        let busy = !self.runnable.is_empty()
+        let has_more = !self.runnable.is_empty()
             || !self.due.is_empty()
             || !self.owing.is_empty()
             || self.crowds.are_due()
-            || self.groups.has_ends()
-            || self.feeds.is_busy();
-        effects.wake_at = if busy {
+            || self.groups.has_ends();
+        // Reads of streams are the shell's to take: another call would not bring them on.
+        effects.wake_at = if has_more || self.feeds.is_busy() {
             Some(now.mono_ms)
         } else {
             self.timers.next()
         };
         let woken = std::mem::replace(&mut self.wake_at, effects.wake_at);
-        (!effects.is_empty() || busy || woken != effects.wake_at).then_some(effects)
+        (!effects.is_empty() || has_more || woken != effects.wake_at).then_some(effects)
     }
 
     /// Lets connections go on whose reason to rest may have gone.
