@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -174,12 +175,8 @@ class Feeds:
         self, ticket: int, key: tuple[int, int], partition: Partition, error: Exception
     ) -> None:
         if isinstance(error, ValueError):
-            try:
-                start, end = partition.bounds
-            except HeadraceError:  # deleted
-                pass
-            else:
-                self._switchboard.missed(ticket, start, end)
+            with suppress(HeadraceError):  # deleted, which the switchboard knows
+                self._switchboard.missed(ticket, *partition.bounds)
                 return
         elif key not in self._failing:
             self._failing.add(key)
