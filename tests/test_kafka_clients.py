@@ -4,7 +4,6 @@ import asyncio
 import json
 import subprocess
 import uuid
-from contextlib import closing
 from struct import unpack_from
 
 import aiokafka
@@ -179,15 +178,6 @@ def test_confluent_reads_read_committed(node, stream):
     produce(node, stream)
     messages = consume(node, stream, len(RECORDS), **{"isolation.level": "read_committed"})
     assert len(messages) == len(RECORDS)
-
-
-def test_confluent_is_told_that_the_group_protocol_of_kip_848_is_not_served(node, stream):
-    settings = {"bootstrap.servers": node.servers, "group.id": stream, "group.protocol": "consumer"}
-    with closing(confluent_kafka.Consumer(settings)) as consumer:
-        consumer.subscribe([stream])
-        while (message := consumer.poll(1)) is None:
-            pass
-        assert message.error().code() == confluent_kafka.KafkaError._UNSUPPORTED_FEATURE
 
 
 def test_confluent_seeks_into_a_batch(node, stream):
