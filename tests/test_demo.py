@@ -77,6 +77,7 @@ def test_the_shipped_trace_ends_with_the_line(tmp_path):
 
 
 @pytest.mark.spark
+@pytest.mark.soak
 def test_the_gaps_trace_has_84_readings_without_a_number(tmp_path):
     out, _ = run(tmp_path, "--json", "--input", str(GAPS))
     result = json.loads(out)
@@ -117,6 +118,7 @@ def test_each_faulty_row_ends_in_its_table(tmp_path):
 
 
 @pytest.mark.spark
+@pytest.mark.soak
 def test_a_header_alone_is_all_zeros(tmp_path):
     file = tmp_path / "empty.csv.gz"
     file.write_bytes(gzip.compress((DATA / "dcgm_bad.csv").read_bytes().partition(b"\n")[0]))
