@@ -17,7 +17,7 @@ test: setup-test lint rust python ## Set up what is missing, then every check an
 
 quick: setup-test lint ## The checks and tests that take under two minutes
 	@$(ENV) cargo test --quiet --workspace
-	@$(ENV) pytest -q -n 2 --dist loadfile -m "not spark and not soak and not slow"
+	@$(ENV) pytest -q -n 3 --dist loadfile -m "not spark and not soak and not slow"
 
 soak: setup-test ## The long runs: crash loops, 10,000 connections, 20 GB of records (and 26 GB of disk)
 	@$(ENV) cargo test --quiet --release --workspace -- --ignored
@@ -55,4 +55,4 @@ rust:
 	@$(ENV) cargo test --quiet --workspace
 
 python:
-	@$(ENV) pytest -n 2 --dist loadfile -m "not soak"
+	@$(ENV) pytest -n 3 --dist loadfile -m "not soak"
