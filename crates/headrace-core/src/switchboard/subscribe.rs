@@ -18,6 +18,12 @@ use crate::Now;
 /// Bytes of the filters of one session, for each that it may hold. One filter may have 65,535.
 pub const FILTER_BYTES_MEAN_MAX: usize = 128;
 
+/// Text of a SUBACK that says why filters were refused, bytes: a line or two of somebody's log.
+const REASONS_BYTES_MAX: usize = 1024;
+
+/// Of a filter in it.
+const FILTER_SHOWN_BYTES_MAX: usize = 256;
+
 /// Why a filter is refused.
 #[derive(Debug)]
 pub(super) struct Refusal {
@@ -57,6 +63,15 @@ impl Refusal {
     }
 }
 
+/// As much of a text as so many bytes hold.
+fn cut(text: &str, bytes_max: usize) -> &str {
+    let mut end = text.len().min(bytes_max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
 impl Switchboard {
     pub(super) fn subscribe(&mut self, slot: u32, subscribe: &Subscribe<'_>) {
         if !self.asks_for_streams(slot, subscribe) {
@@ -75,7 +90,7 @@ impl Switchboard {
         let id = subscribe.subscription_id.unwrap_or(0);
         let mut placements = placements.into_iter();
         let mut reason_codes = Vec::with_capacity(subscribe.filters.len());
-        let mut texts = Vec::new();
+        let mut texts = String::new();
         for request in &subscribe.filters {
             let granted = match stream_of(request.filter) {
                 None => self.subscribe_one(session, id, request),
@@ -93,19 +108,21 @@ impl Switchboard {
                 Ok(granted) => granted as u8,
                 Err(refused) => {
                     self.counters.count(refused.counter);
-                    if let Some(text) = refused.text {
-                        texts.push(format!("{}: {text}", request.filter));
+                    if let (Some(text), true) = (refused.text, texts.len() < REASONS_BYTES_MAX) {
+                        let separator = if texts.is_empty() { "" } else { "; " };
+                        let filter = cut(request.filter, FILTER_SHOWN_BYTES_MAX);
+                        texts.extend([separator, filter, ": ", &*text]);
                     }
                     self.told(Version::V5, refused.reason_code)
                 }
             });
         }
         let wants_reasons = self.connections[slot as usize].wants_reasons;
-        let texts = texts.join("; ");
+        let texts = cut(&texts, REASONS_BYTES_MAX);
         let ack = ListAck {
             packet_id: subscribe.packet_id,
             reason_codes,
-            reason_string: (wants_reasons && !texts.is_empty()).then_some(&*texts),
+            reason_string: (wants_reasons && !texts.is_empty()).then_some(texts),
             ..ListAck::default()
         };
         self.gate_durable(slot, session);

@@ -20,6 +20,7 @@ mod devices;
 mod disk;
 mod exchange;
 mod feeds;
+mod feeds_bounds;
 mod feeds_lives;
 mod fuzz;
 mod group_keys;
