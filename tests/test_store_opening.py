@@ -223,6 +223,23 @@ def test_a_state_is_kept_beside_its_log(tmp_path: Path) -> None:
         assert store.load_state(log) == (0, b"", [f"{name} is damaged"])
 
 
+def test_a_save_of_sources_that_the_disk_refused_is_none(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        log = store.open_log("s", 0, 1, 0)
+        Appender(store).append(log, batch(b"x", source=("a", 1, 7)))
+        unkept = store.unkept_bytes(log)
+        obstacle = tmp_path / "streams" / "s" / "0" / f"{1:020}.sources.new"
+        obstacle.mkdir()
+        for _ in range(2):
+            with pytest.raises(StorageError, match="creating"):
+                store.refresh_sources(log)
+            assert store.unkept_bytes(log) == unkept > 0
+        obstacle.rmdir()
+        store.refresh_sources(log)
+        assert store.unkept_bytes(log) == 0
+        assert store.failed() is None
+
+
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_sources_of_compressed_records_are_known_after_a_crash(tmp_path: Path, codec: str) -> None:
     sent = [batch(b"x" * 90, source=("a", 1, at)) for at in range(3)]

@@ -5,7 +5,7 @@
 use std::sync::PoisonError;
 
 use headrace_core::log::{
-    Disk, DiskOp, Error, FoundState, LogId, Machine, SourceState, Sources, SourcesPlan,
+    Disk, Error, FoundState, LogId, Machine, Saving, SourceState, Sources, SourcesPlan,
 };
 
 use crate::files::Files;
@@ -70,16 +70,20 @@ impl Shared {
     }
 
     fn keep_sources(&self, log: LogId, sources: &Sources) -> Result<(), Error> {
-        self.keep_beside(|machine| machine.save_sources(log, sources))
+        self.keep_beside(|machine| machine.save_sources(log, sources).map(Some))
     }
 
     /// One at a time: two may be of one offset, and then of one file.
     pub(crate) fn keep_beside(
         &self,
-        ops: impl FnOnce(&mut Machine) -> Result<Vec<DiskOp>, Error>,
+        plan: impl FnOnce(&Machine) -> Result<Option<Saving>, Error>,
     ) -> Result<(), Error> {
         let _one = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
-        let ops = ops(&mut self.lock().machine)?;
-        Ok(Beside(self).perform_all(&ops)?)
+        let Some(saving) = plan(&self.lock().machine)? else {
+            return Ok(());
+        };
+        Beside(self).perform_all(&saving.ops)?;
+        self.lock().machine.sources_saved(saving);
+        Ok(())
     }
 }

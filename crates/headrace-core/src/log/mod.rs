@@ -71,7 +71,7 @@ pub use read::{IndexFiles, LoadedIndex, Plan, Walk};
 pub use recovery::{open, Recovery};
 pub use round::{Draft, Round};
 pub use settings::{Fsync, LogSettings};
-pub use sources::{SourceState, Sources, SourcesPlan};
+pub use sources::{Saving, SourceState, Sources, SourcesPlan};
 pub use state::{FoundState, StatePlace};
 pub use statistics::{Statistics, COMMIT_BUCKETS_NS};
 pub use trim::SegmentFacts;

@@ -72,6 +72,16 @@ pub(super) struct Loaded {
     damage: Option<Damage>,
 }
 
+/// Sources on their way to the disk.
+#[derive(Debug)]
+pub struct Saving {
+    /// The effects that keep them; to be performed at once, by the caller.
+    pub ops: Vec<DiskOp>,
+    log: LogId,
+    /// The snapshots that are there then.
+    saved: Saved,
+}
+
 /// How to find the sources of a log.
 #[derive(Debug)]
 pub struct SourcesPlan {
@@ -86,10 +96,19 @@ impl Machine {
         Ok(self.log(log)?.plan_sources())
     }
 
-    /// The effects that keep `sources`; to be performed at once, by the caller.
-    pub fn save_sources(&mut self, log: LogId, sources: &Sources) -> Result<Vec<DiskOp>, Error> {
+    /// How `sources` are kept. One saving of a log at a time: until [`Machine::sources_saved`]
+    /// hears of it, it counts for nothing.
+    pub fn save_sources(&self, log: LogId, sources: &Sources) -> Result<Saving, Error> {
         let (round, synced) = (self.journal.chain.round, self.journal.synced);
-        Ok(self.log_mut(log)?.save_sources(sources, round, synced))
+        Ok(self.log(log)?.save_sources(sources, round, synced))
+    }
+
+    /// All effects of `saving` were performed. Where one failed this is not called, and what was
+    /// kept before is what is kept.
+    pub fn sources_saved(&mut self, saving: Saving) {
+        if let Some(log) = self.logs.get_mut(&saving.log) {
+            log.saved_sources = saving.saved;
+        }
     }
 
     /// Bytes of the segments whose sources are not kept, or in part.
@@ -119,19 +138,19 @@ impl Log {
     }
 
     /// `round`: by which the records were written; those before `synced` are durable.
-    pub(super) fn save_sources(
-        &mut self,
-        sources: &Sources,
-        round: u64,
-        synced: u64,
-    ) -> Vec<DiskOp> {
-        let end = sources.end;
-        if end == 0 {
-            return Vec::new(); // no record, no source; maybe no folder yet
+    pub(super) fn save_sources(&self, sources: &Sources, round: u64, synced: u64) -> Saving {
+        let (end, mut saved) = (sources.end, self.saved_sources.clone());
+        let ops = if end == 0 {
+            Vec::new() // no record, no source; maybe no folder yet
+        } else {
+            let others = saved.save(end, round, synced);
+            Kept::beside(self, SOURCES).put(end, &sources.encode(), others)
+        };
+        Saving {
+            ops,
+            log: self.id,
+            saved,
         }
-        let kept = Kept::beside(self, SOURCES);
-        let others = self.saved_sources.save(end, round, synced);
-        kept.put(end, &sources.encode(), others)
     }
 }
 

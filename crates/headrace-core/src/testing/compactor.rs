@@ -8,7 +8,7 @@ use super::sabotage::{Sabotage, Saboteur};
 use super::trace::Trace;
 use crate::log::{
     Compaction, Disk, DiskError, DiskOp, Error, Group, LogId, Machine, Pass, Path, Replacement,
-    Survey,
+    Saving, Survey,
 };
 
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub(super) struct Compactor {
     groups: VecDeque<Group>,
     /// Effects that are due, before anything else.
     ops: VecDeque<DiskOp>,
+    /// Sources that they keep.
+    saving: Option<Saving>,
     /// What was written of the first group.
     written: Option<Replacement>,
     /// A round swaps it.
@@ -38,6 +40,7 @@ impl Compactor {
             survey: None,
             groups: VecDeque::new(),
             ops: VecDeque::new(),
+            saving: None,
             written: None,
             is_swapping: false,
         })
@@ -50,7 +53,7 @@ impl Compactor {
 
     /// Sources are being kept.
     pub(super) fn keeps_sources(&self) -> bool {
-        self.survey.is_some() && self.written.is_none() && !self.ops.is_empty()
+        self.saving.is_some()
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -76,9 +79,15 @@ impl Compactor {
     }
 
     fn go_on(&mut self, machine: &mut Machine, port: &Saboteur) -> Result<(), Error> {
+        if let Some(saving) = self.saving.take() {
+            machine.sources_saved(saving);
+        }
         if let Some(pass) = self.pass.take() {
             let mut survey = pass.survey(port, &mut Compaction::default())?;
-            self.ops.extend(machine.keep_sources(&mut survey)?);
+            self.saving = machine.keep_sources(&mut survey)?;
+            let saving = self.saving.iter();
+            self.ops
+                .extend(saving.flat_map(|saving| saving.ops.iter().cloned()));
             self.groups = survey.groups().into();
             self.survey = Some(survey);
             return Ok(());
@@ -109,6 +118,7 @@ impl Compactor {
     /// What something else did away with is no error.
     fn give_up(&mut self, machine: &Machine, port: &Saboteur, error: Error) -> Result<(), Error> {
         self.pass = None;
+        self.saving = None;
         self.ops.clear();
         let is_other = machine.edition(self.log) != Ok(self.edition);
         let mut overtaken = is_other || !machine.has_log(self.log);

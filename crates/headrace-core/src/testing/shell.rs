@@ -10,7 +10,7 @@ use super::sabotage::{Sabotage, Saboteur};
 use super::trace::Trace;
 use crate::log::{
     open, Chore, CompactionSettings, Completion, Disk, DiskOp, Error, LogId, Machine, Options,
-    Plan, Recovery, Round,
+    Plan, Recovery, Round, Saving,
 };
 
 /// Work under way, and the effects that it still needs.
@@ -29,10 +29,8 @@ pub(super) struct Shell {
     round: Option<UnderWay<Round>>,
     chore: Option<UnderWay<Chore>>,
     pub(super) compactor: Option<Compactor>,
-    /// Effects that a caller performs by itself.
-    errand: VecDeque<DiskOp>,
-    /// One was not performed to its end: what it was to keep may not be durable.
-    pub(super) has_broken_errand: bool,
+    /// Sources that a caller keeps by itself.
+    errand: Option<UnderWay<Saving>>,
     /// Syncs that a sabotaged shell puts off.
     late: Vec<DiskOp>,
 }
@@ -48,8 +46,7 @@ impl Shell {
             round: None,
             chore: None,
             compactor: None,
-            errand: VecDeque::new(),
-            has_broken_errand: false,
+            errand: None,
             late: Vec::new(),
         };
         Ok((shell, recovery))
@@ -61,7 +58,7 @@ impl Shell {
 
     /// Nothing is under way.
     pub(super) fn is_idle(&self) -> bool {
-        let nothing_waits = self.compactor.is_none() && self.errand.is_empty();
+        let nothing_waits = self.compactor.is_none() && self.errand.is_none();
         self.round.is_none() && self.chore.is_none() && nothing_waits
     }
 
@@ -172,20 +169,23 @@ impl Shell {
     }
 
     /// Begins an errand; false while another is under way.
-    pub(super) fn run_errand(&mut self, ops: Vec<DiskOp>) {
-        self.errand = ops.into();
+    pub(super) fn run_errand(&mut self, work: Saving) {
+        let ops = work.ops.clone().into();
+        self.errand = Some(UnderWay { work, ops });
     }
 
     /// The same, all of it before anything else happens; false where that failed.
-    pub(super) fn run_at_once(&mut self, ops: &[DiskOp], trace: &mut Trace) -> bool {
-        let mut ops = ops.iter();
+    pub(super) fn run_at_once(&mut self, work: Saving, trace: &mut Trace) -> bool {
+        let mut ops = work.ops.iter();
         let done = ops.all(|op| self.perform("errand", op, trace).is_ok());
-        self.has_broken_errand |= !done;
+        if done {
+            self.machine.sources_saved(work);
+        }
         done
     }
 
     fn has_errand(&self) -> bool {
-        !self.errand.is_empty()
+        self.errand.is_some()
     }
 
     /// Sources are being kept: one at a time does.
@@ -199,17 +199,18 @@ impl Shell {
 
     /// One effect of the errand; one that fails ends it.
     pub(super) fn advance_errand(&mut self, trace: &mut Trace) {
-        if let Some(op) = self.errand.pop_front() {
-            if self.perform("errand", &op, trace).is_err() {
-                self.has_broken_errand = true;
-                self.errand.clear();
-            }
+        let Some(mut errand) = self.errand.take() else {
+            return;
+        };
+        match errand.ops.pop_front() {
+            Some(op) if self.perform("errand", &op, trace).is_err() => {}
+            Some(_) => self.errand = Some(errand),
+            None => self.machine.sources_saved(errand.work),
         }
     }
 
     pub(super) fn cancel_errand(&mut self) {
-        self.has_broken_errand |= self.has_errand();
-        self.errand.clear();
+        self.errand = None;
     }
 
     /// As `headrace-io` reads.

@@ -17,7 +17,7 @@ use crate::log::partition::{Log, LogId};
 use crate::log::scan::{scan_batches, Depth, Range};
 use crate::log::segment::{Segment, SEGMENT_BYTES_MAX};
 use crate::log::settings::LogSettings;
-use crate::log::sources::{Loaded, Snapshots};
+use crate::log::sources::{Loaded, Saving, Snapshots};
 use crate::record::{hollow, Batch, Filter, Record, Records, DECOMPRESSED_BYTES_MAX};
 
 /// Segments that are merged at most: what the journal tells of one swap stays far below a round.
@@ -152,15 +152,14 @@ impl Machine {
 }
 
 impl Machine {
-    /// The effects that keep what the records that may go tell of MQTT sources; to be performed
-    /// before the first of them goes, by the caller.
-    pub fn keep_sources(&mut self, survey: &mut Survey) -> Result<Vec<DiskOp>, Error> {
+    /// How is kept what the records that may go tell of MQTT sources, before the first of them
+    /// goes: as [`Machine::save_sources`]. None where it is.
+    pub fn keep_sources(&self, survey: &mut Survey) -> Result<Option<Saving>, Error> {
         let from = survey.kept_to;
         let loaded = survey.sources.take();
         let due = loaded.filter(|loaded| loaded.must_be_kept(from));
-        due.map_or(Ok(Vec::new()), |due| {
-            self.save_sources(survey.pass.log, &due.sources)
-        })
+        let save = |due: Loaded| self.save_sources(survey.pass.log, &due.sources);
+        due.map(save).transpose()
     }
 }
 

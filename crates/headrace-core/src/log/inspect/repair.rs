@@ -175,9 +175,9 @@ fn mend_all(
             refused = refusal(disk, options, told, story.clean)?;
         }
         let log = if wanted(&told.state.stream, told.state.partition) {
-            let mut log = mender.salvage(&Told::new(state))?;
+            let log = mender.salvage(&Told::new(state))?;
             actions.extend(mender.forgotten().map(snapshots::made_up));
-            actions.extend(snapshots::keep_sources(disk, &mut log)?);
+            actions.extend(snapshots::keep_sources(disk, &log)?);
             log
         } else {
             mender.mend(&Told::new(state))?

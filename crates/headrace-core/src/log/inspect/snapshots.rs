@@ -53,13 +53,13 @@ pub(super) fn drop_damaged(disk: &impl Disk, folder: &str) -> Result<Vec<Action>
 
 /// Where the snapshot of sources is lost that told of records that are gone: keeps what the older
 /// one tells, and the records that are there, so that a start takes it.
-pub(super) fn keep_sources(disk: &impl Disk, log: &mut Log) -> Result<Option<Action>, Error> {
+pub(super) fn keep_sources(disk: &impl Disk, log: &Log) -> Result<Option<Action>, Error> {
     let plan = log.plan_sources();
     let Some(damage) = plan.damage(disk)? else {
         return Ok(None);
     };
-    let kept = log.save_sources(&plan.salvage(disk)?, 0, 0);
-    disk.perform_all(&kept)?;
+    let saving = log.save_sources(&plan.salvage(disk)?, 0, 0);
+    disk.perform_all(&saving.ops)?;
     Ok(Some(made_up(damage)))
 }
 

@@ -21,7 +21,7 @@ use super::disk::{Disk, DiskOp};
 use super::machine::Machine;
 use super::partition::LogId;
 use super::read::Plan;
-use super::{Bounds, Error, Options};
+use super::{Bounds, Error, Options, Saving};
 use crate::record::{set_base_offset, set_leader_epoch, BatchBuilder, HEADER_BYTES};
 use crate::testing::SimDisk;
 
@@ -105,6 +105,14 @@ fn read(
 fn perform(disk: &SimDisk, ops: &[DiskOp]) {
     for op in ops {
         disk.perform(op).unwrap();
+    }
+}
+
+/// Keeps sources, as `headrace-io` does.
+fn save(machine: &mut Machine, disk: &SimDisk, saving: impl Into<Option<Saving>>) {
+    if let Some(saving) = saving.into() {
+        perform(disk, &saving.ops);
+        machine.sources_saved(saving);
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{batch, commit, perform, produced, read, SMALL};
+use super::{batch, commit, perform, produced, read, save, SMALL};
 use crate::log::compact::{Compaction, CompactionSettings, Replacement};
 use crate::log::inspect::{repair, verify, Consent};
 use crate::log::machine::Machine;
@@ -105,7 +105,8 @@ impl Rig {
         let pass = self.machine.plan_compaction(LOG, settings).unwrap()?;
         let mut report = Compaction::default();
         let mut survey = pass.survey(&self.disk, &mut report).unwrap();
-        perform(&self.disk, &self.machine.keep_sources(&mut survey).unwrap());
+        let saving = self.machine.keep_sources(&mut survey).unwrap();
+        save(&mut self.machine, &self.disk, saving);
         let group = survey.groups().into_iter().next()?;
         Some(survey.clean(&self.disk, &group, &mut report).unwrap())
     }
@@ -114,7 +115,8 @@ impl Rig {
     fn trim(&mut self, offset: i64) {
         let plan = self.machine.plan_sources(LOG).unwrap();
         let known = plan.read(&self.disk).unwrap();
-        perform(&self.disk, &self.machine.save_sources(LOG, &known).unwrap());
+        let saving = self.machine.save_sources(LOG, &known).unwrap();
+        save(&mut self.machine, &self.disk, saving);
         self.machine.trim(LOG, offset).unwrap();
     }
 

@@ -57,10 +57,11 @@ pub(super) fn trim(simulation: &mut Simulation, name: Name) -> Result<(), Anomal
     let (start, end) = bounds(simulation, name)?;
     let offset = simulation.random.between(start as usize, end as usize) as i64;
     if !are_sources_kept(simulation, name) {
-        let Some(ops) = sources_to_keep(simulation, name)? else {
+        let Some(saving) = sources_to_keep(simulation, name)? else {
             return Ok(());
         };
-        if !simulation.shell.run_at_once(&ops, &mut simulation.trace) {
+        let trace = &mut simulation.trace;
+        if !simulation.shell.run_at_once(saving, trace) {
             return Ok(());
         }
     }
@@ -76,11 +77,11 @@ pub(super) fn trim(simulation: &mut Simulation, name: Name) -> Result<(), Anomal
     Ok(())
 }
 
-/// All sources of a log are kept: the store says so, nobody is about to, and nobody gave up.
+/// All sources of a log are kept: the store says so, and nobody is about to.
 fn are_sources_kept(simulation: &Simulation, name: Name) -> bool {
     let shell = &simulation.shell;
     let unkept = shell.machine.unkept_bytes(simulation.logs[&name].id);
-    unkept == Ok(0) && !shell.keeps_sources() && !shell.has_broken_errand
+    unkept == Ok(0) && !shell.keeps_sources()
 }
 
 /// A trim that has ended is true.

@@ -3,7 +3,7 @@
 use super::super::anomaly::Anomaly;
 use super::super::clients::{self, Fate, Name, Produced, Published, WINDOW};
 use super::super::simulation::{By, Simulation};
-use crate::log::{Appended, DiskOp, Error};
+use crate::log::{Appended, Error, Saving};
 use crate::record::{self, Codec};
 
 /// Records of one append at most.
@@ -214,22 +214,23 @@ pub(super) fn lead(simulation: &mut Simulation, name: Name) -> Result<(), Anomal
 
 /// Keeps the windows of the sources, as far as records are committed.
 pub(super) fn save_sources(simulation: &mut Simulation, name: Name) -> Result<(), Anomaly> {
-    if let Some(ops) = sources_to_keep(simulation, name)? {
+    if let Some(saving) = sources_to_keep(simulation, name)? {
         // In one go, so that others follow before the journal is synced.
         if simulation.random.chance(50) {
-            simulation.shell.run_at_once(&ops, &mut simulation.trace);
+            let trace = &mut simulation.trace;
+            simulation.shell.run_at_once(saving, trace);
         } else {
-            simulation.shell.run_errand(ops);
+            simulation.shell.run_errand(saving);
         }
     }
     Ok(())
 }
 
-/// The effects that keep them; None where that is under way, or the store has failed.
+/// How they are kept; None where that is under way, or the store has failed.
 pub(super) fn sources_to_keep(
     simulation: &mut Simulation,
     name: Name,
-) -> Result<Option<Vec<DiskOp>>, Anomaly> {
+) -> Result<Option<Saving>, Anomaly> {
     let shell = &simulation.shell;
     if shell.keeps_sources() || shell.machine.failed().is_some() {
         return Ok(None);
@@ -239,6 +240,5 @@ pub(super) fn sources_to_keep(
     let text = |error: Error| Simulation::refused(&format!("{name:?}"), error.to_string());
     let known = machine.plan_sources(id).map_err(text)?;
     let known = known.read(&simulation.shell.port).map_err(text)?;
-    let machine = &mut simulation.shell.machine;
     machine.save_sources(id, &known).map(Some).map_err(text)
 }

@@ -207,8 +207,9 @@ fn compact(
     let mut report = Compaction::default();
     while let Some(pass) = machine.plan_compaction(LOG, settings)? {
         let mut survey = pass.survey(disk, &mut report)?;
-        for op in machine.keep_sources(&mut survey)? {
-            disk.perform(&op)?;
+        if let Some(saving) = machine.keep_sources(&mut survey)? {
+            disk.perform_all(&saving.ops)?;
+            machine.sources_saved(saving);
         }
         for group in survey.groups() {
             swap(machine, disk, &survey, &group, &mut report)?;
