@@ -1,6 +1,10 @@
 """The manifest: whole versions or none, in one text, and no file that a reader still needs goes."""
 
+import errno
 import json
+import os
+import shutil
+import stat
 
 import pytest
 
@@ -66,6 +70,26 @@ def test_two_writers_cannot_commit_one_version(tmp_path):
     with pytest.raises(PipelineError, match="another query writes these tables"):
         manifests.commit(tmp_path, again)
     assert not list((tmp_path / "_manifest").glob("*.draft"))
+
+
+def test_a_manifest_whose_name_may_not_last_is_none(tmp_path, monkeypatch):
+    """Else the batch would count as committed when it comes again, and nobody would sync it."""
+    before = grow(tmp_path, Manifest())
+    sync = os.fsync
+
+    def failing(descriptor):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        sync(descriptor)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", failing)
+        with pytest.raises(OSError, match="Input/output error"):
+            grow(tmp_path, before)
+    assert manifests.newest(tmp_path) == before
+    shutil.rmtree(tmp_path / "batch=1")  # as the batch begins when it comes again
+    after = grow(tmp_path, before)
+    assert manifests.newest(tmp_path) == after
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 2}', '{"format": 1}', "\x00"])

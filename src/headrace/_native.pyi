@@ -769,6 +769,8 @@ class Store:
             StorageError: the disk refused (then the log is as it was), or the store was closed.
             StorageCorruptError: a batch is damaged; nothing of its segment was changed.
         """
+    def fail(self, reason: str) -> None:
+        """Writes nothing more, as after a sync that failed: for one that failed elsewhere."""
     def failed(self) -> str | None:
         """Why the store writes no more, or None."""
     def full(self) -> str | None:

@@ -32,6 +32,7 @@ HeadraceError
 ├── MqttError                  a broker is not there, hangs up, or refuses a command
 ├── PublishError               a broker refuses a collector for good
 ├── UnavailableError           HTTP 503, Kafka 56, retry      starting, draining, disk failed
+│   └── LostWritesError        HTTP 503, Kafka 56, retry      a sync failed: nothing more is written
 ├── MalformedError             bytes break their protocol; the connection closes
 ├── ClientError                see headrace.client.errors
 └── NativeError                raised by the compiled module; its stub tells them apart
@@ -83,6 +84,7 @@ __all__ = [
     "InvalidStreamError",
     "InvalidTopicError",
     "InvalidUserError",
+    "LostWritesError",
     "MalformedError",
     "MessageTooLargeError",
     "MqttError",
@@ -303,6 +305,13 @@ class UnavailableError(HeadraceError):
     http_status = 503
     kafka_code = 56
     retriable = True
+
+
+class LostWritesError(UnavailableError):
+    """A sync failed: what was written may be lost, and no later sync would tell (fsync(2)).
+
+    A node writes nothing more, as after a sync of its log that failed.
+    """
 
 
 class MalformedError(HeadraceError):

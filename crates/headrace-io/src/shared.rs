@@ -166,7 +166,7 @@ impl Shared {
     }
 
     /// Nothing more is written, and who waits hears why.
-    fn abort(&self, why: &str) {
+    pub(crate) fn abort(&self, why: &str) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let ended = state.machine.abort(why);
         self.deliver(&mut state, ended);

@@ -254,6 +254,11 @@ impl Store {
         compactor.run_in_background(settings)
     }
 
+    /// Writes nothing more, for a reason of the caller's: a sync beside the store has failed.
+    pub fn fail(&self, why: &str) {
+        self.shared.abort(why);
+    }
+
     /// Why nothing more is written, or None.
     pub fn failed(&self) -> Option<String> {
         self.shared.lock().machine.failed().map(ToString::to_string)

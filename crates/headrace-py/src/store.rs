@@ -276,6 +276,10 @@ impl Store {
         detached(py, compact).map(Compaction)
     }
 
+    fn fail(&self, py: Python<'_>, reason: &str) {
+        py.detach(|| self.0.fail(reason));
+    }
+
     fn failed(&self) -> Option<String> {
         self.0.failed()
     }

@@ -66,6 +66,7 @@ class AclFile:
         """Replaces them; on return they survive power loss.
 
         Raises:
+            LostWritesError: a sync failed.
             UsersError: it cannot be written; the old ones stand.
         """
         text = json.dumps({"acls": [_as_json(acl) for acl in sorted(acls)]}, indent=1)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from headrace import limits
-from headrace.errors import DefinitionError, UnavailableError
+from headrace.errors import DefinitionError, LostWritesError, UnavailableError
 from headrace.model import StreamDefinition, StreamId
 from headrace.text import remedy
 
@@ -84,7 +84,8 @@ class FileDefinitions:
         """Replaces the definition; on return it survives power loss.
 
         Raises:
-            UnavailableError: the disk refused; the old definition stands.
+            LostWritesError: a sync failed; which of the two stands is seen at the next start.
+            UnavailableError: the disk refused otherwise; the old definition stands.
         """
         folder = self._streams / definition.name
         try:
@@ -119,7 +120,7 @@ def _replace(place: Path, text: str) -> None:
     with temporary.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
-        os.fsync(file.fileno())
+        sync(file.fileno(), temporary)
     temporary.replace(place)
 
 
@@ -168,9 +169,29 @@ def act_as_owner(folder: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Makes the names in a folder survive power loss."""
+    """Makes the names in a folder survive power loss.
+
+    Raises:
+        LostWritesError: they may not.
+        OSError: it cannot be opened.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(descriptor)
+        sync(descriptor, path)
     finally:
         os.close(descriptor)
+
+
+def sync(descriptor: int, path: Path) -> None:
+    """Makes what was written to a file survive power loss, or the names in a folder.
+
+    Raises:
+        LostWritesError: they may not.
+    """
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        what = remedy(error, "check the disk and its mount")
+        raise LostWritesError(
+            f"syncing {path} failed: {error.strerror}; {what}, then restart"
+        ) from error

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from headrace import limits
-from headrace.adapters.files import sync_folder
+from headrace.adapters.files import sync, sync_folder
 from headrace.errors import UsersError
 from headrace.kernel.credentials import MECHANISMS, ScramKeys, User
 from headrace.text import remedy
@@ -92,6 +92,7 @@ class UserFile:
         What `edit` raises leaves the file as it was.
 
         Raises:
+            LostWritesError: a sync failed.
             UsersError: it cannot be read or written; the old one stands.
         """
         try:
@@ -140,7 +141,8 @@ def replace_whole(path: Path, text: str) -> None:
     """Replaces a file, for the node's own user alone; on return that survives power loss.
 
     Raises:
-        OSError: it cannot be written; the old one stands.
+        LostWritesError: a sync failed; which of the two stands is seen when it is read again.
+        OSError: it cannot be written otherwise; the old one stands.
     """
     temporary = path.with_name(f"{path.name}.tmp")
     temporary.unlink(missing_ok=True)
@@ -148,7 +150,7 @@ def replace_whole(path: Path, text: str) -> None:
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
-        os.fsync(file.fileno())
+        sync(file.fileno(), temporary)
     temporary.replace(path)
     sync_folder(path.parent)
 

@@ -12,13 +12,15 @@ import asyncio
 import secrets
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from headrace.errors import (
     AuthenticationError,
     BusyError,
     InvalidAclError,
+    LostWritesError,
     ThrottledError,
+    UnavailableError,
     UsersError,
 )
 from headrace.kernel import credentials, users
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
     from headrace.native import AccessRules, Switchboard
     from headrace.ports import AclStore, Clock, UserStore
 
+T = TypeVar("T")
+W = TypeVar("W")
+
 WRONG: Final = "user name or password is wrong"
 
 REASONS: Final = {AuthenticationError: "wrong", ThrottledError: "throttled", BusyError: "busy"}
@@ -52,6 +57,8 @@ class Gate:
         acls: those of Kafka's admin clients.
         refused: clients that were not let in, by door and reason.
         on_change: called when others may be in than before.
+        on_lost: called with the reason where a sync failed.
+        ended: why the node writes nothing more, or None.
     """
 
     def __init__(
@@ -85,6 +92,8 @@ class Gate:
         self._changing = asyncio.Lock()
         self.refused: Counter[tuple[str, str]] = Counter()
         self.on_change: Callable[[], None] = lambda: None
+        self.on_lost: Callable[[str], None] = lambda _reason: None
+        self.ended: str | None = None
         self._users: Mapping[str, User] = store.load()
         self.acls: list[Acl] = acl_store.load()
         self.settings = settings
@@ -244,6 +253,7 @@ class Gate:
 
         Raises:
             InvalidUserError, UserExistsError, UsersError: nobody is added.
+            UnavailableError: a sync failed; the node writes nothing more.
         """
         user = await self._make(name, password, roles)
         await self._change(lambda known: users.add(known, user))
@@ -255,6 +265,7 @@ class Gate:
 
         Raises:
             InvalidUserError, UnknownUserError, UsersError: all is as it was.
+            UnavailableError: a sync failed; the node writes nothing more.
         """
         made = await self._make(name, password, roles or ())
         await self._change(
@@ -268,6 +279,7 @@ class Gate:
 
         Raises:
             UnknownUserError, UserExistsError, UsersError: the user stays.
+            UnavailableError: a sync failed; the node writes nothing more.
         """
         await self._change(lambda known: users.remove(known, name))
 
@@ -277,13 +289,14 @@ class Gate:
         Raises:
             InvalidAclError: there would be too many.
             UsersError: they cannot be kept; all is as it was.
+            UnavailableError: a sync failed; the node writes nothing more.
         """
         async with self._changing:
             before = self.acls
             after = sorted(edit(set(before)))
             if after != before:
                 rules = self._judged(after)
-                await asyncio.to_thread(self._acl_store.save, after)
+                await self._write(self._acl_store.save, after)
                 self.acls, self.rules = after, rules
                 self.hold()
             return before
@@ -300,8 +313,18 @@ class Gate:
 
     async def _change(self, edit: Callable[[dict[str, User]], None]) -> None:
         async with self._changing:
-            self._take(await asyncio.to_thread(self._store.change, edit))
+            self._take(await self._write(self._store.change, edit))
             self.hold()
+
+    async def _write(self, write: Callable[[W], T], what: W) -> T:
+        """Waits for the disk, beside the loop."""
+        if self.ended is not None:
+            raise UnavailableError(f"the node has failed: {self.ended}")
+        try:
+            return await asyncio.to_thread(write, what)
+        except LostWritesError as error:
+            self.on_lost(str(error))
+            raise
 
     def _take(self, known: Mapping[str, User]) -> None:
         """Users who are the same stay the same objects, and so what is known of their passwords."""

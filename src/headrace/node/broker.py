@@ -18,6 +18,7 @@ from headrace.errors import (
     CatalogError,
     ConfigError,
     DefinitionError,
+    LostWritesError,
     StorageError,
     UnavailableError,
     UnknownStreamError,
@@ -236,7 +237,7 @@ class Broker:
                 return definition
             # Logs come first: without a definition that names them they wait for the next try.
             logs = await self._open_logs(stream, definition)
-            await on_disk(self._definitions.save, definition)
+            await self._save(definition)
             stream.definition = definition
             stream.settings = self.catalog.settings(definition)
             self.catalog.put(definition)
@@ -327,7 +328,7 @@ class Broker:
         definition = self.catalog.create(name, change, wall_ms, internal=internal)
         stream = Stream(definition, self.catalog.settings(definition))
         try:
-            await on_disk(self._definitions.save, definition)
+            await self._save(definition)
             logs = await self._open_logs(stream, definition)
         except UnavailableError:
             with suppress(UnavailableError):  # then a restart tries again
@@ -338,6 +339,18 @@ class Broker:
         self._serve(stream, logs)
         log.info("stream created, partitions: %d", definition.partitions, extra={"stream": name})
         return definition
+
+    async def _save(self, definition: StreamDefinition) -> None:
+        """Replaces the definition on disk.
+
+        Raises:
+            UnavailableError: the disk refused; where a sync failed, the store writes nothing more.
+        """
+        try:
+            await on_disk(self._definitions.save, definition)
+        except LostWritesError as error:
+            self._store.fail(str(error))
+            raise
 
     async def _open_logs(self, stream: Stream, definition: StreamDefinition) -> list[_Log]:
         """Opens the logs that the definition has and the stream has not."""

@@ -133,6 +133,7 @@ class Node:
         self._housekeeping: Housekeeping | None = None
         self._announcing: Announcing | None = None
         self.doors: list[MeteredDoor] = []
+        parts.gate.on_lost = self._lost
 
     async def open(self) -> None:
         """Recovers the log, opens every stream, then every door.
@@ -295,8 +296,15 @@ class Node:
         if self.state is not NodeState.FAILED:
             log.error("the node has failed, nothing more is accepted: %s", reason)
             self.state, self.reason = NodeState.FAILED, reason
+            self._parts.gate.ended = reason
             if self._housekeeping is not None:
                 self._housekeeping.end()
+
+    def _lost(self, reason: str) -> None:
+        """A sync beside the log has failed, and the kernel tells of that once."""
+        if self._store is not None:
+            self._store.fail(reason)
+        self._failed(reason)
 
     def _tell_of_room(self, full: str | None) -> None:
         """A disk that is nearly full stops appends and nothing else."""

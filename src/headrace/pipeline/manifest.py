@@ -243,7 +243,12 @@ def commit(tables_dir: Path, manifest: Manifest) -> None:
         ) from None
     finally:
         draft.unlink()
-    _sync(folder)
+    try:
+        _sync(folder)
+    except OSError:
+        # Whether its name lasts is not known, and no later sync would tell: the batch comes again.
+        path.unlink()
+        raise
 
 
 def prune(tables_dir: Path, version: int) -> None:

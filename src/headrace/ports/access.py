@@ -22,6 +22,7 @@ class UserStore(Protocol):
         """Applies a change to the users as they are kept; on return it survives power loss.
 
         Raises:
+            LostWritesError: a sync failed; nothing more may be written.
             UsersError: it cannot be read or written; all is as it was.
         """
         ...
@@ -42,6 +43,7 @@ class AclStore(Protocol):
         """Replaces them; on return they survive power loss.
 
         Raises:
+            LostWritesError: a sync failed; nothing more may be written.
             UsersError: they cannot be written; the old ones stand.
         """
         ...
@@ -76,6 +78,7 @@ class Gatekeeper(Protocol):
 
         Raises:
             InvalidUserError, UserExistsError, UsersError: nobody is added.
+            UnavailableError: a sync failed; the node writes nothing more.
         """
         ...
 
@@ -86,6 +89,7 @@ class Gatekeeper(Protocol):
 
         Raises:
             InvalidUserError, UnknownUserError, UsersError: all is as it was.
+            UnavailableError: a sync failed; the node writes nothing more.
         """
         ...
 
@@ -94,5 +98,6 @@ class Gatekeeper(Protocol):
 
         Raises:
             UnknownUserError, UserExistsError, UsersError: the user stays.
+            UnavailableError: a sync failed; the node writes nothing more.
         """
         ...

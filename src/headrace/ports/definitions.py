@@ -22,6 +22,7 @@ class Definitions(Protocol):
         Before that either the old one or the new one does.
 
         Raises:
-            UnavailableError: the disk refused; the old definition stands.
+            LostWritesError: a sync failed; nothing more may be written.
+            UnavailableError: the disk refused otherwise; the old definition stands.
         """
         ...
