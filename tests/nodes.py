@@ -36,10 +36,10 @@ class HeldStore:
             raise self.fault
         return self._store.append(*arguments)
 
-    def open_log(self, stream, partition, *arguments):
-        if self.refuses_logs and partition > 0:
+    def open_logs(self, stream, first, count, *arguments):
+        if self.refuses_logs and first + count > 1:
             raise StorageError("planted")
-        return self._store.open_log(stream, partition, *arguments)
+        return self._store.open_logs(stream, first, count, *arguments)
 
     def refresh_sources(self, log, *, around_damage=False):
         if not self.keeps_sources:

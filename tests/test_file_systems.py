@@ -99,6 +99,11 @@ def test_messages_are_refused_before_the_last_inode_is_taken(tmp_path, mounted, 
     settings = {"HEADRACE_LOG__RESERVE_BYTES": "0", "HEADRACE_NODE__DEFAULT_STREAM": "false"}
     node = start_node(data=place / "data", **settings)
     node.create_stream("a", filters=["a"])
+    before = sorted(place.rglob("*"))
+    for _ in range(3):  # all of its partitions together are too many
+        status, problem = node.call("POST", "/api/v1/streams", {"name": "b", "partitions": 60})
+        assert (status, "inodes left, and needs" in problem["detail"]) == (503, True)
+    assert sorted(place.rglob("*")) == before
     assert publish(node)[0] == 200
     for at in range(os.statvfs(place).f_favail - 20):
         (place / f"{at}").touch()

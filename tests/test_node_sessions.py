@@ -114,11 +114,11 @@ class RefusingStore(HeldStore):
         self._of_sessions = set()
         self.refused = 0
 
-    def open_log(self, stream, partition, *arguments):
-        log = super().open_log(stream, partition, *arguments)
+    def open_logs(self, stream, *arguments):
+        logs = super().open_logs(stream, *arguments)
         if stream == "__mqtt":
-            self._of_sessions.add(log)
-        return log
+            self._of_sessions.update(logs)
+        return logs
 
     def append(self, log, *arguments):
         if log in self._of_sessions and not self.refused:

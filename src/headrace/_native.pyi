@@ -65,6 +65,7 @@ __all__ = [
     "StorageCorruptError",
     "StorageError",
     "StorageFullError",
+    "StorageLimitError",
     "Store",
     "StreamRequest",
     "Switchboard",
@@ -126,6 +127,9 @@ class StorageCorruptError(StorageError):
 
 class StorageFullError(StorageError):
     """The disk is nearly full: nothing is stored until there is room, and all else goes on."""
+
+class StorageLimitError(StorageError):
+    """The log engine holds as many logs as it can; all else goes on."""
 
 class OutOfOrderSequenceError(NativeError):
     """An idempotent producer skipped a sequence (Kafka error 45)."""
@@ -598,17 +602,36 @@ class Store:
         """An eventfd that is readable while `poll` or `poll_reads` has something; owned by the
         store. It tells also, until the next `poll`, that `failed`, `full` or `leftovers`
         has changed."""
-    def open_log(self, stream: str, partition: int, incarnation: int, wall_ms: int) -> int:
-        """The log's handle; creates its folder where needed. `incarnation` differs between a
-        stream and a later one of the same name, so that a journal never revives a deleted one.
-        Its active segment ages from `wall_ms` where nothing tells when it began.
+    def check_logs(self, stream: str, first: int, count: int, incarnation: int) -> None:
+        """Whether `open_logs` could open these now, for all of them together: inodes, descriptors,
+        a place in every checkpoint. Nothing is made.
+
+        Raises:
+            StorageLimitError: checkpoints would not fit the journal.
+            StorageFullError: too few inodes are left.
+            StorageError: too few descriptors are; or another stream's log, or somebody's files,
+                are there.
         """
+    def open_logs(
+        self, stream: str, first: int, count: int, incarnation: int, wall_ms: int
+    ) -> list[int]:
+        """The handles of the logs of `count` partitions from `first` on; creates their folders
+        where needed. `incarnation` differs between a stream and a later one of the same name, so
+        that a journal never revives a deleted one. Their active segments age from `wall_ms` where
+        nothing tells when they began.
+
+        Raises:
+            StorageError: as `check_logs`, but for descriptors; none is opened.
+        """
+    def open_log(self, stream: str, partition: int, incarnation: int, wall_ms: int) -> int:
+        """As `open_logs`, of one."""
     def created(self, stream: str) -> None:
         """Waits until the logs that were opened of a stream are there, and survive power loss.
 
         Raises:
-            StorageError: the disk refused to make them: there are none, their handles are
-                unknown, and all others go on. Or the store has failed.
+            StorageError: the disk refused to make one: there is none of them, their handles are
+                unknown, what was made of them is gone, and all others go on. Or the store has
+                failed.
         """
     def held_logs(self) -> list[tuple[str, int, int, bool]]:
         """Every log that the journal knows, whether opened or not: `(stream, partition,

@@ -44,7 +44,8 @@ HeadraceError
     ├── StaleProducerEpochError        Kafka 47
     └── StorageError             HTTP 503, Kafka 56, retry
         ├── StorageCorruptError  HTTP 503, Kafka 56, retry
-        └── StorageFullError     HTTP 503, Kafka 56, retry     nearly full; the rest goes on
+        ├── StorageFullError     HTTP 503, Kafka 56, retry     nearly full; the rest goes on
+        └── StorageLimitError    HTTP 409, Kafka 44            no more partitions fit its journal
 ```
 
 `HeadraceError` and what is under `NativeError` come from the compiled module, which raises them.
@@ -62,6 +63,7 @@ from headrace.native import (
     StorageCorruptError,
     StorageError,
     StorageFullError,
+    StorageLimitError,
     UnsupportedRecordError,
 )
 
@@ -99,6 +101,7 @@ __all__ = [
     "StorageCorruptError",
     "StorageError",
     "StorageFullError",
+    "StorageLimitError",
     "StreamExistsError",
     "StreamLimitError",
     "ThrottledError",

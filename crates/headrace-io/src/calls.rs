@@ -68,6 +68,23 @@ pub(crate) fn identity(folder: &Path) -> io::Result<(u64, u64)> {
     Ok((found.dev(), found.ino()))
 }
 
+/// Files that this process may open beside those that it has open; None where nobody tells.
+pub(crate) fn descriptors_left() -> Option<u64> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the kernel fills the struct.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
+        return None;
+    }
+    match fs::read_dir("/proc/self/fd") {
+        // That of the folder itself is among them.
+        Ok(open) => Some((limit.rlim_cur + 1).saturating_sub(open.count() as u64)),
+        Err(error) => is_out_of_descriptors(&error).then_some(0),
+    }
+}
+
 pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }

@@ -64,6 +64,11 @@ impl Descriptors {
         Ok(file)
     }
 
+    /// How many are open.
+    pub(crate) fn count(&self) -> usize {
+        self.lock().open.len()
+    }
+
     /// Closes files; `gone` says which.
     pub(crate) fn forget(&self, gone: impl Fn(&str) -> bool) {
         let mut state = self.lock();

@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use headrace_core::hash::Map;
 use headrace_core::log::{Disk, DiskError, DiskOp, Path};
 
-use crate::calls::{drop_cache, identity, is_out_of_descriptors, read_at, write_out, zero};
+use crate::calls::{
+    descriptors_left, drop_cache, identity, is_out_of_descriptors, read_at, write_out, zero,
+};
 use crate::descriptors::Descriptors;
 use crate::leftovers::Leftovers;
 use crate::room::{remedy, Room};
@@ -61,6 +63,13 @@ impl Files {
     /// What the file system has left, where it tells.
     pub(crate) fn room(&self) -> Option<Room> {
         Room::at(&self.root)
+    }
+
+    /// Descriptors that these files may have in all: those that they have, those that can be spared,
+    /// and those that nobody has. None where the system does not tell.
+    pub(crate) fn descriptors(&self) -> Option<u64> {
+        let left = descriptors_left()?;
+        Some(left + (self.open_count() + self.readers.count()) as u64)
     }
 
     /// Why what is written now would go elsewhere, or None.
@@ -210,6 +219,10 @@ impl Files {
                 if let Err(why) = self.try_remove_folder(path) {
                     self.leftovers.note_folder(path, why);
                 }
+                Ok(())
+            }
+            DiskOp::RemoveEmpty { path } => {
+                let _ = fs::remove_dir(self.full(path)); // it may stay
                 Ok(())
             }
             DiskOp::Close { path } => {
@@ -399,9 +412,10 @@ fn describe(op: &DiskOp) -> (&'static str, &Path) {
         | DiskOp::DropCache { path }
         | DiskOp::SyncFolder { path } => ("syncing", path),
         DiskOp::Rename { from, .. } => ("renaming", from),
-        DiskOp::Remove { path } | DiskOp::LetGo { path } | DiskOp::RemoveFolder { path } => {
-            ("removing", path)
-        }
+        DiskOp::Remove { path }
+        | DiskOp::LetGo { path }
+        | DiskOp::RemoveFolder { path }
+        | DiskOp::RemoveEmpty { path } => ("removing", path),
         DiskOp::Close { path } => ("closing", path),
     }
 }

@@ -191,7 +191,8 @@ impl Shared {
             let (attempts, before) = round.before.split_at(round.attempts);
             let refused = self.files.perform_all(attempts).err();
             let outcome = match &refused {
-                Some(_) => self.perform(&round.closes()),
+                Some(why) if why.lossy => Ok(()), // nothing more is written
+                Some(_) => self.perform(&round.undoes()),
                 None => self
                     .perform(before)
                     .and_then(|()| self.perform(&round.after)),
@@ -220,7 +221,8 @@ impl Shared {
         woken.expect("the store's machine panicked").0
     }
 
-    fn look_for_room(&self) -> MutexGuard<'_, State> {
+    /// Looks what the disk has left.
+    pub(crate) fn look_for_room(&self) -> MutexGuard<'_, State> {
         if let Some(why) = self.files.moved() {
             self.abort(&why);
         }

@@ -3,6 +3,7 @@
 //! The machine of `headrace-core::log` decides, [`Shared`]'s threads perform.
 
 use std::fs;
+use std::ops::Range;
 use std::os::fd::RawFd;
 use std::path::Path as FsPath;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -82,6 +83,36 @@ impl Store {
     /// Readable while [`Store::poll`] has something.
     pub fn notify_fd(&self) -> RawFd {
         self.shared.wake.fd()
+    }
+
+    /// See `Machine::check_logs`; what is left is looked at now.
+    pub fn check_logs(
+        &self,
+        stream: &str,
+        partitions: Range<u32>,
+        incarnation: u64,
+    ) -> Result<(), Error> {
+        let descriptors = self.shared.files.descriptors();
+        let state = self.shared.look_for_room();
+        state
+            .machine
+            .check_logs(stream, partitions, incarnation, descriptors)
+    }
+
+    /// See `Machine::open_logs`.
+    pub fn open_logs(
+        &self,
+        stream: &str,
+        partitions: Range<u32>,
+        incarnation: u64,
+        wall_ms: i64,
+    ) -> Result<Vec<LogId>, Error> {
+        let mut state = self.shared.lock();
+        let ids = state
+            .machine
+            .open_logs(stream, partitions, incarnation, wall_ms)?;
+        self.shared.round_due.notify_one();
+        Ok(ids)
     }
 
     /// See `Machine::open_log`.

@@ -25,6 +25,7 @@ pub enum Class {
     Storage,
     StorageCorrupt,
     StorageFull,
+    StorageLimit,
 }
 
 struct Description {
@@ -56,7 +57,7 @@ const UNSTORABLE: Answers = Answers {
     retriable: true,
 };
 
-const CLASSES: [Description; 11] = [
+const CLASSES: [Description; 12] = [
     Description {
         class: Class::Headrace,
         base: None,
@@ -159,6 +160,17 @@ const CLASSES: [Description; 11] = [
             c"The disk is nearly full: nothing is stored until there is room, and all else goes on.",
         answers: UNSTORABLE,
     },
+    Description {
+        class: Class::StorageLimit,
+        base: Some(Class::Storage),
+        name: c"headrace.errors.StorageLimitError",
+        doc: c"The log engine holds as many logs as it can; all else goes on.",
+        answers: Answers {
+            http_status: 409,
+            kafka_code: 44,
+            retriable: false,
+        },
+    },
 ];
 
 // A class is found at its own number.
@@ -234,6 +246,7 @@ pub fn log_error(py: Python<'_>, error: &log::Error) -> PyErr {
         log::Error::Storage(_) => Class::Storage,
         log::Error::Corrupt(_) => Class::StorageCorrupt,
         log::Error::Full(_) => Class::StorageFull,
+        log::Error::Limit(_) => Class::StorageLimit,
         log::Error::Record(error) => return record_error(py, error),
         log::Error::OutOfOrderSequence { .. } => Class::OutOfOrderSequence,
         log::Error::StaleProducerEpoch { .. } => Class::StaleProducerEpoch,

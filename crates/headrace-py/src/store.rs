@@ -77,6 +77,36 @@ impl Store {
         self.0.notify_fd()
     }
 
+    #[pyo3(signature = (stream, first, count, incarnation))]
+    fn check_logs(
+        &self,
+        py: Python<'_>,
+        stream: &str,
+        first: u32,
+        count: u32,
+        incarnation: u64,
+    ) -> PyResult<()> {
+        let partitions = first..first.saturating_add(count);
+        detached(py, || self.0.check_logs(stream, partitions, incarnation))
+    }
+
+    #[pyo3(signature = (stream, first, count, incarnation, wall_ms))]
+    fn open_logs(
+        &self,
+        py: Python<'_>,
+        stream: &str,
+        first: u32,
+        count: u32,
+        incarnation: u64,
+        wall_ms: i64,
+    ) -> PyResult<Vec<u32>> {
+        let partitions = first..first.saturating_add(count);
+        let opened = detached(py, || {
+            self.0.open_logs(stream, partitions, incarnation, wall_ms)
+        });
+        Ok(opened?.into_iter().map(|log| log.0).collect())
+    }
+
     #[pyo3(signature = (stream, partition, incarnation, wall_ms))]
     fn open_log(
         &self,

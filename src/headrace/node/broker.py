@@ -19,7 +19,7 @@ from headrace.errors import (
     ConfigError,
     DefinitionError,
     LostWritesError,
-    StorageError,
+    StreamLimitError,
     UnavailableError,
     UnknownStreamError,
 )
@@ -235,9 +235,14 @@ class Broker:
             stream = self._streams[name]
             if definition == stream.definition and definition.partitions == len(stream.partitions):
                 return definition
-            # Logs come first: without a definition that names them they wait for the next try.
-            logs = await self._open_logs(stream, definition)
+            await self._check_logs(stream, definition)
             await self._save(definition)
+            try:
+                logs = await self._open_logs(stream, definition)
+            except (StreamLimitError, UnavailableError):
+                with suppress(UnavailableError):  # then a restart finds the change
+                    await self._save(stream.definition)
+                raise
             stream.definition = definition
             stream.settings = self.catalog.settings(definition)
             self.catalog.put(definition)
@@ -327,10 +332,11 @@ class Broker:
         wall_ms = self.clock.wall_ms()
         definition = self.catalog.create(name, change, wall_ms, internal=internal)
         stream = Stream(definition, self.catalog.settings(definition))
+        await self._check_logs(stream, definition)
         try:
             await self._save(definition)
             logs = await self._open_logs(stream, definition)
-        except UnavailableError:
+        except (StreamLimitError, UnavailableError):
             with suppress(UnavailableError):  # then a restart tries again
                 await on_disk(self._store.delete_stream, name)
             raise
@@ -352,25 +358,30 @@ class Broker:
             self._store.fail(str(error))
             raise
 
+    async def _check_logs(self, stream: Stream, definition: StreamDefinition) -> None:
+        """Refuses a change whose logs could not be opened, before anything is made of it.
+
+        Raises:
+            StreamLimitError, UnavailableError: why not, for all of them together.
+        """
+        first = len(stream.partitions)
+        if count := definition.partitions - first:
+            incarnation = definition.incarnation
+            await on_disk(self._store.check_logs, definition.name, first, count, incarnation)
+
     async def _open_logs(self, stream: Stream, definition: StreamDefinition) -> list[_Log]:
-        """Opens the logs that the definition has and the stream has not."""
-        wall_ms = self.clock.wall_ms()
+        """Opens the logs that the definition has and the stream has not: all, or none."""
+        first = len(stream.partitions)
+        count, wall_ms = definition.partitions - first, self.clock.wall_ms()
 
         def opened() -> list[_Log]:
-            try:
-                logs = [
-                    self._store.open_log(definition.name, index, definition.incarnation, wall_ms)
-                    for index in range(len(stream.partitions), definition.partitions)
-                ]
-            except StorageError:
-                # Those opened so far may be refused too, which is not for the next change to hear.
-                with suppress(StorageError):
-                    self._store.created(definition.name)
-                raise
+            logs = self._store.open_logs(
+                definition.name, first, count, definition.incarnation, wall_ms
+            )
             self._store.created(definition.name)
             return [_Log(handle, self._store.last_sources(handle)) for handle in logs]
 
-        return await on_disk(opened)
+        return await on_disk(opened) if count else []
 
     def _serve(self, stream: Stream, logs: list[_Log]) -> None:
         """Binds filters, adds logs behind those that the stream has, puts settings in force."""

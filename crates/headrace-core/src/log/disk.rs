@@ -136,6 +136,12 @@ pub enum DiskOp {
         /// The folder.
         path: Path,
     },
+    /// Removes a folder where it is empty. Where it is not, or cannot be removed, it stays: the next
+    /// who makes it finds it.
+    RemoveEmpty {
+        /// The folder.
+        path: Path,
+    },
     /// No more is written to the file: its descriptor may go.
     Close {
         /// The file.
@@ -146,7 +152,10 @@ pub enum DiskOp {
 impl DiskOp {
     /// What goes wrong with it loses nothing.
     pub fn may_fail(&self) -> bool {
-        matches!(self, Self::LetGo { .. } | Self::RemoveFolder { .. })
+        matches!(
+            self,
+            Self::LetGo { .. } | Self::RemoveFolder { .. } | Self::RemoveEmpty { .. }
+        )
     }
 
     /// It waits for the disk.

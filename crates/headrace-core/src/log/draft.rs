@@ -222,11 +222,15 @@ impl Machine {
         }
     }
 
+    /// All logs of one stream, so that a disk that refuses one of them refuses all. They fit: a
+    /// checkpoint with them was to fit half a journal file.
     fn draft_registrations(&mut self) -> Option<Draft> {
-        let most = (self.options.round_need_max() / LOG_STATE_BYTES_MAX) as usize;
-        let count = self.registrations.len().min(most);
-        let place = self.place(count as u64 * LOG_STATE_BYTES_MAX)?;
-        let ids: Vec<LogId> = self.registrations.drain(..count).collect();
+        let stream = self.logs[self.registrations.first()?].stream.clone();
+        let is_its = |id: &LogId| self.logs[id].stream == stream;
+        let (ids, others): (Vec<LogId>, Vec<LogId>) =
+            self.registrations.iter().copied().partition(is_its);
+        let place = self.place(ids.len() as u64 * LOG_STATE_BYTES_MAX)?;
+        self.registrations = others;
         let logs = ids.iter().map(|id| &self.logs[id]);
         let pieces = logs
             .clone()

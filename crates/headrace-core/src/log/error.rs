@@ -12,6 +12,8 @@ pub enum Error {
     Storage(String),
     /// The disk is nearly full; the same append may succeed later.
     Full(String),
+    /// What the store is made for is reached; the message names the bound.
+    Limit(String),
     /// Bytes that were durable are damaged or missing; nothing was cut.
     Corrupt(Damage),
     /// A run of batches that was handed in is malformed.
@@ -69,7 +71,9 @@ impl fmt::Display for Damage {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Storage(text) | Self::Full(text) | Self::Argument(text) => f.write_str(text),
+            Self::Storage(text) | Self::Full(text) | Self::Limit(text) | Self::Argument(text) => {
+                f.write_str(text)
+            }
             Self::Corrupt(damage) => damage.fmt(f),
             Self::Record(error) => error.fmt(f),
             Self::OutOfOrderSequence {

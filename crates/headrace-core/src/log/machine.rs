@@ -24,7 +24,6 @@ use super::compact::Replacement;
 use super::disk::{DiskOp, Path};
 use super::error::Error;
 use super::journal::{Chain, FileHeader};
-use super::layout;
 use super::options::{Options, STREAM_NAME_BYTES_MAX};
 use super::partition::{Log, LogId};
 use super::round::{Queued, Work};
@@ -201,51 +200,6 @@ impl Machine {
         self.logs.insert(log.id, log);
     }
 
-    /// The handle of a log, which begins to exist where it did not. Its active segment ages from
-    /// `wall_ms` where nothing tells when it began.
-    pub fn open_log(
-        &mut self,
-        stream: &str,
-        partition: u32,
-        incarnation: u64,
-        wall_ms: i64,
-    ) -> Result<LogId, Error> {
-        self.refuse_writes()?;
-        check_name(stream)?;
-        let known = self.names.get(&(Arc::from(stream), partition));
-        if let Some(log) = known.and_then(|id| self.logs.get_mut(id)) {
-            let found = log.incarnation;
-            if found == incarnation {
-                log.begins_at(wall_ms);
-                return Ok(log.id);
-            }
-            return Err(Error::Storage(format!(
-                "{} belongs to incarnation {found} of the stream, not {incarnation}: \
-                 restore its definition from a copy",
-                layout::log_folder(stream, partition)
-            )));
-        }
-        if self.strangers.contains(&(stream.to_owned(), partition)) {
-            return Err(Error::Storage(format!(
-                "{} holds segments that the journal does not know, as where the folder journal/ was \
-                 removed or is another node's: bring that back, move the partition's folder away, \
-                 or make them known with: headrace log repair --rebuild-journal --data DIR",
-                layout::log_folder(stream, partition)
-            )));
-        }
-        self.refuse_more_logs()?;
-        self.refuse_log_without_files()?;
-        let id = LogId(self.next_id);
-        self.next_id += 1;
-        let settings = self.options.log_settings();
-        let mut log = Log::new(id, &Arc::from(stream), partition, incarnation, settings);
-        log.begins_at(wall_ms);
-        self.adopt(log);
-        self.registrations.push(id);
-        self.spend_segment();
-        Ok(id)
-    }
-
     /// Queues the removal of a stream and its logs; appends that wait for it end in an error.
     pub fn delete_stream(&mut self, stream: &str) -> Result<(), Error> {
         self.refuse_writes()?;
@@ -415,23 +369,13 @@ impl Machine {
         }
         Ok(())
     }
-
-    fn refuse_more_logs(&self) -> Result<(), Error> {
-        if self.has_room_for(1) {
-            return Ok(());
-        }
-        Err(Error::Storage(format!(
-            "{} logs and their segments fill the journal's checkpoint: raise journal_bytes",
-            self.logs.len()
-        )))
-    }
 }
 
 pub(super) fn unknown(log: LogId) -> Error {
     Error::Argument(format!("there is no log {}", log.0))
 }
 
-fn check_name(stream: &str) -> Result<(), Error> {
+pub(super) fn check_name(stream: &str) -> Result<(), Error> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     let sound = (1..=STREAM_NAME_BYTES_MAX).contains(&stream.len())
         && stream.chars().all(plain)

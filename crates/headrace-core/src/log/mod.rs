@@ -17,6 +17,7 @@
 //! partition   one log: offsets                     space       when the disk is too full
 //! segment     one of its files                     settings    what differs from log to log
 //! roll, trim  where segments begin and go
+//! opening     logs that begin to exist: all of a change, or none
 //! withdraw    rounds that wrote nothing
 //! compact     of each key the last record
 //! inspect     a stopped store: what is damaged, what can be rebuilt
@@ -39,6 +40,7 @@ mod kept;
 mod layout;
 mod machine;
 mod mend;
+mod opening;
 mod options;
 mod partition;
 mod producers;

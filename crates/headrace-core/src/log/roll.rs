@@ -77,10 +77,11 @@ impl Machine {
         });
     }
 
-    /// A checkpoint fits half a journal file with so many logs more, and a segment.
+    /// A checkpoint fits half a journal file with so many logs more, each with its segment, or with
+    /// a segment more.
     pub(super) fn has_room_for(&self, logs: u64) -> bool {
+        let segments = (self.segments + logs.max(1)) * SEGMENT_STATE_BYTES;
         let logs = (self.logs.len() as u64 + logs) * LOG_STATE_BYTES_MAX;
-        let segments = (self.segments + 1) * SEGMENT_STATE_BYTES;
         logs + segments <= self.options.journal_bytes / 2 - 2 * PAGE as u64
     }
 

@@ -282,6 +282,9 @@ impl SourcesPlan {
         disk: &impl Disk,
         meet: impl Fn(Error) -> Result<(), Error>,
     ) -> Result<Sources, Error> {
+        if self.end == 0 {
+            return Ok(Sources::default()); // no record, no source; nothing is asked of the disk
+        }
         let Loaded {
             mut sources,
             damage,

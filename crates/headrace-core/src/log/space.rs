@@ -94,8 +94,18 @@ impl Machine {
         self.space.files_spent += SEGMENT_FILES;
     }
 
+    /// So many segments did not begin after all; the disk may have been looked at since.
+    pub(super) fn regain_segments(&mut self, count: u64) {
+        let spent = self.space.files_spent;
+        self.space.files_spent = spent.saturating_sub(SEGMENT_FILES * count);
+    }
+
     fn reserve_files(&self) -> u64 {
         RESERVE_FILES + SEGMENT_FILES * self.logs.len() as u64
+    }
+
+    fn files_left(&self) -> Option<u64> {
+        Some(self.space.files?.saturating_sub(self.space.files_spent))
     }
 
     /// Whether appends are refused from now on.
@@ -122,8 +132,7 @@ impl Machine {
 
     fn short_of_files(&self) -> Option<String> {
         let reserve = self.reserve_files();
-        let left = self.space.files?.saturating_sub(self.space.files_spent);
-        (left < reserve).then(|| {
+        (self.files_left()? < reserve).then(|| {
             format!(
                 "the file system of the data folder has less than {reserve} inodes left: nothing \
                  more is stored until there are; remove files there, or keep fewer segments \
@@ -132,9 +141,16 @@ impl Machine {
         })
     }
 
-    /// Refuses a new log for whose files there is no room.
-    pub(super) fn refuse_log_without_files(&self) -> Result<(), Error> {
-        self.short_of_files()
-            .map_or(Ok(()), |why| Err(Error::Full(why)))
+    /// Refuses new logs for whose files there is no room, or would be none for what they store.
+    pub(super) fn refuse_logs_without_files(&self, fresh: u64) -> Result<(), Error> {
+        let needed = self.reserve_files() + 2 * SEGMENT_FILES * fresh;
+        match self.files_left() {
+            Some(left) if left < needed => Err(Error::Full(format!(
+                "the file system of the data folder has {left} inodes left, and needs {needed} for \
+                 {fresh} more partitions: remove files there, or keep fewer segments (retention, \
+                 segment.bytes)"
+            ))),
+            _ => Ok(()),
+        }
     }
 }

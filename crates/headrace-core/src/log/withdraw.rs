@@ -2,8 +2,8 @@
 //!
 //! A log is made before the journal tells of it. Where the disk has no room for its files, or no
 //! descriptor is left, there is no log, whoever wanted it is told, and all others go on. The same
-//! holds for the deletion of a stream of which the journal knows no log. Files that were made stay:
-//! they are empty, and the next try takes them.
+//! holds for the deletion of a stream of which the journal knows no log. Files and folders that were
+//! made go again; where one cannot, it is empty, and the next try takes it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,14 +14,15 @@ use super::partition::LogId;
 use super::round::Round;
 
 impl Round {
-    /// The effects after which nobody needs the files any more that a round had begun to make.
-    pub fn closes(&self) -> Vec<DiskOp> {
-        let attempts = self.before[..self.attempts].iter();
-        let made = attempts.filter_map(|op| match op {
-            DiskOp::Create { path } => Some(path.clone()),
+    /// The effects that take back what a round had begun to make, however far it came.
+    pub fn undoes(&self) -> Vec<DiskOp> {
+        let attempts = self.before[..self.attempts].iter().rev();
+        let undo = |op: &DiskOp| match op {
+            DiskOp::Create { path } => Some(DiskOp::LetGo { path: path.clone() }),
+            DiskOp::CreateFolder { path } => Some(DiskOp::RemoveEmpty { path: path.clone() }),
             _ => None,
-        });
-        made.map(|path| DiskOp::Close { path }).collect()
+        };
+        attempts.filter_map(undo).collect()
     }
 }
 
@@ -44,13 +45,17 @@ impl Machine {
             self.refusals.insert(stream.clone(), why.clone());
         }
         let gone: BTreeSet<LogId> = round.registered.iter().copied().collect();
-        for log in gone.iter().filter_map(|id| self.logs.remove(id)) {
+        for id in &gone {
+            let Some(log) = self.logs.remove(id) else {
+                continue;
+            };
             let name = (log.stream.clone(), log.partition);
             if self.names.get(&name) == Some(&log.id) {
                 self.names.remove(&name);
             }
             self.trims.remove(&log.id);
             self.producers -= log.producers.len();
+            self.regain_segments(log.segments.len() as u64);
             // Who deletes the stream meanwhile asks for something else.
             if !self.deleted.remove(&log.id) {
                 self.refusals.insert(log.stream, why.clone());

@@ -132,6 +132,7 @@ impl<D: Disk> Disk for Overlay<'_, D> {
             // Nothing here is ever durable, and nothing that is tried out needs more of these.
             DiskOp::CreateFolder { .. }
             | DiskOp::RemoveFolder { .. }
+            | DiskOp::RemoveEmpty { .. }
             | DiskOp::Zero { .. }
             | DiskOp::WriteOut { .. }
             | DiskOp::Sync { .. }

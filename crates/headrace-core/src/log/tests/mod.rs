@@ -9,6 +9,7 @@ mod flips;
 mod fsync;
 mod marks;
 mod memory;
+mod opening;
 mod orders;
 mod producers;
 mod sources;

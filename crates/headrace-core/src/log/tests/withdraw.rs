@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{batch, commit, read, SMALL};
+use super::{batch, commit, perform, read, SMALL};
 use crate::log::disk::{Disk, DiskError, DiskOp};
 use crate::log::machine::{Completion, Machine};
 use crate::log::open;
@@ -13,12 +13,11 @@ fn refusal() -> DiskError {
 }
 
 /// Performs the round that is due as far as `count` of its first effects, then it is refused.
-fn refuse(machine: &mut Machine, disk: &SimDisk, count: usize) -> Vec<Completion> {
+pub(super) fn refuse(machine: &mut Machine, disk: &SimDisk, count: usize) -> Vec<Completion> {
     let round = machine.next_round(0).expect("one is due").build();
     assert!(count < round.attempts);
-    for op in &round.before[..count] {
-        disk.perform(op).unwrap();
-    }
+    perform(disk, &round.before[..count]);
+    perform(disk, &round.undoes());
     machine.round_refused(round, &refusal())
 }
 
@@ -47,6 +46,7 @@ fn a_log_that_cannot_be_made_is_none_and_all_others_go_on() {
         assert_eq!(machine.refusal("gpu"), Some(why));
         assert_eq!(machine.refusal("gpu"), None, "it is told once");
         assert!(machine.bounds(lost).is_err() && machine.failed().is_none());
+        assert_eq!(disk.list("streams").unwrap(), ["sound"]);
         commit(&mut machine, &disk);
         assert_eq!(machine.bounds(sound), Ok((0, 1)));
         assert_eq!(machine.statistics().logs, 1);
@@ -91,7 +91,11 @@ fn a_deletion_is_not_answered_with_the_refusal_of_what_came_before() {
         if is_late {
             machine.delete_stream("gpu").unwrap();
         }
-        assert_eq!(round.closes().len(), 4, "two files of each log");
+        assert_eq!(
+            round.undoes().len(),
+            8,
+            "two files and two folders of each log"
+        );
         machine.round_refused(round, &refusal());
         if !is_late {
             machine.delete_stream("gpu").unwrap();

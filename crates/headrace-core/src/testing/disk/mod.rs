@@ -353,6 +353,13 @@ impl State {
                     self.change(Change::Unlink(name));
                 }
             }
+            DiskOp::RemoveEmpty { path } => {
+                let is_inside = |name: &String| below(name, path) && **name != **path;
+                let is_there = self.current.get(&**path) == Some(&Node::Folder);
+                if is_there && !self.current.keys().any(is_inside) {
+                    self.change(Change::Unlink(path.to_string()));
+                }
+            }
             DiskOp::WriteOut { .. } | DiskOp::Close { .. } => {}
         }
         Ok(())
