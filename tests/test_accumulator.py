@@ -273,7 +273,7 @@ def test_records_wait_for_a_stream_to_be_known():
     assert accumulator.has_homeless
     (failed,) = accumulator.learn("new", [TWO])
     assert failed.waiters == [b"b"]
-    assert isinstance(failed.error, UnknownStreamError)
+    assert isinstance(failed.error, ValueError)
     assert [values(request) for request in drain(accumulator)] == [[[b"a"]]]
     add(accumulator, b"c", None, stream="never", now=5.0)
     assert [accumulator.unknown("never", 3) for _ in range(4)] == [[]] * 4

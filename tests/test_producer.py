@@ -145,6 +145,66 @@ async def test_what_is_no_record_is_refused_at_once(node, stream):
         producer.send_nowait(stream, b"late")
 
 
+@pytest.mark.parametrize(
+    ("record", "error"),
+    [
+        ({"partition": "1"}, TypeError),
+        ({"partition": -1}, ValueError),
+        ({"partition": 9}, ValueError),
+        ({"timestamp_ms": 1.5}, TypeError),
+        ({"timestamp_ms": -5}, ValueError),
+        ({"headers": [["a", b"1"]]}, TypeError),
+        ({"headers": {"ab": "1"}}, TypeError),
+        ({"headers": [("\ud800", b"1")]}, ValueError),
+        ({"topic": 5}, TypeError),
+        ({"topic": b"rooms"}, TypeError),
+        ({"topic": "x" * 250}, ValueError),
+        ({"topic": "\ud800"}, ValueError),
+    ],
+)
+async def test_a_record_that_cannot_be_keeps_no_other_from_its_stream(node, stream, record, error):
+    """Neither as the first of its stream, whose partitions are not known yet, nor later."""
+    async with headrace.Producer(node.servers) as producer:
+        for offset in range(2):
+            with pytest.raises(error):
+                await producer.send(**({"topic": stream, "value": b"bad"} | record))
+            assert (await producer.send(stream, b"good", partition=0)).offset == offset
+
+
+@pytest.mark.parametrize(
+    ("choose", "error"),
+    [
+        (lambda *asked: asked[2], ValueError),
+        (lambda *_: None, TypeError),
+        (lambda _stream, _key: 0, TypeError),
+        (lambda *_: 1 // 0, ZeroDivisionError),
+    ],
+)
+async def test_a_partitioner_that_fails_is_told_to_who_sends(node, stream, choose, error):
+    async with headrace.Producer(node.servers, partitioner=choose) as producer:
+        for _ in range(2):
+            with pytest.raises(error):
+                await producer.send(stream, b"bad")
+        assert (await producer.send(stream, b"good", partition=0)).offset == 0
+
+
+async def test_headers_may_be_a_dict_or_come_one_by_one(node, stream):
+    async with headrace.Producer(node.servers) as producer:
+        await producer.send(stream, b"", partition=0, headers={"ab": b"1", "c": None})
+        await producer.send(stream, b"", partition=0, headers=((name, b"1") for name in "ab"))
+    assert [headers for *_, headers in stored(node, stream)] == [
+        [("ab", b"1"), ("c", None)],
+        [("a", b"1"), ("b", b"1")],
+    ]
+
+
+async def test_a_batch_with_too_few_keys_sends_nothing(node, stream):
+    async with headrace.Producer(node.servers) as producer:
+        with pytest.raises(ValueError, match="a key for each value; got 1, 2"):
+            await producer.send_batch(stream, [b"a", b"b"], keys=[b"k"], partition=0)
+    assert stored(node, stream) == []
+
+
 async def test_serializers_make_bytes(node, stream):
     async with headrace.Producer(
         node.servers, key_serializer=str.encode, value_serializer=lambda n: b"%d" % n

@@ -149,7 +149,7 @@ class Producer(_Client["aio.Producer"]):
         key: Any = None,  # noqa: ANN401
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Headers = (),
+        headers: Headers | Mapping[str, bytes | None] = (),
     ) -> Future[RecordMetadata]:
         """Takes a record in and returns a future of where it is.
 

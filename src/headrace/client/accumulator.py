@@ -20,6 +20,7 @@ Source: Kafka protocol guide, "Produce"; KIP-98 and KIP-360 for sequences.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from operator import index
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headrace.client.errors import (
@@ -205,7 +206,7 @@ class Accumulator:
             return None
         is_chosen = partition is None
         if partition is None:
-            partition = self._partition(stream, key, len(lanes))
+            partition = index(self._partition(stream, key, len(lanes)))
         if not 0 <= partition < len(lanes):
             raise ValueError(f"{stream} has partitions 0 to {len(lanes) - 1}, not {partition}")
         if is_chosen and key is None and isinstance(self._partition, Sticky):
@@ -251,15 +252,13 @@ class Accumulator:
             lane.leader = leader
         outcomes: list[Outcome] = []
         for each in self._homeless.pop(stream, ()):
-            chosen = each.partition
-            if chosen is None:
-                chosen = self._partition(stream, each.record[0], len(lanes))
-            if 0 <= chosen < len(lanes):
-                self._join(lanes[chosen], each)
-            else:
-                what = f"stream {stream}/{chosen}"
-                error = error_of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
+            try:
+                home = self._lane(stream, each.partition, each.record[0])
+            except Exception as error:  # noqa: BLE001 - of the program's partitioner, or as of `append`
                 outcomes += self._evict([each], error)
+            else:
+                assert home is not None, "its stream is known"
+                self._join(home, each)
         return outcomes
 
     def unknown(self, stream: str, code: int) -> list[Outcome]:
@@ -284,7 +283,7 @@ class Accumulator:
                 self._producer = None
         return outcomes + self._evict(self._homeless.pop(stream, []), error)
 
-    def _evict(self, homeless: list[_Homeless], error: ClientError) -> list[Outcome]:
+    def _evict(self, homeless: list[_Homeless], error: Exception) -> list[Outcome]:
         self.buffered_bytes -= sum(each.size_bytes for each in homeless)
         return [Failed([each.waiter for each in homeless], error)] if homeless else []
 

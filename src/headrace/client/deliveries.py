@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextvars import Context
 
-    from headrace.client.errors import ClientError
     from headrace.client.lanes import Batch, Stored
     from headrace.client.records import RecordMetadata
     from headrace.native import Delivery
@@ -56,7 +55,7 @@ class Deliveries(Waiters):
         self.loop = asyncio.get_running_loop()
         self.place: tuple[str, int, int, int] | None = None
         self.times: memoryview | None = None
-        self.error: ClientError | None = None
+        self.error: Exception | None = None
         self.is_heard = False
         self.kept: int | None = None  # where it was split
         self.rest: Deliveries | None = None
@@ -86,7 +85,7 @@ class Deliveries(Waiters):
             if not future.done():
                 future.set_result(self.metadata(index))
 
-    def failed(self, error: ClientError) -> None:
+    def failed(self, error: Exception) -> None:
         """The batch is given up."""
         self.error = error
         for future in self.values():

@@ -233,7 +233,7 @@ class Failed(NamedTuple):
     """Records that are given up: of a batch, or, without one, of a stream that is not known."""
 
     waiters: list[Any]
-    error: ClientError
+    error: Exception
     batch: Batch | None = None
 
 

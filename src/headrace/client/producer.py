@@ -9,15 +9,17 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from operator import index
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from headrace.client.accumulator import Accumulator
 from headrace.client.cluster import Cluster
 from headrace.client.config import ProducerConfig
 from headrace.client.deliveries import Deliveries
-from headrace.client.errors import BufferFullError, ClientError, check
+from headrace.client.errors import BufferFullError, check
 from headrace.client.sender import Sender
 
 if TYPE_CHECKING:
@@ -32,6 +34,9 @@ T = TypeVar("T")
 READY_SHARE: Final = 2
 """`ready` waits while more than this part of `buffer_memory` is in use: what is sent then leaves in
 large batches, and is never refused."""
+
+STREAM_NAME_LENGTH_MAX: Final = 249
+"""Kafka's (`Topic.MAX_NAME_LENGTH`): a longer name is none that a broker knows."""
 
 
 class Producer:
@@ -103,7 +108,7 @@ class Producer:
         key: Any = None,  # noqa: ANN401
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Headers = (),
+        headers: Headers | Mapping[str, bytes | None] = (),
     ) -> RecordMetadata:
         """Sends a record and waits until it is acknowledged.
 
@@ -115,14 +120,16 @@ class Producer:
                 compacted.
             key: bytes, or what `key_serializer` takes; records of one key keep their order.
             partition: 0 or more; None leaves the choice to the partitioner.
-            timestamp_ms: milliseconds since 1970; None is now.
-            headers: pairs of a name and bytes or None.
+            timestamp_ms: milliseconds since 1970, 0 or more; None is now.
+            headers: pairs of a name and bytes or None, or a dict of them.
 
         Raises:
             ClientError: it was not stored, or nobody can say: `DeadlineError` after
                 `delivery_timeout_ms`, `RequestError` where a broker refused it.
-            TypeError: key, value or a header is of another type.
-            ValueError: the stream has no such partition.
+            TypeError: an argument is of another type.
+            ValueError: the stream has no such partition, the time is before 1970, or no stream can
+                have that name.
+            Exception: what a serializer or a partitioner of the program raises.
         """
         sent = partial(
             self.send_nowait, topic, value, key=key, partition=partition,
@@ -154,7 +161,7 @@ class Producer:
         key: Any = None,  # noqa: ANN401
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Headers = (),
+        headers: Headers | Mapping[str, bytes | None] = (),
     ) -> Delivery[RecordMetadata] | asyncio.Future[RecordMetadata]:
         """Takes a record in and returns a future of where it is; arguments as of `send`.
 
@@ -176,12 +183,17 @@ class Producer:
             key is not None and type(key) is not bytes
         ):
             key, value = _as_bytes("key", key), _as_bytes("value", value)
+        if partition is not None:
+            partition = _counted("partition", partition)
         if timestamp_ms is None:
             timestamp_ms = time.time_ns() // 1_000_000
+        else:
+            timestamp_ms = _counted("timestamp_ms", timestamp_ms)
         record = (key, value, _checked(headers) if headers else (), timestamp_ms)
         accumulator = self._accumulator
         future: asyncio.Future[RecordMetadata] | None = None
         if topic not in accumulator.streams:
+            _check_name(topic)
             future = loop.create_future()
         delivery = accumulator.append(topic, partition, record, future, loop.time())
         if accumulator.is_stirred:
@@ -222,15 +234,18 @@ class Producer:
         """
         values = list(values)
         many = [None] * len(values) if keys is None else list(keys)
+        if len(many) != len(values):
+            raise ValueError(f"there must be a key for each value; got {len(many)}, {len(values)}")
         futures = []
         for key, value in zip(many, values, strict=True):
             await self.ready()
             futures.append(self.send_nowait(topic, value, key=key, partition=partition))
-        found, first = [], None
+        found: list[RecordMetadata] = []
+        first: Exception | None = None
         for future in futures:
             try:  # those of one batch are done together
                 found.append(future.result() if future.done() else await future)
-            except ClientError as error:  # the first is told, the others are seen
+            except Exception as error:  # noqa: BLE001 - the first is told, the others are seen
                 first = first or error
         if first is not None:
             raise first
@@ -316,10 +331,30 @@ def _as_bytes(what: str, value: object) -> bytes | None:
     )
 
 
-def _checked(headers: Headers) -> Headers:
-    for name, value in headers:
-        if type(name) is not str or not (value is None or type(value) is bytes):
-            raise TypeError(
-                f"a header must be text and bytes or None; got {name!r}: {value!r:.100}"
-            )
-    return tuple(headers)
+def _checked(headers: Headers | Mapping[str, bytes | None]) -> Headers:
+    pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers)
+    for pair in pairs:
+        if type(pair) is not tuple or [type(each) for each in pair] not in HEADER_TYPES:
+            raise TypeError(f"a header must be a pair of text and bytes or None; got {pair!r:.100}")
+        pair[0].encode()  # what is no text is refused here, before anything is taken in
+    return pairs
+
+
+HEADER_TYPES: Final = ([str, bytes], [str, type(None)])
+
+
+def _counted(what: str, number: int) -> int:
+    try:
+        number = index(number)
+    except TypeError:
+        raise TypeError(f"{what} must be a whole number; got {number!r:.100}") from None
+    if not 0 <= number < 2**63:
+        raise ValueError(f"{what} must be 0 or more, in 63 bits; got {number}")
+    return number
+
+
+def _check_name(topic: str) -> None:
+    if not isinstance(topic, str):
+        raise TypeError(f"a stream's name is text; got {topic!r:.100}")
+    if len(topic) > STREAM_NAME_LENGTH_MAX or not topic.isprintable():
+        raise ValueError(f"no stream can have the name {topic!r:.100}")
