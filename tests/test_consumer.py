@@ -327,6 +327,11 @@ async def test_settings_that_cannot_be_are_refused_in_one_line():
         ({"partition_assignment_strategy": ["best"]}, "got 'best'"),
         ({"heartbeat_interval_ms": 45_000}, "must be less than session_timeout_ms"),
         ({"group_instance_id": "a"}, "needs a group_id"),
+        ({"group_id": 5}, "group_id must be text that is not empty; got 5"),
+        ({"group_id": ""}, "group_id must be text that is not empty"),
+        ({"enable_auto_commit": "false"}, "enable_auto_commit must be True or False"),
+        ({"value_deserializer": "json"}, "value_deserializer must be a function"),
+        ({"partition_assignment_strategy": 5}, "must be a list of range"),
     ]:
         with pytest.raises(ConfigError, match=told):
             headrace.Consumer("127.0.0.1:9092", **settings)

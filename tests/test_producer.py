@@ -124,11 +124,23 @@ async def test_settings_that_cannot_be_are_refused_in_one_line():
         ({"enable_idempotence": True, "max_in_flight_requests_per_connection": 6}, "at most 5"),
         ({"delivery_timeout_ms": 5}, "less than linger_ms and request_timeout_ms"),
         ({"partitioner": "crc"}, "partitioner must be one of murmur2, round_robin, sticky"),
+        ({"compression_type": len}, "compression_type must be one of none, gzip"),
+        ({"acks": []}, "acks must be 'all', 1 or 0"),
+        ({"acks": True}, "acks must be 'all', 1 or 0"),
+        ({"enable_idempotence": "no"}, "enable_idempotence must be True or False; got 'no'"),
+        ({"client_id": 5}, "client_id must be text; got 5"),
+        ({"login": ("ann", "horse")}, "login must be a headrace.Login"),
+        ({"ssl_context": True}, "ssl_context must be an ssl.SSLContext; got True"),
+        ({"key_serializer": "json"}, "key_serializer must be a function; got 'json'"),
     ]:
         with pytest.raises(ConfigError, match=told):
             headrace.Producer("127.0.0.1:9092", **settings)
     with pytest.raises(ValueError, match="must be HOST:PORT"):
         headrace.Producer("somewhere")
+    with pytest.raises(ConfigError, match="bootstrap_servers must be HOST:PORT, or a list"):
+        headrace.Producer(["127.0.0.1:9092", 5])
+    with pytest.raises(ConfigError, match="a login is the text"):
+        Login("ann", None)
 
 
 async def test_what_is_no_record_is_refused_at_once(node, stream):

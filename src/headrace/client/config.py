@@ -8,17 +8,14 @@ consumer and admin client configuration.
 from __future__ import annotations
 
 import difflib
+import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias
+from typing import Any, Final, Literal, Self, TypeAlias
 
+from headrace.client.login import Login
 from headrace.errors import ConfigError
 from headrace.limits import KIB, MIB
-
-if TYPE_CHECKING:
-    import ssl
-
-    from headrace.client.login import Login
 
 Partitioner: TypeAlias = Callable[[str, bytes | None, int], int]
 """`(stream, key, partitions)` to the number of one of them."""
@@ -45,6 +42,33 @@ def _choice(default: str, choices: Sequence[str]) -> str:
     return chosen
 
 
+def _is_switch(value: object) -> bool:
+    return type(value) is bool
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _are_servers(value: object) -> bool:
+    many = [value] if isinstance(value, str) else value
+    return isinstance(many, Sequence) and all(isinstance(each, str) for each in many)
+
+
+_FUNCTION: Final = {"what": "a function", "may_be": callable}
+_NAME: Final = {"what": "text that is not empty", "may_be": _is_name}
+_SWITCH: Final = {"what": "True or False", "may_be": _is_switch}
+_SERVERS: Final = {"what": "HOST:PORT, or a list of them", "may_be": _are_servers}
+_TEXT: Final = {"what": "text", "may_be": lambda value: isinstance(value, str)}
+_LOGIN: Final = {"what": "a headrace.Login", "may_be": lambda value: isinstance(value, Login)}
+_TLS: Final = {
+    "what": "an ssl.SSLContext", "may_be": lambda value: isinstance(value, ssl.SSLContext)
+}  # fmt: skip
+"""Values of settings that are neither numbers nor choices. What has another type is told here,
+where its name is known, and not by what stumbles over it later. None is one where it is the
+default."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
     """What every client is told. Times are in milliseconds, sizes in bytes.
@@ -62,10 +86,10 @@ class ClientConfig:
         metadata_max_age_ms: how long is believed who leads which partition.
     """
 
-    bootstrap_servers: str | Sequence[str] = "127.0.0.1:9092"
-    client_id: str = "headrace"
-    login: Login | None = None
-    ssl_context: ssl.SSLContext | None = None
+    bootstrap_servers: str | Sequence[str] = field(default="127.0.0.1:9092", metadata=_SERVERS)
+    client_id: str = field(default="headrace", metadata=_TEXT)
+    login: Login | None = field(default=None, metadata=_LOGIN)
+    ssl_context: ssl.SSLContext | None = field(default=None, metadata=_TLS)
     request_timeout_ms: int = _number(30_000, 1)
     default_api_timeout_ms: int = _number(60_000, 1)
     retry_backoff_ms: int = _number(100, 1)
@@ -81,8 +105,11 @@ class ClientConfig:
                     raise ConfigError(
                         f"{each.name} must be a whole number from {least} to {most}; got {value!r}"
                     )
+            may_be = each.metadata.get("may_be")
+            if may_be and not may_be(value) and not (value is None and each.default is None):
+                raise ConfigError(f"{each.name} must be {each.metadata['what']}; got {value!r}")
             choices = each.metadata.get("choices", (value,))
-            if value not in choices and not callable(value):
+            if value not in choices and not (each.name == "partitioner" and callable(value)):
                 raise ConfigError(f"{each.name} must be one of {', '.join(choices)}; got {value!r}")
         self._check()
 
@@ -145,7 +172,7 @@ class ProducerConfig(ClientConfig):
     """
 
     acks: Literal["all", -1, 0, 1] = "all"
-    enable_idempotence: bool | None = None
+    enable_idempotence: bool | None = field(default=None, metadata=_SWITCH)
     max_in_flight_requests_per_connection: int = _number(5, 1, 1_000)
     retries: int = _number(INT32_MAX, 0)
     delivery_timeout_ms: int = _number(120_000, 1)
@@ -156,8 +183,8 @@ class ProducerConfig(ClientConfig):
     buffer_memory: int = _number(32 * MIB, 1, 2**63 - 1)
     max_block_ms: int = _number(60_000, 0)
     partitioner: str | Partitioner = field(default="murmur2", metadata={"choices": PARTITIONERS})
-    key_serializer: Serializer | None = None
-    value_serializer: Serializer | None = None
+    key_serializer: Serializer | None = field(default=None, metadata=_FUNCTION)
+    value_serializer: Serializer | None = field(default=None, metadata=_FUNCTION)
 
     @property
     def required_acks(self) -> int:
@@ -172,7 +199,7 @@ class ProducerConfig(ClientConfig):
         return self.enable_idempotence
 
     def _check(self) -> None:
-        if self.acks not in {"all", -1, 0, 1}:
+        if type(self.acks) not in {int, str} or self.acks not in {"all", -1, 0, 1}:
             raise ConfigError(f"acks must be 'all', 1 or 0; got {self.acks!r}")
         if self.enable_idempotence and self.required_acks != -1:
             raise ConfigError(f"enable_idempotence needs acks 'all'; got {self.acks!r}")
@@ -222,10 +249,10 @@ class ConsumerConfig(ClientConfig):
         key_deserializer, value_deserializer: make of bytes what records hold.
     """
 
-    group_id: str | None = None
-    group_instance_id: str | None = None
+    group_id: str | None = field(default=None, metadata=_NAME)
+    group_instance_id: str | None = field(default=None, metadata=_NAME)
     auto_offset_reset: str = _choice("latest", ("earliest", "latest", "none"))
-    enable_auto_commit: bool = True
+    enable_auto_commit: bool = field(default=True, metadata=_SWITCH)
     auto_commit_interval_ms: int = _number(5_000, 1)
     session_timeout_ms: int = _number(45_000, 1)
     heartbeat_interval_ms: int = _number(3_000, 1)
@@ -238,9 +265,9 @@ class ConsumerConfig(ClientConfig):
     max_partition_fetch_bytes: int = _number(MIB, 1)
     queued_max_bytes: int = _number(16 * MIB, 1, 2**63 - 1)
     isolation_level: str = _choice("read_uncommitted", ISOLATION_LEVELS)
-    allow_auto_create_topics: bool = True
-    key_deserializer: Deserializer | None = None
-    value_deserializer: Deserializer | None = None
+    allow_auto_create_topics: bool = field(default=True, metadata=_SWITCH)
+    key_deserializer: Deserializer | None = field(default=None, metadata=_FUNCTION)
+    value_deserializer: Deserializer | None = field(default=None, metadata=_FUNCTION)
 
     @property
     def isolation(self) -> int:
@@ -249,7 +276,7 @@ class ConsumerConfig(ClientConfig):
 
     def _check(self) -> None:
         strategies = self.partition_assignment_strategy
-        if isinstance(strategies, str) or not strategies:
+        if type(strategies) not in {list, tuple} or not strategies:
             raise ConfigError(
                 f"partition_assignment_strategy must be a list of {', '.join(ASSIGNORS)}; got "
                 f"{strategies!r}"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headrace.client.errors import RequestError
+from headrace.errors import ConfigError
 from headrace.wire.kafka.errors import ErrorCode
 
 MECHANISM: Final = "SCRAM-SHA-256"
@@ -30,6 +31,10 @@ class Login:
 
     user: str
     password: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(each, str) for each in (self.user, self.password)):
+            raise ConfigError("a login is the text of a user's name and of a password")
 
 
 class Proof:
