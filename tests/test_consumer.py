@@ -440,3 +440,30 @@ async def test_much_that_waits_is_not_fetched(node, stream):
         assert 0 < held < 60_000
         rest = [(await consumer.getone()).value for _ in range(39)]
     assert [first.value, *rest] == values
+
+
+@pytest.mark.parametrize("is_started", [True, False])
+async def test_what_is_closed_stays_closed(node, stream, is_started):
+    """Else a late call would connect anew, and nobody would end that connection."""
+    place = TopicPartition(stream, 0)
+    consumer = headrace.Consumer(node.servers, group_id=f"{stream}-late")
+    if is_started:
+        await consumer.start()
+        with pytest.raises(RuntimeError, match="started once"):
+            await consumer.start()
+    assert await consumer.end_offsets([place]) == {place: 0}
+    await consumer.close()
+    for call in (
+        lambda: consumer.commit({place: 1}),
+        consumer.committed,
+        lambda: consumer.end_offsets([place]),
+    ):
+        with pytest.raises(RuntimeError, match="was closed"):
+            await call()
+
+
+async def test_an_admin_client_that_is_closed_stays_closed(node, stream):
+    async with headrace.Admin(node.servers) as admin:
+        assert stream in await admin.topics()
+    with pytest.raises(RuntimeError, match="was closed"):
+        await admin.topics()

@@ -155,6 +155,10 @@ async def test_what_is_no_record_is_refused_at_once(node, stream):
             producer.send_nowait(stream, b"x" * (1 << 20))
     with pytest.raises(RuntimeError, match="async with"):
         producer.send_nowait(stream, b"late")
+    with pytest.raises(RuntimeError, match="was closed"):
+        await producer.partitions_for("another")
+    with pytest.raises(RuntimeError, match="started once"):
+        await producer.start()
 
 
 @pytest.mark.parametrize(

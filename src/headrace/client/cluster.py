@@ -46,6 +46,7 @@ class Cluster:
         config: of its client.
 
     Attributes:
+        config: what it was told.
         timeout_s: deadline of a call with all its retries, in seconds.
         request_timeout_s: longest silence of a broker, in seconds.
 
@@ -54,12 +55,12 @@ class Cluster:
     """
 
     __slots__ = (
-        "_brokers", "_config", "_connecting", "_connections", "_coordinators", "_leaders",
-        "_servers", "controller", "request_timeout_s", "timeout_s",
+        "_brokers", "_connecting", "_connections", "_coordinators", "_is_closed", "_leaders",
+        "_servers", "config", "controller", "request_timeout_s", "timeout_s",
     )  # fmt: skip
 
     def __init__(self, config: ClientConfig) -> None:
-        self._config = config
+        self.config = config
         self._servers = addresses(config.bootstrap_servers)
         self.timeout_s = config.default_api_timeout_ms / 1000
         self.request_timeout_s = config.request_timeout_ms / 1000
@@ -68,6 +69,7 @@ class Cluster:
         self._brokers: dict[int, Address] = {}
         self._leaders: dict[str, dict[int, Address]] = {}
         self._coordinators: dict[str, Address] = {}
+        self._is_closed = False
         self.controller: Address | None = None
 
     async def persist(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
@@ -76,7 +78,10 @@ class Cluster:
         Raises:
             DeadlineError: only errors that a retry might mend, until the deadline.
             ClientError: an error that a retry cannot mend.
+            RuntimeError: it was closed.
         """
+        if self._is_closed:  # it would leave connections behind that nobody ends
+            raise RuntimeError("the client was closed; make another one")
         now = asyncio.get_running_loop().time
         deadline = now() + self.timeout_s
         failures = 0
@@ -88,7 +93,7 @@ class Cluster:
                     raise
                 self.forget()
                 failures += 1
-                wait_s = self._config.backoff_s(failures) * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, no secret
+                wait_s = self.config.backoff_s(failures) * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, no secret
                 if now() + wait_s > deadline:
                     raise DeadlineError(
                         f"{what}: gave up after {self.timeout_s:g} s: {error}"
@@ -112,7 +117,7 @@ class Cluster:
         async with lock:
             connection = self._connections.get(address)
             if connection is None or not connection.is_open:
-                config = self._config
+                config = self.config
                 connection = await Connection.open(
                     address,
                     config.client_id,
@@ -247,7 +252,8 @@ class Cluster:
         return list(self._brokers.values())
 
     async def close(self) -> None:
-        """Ends every connection; the next call connects anew."""
+        """Ends every connection; `persist` begins nothing any more."""
+        self._is_closed = True
         connections = list(self._connections.values())
         self._connections.clear()
         self.forget()

@@ -77,8 +77,10 @@ class Consumer(Partitions):
 
         Raises:
             ClientError: no broker is reached within `default_api_timeout_ms`, or one refuses.
+            RuntimeError: it was started before.
         """
-        assert self._loop is None, "a consumer is started once"
+        if self._loop is not None:
+            raise RuntimeError("a consumer is started once; make another one")
         self._loop = asyncio.get_running_loop()
         self._commits.later()
         try:
@@ -93,9 +95,12 @@ class Consumer(Partitions):
         await self._close(is_last_done=True)
 
     async def _close(self, *, is_last_done: bool) -> None:
-        if self._loop is None or self._is_closed:
+        if self._is_closed:
             return
         self._is_closed = True
+        if self._loop is None:
+            await self._cluster.close()
+            return
         try:
             if self._commits.is_automatic:
                 done = self._handed.positions() | ({} if is_last_done else self._handed.before)

@@ -96,7 +96,8 @@ class FetchClient:
         """Ends every connection; a later call connects anew."""
         runner, self._runner = self._runner, None
         if runner is not None:
-            _apart(lambda: runner.run(self._cluster.close()))
+            cluster, self._cluster = self._cluster, Cluster(self._cluster.config)
+            _apart(lambda: runner.run(cluster.close()))
             _apart(runner.close)
 
     def _persist(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:

@@ -83,8 +83,10 @@ class Producer:
 
         Raises:
             ClientError: no broker is reached within `default_api_timeout_ms`, or one refuses.
+            RuntimeError: it was started before.
         """
-        assert self._loop is None, "a producer is started once"
+        if self._loop is not None:
+            raise RuntimeError("a producer is started once; make another one")
         self._loop = asyncio.get_running_loop()
         try:
             if self.config.is_idempotent:
@@ -311,10 +313,11 @@ class Producer:
 
     async def close(self) -> None:
         """Waits for what is under way, at most `delivery_timeout_ms`, and ends; twice is once."""
-        if self._loop is None or self._is_closed:
+        if self._is_closed:
             return
         try:
-            await self.flush()
+            if self._loop is not None:
+                await self.flush()
         finally:
             self._is_closed = True
             await self._sender.close()
