@@ -11,6 +11,7 @@ mod authenticate;
 mod batches;
 mod bounds;
 mod budget;
+mod checkpoints;
 mod clauses;
 mod configure;
 mod connect;

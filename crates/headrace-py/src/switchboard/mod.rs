@@ -2,6 +2,7 @@
 
 mod effects;
 mod limits;
+mod retained;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,16 +24,7 @@ use crate::sessions::{SessionReport, SessionSummary};
 use crate::trace::TraceLine;
 use effects::{convert, ConnectRequest, Effects, Placement, StreamRequest};
 use limits::limits_from;
-
-/// A retained message.
-#[pyclass(frozen, get_all, module = "headrace._native")]
-struct RetainedMessage {
-    topic: String,
-    payload: Py<PyBytes>,
-    bytes: usize,
-    qos: u8,
-    expiry_s: Option<u32>,
-}
+use retained::RetainedMessage;
 
 /// The MQTT data plane of one event loop; not thread-safe by design.
 #[pyclass(module = "headrace._native")]
@@ -313,16 +305,8 @@ impl Switchboard {
         let now = now(mono_ms, wall_ms);
         let page = self.0.retained(topic_filter, start, count_max, now);
         let core::Page { found, next } = page.map_err(error)?;
-        let found = found.into_iter().map(|message| RetainedMessage {
-            topic: message.topic,
-            payload: {
-                let shown = message.payload.len().min(payload_bytes_max);
-                PyBytes::new(py, &message.payload[..shown]).unbind()
-            },
-            bytes: message.payload.len(),
-            qos: message.qos as u8,
-            expiry_s: message.expiry_s,
-        });
+        let found = found.into_iter();
+        let found = found.map(|message| RetainedMessage::new(py, message, payload_bytes_max));
         Ok((found.collect(), next))
     }
 
