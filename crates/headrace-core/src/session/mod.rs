@@ -40,8 +40,9 @@ pub const NEVER_S: u32 = u32::MAX;
 
 /// The state of one client.
 ///
-/// It waits for the client where its expiry interval lets it. After its end it lingers, without
-/// connection and subscriptions, while publishes of the client still wait for the disk.
+/// It waits for the client where its expiry interval lets it. After its end it lingers without
+/// connection while publishes of the client still wait for the disk, or while its subscriptions, which
+/// get nothing any more, are taken from where they are found.
 #[derive(Debug)]
 pub struct Session {
     /// Client identifier, assigned ones included.
@@ -66,7 +67,7 @@ pub struct Session {
     pub timer_ms: Option<u64>,
     /// By filter.
     pub subscriptions: Map<Box<str>, Subscription>,
-    /// Subscriptions that may not have all that they match.
+    /// Subscriptions that may not have all that they match; 1 at least of a session that has ended.
     pub narrowed: u32,
     /// Slots of the groups that it is a member of.
     pub groups: BTreeSet<u32>,
@@ -151,6 +152,6 @@ impl Session {
 
     /// True when nothing refers to the session any more.
     pub fn is_over(&self) -> bool {
-        self.is_ended && self.inbound.is_empty()
+        self.is_ended && self.inbound.is_empty() && self.subscriptions.is_empty()
     }
 }

@@ -83,6 +83,7 @@ impl Switchboard {
     /// Everything due since the last call; None where nothing is.
     pub fn collect(&mut self, now: Now) -> Option<Effects> {
         self.tracer.at(now);
+        self.end_on(now);
         self.answer_on(now);
         self.run_on(now);
         self.spread(now);
@@ -102,6 +103,7 @@ impl Switchboard {
             || !self.due.is_empty()
             || !self.owing.is_empty()
             || self.crowds.are_due()
+            || !self.leaving.is_empty()
             || self.groups.has_ends();
         // Reads of streams are the shell's to take: another call would not bring them on.
         effects.wake_at = if has_more || self.feeds.is_busy() {

@@ -9,6 +9,7 @@ use super::alias;
 use super::authenticate::Exchange;
 use super::inbuffer::InBuffer;
 use super::outbuffer::OutBuffer;
+use super::subscribe::Listed;
 use super::sums::OfConnections;
 use crate::mqtt::encode;
 use crate::mqtt::packet::{Packet, Version};
@@ -106,6 +107,8 @@ pub struct Connection {
     pub session: Option<u32>,
     /// Bytes of a packet that is not whole yet, or all that came while parked.
     pub input: InBuffer,
+    /// What has been done of the SUBSCRIBE or UNSUBSCRIBE at hand.
+    pub listed: Option<Box<Listed>>,
     /// Set while input rests.
     pub parked: Option<Park>,
     /// What the shell was told last.
@@ -162,6 +165,7 @@ impl Connection {
             placing: None,
             session: None,
             input: InBuffer::default(),
+            listed: None,
             parked: None,
             reading: true,
             silence_ms_max: 0,

@@ -87,6 +87,7 @@ use groups::Groups;
 use persist::Persistence;
 use publish::Route;
 use streams::Streams;
+use subscribe::FILTERS_TURN_MAX;
 use sums::OfConnections;
 use timers::{Timer, Timers};
 
@@ -180,6 +181,10 @@ pub struct Switchboard {
     owing: VecDeque<u32>,
     /// What those have matched that were answered since the last collect.
     answered_visits: usize,
+    /// Sessions that have ended and still have subscriptions; whether the log has them.
+    leaving: VecDeque<(u32, bool)>,
+    /// So many subscriptions of sessions that end are taken out until the next collect.
+    filters_share: usize,
     /// Publishes on their way to very many.
     crowds: Crowds,
 
@@ -249,6 +254,8 @@ impl Switchboard {
             doomed: Vec::new(),
             owing: VecDeque::new(),
             answered_visits: 0,
+            leaving: VecDeque::new(),
+            filters_share: FILTERS_TURN_MAX,
             crowds: Crowds::default(),
             sessions: Slab::new(),
             of_sessions: Holding::default(),

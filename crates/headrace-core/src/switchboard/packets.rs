@@ -236,7 +236,8 @@ impl Switchboard {
         }
         let version = (connection.phase != Phase::Connecting).then_some(connection.version);
         let decoded = decode::packet(version, frame);
-        if let (true, Ok(packet)) = (self.tracer.is_on(), &decoded) {
+        let goes_on = self.connections[slot as usize].listed.is_some();
+        if let (true, Ok(packet)) = (self.tracer.is_on() && !goes_on, &decoded) {
             self.trace_in(slot, packet, bytes.len());
         }
         // It is the largest packet and the most frequent one: nothing moves it.
@@ -259,8 +260,8 @@ impl Switchboard {
             Packet::Pubrec(ack) => return self.pubrec(slot, &ack, now),
             Packet::Pubrel(ack) => self.pubrel(slot, &ack),
             Packet::Pubcomp(ack) => return self.pubcomp(slot, &ack, now),
-            Packet::Subscribe(subscribe) => self.subscribe(slot, &subscribe),
-            Packet::Unsubscribe(unsubscribe) => self.unsubscribe(slot, &unsubscribe, now),
+            Packet::Subscribe(subscribe) => return self.subscribe(slot, &subscribe),
+            Packet::Unsubscribe(unsubscribe) => return self.unsubscribe(slot, &unsubscribe, now),
             Packet::Pingreq => {
                 self.answer(slot, &Packet::Pingresp);
             }

@@ -111,8 +111,9 @@ impl Switchboard {
         }
         self.sessions[session as usize].narrowed = narrowed;
         for filter in &lost {
-            self.drop_subscription(session, filter, now);
+            self.take_subscription(session, filter);
         }
+        self.forget_filters(session, lost.iter().map(|filter| &**filter), now);
         !lost.is_empty()
     }
 
@@ -229,7 +230,8 @@ pub(super) fn hears<'a>(
     session: &Session,
     topic: impl FnOnce() -> &'a str,
 ) -> bool {
-    session.narrowed == 0 || decide(access, session, Action::Subscribe, topic()).is_allowed
+    let is_allowed = || decide(access, session, Action::Subscribe, topic()).is_allowed;
+    session.narrowed == 0 || !session.is_ended && is_allowed()
 }
 
 /// A principal with the roles that its user has now; None where it may not stay.

@@ -6,6 +6,7 @@
 //! becomes of the will follows from that alone: it is published once, when its delay has passed or
 //! the session ends, unless the client came back before or said good-bye.
 
+use super::subscribe::FILTERS_TURN_MAX;
 use super::timers::Timer;
 use super::{Counter, Switchboard};
 use crate::hash::Map;
@@ -129,7 +130,8 @@ impl Switchboard {
     }
 
     /// Ends a session without connection: what it subscribed to, what waited for it. It lingers
-    /// while its publishes, the will among them, wait for the disk.
+    /// while its publishes, the will among them, wait for the disk, and while the turn has no room
+    /// for all of its subscriptions.
     pub(super) fn end_session(&mut self, session: u32, now: Now) {
         self.cancel_session_timer(session);
         let state = &mut self.sessions[session as usize];
@@ -140,19 +142,56 @@ impl Switchboard {
         state.is_ended = true;
         self.kept -= usize::from(state.expiry_s > 0);
         state.ends_ms = None;
-        let filters = std::mem::replace(&mut state.subscriptions, Map::with_hasher(self.hash_key));
-        state.narrowed = 0;
-        self.persistence.forget(state, filters.keys());
+        state.narrowed = 1; // It hears nothing more.
+        let was_durable = self.persistence.forget(state);
         let unsent = state.outbound.clear();
         self.recount_session(session);
         self.drops_waiting(session, Counter::DroppedEnded, unsent.iter());
-        for filter in filters.keys() {
-            self.forget_filter(session, filter, now);
+        if !self.forget_subscriptions(session, was_durable, now) {
+            self.leaving.push_back((session, was_durable));
         }
         let client_id = &self.sessions[session as usize].client_id;
         self.by_client.remove(client_id);
         self.publish_will(session, now);
         self.forget_if_over(session);
+    }
+
+    /// Takes as many subscriptions from a session that has ended as the turn has room for; whether
+    /// none is left.
+    fn forget_subscriptions(&mut self, session: u32, was_durable: bool, now: Now) -> bool {
+        let state = &mut self.sessions[session as usize];
+        let filters = state.subscriptions.keys().take(self.filters_share);
+        let filters: Vec<Box<str>> = filters.cloned().collect();
+        for filter in &filters {
+            state.subscriptions.remove(filter);
+        }
+        self.filters_share -= filters.len();
+        let is_last = state.subscriptions.is_empty();
+        if is_last {
+            state.subscriptions = Map::with_hasher(self.hash_key);
+            state.narrowed = 0;
+        }
+        self.forget_filters(session, filters.iter().map(|filter| &**filter), now);
+        if was_durable {
+            let client_id = &self.sessions[session as usize].client_id;
+            self.persistence.forget_filters(client_id, filters);
+        }
+        is_last
+    }
+
+    /// Goes on with sessions that have ended and had very many subscriptions.
+    pub(super) fn end_on(&mut self, now: Now) {
+        self.filters_share = FILTERS_TURN_MAX;
+        while self.filters_share > 0 {
+            let Some((session, was_durable)) = self.leaving.pop_front() else {
+                return;
+            };
+            if self.forget_subscriptions(session, was_durable, now) {
+                self.forget_if_over(session);
+            } else {
+                self.leaving.push_front((session, was_durable));
+            }
+        }
     }
 
     /// Gives a session a will, or none; the one that it had.

@@ -1,8 +1,11 @@
 //! SUBSCRIBE and UNSUBSCRIBE (MQTT 5.0 3.8 to 3.11).
 
 use std::borrow::Cow;
+use std::ops::Range;
 
+use super::connection::Park;
 use super::feeds::Placement;
+use super::packets::Flow;
 use super::permit::filter_of;
 use super::record_publish::stream_of;
 use super::{Counter, Switchboard};
@@ -23,6 +26,13 @@ const REASONS_BYTES_MAX: usize = 1024;
 
 /// Of a filter in it.
 const FILTER_SHOWN_BYTES_MAX: usize = 256;
+
+/// Filters of one SUBSCRIBE or UNSUBSCRIBE that are served in a turn, and those of sessions that end:
+/// 5 ms.
+pub(super) const FILTERS_TURN_MAX: usize = 4096;
+
+/// What one of them counts where the matches of publishes do.
+const FILTER_VISITS: usize = 10;
 
 /// Why a filter is refused.
 #[derive(Debug)]
@@ -72,11 +82,36 @@ fn cut(text: &str, bytes_max: usize) -> &str {
     &text[..end]
 }
 
+/// What has been done of a SUBSCRIBE or UNSUBSCRIBE whose filters are served in turns.
+#[derive(Debug, Default)]
+pub(super) struct Listed {
+    /// Of the filters that were served.
+    reason_codes: Vec<u8>,
+    /// Why some of them are refused.
+    texts: String,
+}
+
+impl Listed {
+    /// The filters that have their turn, of so many.
+    fn share(&self, count: usize) -> Range<usize> {
+        let first = self.reason_codes.len();
+        first..count.min(first + FILTERS_TURN_MAX)
+    }
+}
+
 impl Switchboard {
-    pub(super) fn subscribe(&mut self, slot: u32, subscribe: &Subscribe<'_>) {
-        if !self.asks_for_streams(slot, subscribe) {
-            self.subscribe_each(slot, subscribe, Vec::new());
+    pub(super) fn subscribe(&mut self, slot: u32, subscribe: &Subscribe<'_>) -> Flow {
+        if self.asks_for_streams(slot, subscribe) {
+            return Flow::Next;
         }
+        let mut listed = self.listed(slot);
+        let share = listed.share(subscribe.filters.len());
+        self.subscribe_some(slot, subscribe, share, &mut [].into_iter(), &mut listed);
+        if listed.reason_codes.len() < subscribe.filters.len() {
+            return self.go_on_later(slot, listed);
+        }
+        self.answer_subscribe(slot, subscribe.packet_id, listed);
+        Flow::Next
     }
 
     /// Subscribes to each filter and answers; `placements` are of those that name a stream.
@@ -86,12 +121,24 @@ impl Switchboard {
         subscribe: &Subscribe<'_>,
         placements: Vec<Placement>,
     ) {
+        let (mut listed, mut placements) = (Listed::default(), placements.into_iter());
+        let all = 0..subscribe.filters.len();
+        self.subscribe_some(slot, subscribe, all, &mut placements, &mut listed);
+        self.answer_subscribe(slot, subscribe.packet_id, listed);
+    }
+
+    fn subscribe_some(
+        &mut self,
+        slot: u32,
+        subscribe: &Subscribe<'_>,
+        some: Range<usize>,
+        placements: &mut impl Iterator<Item = Placement>,
+        listed: &mut Listed,
+    ) {
         let session = self.session_of(slot);
         let id = subscribe.subscription_id.unwrap_or(0);
-        let mut placements = placements.into_iter();
-        let mut reason_codes = Vec::with_capacity(subscribe.filters.len());
-        let mut texts = String::new();
-        for request in &subscribe.filters {
+        self.route.visited += some.len() * FILTER_VISITS;
+        for request in &subscribe.filters[some] {
             let granted = match stream_of(request.filter) {
                 None => self.subscribe_one(session, id, request),
                 Some(Ok(_)) => match placements.next() {
@@ -104,10 +151,11 @@ impl Switchboard {
                     Err(Refusal::of_stream(code, text.into()))
                 }
             };
-            reason_codes.push(match granted {
+            listed.reason_codes.push(match granted {
                 Ok(granted) => granted as u8,
                 Err(refused) => {
                     self.counters.count(refused.counter);
+                    let texts = &mut listed.texts;
                     if let (Some(text), true) = (refused.text, texts.len() < REASONS_BYTES_MAX) {
                         let separator = if texts.is_empty() { "" } else { "; " };
                         let filter = cut(request.filter, FILTER_SHOWN_BYTES_MAX);
@@ -117,16 +165,32 @@ impl Switchboard {
                 }
             });
         }
+    }
+
+    fn answer_subscribe(&mut self, slot: u32, packet_id: u16, listed: Listed) {
         let wants_reasons = self.connections[slot as usize].wants_reasons;
-        let texts = cut(&texts, REASONS_BYTES_MAX);
+        let texts = cut(&listed.texts, REASONS_BYTES_MAX);
         let ack = ListAck {
-            packet_id: subscribe.packet_id,
-            reason_codes,
+            packet_id,
+            reason_codes: listed.reason_codes,
             reason_string: (wants_reasons && !texts.is_empty()).then_some(texts),
             ..ListAck::default()
         };
-        self.gate_durable(slot, session);
+        self.gate_durable(slot, self.session_of(slot));
         self.answer(slot, &Packet::Suback(ack));
+    }
+
+    /// What has been done of the packet at hand.
+    fn listed(&mut self, slot: u32) -> Listed {
+        let listed = self.connections[slot as usize].listed.take();
+        listed.map_or_else(Listed::default, |listed| *listed)
+    }
+
+    /// Others have their turn; the packet comes again.
+    fn go_on_later(&mut self, slot: u32, listed: Listed) -> Flow {
+        self.connections[slot as usize].listed = Some(Box::new(listed));
+        self.runnable.push_back(slot);
+        Flow::Park(Park::Turn)
     }
 
     /// Counts a filter that a session subscribes to, where it has not; whether it has not.
@@ -201,19 +265,41 @@ impl Switchboard {
         Ok(subscription.qos)
     }
 
-    pub(super) fn unsubscribe(&mut self, slot: u32, unsubscribe: &Unsubscribe<'_>, now: Now) {
+    pub(super) fn unsubscribe(
+        &mut self,
+        slot: u32,
+        unsubscribe: &Unsubscribe<'_>,
+        now: Now,
+    ) -> Flow {
         let session = self.session_of(slot);
-        let filters = unsubscribe.filters.iter();
-        let reason_codes = filters
-            .map(|filter| self.unsubscribe_one(session, filter, now))
-            .collect();
+        let mut listed = self.listed(slot);
+        let share = listed.share(unsubscribe.filters.len());
+        self.route.visited += share.len() * FILTER_VISITS;
+        let mut gone = Vec::new();
+        for filter in &unsubscribe.filters[share] {
+            listed
+                .reason_codes
+                .push(if topic::Subscription::parse(filter).is_err() {
+                    reason::TOPIC_FILTER_INVALID
+                } else if self.take_subscription(session, filter) {
+                    gone.push(*filter);
+                    reason::SUCCESS
+                } else {
+                    reason::NO_SUBSCRIPTION_EXISTED
+                });
+        }
+        self.forget_filters(session, gone.into_iter(), now);
+        if listed.reason_codes.len() < unsubscribe.filters.len() {
+            return self.go_on_later(slot, listed);
+        }
         let ack = ListAck {
             packet_id: unsubscribe.packet_id,
-            reason_codes,
+            reason_codes: listed.reason_codes,
             ..ListAck::default()
         };
         self.gate_durable(slot, session);
         self.answer(slot, &Packet::Unsuback(ack));
+        Flow::Next
     }
 
     /// What is answered for a session that lasts waits for the log.
@@ -223,19 +309,8 @@ impl Switchboard {
         }
     }
 
-    fn unsubscribe_one(&mut self, session: u32, filter: &str, now: Now) -> u8 {
-        if topic::Subscription::parse(filter).is_err() {
-            return reason::TOPIC_FILTER_INVALID;
-        }
-        if self.drop_subscription(session, filter, now) {
-            reason::SUCCESS
-        } else {
-            reason::NO_SUBSCRIPTION_EXISTED
-        }
-    }
-
-    /// Takes a subscription from a session, if it has it.
-    pub(super) fn drop_subscription(&mut self, session: u32, filter: &str, now: Now) -> bool {
+    /// Takes a subscription from a session, if it has it; [`Self::forget_filters`] follows.
+    pub(super) fn take_subscription(&mut self, session: u32, filter: &str) -> bool {
         let session_state = &mut self.sessions[session as usize];
         if session_state.subscriptions.remove(filter).is_none() {
             return false;
@@ -249,19 +324,29 @@ impl Switchboard {
         session_state.filter_bytes -= filter.len();
         session_state.replays.forget(filter);
         self.persistence.filter_due(session_state, filter);
-        self.forget_filter(session, filter, now);
         true
     }
 
-    /// Nothing that a filter matches comes to a session any more.
-    pub(super) fn forget_filter(&mut self, session: u32, text: &str, now: Now) {
-        let parsed = topic::Subscription::parse(text).expect("it was parsed when subscribed");
-        if stream_of(text).is_some() {
-            self.forget_feed(session, text);
-        } else if parsed.group.is_some() {
-            self.leave_group(session, text, parsed.filter, now);
-        } else {
-            self.subscriptions.remove(parsed.filter, &session);
+    /// Nothing that these filters match comes to a session any more.
+    pub(super) fn forget_filters<'f>(
+        &mut self,
+        session: u32,
+        filters: impl Iterator<Item = &'f str>,
+        now: Now,
+    ) {
+        let mut left = Vec::new();
+        for text in filters {
+            let parsed = topic::Subscription::parse(text).expect("it was parsed when subscribed");
+            if stream_of(text).is_some() {
+                self.forget_feed(session, text);
+            } else if parsed.group.is_some() {
+                left.push((text, parsed.filter));
+            } else {
+                self.subscriptions.remove(parsed.filter, &session);
+            }
+        }
+        if !left.is_empty() {
+            self.leave_groups(session, &left, now);
         }
     }
 

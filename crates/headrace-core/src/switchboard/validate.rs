@@ -65,7 +65,11 @@ impl Switchboard {
             let filters = session.subscriptions.keys().map(|text| filter_of(text));
             let decisions = filters.map(|filter| self.decide_subscription(slot as u32, filter));
             let narrowed = decisions.filter(|decision| decision.hole.is_some()).count();
+            let is_leaving = session.is_ended && !session.subscriptions.is_empty();
+            let narrowed = if is_leaving { 1 } else { narrowed };
             assert_eq!(narrowed, session.narrowed as usize);
+            let leaves = self.leaving.iter().any(|(each, _)| *each == slot as u32);
+            assert_eq!(leaves, is_leaving, "it goes on to be forgotten");
             let by_client = self.by_client.get(&session.client_id);
             let is_current = by_client == Some(&(slot as u32));
             assert_eq!(is_current, !session.is_ended, "one session a client");

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use headrace_core::mqtt::packet::{Connect, Packet, Publish};
+use headrace_core::mqtt::packet::{Connect, Packet, Publish, Subscribe, Unsubscribe};
+use headrace_core::session::Ending;
 use headrace_core::switchboard::{
-    Limits, SMALL_BYTES, TURN_BYTES_MAX, TURN_CONNECTIONS_MAX, TURN_TIMERS_MAX,
+    Limits, BATCH_BYTES_MAX, SMALL_BYTES, TURN_BYTES_MAX, TURN_CONNECTIONS_MAX, TURN_TIMERS_MAX,
 };
 
 use super::stage::*;
@@ -289,4 +290,154 @@ fn what_commits_let_go_is_delivered_in_turns() {
     stage.run();
     let answers: Vec<String> = (1..=400).map(|id| format!("PUBACK {id}")).collect();
     assert_eq!(stage.hears(publisher), answers);
+}
+
+/// More filters than a turn serves.
+fn many() -> Vec<String> {
+    let filters = (0..10_000).map(|number| match number % 3 {
+        0 => format!("$share/g{}/t/{number}", number % 7),
+        _ => format!("t/{number}"),
+    });
+    filters.collect()
+}
+
+fn subscribe_to(stage: &Stage, client: u64, filters: &[String]) -> Vec<u8> {
+    let requests = filters.iter().map(|filter| request(filter, QOS_1));
+    let subscribe = Subscribe {
+        packet_id: 1,
+        filters: requests.collect(),
+        ..Subscribe::default()
+    };
+    stage.bytes(client, &Packet::Subscribe(subscribe))
+}
+
+#[test]
+fn very_many_filters_of_one_packet_are_served_in_turns() {
+    let mut stage = Stage::default();
+    stage.is_validating = false;
+    let client = stage.client(V5, "many");
+    let filters = many();
+    let unsubscribe = Unsubscribe {
+        packet_id: 2,
+        filters: filters.iter().map(|filter| &**filter).collect(),
+        ..Unsubscribe::default()
+    };
+    let mut bytes = subscribe_to(&stage, client, &filters);
+    bytes.extend(stage.bytes(client, &Packet::Unsubscribe(unsubscribe)));
+    bytes.extend(stage.bytes(client, &Packet::Pingreq));
+    let there = |stage: &Stage| stage.statistic("mqtt_subscriptions");
+    let now = stage.now;
+    stage.switchboard.receive(client, &bytes, now).unwrap();
+    let (mut before, mut most, mut heard) = (0, 0, Vec::new());
+    while heard.len() < 3 {
+        let now = there(&stage);
+        assert!(now.abs_diff(before) <= 4096 * 2, "{before} to {now}");
+        (before, most) = (now, most.max(now));
+        turn(&mut stage);
+        stage.switchboard.validate();
+        heard.extend(stage.hears(client));
+    }
+    assert!(most >= 8_192, "{most}");
+    let answers = [("SUBACK 1", "0x01"), ("UNSUBACK 2", "0x00")];
+    for (line, (start, code)) in heard.iter().zip(answers) {
+        assert!(line.starts_with(start));
+        assert_eq!(line.matches(code).count(), filters.len());
+    }
+    assert_eq!(heard[2], "PINGRESP");
+    assert_eq!(there(&stage), 0);
+}
+
+#[test]
+fn a_session_with_very_many_subscriptions_ends_in_turns_and_hears_nothing_meanwhile() {
+    for on_log in [false, true] {
+        let mut stage = Stage::default();
+        stage.is_validating = false;
+        if on_log {
+            stage.switchboard.keep_sessions(1, 1 << 30, BATCH_BYTES_MAX);
+        }
+        let connect = Connect {
+            client_id: "many",
+            session_expiry_s: Some(if on_log { 100 } else { 0 }),
+            ..plain(V5)
+        };
+        let client = stage.asks(connect.clone());
+        stage.decide(0);
+        stage.write_all(Ending::Stored);
+        let bytes = subscribe_to(&stage, client, &many());
+        stage.send_bytes(client, &bytes);
+        stage.write_all(Ending::Stored);
+        let there = |stage: &Stage| stage.statistic("mqtt_subscriptions");
+        assert_eq!(there(&stage), 10_000);
+        // The client begins anew, with one of them.
+        let heir = stage.asks(connect);
+        let now = stage.now;
+        for asked in std::mem::take(&mut stage.decisions) {
+            stage.switchboard.decided(asked.request, 0, now).unwrap();
+        }
+        assert!(there(&stage) > 0);
+        let again = subscribe_to(&stage, heir, &["t/9998".to_owned()]);
+        stage.switchboard.receive(heir, &again, now).unwrap();
+        for number in [1, 3, 9_998] {
+            let topic = format!("t/{number}");
+            let publish = door(&topic, b"x", QOS_1, &[]);
+            stage.switchboard.publish(&publish, number, now).unwrap();
+        }
+        stage.switchboard.validate();
+        stage.run();
+        stage.write_all(Ending::Stored);
+        assert_eq!(there(&stage), 1);
+        let heard = stage.hears(heir);
+        assert_eq!(heard.len(), 3, "{heard:?}");
+        assert!(heard[2].starts_with("PUBLISH t/9998"), "{heard:?}");
+        stage.switchboard.validate();
+        if on_log {
+            let mut again = Stage::default();
+            again.switchboard.keep_sessions(1, 1 << 30, BATCH_BYTES_MAX);
+            again.restore(&stage);
+            assert_eq!(there(&again), 1, "as the log has it");
+        }
+    }
+}
+
+#[test]
+fn what_waits_for_the_window_of_one_who_leaves_many_groups_goes_to_the_others() {
+    let mut stage = Stage::default();
+    let (leaver, stayer) = (
+        stage.client_with(Connect {
+            client_id: "leaver",
+            receive_maximum: Some(1),
+            ..plain(V5)
+        }),
+        stage.client(V5, "stayer"),
+    );
+    let filters = ["$share/a/t", "$share/b/t", "$share/c/t"];
+    for filter in filters {
+        stage.subscribe(leaver, filter, QOS_1);
+    }
+    let publisher = stage.client(V5, "publisher");
+    for payload in ["1", "2"] {
+        stage.publish(publisher, "t", QOS_1, 1, payload);
+    }
+    for filter in &filters[..2] {
+        stage.subscribe_with(stayer, request(filter, QOS_1));
+    }
+    stage.unsubscribe(leaver, &filters);
+    let answers = stage.hears(leaver);
+    assert_eq!(answers.last().unwrap(), "UNSUBACK 2 [0x00 0x00 0x00]");
+    let sent = answers
+        .iter()
+        .filter(|line| line.starts_with("PUBLISH"))
+        .count();
+    let given = super::groups::payloads(&mut stage, stayer).len();
+    let gone = "mqtt_messages_dropped_total{reason=\"session_ended\"}";
+    let gone = stage.statistic(gone) as usize;
+    assert_eq!(
+        (sent, sent + given + gone),
+        (1, 6),
+        "two of three groups each"
+    );
+    assert!(
+        (1..=2).contains(&gone),
+        "of the group that is no more: {gone}"
+    );
 }

@@ -5,12 +5,11 @@ use crate::mqtt::packet::QoS;
 use crate::session::{Delivery, GroupId, Owed};
 
 impl Outbound {
-    /// Takes back what a group gave and what has not been sent, in the order in which it was given.
-    pub fn withdraw(&mut self, group: GroupId) -> Vec<Owed> {
-        let taken = self
-            .queue
-            .take(|delivery| delivery.terms.group == Some(group));
-        taken.into_iter().map(Owed::from).collect()
+    /// Takes back what groups that it leaves gave and what has not been sent, in the order in which
+    /// it was given.
+    pub fn withdraw(&mut self, is_left: impl Fn(GroupId) -> bool) -> Vec<(GroupId, Owed)> {
+        let is_lent = |delivery: &Delivery| delivery.terms.group.is_some_and(&is_left);
+        owed(self.queue.take(is_lent))
     }
 
     /// Takes back, of a client that is away, what groups gave and what it has not finished at `QoS`
@@ -36,12 +35,16 @@ impl Outbound {
             returned.push(delivery);
         }
         returned.extend(self.queue.take(is_lent));
-        let owed = returned.into_iter().filter_map(|delivery| {
-            let group = delivery.terms.group?;
-            Some((group, delivery.into()))
-        });
-        owed.collect()
+        owed(returned)
     }
+}
+
+fn owed(returned: impl IntoIterator<Item = Delivery>) -> Vec<(GroupId, Owed)> {
+    let owed = returned.into_iter().filter_map(|delivery| {
+        let group = delivery.terms.group?;
+        Some((group, delivery.into()))
+    });
+    owed.collect()
 }
 
 impl From<Delivery> for Owed {

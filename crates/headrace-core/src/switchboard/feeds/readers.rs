@@ -78,9 +78,10 @@ impl Switchboard {
                 let all = feeds.flat_map(|feeds| &feeds.by_filter);
                 let of_stream = all.filter(|(_, feed)| feed.stream == stream);
                 let filters: Vec<Box<str>> = of_stream.map(|(filter, _)| filter.clone()).collect();
-                for filter in filters {
-                    self.drop_subscription(session, &filter, now);
+                for filter in &filters {
+                    self.take_subscription(session, filter);
                 }
+                self.forget_filters(session, filters.iter().map(|filter| &**filter), now);
                 if let Some(slot) = self.sessions[session as usize].connection {
                     let code = Some(reason::ADMINISTRATIVE_ACTION);
                     self.close(slot, "stream_deleted", code, now);

@@ -35,7 +35,7 @@ use super::outgoing::Outgoing;
 use super::overflow::Policy;
 use super::{Counter, Switchboard, DOOR};
 use crate::mqtt::packet::QoS;
-use crate::session::{Claim, Message, Owed, Subscription};
+use crate::session::{Claim, GroupId, Message, Owed, Subscription};
 use crate::topic::Filter;
 use crate::Now;
 
@@ -71,19 +71,33 @@ impl Switchboard {
         }
     }
 
-    /// A session unsubscribes. What it was sent it may finish (MQTT-3.10.4-3), and if it goes before
-    /// that, comes back; what it was not sent yet goes to the others.
-    pub(super) fn leave_group(&mut self, session: u32, text: &str, filter: Filter<'_>, now: Now) {
-        let slot = *self.groups.by_text.get(text).expect("it was joined");
+    /// A session unsubscribes from groups. What it was sent it may finish (MQTT-3.10.4-3), and if it
+    /// goes before that, comes back; what it was not sent yet goes to the others.
+    pub(super) fn leave_groups(&mut self, session: u32, left: &[(&str, Filter<'_>)], now: Now) {
         let state = &mut self.sessions[session as usize];
-        state.groups.remove(&slot);
-        let returned = state.outbound.withdraw(self.groups.id(slot));
-        let group = &mut self.groups.slots[slot as usize];
-        group.take_out(session).expect("it was a member");
-        let is_over = group.len() == 0;
-        self.groups.sums.members -= 1;
+        let mut returned: BTreeMap<GroupId, Vec<Owed>> = BTreeMap::new();
+        for (text, _) in left {
+            let slot = *self.groups.by_text.get(*text).expect("it was joined");
+            state.groups.remove(&slot);
+            let group = &mut self.groups.slots[slot as usize];
+            group.take_out(session).expect("it was a member");
+            returned.insert(group.id, Vec::new());
+        }
+        self.groups.sums.members -= left.len();
+        for (id, owed) in state.outbound.withdraw(|id| returned.contains_key(&id)) {
+            returned.entry(id).or_default().push(owed);
+        }
         self.recount_session(session);
-        if !is_over {
+        for (text, filter) in left {
+            let slot = *self.groups.by_text.get(*text).expect("it is there");
+            let returned = returned.remove(&self.groups.id(slot));
+            self.end_membership(slot, *filter, returned.unwrap_or_default(), now);
+        }
+    }
+
+    /// A member has left: what it gives back goes to the others, where there are any.
+    fn end_membership(&mut self, slot: u32, filter: Filter<'_>, returned: Vec<Owed>, now: Now) {
+        if self.groups.slots[slot as usize].len() > 0 {
             self.give_back(slot, returned);
             return self.pump_group(slot, None, now);
         }

@@ -292,26 +292,29 @@ impl Persistence {
         self.due.push(Unit::Group(text.into()));
     }
 
-    /// A session has ended: nothing of it is kept any more.
-    pub fn forget<'a>(
-        &mut self,
-        session: &mut Session,
-        filters: impl Iterator<Item = &'a Box<str>>,
-    ) {
+    /// A session has ended: nothing of it is kept any more. Whether it was; then its filters go as
+    /// well ([`Self::forget_filters`]).
+    pub fn forget(&mut self, session: &mut Session) -> bool {
         let client_id = &session.client_id;
         if std::mem::take(&mut session.is_will_kept) {
             self.due.push(Unit::Head(client_id.clone()));
         }
-        if session.durable.take().is_some() {
+        let was_kept = session.durable.take().is_some();
+        if was_kept {
             self.due.push(Unit::Head(client_id.clone()));
             self.due.push(Unit::Cursor(client_id.clone()));
-            for filter in filters {
-                if stream_of(filter).is_some() {
-                    self.due.push(Unit::Feed(client_id.clone(), filter.clone()));
-                }
-                self.due
-                    .push(Unit::Filter(client_id.clone(), filter.clone()));
+        }
+        was_kept
+    }
+
+    /// Filters of a session that has ended. Until the log says that they are gone, those whose
+    /// session it does not know are none.
+    pub fn forget_filters(&mut self, client_id: &str, filters: Vec<Box<str>>) {
+        for filter in filters {
+            if stream_of(&filter).is_some() {
+                self.due.push(Unit::Feed(client_id.into(), filter.clone()));
             }
+            self.due.push(Unit::Filter(client_id.into(), filter));
         }
     }
 
