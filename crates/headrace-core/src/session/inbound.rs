@@ -110,8 +110,12 @@ pub struct Deferred {
     pub dues: Vec<Due>,
     /// Nobody has had it: those at `QoS` 0 wait for it as well.
     pub is_whole: bool,
+    /// Those are not all known yet.
+    pub is_claiming: bool,
     /// Its place among the publishes that very many get, where it is one.
     pub crowd: Option<Held>,
+    /// Those who are owed it, counted with those of other such publishes.
+    pub owed: Option<Held>,
 }
 
 impl Deferred {
@@ -152,6 +156,8 @@ struct Unreleased {
     is_taken: bool,
     /// It could not be stored, and will be answered so in its turn.
     is_refused: bool,
+    /// Who is owed it is known: the log has it with its message or not at all.
+    is_claimed: bool,
     /// The client has sent it on this connection, so PUBREC is due, and it takes a place in the
     /// window.
     is_asked: bool,
@@ -238,9 +244,10 @@ impl Inbound {
         found.is_some_and(|unreleased| unreleased.is_asked)
     }
 
-    /// Those packet ids, ascending, but for publishes that could not be stored.
+    /// Those packet ids, ascending, but for publishes that could not be stored, or cannot be yet.
     pub fn unreleased_ids(&self) -> impl Iterator<Item = u16> + '_ {
-        let stored = self.unreleased.iter().filter(|(_, each)| !each.is_refused);
+        let unreleased = self.unreleased.iter();
+        let stored = unreleased.filter(|(_, each)| !each.is_refused && each.is_claimed);
         stored.map(|(id, _)| *id)
     }
 
@@ -249,6 +256,7 @@ impl Inbound {
         let unreleased = Unreleased {
             is_taken: true,
             is_refused: false,
+            is_claimed: true,
             is_asked: false,
         };
         self.unreleased.insert(packet_id, unreleased);
@@ -269,6 +277,10 @@ impl Inbound {
             let unreleased = Unreleased {
                 is_taken: false,
                 is_refused: false,
+                is_claimed: !answer
+                    .deferred
+                    .as_ref()
+                    .is_some_and(|each| each.is_claiming),
                 is_asked: true,
             };
             self.unreleased.insert(answer.token as u16, unreleased);
@@ -350,6 +362,22 @@ impl Inbound {
             }
         }
         deferred.map_or_else(Vec::new, |deferred| deferred.dues)
+    }
+
+    /// All are known who are owed the publish at `ordinal`; false where it has been refused.
+    pub fn claimed(&mut self, ordinal: u64, dues: Vec<Due>, owed: Option<Held>) -> bool {
+        let answer = &mut self.entries[(ordinal - self.first) as usize].answer;
+        let Some(deferred) = &mut answer.deferred else {
+            return false;
+        };
+        (deferred.dues, deferred.owed) = (dues, owed);
+        deferred.is_claiming = false;
+        if answer.qos == QoS::ExactlyOnce {
+            if let Some(unreleased) = self.unreleased.get_mut(&(answer.token as u16)) {
+                unreleased.is_claimed = true;
+            }
+        }
+        true
     }
 
     /// The next publish to answer, if its tickets have ended.

@@ -122,9 +122,8 @@ impl Switchboard {
             self.disk_waiters.push(slot);
             return Flow::Park(Park::Disk);
         }
-        if self.route.is_crowd && self.crowds.are_many() {
-            let connection = self.connections[slot as usize].id;
-            self.crowds.wait(connection);
+        let connection = self.connections[slot as usize].id;
+        if self.route.is_crowd && !self.crowds.admits(connection) {
             return Flow::Park(Park::Crowd);
         }
         if self.stalls(slot, packet.len(), now) {

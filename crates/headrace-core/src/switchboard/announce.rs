@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::outgoing::Outgoing;
-use super::publish::Target;
+use super::route::Target;
 use super::{Error, Switchboard, DOOR};
 use crate::mqtt::encode;
 use crate::mqtt::packet::{Publish, Version};

@@ -3,8 +3,9 @@
 
 use super::collect::TURN_VISITS_MAX;
 use super::connection::Park;
-use super::outgoing::{topic_of, Outgoing};
-use super::publish::{Published, Subject, Target};
+use super::outgoing::Outgoing;
+use super::publish::Published;
+use super::route::{Subject, Target};
 use super::streams::Waiter;
 use super::{Counter, Switchboard, DOOR};
 use crate::mqtt::packet::{Ack, Packet, QoS, Version};
@@ -228,13 +229,8 @@ impl Switchboard {
             return false;
         }
         let visited = std::mem::take(&mut self.route.visited);
-        self.match_topic(&Subject {
-            topic: topic_of(message),
-            qos: message.qos,
-            retain: message.retain,
-            origin,
-            arrival: *arrival,
-        });
+        let subject = Subject::of(message, origin, *arrival);
+        self.match_topic(&subject);
         self.answered_visits += self.route.visited;
         self.route.visited += visited;
         if self.route.is_crowd {
@@ -253,7 +249,9 @@ impl Switchboard {
             }
         }
         for due in &deferred.dues {
-            self.deliver_due(due, expired, &mut outgoing);
+            if !self.has_left(due, &subject) {
+                self.deliver_due(due, expired, &mut outgoing);
+            }
         }
         let owed = deferred.groups();
         for slot in &route.groups {

@@ -86,6 +86,7 @@ impl Switchboard {
         self.end_on(now);
         self.answer_on(now);
         self.run_on(now);
+        self.claim_on(now);
         self.spread(now);
         self.end_doomed(now);
         self.end_leases(now);

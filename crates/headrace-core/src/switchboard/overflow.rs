@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 
 use super::connection::{Connection, Overflow, Park};
 use super::outgoing::Outgoing;
-use super::publish::Target;
+use super::route::Target;
 use super::timers::Timer;
 use super::{Counter, Switchboard, SMALL_BYTES};
 use crate::mqtt::packet::QoS;

@@ -1,19 +1,17 @@
-//! A publish on its way from a client, a will or another door: who gets it, what stores it
-//! (MQTT 5.0 3.3.4). What it must pass before is in `admit`, what follows its tickets in `answers`.
+//! A publish on its way from a client, a will or another door: what stores it, and to whom it goes at
+//! once (MQTT 5.0 3.3.4). What it must pass before is in `admit`, who gets it in `route`, what follows
+//! its tickets in `answers`.
 
 use super::connect::decode_own;
 use super::outgoing::Outgoing;
-use super::permit::hears;
+use super::route::{Route, Subject, Target};
 use super::streams::{Stored, Waiter};
 use super::{Counter, Error, Switchboard, DOOR};
 use crate::mqtt::encode;
 use crate::mqtt::packet::{Publish, QoS, Version};
-use crate::session::{Answer, Deferred, Due, Ids, Outcome, Subscription, Terms};
+use crate::session::{Answer, Deferred, Due, Outcome};
 use crate::topic;
 use crate::Now;
-
-/// So many receivers are served without more ado.
-const SHORT_ROUTE: usize = 16;
 
 /// The end of a publish from another door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,54 +23,6 @@ pub struct Published {
     pub reason_code: u8,
     /// Streams that matched it.
     pub streams: u32,
-}
-
-/// Who gets the publish at hand.
-#[derive(Debug, Default)]
-pub(super) struct Route {
-    /// Sessions, once each; or once for each subscription, where [`super::Limits::copies_each`] says so.
-    pub targets: Vec<Target>,
-    /// From here on those that subscribed after the publish had come.
-    pub late_at: usize,
-    /// Slots of streams.
-    pub streams: Vec<u32>,
-    /// Slots of groups.
-    pub groups: Vec<u32>,
-    /// Whether a subscription matched that wants nothing of its own client.
-    pub is_own: bool,
-    /// There are more targets than [`super::Limits::crowd_min`], of which these are the first.
-    pub is_crowd: bool,
-    /// Subscriptions and groups that the publishes of this turn have matched, and places of their
-    /// trees at which that was looked for.
-    pub visited: usize,
-}
-
-impl Route {
-    /// Whether it leads to a few sessions at the most.
-    fn is_short(&self) -> bool {
-        let is_short = self.targets.len() <= SHORT_ROUTE && !self.is_crowd;
-        is_short && self.streams.is_empty() && self.groups.is_empty()
-    }
-}
-
-/// A session that gets the publish at hand.
-#[derive(Debug)]
-pub(super) struct Target {
-    /// Its slot.
-    pub session: u32,
-    /// What its subscriptions make of it.
-    pub terms: Terms,
-}
-
-/// What subscriptions are matched with.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Subject<'a> {
-    pub topic: &'a str,
-    pub qos: QoS,
-    pub retain: bool,
-    /// Session slot, or [`DOOR`].
-    pub origin: u32,
-    pub arrival: u64,
 }
 
 /// A publish on its way through.
@@ -189,80 +139,6 @@ impl Switchboard {
         }
     }
 
-    /// Fills the route: streams and sessions whose filters match, each once, as it was when the
-    /// publish of that arrival came.
-    pub(super) fn match_topic(&mut self, subject: &Subject<'_>) {
-        let Self {
-            route,
-            subscriptions,
-            bound,
-            groups,
-            sessions,
-            limits,
-            access,
-            ..
-        } = self;
-        let access = access.as_ref();
-        let each = limits.copies_each;
-        route.visited += groups.matches(subject.topic, &mut route.groups, |session| {
-            hears(access, &sessions[session as usize], || subject.topic)
-        });
-        route.streams.clear();
-        bound.matches(subject.topic, &mut |stream, ()| {
-            if !route.streams.contains(stream) {
-                route.streams.push(*stream);
-            }
-        });
-        route.is_own = false;
-        route.is_crowd = false;
-        let targets = &mut route.targets;
-        targets.clear();
-        let mut late = Vec::new();
-        let mut visited = 0;
-        let places = subscriptions.matches(subject.topic, &mut |session, subscription| {
-            visited += 1;
-            if targets.len() >= limits.crowd_min {
-                route.is_crowd = true;
-                return;
-            }
-            let state = &mut sessions[*session as usize];
-            if !hears(access, state, || subject.topic) {
-                return;
-            }
-            if subscription.no_local && *session == subject.origin {
-                route.is_own = true;
-                return;
-            }
-            let mark = &mut state.mark;
-            if let Some(granted) = subscription.qos_at(subject.arrival) {
-                add(
-                    targets,
-                    mark,
-                    *session,
-                    granted,
-                    subscription,
-                    subject,
-                    each,
-                );
-            } else if subject.retain {
-                // It is retained from now on, so who has subscribed meanwhile is told now.
-                late.push((*session, *subscription));
-            }
-        });
-        route.visited += visited + places;
-        route.late_at = targets.len();
-        for (session, subscription) in late {
-            let mark = &mut sessions[session as usize].mark;
-            let known = targets.get(*mark);
-            let has_it =
-                known.is_some_and(|known| known.session == session && *mark < route.late_at);
-            if each || !has_it {
-                let qos = subscription.qos;
-                add(targets, mark, session, qos, &subscription, subject, each);
-            }
-        }
-    }
-
     /// Stores and delivers a publish that nothing holds up any more.
     pub(super) fn take(&mut self, incoming: Incoming<'_>, now: Now) {
         self.counters.count(Counter::Received);
@@ -287,7 +163,7 @@ impl Switchboard {
             self.goes_nowhere(&incoming, Counter::DroppedUnmatched);
         }
         // The answer may be the end of a session that has ended.
-        let publisher = self.publisher_hash(incoming.origin, &route.groups);
+        let publisher = self.publisher_hash(incoming.origin, &route);
         let waiter = incoming.is_answered.then(|| Waiter {
             origin: incoming.origin,
             ordinal: self.inbound(incoming.origin).next_ordinal(),
@@ -317,12 +193,11 @@ impl Switchboard {
         }
         let mut tickets = stored.tickets;
         let mut dues = Vec::new();
-        if is_taken {
-            let subject = Subject {
-                arrival: self.arrivals,
-                ..self.subject(publish, incoming.origin)
-            };
-            dues = self.dues(&route, &subject);
+        let is_claiming = is_taken && self.claims_in_turns(incoming.origin, qos, &route);
+        if is_claiming {
+            tickets += 1;
+        } else if is_taken {
+            dues = self.dues(&route, qos);
             tickets += u32::from(self.must_wait(&incoming, &dues));
         }
         let inbound = self.inbound(incoming.origin);
@@ -340,6 +215,9 @@ impl Switchboard {
                 dues,
             };
             deferred = self.pass_on(incoming.origin, &route, &mut outgoing, known);
+        }
+        if let Some(deferred) = deferred.as_mut().filter(|_| is_claiming) {
+            self.begin_claims(deferred, waiter.expect("it is answered"), token);
         }
         self.scratch = scratch;
         let is_due = incoming.is_answered || deferred.is_some();
@@ -428,7 +306,9 @@ impl Switchboard {
                 message,
                 dues,
                 is_whole: false,
+                is_claiming: false,
                 crowd: None,
+                owed: None,
             }
         })
     }
@@ -457,36 +337,5 @@ impl Switchboard {
             _ => {}
         }
         stored
-    }
-}
-
-/// Adds one subscription to what a session gets: to its copy, or as one more with `each`.
-fn add(
-    targets: &mut Vec<Target>,
-    mark: &mut usize,
-    session: u32,
-    granted: QoS,
-    subscription: &Subscription,
-    subject: &Subject<'_>,
-    each: bool,
-) {
-    let qos = granted.min(subject.qos);
-    let retain = subject.retain && subscription.retain_as_published;
-    match targets.get_mut(*mark) {
-        Some(target) if target.session == session && !each => {
-            target.terms.join(qos, retain, subscription.id);
-        }
-        _ => {
-            *mark = targets.len();
-            let ids = Ids::of(subscription.id);
-            let terms = Terms {
-                qos,
-                retain,
-                ids,
-                group: None,
-                lease: None,
-            };
-            targets.push(Target { session, terms });
-        }
     }
 }

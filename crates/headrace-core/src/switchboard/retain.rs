@@ -12,9 +12,10 @@ use std::sync::Arc;
 
 use super::announce::BELOW;
 use super::outgoing::{topic_of, Outgoing};
-use super::publish::{Incoming, Subject};
+use super::publish::Incoming;
 use super::retained::Page;
 use super::retained_record::{self as record, HEADER};
+use super::route::Subject;
 use super::streams::Waiter;
 use super::{Counter, Error, Switchboard, DOOR};
 use crate::hash::{Key, Map};
@@ -251,11 +252,8 @@ impl Switchboard {
     fn tell_late(&mut self, promised: &Promised, now: Now) {
         let message = &promised.message;
         let subject = Subject {
-            topic: topic_of(message),
-            qos: message.qos,
             retain: true,
-            origin: promised.origin,
-            arrival: promised.arrival,
+            ..Subject::of(message, promised.origin, promised.arrival)
         };
         self.match_topic(&subject);
         if message.is_expired(now.mono_ms) {
@@ -263,9 +261,9 @@ impl Switchboard {
         }
         let mut outgoing = Outgoing::of_message(message, now.mono_ms);
         if self.route.is_crowd {
-            for target in self.late_receivers(&subject) {
-                if self.hears(target.session, &outgoing) {
-                    self.deliver(target.session, &target.terms, None, &mut outgoing);
+            for (session, terms) in self.late_receivers(&subject) {
+                if self.hears(session, &outgoing) {
+                    self.deliver(session, &terms, None, &mut outgoing);
                 }
             }
             return;

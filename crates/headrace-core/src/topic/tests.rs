@@ -281,6 +281,38 @@ fn compare_with_plain_match(seed: u64, depth: u64, levels: &[&str]) {
     assert_eq!((tree.len(), tree.validate()), (0, 0));
 }
 
+#[test]
+fn a_walk_of_the_tree_ends_where_it_may_and_keeps_to_a_range_of_subscribers() {
+    let mut tree = Tree::new(Key(3, 4));
+    for (subscriber, text) in [
+        (1, "a/b"),
+        (2, "a/b"),
+        (3, "a/b"),
+        (2, "a/+"),
+        (4, "+/b"),
+        (5, "#"),
+        (6, "a/#"),
+        (1, "a/#"),
+    ] {
+        tree.insert(filter(text), subscriber, ());
+    }
+    for enough in 1..=9 {
+        let mut visits = 0;
+        tree.matches_while("a/b", &mut |_, ()| {
+            visits += 1;
+            visits < enough
+        });
+        assert_eq!(visits, enough.min(8));
+    }
+    for (from, to) in [(0, 7), (2, 2), (1, 3), (3, 5), (5, 9)] {
+        let (mut all, mut found) = (Vec::new(), Vec::new());
+        tree.matches("a/b", &mut |each, ()| all.push(*each));
+        tree.matches_within("a/b", from..to, &mut |each, ()| found.push(*each));
+        all.retain(|each| (from..to).contains(each));
+        assert_eq!(found, all, "{from}..{to}");
+    }
+}
+
 /// Holds 5.0: 3.3.2-3.
 /// Holds 3.1.1: 3.3.2-3.
 #[test]

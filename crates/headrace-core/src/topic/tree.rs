@@ -8,9 +8,10 @@
 //! deeper than [`LEVELS_MAX`](super::LEVELS_MAX), for a [`Filter`] has no more levels.
 
 use std::mem;
+use std::ops::Range;
 
 use super::levels::Levels;
-use super::subscribers::Subscribers;
+use super::subscribers::{Each, Subscribers, Visit, While, Within};
 use super::Filter;
 use crate::hash::{Key, Names};
 
@@ -83,18 +84,44 @@ impl<K: Ord, T> Tree<K, T> {
     /// match nearly cost as much as those that do.
     #[inline]
     pub fn matches(&self, name: &str, visit: &mut impl FnMut(&K, &T)) -> usize {
+        self.walk(name, &mut Each(visit))
+    }
+
+    /// The same, until an answer is that it need not go on.
+    #[inline]
+    pub fn matches_while(&self, name: &str, goes_on: &mut impl FnMut(&K, &T) -> bool) -> usize {
+        let is_over = false;
+        self.walk(name, &mut While { goes_on, is_over })
+    }
+
+    /// The same for the subscribers of a range, which are found without a look at the others of
+    /// their filters.
+    pub fn matches_within(
+        &self,
+        name: &str,
+        range: Range<K>,
+        visit: &mut impl FnMut(&K, &T),
+    ) -> usize
+    where
+        K: Clone,
+    {
+        self.walk(name, &mut Within { range, visit })
+    }
+
+    #[inline]
+    fn walk(&self, name: &str, visit: &mut impl Visit<K, T>) -> usize {
         let mut places = 0;
         if self.is_empty() {
             return places;
         }
         let names = &self.names;
         if let Some(subscribers) = self.exact.get(names, name) {
-            subscribers.visit(visit);
+            visit.visit(subscribers);
         }
         // A wildcard in the first level does not match `$…` (MQTT-4.7.2-1).
         let (level, rest) = split(name);
         if !level.starts_with('$') {
-            self.root.below.visit(visit);
+            visit.visit(&self.root.below);
             places += self.root.matches_any(names, rest, visit);
         }
         places + self.root.matches_level(names, level, rest, visit)
@@ -224,14 +251,17 @@ impl<K: Ord, T> Node<K, T> {
     }
 
     /// Visits what matches `rest`, a name behind the level that led here.
-    fn matches(&self, names: &Names, rest: &str, visit: &mut impl FnMut(&K, &T)) -> usize {
+    fn matches(&self, names: &Names, rest: &str, visit: &mut impl Visit<K, T>) -> usize {
+        if visit.is_over() {
+            return 0;
+        }
         let Some(rest) = behind(&self.path, rest) else {
             return 1;
         };
-        self.below.visit(visit);
+        visit.visit(&self.below);
         match rest.strip_prefix('/') {
             None => {
-                self.here.visit(visit);
+                visit.visit(&self.here);
                 1
             }
             Some(_) if self.any.is_none() && self.levels.is_empty() => 1,
@@ -243,7 +273,7 @@ impl<K: Ord, T> Node<K, T> {
         }
     }
 
-    fn matches_any(&self, names: &Names, rest: &str, visit: &mut impl FnMut(&K, &T)) -> usize {
+    fn matches_any(&self, names: &Names, rest: &str, visit: &mut impl Visit<K, T>) -> usize {
         let node = self.any.as_ref();
         node.map_or(0, |node| node.matches(names, rest, visit))
     }
@@ -253,7 +283,7 @@ impl<K: Ord, T> Node<K, T> {
         names: &Names,
         level: &str,
         rest: &str,
-        visit: &mut impl FnMut(&K, &T),
+        visit: &mut impl Visit<K, T>,
     ) -> usize {
         let node = self.levels.get(names, level);
         node.map_or(0, |node| node.matches(names, rest, visit))

@@ -9,7 +9,7 @@ use super::groups::payloads;
 use super::stage::*;
 
 /// Two receivers a turn, where more than three get a publish.
-fn small() -> Limits {
+pub fn small() -> Limits {
     Limits {
         crowd_min: 3,
         crowd_turn_max: 2,
@@ -18,7 +18,7 @@ fn small() -> Limits {
 }
 
 /// Clients that subscribe to `t/#`.
-fn crowd(stage: &mut Stage, count: usize, qos: QoS) -> Vec<u64> {
+pub fn crowd(stage: &mut Stage, count: usize, qos: QoS) -> Vec<u64> {
     let open = |number| {
         let client = stage.client(V5, &format!("c{number}"));
         stage.subscribe(client, "t/#", qos);
@@ -28,7 +28,7 @@ fn crowd(stage: &mut Stage, count: usize, qos: QoS) -> Vec<u64> {
 }
 
 /// Input that has had no turn yet.
-fn put(stage: &mut Stage, client: u64, topic: &str, qos: QoS, packet_id: u16, payload: &str) {
+pub fn put(stage: &mut Stage, client: u64, topic: &str, qos: QoS, packet_id: u16, payload: &str) {
     let publish = Packet::Publish(Publish {
         topic,
         qos,
@@ -43,7 +43,7 @@ fn put(stage: &mut Stage, client: u64, topic: &str, qos: QoS, packet_id: u16, pa
         .unwrap();
 }
 
-fn turn(stage: &mut Stage) {
+pub fn turn(stage: &mut Stage) {
     if let Some(effects) = stage.switchboard.collect(stage.now) {
         stage.perform(effects);
     }
@@ -51,7 +51,7 @@ fn turn(stage: &mut Stage) {
 }
 
 /// How many of them have been sent something since they last looked.
-fn heard(stage: &mut Stage, clients: &[u64]) -> usize {
+pub fn heard(stage: &mut Stage, clients: &[u64]) -> usize {
     let heard = clients
         .iter()
         .filter(|client| !stage.hears(**client).is_empty());
@@ -394,16 +394,70 @@ fn overlapping_subscriptions_of_a_crowd_make_one_copy_or_one_each() {
 }
 
 #[test]
-fn groups_take_part_in_a_crowd() {
+fn a_subscription_that_was_replaced_between_two_shares_loses_nothing() {
+    for each in [false, true] {
+        let mut stage = Stage::new(Limits {
+            copies_each: each,
+            ..small()
+        });
+        let clients = crowd(&mut stage, 8, QOS_1);
+        let last = clients[7];
+        stage.subscribe(last, "u/#", QOS_1);
+        let publisher = stage.client(V5, "p");
+        put(&mut stage, publisher, "t/1", QOS_1, 1, "x");
+        while heard(&mut stage, &clients[..6]) == 0 {
+            turn(&mut stage);
+        }
+        let comes = Packet::Subscribe(Subscribe {
+            packet_id: 3,
+            subscription_id: Some(9),
+            filters: vec![request("t/#", QOS_1)],
+            ..Subscribe::default()
+        });
+        let leaves = Packet::Unsubscribe(Unsubscribe {
+            packet_id: 4,
+            filters: vec!["u/#"],
+            ..Unsubscribe::default()
+        });
+        for packet in [comes, leaves] {
+            let bytes = stage.bytes(last, &packet);
+            let now = stage.now;
+            stage.switchboard.receive(last, &bytes, now).unwrap();
+        }
+        stage.run();
+        let heard = payloads(&mut stage, last);
+        assert_eq!(heard.len(), 1, "a copy each: {each}, {heard:?}");
+    }
+}
+
+#[test]
+fn who_waits_with_a_publish_to_a_crowd_comes_before_who_comes_later() {
     let mut stage = Stage::new(small());
-    let clients = crowd(&mut stage, 5, QOS_1);
-    let workers = ["$share/a/#", "$share/b/t/+"].map(|filter| {
-        let worker = stage.client(V5, filter);
-        stage.subscribe(worker, filter, QOS_1);
-        worker
-    });
-    let publisher = stage.client(V5, "p");
-    stage.publish(publisher, "t/1", QOS_1, 1, "x");
-    assert_eq!(heard(&mut stage, &clients), 5);
-    assert_eq!(heard(&mut stage, &workers), 2);
+    crowd(&mut stage, 8, QOS_0);
+    let publishers: Vec<u64> = (0..30)
+        .map(|number| stage.client(V5, &format!("p{number}")))
+        .collect();
+    for publisher in &publishers[..20] {
+        put(&mut stage, *publisher, "t/1", QOS_1, 1, "x");
+    }
+    let mut order = Vec::new();
+    for late in &publishers[20..] {
+        // It comes when a place may be free, and others wait for that.
+        while order.len() < 3 * (*late as usize - publishers[20] as usize) {
+            turn(&mut stage);
+            let answered = publishers
+                .iter()
+                .filter(|each| !stage.hears(**each).is_empty());
+            order.extend(answered.copied());
+        }
+        put(&mut stage, *late, "t/1", QOS_1, 1, "x");
+    }
+    while order.len() < publishers.len() {
+        turn(&mut stage);
+        let answered = publishers
+            .iter()
+            .filter(|each| !stage.hears(**each).is_empty());
+        order.extend(answered.copied());
+    }
+    assert_eq!(order, publishers);
 }

@@ -16,6 +16,8 @@ mod clauses;
 mod configure;
 mod connect;
 mod crowd;
+mod crowd_claims;
+mod crowd_groups;
 mod deliver;
 mod devices;
 mod disk;

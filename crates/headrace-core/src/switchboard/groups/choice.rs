@@ -10,6 +10,7 @@ use crate::hash::Key;
 use crate::mqtt::packet::QoS;
 use crate::session::{Load, Message, OVERHEAD_BYTES};
 use crate::switchboard::outgoing::{topic_of, Outgoing};
+use crate::switchboard::route::Route;
 use crate::switchboard::{Counter, Limits, DOOR};
 use crate::{topic, Now};
 
@@ -120,15 +121,14 @@ impl Switchboard {
         }
     }
 
-    /// Hash of who published, where one of so many groups asks for it ([`Strategy::HashClient`]).
+    /// Hash of who published, where one of the groups of its route asks for it ([`Strategy::HashClient`]).
     /// What waits keeps it on the log, so it is the same after a restart.
-    pub(in crate::switchboard) fn publisher_hash(&self, origin: u32, groups: &[u32]) -> u32 {
+    pub(in crate::switchboard) fn publisher_hash(&self, origin: u32, route: &Route) -> u32 {
         let strategy = |slot: &u32| self.groups.slots[*slot as usize].strategy;
-        if origin == DOOR
-            || !groups
-                .iter()
-                .any(|slot| strategy(slot) == Strategy::HashClient)
-        {
+        let mut strategies = route.groups.iter().map(strategy);
+        // Of a crowd the route has not all groups.
+        let may_ask = route.is_crowd || strategies.any(|each| each == Strategy::HashClient);
+        if origin == DOOR || !may_ask {
             return 0;
         }
         Key::default().hash_one(&*self.sessions[origin as usize].client_id) as u32

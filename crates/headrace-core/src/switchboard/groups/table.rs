@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
+use std::ops::Range;
 use std::sync::Arc;
 
 use slab::Slab;
@@ -177,23 +178,49 @@ impl Groups {
         group
     }
 
-    /// Adds the groups that match a topic, and have a member to which its messages may come; at how
-    /// many places and groups it looked.
+    /// Finds the groups that match a topic, and have a member to which its messages may come, until
+    /// they are more than `enough`; at how many places and groups it looked.
     #[inline]
-    pub fn matches(&self, topic: &str, into: &mut Vec<u32>, hears: impl Fn(u32) -> bool) -> usize {
+    pub fn matches(
+        &self,
+        topic: &str,
+        into: &mut Vec<u32>,
+        enough: usize,
+        hears: impl Fn(u32) -> bool,
+    ) -> usize {
         into.clear();
         if self.tree.is_empty() {
             return 0;
         }
         let mut groups = 0;
-        let places = self.tree.matches(topic, &mut |slot, ()| {
+        let places = self.tree.matches_while(topic, &mut |slot, ()| {
             groups += 1;
-            let mut members = self.slots[*slot as usize].members();
-            if members.any(|member| hears(member.session)) {
+            if self.is_heard(*slot, &hears) {
                 into.push(*slot);
             }
+            into.len() <= enough
         });
         places + groups
+    }
+
+    /// The same for the groups at a range of slots, all of them.
+    pub fn matches_within(
+        &self,
+        topic: &str,
+        slots: Range<u32>,
+        into: &mut Vec<u32>,
+        hears: impl Fn(u32) -> bool,
+    ) -> usize {
+        self.tree.matches_within(topic, slots, &mut |slot, ()| {
+            if self.is_heard(*slot, &hears) {
+                into.push(*slot);
+            }
+        })
+    }
+
+    fn is_heard(&self, slot: u32, hears: &impl Fn(u32) -> bool) -> bool {
+        let mut members = self.slots[slot as usize].members();
+        members.any(|member| hears(member.session))
     }
 
     /// Those of a session that have work waiting.

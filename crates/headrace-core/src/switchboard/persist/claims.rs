@@ -6,45 +6,38 @@ use super::record::{write_claim, Copy};
 use crate::mqtt::packet::QoS;
 use crate::session::{Claim, Due, Message, Owner, Terms};
 use crate::switchboard::outgoing::Outgoing;
-use crate::switchboard::publish::{Incoming, Route, Subject};
+use crate::switchboard::publish::Incoming;
+use crate::switchboard::route::{Route, Subject};
 use crate::switchboard::streams::Waiter;
 use crate::switchboard::{Counter, Switchboard, DOOR};
 
 impl Switchboard {
     /// Gives a place to each session and group that lasts and gets the publish at hand.
-    pub(in crate::switchboard) fn dues(
-        &mut self,
-        route: &Route,
-        subject: &Subject<'_>,
-    ) -> Vec<Due> {
+    pub(in crate::switchboard) fn dues(&mut self, route: &Route, qos: QoS) -> Vec<Due> {
         let mut dues = Vec::new();
-        if subject.qos == QoS::AtMostOnce || !self.persistence.is_on() {
+        if qos == QoS::AtMostOnce || !self.persistence.is_on() {
             return dues;
         }
-        if route.is_crowd {
-            for target in self.receivers(subject) {
-                dues.extend(self.due(target.session, &target.terms));
-            }
-        } else {
-            for target in &route.targets {
-                dues.extend(self.due(target.session, &target.terms));
-            }
+        for target in &route.targets {
+            dues.extend(self.due(target.session, &target.terms));
         }
-        let ends = &self.persistence.ends;
         for slot in &route.groups {
-            if let Some(durable) = self.groups.durable(*slot) {
-                let (slot, number) = (*slot, durable.number);
-                let owner = Owner::Group { slot, number };
-                dues.push(Due {
-                    claim: Claim::new(owner, durable.places.give(), ends),
-                    terms: None,
-                });
-            }
+            dues.extend(self.due_of_group(*slot));
         }
         dues
     }
 
-    fn due(&mut self, slot: u32, terms: &Terms) -> Option<Due> {
+    pub(in crate::switchboard) fn due_of_group(&mut self, slot: u32) -> Option<Due> {
+        let durable = self.groups.durable(slot)?;
+        let number = durable.number;
+        let owner = Owner::Group { slot, number };
+        Some(Due {
+            claim: Claim::new(owner, durable.places.give(), &self.persistence.ends),
+            terms: None,
+        })
+    }
+
+    pub(in crate::switchboard) fn due(&mut self, slot: u32, terms: &Terms) -> Option<Due> {
         let durable = self.sessions[slot as usize].durable.as_mut()?;
         if terms.qos == QoS::AtMostOnce {
             return None;
@@ -64,16 +57,33 @@ impl Switchboard {
         incoming: &Incoming<'_>,
         dues: &[Due],
     ) -> bool {
-        let origin = incoming.origin;
-        let mut must_wait = !dues.is_empty();
-        if origin != DOOR && incoming.token != 0 && incoming.publish.qos == QoS::ExactlyOnce {
+        let (origin, qos) = (incoming.origin, incoming.publish.qos);
+        let ordinal = self.inbound(origin).next_ordinal();
+        self.waits_for_log(
+            Waiter { origin, ordinal },
+            qos,
+            incoming.token,
+            !dues.is_empty(),
+        )
+    }
+
+    /// The same for one whose place among the publishes of its origin is known.
+    pub(in crate::switchboard) fn waits_for_log(
+        &mut self,
+        waiter: Waiter,
+        qos: QoS,
+        token: u64,
+        is_owed: bool,
+    ) -> bool {
+        let origin = waiter.origin;
+        let mut must_wait = is_owed;
+        if origin != DOOR && token != 0 && qos == QoS::ExactlyOnce {
             let session = &mut self.sessions[origin as usize];
             must_wait |= session.durable.is_some();
             self.persistence.cursor_due(session);
         }
         if must_wait {
-            let ordinal = self.inbound(origin).next_ordinal();
-            self.persistence.wait(Some(Waiter { origin, ordinal }));
+            self.persistence.wait(Some(waiter));
         }
         must_wait
     }
@@ -89,14 +99,19 @@ impl Switchboard {
             return;
         }
         let mut claims = Vec::new();
-        for Due { claim, terms } in dues {
-            let copy = terms.as_ref().map_or_else(Copy::default, |terms| Copy {
-                qos: terms.qos,
-                retain: terms.retain,
-                ids: terms.ids.clone(),
-            });
-            write_claim(claim.owner.number(), claim.place, &copy, &mut claims);
+        for due in dues {
+            write_due(due, &mut claims);
         }
+        self.store_with(origin, message, claims);
+    }
+
+    /// The same with claims that are written already.
+    pub(in crate::switchboard) fn store_with(
+        &mut self,
+        origin: u32,
+        message: &Arc<Message>,
+        claims: Vec<u8>,
+    ) {
         let partition = match origin {
             DOOR => 0,
             origin => {
@@ -105,6 +120,18 @@ impl Switchboard {
             }
         };
         self.persistence.store(message, partition, claims.into());
+    }
+
+    /// Whether one who is owed a publish has given up all that matched it: nothing comes behind
+    /// UNSUBACK.
+    pub(in crate::switchboard) fn has_left(&self, due: &Due, subject: &Subject<'_>) -> bool {
+        match due.claim.owner {
+            Owner::Session { slot, number } if self.is_numbered(slot, number) => {
+                let unsubscribed = self.sessions[slot as usize].unsubscribed;
+                unsubscribed >= subject.arrival && self.still_matching(slot, subject).is_empty()
+            }
+            _ => false,
+        }
     }
 
     /// Delivers to one who is owed a message, now that the log has it, or drops it where it has
@@ -149,4 +176,14 @@ impl Switchboard {
         let durable = session.and_then(|session| session.durable.as_ref());
         durable.is_some_and(|durable| durable.number == number)
     }
+}
+
+/// Adds a claim to those of a message.
+pub(in crate::switchboard) fn write_due(Due { claim, terms }: &Due, claims: &mut Vec<u8>) {
+    let copy = terms.as_ref().map_or_else(Copy::default, |terms| Copy {
+        qos: terms.qos,
+        retain: terms.retain,
+        ids: terms.ids.clone(),
+    });
+    write_claim(claim.owner.number(), claim.place, &copy, claims);
 }

@@ -36,6 +36,7 @@ use crate::hash::{Key, Map};
 use crate::record::{partition_of, BatchBuilder};
 use crate::session::{Claim, Due, Durable, Ends, Message, Owner, Session, Stored};
 use checkpoint::Checkpoint;
+pub(super) use claims::write_due;
 use restore::Restoring;
 
 /// Messages that nobody is owed any more, before a round is written for them alone.
