@@ -412,3 +412,5 @@ def test_the_command_reads_from_where_it_is_told(meeting):
         assert why in done.stderr
     done = read("--from", "earliest", "-V", "311")
     assert (done.returncode, "--from needs MQTT 5" in done.stderr) == (2, True)
+    done = read("--from", "earliest", "-E", topic="sensors/#")
+    assert (done.returncode, "--from is about streams" in done.stderr) == (2, True)

@@ -161,6 +161,8 @@ def sub(**given: Any) -> None:  # noqa: ANN401 - click's
     there = target("headrace-sub", given)
     if given["starts"] and there.version != V5:
         raise click.UsageError("--from needs MQTT 5; 3.1.1 has no way to say where to begin")
+    if given["starts"] and not any(topic.startswith(STREAM) for topic in topics):
+        raise click.UsageError("--from is about streams; give -t '$stream/NAME/#'")
     run = _Run(given, _layout(given))
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
