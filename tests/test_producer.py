@@ -285,6 +285,23 @@ async def test_a_silent_broker_is_given_up():
             await producer.start()
 
 
+@pytest.mark.parametrize("door", ["mqtt", "http", "frame", "kafka"])
+async def test_a_door_that_is_not_the_right_one_is_told(node, door):
+    """No traceback, and no wait beyond the deadline: of the frame door nothing ever comes."""
+    context = ssl.create_default_context() if door == "kafka" else None
+    producer = headrace.Producer(
+        f"127.0.0.1:{getattr(node, door)}", ssl_context=context, default_api_timeout_ms=300
+    )
+    told = {
+        "mqtt": "does it speak Kafka's protocol there, and without TLS",
+        "http": "answered what cannot be read",
+        "frame": r"no answer within 0\.3 s",
+        "kafka": "does it speak TLS there",
+    }
+    with pytest.raises(DeadlineError, match=told[door]):
+        await producer.start()
+
+
 async def test_what_is_not_stored_in_time_fails(start_node):
     node = start_node()
     node.create_stream("s")

@@ -63,7 +63,7 @@ class Cluster:
         self.config = config
         self._servers = addresses(config.bootstrap_servers)
         self.timeout_s = config.default_api_timeout_ms / 1000
-        self.request_timeout_s = config.request_timeout_ms / 1000
+        self.request_timeout_s = min(config.request_timeout_ms / 1000, self.timeout_s)
         self._connections: dict[Address, Connection] = {}
         self._connecting: dict[Address, asyncio.Lock] = {}
         self._brokers: dict[int, Address] = {}

@@ -79,8 +79,10 @@ class ClientConfig:
         client_id: how the brokers' logs and metrics name the client.
         login: user and password, where the brokers ask for them; proved by SCRAM-SHA-256.
         ssl_context: for brokers that speak TLS, such as `ssl.create_default_context()`.
-        request_timeout_ms: longest silence of a broker, 1 or more.
-        default_api_timeout_ms: deadline of a call that sends no records, retries included.
+        request_timeout_ms: longest silence of a broker, 1 or more; where `default_api_timeout_ms`
+            is less, that.
+        default_api_timeout_ms: how long a call that sends no records is retried. An attempt that is
+            under way then may still take `request_timeout_ms`.
         retry_backoff_ms: wait before the first retry, 1 or more; each further one doubles it.
         retry_backoff_max_ms: longest wait between retries.
         metadata_max_age_ms: how long is believed who leads which partition.

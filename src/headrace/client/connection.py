@@ -17,7 +17,6 @@ from headrace.client.errors import ClientError, ConnectionLostError
 from headrace.client.greeting import UNAUTHENTICATED, Versions, greeting
 from headrace.client.login import refused
 from headrace.errors import MalformedError
-from headrace.wire.kafka.apis import API_VERSIONS
 from headrace.wire.kafka.frames import Framer, decode_response, encode_request
 
 if TYPE_CHECKING:
@@ -29,6 +28,11 @@ Q = TypeVar("Q")
 R = TypeVar("R")
 
 _HUNG_UP: Final = "the broker closed the connection"
+
+_NEVER_ANSWERED: Final = (
+    f"{_HUNG_UP} before its first answer; does it speak Kafka's protocol there, and without TLS?"
+)
+_NO_TLS: Final = "it hung up in the TLS handshake; does it speak TLS there?"
 
 
 class _Asked(NamedTuple):
@@ -55,7 +59,7 @@ class Connection(asyncio.Protocol):
         self._framer = Framer(limits.KAFKA_RESPONSE_BYTES_MAX)
         self._asked: deque[_Asked] = deque()
         self._lost: ClientError | None = None
-        self._silence = _HUNG_UP
+        self._silence = _NEVER_ANSWERED
         self._transport: asyncio.Transport | None = None
         self._gone = asyncio.Event()
         self._versions = Versions(address)
@@ -91,8 +95,11 @@ class Connection(asyncio.Protocol):
                 await loop.create_connection(lambda: self, *self.address, ssl=ssl_context)
         except ssl.SSLCertVerificationError as error:
             raise refused(f"{self.address}: {error.verify_message}") from error
-        except OSError as error:  # TimeoutError is one
-            why = error if str(error) else f"no answer within {timeout_s:g} s"
+        except TimeoutError as error:
+            why = f"no answer within {timeout_s:g} s"
+            raise ConnectionLostError(f"{self.address} is not reached: {why}") from error
+        except OSError as error:
+            why = str(error) or _NO_TLS  # asyncio says nothing of a handshake that breaks off
             raise ConnectionLostError(f"{self.address} is not reached: {why}") from error
 
     async def _greet(self, login: Login | None, timeout_s: float) -> None:
@@ -214,8 +221,7 @@ class Connection(asyncio.Protocol):
         asked = self._asked[0]
         answer = decode_response(asked.api, asked.version, asked.correlation_id, frame)
         self._asked.popleft()
-        if asked.api is not API_VERSIONS:
-            self._silence = _HUNG_UP
+        self._silence = _HUNG_UP
         if not asked.answer.done():
             asked.answer.set_result(answer)
 
