@@ -75,7 +75,7 @@ pub(crate) fn descriptors_left() -> Option<u64> {
         rlim_max: 0,
     };
     // SAFETY: the kernel fills the struct.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
         return None;
     }
     match fs::read_dir("/proc/self/fd") {
