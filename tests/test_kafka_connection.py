@@ -10,6 +10,7 @@ from headrace import limits
 from headrace.model import Address
 from headrace.node.kafka.connection import HangUp, KafkaConnection
 from headrace.node.kafka.door import KafkaSettings
+from headrace.node.unread import Unread
 from headrace.wire.kafka import apis
 from headrace.wire.kafka import messages as m
 from headrace.wire.kafka.frames import encode_request
@@ -54,6 +55,7 @@ class Door:
         self.congested = False
         self.waiting = set()
         self.hung_up = Counter()
+        self.unread = Unread(1 << 20)
         self.work = {}
         self.settings = KafkaSettings(idle_ms=100)
         self.throttle_ms = 0

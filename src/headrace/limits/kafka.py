@@ -16,6 +16,11 @@ KAFKA_BUFFERED_BYTES_MAX: Final = 256 * MIB
 and stall cost no more than this. A connection that has work begins nothing new beyond it; one that
 only holds a part of a request is closed."""
 
+KAFKA_UNREAD_BYTES_MAX: Final = 256 * MIB
+"""Responses that transports hold for clients that do not read: each may have one of
+`KAFKA_FETCH_BYTES_MAX`, or a batch of `MESSAGE_BYTES_CEILING`. Beyond it the client that has read
+nothing for longest is ended."""
+
 KAFKA_REQUEST_ELEMENTS_MAX: Final = 20_000
 """Array elements of one request, at all depths, or twice `limits.partitions` where that is more:
 each becomes a Python object, and walking 100,000 of them, as collecting garbage does, holds up the

@@ -109,6 +109,7 @@ class Consumer:
     def writable(self, ready: bool) -> None:
         """The transport is full, or has room again."""
         if ready:
+            self._door.unread.took(self)
             self._room.set()
         else:
             self._room.clear()
@@ -121,6 +122,7 @@ class Consumer:
         if not self._over:
             self._over = True
             self._door.consumers -= 1
+            self._door.unread.took(self)
             self._hold(0)
             if self._task is not None:
                 self._task.cancel()
@@ -134,6 +136,12 @@ class Consumer:
         self._link.write(frame.ending_of_consumer(refusal))
         self._link.close()
         self._leave()
+
+    def end_slow(self) -> None:
+        """Ends it: what it has not read is needed for others."""
+        text = "it has read nothing for longest, of all that hold too much memory; try again"
+        self._end(Refusal("memory", ErrorCode.THROTTLING_QUOTA_EXCEEDED, text))
+        self._link.abort()
 
     # Serving.
 
@@ -196,6 +204,8 @@ class Consumer:
         begun, sent = self._offset, 0
         while frames := await self._written(flow):
             self._link.write(frames)
+            if not self._room.is_set():
+                self._door.unread.wrote(self, len(frames))
             self._door.sent_bytes += len(frames)
             self._door.sent += flow.frames - sent
             self._offset, sent = flow.next_offset, flow.frames

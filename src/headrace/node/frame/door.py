@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from headrace import limits
 from headrace.node.frame.connection import FrameConnection
+from headrace.node.unread import Unread
 from headrace.ports import Sample
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class FrameDoor:
         decoders: threads that decompress what goes out.
         held_bytes: of frames that are not whole, and of records that wait for their consumer.
         undurable_bytes: of batches that wait for the disk, whether or not a client waits for them.
+        unread: frames that transports hold for consumers.
         waiting: called once some of these are durable.
         producers, consumers: connections that have said so, open now.
         received, received_bytes: frames taken, and what was read for them.
@@ -67,6 +69,7 @@ class FrameDoor:
         self.decoders = ThreadPoolExecutor(limits.CHECKERS, "frames")
         self.held_bytes = 0
         self.undurable_bytes = 0
+        self.unread = Unread(limits.FRAME_BUFFERED_BYTES_MAX)
         self.waiting: set[Callable[[], None]] = set()
         self.producers = self.consumers = 0
         self.received = self.received_bytes = 0
@@ -130,6 +133,11 @@ class FrameDoor:
             "frame_held_bytes",
             self.held_bytes,
             "Bytes of frames that are not whole, and of records that wait for their consumer.",
+        )
+        yield Sample(
+            "frame_unread_bytes",
+            self.unread.total_bytes,
+            "Bytes of frames to consumers that do not read them as fast as they come.",
         )
         yield Sample(
             "frame_undurable_bytes",

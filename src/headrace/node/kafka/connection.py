@@ -6,9 +6,9 @@ one after the other and only what follows, durability, is waited for together. A
 begins when all before it have ended. Invariants: at most `KAFKA_PIPELINE_MAX` requests are in work;
 a connection that reads its responses too slowly begins nothing new; no batch is taken in while too
 many wait for the disk; one that sends nothing for a whole `idle_ms` is ended, within twice that
-time; one beyond a quota is read no further for a time; closing it cancels what waits, but nothing
-that came whole and is to be stored: a client that asks for no answer may leave as soon as it has
-sent.
+time; one beyond a quota is read no further for a time; what it leaves unread counts to the door's
+bound; closing it cancels what waits, but nothing that came whole and is to be stored: a client that
+asks for no answer may leave as soon as it has sent.
 """
 
 from __future__ import annotations
@@ -120,9 +120,15 @@ class KafkaConnection:
         if not ready:
             self._room = asyncio.Event()
         elif self._room is not None:
+            self._door.unread.took(self)
             self._room.set()
             self._room = None
             self.advance()
+
+    def end_slow(self) -> None:
+        """Ends it: what it has not read is needed for others."""
+        self._hang_up("slow", "it has read nothing for longest, of all that hold too much memory")
+        self._link.abort()
 
     def closed(self) -> None:
         """The link is gone: nobody waits for an answer any more."""
@@ -133,6 +139,7 @@ class KafkaConnection:
         if self._decoding is not None:
             self._decoding.cancel()
         self._hold(-self._held_bytes)
+        self._door.unread.took(self)
         self._door.waiting.discard(self)
         for task, stores in self._tasks.items():
             if not stores:
@@ -261,13 +268,17 @@ class KafkaConnection:
             body = await self._door.answer(self, request)
             await _end_of(last)
             if body is not None and self._open:
-                frame = await self._response(taken, body, throttle_ms)
-                self._link.write(frame)
+                self._write(await self._response(taken, body, throttle_ms))
         except HangUp as order:
             self._hang_up(order.reason, str(order))
         except Exception:  # a bug must cost one connection, not the node
             log.exception("%s failed", request.api.name, extra={"client": self._link.peer})
             self._hang_up("bug", f"{request.api.name} failed")
+
+    def _write(self, frame: bytes) -> None:
+        self._link.write(frame)
+        if self._room is not None and self._open:
+            self._door.unread.wrote(self, len(frame))
 
     def _charge(self, request: Request, size_bytes: int) -> int:
         """Charges quotas for a request, and mutes the connection that is beyond one; how long."""

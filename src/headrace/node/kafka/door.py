@@ -34,6 +34,7 @@ from headrace.node.kafka import (
 from headrace.node.kafka.administration import GroupAdministration
 from headrace.node.kafka.connection import KafkaConnection
 from headrace.node.kafka.coordinator import Coordinator
+from headrace.node.unread import Unread
 from headrace.ports import Sample
 from headrace.wire.kafka import apis
 from headrace.wire.kafka.errors import ErrorCode
@@ -93,6 +94,7 @@ class KafkaDoor:
         held_bytes: requests of all connections, unfinished or in work.
         undurable_bytes: batches that wait for the disk, whether or not a client waits for them.
         waiting: connections that begin nothing before some of these are durable.
+        unread: responses that transports hold.
         hung_up: connections that the door ended, by reason.
         requests: answered or in work, by name.
         denied: streams and groups that a client might not use, by request and reason.
@@ -110,6 +112,7 @@ class KafkaDoor:
         self.held_bytes = 0
         self.undurable_bytes = 0
         self.waiting: set[KafkaConnection] = set()
+        self.unread = Unread(limits.KAFKA_UNREAD_BYTES_MAX)
         self.hung_up: Counter[str] = Counter()
         self.requests: Counter[str] = Counter()
         self.denied: Counter[tuple[str, str]] = Counter()
@@ -223,6 +226,11 @@ class KafkaDoor:
             yield Sample("kafka_closed_total", count, "Connections ended by the node.", why)
         yield Sample(
             "kafka_held_bytes", self.held_bytes, "Bytes of requests unfinished or in work."
+        )
+        yield Sample(
+            "kafka_unread_bytes",
+            self.unread.total_bytes,
+            "Bytes of responses to clients that do not read them as fast as they come.",
         )
         yield Sample(
             "kafka_undurable_bytes",

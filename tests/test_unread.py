@@ -1,0 +1,116 @@
+"""What clients leave unread, of all connections of a door, is bounded: the slowest gives way."""
+
+import asyncio
+import json
+
+from headrace.kernel.catalog import Change
+from headrace.native import build_batch
+from headrace.node.frame import FrameDoor, FrameSettings
+from headrace.node.kafka import KafkaDoor, KafkaSettings
+from headrace.node.unread import Unread
+from headrace.wire.kafka import apis
+from headrace.wire.kafka import messages as m
+from headrace.wire.kafka.frames import encode_request
+from nodes import Client, running
+
+SIZE_BYTES = 100_000
+BATCH = build_batch([(None, bytes(SIZE_BYTES), [], 1)])
+
+
+class One:
+    def __init__(self):
+        self.is_open = True
+
+    def end_slow(self):
+        self.is_open = False
+
+
+def test_who_has_read_nothing_for_longest_is_ended():
+    unread = Unread(100)
+    slow, reads, other = One(), One(), One()
+    for client in (slow, reads, other):
+        unread.wrote(client, 30)
+    unread.took(reads)
+    unread.took(reads)  # twice is once
+    unread.wrote(reads, 30)
+    unread.wrote(slow, 10)  # which is no progress
+    assert unread.total_bytes == 100
+    unread.wrote(other, 1)
+    assert [each.is_open for each in (slow, reads, other)] == [False, True, True]
+    unread.wrote(reads, 500)
+    assert unread.total_bytes == 0
+    assert [reads.is_open, other.is_open] == [False, False]
+
+
+class Stalled(Client):
+    """The far end of a connection that takes nothing."""
+
+    def __init__(self, door):
+        super().__init__()
+        self.connection = door(self)
+
+    def write(self, data):
+        super().write(data)
+        if len(data) > 10_000:
+            self.connection.writable(False)  # noqa: FBT003 - the port's one flag
+
+    def abort(self):
+        self.is_open = False
+        self.connection.closed()
+
+
+async def test_kafka_responses_that_nobody_reads(tmp_path):
+    part = m.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    topics = [m.FetchTopic(topic="a", partitions=[part])]
+    body = m.FetchRequest(topics=topics, max_wait_ms=0, min_bytes=1, max_bytes=1 << 20)
+    request = encode_request(apis.FETCH, apis.FETCH.last, 1, "c", body)
+    async with running(tmp_path, a=Change()) as (node, _):
+        await node._broker.partition("a", 0).append(BATCH, 1)
+        door = KafkaDoor(node._broker, KafkaSettings(), node.gate)
+        door.unread = Unread(3 * len(BATCH))
+
+        async def fetches(client):
+            client.answered.clear()
+            client.connection.received(request)
+            await asyncio.wait_for(client.answered.wait(), 30)
+
+        first, second, third = (Stalled(door) for _ in range(3))
+        await fetches(first)
+        await fetches(second)
+        assert door.unread.total_bytes > 2 * len(BATCH)
+        first.connection.writable(True)  # noqa: FBT003 - the port's one flag
+        await fetches(first)
+        assert (first.is_open, second.is_open) == (True, True)
+        await fetches(third)
+        assert (first.is_open, second.is_open, third.is_open) == (True, False, True)
+        assert door.hung_up["slow"] == 1
+        for client in (first, third):
+            client.connection.closed()
+        assert door.unread.total_bytes == 0
+
+
+async def test_frames_that_nobody_reads(tmp_path):
+    line = json.dumps({"stream": "a", "mode": "consume", "offset": 0}).encode() + b"\n"
+    async with running(tmp_path, a=Change()) as (node, _):
+        await node._broker.partition("a", 0).append(BATCH, 1)
+        door = FrameDoor(node._broker, FrameSettings(), node.gate)
+        door.unread = Unread(3 * len(BATCH))
+
+        async def consumes():
+            client = Stalled(door)
+            client.connection.received(line)
+            while not client.sent or len(client.sent[-1]) < SIZE_BYTES:
+                client.answered.clear()
+                await asyncio.wait_for(client.answered.wait(), 30)
+            return client
+
+        first, second = await consumes(), await consumes()
+        assert door.unread.total_bytes > 2 * len(BATCH) - 1_000
+        third = await consumes()
+        fourth = await consumes()
+        assert [each.is_open for each in (first, second, third, fourth)].count(False) == 1
+        assert not first.is_open
+        assert door.refused["memory"] == 1
+        for client in (second, third, fourth):
+            client.connection.closed()
+        assert (door.unread.total_bytes, door.consumers) == (0, 0)
