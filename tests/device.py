@@ -87,10 +87,11 @@ class Device:
     def of(self, payload: str) -> list[str]:
         """What the record says of the exchanges of a payload, and of connections."""
         with_id = [line.split()[2] for line in self.record if line.endswith(f" {payload!r}")]
+        about = {"CONNECT", "CONNACK", "END"}
         return [
             line
             for line in self.record
-            if "CONN" in line or "END" in line or line.split()[2] in with_id
+            if (said := line.split())[1] in about or (said[2:] and said[2] in with_id)
         ]
 
     def _publish(self, packet_id: int, *, again: bool) -> None:
@@ -127,7 +128,9 @@ class Device:
     def _body(stream) -> bytes:
         size = shift = 0
         while True:
-            (digit,) = stream.read(1) or b"\0"
+            if not (byte := stream.read(1)):
+                raise ConnectionError("the connection ended within a packet")
+            (digit,) = byte
             size |= (digit & 0x7F) << shift
             shift += 7
             if digit < 0x80:

@@ -26,6 +26,8 @@ WAIT = 60
 KILLS = 3
 WINDOW = 50
 """Publishes of a device whose exchange is not over."""
+UNBOUNDED = {"HEADRACE_LIMITS__SESSION_MESSAGES": "10000"}
+"""More than is ever sent: a subscriber that falls behind would lose the newest, as it may."""
 
 
 def soaked(number):
@@ -72,9 +74,9 @@ class Client:
         self.paho._reset_sockets()  # it would leave a pair of sockets open
 
 
-def kill(start_node, node):
+def kill(start_node, node, **settings):
     node.kill()
-    return start_node.again(node)
+    return start_node.again(node, **settings)
 
 
 @pytest.fixture
@@ -276,7 +278,7 @@ def test_nothing_acknowledged_is_lost_and_qos_2_comes_once(start_node, devices, 
     seed = int(os.environ.get("HEADRACE_TEST_SEED", 0 if round_ == 0 else time.time_ns()))
     print(f"HEADRACE_TEST_SEED={seed}")
     choose = random.Random(seed)
-    node = start_node()
+    node = start_node(**UNBOUNDED)
     publisher, subscriber = devices("publisher"), devices("subscriber")
     for device in (publisher, subscriber):
         device.connect(node.mqtt)
@@ -293,7 +295,7 @@ def test_nothing_acknowledged_is_lost_and_qos_2_comes_once(start_node, devices, 
             wait_for(lambda: len(publisher.sent) < WINDOW)
             if number == leaves_at:
                 subscriber.hang_up()
-        node = kill(start_node, node)
+        node = kill(start_node, node, **UNBOUNDED)
         for device in (publisher, subscriber):
             device.connect(node.mqtt)
     publisher.publish(2, "t/end", "end")
