@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
 
 from headrace import client as aio
 from headrace.client import BufferFullError, ConnectionLostError
+from headrace.client.admin import CHOICE_OF_BROKER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -94,7 +95,14 @@ class _Client(Generic[C]):
         return self
 
     def start(self) -> None:
-        """Reaches the cluster."""
+        """Reaches the cluster.
+
+        Raises:
+            ClientError: no broker is reached within `default_api_timeout_ms`, or one refuses.
+            RuntimeError: it was started before.
+        """
+        if self._thread.ident is not None:
+            raise RuntimeError(f"a {type(self).__name__} is started once; make another one")
         self._loop = asyncio.new_event_loop()  # which the thread closes
         self._thread.start()
         try:
@@ -137,9 +145,20 @@ class Producer(_Client["aio.Producer"]):
         self._is_called = False
         self._moving = asyncio.Lock()
 
-    def send(self, topic: str, value: Any = None, **more: Any) -> RecordMetadata:  # noqa: ANN401
-        """Sends a record and waits until it is acknowledged; arguments as of `send_nowait`."""
-        return self.send_nowait(topic, value, **more).result()
+    def send(
+        self,
+        topic: str,
+        value: Any = None,  # noqa: ANN401
+        *,
+        key: Any = None,  # noqa: ANN401
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers | Mapping[str, bytes | None] = (),
+    ) -> RecordMetadata:
+        """Sends a record and waits until it is acknowledged; as `headrace.Producer.send`."""
+        return self.send_nowait(
+            topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
+        ).result()
 
     def send_nowait(
         self,
@@ -396,9 +415,25 @@ class Admin(_Client["aio.Admin"]):
         """One stream."""
         return self._wait(self._client.describe_topic(topic))
 
-    def create_topic(self, topic: str, **more: Any) -> None:  # noqa: ANN401
-        """Makes a stream; keyword arguments as of `headrace.Admin.create_topic`."""
-        self._wait(self._client.create_topic(topic, **more))
+    def create_topic(
+        self,
+        topic: str,
+        *,
+        partitions: int = CHOICE_OF_BROKER,
+        replication_factor: int = CHOICE_OF_BROKER,
+        configs: Mapping[str, str] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """Makes a stream; as `headrace.Admin.create_topic`."""
+        self._wait(
+            self._client.create_topic(
+                topic,
+                partitions=partitions,
+                replication_factor=replication_factor,
+                configs=configs,
+                validate_only=validate_only,
+            )
+        )
 
     def delete_topic(self, topic: str) -> None:
         """Removes a stream and all that it holds."""
