@@ -106,6 +106,14 @@ async def test_groups_and_their_offsets(admin, node, stream):
     assert moved == {TopicPartition(stream, p): 7 if p == 0 else 0 for p in range(3)}
     assert (await admin.reset_group_offsets(group, [stream], "latest"))[zero] == 10
     assert (await admin.reset_group_offsets(group, [stream], "earliest"))[zero] == 0
+    assert len(await admin.reset_group_offsets(group, stream, "latest")) > 1
+    assert await admin.reset_group_offsets(group, [zero], "earliest") == {zero: 0}
+    with pytest.raises(ValueError, match="to must be earliest, latest or a time in ms; got -2"):
+        await admin.reset_group_offsets(group, stream, -2)
+    with pytest.raises(ValueError, match="an offset is 0 or more; got -2"):
+        await admin.alter_group_offsets(group, {zero: -2})
+    with pytest.raises(TypeError, match="a partition is a TopicPartition"):
+        await admin.group_offsets(group, zero)
     assert (await admin.group_offsets(group, [zero]))[zero].offset == 0
     with pytest.raises(ValueError, match="to must be earliest, latest or a time"):
         await admin.reset_group_offsets(group, [stream], "first")

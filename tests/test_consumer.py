@@ -442,6 +442,35 @@ async def test_much_that_waits_is_not_fetched(node, stream):
     assert [first.value, *rest] == values
 
 
+async def test_what_is_no_partition_stream_or_offset_is_refused_at_once(node, stream):
+    """Beside, what was read is read on."""
+    zero = TopicPartition(stream, 0)
+    async with headrace.Producer(node.servers) as producer:
+        await producer.send(stream, b"a", partition=0)
+    settings = {"group_id": f"{stream}-odd", "auto_offset_reset": "earliest"}
+    async with headrace.Consumer(node.servers, **settings) as consumer:
+        consumer.assign([(stream, 0)])
+        for error, call in [
+            (TypeError, lambda: consumer.assign(zero)),
+            (TypeError, lambda: consumer.assign([(stream, "0")])),
+            (TypeError, lambda: consumer.assign([(5, 0)])),
+            (TypeError, lambda: consumer.subscribe([stream, 5])),
+            (TypeError, lambda: consumer.subscribe(stream, listener=print)),
+            (ValueError, lambda: consumer.subscribe(pattern="[")),
+            (TypeError, lambda: consumer.seek(zero, 0.5)),
+        ]:
+            with pytest.raises(error):
+                call()
+        for error, offsets in [
+            (ValueError, {zero: -1}),
+            (TypeError, {zero: 0.5}),
+            (TypeError, {stream: 1}),
+        ]:
+            with pytest.raises(error):
+                await consumer.commit(offsets)
+        assert (await consumer.getone()).value == b"a"
+
+
 @pytest.mark.parametrize("is_started", [True, False])
 async def test_what_is_closed_stays_closed(node, stream, is_started):
     """Else a late call would connect anew, and nobody would end that connection."""

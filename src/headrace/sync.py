@@ -480,7 +480,7 @@ class Admin(_Client["aio.Admin"]):
         self._wait(self._client.alter_group_offsets(group, offsets))
 
     def reset_group_offsets(
-        self, group: str, topics: Iterable[str], to: str | int
+        self, group: str, topics: str | Iterable[str | TopicPartition], to: str | int
     ) -> dict[TopicPartition, int]:
         """Has a group without members go on at the beginning, the end, or a time of streams."""
         return self._wait(self._client.reset_group_offsets(group, topics, to))

@@ -14,7 +14,7 @@ from headrace.client.cluster import Cluster
 from headrace.client.config import AdminConfig
 from headrace.client.errors import check
 from headrace.client.offsets import commit, committed, offsets_by_time
-from headrace.client.records import OffsetAndMetadata, TopicPartition
+from headrace.client.records import OffsetAndMetadata, TopicPartition, kept_offsets, place_of
 from headrace.errors import MalformedError
 from headrace.wire.kafka import admin as a
 from headrace.wire.kafka import apis
@@ -344,7 +344,7 @@ class Admin:
         self, group: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """How far a group has read: of these, or of all that it has committed."""
-        places = None if partitions is None else list(partitions)
+        places = None if partitions is None else [place_of(each) for each in partitions]
         return await self._cluster.persist(
             f"offsets of {group}", lambda: committed(self._cluster, group, places)
         )
@@ -356,23 +356,21 @@ class Admin:
 
         Raises:
             RequestError: it has members, or a partition is unknown.
+            ValueError: an offset is negative.
         """
-        wanted = {
-            place: OffsetAndMetadata(each) if isinstance(each, int) else each
-            for place, each in offsets.items()
-        }
+        wanted = kept_offsets(offsets)
         await self._cluster.persist(
             f"offsets of {group}", lambda: commit(self._cluster, group, wanted)
         )
 
     async def reset_group_offsets(
-        self, group: str, topics: Iterable[str], to: str | int
+        self, group: str, topics: str | Iterable[str | TopicPartition], to: str | int
     ) -> dict[TopicPartition, int]:
         """Has a group without members go on at the beginning, the end, or a time of streams.
 
         Args:
             group: its name.
-            topics: streams, whose partitions are all reset.
+            topics: streams, whose partitions are all reset, or some of their partitions.
             to: `earliest`, `latest`, or milliseconds since 1970: the first record from then on, the
                 end where there is none.
 
@@ -384,14 +382,16 @@ class Admin:
             RequestError: the group has members, or a stream is unknown.
         """
         named = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
-        time = to if isinstance(to, int) else named.get(to)
-        if time is None:
+        time = named.get(to) if isinstance(to, str) else to
+        if type(time) is not int or (time < 0 and time is to):
             raise ValueError(f"to must be earliest, latest or a time in ms; got {to!r}")
-        places = [
-            TopicPartition(topic, partition.partition)
-            for topic in topics
-            for partition in (await self.describe_topic(topic)).partitions
-        ]
+        places: list[TopicPartition] = []
+        for topic in [topics] if isinstance(topics, str) else topics:
+            if isinstance(topic, str):
+                parts = (await self.describe_topic(topic)).partitions
+                places += [TopicPartition(topic, each.partition) for each in parts]
+            else:
+                places.append(place_of(topic))
 
         async def attempt() -> dict[TopicPartition, int]:
             found = await offsets_by_time(self._cluster, dict.fromkeys(places, time))
@@ -413,7 +413,7 @@ class Admin:
             RequestError: GROUP_SUBSCRIBED_TO_TOPIC where its members read them now.
         """
         topics: defaultdict[str, list[m.OffsetDeletePartition]] = defaultdict(list)
-        for topic, partition in partitions:
+        for topic, partition in map(place_of, partitions):
             topics[topic].append(m.OffsetDeletePartition(partition_index=partition))
         request = m.OffsetDeleteRequest(
             group_id=group,
@@ -425,7 +425,8 @@ class Admin:
             check(answer.error_code, f"offsets of {group}")
             for topic in answer.topics:
                 for each in topic.partitions:
-                    check(each.error_code, f"offset of {group} for {topic.name}")
+                    place = TopicPartition(topic.name, each.partition_index)
+                    check(each.error_code, f"offset of {group} for {place}")
 
         await self._cluster.persist(f"offsets of {group}", attempt)
 

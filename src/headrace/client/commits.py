@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.client.errors import ClientError
 from headrace.client.offsets import commit, committed
-from headrace.client.records import OffsetAndMetadata, TopicPartition
+from headrace.client.records import OffsetAndMetadata, TopicPartition, kept_offsets
 from headrace.wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -87,13 +87,9 @@ class Commits:
             ValueError: the consumer has no group.
             ClientError: it was refused, or the brokers are not reached.
         """
+        wanted = kept_offsets(offsets)
         self._kept.clear()
-        await self._commit(
-            {
-                TopicPartition(*place): OffsetAndMetadata(each) if isinstance(each, int) else each
-                for place, each in offsets.items()
-            }
-        )
+        await self._commit(wanted)
 
     async def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         group = self.group

@@ -18,7 +18,7 @@ from headrace.client.errors import ClientError
 from headrace.client.fetcher import Slice
 from headrace.client.partitions import Partitions
 from headrace.client.pump import now_s
-from headrace.client.records import TopicPartition
+from headrace.client.records import place_of
 from headrace.client.subscription import RebalanceListener, Subscription
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.client.records import OffsetAndMetadata, Record
+    from headrace.client.records import OffsetAndMetadata, Record, TopicPartition
 
 
 class Consumer(Partitions):
@@ -132,12 +132,22 @@ class Consumer(Partitions):
             listener: is told of partitions that come and go.
 
         Raises:
-            ValueError: neither is given, or both.
+            ValueError: neither is given, or both; or the pattern is no regular expression.
+            TypeError: a stream's name is no text, or the listener is no `RebalanceListener`.
         """
         names = [topics] if isinstance(topics, str) else list(topics)
         if bool(names) == (pattern is not None):
             raise ValueError("subscribe needs streams, or a pattern")
-        self._subscription.set(names, None if pattern is None else re.compile(pattern), listener)
+        for name in names:
+            if not isinstance(name, str):
+                raise TypeError(f"a stream's name is text; got {name!r}")
+        if not isinstance(listener, RebalanceListener | None):
+            raise TypeError(f"a listener is a headrace.RebalanceListener; got {listener!r}")
+        try:
+            matches = None if pattern is None else re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"pattern {pattern!r} is no regular expression: {error}") from None
+        self._subscription.set(names, matches, listener)
         self._reader.changed.set()
 
     def unsubscribe(self) -> None:
@@ -149,9 +159,13 @@ class Consumer(Partitions):
         """Reads these partitions and no others, whatever a group does; leaves it.
 
         Those that were read before are read on where they were.
+
+        Raises:
+            TypeError: one is no `TopicPartition`.
         """
+        places = [place_of(each) for each in partitions]
         self._subscription.clear()
-        self.read([TopicPartition(*each) for each in partitions])
+        self.read(places)
 
     def read(self, places: Collection[TopicPartition]) -> None:
         """What the subscription says (`assign` is for programs)."""
@@ -351,7 +365,8 @@ class Consumer(Partitions):
             offsets: of the next records; None stands for all that was handed out.
 
         Raises:
-            ValueError: the consumer has no `group_id`.
+            ValueError: the consumer has no `group_id`, or an offset is negative.
+            TypeError: a partition or an offset is none.
             ClientError: it was refused, or the brokers are not reached.
         """
         await self._commits.commit(self._handed.positions() if offsets is None else offsets)

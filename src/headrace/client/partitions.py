@@ -6,13 +6,14 @@ know subscriptions, groups or commits (`headrace.client.consumer`).
 
 from __future__ import annotations
 
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 from headrace.client.cluster import Cluster
 from headrace.client.handed import Handed
 from headrace.client.offsets import offsets_by_time
 from headrace.client.reader import Reader
-from headrace.client.records import OffsetAndTimestamp, TopicPartition
+from headrace.client.records import OffsetAndTimestamp, TopicPartition, place_of
 from headrace.wire.kafka.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 if TYPE_CHECKING:
@@ -79,8 +80,9 @@ class Partitions:
 
         Raises:
             ValueError: the partition is not read, or the offset is negative.
+            TypeError: the offset is no whole number.
         """
-        self._fetcher.seek(partition, offset)
+        self._fetcher.seek(partition, index(offset))
         self._handed.forget(partition)
         self._reader.pump.soon()
 
@@ -167,7 +169,7 @@ class Partitions:
         return {place: each.offset for place, each in found.items()}
 
     async def _ask_offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, Any]:
-        wanted = {TopicPartition(*place): time for place, time in times.items()}
+        wanted = {place_of(place): time for place, time in times.items()}
         return await self._cluster.persist(
             "offsets", lambda: offsets_by_time(self._cluster, wanted, self.config.isolation)
         )

@@ -6,7 +6,11 @@ Owns names and shapes. Must not know how any of it comes about.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final, NamedTuple
+from operator import index
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class TopicPartition(NamedTuple):
@@ -76,6 +80,37 @@ class OffsetAndMetadata(NamedTuple):
 
     offset: int
     metadata: str = ""
+
+
+def place_of(given: Any) -> TopicPartition:  # noqa: ANN401 - what a program hands in
+    """The partition that a program names, by a `TopicPartition` or a pair like it.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if isinstance(given, tuple) and len(given) == 2:
+        topic, partition = given
+        if isinstance(topic, str) and hasattr(partition, "__index__"):
+            return TopicPartition(topic, index(partition))
+    raise TypeError(f"a partition is a TopicPartition, a stream's name and a number; got {given!r}")
+
+
+def kept_offsets(
+    given: Mapping[TopicPartition, int | OffsetAndMetadata],
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What a program would have a group keep.
+
+    Raises:
+        TypeError: a partition or an offset is none.
+        ValueError: an offset is negative.
+    """
+    wanted = {}
+    for place, each in given.items():
+        kept = OffsetAndMetadata(*each) if isinstance(each, tuple) else OffsetAndMetadata(each)
+        if index(kept.offset) < 0:
+            raise ValueError(f"{place_of(place)}: an offset is 0 or more; got {kept.offset}")
+        wanted[place_of(place)] = kept
+    return wanted
 
 
 class OffsetAndTimestamp(NamedTuple):
