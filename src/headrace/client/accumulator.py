@@ -1,8 +1,8 @@
 """Records on their way to a broker: batches, their order, their repeats. A machine without I/O.
 
-Owns: which batch a record joins, when a batch is ready, which may be under way together, sequence
-numbers, what is repeated and when, what fails. Must not know: sockets, futures (`Waiters` and a
-`waiter` are handed back as they came), clocks: `now` is in seconds of whoever asks.
+Owns: when a batch is ready, which may be under way together, sequence numbers, what is repeated and
+when, what fails. Must not know: which batch a record joins (`headrace.client.intake`), sockets,
+futures (`Waiters` are handed back as they came), clocks: `now` is in seconds of whoever asks.
 
 Invariants of a lane, which is one partition:
 
@@ -20,42 +20,28 @@ Source: Kafka protocol guide, "Produce"; KIP-98 and KIP-360 for sequences.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from operator import index
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from headrace.client.errors import (
-    BufferFullError,
-    ClientError,
-    DeadlineError,
-    UnknownStreamError,
-    error_of,
-)
+from headrace.client.errors import ClientError, DeadlineError, UnknownStreamError, error_of
+from headrace.client.intake import Intake
 from headrace.client.lanes import (
     Batch,
     Drained,
     Failed,
-    Headers,
     Lane,
     Outcome,
-    Record,
     Request,
     Stored,
     Waiters,
 )
-from headrace.client.partitioners import Sticky, partitioner
 from headrace.wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator
 
     from headrace.client.config import ProducerConfig
     from headrace.model import Address
-    from headrace.native import Delivery
     from headrace.wire.kafka.messages import ProducePartitionResponse
-
-RECORD_OVERHEAD_BYTES: Final = 21
-"""Of a record beside key, value and headers: lengths and deltas at their longest
-(`DefaultRecord.MAX_RECORD_OVERHEAD`)."""
 
 UNKNOWN_STREAM_ASKS_MAX: Final = 5
 """Times that metadata is asked for a stream that the brokers do not know: where they create streams
@@ -92,17 +78,7 @@ _MAY_BE_STORED: Final = frozenset(
 sequence numbers: it would be told for a repeat, and not be stored."""
 
 
-class _Homeless(NamedTuple):
-    """A record of a stream whose partitions are not known yet."""
-
-    record: Record
-    partition: int | None
-    waiter: Any
-    size_bytes: int
-    born: float
-
-
-class Accumulator:
+class Accumulator(Intake):
     """What a producer has taken in and not yet seen stored.
 
     Args:
@@ -111,10 +87,7 @@ class Accumulator:
         waiters: makes what stands for the records of a batch.
 
     Attributes:
-        buffered_bytes: estimated, of all records.
         flushing: how many wait until all is sent; what lingers is sent at once meanwhile.
-        wanted: streams whose partitions are to be asked for.
-        is_stirred: there may be something to send that was not before.
     """
 
     def __init__(
@@ -123,143 +96,17 @@ class Accumulator:
         jitter: Callable[[], float],
         waiters: Callable[[], Waiters] = Waiters,
     ) -> None:
-        self._config = config
+        super().__init__(config, waiters)
         self._jitter = jitter
-        self._waiters = waiters
-        self._batch_bytes = config.batch_size
-        self._buffer_bytes = config.buffer_memory
-        self._record_bytes_max = config.max_request_size
         self._linger_s = config.linger_ms / 1000
         self._delivery_s = config.delivery_timeout_ms / 1000
-        self._partition = partitioner(config.partitioner)
-        self._lanes: dict[str, list[Lane]] = {}
-        self._keyless: dict[str, Lane] = {}  # where the next record without a key goes
-        self._active: dict[Lane, None] = {}  # those with batches that are not under way
-        self._homeless: dict[str, list[_Homeless]] = {}
-        self._asks: defaultdict[str, int] = defaultdict(int)
         self._under_way: defaultdict[Address, int] = defaultdict(int)
         self._blocked: dict[Address, float] = {}  # brokers that were not reached
         self._misses: Counter[Address] = Counter()
         self._producer: tuple[int, int] | None = None
-        self._orders = 0
-        self._outstanding: dict[int, int] = {}  # batches of each order, oldest first
-        self.buffered_bytes = 0
         self.flushing = 0
-        self.wanted: set[str] = set()
-        self.is_stirred = False
 
-    # --- what comes in --------------------------------------------------------------------------
-
-    def append(
-        self, stream: str, partition: int | None, record: Record, waiter: object, now: float
-    ) -> Delivery[Any] | None:
-        """Takes a record in; what stands for it, or None while its stream is not known.
-
-        `waiter` is told, too, unless it is None; it must be there where the stream is not known.
-
-        Raises:
-            BufferFullError: there is no room; it comes back as batches are stored.
-            RequestError: the record is larger than any may be.
-            ValueError: the stream has no such partition.
-        """
-        key, value, headers, timestamp_ms = record
-        size = RECORD_OVERHEAD_BYTES
-        if value is not None:
-            size += len(value)
-        if key is not None:
-            size += len(key)
-        if headers:
-            size += _bytes_of(headers)
-        if self.buffered_bytes + size > self._buffer_bytes or size > self._record_bytes_max:
-            raise self._refused(size)
-        lane = self._keyless.get(stream) if key is None and partition is None else None
-        if lane is None:
-            lane = self._lane(stream, partition, key)
-        self.buffered_bytes += size
-        if lane is None:
-            homeless = _Homeless(record, partition, waiter, size, now)
-            self._homeless.setdefault(stream, []).append(homeless)
-            self.wanted.add(stream)
-            self.is_stirred = True
-            return None
-        batch = lane.open
-        if batch is None or batch.size_bytes + size > self._batch_bytes:
-            batch = self._opened(lane, now)
-        batch.size_bytes += size
-        if waiter is not None:
-            batch.waiters[len(batch.records)] = waiter
-        return batch.records.push(batch.waiters, key, value, headers, timestamp_ms)
-
-    def _join(self, lane: Lane, homeless: _Homeless) -> None:
-        """Takes a record in whose stream was not known before."""
-        batch = lane.open
-        if batch is None or batch.size_bytes + homeless.size_bytes > self._batch_bytes:
-            batch = self._opened(lane, homeless.born)
-        batch.size_bytes += homeless.size_bytes
-        batch.waiters[len(batch.records)] = homeless.waiter
-        batch.records.push(batch.waiters, *homeless.record)
-
-    def _lane(self, stream: str, partition: int | None, key: bytes | None) -> Lane | None:
-        """Where a record goes; None while the stream's partitions are not known."""
-        lanes = self._lanes.get(stream)
-        if lanes is None:
-            return None
-        is_chosen = partition is None
-        if partition is None:
-            partition = index(self._partition(stream, key, len(lanes)))
-        if not 0 <= partition < len(lanes):
-            raise ValueError(f"{stream} has partitions 0 to {len(lanes) - 1}, not {partition}")
-        if is_chosen and key is None and isinstance(self._partition, Sticky):
-            self._keyless[stream] = lanes[partition]
-        return lanes[partition]
-
-    def _refused(self, size: int) -> ClientError:
-        for name in ("max_request_size", "buffer_memory"):
-            if size > getattr(self._config, name):
-                what = f"a record of {size} bytes, more than {name}"
-                return error_of(ErrorCode.MESSAGE_TOO_LARGE, what)
-        return BufferFullError(
-            f"{self.buffered_bytes} bytes of records wait to be acknowledged, and buffer_memory is "
-            f"{self._config.buffer_memory}; await ready() or send()"
-        )
-
-    def _opened(self, lane: Lane, now: float) -> Batch:
-        """A new batch, behind the others of its lane."""
-        if lane.open is not None:
-            self._closed(lane)
-        self._orders += 1
-        self._outstanding[self._orders] = 1
-        batch = lane.open = Batch(lane, self._orders, now, self._waiters())
-        lane.queue.append(batch)
-        self._active[lane] = None
-        self.is_stirred = True
-        return batch
-
-    def _closed(self, lane: Lane) -> None:
-        self._keyless.pop(lane.stream, None)
-        if isinstance(self._partition, Sticky):
-            self._partition.closed(lane.stream)
-
-    def learn(self, stream: str, leaders: Sequence[Address | None]) -> list[Outcome]:
-        """The partitions of a stream, each with its leader, where it has one now."""
-        self.wanted.discard(stream)
-        self._asks.pop(stream, None)
-        self._keyless.pop(stream, None)
-        lanes = self._lanes.setdefault(stream, [])
-        for partition in range(len(lanes), len(leaders)):
-            lanes.append(Lane(stream, partition))
-        for lane, leader in zip(lanes, leaders, strict=False):
-            lane.leader = leader
-        outcomes: list[Outcome] = []
-        for each in self._homeless.pop(stream, ()):
-            try:
-                home = self._lane(stream, each.partition, each.record[0])
-            except Exception as error:  # noqa: BLE001 - of the program's partitioner, or as of `append`
-                outcomes += self._evict([each], error)
-            else:
-                assert home is not None, "its stream is known"
-                self._join(home, each)
-        return outcomes
+    # --- what is not there ----------------------------------------------------------------------
 
     def unknown(self, stream: str, code: int) -> list[Outcome]:
         """The brokers do not know a stream, or do not say who leads it.
@@ -282,10 +129,6 @@ class Accumulator:
             if lane.producer == self._producer:
                 self._producer = None
         return outcomes + self._evict(self._homeless.pop(stream, []), error)
-
-    def _evict(self, homeless: list[_Homeless], error: Exception) -> list[Outcome]:
-        self.buffered_bytes -= sum(each.size_bytes for each in homeless)
-        return [Failed([each.waiter for each in homeless], error)] if homeless else []
 
     def identify(self, producer_id: int, epoch: int) -> None:
         """The id that lanes take for their next batches."""
@@ -316,16 +159,6 @@ class Accumulator:
     def wants_producer(self) -> bool:
         """Whether a producer id is to be asked for."""
         return self._config.is_idempotent and self._producer is None
-
-    @property
-    def streams(self) -> Collection[str]:
-        """Streams whose partitions are known."""
-        return self._lanes.keys()
-
-    def partitions(self, stream: str) -> int | None:
-        """How many partitions a stream has, where that is known."""
-        lanes = self._lanes.get(stream)
-        return None if lanes is None else len(lanes)
 
     # --- what goes out --------------------------------------------------------------------------
 
@@ -574,23 +407,3 @@ class Accumulator:
 
     def _backoff_s(self, attempts: int) -> float:
         return self._config.backoff_s(attempts) * (0.8 + 0.4 * self._jitter())
-
-    # --- flush ----------------------------------------------------------------------------------
-
-    @property
-    def has_homeless(self) -> bool:
-        """Whether records wait for their stream's partitions."""
-        return bool(self._homeless)
-
-    @property
-    def last_order(self) -> int:
-        """Of the batches so far."""
-        return self._orders
-
-    def is_done_to(self, order: int) -> bool:
-        """Whether all batches up to `order` are stored or failed."""
-        return next(iter(self._outstanding), order + 1) > order
-
-
-def _bytes_of(headers: Headers) -> int:
-    return sum(10 + len(name) + len(value or b"") for name, value in headers)
