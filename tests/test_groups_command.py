@@ -165,6 +165,7 @@ def test_a_reset_that_says_too_little_is_wrong_use(command, group, options, said
 def test_what_is_not_there_is_told_in_one_line(command, group):
     assert f"no consumer group is named '{group}'" in command("describe", group, code=1)
     assert f"no consumer group is named '{group}'" in command("delete", group, code=1)
+    assert "the name is empty" in command("describe", "", code=2)
     assert "has committed nothing yet; name a stream" in command(
         "reset", group, "--to-latest", code=1
     )

@@ -137,6 +137,17 @@ def _answered(
         raise _no_node(url, getattr(reason, "strerror", None) or reason) from None
 
 
+def named(path: str, name: str) -> str:
+    """Where something of that name is, below `path`.
+
+    Raises:
+        UsageError: the name is empty, as of a variable of the shell that is not set.
+    """
+    if not name:
+        raise click.UsageError("the name is empty")
+    return f"{path}/{urllib.parse.quote(name, safe='')}"
+
+
 def pages(url: str, path: str, items: str, limit: int) -> tuple[list[Any], bool]:
     """The first `limit` of what a node lists page by page, and whether that is all.
 

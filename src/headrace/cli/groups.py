@@ -7,11 +7,10 @@ import sys
 import time
 from datetime import datetime
 from typing import Any, Final
-from urllib.parse import quote
 
 import click
 
-from headrace.cli.client import call, json_option, pages, url_option
+from headrace.cli.client import call, json_option, named, pages, url_option
 from headrace.cli.tables import table
 from headrace.cli.terminal import one_line
 from headrace.limits import INT64_MAX
@@ -166,7 +165,7 @@ def delete(*, group: str, yes: bool, url: str, as_json: bool) -> None:
 
 
 def _path(group: str) -> str:
-    return f"{GROUPS}/{quote(group, safe='')}"
+    return named(GROUPS, group)
 
 
 def _number(value: int | None) -> str:

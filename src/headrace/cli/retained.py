@@ -6,11 +6,11 @@ import base64
 import json
 import sys
 from typing import Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import click
 
-from headrace.cli.client import call, json_option, pages, url_option
+from headrace.cli.client import call, json_option, named, pages, url_option
 from headrace.cli.tables import table
 from headrace.cli.terminal import visible_bytes
 
@@ -72,7 +72,7 @@ def show(*, topic: str, url: str, as_json: bool) -> None:
 
     At a terminal, control characters are shown as \\x1b and the like.
     """
-    message = call(url, "GET", f"{RETAINED}/topics/{quote(topic, safe='')}")
+    message = call(url, "GET", named(f"{RETAINED}/topics", topic))
     if as_json:
         click.echo(json.dumps(message))
         return

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import click
 
-from headrace.cli.client import call, json_option, pages, url_option
+from headrace.cli.client import call, json_option, named, pages, url_option
 from headrace.cli.tables import table
 from headrace.cli.terminal import one_line
 
@@ -134,7 +134,7 @@ def delete(*, client: str, yes: bool, url: str, as_json: bool) -> None:
 
 
 def _path(client: str) -> str:
-    return f"{SESSIONS}/{quote(client, safe='')}"
+    return named(SESSIONS, client)
 
 
 def _yes(value: object) -> str:

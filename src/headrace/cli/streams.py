@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from typing import Any
-from urllib.parse import quote
 
 import click
 
-from headrace.cli.client import NotFound, call, json_option, url_option
+from headrace.cli.client import NotFound, call, json_option, named, url_option
 from headrace.cli.tables import table
 from headrace.cli.terminal import one_line
 from headrace.config.reference import read_of_stream
@@ -189,7 +188,7 @@ def _call(url: str, method: str, name: str, body: dict[str, Any] | None = None) 
         ClickException: as `call`; where there is no such stream, one of a like name is named.
     """
     try:
-        return call(url, method, f"{STREAMS}/{quote(name, safe='')}", body)
+        return call(url, method, named(STREAMS, name), body)
     except NotFound as error:
         names = [each["name"] for each in call(url, "GET", STREAMS)["streams"]]
         raise click.ClickException(f"{error.message}; {nearest(name, names)}") from None

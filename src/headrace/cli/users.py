@@ -7,14 +7,13 @@ import secrets
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import click
 
 from headrace import limits
 from headrace.adapters.files import act_as_owner
 from headrace.adapters.users import FILE, UserFile
-from headrace.cli.client import call, json_option, reach, url_option
+from headrace.cli.client import call, json_option, named, reach, url_option
 from headrace.cli.login import first_line
 from headrace.cli.terminal import one_line
 from headrace.errors import InputError
@@ -129,7 +128,7 @@ def passwd(
         user = credentials.make(name, password, (), secrets.token_bytes)
         _change(path, lambda known: users.change(known, user, roles=False, password=True))
     else:
-        call(url, "PATCH", f"{USERS}/{quote(name, safe='')}", {"password": _text(password)})
+        call(url, "PATCH", named(USERS, name), {"password": _text(password)})
     _tell({"changed": name}, f"changed the password of {name}", as_json=as_json)
 
 
@@ -157,7 +156,7 @@ def roles(
         user = credentials.make(name, None, roles, secrets.token_bytes)
         _change(path, lambda known: users.change(known, user, roles=True, password=False))
     else:
-        call(url, "PATCH", f"{USERS}/{quote(name, safe='')}", {"roles": list(roles)})
+        call(url, "PATCH", named(USERS, name), {"roles": list(roles)})
     _tell({"changed": name}, f"changed the roles of {name}", as_json=as_json)
 
 
@@ -172,7 +171,7 @@ def remove(*, name: str, data: Path | None, file: Path | None, url: str, as_json
     if (path := _path(data, file)) is not None:
         _change(path, lambda known: users.remove(known, name))
     else:
-        call(url, "DELETE", f"{USERS}/{quote(name, safe='')}")
+        call(url, "DELETE", named(USERS, name))
     _tell({"removed": name}, f"removed {name}", as_json=as_json)
 
 
