@@ -11,6 +11,8 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from conftest import RunningNode, headrace, wait_for
+from headrace import native
+from kafkaraw import RawConnection
 from test_access import ADMIN, basic, put_users
 
 WAIT = 30
@@ -388,6 +390,33 @@ def test_where_reading_stands_is_in_the_metrics(meeting):
         assert grown["headrace_mqtt_stream_reads_total"] >= 1
         assert grown["headrace_mqtt_stream_read_bytes_total"] > 20
         assert now["headrace_mqtt_stream_subscriptions"] >= 1
+
+
+def test_batches_of_any_size_and_codec_come_record_by_record(meeting):
+    """What is large is opened beside the loop; what no client has room for is left out."""
+    node, name = meeting
+    plenty = [("", b"")] * 70_000
+    batches = [
+        native.build_batch([(None, b"%d" % each * 500, [], 1) for each in range(4_000)], "zstd"),
+        native.build_batch([(None, b"%d" % each * 500, [], 1) for each in range(4_000, 4_300)]),
+        native.build_batch([(None, bytes(17 << 20), [], 1), (None, b"x", plenty, 1)], "zstd"),
+        native.build_batch([(None, b"last", [], 1)], "lz4"),
+    ]
+    with RawConnection(node) as raw:
+        for batch in batches:
+            assert raw.produce(name, batch, 0).error_code == 0
+    before = node.metrics()["headrace_mqtt_stream_reads_total"]
+    with Reader(node) as client:
+        client.subscribe(f"$stream/{name}/#", ("stream-offset", "earliest"))
+        for offset in range(4_300):
+            (message,) = client.receive()
+            assert place(message) == (0, offset)
+            assert message.payload == b"%d" % offset * 500
+        (message,) = client.receive()
+        assert (place(message), message.payload) == ((0, 4_302), b"last")
+    metrics = node.metrics()
+    assert metrics['headrace_mqtt_messages_dropped_total{reason="packet_too_large"}'] >= 2
+    assert metrics["headrace_mqtt_stream_reads_total"] - before < 100
 
 
 def test_the_command_reads_from_where_it_is_told(meeting):

@@ -67,6 +67,7 @@ __all__ = [
     "StorageFullError",
     "StorageLimitError",
     "Store",
+    "StreamPiece",
     "StreamRequest",
     "Switchboard",
     "TakenFrames",
@@ -83,6 +84,7 @@ __all__ = [
     "payload",
     "recode_batches",
     "simulate",
+    "unpack_batches",
     "validate_batches",
     "value_of",
 ]
@@ -191,6 +193,22 @@ def recode_batches(data: bytes, codec: str) -> bytes:
     Raises:
         ValueError: the codec is unknown.
         CorruptRecordError, UnsupportedRecordError, RecordsTooLargeError: as `validate_batches`.
+    """
+
+@final
+class StreamPiece:
+    """Records on their way to subscribers."""
+
+    def __new__(cls, batches: bytes) -> StreamPiece: ...
+    def __len__(self) -> int: ...
+
+def unpack_batches(
+    batches: bytes, offset: int, bytes_max: int, batch_bytes_max: int, record_bytes_max: int
+) -> StreamPiece | None:
+    """What batches hold from an offset on, decompressed: some `bytes_max` bytes, and a record at
+    least. None where the first batch has more than `batch_bytes_max` bytes, compressed or not.
+    Records of more than `record_bytes_max`, or with more than 65,535 headers, are left out. What is
+    damaged is left as it is. Releases the GIL.
     """
 
 def build_batch(
@@ -1274,8 +1292,8 @@ class Switchboard:
     def next_read(self, mono_ms: int, wall_ms: int) -> tuple[int, int, int, int, int] | None:
         """`(ticket, stream, partition, offset, bytes)` of the next piece that a client has room
         for; None where there is none in this turn. Ends in `fed`, `missed` or `unread`."""
-    def fed(self, ticket: int, batches: bytes, mono_ms: int, wall_ms: int) -> None:
-        """Whole batches, from the one that holds the offset."""
+    def fed(self, ticket: int, piece: StreamPiece, mono_ms: int, wall_ms: int) -> None:
+        """Batches from the one that holds the offset."""
     def missed(self, ticket: int, start: int, end: int) -> None:
         """The offset lies outside the log, which is from `start` to below `end`."""
     def unread(self, ticket: int, mono_ms: int, wall_ms: int) -> None:

@@ -45,6 +45,7 @@ from headrace._native import (
     StorageFullError,
     StorageLimitError,
     Store,
+    StreamPiece,
     StreamRequest,
     Switchboard,
     TakenFrames,
@@ -61,6 +62,7 @@ from headrace._native import (
     payload,
     recode_batches,
     simulate,
+    unpack_batches,
     validate_batches,
     value_of,
 )
@@ -107,6 +109,7 @@ __all__ = [
     "StorageFullError",
     "StorageLimitError",
     "Store",
+    "StreamPiece",
     "StreamRequest",
     "Switchboard",
     "TakenFrames",
@@ -123,6 +126,7 @@ __all__ = [
     "payload",
     "recode_batches",
     "simulate",
+    "unpack_batches",
     "validate_batches",
     "value_of",
 ]

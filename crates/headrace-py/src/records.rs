@@ -2,10 +2,11 @@
 
 use std::ffi::c_int;
 use std::ops::Range;
+use std::sync::Arc;
 
 use headrace_core::record::{
-    self, BatchBuilder, Batches, BinaryColumn, Codec, Columns, Compressed, Producer, Summary,
-    DECOMPRESSED_BYTES_MAX,
+    self, BatchBuilder, Batches, BinaryColumn, Codec, Columns, Compressed, Producer, Share,
+    Summary, DECOMPRESSED_BYTES_MAX,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
@@ -91,6 +92,52 @@ fn recode_batches<'py>(py: Python<'py>, data: &[u8], codec: &str) -> PyResult<Bo
     py.detach(|| record::recode(data, codec, DECOMPRESSED_BYTES_MAX))
         .map(|recoded| PyBytes::new(py, &recoded))
         .map_err(|error| record_error(py, &error))
+}
+
+/// Records on their way to subscribers, which are copied neither by Python nor for it.
+#[pyclass(frozen, module = "headrace._native")]
+pub struct StreamPiece {
+    pub batches: Arc<[u8]>,
+    pub left_out: usize,
+}
+
+#[pymethods]
+impl StreamPiece {
+    #[new]
+    fn new(batches: &[u8]) -> Self {
+        Self {
+            batches: batches.into(),
+            left_out: 0,
+        }
+    }
+
+    fn __len__(&self) -> usize {
+        self.batches.len()
+    }
+}
+
+#[pyfunction]
+fn unpack_batches(
+    py: Python<'_>,
+    batches: &[u8],
+    offset: i64,
+    bytes_max: usize,
+    batch_bytes_max: usize,
+    record_bytes_max: usize,
+) -> Option<StreamPiece> {
+    let share = Share {
+        offset,
+        bytes_max,
+        batch_bytes_max,
+        record_bytes_max,
+    };
+    py.detach(|| {
+        let unpacked = record::unpack(batches, &share)?;
+        Some(StreamPiece {
+            batches: unpacked.batches.into(),
+            left_out: unpacked.left_out,
+        })
+    })
 }
 
 /// The codec of that name.
@@ -338,6 +385,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(validate_batches, module)?)?;
     module.add_function(wrap_pyfunction!(build_batch, module)?)?;
     module.add_function(wrap_pyfunction!(recode_batches, module)?)?;
+    module.add_function(wrap_pyfunction!(unpack_batches, module)?)?;
+    module.add_class::<StreamPiece>()?;
     module.add_function(wrap_pyfunction!(decode_records, module)?)?;
     module.add_function(wrap_pyfunction!(batch_headers, module)?)?;
     module.add_function(wrap_pyfunction!(murmur2, module)?)

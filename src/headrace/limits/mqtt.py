@@ -50,10 +50,23 @@ SESSIONS_MAX: Final = 1_000_000
 takes less than a kilobyte."""
 
 SESSION_SUBSCRIPTIONS_MAX: Final = 65_536
-"""Subscriptions of one client: more than a dashboard for a whole fleet needs, and about 10 MB."""
+"""Subscriptions of one client: more than a dashboard for a whole fleet needs, and about 10 MB. One
+to a stream counts as one for each partition, in which it holds a position."""
 
 SUBSCRIPTIONS_MAX: Final = 10_000_000
 """Subscriptions of all clients together, at some 200 bytes each."""
+
+STREAM_READS_MAX: Final = 64
+"""Pieces of streams that MQTT clients wait for, of the disk or of a thread that decompresses: what
+keeps a disk busy, and Kafka's clients wait behind no more."""
+
+STREAM_PIECE_BYTES_MAX: Final = 2 * MIB
+"""Of a piece, where a batch is large or decompresses to much: clients close a batch at 1 MiB before
+its compression. What is behind it is read, and decompressed, again."""
+
+STREAM_RECORD_BYTES_MAX: Final = 16 * MIB
+"""Of a record of a stream that is sent to MQTT clients, by default the most that any of them has
+room for (`OUTBOUND_BYTES_MAX`). A small batch may decompress to a record of 128 MiB."""
 
 UNRELEASED_MAX: Final = 10_000_000
 """Packet ids at QoS 2 of all clients together that these have not released, at some 30 bytes each:

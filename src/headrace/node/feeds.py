@@ -1,17 +1,20 @@
 """Streams that MQTT clients read: where subscriptions begin, and pieces of logs.
 
-Owns the way from a name to offsets and from an offset to bytes. Who is read for, when and how much
-is the switchboard's; what properties mean is `kernel.positions`'.
+Owns the way from a name to offsets and from an offset to records. Who is read for, when and how
+much is the switchboard's; what properties mean is `kernel.positions`'. Invariants: what takes long
+to decompress is decompressed beside the loop; readers of streams leave others room to read.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from headrace import limits, native
 from headrace.errors import HeadraceError, InvalidStartError, UnknownStreamError
 from headrace.kernel import positions
 from headrace.kernel.catalog import is_internal
@@ -20,7 +23,7 @@ from headrace.text import shown
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.native import StreamRequest, Switchboard
+    from headrace.native import StreamPiece, StreamRequest, Switchboard
     from headrace.node.broker import Broker
     from headrace.node.partition import Partition
 
@@ -35,6 +38,19 @@ Placement = tuple[int, list[tuple[int, int]], bool] | tuple[int, str]
 """Stream, `(first offset, end)` by partition, and whether that was asked for; or code and text."""
 
 
+class _Asked(NamedTuple):
+    """A piece of a partition that the switchboard asks for."""
+
+    ticket: int
+    partition: Partition
+    offset: int
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Stream and partition."""
+        return self.partition.stream.definition.id, self.partition.index
+
+
 class Feeds:
     """Serves what the switchboard asks of streams."""
 
@@ -45,6 +61,8 @@ class Feeds:
         self._watched: dict[tuple[int, int], Callable[[], None]] = {}
         self._failing: set[tuple[int, int]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting = 0  # pieces that the disk, or a thread, is to bring
+        self._openers = ThreadPoolExecutor(limits.CHECKERS, "streams")
 
     def open(self) -> None:
         """Begins to serve: sessions that were restored, too."""
@@ -103,17 +121,21 @@ class Feeds:
     def _answer(self, request: StreamRequest, placements: list[Placement]) -> None:
         clock = self._clock
         self._switchboard.placed(request.request, placements, clock.mono_ms(), clock.wall_ms())
-        self._watch_all()
+        for placement in placements:
+            if len(placement) > 2:
+                self._watch_stream(placement[0])
         self._broker.runner.wake()
 
     def _watch_all(self) -> None:
         """Hears of every partition that somebody reads."""
-        partitions = self._broker.runner.partitions
         for stream in self._switchboard.streams_read():
-            index = 0
-            while (partition := partitions.get((stream, index))) is not None:
-                self._watch(stream, partition)
-                index += 1
+            self._watch_stream(stream)
+
+    def _watch_stream(self, stream: int) -> None:
+        partitions, index = self._broker.runner.partitions, 0
+        while (partition := partitions.get((stream, index))) is not None:
+            self._watch(stream, partition)
+            index += 1
 
     def _watch(self, stream: int, partition: Partition) -> None:
         key = stream, partition.index
@@ -133,58 +155,90 @@ class Feeds:
         switchboard, partitions = self._switchboard, self._broker.runner.partitions
         mono_ms, wall_ms = self._clock.mono_ms(), self._clock.wall_ms()
         has_read = False
-        while (asked := switchboard.next_read(mono_ms, wall_ms)) is not None:
+        while (
+            self._waiting < limits.STREAM_READS_MAX
+            and (wanted := switchboard.next_read(mono_ms, wall_ms)) is not None
+        ):
             has_read = True
-            ticket, stream, index, offset, size = asked
-            key = stream, index
-            partition = partitions.get(key)
+            ticket, stream, index, offset, size = wanted
+            partition = partitions.get((stream, index))
             if partition is None:  # deleted, which the switchboard knows
                 switchboard.unread(ticket, mono_ms, wall_ms)
                 continue
+            asked = _Asked(ticket, partition, offset)
             try:
                 found = partition.begin_read(offset, size)
             except (HeadraceError, ValueError) as error:
-                self._failed(ticket, key, partition, error)
+                self._failed(asked, error)
                 continue
             if isinstance(found, bytes):
-                switchboard.fed(ticket, found, mono_ms, wall_ms)
-                self._failing.discard(key)
+                self._open(asked, found)
             else:
-                found.add_done_callback(partial(self._ended, ticket, key, partition))
+                self._waiting += 1
+                found.add_done_callback(partial(self._ended, asked))
         return has_read
 
-    def _ended(
-        self,
-        ticket: int,
-        key: tuple[int, int],
-        partition: Partition,
-        read: asyncio.Future[bytes],
-    ) -> None:
+    def _ended(self, asked: _Asked, read: asyncio.Future[bytes]) -> None:
         """The disk has brought a piece, or has not."""
+        self._waiting -= 1
         try:
-            batches = read.result()
+            self._open(asked, read.result())
         except (HeadraceError, ValueError) as error:
-            self._failed(ticket, key, partition, error)
-        else:
-            clock = self._clock
-            self._switchboard.fed(ticket, batches, clock.mono_ms(), clock.wall_ms())
-            self._failing.discard(key)
+            self._failed(asked, error)
         self._broker.runner.wake()
 
-    def _failed(
-        self, ticket: int, key: tuple[int, int], partition: Partition, error: Exception
-    ) -> None:
+    def _open(self, asked: _Asked, batches: bytes) -> None:
+        """Hands over what batches hold; found beside the loop where it takes long."""
+        at_once = limits.CHECKED_AT_ONCE_BYTES_MAX
+        piece = native.unpack_batches(batches, asked.offset, at_once, at_once, at_once)
+        if piece is not None:
+            self._feed(asked, piece)
+            return
+        self._waiting += 1
+        opening = asyncio.get_running_loop().run_in_executor(
+            self._openers, _opened, batches, asked.offset
+        )
+        opening.add_done_callback(partial(self._opened, asked))
+
+    def _opened(self, asked: _Asked, opening: asyncio.Future[StreamPiece]) -> None:
+        self._waiting -= 1
+        if not opening.cancelled():
+            self._feed(asked, opening.result())
+            self._broker.runner.wake()
+
+    def _feed(self, asked: _Asked, piece: StreamPiece) -> None:
+        clock = self._clock
+        self._switchboard.fed(asked.ticket, piece, clock.mono_ms(), clock.wall_ms())
+        self._failing.discard(asked.key)
+
+    def _failed(self, asked: _Asked, error: Exception) -> None:
+        ticket, partition, _ = asked
         if isinstance(error, ValueError):
             with suppress(HeadraceError):  # deleted, which the switchboard knows
                 self._switchboard.missed(ticket, *partition.bounds)
                 return
-        elif key not in self._failing:
-            self._failing.add(key)
+        elif asked.key not in self._failing:
+            self._failing.add(asked.key)
             log.warning(
                 "MQTT clients wait for records that cannot be read: %s", error,
                 extra={"stream": partition.stream.definition.name, "partition": partition.index},
             )  # fmt: skip
         self._switchboard.unread(ticket, self._clock.mono_ms(), self._clock.wall_ms())
+
+
+def _opened(batches: bytes, offset: int) -> StreamPiece:
+    """A piece of batches that are large, or compressed.
+
+    What decompresses to more than any may is left as it is, and so counts as damaged.
+    """
+    piece = native.unpack_batches(
+        batches,
+        offset,
+        limits.STREAM_PIECE_BYTES_MAX,
+        limits.DECOMPRESSED_BYTES_MAX,
+        limits.STREAM_RECORD_BYTES_MAX,
+    )
+    return piece if piece is not None else native.StreamPiece(batches)
 
 
 def _refused(error: HeadraceError) -> Placement:

@@ -29,6 +29,7 @@ mod murmur2;
 mod recode;
 mod records;
 mod source;
+mod unpack;
 mod validate;
 mod varint;
 
@@ -42,6 +43,7 @@ pub use recode::recode;
 pub(crate) use records::Mark;
 pub use records::{Headers, Record, Records};
 pub use source::{Source, SOURCES_MAX, SOURCE_EXPIRY_MS};
+pub use unpack::{unpack, Share, Unpacked, UNPACKED_HEADERS_MAX};
 pub use validate::{validate, Compressed, Summary};
 
 /// Bytes of a batch before its first record.

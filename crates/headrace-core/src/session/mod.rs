@@ -96,6 +96,14 @@ pub struct Session {
 }
 
 impl Session {
+    /// What its subscriptions count to the bound on them: one to a stream holds a position in each
+    /// partition.
+    pub fn places(&self) -> usize {
+        let feeds = self.feeds.as_ref();
+        let more = feeds.map_or(0, |feeds| feeds.positions() - feeds.len());
+        self.subscriptions.len() + more
+    }
+
     /// A session without connection that is sent at most `in_flight_max` messages at a time.
     pub fn new(hash_key: Key, client_id: Box<str>, in_flight_max: u16) -> Self {
         Self {

@@ -98,6 +98,7 @@ impl Switchboard {
         };
         self.replay_steps = retained::STEPS_MAX;
         self.feeds.begin_turn();
+        self.serve_turns(now);
         self.visit_due(&mut effects, now);
         effects.streams = self.feeds.take_requests();
         let has_more = !self.runnable.is_empty()
@@ -105,9 +106,11 @@ impl Switchboard {
             || !self.owing.is_empty()
             || self.crowds.are_due()
             || !self.leaving.is_empty()
+            || self.feeds.has_turns()
             || self.groups.has_ends();
-        // Reads of streams are the shell's to take: another call would not bring them on.
-        effects.wake_at = if has_more || self.feeds.is_busy() {
+        // Reads of streams are the shell's to take: another call would not bring them on, and it
+        // knows when there is room for more.
+        effects.wake_at = if has_more || self.feeds.has_gone() {
             Some(now.mono_ms)
         } else {
             self.timers.next()

@@ -21,6 +21,7 @@ impl Switchboard {
                 self.subscriptions.len() + groups.members + self.feeds.len(),
             ),
             ("mqtt_stream_subscriptions", self.feeds.len()),
+            ("mqtt_stream_positions", self.feeds.positions()),
             ("mqtt_stream_held_bytes", self.feeds.held_bytes()),
             ("mqtt_shared_groups", self.groups.len()),
             ("mqtt_shared_members", groups.members),

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::connection::Park;
-use super::feeds::Placement;
+use super::feeds::Placements;
 use super::packets::Flow;
 use super::permit::filter_of;
 use super::record_publish::stream_of;
@@ -106,7 +106,7 @@ impl Switchboard {
         }
         let mut listed = self.listed(slot);
         let share = listed.share(subscribe.filters.len());
-        self.subscribe_some(slot, subscribe, share, &mut [].into_iter(), &mut listed);
+        self.subscribe_some(slot, subscribe, share, &Placements::new(), &mut listed);
         if listed.reason_codes.len() < subscribe.filters.len() {
             return self.go_on_later(slot, listed);
         }
@@ -114,16 +114,16 @@ impl Switchboard {
         Flow::Next
     }
 
-    /// Subscribes to each filter and answers; `placements` are of those that name a stream.
+    /// Subscribes to each filter and answers; `placements` are of the streams that they name.
     pub(super) fn subscribe_each(
         &mut self,
         slot: u32,
         subscribe: &Subscribe<'_>,
-        placements: Vec<Placement>,
+        placements: &Placements,
     ) {
-        let (mut listed, mut placements) = (Listed::default(), placements.into_iter());
+        let mut listed = Listed::default();
         let all = 0..subscribe.filters.len();
-        self.subscribe_some(slot, subscribe, all, &mut placements, &mut listed);
+        self.subscribe_some(slot, subscribe, all, placements, &mut listed);
         self.answer_subscribe(slot, subscribe.packet_id, listed);
     }
 
@@ -132,7 +132,7 @@ impl Switchboard {
         slot: u32,
         subscribe: &Subscribe<'_>,
         some: Range<usize>,
-        placements: &mut impl Iterator<Item = Placement>,
+        placements: &Placements,
         listed: &mut Listed,
     ) {
         let session = self.session_of(slot);
@@ -141,10 +141,9 @@ impl Switchboard {
         for request in &subscribe.filters[some] {
             let granted = match stream_of(request.filter) {
                 None => self.subscribe_one(session, id, request),
-                Some(Ok(_)) => match placements.next() {
-                    Some(placement) => self.subscribe_to_stream(session, id, request, placement),
-                    None => unreachable!("policy has placed each of them"),
-                },
+                Some(Ok(name)) => {
+                    self.subscribe_to_stream(session, id, request, placements.get(name))
+                }
                 Some(Err(())) => {
                     let text = "name the stream: $stream/NAME/#";
                     let code = reason::TOPIC_FILTER_INVALID;
@@ -193,31 +192,37 @@ impl Switchboard {
         Flow::Park(Park::Turn)
     }
 
-    /// Counts a filter that a session subscribes to, where it has not; whether it has not.
+    /// Counts a filter that a session subscribes to, where it has not; whether it has not. It takes
+    /// so many places: one, and of a stream one for each partition.
     pub(super) fn make_room_for_filter(
         &mut self,
         session: u32,
         filter: &str,
         decision: Decision,
+        places: usize,
     ) -> Result<bool, Counter> {
-        let session_state = &mut self.sessions[session as usize];
-        let subscriptions = &session_state.subscriptions;
-        if subscriptions.contains_key(filter) {
+        let session_state = &self.sessions[session as usize];
+        if session_state.subscriptions.contains_key(filter) {
             return Ok(false);
         }
         let bytes = session_state.filter_bytes + filter.len();
         let count_max = self.limits.subscriptions_max;
         let bytes_max = count_max.saturating_mul(FILTER_BYTES_MEAN_MAX);
-        if subscriptions.len() >= count_max || bytes > bytes_max {
+        if session_state.places() + places > count_max || bytes > bytes_max {
             return Err(Counter::FilterQuota);
         }
-        let of_node = self.subscriptions.len() + self.groups.sums().members + self.feeds.len();
-        if of_node >= self.limits.subscriptions_of_node_max {
+        if self.places() + places > self.limits.subscriptions_of_node_max {
             return Err(Counter::FilterNode);
         }
+        let session_state = &mut self.sessions[session as usize];
         session_state.filter_bytes = bytes;
         session_state.narrowed += u32::from(decision.hole.is_some());
         Ok(true)
+    }
+
+    /// What the subscriptions of all sessions count to the bound on them.
+    pub(super) fn places(&self) -> usize {
+        self.subscriptions.len() + self.groups.sums().members + self.feeds.positions()
     }
 
     fn subscribe_one(
@@ -237,7 +242,7 @@ impl Switchboard {
         if !decision.is_allowed {
             return Err(Counter::FilterDenied.into());
         }
-        let is_new = self.make_room_for_filter(session, request.filter, decision)?;
+        let is_new = self.make_room_for_filter(session, request.filter, decision, 1)?;
         let session_state = &mut self.sessions[session as usize];
         let subscriptions = &mut session_state.subscriptions;
         let replaced = subscriptions.get(request.filter);

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use headrace_core::mqtt::decode;
 use headrace_core::mqtt::packet::{Packet, PublishProperties, Subscribe};
-use headrace_core::record::{recode, set_base_offset, BatchBuilder, Codec};
+use headrace_core::record::{
+    recode, set_base_offset, unpack, BatchBuilder, Codec, Share, DECOMPRESSED_BYTES_MAX,
+};
 use headrace_core::switchboard::{Placement, StreamRead};
 
 use super::stage::*;
@@ -39,6 +41,8 @@ pub struct Shelf {
     pub reads: Vec<StreamRead>,
     /// The next reads fail.
     pub is_broken: bool,
+    /// What a read brings, decompressed.
+    pub piece_bytes: usize,
 }
 
 impl Shelf {
@@ -48,6 +52,7 @@ impl Shelf {
             logs: vec![Log::default(); partitions as usize],
             reads: Vec::new(),
             is_broken: false,
+            piece_bytes: DECOMPRESSED_BYTES_MAX,
         };
         shelf.bind(stage);
         shelf
@@ -153,11 +158,27 @@ impl Shelf {
             }
             bytes.extend_from_slice(batch);
         }
-        stage.switchboard.fed(read.ticket, &bytes, stage.now);
+        let share = Share {
+            offset: read.offset,
+            bytes_max: self.piece_bytes,
+            batch_bytes_max: DECOMPRESSED_BYTES_MAX,
+            record_bytes_max: 1 << 20,
+        };
+        let piece = unpack(&bytes, &share).unwrap();
+        let batches = piece.batches.into();
+        stage
+            .switchboard
+            .fed(read.ticket, batches, piece.left_out, stage.now);
     }
 
     /// Places what was subscribed to: `at` says the first offset of a partition.
     pub fn place(&mut self, stage: &mut Stage, at: Option<i64>) {
+        self.answer_places(stage, at);
+        self.tell(stage);
+    }
+
+    /// As [`Shelf::place`], and reads nothing.
+    pub fn answer_places(&self, stage: &mut Stage, at: Option<i64>) {
         for asked in std::mem::take(&mut stage.requests) {
             let answers = asked.streams.iter().map(|name| self.placement(name, at));
             let answers = answers.collect();
@@ -166,7 +187,6 @@ impl Shelf {
                 .placed(asked.request, answers, stage.now)
                 .unwrap();
         }
-        self.tell(stage);
     }
 
     fn placement(&self, name: &str, at: Option<i64>) -> Placement {

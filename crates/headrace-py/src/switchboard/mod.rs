@@ -19,7 +19,7 @@ use pyo3::types::{PyBytes, PyDict};
 
 use crate::access::{AccessRules, Principal};
 use crate::errors::record_error;
-use crate::records::codec_of;
+use crate::records::{codec_of, StreamPiece};
 use crate::sessions::{SessionReport, SessionSummary};
 use crate::trace::TraceLine;
 use effects::{convert, ConnectRequest, Effects, Placement, StreamRequest};
@@ -206,8 +206,10 @@ impl Switchboard {
         Some((ticket, stream, partition, offset, bytes))
     }
 
-    fn fed(&mut self, ticket: u64, batches: &[u8], mono_ms: u64, wall_ms: i64) {
-        self.0.fed(ticket, batches, now(mono_ms, wall_ms));
+    fn fed(&mut self, ticket: u64, piece: &StreamPiece, mono_ms: u64, wall_ms: i64) {
+        let batches = Arc::clone(&piece.batches);
+        let now = now(mono_ms, wall_ms);
+        self.0.fed(ticket, batches, piece.left_out, now);
     }
 
     fn missed(&mut self, ticket: u64, start: i64, end: i64) {

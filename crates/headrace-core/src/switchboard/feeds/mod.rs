@@ -25,12 +25,13 @@ use super::record_publish::Texts;
 use super::timers::Timer;
 use super::{Counter, Switchboard};
 use crate::hash::{Key, Map};
-use crate::session::Wanted;
+use crate::session::{Feed, Wanted};
 use crate::Now;
 use place::Subscribing;
 use serve::Slice;
 
-pub use place::{Placement, StreamRequest};
+pub(super) use place::Placements;
+pub use place::{Placement, StreamRequest, SUBSCRIPTIONS_MAX as STREAM_SUBSCRIPTIONS_MAX};
 
 /// Bytes asked for at a time: a few hundred records, enough to keep a socket busy.
 pub const READ_BYTES: usize = 64 * 1024;
@@ -92,12 +93,16 @@ pub(super) struct Feeds {
     sources: Map<u64, Source>,
     /// Feeds of all sessions.
     count: usize,
+    /// Partitions of all of them.
+    positions: usize,
     next_number: u64,
     /// SUBSCRIBE packets that wait to be placed, by request.
     placing: Map<u64, Subscribing>,
     requests: Vec<StreamRequest>,
     /// Session slots for which is to be read, in turn.
     line: VecDeque<u32>,
+    /// Session slots whose turn ended before their piece, in turn.
+    turns: VecDeque<u32>,
     asked: Map<u64, Asked>,
     next_ticket: u64,
     turn_bytes: usize,
@@ -112,6 +117,8 @@ pub(super) struct Feeds {
     timer_ms: Option<u64>,
     /// Streams that are no more.
     gone: Vec<u64>,
+    /// Sessions that would hold too many positions, and the streams that have more partitions.
+    outgrown: Vec<(u32, u64)>,
     texts: Texts,
     packet: Vec<u8>,
 }
@@ -122,10 +129,12 @@ impl Feeds {
         Self {
             sources: Map::with_hasher(hash_key),
             count: 0,
+            positions: 0,
             next_number: 1,
             placing: Map::with_hasher(hash_key),
             requests: Vec::new(),
             line: VecDeque::new(),
+            turns: VecDeque::new(),
             asked: Map::with_hasher(hash_key),
             next_ticket: 1,
             turn_bytes: TURN_READ_BYTES_MAX,
@@ -137,6 +146,7 @@ impl Feeds {
             resting: BTreeSet::new(),
             timer_ms: None,
             gone: Vec::new(),
+            outgrown: Vec::new(),
             texts: Texts::default(),
             packet: Vec::new(),
         }
@@ -147,14 +157,24 @@ impl Feeds {
         self.count
     }
 
+    /// Partitions of all feeds, of each of which a position is held.
+    pub fn positions(&self) -> usize {
+        self.positions
+    }
+
     /// Bytes of pieces that wait for clients.
     pub fn held_bytes(&self) -> usize {
         self.held_bytes
     }
 
-    /// Whether a turn is wanted.
-    pub fn is_busy(&self) -> bool {
-        !self.line.is_empty() || !self.gone.is_empty()
+    /// Whether somebody must be told that a stream is read no longer.
+    pub fn has_gone(&self) -> bool {
+        !self.gone.is_empty() || !self.outgrown.is_empty()
+    }
+
+    /// Whether another turn brings pieces on that are there.
+    pub fn has_turns(&self) -> bool {
+        !self.turns.is_empty()
     }
 
     /// What policy is asked.
@@ -201,20 +221,30 @@ impl Feeds {
         }
     }
 
+    /// As [`Self::set_end`], from who may have looked a while ago.
+    fn raise_end(&mut self, stream: u64, partition: u32, end: i64) {
+        if self.end(stream, partition) < end {
+            self.set_end(stream, partition, end);
+        }
+    }
+
     /// A number that no feed had.
     pub fn number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number - 1
     }
 
-    fn begin(&mut self, session: u32, stream: u64) {
+    fn begin(&mut self, session: u32, feed: &Feed) {
         self.count += 1;
-        let source = self.sources.entry(stream).or_default();
+        self.positions += feed.partitions.len();
+        let source = self.sources.entry(feed.stream).or_default();
         *source.readers.entry(session).or_default() += 1;
     }
 
-    fn forget(&mut self, session: u32, stream: u64) {
+    fn forget(&mut self, session: u32, feed: &Feed) {
         self.count -= 1;
+        self.positions -= feed.partitions.len();
+        let stream = feed.stream;
         let Some(source) = self.sources.get_mut(&stream) else {
             return;
         };
@@ -240,6 +270,9 @@ impl Switchboard {
         };
         let readers: Vec<u32> = source.readers.keys().copied().collect();
         for session in readers {
+            let feeds = self.sessions[session as usize].feeds.as_mut();
+            let feeds = feeds.expect("it reads the stream");
+            feeds.grown(stream, partition, end);
             self.line_up(session);
         }
         true
@@ -288,22 +321,23 @@ impl Switchboard {
 
     /// What a session that had its turn in the line wants.
     fn wanted(&mut self, session: u32) -> Option<Wanted> {
-        let node = &self.feeds;
         let state = self.sessions.get_mut(session as usize)?;
         let feeds = state.feeds.as_mut().filter(|feeds| feeds.is_in_line)?;
         feeds.is_in_line = false;
-        let wanted = feeds.next(|stream, partition| node.end(stream, partition))?;
+        let wanted = feeds.next()?;
         feeds.last = wanted.place();
         state.connection.is_some().then_some(wanted)
     }
 
-    /// What was asked for was read: whole batches from the one that holds the offset.
-    pub fn fed(&mut self, ticket: u64, batches: &[u8], now: Now) {
+    /// What was asked for was read: batches from the one that holds the offset, decompressed, but for
+    /// so many records that are too large for anybody ([`crate::record::unpack`]).
+    pub fn fed(&mut self, ticket: u64, batches: Arc<[u8]>, left_out: usize, now: Now) {
         self.tracer.at(now);
         let Some(Asked { session, wanted }) = self.answered(ticket) else {
             return;
         };
         self.counters.add(Counter::StreamBytes, batches.len());
+        self.counters.add(Counter::DroppedTooLarge, left_out);
         self.feeds.turn_bytes = self
             .feeds
             .turn_bytes
@@ -311,15 +345,22 @@ impl Switchboard {
         if batches.is_empty() {
             // Nothing is there, whatever was said: it is told when that changes.
             let Wanted {
+                number,
                 stream,
                 partition,
                 offset,
-                ..
             } = wanted;
             self.feeds.set_end(stream, partition, offset);
+            let feeds = self.sessions[session as usize].feeds.as_mut();
+            let feeds = feeds.expect("it has asked");
+            if let Some(filter) = feeds.filter_of(number).map(Box::<str>::from) {
+                let next = feeds.get(&filter).expect("it has a number").partitions
+                    [partition as usize]
+                    .next();
+                feeds.pass(&filter, partition, next, offset);
+            }
             return self.line_up(session);
         }
-        let batches: Arc<[u8]> = batches.into();
         let place = (wanted.stream, wanted.partition, wanted.offset);
         self.feeds.last = Some((place, Arc::clone(&batches)));
         self.serve_slice(session, wanted, batches, now);
@@ -333,13 +374,12 @@ impl Switchboard {
         };
         self.feeds.set_end(wanted.stream, wanted.partition, end);
         let state = &mut self.sessions[session as usize];
-        let feeds = state.feeds.as_mut();
-        let found = feeds.and_then(|feeds| feeds.numbered(wanted.number));
-        if let Some((filter, feed)) = found {
-            let progress = &mut feed.partitions[wanted.partition as usize];
-            let lost = (start - progress.next()).max(0);
-            progress.pass(progress.next().clamp(start, end));
+        let feeds = state.feeds.as_mut().expect("it has asked");
+        if let Some((filter, feed)) = feeds.numbered(wanted.number) {
             let filter: Box<str> = filter.into();
+            let next = feed.partitions[wanted.partition as usize].next();
+            let lost = (start - next).max(0);
+            feeds.pass(&filter, wanted.partition, next.clamp(start, end), end);
             self.counters.add(Counter::DroppedTrimmed, lost as usize);
             self.persistence.feed_due(state, &filter);
         }
@@ -391,7 +431,6 @@ impl Switchboard {
         if self.feeds.slices.contains_key(&session) || !self.reader_has_room(session) {
             return;
         }
-        let node = &self.feeds;
         let state = &mut self.sessions[session as usize];
         let Some(feeds) = &mut state.feeds else {
             return;
@@ -399,8 +438,7 @@ impl Switchboard {
         if feeds.is_in_line || feeds.asked.is_some() {
             return;
         }
-        let wanted = feeds.next(|stream, partition| node.end(stream, partition));
-        if wanted.is_some() {
+        if feeds.next().is_some() {
             feeds.is_in_line = true;
             self.feeds.line.push_back(session);
         }
@@ -414,20 +452,30 @@ impl Switchboard {
             let feeds = session.feeds.as_ref()?;
             Some((slot as u32, session, feeds))
         });
-        let mut count = 0;
+        let (mut count, mut positions) = (0, 0);
         for (slot, session, feeds) in of_session {
-            assert!(!feeds.by_filter.is_empty());
-            for (filter, feed) in &feeds.by_filter {
+            assert!(!feeds.is_empty());
+            positions += feeds.positions();
+            for (filter, feed) in feeds.iter() {
                 count += 1;
+                assert_eq!(feeds.filter_of(feed.number), Some(filter));
                 assert!(session.subscriptions.contains_key(filter));
                 let source = &node.sources[&feed.stream];
                 assert!(source.readers.contains_key(&slot));
                 for progress in &feed.partitions {
                     assert!(progress.position() <= progress.next());
                 }
+                let partitions = (0..).zip(&feed.partitions);
+                let mut behind = partitions
+                    .filter(|(partition, each)| each.next() < node.end(feed.stream, *partition));
+                assert!(
+                    behind.all(|(partition, _)| feeds.is_behind(feed.number, partition)),
+                    "no record is forgotten"
+                );
             }
-            let wants = feeds.next(|stream, partition| node.end(stream, partition));
+            let wants = feeds.next();
             let rests = node.slices.contains_key(&slot)
+                || feeds.is_in_turn
                 || feeds.is_in_line
                 || feeds.asked.is_some()
                 || node.resting.contains(&slot)
@@ -437,7 +485,7 @@ impl Switchboard {
                 || !self.reader_has_room(slot);
             assert!(wants.is_none() || rests, "nobody who has room is forgotten");
         }
-        assert_eq!(count, node.count);
+        assert_eq!((count, positions), (node.count, node.positions));
         let held: usize = node.slices.values().map(Slice::bytes).sum();
         assert_eq!(held, node.held_bytes);
         let readers = node

@@ -1,6 +1,8 @@
 //! SUBSCRIBE to streams: where reading begins is for the shell to say, as it knows what streams
 //! there are and what their logs hold. Until it has, the client's further input waits.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::mqtt::packet::{QoS, Subscribe, SubscriptionRequest};
 use crate::mqtt::reason;
 use crate::session::{Feed, Progress, Subscription};
@@ -11,12 +13,16 @@ use crate::switchboard::{Counter, Error, Switchboard};
 use crate::topic::Filter;
 use crate::Now;
 
+/// Subscriptions of one session to streams, as many as there may be streams: each looks at all
+/// records of its own, so they cost what as many readers do.
+pub const SUBSCRIPTIONS_MAX: usize = 1024;
+
 /// A client subscribes to streams. Its further input waits for [`Switchboard::placed`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamRequest {
     /// Comes back with the answer.
     pub request: u64,
-    /// The names of streams, one for each filter that has one.
+    /// The names of streams that filters have, each once.
     pub streams: Vec<String>,
     /// User properties of the packet.
     pub properties: Vec<(String, String)>,
@@ -50,7 +56,11 @@ pub(super) struct Subscribing {
     packet_id: u16,
     subscription_id: Option<u32>,
     filters: Vec<Request>,
+    streams: Vec<String>,
 }
+
+/// Where subscriptions to streams begin, by name.
+pub type Placements = BTreeMap<String, Placement>;
 
 /// A filter of it.
 #[derive(Debug)]
@@ -71,10 +81,13 @@ impl Switchboard {
     ) -> bool {
         let filters = subscribe.filters.iter();
         let named = filters.filter_map(|request| stream_of(request.filter)?.ok());
-        let streams: Vec<String> = named.map(str::to_owned).collect();
-        if streams.is_empty() {
+        let named: BTreeSet<&str> = named.collect();
+        if named.is_empty() {
             return false;
         }
+        // What is not asked about is refused.
+        let named = named.into_iter().take(SUBSCRIPTIONS_MAX);
+        let streams: Vec<String> = named.map(str::to_owned).collect();
         let request = self.next_request;
         self.next_request += 1;
         let connection = &mut self.connections[slot as usize];
@@ -92,6 +105,7 @@ impl Switchboard {
             packet_id: subscribe.packet_id,
             subscription_id: subscribe.subscription_id,
             filters: filters.collect(),
+            streams: streams.clone(),
         };
         self.feeds.placing.insert(request, subscribing);
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
@@ -124,9 +138,8 @@ impl Switchboard {
         let Some(waiting) = self.feeds.placing.remove(&request) else {
             return Ok(());
         };
-        let named = waiting.filters.iter();
-        let named = named.filter(|each| matches!(stream_of(&each.filter), Some(Ok(_))));
-        assert_eq!(named.count(), placements.len(), "each stream is placed");
+        assert_eq!(waiting.streams.len(), placements.len(), "each is placed");
+        let placements: Placements = waiting.streams.into_iter().zip(placements).collect();
         let slot = self.slot(waiting.connection)?;
         let connection = &mut self.connections[slot as usize];
         if connection.phase != Phase::Open {
@@ -146,7 +159,7 @@ impl Switchboard {
             filters: filters.collect(),
             ..Subscribe::default()
         };
-        self.subscribe_each(slot, &subscribe, placements);
+        self.subscribe_each(slot, &subscribe, &placements);
         self.unpark(slot, now);
         Ok(())
     }
@@ -164,7 +177,7 @@ impl Switchboard {
         session: u32,
         id: u32,
         request: &SubscriptionRequest<'_>,
-        placement: Placement,
+        placement: Option<&Placement>,
     ) -> Result<QoS, Refusal> {
         let filter = request.filter;
         Filter::parse(filter).map_err(|_| Counter::FilterInvalid)?;
@@ -173,13 +186,14 @@ impl Switchboard {
             return Err(Counter::FilterDenied.into());
         }
         let (stream, positions, is_asked) = match placement {
-            Placement::At {
+            None => return Err(Counter::FilterQuota.into()),
+            Some(Placement::At {
                 stream,
                 positions,
                 is_asked,
-            } => (stream, positions, is_asked),
-            Placement::Refused { reason_code, text } => {
-                return Err(Refusal::of_stream(reason_code, text.into()))
+            }) => (*stream, positions, *is_asked),
+            Some(Placement::Refused { reason_code, text }) => {
+                return Err(Refusal::of_stream(*reason_code, text.clone().into()))
             }
         };
         if request.no_local {
@@ -193,7 +207,13 @@ impl Switchboard {
             let text = "the stream was deleted meanwhile".into();
             return Err(Refusal::of_stream(reason::TOPIC_FILTER_INVALID, text));
         }
-        self.make_room_for_filter(session, filter, decision)?;
+        let feeds = self.sessions[session as usize].feeds.as_ref();
+        let is_full = feeds
+            .is_some_and(|feeds| feeds.len() >= SUBSCRIPTIONS_MAX && feeds.get(filter).is_none());
+        if is_full {
+            return Err(Counter::FilterQuota.into());
+        }
+        self.make_room_for_filter(session, filter, decision, positions.len())?;
         let state = &mut self.sessions[session as usize];
         let subscription = Subscription {
             qos: request.qos,
@@ -205,9 +225,6 @@ impl Switchboard {
         };
         state.subscriptions.insert(filter.into(), subscription);
         self.persistence.filter_due(state, filter);
-        for (partition, (_, end)) in (0..).zip(&positions) {
-            self.feeds.set_end(stream, partition, *end);
-        }
         if !is_asked && self.goes_on(session, filter, stream, &subscription) {
             return Ok(request.qos);
         }
@@ -221,10 +238,8 @@ impl Switchboard {
             partitions: at.collect(),
             is_due: false,
         };
-        self.begin_feed(session, filter, feed);
-        for (partition, (_, end)) in (0..).zip(&positions) {
-            self.feeds.set_end(stream, partition, *end);
-        }
+        let ends = positions.iter().map(|(_, end)| *end);
+        self.begin_feed(session, filter, feed, ends);
         self.line_up(session);
         Ok(request.qos)
     }
@@ -233,7 +248,7 @@ impl Switchboard {
     fn goes_on(&mut self, session: u32, filter: &str, stream: u64, as_now: &Subscription) -> bool {
         let state = &mut self.sessions[session as usize];
         let feeds = state.feeds.as_mut();
-        let feed = feeds.and_then(|feeds| feeds.by_filter.get_mut(filter));
+        let feed = feeds.and_then(|feeds| feeds.get_mut(filter));
         let Some(feed) = feed.filter(|feed| feed.stream == stream) else {
             return false;
         };

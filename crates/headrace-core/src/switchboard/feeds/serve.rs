@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Feeds, REST_MS, STEPS_MAX, TURN_READ_BYTES_MAX};
 use crate::mqtt::encode;
 use crate::mqtt::packet::{Publish, QoS, Version};
-use crate::record::{Batch, Batches, Mark, Record, Records, DECOMPRESSED_BYTES_MAX};
+use crate::record::{Batch, Batches, Mark, Record, Records};
 use crate::session::{Claim, Ids, Owner, Terms, Wanted};
 use crate::switchboard::outgoing::Outgoing;
 use crate::switchboard::record_publish::{stream_of, Texts};
@@ -13,6 +13,12 @@ use crate::switchboard::retained::AHEAD_BYTES_MAX;
 use crate::switchboard::{Counter, Switchboard};
 use crate::topic;
 use crate::Now;
+
+/// Steps of one session before others have theirs.
+const STEPS_AT_ONCE: usize = STEPS_MAX / 8;
+
+/// Bytes of records that cost as much as a step: they are checked, and copied twice.
+const STEP_BYTES: usize = 1024;
 
 /// Batches that were read for a feed, and how far it is in them.
 #[derive(Debug)]
@@ -22,9 +28,7 @@ pub(super) struct Slice {
     batches: Arc<[u8]>,
     /// Where the batch at hand begins.
     at: usize,
-    /// Its records, where they are compressed.
-    opened: Vec<u8>,
-    /// Where in them it is; None where it has not begun.
+    /// Where in its records it is; None where it has not begun.
     mark: Option<Mark>,
     stamp: u64,
 }
@@ -32,7 +36,7 @@ pub(super) struct Slice {
 impl Slice {
     /// What it costs.
     pub fn bytes(&self) -> usize {
-        self.batches.len() + self.opened.capacity()
+        self.batches.len()
     }
 
     pub fn number(&self) -> u64 {
@@ -88,9 +92,9 @@ impl Switchboard {
         let waiting = connection.out.len() + state.outbound.queued_bytes();
         let bytes_max = AHEAD_BYTES_MAX.min(self.outbound_bytes_max() / 2);
         let feeds = state.feeds.as_ref();
-        let mut feeds = feeds.into_iter().flat_map(|feeds| feeds.by_filter.values());
+        let mut feeds = feeds.into_iter().flat_map(|feeds| feeds.iter());
         waiting <= bytes_max
-            && (state.outbound.has_room() || feeds.any(|feed| feed.qos == QoS::AtMostOnce))
+            && (state.outbound.has_room() || feeds.any(|(_, feed)| feed.qos == QoS::AtMostOnce))
     }
 
     /// Goes on with what a session reads.
@@ -118,7 +122,6 @@ impl Switchboard {
                 wanted,
                 batches,
                 at: 0,
-                opened: Vec::new(),
                 mark: None,
                 stamp: 0,
             };
@@ -128,15 +131,18 @@ impl Switchboard {
     }
 
     fn serve_piece(&mut self, session: u32, mut slice: Slice, now: Now) {
-        let Some(slot) = self.sessions[session as usize].connection else {
+        if self.sessions[session as usize].connection.is_none() {
             return;
-        };
+        }
         let mut texts = std::mem::take(&mut self.feeds.texts);
         let mut packet = std::mem::take(&mut self.feeds.packet);
+        let spare = self.feeds.steps.saturating_sub(STEPS_AT_ONCE);
+        self.feeds.steps -= spare;
         let mut served = Served::Turn;
         while served == Served::Turn && self.feeds.steps > 0 {
             served = self.serve_batch(session, &mut slice, (&mut texts, &mut packet), now);
         }
+        self.feeds.steps += spare;
         self.feeds.texts = texts;
         self.feeds.packet = packet;
         match served {
@@ -144,7 +150,29 @@ impl Switchboard {
             Served::Full => self.feeds.hold(session, slice),
             Served::Turn => {
                 self.feeds.hold(session, slice);
-                self.touch(slot);
+                self.wait_for_turn(session);
+            }
+        }
+    }
+
+    /// Stands a session behind all others that have a piece and had no turn for it.
+    fn wait_for_turn(&mut self, session: u32) {
+        let feeds = self.sessions[session as usize].feeds.as_mut();
+        if feeds.is_some_and(|feeds| !std::mem::replace(&mut feeds.is_in_turn, true)) {
+            self.feeds.turns.push_back(session);
+        }
+    }
+
+    /// Goes on with those who had no turn before, in their order.
+    pub(in crate::switchboard) fn serve_turns(&mut self, now: Now) {
+        while self.feeds.steps > 0 {
+            let Some(session) = self.feeds.turns.pop_front() else {
+                return;
+            };
+            let state = self.sessions.get_mut(session as usize);
+            let feeds = state.and_then(|state| state.feeds.as_mut());
+            if feeds.is_some_and(|feeds| std::mem::take(&mut feeds.is_in_turn)) {
+                self.feed(session, now);
             }
         }
     }
@@ -165,12 +193,7 @@ impl Switchboard {
         if slice.mark.is_none() && !self.open_batch(session, slice, &batch) {
             return self.next_batch(session, slice, &batch);
         }
-        let opened = std::mem::take(&mut slice.opened);
-        let body = if batch.is_compressed() {
-            &opened[..]
-        } else {
-            batch.body()
-        };
+        let body = batch.body();
         let mut records = match slice.mark {
             Some(mark) => {
                 let rest = &body[body.len() - mark.bytes_left..];
@@ -178,6 +201,7 @@ impl Switchboard {
             }
             None => Records::new(&batch.header, body),
         };
+        slice.mark = Some(records.mark());
         let served = loop {
             if self.feeds.steps == 0 {
                 break Some(Served::Turn);
@@ -191,21 +215,28 @@ impl Switchboard {
                 }
                 None => break None,
             };
-            self.feeds.steps -= 1;
+            let before = slice.mark.map_or(0, |mark| mark.bytes_left);
+            self.spend(before - records.mark().bytes_left);
             match self.send_record(session, slice, &record, (texts, packet), now) {
                 Some(Step::Passed) => {}
                 Some(Step::Waits) => break Some(Served::Full),
                 None => break Some(Served::All),
             }
         };
-        slice.opened = opened;
         match served {
             Some(served) => served,
             None => self.next_batch(session, slice, &batch),
         }
     }
 
-    /// Looks at a batch for the first time; whether it has something for the feed.
+    /// Takes the steps that a record costs, or a batch that is looked at.
+    fn spend(&mut self, bytes: usize) {
+        let steps = 1 + bytes / STEP_BYTES;
+        self.feeds.steps = self.feeds.steps.saturating_sub(steps);
+    }
+
+    /// Looks at a batch for the first time; whether it has something for the feed. What is still
+    /// compressed could not be decompressed.
     fn open_batch(&mut self, session: u32, slice: &mut Slice, batch: &Batch<'_>) -> bool {
         let Some(next) = self.next_of(session, slice) else {
             return false;
@@ -213,11 +244,9 @@ impl Switchboard {
         if batch.header.is_control() || batch.header.next_offset() <= next {
             return false;
         }
-        let is_sound = batch.check_crc().is_ok()
-            && (!batch.is_compressed()
-                || batch
-                    .open(&mut slice.opened, DECOMPRESSED_BYTES_MAX)
-                    .is_ok());
+        // A checksum costs a tenth of what copies do.
+        self.spend(batch.bytes.len() / 10);
+        let is_sound = batch.check_crc().is_ok() && !batch.is_compressed();
         if !is_sound {
             let lost = (batch.header.next_offset() - next).max(0);
             self.counters.add(Counter::DroppedDamaged, lost as usize);
@@ -229,7 +258,6 @@ impl Switchboard {
     fn next_batch(&mut self, session: u32, slice: &mut Slice, batch: &Batch<'_>) -> Served {
         slice.at += batch.bytes.len();
         slice.mark = None;
-        slice.opened = Vec::new();
         let Some(next) = self.next_of(session, slice) else {
             return Served::All;
         };
@@ -240,17 +268,19 @@ impl Switchboard {
     /// The offset that the feed of a piece looks at next; None where there is no such feed any more.
     fn next_of(&mut self, session: u32, slice: &Slice) -> Option<i64> {
         let feeds = self.sessions[session as usize].feeds.as_ref()?;
-        let feed = feeds.by_filter.get(&slice.filter)?;
+        let feed = feeds.get(&slice.filter)?;
         let is_same = feed.number == slice.wanted.number;
         is_same.then(|| feed.partitions[slice.wanted.partition as usize].next())
     }
 
     fn pass(&mut self, session: u32, slice: &Slice, next: i64) {
+        let Wanted {
+            stream, partition, ..
+        } = slice.wanted;
+        let end = self.feeds.end(stream, partition);
         let state = &mut self.sessions[session as usize];
-        let feeds = state.feeds.as_mut();
-        let feed = feeds.and_then(|feeds| feeds.by_filter.get_mut(&slice.filter));
-        let feed = feed.expect("it has just been looked at");
-        feed.partitions[slice.wanted.partition as usize].pass(next);
+        let feeds = state.feeds.as_mut().expect("it has just been looked at");
+        feeds.pass(&slice.filter, partition, next, end);
         self.persistence.feed_due(state, &slice.filter);
     }
 
@@ -301,7 +331,7 @@ impl Switchboard {
         let (Some(slot), Some(feeds)) = (state.connection, state.feeds.as_mut()) else {
             return Step::Waits;
         };
-        let feed = feeds.by_filter.get_mut(&slice.filter);
+        let feed = feeds.get(&slice.filter);
         let feed = feed.expect("it has just been looked at");
         let (qos, number) = (feed.qos, feed.number);
         if qos > QoS::AtMostOnce && !state.outbound.has_room() {
@@ -356,7 +386,7 @@ impl Switchboard {
             return None;
         }
         let partition = slice.wanted.partition;
-        let feed = state.feeds.as_mut()?.by_filter.get_mut(&slice.filter)?;
+        let feed = state.feeds.as_mut()?.get_mut(&slice.filter)?;
         feed.partitions[partition as usize].open(offset);
         let owner = Owner::Feed {
             slot: session,

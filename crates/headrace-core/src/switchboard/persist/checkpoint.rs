@@ -139,8 +139,8 @@ impl Switchboard {
             let filters = session.subscriptions.keys();
             units.extend(filters.map(|filter| Unit::Filter(client_id.clone(), filter.clone())));
             let feeds = session.feeds.iter();
-            let feeds = feeds.flat_map(|feeds| feeds.by_filter.keys());
-            units.extend(feeds.map(|filter| Unit::Feed(client_id.clone(), filter.clone())));
+            let filters = feeds.flat_map(|feeds| feeds.iter().map(|(filter, _)| filter));
+            units.extend(filters.map(|filter| Unit::Feed(client_id.clone(), filter.into())));
         }
     }
 }

@@ -276,7 +276,7 @@ impl Persistence {
             return;
         }
         let feeds = session.feeds.as_mut();
-        let feed = feeds.and_then(|feeds| feeds.by_filter.get_mut(filter));
+        let feed = feeds.and_then(|feeds| feeds.get_mut(filter));
         if feed.is_some_and(|feed| !std::mem::replace(&mut feed.is_due, true)) {
             let client_id = session.client_id.clone();
             self.due.push(Unit::Feed(client_id, filter.into()));

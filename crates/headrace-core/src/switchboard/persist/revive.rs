@@ -158,7 +158,7 @@ impl Switchboard {
             partitions,
             is_due: false,
         };
-        self.begin_feed(slot, text, feed);
+        self.begin_feed(slot, text, feed, std::iter::empty());
     }
 
     fn revive_groups(&mut self, groups: BTreeMap<Box<str>, (u64, Places)>) {

@@ -290,7 +290,7 @@ fn filter_of(session: &Session, filter: &str) -> Option<Vec<u8>> {
 
 fn feed_of(session: &mut Session, filter: &str) -> Option<Vec<u8>> {
     let number = session.durable.as_ref().expect("it is kept").number;
-    let feed = session.feeds.as_mut()?.by_filter.get_mut(filter)?;
+    let feed = session.feeds.as_mut()?.get_mut(filter)?;
     feed.is_due = false;
     let positions = feed.partitions.iter().map(Progress::position);
     let record = Feed {
