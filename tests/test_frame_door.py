@@ -50,6 +50,17 @@ def node(shared):
         (b'{"stream": "s", "mode": "consume", "offset": "first"}', 42, "got 'first'"),
         (b'{"stream": "s", "mode": "consume", "offset": {"time": 1}}', 42, "offset must be"),
         (b'{"stream": "s", "mode": "produce", "password": 1234}', 42, "password must be a string"),
+        (rb'{"stream": "\ud800", "mode": "produce"}', 42, "stream holds half of a surrogate pair"),
+        (
+            rb'{"stream": "s", "mode": "produce", "username": "\udfff"}',
+            42,
+            "username holds half of",
+        ),
+        (
+            rb'{"stream": "s", "mode": "produce", "password": "\ud800"}',
+            42,
+            "password holds half of",
+        ),
         (b'{"stream": "none", "mode": "produce"}', 3, "no stream is named 'none'"),
         (b'{"stream": "none", "mode": "consume", "offset": 0}', 3, "no stream is named 'none'"),
         (b'{"stream": "__offsets", "mode": "produce"}', 17, "the node's own streams"),

@@ -146,6 +146,10 @@ def _text(said: Mapping[str, Any], name: str) -> str:
     value = said.get(name)
     if not isinstance(value, str):
         raise _wrong(f"{name} must be a string; got {_given(said, name)}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # JSON can say it, and nothing has such a name
+        raise _wrong(f"{name} holds half of a surrogate pair, which is no text") from None
     return value
 
 

@@ -88,7 +88,7 @@ async def permit(gate: Gate, link: Link, opening: Opening) -> Permit:
             gate.failed(DOOR, link.host)
             raise AuthenticationError("username and password belong together")
         if name is not None and password is not None and not gate.is_open:
-            await gate.authenticate(DOOR, name, password.encode(errors="surrogatepass"), link.host)
+            await gate.authenticate(DOOR, name, password.encode(), link.host)
         else:
             name = None
     except AccessError as error:
