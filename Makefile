@@ -21,7 +21,7 @@ quick: setup-test lint ## The checks and tests that take under two minutes
 
 soak: setup-test ## The long runs: crash loops, 10,000 connections, 20 GB of records (and 26 GB of disk)
 	@$(ENV) cargo test --quiet --release --workspace -- --ignored
-	@$(ENV) pytest -m soak
+	@$(ENV) pytest -n 3 --dist loadfile -m soak
 
 bench: setup-test ## Speed, as ratios against a baseline in the same run
 	@$(ENV) python benchmarks/run.py $(ARGS)
