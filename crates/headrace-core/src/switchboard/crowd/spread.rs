@@ -17,6 +17,9 @@ use crate::Now;
 /// Receivers that are looked up in the time that serving one takes.
 pub(super) const LOOKED_UP_PER_SERVED: usize = 32;
 
+/// To choose a member of a group, and to give it to that, takes as long as so many receivers.
+const GROUP_RECEIVERS: usize = 4;
+
 /// A publish on its way.
 #[derive(Debug)]
 pub(super) struct Spread {
@@ -114,6 +117,7 @@ impl Switchboard {
                     self.deliver_due(&due, expired, &mut outgoing);
                 }
             } else if let Some(id) = spread.groups.pop() {
+                steps *= GROUP_RECEIVERS;
                 match self.groups.slot_of(id) {
                     Some(_) if expired => self.drops(DOOR, Counter::DroppedExpired, &outgoing, 0),
                     Some(slot) => self.deliver_to_group(slot, None, &mut outgoing),
