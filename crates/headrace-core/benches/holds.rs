@@ -202,6 +202,8 @@ impl Board {
         let limits = Limits {
             receive_max: 65_535,
             queued_bytes_of_node_max: 1 << 32,
+            sessions_max: 2_000_000,
+            sessions_kept_max: 2_000_000,
             ..Limits::default()
         };
         let mut switchboard = Switchboard::new(Key(1, 2), limits);
