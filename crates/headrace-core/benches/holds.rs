@@ -277,7 +277,7 @@ impl Board {
             for append in &appends {
                 board.session_appended(append.ticket, 0);
                 calls.time("durable", || {
-                    board.durable(append.ticket, true, NOW).unwrap()
+                    board.durable(append.ticket, true, NOW).unwrap();
                 });
             }
             if effects.is_none() && appends.is_empty() {

@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn what_is_too_large_is_told_and_what_is_damaged_is_left() {
-        let large = batch(0, &[&[0; 100_000]], Codec::Zstd);
+        let large = batch(0, &[&vec![0; 100_000]], Codec::Zstd);
         assert!(large.len() < 1_000);
         let small = share(0, 1_000, 1_000);
         assert_eq!(unpack(&large, &small), None);

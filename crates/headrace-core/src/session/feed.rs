@@ -124,6 +124,9 @@ impl Feeds {
     }
 
     /// Begins one, in place of none; `end` is where each partition ends.
+    ///
+    /// # Panics
+    /// Where the filter has one.
     pub fn insert(&mut self, filter: &str, feed: Feed, end: impl Fn(u32) -> i64) {
         self.filters.insert(feed.number, filter.into());
         self.positions += feed.partitions.len();
@@ -152,6 +155,9 @@ impl Feeds {
     }
 
     /// The feed of that number.
+    ///
+    /// # Panics
+    /// Where the number outlived its feed.
     pub fn numbered(&mut self, number: u64) -> Option<(&str, &mut Feed)> {
         let filter = &**self.filters.get(&number)?;
         let feed = self.by_filter.get_mut(filter);

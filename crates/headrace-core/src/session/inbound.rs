@@ -154,13 +154,21 @@ struct Entry {
 struct Unreleased {
     /// The publish is taken: PUBREC may be, or has been sent.
     is_taken: bool,
-    /// It could not be stored, and will be answered so in its turn.
-    is_refused: bool,
-    /// Who is owed it is known: the log has it with its message or not at all.
-    is_claimed: bool,
+    place: Place,
     /// The client has sent it on this connection, so PUBREC is due, and it takes a place in the
     /// window.
     is_asked: bool,
+}
+
+/// Where a packet id at `QoS` 2 stands on the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Nowhere yet: who is owed its message is still being told.
+    Nowhere,
+    /// Beside its message, or not at all.
+    Claimed,
+    /// Its message could not be stored, and will be answered so in its turn.
+    Refused,
 }
 
 /// What a PUBLISH at `QoS` 2 repeats.
@@ -247,7 +255,7 @@ impl Inbound {
     /// Those packet ids, ascending, but for publishes that could not be stored, or cannot be yet.
     pub fn unreleased_ids(&self) -> impl Iterator<Item = u16> + '_ {
         let unreleased = self.unreleased.iter();
-        let stored = unreleased.filter(|(_, each)| !each.is_refused && each.is_claimed);
+        let stored = unreleased.filter(|(_, each)| each.place == Place::Claimed);
         stored.map(|(id, _)| *id)
     }
 
@@ -255,8 +263,7 @@ impl Inbound {
     pub fn restore(&mut self, packet_id: u16) {
         let unreleased = Unreleased {
             is_taken: true,
-            is_refused: false,
-            is_claimed: true,
+            place: Place::Claimed,
             is_asked: false,
         };
         self.unreleased.insert(packet_id, unreleased);
@@ -274,13 +281,14 @@ impl Inbound {
             self.open += 1;
         }
         if answer.token != 0 && answer.qos == QoS::ExactlyOnce {
+            let deferred = answer.deferred.as_ref();
             let unreleased = Unreleased {
                 is_taken: false,
-                is_refused: false,
-                is_claimed: !answer
-                    .deferred
-                    .as_ref()
-                    .is_some_and(|each| each.is_claiming),
+                place: if deferred.is_some_and(|deferred| deferred.is_claiming) {
+                    Place::Nowhere
+                } else {
+                    Place::Claimed
+                },
                 is_asked: true,
             };
             self.unreleased.insert(answer.token as u16, unreleased);
@@ -358,7 +366,7 @@ impl Inbound {
         let Answer { token, qos, .. } = entry.answer;
         if qos == QoS::ExactlyOnce {
             if let Some(unreleased) = self.unreleased.get_mut(&(token as u16)) {
-                unreleased.is_refused = true;
+                unreleased.place = Place::Refused;
             }
         }
         deferred.map_or_else(Vec::new, |deferred| deferred.dues)
@@ -374,7 +382,7 @@ impl Inbound {
         deferred.is_claiming = false;
         if answer.qos == QoS::ExactlyOnce {
             if let Some(unreleased) = self.unreleased.get_mut(&(answer.token as u16)) {
-                unreleased.is_claimed = true;
+                unreleased.place = Place::Claimed;
             }
         }
         true

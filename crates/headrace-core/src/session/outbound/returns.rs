@@ -8,8 +8,10 @@ impl Outbound {
     /// Takes back what groups that it leaves gave and what has not been sent, in the order in which
     /// it was given.
     pub fn withdraw(&mut self, is_left: impl Fn(GroupId) -> bool) -> Vec<(GroupId, Owed)> {
-        let is_lent = |delivery: &Delivery| delivery.terms.group.is_some_and(&is_left);
-        owed(self.queue.take(is_lent))
+        owed(
+            self.queue
+                .take(|delivery| delivery.terms.group.is_some_and(&is_left)),
+        )
     }
 
     /// Takes back, of a client that is away, what groups gave and what it has not finished at `QoS`

@@ -263,6 +263,9 @@ impl Feeds {
 impl Switchboard {
     /// Records of a partition are durable below `end`. False where nobody reads the stream: then it
     /// need not be told until somebody does.
+    ///
+    /// # Panics
+    /// Where a reader of the stream has no feed.
     pub fn advanced(&mut self, stream: u64, partition: u32, end: i64) -> bool {
         self.feeds.set_end(stream, partition, end);
         let Some(source) = self.feeds.sources.get(&stream) else {
@@ -331,6 +334,9 @@ impl Switchboard {
 
     /// What was asked for was read: batches from the one that holds the offset, decompressed, but for
     /// so many records that are too large for anybody ([`crate::record::unpack`]).
+    ///
+    /// # Panics
+    /// Where who has asked has no feeds.
     pub fn fed(&mut self, ticket: u64, batches: Arc<[u8]>, left_out: usize, now: Now) {
         self.tracer.at(now);
         let Some(Asked { session, wanted }) = self.answered(ticket) else {
@@ -368,6 +374,9 @@ impl Switchboard {
 
     /// The log has no such offset: its records are those from `start` to below `end`. Whoever is
     /// before them goes on with the first, and what was let go is counted.
+    ///
+    /// # Panics
+    /// Where who has asked has no feeds.
     pub fn missed(&mut self, ticket: u64, start: i64, end: i64) {
         let Some(Asked { session, wanted }) = self.answered(ticket) else {
             return;

@@ -81,8 +81,9 @@ impl Switchboard {
     pub(in crate::switchboard) fn end_gone_streams(&mut self, now: Now) {
         for stream in std::mem::take(&mut self.feeds.gone) {
             let source = self.feeds.sources.get(&stream);
-            let readers = source.map(|source| source.readers.keys().copied().collect());
-            for session in readers.unwrap_or_else(Vec::new) {
+            let readers: Option<Vec<u32>> =
+                source.map(|source| source.readers.keys().copied().collect());
+            for session in readers.unwrap_or_default() {
                 let why = ("stream_deleted", reason::ADMINISTRATIVE_ACTION);
                 self.end_reading(session, stream, why, now);
             }
