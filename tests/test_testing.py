@@ -28,7 +28,11 @@ SEEDS_OF_FAULT = {
     "lost-sync": 20,
     "swap-unsynced": 100,
     "remove-before-swap": 100,
-    "skip-timed-sync": 300,
+    "skip-timed-sync": 400,
+    "swallow-refusal": 20,
+    "sync-again": 100,
+    "acknowledge-refused": 100,
+    "keep-refused": 100,
 }
 """Each planted fault is found within so many seeds."""
 

@@ -5,7 +5,6 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 
 use super::sabotage::{Sabotage, Saboteur};
-use super::trace::Trace;
 use crate::log::{
     Compaction, Disk, DiskError, DiskOp, Error, Group, LogId, Machine, Pass, Path, Replacement,
     Saving, Survey,
@@ -60,25 +59,13 @@ impl Compactor {
         self.pass.is_none() && self.survey.is_none() && self.ops.is_empty()
     }
 
-    /// One effect, or what follows on the last.
-    pub(super) fn advance(
-        &mut self,
-        machine: &mut Machine,
-        port: &Saboteur,
-        trace: &mut Trace,
-    ) -> Result<(), Error> {
-        let outcome = match self.ops.pop_front() {
-            Some(op) => {
-                let outcome = port.perform(&op);
-                trace.effect("compaction", &op, outcome.is_err());
-                outcome.map_err(Error::from)
-            }
-            None => self.go_on(machine, port),
-        };
-        outcome.or_else(|error| self.give_up(machine, port, error))
+    /// The effect that is due; None where something follows on the last.
+    pub(super) fn next_op(&mut self) -> Option<DiskOp> {
+        self.ops.pop_front()
     }
 
-    fn go_on(&mut self, machine: &mut Machine, port: &Saboteur) -> Result<(), Error> {
+    /// What follows on the last effect.
+    pub(super) fn go_on(&mut self, machine: &mut Machine, port: &Saboteur) -> Result<(), Error> {
         if let Some(saving) = self.saving.take() {
             machine.sources_saved(saving);
         }
@@ -116,7 +103,12 @@ impl Compactor {
     }
 
     /// What something else did away with is no error.
-    fn give_up(&mut self, machine: &Machine, port: &Saboteur, error: Error) -> Result<(), Error> {
+    pub(super) fn give_up(
+        &mut self,
+        machine: &Machine,
+        port: &Saboteur,
+        error: Error,
+    ) -> Result<(), Error> {
         self.pass = None;
         self.saving = None;
         self.ops.clear();

@@ -11,11 +11,12 @@
 //! ```text
 //! disk, random, trace   the world               shell        effects one by one, and how it lies
 //! clients, payload      what is sent and read   checker      what they may see, and may not
-//! simulation            lives, deaths, steps    leave        what a log may let go
+//! simulation, answers   lives, deaths, steps    leave        what a log may let go
 //! compactor             beside the rounds       sabotage     planted faults
 //! ```
 
 mod anomaly;
+mod answers;
 mod checker;
 mod clients;
 mod compactor;
@@ -36,7 +37,7 @@ mod workload;
 
 pub use anomaly::{Anomaly, Kind};
 pub use checker::{Append, Checker, Seen};
-pub use disk::{Lie, SimDisk};
+pub use disk::{Lie, Refused, SimDisk};
 pub use payload::{payload, value_of};
 pub use random::Random;
 pub use sabotage::Sabotage;

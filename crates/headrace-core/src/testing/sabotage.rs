@@ -35,11 +35,19 @@ pub enum Sabotage {
     RemoveBeforeSwap,
     /// The sync that an interval asks for is put off for ever.
     SkipTimedSync,
+    /// What the disk has refused is taken for done.
+    SwallowRefusal,
+    /// A sync that has failed is called again, and believed then.
+    SyncAgain,
+    /// Appends to a log that could not be made are acknowledged.
+    AcknowledgeRefused,
+    /// A round that was refused is taken for done, and its logs for made.
+    KeepRefused,
 }
 
 impl Sabotage {
     /// All but none.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 15] = [
         Self::AcknowledgeEarly,
         Self::ReuseJournal,
         Self::CutDurable,
@@ -51,6 +59,10 @@ impl Sabotage {
         Self::SwapUnsynced,
         Self::RemoveBeforeSwap,
         Self::SkipTimedSync,
+        Self::SwallowRefusal,
+        Self::SyncAgain,
+        Self::AcknowledgeRefused,
+        Self::KeepRefused,
     ];
 
     /// As a command line says it.
@@ -68,6 +80,10 @@ impl Sabotage {
             Self::SwapUnsynced => "swap-unsynced",
             Self::RemoveBeforeSwap => "remove-before-swap",
             Self::SkipTimedSync => "skip-timed-sync",
+            Self::SwallowRefusal => "swallow-refusal",
+            Self::SyncAgain => "sync-again",
+            Self::AcknowledgeRefused => "acknowledge-refused",
+            Self::KeepRefused => "keep-refused",
         }
     }
 
@@ -164,7 +180,13 @@ impl Disk for Saboteur {
     }
 
     fn perform(&self, op: &DiskOp) -> Result<(), DiskError> {
-        self.twist(op)
-            .map_or(Ok(()), |twisted| self.disk.perform(&twisted))
+        let perform = |op: Option<&DiskOp>| op.map_or(Ok(()), |op| self.disk.perform(op));
+        let twisted = self.twist(op);
+        let outcome = perform(twisted.as_ref());
+        match self.sabotage {
+            Sabotage::SwallowRefusal if !op.is_sync() => Ok(()),
+            Sabotage::SyncAgain if op.is_sync() && outcome.is_err() => perform(twisted.as_ref()),
+            _ => outcome,
+        }
     }
 }

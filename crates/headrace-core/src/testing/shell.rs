@@ -9,8 +9,8 @@ use super::random::Random;
 use super::sabotage::{Sabotage, Saboteur};
 use super::trace::Trace;
 use crate::log::{
-    open, Chore, CompactionSettings, Completion, Disk, DiskOp, Error, LogId, Machine, Options,
-    Plan, Recovery, Round, Saving,
+    open, Chore, CompactionSettings, Completion, Disk, DiskError, DiskOp, Error, LogId, Machine,
+    Options, Plan, Recovery, Round, Saving,
 };
 
 /// Work under way, and the effects that it still needs.
@@ -18,6 +18,8 @@ use crate::log::{
 struct UnderWay<T> {
     work: T,
     ops: VecDeque<DiskOp>,
+    /// How many of them, from the first on, the disk may refuse.
+    attempts: usize,
 }
 
 #[derive(Debug)]
@@ -31,6 +33,8 @@ pub(super) struct Shell {
     pub(super) compactor: Option<Compactor>,
     /// Sources that a caller keeps by itself.
     errand: Option<UnderWay<Saving>>,
+    /// Appends that a sync beside the rounds has ended, which failed.
+    ended: Vec<Completion>,
     /// Syncs that a sabotaged shell puts off.
     late: Vec<DiskOp>,
 }
@@ -47,6 +51,7 @@ impl Shell {
             chore: None,
             compactor: None,
             errand: None,
+            ended: Vec::new(),
             late: Vec::new(),
         };
         Ok((shell, recovery))
@@ -62,29 +67,70 @@ impl Shell {
         self.round.is_none() && self.chore.is_none() && nothing_waits
     }
 
-    fn perform(&self, lane: &str, op: &DiskOp, trace: &mut Trace) -> Result<(), String> {
-        let outcome = self.port.perform(op).map_err(|error| error.text);
+    fn perform(&self, lane: &str, op: &DiskOp, trace: &mut Trace) -> Result<(), DiskError> {
+        let outcome = self.port.perform(op);
         trace.effect(lane, op, outcome.is_err());
+        outcome
+    }
+
+    /// The same beside rounds and chores: a sync that fails there ends all writing, too.
+    fn perform_beside(
+        &mut self,
+        lane: &str,
+        op: &DiskOp,
+        trace: &mut Trace,
+    ) -> Result<(), DiskError> {
+        let outcome = self.perform(lane, op, trace);
+        if let (Err(why), true) = (&outcome, op.is_sync()) {
+            let why = format!("{}, then restart", why.text);
+            self.ended.extend(self.machine.abort(&why));
+        }
         outcome
     }
 
     /// One effect of the round under way, or its end, or the beginning of the next.
     pub(super) fn advance_round(&mut self, trace: &mut Trace) -> Vec<Completion> {
+        let mut ended = std::mem::take(&mut self.ended);
         let Some(mut round) = self.round.take() else {
             self.round = self.begin_round(trace);
-            return Vec::new();
+            return ended;
         };
         let outcome = match round.ops.pop_front() {
             Some(op) => self.perform("round", &op, trace),
             None => Ok(()),
         };
         if outcome.is_ok() && !round.ops.is_empty() {
+            round.attempts = round.attempts.saturating_sub(1);
             self.round = Some(round);
-            return Vec::new();
+            return ended;
         }
-        self.remember(&round.work, outcome.is_ok());
+        ended.extend(match outcome {
+            Err(why) if round.attempts > 0 => self.refuse(round.work, &why, trace),
+            outcome => self.end(round.work, outcome.map_err(|error| error.text)),
+        });
+        ended
+    }
+
+    fn end(&mut self, round: Round, outcome: Result<(), String>) -> Vec<Completion> {
+        self.remember(&round, outcome.is_ok());
         let now_ns = self.now_ns;
-        self.machine.round_done(round.work, outcome, now_ns, now_ns)
+        self.machine.round_done(round, outcome, now_ns, now_ns)
+    }
+
+    /// The disk has refused what the round had to do first.
+    fn refuse(&mut self, round: Round, why: &DiskError, trace: &mut Trace) -> Vec<Completion> {
+        for op in round.undoes().iter().filter(|_| !why.lossy) {
+            let _ = self.perform("round", op, trace); // the next try takes what stays
+        }
+        if self.port.sabotage == Sabotage::KeepRefused {
+            return self.end(round, Ok(()));
+        }
+        let mut ended = self.machine.round_refused(round, why);
+        let lives = self.machine.failed().is_none();
+        if self.port.sabotage == Sabotage::AcknowledgeRefused && lives {
+            ended.iter_mut().for_each(|ended| ended.error = None);
+        }
+        ended
     }
 
     fn begin_round(&mut self, trace: &mut Trace) -> Option<UnderWay<Round>> {
@@ -93,15 +139,22 @@ impl Shell {
             let _ = self.perform("late", &op, trace); // nobody waits for it
         }
         let mut ops: VecDeque<DiskOp> = work.before.iter().chain(&work.after).cloned().collect();
+        let mut attempts = work.attempts;
         if self.port.sabotage == Sabotage::AcknowledgeEarly {
             self.late = ops.iter().filter(|op| op.is_sync()).cloned().collect();
+            let first = work.before[..attempts].iter();
+            attempts = first.filter(|op| !op.is_sync()).count();
             ops.retain(|op| !op.is_sync());
         }
         // A round that only syncs is one that an interval has asked for.
         if self.port.sabotage == Sabotage::SkipTimedSync && ops.iter().all(DiskOp::is_sync) {
             ops.clear();
         }
-        Some(UnderWay { work, ops })
+        Some(UnderWay {
+            work,
+            ops,
+            attempts,
+        })
     }
 
     /// The journal's last round, where it is not the first of its file.
@@ -129,7 +182,11 @@ impl Shell {
             }
             self.chore = self.machine.next_chore().map(|work| {
                 let ops = work.ops.iter().filter(|op| !skips(op)).cloned().collect();
-                UnderWay { work, ops }
+                UnderWay {
+                    work,
+                    ops,
+                    attempts: 0,
+                }
             });
             return Vec::new();
         };
@@ -141,6 +198,7 @@ impl Shell {
             self.chore = Some(chore);
             return Vec::new();
         }
+        let outcome = outcome.map_err(|error| error.text);
         self.machine.chore_done(&chore.work, outcome)
     }
 
@@ -163,7 +221,14 @@ impl Shell {
             return Ok(());
         }
         let mut compactor = self.compactor.take().expect("just seen");
-        let outcome = compactor.advance(&mut self.machine, &self.port, trace);
+        let outcome = match compactor.next_op() {
+            Some(op) => {
+                let outcome = self.perform_beside("compaction", &op, trace);
+                outcome.map_err(Error::from)
+            }
+            None => compactor.go_on(&mut self.machine, &self.port),
+        };
+        let outcome = outcome.or_else(|error| compactor.give_up(&self.machine, &self.port, error));
         self.compactor = Some(compactor).filter(|under_way| !under_way.has_ended());
         outcome
     }
@@ -171,13 +236,17 @@ impl Shell {
     /// Begins an errand; false while another is under way.
     pub(super) fn run_errand(&mut self, work: Saving) {
         let ops = work.ops.clone().into();
-        self.errand = Some(UnderWay { work, ops });
+        self.errand = Some(UnderWay {
+            work,
+            ops,
+            attempts: 0,
+        });
     }
 
     /// The same, all of it before anything else happens; false where that failed.
     pub(super) fn run_at_once(&mut self, work: Saving, trace: &mut Trace) -> bool {
         let mut ops = work.ops.iter();
-        let done = ops.all(|op| self.perform("errand", op, trace).is_ok());
+        let done = ops.all(|op| self.perform_beside("errand", op, trace).is_ok());
         if done {
             self.machine.sources_saved(work);
         }
@@ -203,7 +272,7 @@ impl Shell {
             return;
         };
         match errand.ops.pop_front() {
-            Some(op) if self.perform("errand", &op, trace).is_err() => {}
+            Some(op) if self.perform_beside("errand", &op, trace).is_err() => {}
             Some(_) => self.errand = Some(errand),
             None => self.machine.sources_saved(errand.work),
         }

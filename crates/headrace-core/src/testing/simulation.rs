@@ -6,7 +6,8 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use super::anomaly::{Anomaly, Kind};
 use super::checker::Checker;
-use super::clients::{Fate, LogClients, Name, Value};
+use super::clients::{LogClients, Name, Value};
+use super::disk::{Refused, SimDisk};
 use super::random::Random;
 use super::rot;
 use super::sabotage::{Sabotage, Saboteur};
@@ -14,7 +15,7 @@ use super::segments;
 use super::shell::Shell;
 use super::trace::Trace;
 use super::workload;
-use crate::log::{open, Bounds, Completion, Error, Fsync, LogId, Options};
+use crate::log::{open, Bounds, Error, Fsync, LogId, Options};
 
 /// Steps of one life at most.
 const STEPS_MAX: usize = 600;
@@ -174,6 +175,15 @@ fn options(random: &mut Random) -> Options {
     }
 }
 
+/// The disk refuses something now and then: for want of descriptors or inodes, what is to be synced,
+/// or anything.
+fn refuse_some(disk: &SimDisk, random: &mut Random) {
+    let what = random.pick(&[Refused::Any, Refused::Opening, Refused::Syncing]);
+    let one_in = random.pick(&[15, 60, 250]);
+    let random = Random::new(random.bits());
+    disk.refuse_one_in(one_in, what, random);
+}
+
 impl Simulation {
     fn run(&mut self) -> Result<(), Anomaly> {
         let weights = workload::draw_weights(&mut self.random);
@@ -181,6 +191,9 @@ impl Simulation {
             if self.random.chance(20) {
                 let why = FAILURES[self.random.below(FAILURES.len())];
                 self.shell.disk().fail_after(self.random.below(300), why);
+            }
+            if self.random.chance(30) {
+                refuse_some(self.shell.disk(), &mut self.random);
             }
             self.live(&weights)?;
             let death = match self.random.below(10) {
@@ -228,7 +241,11 @@ impl Simulation {
     // --- the store's work ---------------------------------------------------------------------
 
     fn advance_round(&mut self) -> Result<(), Anomaly> {
+        let refused = self.shell.disk().refused();
         let ended = self.shell.advance_round(&mut self.trace);
+        let disk = self.shell.disk();
+        let may_refuse = disk.has_failed() || disk.refused() > refused;
+        workload::meet_refusals(self, may_refuse)?;
         workload::meet_trims(self)?;
         self.completed(ended)
     }
@@ -239,113 +256,16 @@ impl Simulation {
     }
 
     fn advance_compaction(&mut self) -> Result<(), Anomaly> {
+        let refused = self.shell.disk().refused();
         let Err(error) = self.shell.advance_compaction(&mut self.trace) else {
             return Ok(());
         };
         self.trace.note(format_args!("compaction: {error}"));
-        if self.shell.disk().has_failed() {
-            return Ok(());
+        let disk = self.shell.disk();
+        if disk.has_failed() || disk.refused() > refused {
+            return Ok(()); // it ends; the next one begins anew
         }
         Err(Self::refused("the compaction", error.to_string()))
-    }
-
-    /// Tells clients what has ended.
-    pub(super) fn completed(&mut self, ended: Vec<Completion>) -> Result<(), Anomaly> {
-        for completion in ended {
-            let Completion { ticket, error, .. } = completion;
-            self.trace.note(format_args!("ended {ticket}: {error:?}"));
-            let careless = self.shell.port.sabotage == Sabotage::DropCompletion;
-            if careless && self.random.chance(1) {
-                continue;
-            }
-            let Some(sent) = self.tickets.remove(&ticket) else {
-                return Err(Self::refused("?", format!("ticket {ticket} ended twice")));
-            };
-            match error {
-                None => {
-                    self.ends_in_order(&sent, ticket)?;
-                    self.acknowledged(&sent);
-                }
-                Some(why) => self.in_doubt(&sent, &why)?,
-            }
-        }
-        let machine = &self.shell.machine;
-        self.deleting.retain(|stream| machine.is_deleting(stream));
-        Ok(())
-    }
-
-    /// Appends of one log are stored in their order, marks and repeats too.
-    fn ends_in_order(&mut self, sent: &Sent, ticket: u64) -> Result<(), Anomaly> {
-        let clients = self.logs.get_mut(&sent.name);
-        let Some(clients) = clients.filter(|found| found.incarnation == sent.incarnation) else {
-            return Ok(());
-        };
-        let last = std::mem::replace(&mut clients.last_ticket, ticket);
-        if last < ticket {
-            return Ok(());
-        }
-        let text = format!("append {ticket} was stored after append {last}");
-        Err(Self::refused(&clients.label, text))
-    }
-
-    /// One sync makes everything durable that was written before it, of whichever log.
-    fn all_is_synced(&mut self) {
-        for clients in self.logs.values_mut() {
-            if let Ok((_, end)) = self.shell.machine.bounds(clients.id) {
-                clients.synced = end.max(clients.synced);
-            }
-        }
-    }
-
-    fn acknowledged(&mut self, sent: &Sent) {
-        let is_strict = sent.fsync == Fsync::Commit;
-        if is_strict {
-            self.all_is_synced();
-        }
-        // MQTT does not say where; but nobody could tell which of a relaxed log may be gone.
-        let placed = !matches!(sent.by, By::Source(..)) || !is_strict;
-        for (at, (value, _)) in sent.values.iter().enumerate() {
-            let offset = sent.offset + at as i64;
-            self.checker.stored(*value, placed.then_some(offset));
-        }
-        let clients = self.logs.get_mut(&sent.name);
-        let Some(clients) = clients.filter(|found| found.incarnation == sent.incarnation) else {
-            return;
-        };
-        match sent.by {
-            By::Anyone => {}
-            By::Producer(at, sequence) => {
-                // A repeat may end after its producer has begun a newer epoch.
-                let batch = clients.producers[at].find(sequence);
-                if let Some(batch) = batch.filter(|batch| batch.values == sent.values) {
-                    batch.fate = Fate::Stored;
-                }
-            }
-            By::Source(at, sequence) => {
-                let source = &mut clients.sources[at];
-                if sequence > source.stored {
-                    (source.stored, source.stored_at) = (sequence, sent.offset);
-                }
-                source
-                    .pending
-                    .retain(|publish| publish.sequence != sequence);
-            }
-        }
-    }
-
-    /// The store will not say that it is durable, which does not mean that it is not.
-    fn in_doubt(&mut self, sent: &Sent, why: &str) -> Result<(), Anomaly> {
-        for (value, _) in &sent.values {
-            self.checker.unknown(*value);
-        }
-        let lives = self
-            .logs
-            .get(&sent.name)
-            .is_some_and(|found| found.incarnation == sent.incarnation);
-        if lives && self.shell.machine.failed().is_none() {
-            return Err(Self::refused(&format!("{:?}", sent.name), why.to_owned()));
-        }
-        Ok(())
     }
 
     /// Performs whatever is due until nothing is.
@@ -374,10 +294,7 @@ impl Simulation {
                 clients.synced_in_time = clients.synced_in_time.min(end);
             }
         }
-        // What is left on a disk that fails, the next start removes.
-        let disk = self.shell.disk();
-        let is_sound = !disk.has_failed() && !disk.has_leftovers();
-        if self.shell.machine.failed().is_none() && is_sound {
+        if self.shell.machine.failed().is_none() && !self.shell.disk().has_failed() {
             segments::judge(self)?;
         }
         self.verdict()
@@ -403,7 +320,7 @@ impl Simulation {
         self.forget_what_was_under_way();
         let power_cut =
             death == Death::PowerCut || (death == Death::CleanStop && self.random.chance(50));
-        self.is_cut = power_cut || self.shell.disk().has_failed();
+        self.is_cut = power_cut || self.shell.disk().has_lost();
         let port = self.shell.die(power_cut.then_some(&mut self.random));
         let sound = port.sabotage == Sabotage::None;
         if sound && death == Death::Kill && self.random.chance(30) {
@@ -422,13 +339,17 @@ impl Simulation {
     fn begin_again(&mut self, mut port: Saboteur, mut clean: bool) -> Result<(), Anomaly> {
         while self.random.chance(30) {
             self.starts += 1;
-            port.disk
-                .fail_after(self.random.below(60), "this start is cut short");
+            if self.random.chance(30) {
+                refuse_some(&port.disk, &mut self.random);
+            } else {
+                let left = self.random.below(60);
+                port.disk.fail_after(left, "this start is cut short");
+            }
             let opened = open(&port, self.options).is_ok();
             self.trace.note(format_args!("start cut short: {opened}"));
             clean = false; // what it has begun, the next one mends
             let power_cut = self.random.chance(50);
-            self.is_cut |= power_cut;
+            self.is_cut |= power_cut || port.disk.has_lost();
             port.disk = if power_cut {
                 port.disk.power_cut(&mut self.random)
             } else {
@@ -436,8 +357,13 @@ impl Simulation {
             };
         }
         self.starts += 1;
+        if self.random.chance(20) {
+            let random = Random::new(self.random.bits());
+            port.disk.refuse_one_in(2, Refused::Removing, random);
+        }
         let (shell, recovery) = Shell::open(port, self.options)
             .map_err(|error| Self::refused("the store", format!("does not open: {error}")))?;
+        shell.disk().refuse_nothing();
         self.trace.note(format_args!("start: {recovery:?}"));
         self.shell = shell;
         let mended = recovery.replayed_batches + recovery.truncated_bytes;

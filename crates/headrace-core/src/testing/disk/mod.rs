@@ -5,9 +5,10 @@
 //! each unsynced page, and keeps or drops each unsynced entry, independently of each other: more
 //! than any file system dares. A kill of the process keeps everything.
 //!
-//! Also: an effect that fails, with what such a failure leaves half done; sectors that read as an
-//! error; bytes that change by themselves; and a disk that lies about syncing.
+//! Also: an effect that fails, for good or once, with what such a failure leaves half done; sectors
+//! that read as an error; bytes that change by themselves; and a disk that lies about syncing.
 
+mod faults;
 mod file;
 mod names;
 
@@ -16,6 +17,8 @@ use std::collections::BTreeSet;
 
 use super::random::Random;
 use crate::log::{Disk, DiskError, DiskOp};
+pub use faults::Refused;
+use faults::{Fuse, Refusals};
 use file::{File, PAGE};
 use names::{ancestors, below, parent, Change, Names, Node};
 
@@ -31,16 +34,6 @@ pub enum Lie {
     SyncFolders,
 }
 
-/// The effect that fails, and all after it.
-#[derive(Clone, Debug)]
-struct Fuse {
-    /// Effects before it.
-    left: usize,
-    why: String,
-    /// Decides what the failing effect leaves half done.
-    random: Random,
-}
-
 #[derive(Clone, Debug, Default)]
 struct State {
     files: Vec<File>,
@@ -49,6 +42,11 @@ struct State {
     pending: Vec<Change>,
     fuse: Option<Fuse>,
     failed: bool,
+    refusals: Option<Refusals>,
+    /// Effects that were refused once.
+    refused: usize,
+    /// A sync has failed.
+    has_lost: bool,
     /// Something that was let go could not be removed.
     has_leftovers: bool,
     lie: Lie,
@@ -77,11 +75,37 @@ impl SimDisk {
         state.fuse = Some(Fuse {
             left: count,
             why: why.to_owned(),
-            random: Random::new(count as u64),
+            random: Random::new((state.ops + count) as u64),
         });
     }
 
-    /// An effect has failed.
+    /// From now on one effect in so many is refused, as `random` says, and what follows is
+    /// performed: what the disk refuses it may take a moment later. A sync that has failed has lost
+    /// what [`SimDisk::fail_after`] tells of all the same.
+    pub fn refuse_one_in(&self, one_in: u64, what: Refused, random: Random) {
+        self.0.borrow_mut().refusals = Some(Refusals {
+            what,
+            one_in,
+            random,
+        });
+    }
+
+    /// Nothing is refused any more.
+    pub fn refuse_nothing(&self) {
+        self.0.borrow_mut().refusals = None;
+    }
+
+    /// Effects that were refused so far, those that may fail included.
+    pub fn refused(&self) -> usize {
+        self.0.borrow().refused
+    }
+
+    /// A sync has failed: what it was to write may be gone, and no later one tells.
+    pub fn has_lost(&self) -> bool {
+        self.0.borrow().has_lost
+    }
+
+    /// An effect has failed, and all after it do.
     pub fn has_failed(&self) -> bool {
         self.0.borrow().failed
     }
@@ -159,6 +183,8 @@ impl SimDisk {
         let mut state = self.0.borrow().clone();
         state.fuse = None;
         state.failed = false;
+        state.refusals = None;
+        state.has_lost = false;
         state.has_leftovers = false; // the next start removes them
         state.unreadable.clear();
         Self(RefCell::new(state))
@@ -220,6 +246,20 @@ impl State {
         Ok(&mut self.files[at])
     }
 
+    fn unlink(&mut self, paths: impl IntoIterator<Item = String>) {
+        for path in paths {
+            self.change(Change::Unlink(path));
+        }
+    }
+
+    /// A folder is renamed to no name that has something in it.
+    fn need_vacant(&self, path: &str) -> Result<(), DiskError> {
+        let mut inside = self.current.keys().filter(|name| below(name, path));
+        let is_taken = inside.any(|name| name != path);
+        let why = || format!("{path}: directory not empty").into();
+        (!is_taken).then_some(()).ok_or_else(why)
+    }
+
     fn need_folder(&self, path: &str) -> Result<(), DiskError> {
         let there = path.is_empty() || self.current.get(path) == Some(&Node::Folder);
         there.then_some(()).ok_or_else(|| missing(path))
@@ -255,46 +295,6 @@ impl State {
         let fresh = position.div_ceil(PAGE)..if end < size { end / PAGE } else { usize::MAX };
         self.unreadable
             .retain(|(file, page)| *file != at || !fresh.contains(page));
-    }
-
-    /// Counts down to the effect that fails, and leaves it half done.
-    fn burn(&mut self, op: &DiskOp) -> Result<(), DiskError> {
-        let Some(mut fuse) = self.fuse.take() else {
-            return Ok(());
-        };
-        if fuse.left > 0 {
-            fuse.left -= 1;
-            self.fuse = Some(fuse);
-            return Ok(());
-        }
-        if !self.failed && !op.may_fail() {
-            self.failed = true;
-            self.fail(op, &mut fuse.random);
-        }
-        let why = DiskError::from(fuse.why.clone());
-        self.fuse = Some(fuse);
-        Err(why)
-    }
-
-    fn fail(&mut self, op: &DiskOp, random: &mut Random) {
-        match op {
-            DiskOp::Write {
-                path,
-                position,
-                data,
-            } => {
-                let written = random.below(data.len() + 1);
-                if let Ok(file) = self.open(path) {
-                    file.write(*position as usize, &data[..written]);
-                }
-            }
-            DiskOp::Sync { path } => {
-                if let Ok(file) = self.open(path) {
-                    file.fail_to_sync(random);
-                }
-            }
-            _ => {}
-        }
     }
 
     fn perform(&mut self, op: &DiskOp) -> Result<(), DiskError> {
@@ -335,6 +335,7 @@ impl State {
             DiskOp::SyncFolder { path } => self.sync_folder(path)?,
             DiskOp::Rename { from, to } => {
                 self.current.get(&**from).ok_or_else(|| missing(from))?;
+                self.need_vacant(to)?;
                 self.change(Change::Move(from.to_string(), to.to_string()));
             }
             DiskOp::Remove { path } | DiskOp::LetGo { path } => {
@@ -349,9 +350,7 @@ impl State {
                     .filter(|name| below(name, path))
                     .cloned()
                     .collect();
-                for name in inside.into_iter().rev() {
-                    self.change(Change::Unlink(name));
-                }
+                self.unlink(inside.into_iter().rev());
             }
             DiskOp::RemoveEmpty { path } => {
                 let is_inside = |name: &String| below(name, path) && **name != **path;
@@ -403,7 +402,7 @@ impl Disk for SimDisk {
     fn perform(&self, op: &DiskOp) -> Result<(), DiskError> {
         let mut state = self.0.borrow_mut();
         state.ops += 1;
-        let outcome = state.burn(op);
+        let outcome = state.burn(op).and_then(|()| state.refuse(op));
         if outcome.is_err() && op.may_fail() {
             state.has_leftovers = true;
             return Ok(());

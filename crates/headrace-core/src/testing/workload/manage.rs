@@ -1,5 +1,7 @@
 //! Streams come and go, logs are trimmed, rolled and configured.
 
+use std::collections::BTreeSet;
+
 use super::super::anomaly::Anomaly;
 use super::super::clients::{LogClients, Name};
 use super::super::random::Random;
@@ -49,6 +51,61 @@ pub(super) fn delete_stream(simulation: &mut Simulation) -> Result<(), Anomaly> 
     simulation.deleting.push(stream);
     let ended = simulation.shell.machine.ended();
     simulation.completed(ended)
+}
+
+/// A log that could not be made is gone, and who asked for it can learn why. A stream that could
+/// not be deleted, of which the journal knew nothing, mostly is asked to go once more.
+pub(in crate::testing) fn meet_refusals(
+    simulation: &mut Simulation,
+    may_refuse: bool,
+) -> Result<(), Anomaly> {
+    let machine = &mut simulation.shell.machine;
+    let logs = simulation.logs.iter();
+    let gone = logs.filter(|(_, clients)| machine.bounds(clients.id).is_err());
+    let gone: Vec<Name> = gone.map(|(name, _)| *name).collect();
+    let ended = simulation.deleting.iter().copied();
+    let ended: Vec<&'static str> = ended.filter(|name| !machine.is_deleting(name)).collect();
+    let streams: BTreeSet<&'static str> = gone
+        .iter()
+        .map(|name| name.0)
+        .chain(ended.clone())
+        .collect();
+    let told = |stream: &&'static str| machine.refusal(stream).is_some();
+    let (told, untold): (BTreeSet<&'static str>, BTreeSet<_>) = streams.into_iter().partition(told);
+    for name in gone {
+        simulation.trace.note(format_args!("{name:?} was not made"));
+        let clients = simulation.logs.remove(&name).expect("it was listed");
+        if untold.contains(&name.0) {
+            let text = "it is gone, and nobody is told why".to_owned();
+            return Err(Simulation::refused(&clients.label, text));
+        }
+    }
+    let Some(first) = told.first() else {
+        return Ok(());
+    };
+    simulation.trace.note(format_args!("refused: {told:?}"));
+    let counted = simulation.shell.machine.statistics().logs;
+    if counted != simulation.logs.len() as u64 {
+        let text = format!(
+            "{counted} logs are counted, and not {:?}",
+            simulation.logs.keys()
+        );
+        return Err(Simulation::refused(first, text));
+    }
+    if !may_refuse {
+        let text = "it was refused by no disk".to_owned();
+        return Err(Simulation::refused(first, text));
+    }
+    for stream in ended.into_iter().filter(|name| told.contains(name)) {
+        if simulation.random.chance(80) {
+            // It may be closing, or have failed.
+            let again = simulation.shell.machine.delete_stream(stream);
+            simulation
+                .trace
+                .note(format_args!("delete {stream} again: {again:?}"));
+        }
+    }
+    Ok(())
 }
 
 /// A log may begin at any offset that is committed, and does once that is durable. Who trims keeps

@@ -13,7 +13,7 @@ use super::random::Random;
 use super::simulation::{By, Sent, Simulation};
 use crate::log::{Appended, Error, Fsync};
 
-pub(super) use manage::{begin_compaction, configure_as, draw_fsync, meet_trims};
+pub(super) use manage::{begin_compaction, configure_as, draw_fsync, meet_refusals, meet_trims};
 pub(super) use read::{meet_sources, scan};
 
 const HOUR_MS: usize = 3_600_000;
