@@ -166,10 +166,11 @@ impl Store {
             .shared
             .wait_while(state, |machine| machine.is_deleting(stream));
         refuse_failed(&state.machine)?;
-        refuse(state.machine.refusal(stream))?;
+        let refusal = state.machine.refusal(stream);
         let ops = state.machine.empty_trash();
         drop(state);
-        Ok(Beside(&self.shared).perform_all(&ops)?)
+        Beside(&self.shared).perform_all(&ops)?;
+        refuse(refusal)
     }
 
     /// See `Machine::append`.

@@ -264,7 +264,7 @@ impl Machine {
         } = self.deletions.front()?.clone();
         let place = self.place(STREAM_NAME_BYTES_MAX as u64)?;
         let folder = layout::stream_folder(&stream);
-        let trash = layout::trash_folder(&stream, below, self.journal.chain.round);
+        let trash = layout::trash_folder(&stream, below, self.journal.chain.round, self.next_id);
         let inside = |path: &Path| path.starts_with(&format!("{folder}/"));
         self.dirt.files.retain(|path| !inside(path));
         self.dirt.finished.retain(|path| !inside(path));

@@ -25,9 +25,10 @@ pub(super) fn stream_folder(stream: &str) -> Path {
 }
 
 /// Where a stream goes that round `round` deletes, of which logs below `ids` are gone: no other has
-/// that place, and a later stream of its name has later logs.
-pub(super) fn trash_folder(stream: &str, ids: u32, round: u64) -> Path {
-    format!("{TRASH}/{stream}.{ids}.{round}").into()
+/// that place, and a later stream of its name has later logs. Of rounds that are refused, `next_id`
+/// tells one from another.
+pub(super) fn trash_folder(stream: &str, ids: u32, round: u64, next_id: u32) -> Path {
+    format!("{TRASH}/{stream}.{ids}.{round}-{next_id}").into()
 }
 
 /// The stream that stands there, and the first log that may be a later one's.

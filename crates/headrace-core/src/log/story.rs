@@ -183,10 +183,13 @@ pub(super) fn read_journal(disk: &impl Disk, sequences: &[u64]) -> Result<Story,
 
 impl Story {
     /// Forgets the logs of streams whose folder was moved to the trash: that is what deletes. The
-    /// folder stays there until the journal has forgotten them too.
+    /// folder stays there until the journal has forgotten them too, or for as long as it cannot be
+    /// removed: a later stream of its name has later logs, whether the journal knew of those or not,
+    /// and goes to another place (the round that moved it may be one that the journal has lost).
     pub(super) fn forget_deleted(&mut self, disk: &impl Disk) -> Result<(), Error> {
         for name in disk.list(layout::TRASH)? {
             if let Some((stream, ids)) = layout::trashed(&name) {
+                self.next_id = self.next_id.max(ids.saturating_add(1));
                 self.logs
                     .retain(|id, log| log.state.stream != stream || *id >= ids);
             }

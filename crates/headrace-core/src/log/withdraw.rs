@@ -8,8 +8,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::disk::{DiskError, DiskOp};
-use super::machine::{Completion, Machine};
+use super::disk::{DiskError, DiskOp, Path};
+use super::machine::{Completion, Deletion, Machine};
 use super::partition::LogId;
 use super::round::Round;
 
@@ -40,11 +40,11 @@ impl Machine {
         }
         self.round_under_way = false;
         let why: Arc<str> = Arc::from(&*why.text);
-        if let Some((stream, _)) = &round.deleted {
-            self.deletions.pop_front();
-            self.refusals.insert(stream.clone(), why.clone());
+        let mut gone: BTreeSet<LogId> = round.registered.iter().copied().collect();
+        if let Some((stream, trash)) = round.deleted {
+            gone.extend(self.give_up_deletion(trash));
+            self.refusals.insert(stream, why.clone());
         }
-        let gone: BTreeSet<LogId> = round.registered.iter().copied().collect();
         for id in &gone {
             let Some(log) = self.logs.remove(id) else {
                 continue;
@@ -53,7 +53,6 @@ impl Machine {
             if self.names.get(&name) == Some(&log.id) {
                 self.names.remove(&name);
             }
-            self.trims.remove(&log.id);
             self.producers -= log.producers.len();
             self.regain_segments(log.segments.len() as u64);
             // Who deletes the stream meanwhile asks for something else.
@@ -64,6 +63,19 @@ impl Machine {
         self.count_segments();
         self.end_queued(&gone, &why);
         self.ended()
+    }
+
+    /// The deletion that was drafted last is none. Its folder may stand in the trash already: nobody
+    /// wants what it holds, and where it stands no other can go. Returns its logs, of which the
+    /// journal knows nothing.
+    fn give_up_deletion(&mut self, trash: Path) -> Vec<LogId> {
+        self.trash.push(trash);
+        self.next_id += 1;
+        let deletion = self.deletions.pop_front();
+        let Deletion { stream, below, .. } = deletion.expect("it was drafted");
+        let logs = self.logs.values();
+        let logs = logs.filter(|log| log.stream == stream && log.id.0 < below);
+        logs.map(|log| log.id).collect()
     }
 
     /// Logs of `stream` are asked for that the journal does not know yet.
