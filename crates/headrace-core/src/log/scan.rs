@@ -88,7 +88,9 @@ pub(super) fn scan_batches(
             }
             // Not one whole batch: it is longer than what was read, or none stands there.
             let needed = BatchHeader::parse(&bytes).map_or(0, |header| header.batch_bytes());
-            if needed <= bytes.len().max(HEADER_BYTES) || needed as u64 > end - position {
+            let is_cut = bytes.len() < wanted_now; // the file is: more will not be there
+            let is_none = needed <= bytes.len().max(HEADER_BYTES) || needed as u64 > end - position;
+            if is_none || is_cut {
                 return Err(Error::Corrupt(Damage {
                     path: path.to_owned(),
                     position,

@@ -109,3 +109,21 @@ fn what_took_its_place_is_nobodys_to_remove_and_a_store_that_failed_cannot_tell(
     rig.machine.abort("the disk is gone");
     assert!(!rig.machine.is_abandoned(&survey, &groups[1]));
 }
+
+/// Lengths are held when a store starts; who cuts a file later is told by whoever reads it.
+#[test]
+fn a_segment_that_is_cut_inside_a_batch_while_the_store_runs_ends_a_compaction() {
+    for cut in [1, 30] {
+        let mut rig = Rig::new(8);
+        rig.fill(300);
+        let path = rig.disk.path_of("log");
+        let mut bytes = rig.disk.bytes(&path);
+        bytes.truncate(bytes.len() - cut);
+        rig.disk.overwrite(&path, bytes);
+        let refused = rig.compact().unwrap_err();
+        assert!(
+            matches!(&refused, Error::Corrupt(damage) if damage.path == path),
+            "{refused:?}"
+        );
+    }
+}
