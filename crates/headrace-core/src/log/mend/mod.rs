@@ -108,6 +108,11 @@ impl<'a, D: Disk> Mender<'a, D> {
         if is_new && self.disk.size(&log.active().path)?.is_none() {
             self.perform(log.creation())?;
         }
+        if self.disk.list(&log.folder)?.is_empty() {
+            let what =
+                "the folder is missing, or the end of the journal, where its stream was deleted";
+            return Err(damage(&log.folder, 0, None, what));
+        }
         let snapshot = self.snapshot(&log, told)?;
         let covered = snapshot.as_ref().map_or(0, |(offset, _)| *offset);
         let first = self.first_needed(&log, told, covered)?;

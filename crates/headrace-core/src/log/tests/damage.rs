@@ -384,3 +384,25 @@ fn a_batch_that_is_damaged_in_an_old_segment_is_refused_to_readers_and_the_other
         assert!(matches!(time, Err(Error::Corrupt(_))), "{time:?}");
     }
 }
+
+/// What the journal told last is lost, as if it had never been synced, and the files are gone.
+#[test]
+fn a_deletion_that_the_journal_has_lost_is_refused_by_the_folder_that_is_missing() {
+    let (disk, _) = rotated();
+    let (mut machine, _) = open(&disk, SMALL).unwrap();
+    machine.delete_stream("gpu").unwrap();
+    let round = machine.next_round(0).unwrap().build();
+    super::perform(&disk, &round.before);
+    machine.round_done(round, Ok(()), 0, 0);
+    super::perform(&disk, &machine.empty_trash());
+    let path = journal_files(&disk).pop().unwrap();
+    let mut bytes = disk.bytes(&path);
+    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    bytes[end] ^= 1;
+    disk.overwrite(&path, bytes);
+    let Err(Error::Corrupt(damage)) = open(&disk.killed(), SMALL) else {
+        panic!("nobody noticed");
+    };
+    assert_eq!(damage.path, "streams/gpu/0");
+    assert!(damage.what.contains("the end of the journal"));
+}
