@@ -92,7 +92,7 @@ fn ended(store: &Store) -> Result<(), String> {
     }
 }
 
-/// Nothing is taken any more, for that reason.
+/// Nothing is taken any more, for that reason; the folder is free for the next store.
 fn assert_writes_nothing(store: Store, log: LogId, why: &str) {
     assert_eq!(store.failed().as_deref(), Some(why));
     let refused = || Err(Error::Storage(why.to_owned()));
@@ -100,6 +100,7 @@ fn assert_writes_nothing(store: Store, log: LogId, why: &str) {
     assert_eq!(store.open_log("other", 0, 1, 0).map(|_| 0), refused());
     assert_eq!(store.trim(log, 0).map(|()| 0), refused());
     assert_eq!(store.close().map(|()| 0), refused());
+    drop(store);
 }
 
 fn assert_names(why: &str, verb: &str, path: &Path, cause: &str) {

@@ -128,7 +128,9 @@ impl Shell {
         let mut ended = self.machine.round_refused(round, why);
         let lives = self.machine.failed().is_none();
         if self.port.sabotage == Sabotage::AcknowledgeRefused && lives {
-            ended.iter_mut().for_each(|ended| ended.error = None);
+            for completion in &mut ended {
+                completion.error = None;
+            }
         }
         ended
     }

@@ -59,9 +59,9 @@ impl Refusals {
             Refused::Syncing => op.is_sync(),
             Refused::Removing => op.may_fail(),
         };
-        let spares = op.is_sync() && self.what != Refused::Syncing;
-        let spared = if spares { SYNCS_SPARED } else { 1 };
-        may_be && self.random.below(self.one_in * spared) == 0
+        let is_rare = op.is_sync() && self.what != Refused::Syncing;
+        let times = if is_rare { SYNCS_SPARED } else { 1 };
+        may_be && self.random.below(self.one_in * times) == 0
     }
 }
 
