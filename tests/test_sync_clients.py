@@ -184,6 +184,7 @@ def interrupted(client, coroutine):
             pass
         os.kill(os.getpid(), signal.SIGINT)
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # who runs the tests may ignore it
     thread = threading.Thread(target=press)
     thread.start()
     with pytest.raises(KeyboardInterrupt):

@@ -274,13 +274,21 @@ class Broker:
         log.info("stream deleted", extra={"stream": name})
 
     async def trim(
-        self, partition: Partition, offset: int, reason: str, *, has_sources: bool = True
+        self,
+        partition: Partition,
+        offset: int,
+        reason: str,
+        *,
+        has_sources: bool = True,
+        has_rolled: bool = False,
     ) -> None:
         """Lets a partition begin at `offset`; on return that survives power loss.
 
         Where it begins there or later already, nothing is done, and nothing kept.
 
         What its records told of MQTT sources is kept before; of one without, that there are none.
+        Where the active segment `has_rolled`, it goes as the closed ones do, now or once the next
+        one has begun.
 
         Raises:
             UnknownStreamError: it was deleted meanwhile.
@@ -299,8 +307,8 @@ class Broker:
             raise UnknownStreamError(str(error)) from None
         trimmed = self.trimmed[reason]
         trimmed.records += offset - start
-        left = {each.base_offset for each in partition.segments}
-        trimmed.bytes += sum(each.bytes for each in segments if each.base_offset not in left)
+        gone = (each for each in segments if each.next_offset <= offset)
+        trimmed.bytes += sum(each.bytes for each in gone if has_rolled or not each.active)
 
     async def load_state(self, partition: Partition) -> tuple[int, bytes, list[str]]:
         """As `Store.load_state`.

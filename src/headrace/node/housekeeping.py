@@ -118,7 +118,7 @@ class Housekeeping:
         if upkeep.roll:
             partition.roll(wall_ms)
         for trim in upkeep.trims:
-            await self._broker.trim(partition, trim.offset, trim.reason)
+            await self._broker.trim(partition, trim.offset, trim.reason, has_rolled=upkeep.roll)
             log.info(
                 "records before offset %d are let go: %s", trim.offset, trim.reason,
                 extra=_place(partition),
