@@ -443,3 +443,18 @@ def test_the_command_reads_from_where_it_is_told(meeting):
     assert (done.returncode, "--from needs MQTT 5" in done.stderr) == (2, True)
     done = read("--from", "earliest", "-E", topic="sensors/#")
     assert (done.returncode, "--from is about streams" in done.stderr) == (2, True)
+
+
+def test_a_session_reads_its_own_stream_after_a_restart_whatever_others_came(start_node):
+    node = start_node()
+    node.create_stream("m")
+    with Reader(node, "reader", lasts=1000) as client:
+        assert client.subscribe("$stream/m/#", ("stream-offset", "earliest")) == (1, "")
+    node.create_stream("a")
+    assert node.stop() == 0
+    node = start_node.again(node)
+    sender = Sender(node)
+    sender.send("a", "of another")
+    sender.send("m", "its own")
+    with Reader(node, "reader", lasts=1000) as client:
+        assert payloads(client.receive()) == ["its own"]

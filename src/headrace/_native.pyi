@@ -1221,7 +1221,8 @@ class Switchboard:
         """
     def bind(self, stream: int, partitions: int, filters: list[str], key: str) -> None:
         """Stores publishes that match a filter in `stream`. `key`: topic, level:N (1-based) or
-        property:NAME. Replaces an earlier binding of the stream.
+        property:NAME. Replaces an earlier binding of the stream. The log of sessions names a stream
+        by that number: no other stream may have it, after a restart either.
 
         Raises:
             ValueError: a filter or the key is malformed; the message says how.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headrace.settings import Value
 
 StreamId = NewType("StreamId", int)
-"""A stream in this process; drawn when it is created or loaded, never reused while it runs."""
+"""Which stream, whatever its name: its incarnation, so sessions that are kept name it by this."""
 
 Ticket = NewType("Ticket", int)
 """One append on its way to the disk: odd ones are the switchboard's, even ones are Python's."""
@@ -78,8 +78,7 @@ class StreamDefinition:
 
     Attributes:
         name: 1 to 249 of `[a-zA-Z0-9._-]`.
-        id: the stream in this process.
-        incarnation: differs between this stream and a deleted one of the same name.
+        incarnation: no other stream of the node has it, nor had a deleted one of the same name.
         partitions: 1 or more; may grow, never shrink.
         filters: MQTT topic filters whose publishes it stores.
         key: record key of those: `topic`, `level:N` (1-based) or `property:NAME`.
@@ -87,9 +86,13 @@ class StreamDefinition:
     """
 
     name: str
-    id: StreamId
     incarnation: int
     partitions: int
     filters: tuple[str, ...] = ()
     key: str = "topic"
     settings: Mapping[str, Value] = field(default_factory=dict)
+
+    @property
+    def id(self) -> StreamId:
+        """What the switchboard knows it by. It is the same after a restart."""
+        return StreamId(self.incarnation)

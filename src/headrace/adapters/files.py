@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from headrace import limits
 from headrace.errors import DefinitionError, LostWritesError, UnavailableError
-from headrace.model import StreamDefinition, StreamId
+from headrace.model import StreamDefinition
 from headrace.text import remedy
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class FileDefinitions:
             if not folder.is_dir():
                 raise DefinitionError(f"{folder} is no stream's folder; move it away")
             if (folder / DEFINITION).is_file():
-                definitions.append(_read(folder, StreamId(len(definitions) + 1)))
+                definitions.append(_read(folder))
             elif any(each.name != _TEMPORARY for each in folder.iterdir()):
                 raise DefinitionError(
                     f"{folder} holds data but no {DEFINITION}; restore that file, or move the "
@@ -135,7 +135,7 @@ def _to_json(definition: StreamDefinition) -> dict[str, Any]:
     }
 
 
-def _read(folder: Path, stream_id: StreamId) -> StreamDefinition:
+def _read(folder: Path) -> StreamDefinition:
     path = folder / DEFINITION
     try:
         value = _Definition.model_validate_json(path.read_bytes())
@@ -147,7 +147,7 @@ def _read(folder: Path, stream_id: StreamId) -> StreamDefinition:
         raise DefinitionError(
             f"{path} is damaged ({where}: {why['msg']}); restore it from a copy"
         ) from None
-    definition = StreamDefinition(id=stream_id, **value.model_dump())
+    definition = StreamDefinition(**value.model_dump())
     if definition.name != folder.name:
         raise DefinitionError(
             f"{path} defines {definition.name!r}; a stream's folder has the stream's name"

@@ -5,8 +5,8 @@ definition that would hold; nothing changes. `put` and `remove` apply what its o
 durable meanwhile. So a definition never serves before it survives power loss, and a replicated
 catalog can stand between the halves later.
 
-Must not know files, stores or connections. Invariants: names are unique, ids never recur in one
-process, partitions never shrink, every definition held here is valid.
+Must not know files, stores or connections. Invariants: names and ids are unique, ids never recur,
+partitions never shrink, every definition held here is valid.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headrace.errors import (
     StreamLimitError,
     UnknownStreamError,
 )
-from headrace.model import StreamDefinition, StreamId
+from headrace.model import StreamDefinition
 from headrace.native import Switchboard
 from headrace.settings import DEFAULTS, Settings, contradiction, find
 from headrace.text import shown
@@ -74,7 +74,6 @@ class Catalog:
         self._streams_max = streams_max
         self._partitions_max = partitions_max
         self._streams: dict[str, StreamDefinition] = {}
-        self._last_id = 0
         self._last_incarnation = 0
         # Judges filters and keys with the very code that will bind them; holds no connection.
         self._judge = Switchboard((0, 0))
@@ -146,7 +145,6 @@ class Catalog:
             self._check_partitions(partitions, 0)
         definition = StreamDefinition(
             name=name,
-            id=StreamId(self._last_id + 1),
             incarnation=max(wall_ms, self._last_incarnation + 1),
             partitions=partitions,
             filters=tuple(dict.fromkeys(change.filters or ())),
@@ -201,6 +199,12 @@ class Catalog:
             InvalidStreamError: no stream can be served so, or records would go with it in silence.
         """
         _settings({}, definition.settings)
+        for other in self._streams.values():
+            if other.id == definition.id and other.name != definition.name:
+                raise InvalidStreamError(
+                    f"it says incarnation {definition.incarnation}, as that of {other.name!r} "
+                    f"does: one is a copy of the other"
+                )
         self._check_binding(definition)  # defaults of the node may have changed; they say nothing
         logs = [log for log in held if log.stream == definition.name]
         others = {log.incarnation for log in logs} - {definition.incarnation}
@@ -222,7 +226,6 @@ class Catalog:
         old = self._streams.get(definition.name)
         assert old is None or old.id == definition.id, "one stream to a name"
         self._streams[definition.name] = definition
-        self._last_id = max(self._last_id, definition.id)
         self._last_incarnation = max(self._last_incarnation, definition.incarnation)
 
     def remove(self, name: str) -> None:

@@ -170,7 +170,7 @@ impl Filter {
 pub struct Feed {
     /// Of the session.
     pub number: u64,
-    /// The stream's id.
+    /// The stream's id, which no other stream has after a restart either.
     pub stream: u64,
     /// By partition, the first offset that it may not have.
     pub positions: Vec<i64>,
