@@ -201,9 +201,9 @@ class RunningNode:
         assert status == 200, answer
         return [each["end"] for each in answer["partitions"]]
 
-    def metrics(self) -> dict[str, float]:
+    def metrics(self, **headers: str) -> dict[str, float]:
         """Samples by `name{label="value"}`."""
-        _, text = self.call("GET", "/metrics")
+        _, text = self.call("GET", "/metrics", **headers)
         lines = [line for line in text.splitlines() if not line.startswith("#")]
         return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
 

@@ -15,9 +15,10 @@ SECONDS = 30
 class RawConnection:
     """One blocking socket to a node's Kafka door."""
 
-    def __init__(self, node, client_id="raw"):
+    def __init__(self, node, client_id="raw", host="127.0.0.1"):
         self.client_id = client_id
-        self.socket = socket.create_connection(("127.0.0.1", node.kafka), timeout=SECONDS)
+        to = ("127.0.0.1", node.kafka)
+        self.socket = socket.create_connection(to, timeout=SECONDS, source_address=(host, 0))
         self.sent = 0
 
     def __enter__(self):

@@ -16,6 +16,10 @@ GROUPS_MAX: Final = 10_000
 """Consumer groups with members, or that had some not long ago: a client may name one with each
 request. Groups that only keep offsets are bounded by `OFFSETS_MAX`."""
 
+GROUPS_OWNED_MAX: Final = GROUPS_MAX // 4
+"""Of those, made by one owner: a user, or an address without one. A fourth, so that one client
+cannot shut all others out, and who is alone on a machine has thousands."""
+
 GROUP_SIZE_MAX: Final = 1_000
 """Members of one group (setting `kafka.group_max_size`, Kafka's `group.max.size`): each generation
 tells all of them to one of them, and no stream has more than `STREAM_PARTITIONS_MAX` partitions."""
@@ -34,6 +38,9 @@ GROUP_PROTOCOLS_MAX: Final = 100
 GROUPS_BYTES_MAX: Final = 256 * MIB
 """Members of all groups in memory, with what they say and are assigned: a hundred thousand of them
 with two ways to share out and ten topics each."""
+
+GROUPS_OWNED_BYTES_MAX: Final = GROUPS_BYTES_MAX // 4
+"""Of those, in the groups of one owner: sixteen groups as large as one may be."""
 
 GROUP_INITIAL_DELAY_MS: Final = 300
 """How long the first generation of a group waits for more members (setting

@@ -44,6 +44,7 @@ from headrace.kernel.groups.events import (
 from headrace.kernel.groups.generation import State
 from headrace.kernel.groups.group import Group
 from headrace.kernel.groups.offsets import Offsets
+from headrace.kernel.groups.owners import Shares
 from headrace.kernel.groups.records import GroupRecord, OffsetRecord
 from headrace.wire.kafka.errors import ErrorCode
 from headrace.wire.kafka.members import CONSUMER, ConsumerAssignment, consumers
@@ -107,7 +108,8 @@ class Groups:
         self.expired = 0
         self._offsets = Offsets(offsets_max)
         self._groups: dict[str, Group] = {}
-        self._held_bytes = 0
+        self._places = Shares()  # as many as `_groups`
+        self._held_bytes = Shares()
         self._deleting: dict[int, str] = {}
         self._alarms: list[tuple[int, str]] = []  # no later than each group's next_ms
         self._armed: dict[str, int] = {}
@@ -226,7 +228,8 @@ class Groups:
             case Join():
                 return self._join(event, now)
             case Sync():
-                return self._on(event.group, lambda group: group.sync(event, now, self._room_bytes))
+                room_bytes = self._room_bytes(self._groups[event.group].owner)
+                return self._on(event.group, lambda group: group.sync(event, now, room_bytes))
             case Heartbeat():  # which makes no deadline earlier
                 group = self._groups[event.group]
                 group.heartbeat(event, now)
@@ -244,17 +247,19 @@ class Groups:
         return self._delete_offsets(event)
 
     def _join(self, event: Join, now: Now) -> list[Effect]:
-        if event.group not in self._groups:
+        name, group = event.group, self._groups.get(event.group)
+        owner = event.owner if group is None else group.owner
+        if group is None:
             if event.who.member:
                 return _refused(event, ErrorCode.UNKNOWN_MEMBER_ID)
-            if len(self._groups) >= limits.GROUPS_MAX:
+            if self._places.room(owner, limits.GROUPS_MAX, limits.GROUPS_OWNED_MAX) <= 0:
                 return _refused(event, ErrorCode.POLICY_VIOLATION)
-        if self._room_bytes <= 0 and not event.who.member:
+        room_bytes = self._room_bytes(owner)
+        if room_bytes <= 0 and not event.who.member:
             return _refused(event, ErrorCode.POLICY_VIOLATION)
-        self._groups.setdefault(event.group, Group(event.group))
-        return self._on(
-            event.group, lambda group: group.join(event, now, self.settings, self._room_bytes)
-        )
+        if group is None:
+            self._put(Group(name, owner))
+        return self._on(name, lambda group: group.join(event, now, self.settings, room_bytes))
 
     def _commit(self, event: Commit, now: Now) -> list[Effect]:
         group = self._groups.get(event.group)
@@ -282,7 +287,7 @@ class Groups:
         if group is None:
             if name not in self._offsets.groups:
                 return _refused(event, ErrorCode.GROUP_ID_NOT_FOUND)
-            group = self._groups[name] = Group(name)
+            group = self._put(Group(name))
         if not group.is_idle:
             return _refused(event, ErrorCode.NON_EMPTY_GROUP)
         group.die()
@@ -316,8 +321,7 @@ class Groups:
             case GroupRecord(name, value):
                 self._forget(name)
                 if value is not None:
-                    group = self._groups[name] = Group.of(name, value)
-                    self._held_bytes += group.held_bytes
+                    self._put(Group.of(name, value))
 
     # Time.
 
@@ -384,7 +388,7 @@ class Groups:
             return []
         held_bytes, generation = group.held_bytes, group.generation
         act(group)
-        self._held_bytes += group.held_bytes - held_bytes
+        self._held_bytes.add(group.owner, group.held_bytes - held_bytes)
         self.generations += group.generation - generation
         if group.is_idle and group.last is None:
             self._forget(name)  # it never was
@@ -402,21 +406,27 @@ class Groups:
         else:
             heapq.heappush(self._alarms, (moment, name))
 
-    @property
-    def _room_bytes(self) -> int:
-        """What groups may hold in memory beside what they do."""
-        return limits.GROUPS_BYTES_MAX - self._held_bytes
+    def _room_bytes(self, owner: str) -> int:
+        """What the groups of an owner may hold in memory beside what they do."""
+        return self._held_bytes.room(owner, limits.GROUPS_BYTES_MAX, limits.GROUPS_OWNED_BYTES_MAX)
 
     def _tombstones(self, group: Group, places: Iterable[Place]) -> list[Record]:
         """Records after which nothing is left of a group."""
         own = [] if group.last is None else [records.of_group(group.name, None)]
         return own + records.forget(group.name, places)
 
+    def _put(self, group: Group) -> Group:
+        self._groups[group.name] = group
+        self._places.add(group.owner, 1)
+        self._held_bytes.add(group.owner, group.held_bytes)
+        return group
+
     def _forget(self, name: str) -> None:
         group = self._groups.pop(name, None)
         self._armed.pop(name, None)
         if group is not None:
-            self._held_bytes -= group.held_bytes
+            self._places.add(group.owner, -1)
+            self._held_bytes.add(group.owner, -group.held_bytes)
 
 
 def _refused(event: Request, code: ErrorCode) -> list[Effect]:

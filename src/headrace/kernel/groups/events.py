@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace import limits
+from headrace.kernel.groups.owners import NOBODY
 from headrace.wire.kafka.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ class Join(NamedTuple):
         fresh_id: the member id that it gets if it has none; never given twice.
         must_know_id: whether it must come back with that id before it counts.
         protocols: name and metadata of each, the one that it likes best first.
+        owner: to whom the group counts if this makes it (`headrace.kernel.groups.owners`).
     """
 
     ticket: int
@@ -93,6 +95,7 @@ class Join(NamedTuple):
     protocols: tuple[tuple[str, bytes], ...]
     fresh_id: str
     must_know_id: bool = False
+    owner: str = NOBODY
 
 
 class Sync(NamedTuple):

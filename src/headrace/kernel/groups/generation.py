@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from headrace import limits
 from headrace.kernel.groups import records
 from headrace.kernel.groups.events import Answer, Append, Joined, Synced
+from headrace.kernel.groups.owners import NOBODY
 from headrace.kernel.groups.roster import MEMBER_BYTES, Roster
 from headrace.wire.kafka.errors import ErrorCode
 from headrace.wire.kafka.members import GroupValue
@@ -54,6 +55,7 @@ class Generations:
     """The generations of one group, one after the other. What a call has to do waits until `take`.
 
     Attributes:
+        owner: who has made it; keeps it whoever joins.
         state, generation, leader: as Kafka's tools show them.
         protocol_type: what the members are, `consumer` mostly.
         protocol: the way of sharing out of this generation.
@@ -62,8 +64,9 @@ class Generations:
         last: what its newest record says, whether or not that is durable.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, owner: str = NOBODY) -> None:
         self.name = name
+        self.owner = owner
         self.state = State.EMPTY
         self.generation = 0
         self.protocol_type = ""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from headrace import limits
 from headrace.errors import MalformedError
+from headrace.kernel.groups.owners import owner_of
 from headrace.kernel.quotas import Rate
 from headrace.node.kafka.proof import Proof
 from headrace.wire.kafka.apis import (
@@ -105,6 +106,11 @@ class KafkaConnection:
         self._muted: asyncio.TimerHandle | None = None  # while it is beyond a quota
         self._received = False  # since the last look
         self._idle = self._look_later()
+
+    @property
+    def owner(self) -> str:
+        """To whom the groups count that it makes."""
+        return owner_of(self.proof.username or self.identity, self.host)
 
     def received(self, data: bytes) -> None:
         """Bytes came in."""

@@ -66,6 +66,7 @@ async def join(
                 protocols=tuple((each.name, each.metadata) for each in body.protocols),
                 fresh_id=f"{named[:CLIENT_ID_CHARS]}-{uuid4()}",
                 must_know_id=request.version >= ID_REQUIRED_SINCE and who.instance is None,
+                owner=connection.owner,
             )
         )
     except HeadraceError as error:
