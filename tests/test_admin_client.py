@@ -44,6 +44,29 @@ async def refused(code, call):
     return str(caught.value)
 
 
+async def test_what_cannot_be_sent_is_told_by_name_and_leaves_the_client_whole(admin):
+    wrong = [
+        (admin.create_topic("unfit", partitions="3"), "num_partitions cannot be '3'"),
+        (admin.create_topic("unfit", partitions=1 << 31), "num_partitions cannot be 2147483648"),
+        (admin.create_topic("unfit", configs={"retention.ms": 5}), "value cannot be 5"),
+        (admin.create_topic(None), "name cannot be None"),
+        (admin.create_topic("x" * 40_000), "name cannot be 'xxx"),
+        (admin.create_topic("\ud800"), "name cannot be "),
+        (admin.delete_group(7), "key cannot be 7"),
+        (admin.alter_configs("unfit", {"retention.ms": b"5"}), "value cannot be b'5'"),
+    ]
+    for call, told in wrong:
+        with pytest.raises(ValueError, match=f"{told}"):
+            await call
+    assert "unfit" not in await admin.topics()
+
+
+def test_a_malformed_list_of_brokers_is_told_by_the_name_of_the_setting():
+    for servers in ("nowhere", "a:1,b", [], "a:70000"):
+        with pytest.raises(ValueError, match=r"^bootstrap_servers: must "):
+            headrace.Admin(servers)
+
+
 async def test_streams_are_made_described_grown_and_deleted(admin):
     await admin.create_topic("made", partitions=2, configs={"retention.ms": "5000"})
     assert (await admin.topics())["made"] == 2

@@ -94,6 +94,8 @@ class Admin:
     Every call retries what a retry can mend until `default_api_timeout_ms`, and raises ClientError
     with `.code` and `.retriable` where a broker refuses.
 
+    An argument that its field of the protocol cannot hold raises ValueError, and nothing is sent.
+
     Args:
         bootstrap_servers: `HOST:PORT`, separated by commas; one that lives is enough.
         **settings: fields of `AdminConfig`.

@@ -33,10 +33,13 @@ def addresses(servers: str | Iterable[str]) -> list[Address]:
     """Bootstrap brokers: `HOST:PORT`, separated by commas or each for itself.
 
     Raises:
-        ValueError: one is malformed, or there is none.
+        ValueError: one is malformed, or there is none; the text names the setting.
     """
     texts = servers.split(",") if isinstance(servers, str) else servers
-    return [Address.parse(text.strip()) for text in texts] or [Address.parse("")]
+    try:
+        return [Address.parse(text.strip()) for text in texts] or [Address.parse("")]
+    except ValueError as error:
+        raise ValueError(f"bootstrap_servers: {error}") from None
 
 
 class Cluster:

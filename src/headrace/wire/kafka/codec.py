@@ -18,6 +18,7 @@ import types
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from struct import Struct
+from struct import error as StructError
 from typing import (
     Annotated,
     Any,
@@ -52,6 +53,10 @@ def message(cls: type[T]) -> type[T]:
 
 class TooManyError(MalformedError):
     """A frame has more array elements than its reader admits."""
+
+
+class UnfitError(ValueError):
+    """A value that the field of a message cannot hold; the text names both."""
 
 
 class Reader:
@@ -201,7 +206,8 @@ def _chars(
 
     def write(out: list[bytes], value: Value) -> None:
         raw = value.encode() if text and value is not None else value
-        assert nullable or raw is not None, "null in a field that is never null"
+        if raw is None and not nullable:
+            raise TypeError("null in a field that is never null")
         write_length(out, None if raw is None else len(raw))
         if raw:
             out.append(raw)
@@ -305,7 +311,8 @@ def _array(element: Codec, *, flexible: bool, nullable: bool) -> Codec:
         return elements
 
     def write(out: list[bytes], values: Value) -> None:
-        assert nullable or values is not None, "null in an array that is never null"
+        if values is None and not nullable:
+            raise TypeError("null in an array that is never null")
         if isinstance(values, Kept):
             out.append(values.encoded.get(write) or encoded_once(values))
         else:
@@ -352,7 +359,13 @@ def _struct(cls: type, version: int, *, flexible: bool) -> Codec:
 
     def write(out: list[bytes], message: Value) -> None:
         for name, codec in carried:
-            codec.write(out, getattr(message, name))
+            value = getattr(message, name)
+            try:
+                codec.write(out, value)
+            except UnfitError:
+                raise
+            except (StructError, TypeError, AttributeError, UnicodeEncodeError):
+                raise UnfitError(f"{cls.__name__}: {name} cannot be {value!r:.100}") from None
         if flexible:
             out.append(NO_TAGS)
 
@@ -393,7 +406,11 @@ def codec_of(message: type, version: int, *, flexible: bool = False) -> Codec:
 
 
 def encode(message: Value, version: int = 0) -> bytes:
-    """A message that stands alone, outside any frame, in its ordinary form."""
+    """A message that stands alone, outside any frame, in its ordinary form.
+
+    Raises:
+        UnfitError: a field cannot hold its value.
+    """
     out: list[bytes] = []
     codec_of(type(message), version).write(out, message)
     return b"".join(out)

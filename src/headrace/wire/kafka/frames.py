@@ -147,7 +147,11 @@ def encode_response(request: Request, body: object) -> bytes:
 def encode_request(
     api: Api[Q, Any], version: int, correlation_id: int, client_id: str, body: Q
 ) -> bytes:
-    """A request to a broker, as a frame with its length."""
+    """A request to a broker, as a frame with its length.
+
+    Raises:
+        UnfitError: a field cannot hold its value.
+    """
     out = [b"", _PREFIX.pack(api.key, version, correlation_id)]
     NULLABLE_STRING.plain.write(out, client_id)
     if api.flexible(version):
