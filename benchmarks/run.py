@@ -48,8 +48,8 @@ on shared machines only the ratio means much. Rows:
   same cores, against figures that it is to reach (`target`): records of 100 bytes into one
   partition by one producer of librdkafka, acknowledged after fdatasync, beside the same with
   `fsync = os`; out of four partitions as Arrow batches, beside lists and confluent-kafka; from a
-  schedule at half load to a reader; 5,000 connections; metadata of 3,000 partitions, and small
-  requests beside it.
+  schedule at half of what the first is to reach to a reader; 5,000 connections; metadata of 3,000
+  partitions, and small requests beside it.
 - `decode`: stored readings (300 bytes, four headers) into Arrow buffers, against the compiled
   reader of aiokafka.
 """

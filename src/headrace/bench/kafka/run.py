@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headrace.bench.server import Server
 
 MEASURES: Final = ("produce", "consume", "latency", "connections", "metadata")
-"""In the order in which they run: `latency` takes half of what `produce` has shown."""
+"""In the order in which they run: `latency` takes half of what those before it have shown."""
 
 FAULTS: Final = ("lost", "duplicated", "reordered", "corrupted", "disconnected")
 """What should be 0, as far as `acks` promises it."""
@@ -113,6 +113,7 @@ class _Bench:
         self._rounds = rounds
         self._watch = watch
         self.outcomes: list[Outcome] = []
+        self._unasked: list[Outcome] = []  # rounds that only say what half is
 
     def measure(self, measure: str) -> None:
         """All rounds of one."""
@@ -188,20 +189,28 @@ class _Bench:
         self._note("latency", client, server, figures, sent)
 
     def _half(self, client: str) -> float:
-        """Half of what a client has produced, at the broker where that was least."""
+        """Half of what a client has produced or consumed, at the broker where that was least.
+
+        The lesser of both: a reader that cannot keep up would show its own queue and no broker.
+        """
+        reading = f"{client} {_APIS[client][0]}"
         rates = []
         for server in self._servers:
-            found = [
-                outcome
-                for outcome in self.outcomes
-                if (outcome.measure, outcome.client, outcome.server)
-                == ("produce", client, server.name)
-            ]
-            if not found:
-                self._produce(server, client)
-                found = [self.outcomes.pop()]
-            rates.append(medians(found)["records_per_second"] or 0.0)
+            for measure, who in (("produce", client), ("consume", reading)):
+                found = self._found(measure, who, server)
+                if not found:
+                    begun = len(self.outcomes)
+                    self._produce(server, client) if measure == "produce" else self._consume(server)
+                    self._unasked += self.outcomes[begun:]
+                    del self.outcomes[begun:]
+                    found = self._found(measure, who, server)
+                rates.append(medians(found)["records_per_second"] or 0.0)
         return max(min(rates) * HALF, 1.0)
+
+    def _found(self, measure: str, client: str, server: Server) -> list[Outcome]:
+        wanted = (measure, client, server.name)
+        outcomes = (*self.outcomes, *self._unasked)
+        return [each for each in outcomes if (each.measure, each.client, each.server) == wanted]
 
     def _sent(self, server: Server, client: str, topic: str) -> list[Sent]:
         """What became of as many records as go into the time."""

@@ -71,7 +71,9 @@ HEADINGS: Final = {
     "--topic-config", "configs", multiple=True, metavar="KEY=VALUE", help="Setting of the topics."
 )
 @click.option(
-    "--rate", type=click.FloatRange(0, min_open=True), help="Of latency.  [half of produce]"
+    "--rate",
+    type=click.FloatRange(0, min_open=True),
+    help="Of latency.  [half of the lesser of produce and consume]",
 )
 @click.option(
     "--connections",
@@ -118,7 +120,7 @@ def kafka(
     MEASURE is one or more of these, all without one:
       produce      records a second until the last is acknowledged
       consume      records a second out of a topic that was filled before
-      latency      from a schedule to a reader, at half of what produce has shown
+      latency      from a schedule to a reader, at half of what those two show
       connections  how many open, what each takes, whether one more is served
       metadata     answers about topics of many partitions
 

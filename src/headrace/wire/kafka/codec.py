@@ -14,11 +14,11 @@ and `decode(OffsetFetchRequest, 7, data)` follows from it. What bytes claim is n
 a length beyond the frame or an array count beyond `elements_max` raises before it allocates.
 """
 
+import struct
 import types
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from struct import Struct
-from struct import error as StructError
 from typing import (
     Annotated,
     Any,
@@ -364,7 +364,7 @@ def _struct(cls: type, version: int, *, flexible: bool) -> Codec:
                 codec.write(out, value)
             except UnfitError:
                 raise
-            except (StructError, TypeError, AttributeError, UnicodeEncodeError):
+            except (struct.error, TypeError, AttributeError, UnicodeEncodeError):
                 raise UnfitError(f"{cls.__name__}: {name} cannot be {value!r:.100}") from None
         if flexible:
             out.append(NO_TAGS)
