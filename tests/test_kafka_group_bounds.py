@@ -30,6 +30,7 @@ from headrace.kernel.groups.events import (
     Sync,
 )
 from headrace.kernel.groups.offsets import Offsets
+from headrace.kernel.groups.owners import NOBODY
 from headrace.wire.kafka.errors import ErrorCode
 
 
@@ -217,7 +218,7 @@ def test_texts_beside_offsets_have_a_bound_for_all_groups_together(monkeypatch):
         place = Place("s", partition)
         ticket = next(tickets)
         event = Commit(ticket, group, Identity(), -1, {place: Committed(1, metadata=text)})
-        *_, last = [*offsets.commit(event), *offsets.stored(ticket)]
+        *_, last = [*offsets.commit(event, NOBODY), *offsets.stored(ticket)]
         return last.outcome.codes[place]
 
     assert commit("a", "x" * 60) is ErrorCode.NONE

@@ -1,11 +1,29 @@
 """One client has a share of what groups may take of a node, and others go on."""
 
+import itertools
+
 import pytest
 
 from conftest import RunningNode
 from groupworld import World, delete, leave, settle, ticket
 from headrace import limits
-from headrace.kernel.groups.events import Append, Configured, GroupSettings, Now, Replayed, Stored
+from headrace.kernel.groups.coordinator import Groups
+from headrace.kernel.groups.events import (
+    Answer,
+    Append,
+    Commit,
+    Committed,
+    Configured,
+    DeleteGroup,
+    GroupSettings,
+    Identity,
+    Now,
+    Place,
+    Refused,
+    Replayed,
+    Stored,
+    StreamDeleted,
+)
 from headrace.kernel.groups.owners import owner_of
 from headrace.wire.kafka import apis
 from headrace.wire.kafka.errors import ErrorCode
@@ -14,7 +32,9 @@ from kafkaraw import RawConnection
 from test_access import basic, put_users
 from test_kafka_group_bounds import ask
 from test_kafka_members import join_request
+from test_kafka_offsets import commit
 
+OK, FULL = ErrorCode.NONE, ErrorCode.POLICY_VIOLATION
 ALICE, BOB = owner_of("alice", "10.0.0.1"), owner_of("bob", "10.0.0.1")
 
 
@@ -118,6 +138,92 @@ def test_who_has_its_share_of_memory_says_no_more_and_others_do(monkeypatch):
     assert not world.groups._held_bytes._held
 
 
+class Commits:
+    """Clients that commit under names of groups that nobody is in."""
+
+    def __init__(self):
+        self.groups = Groups()
+        self.tickets = itertools.count(1)
+
+    def send(self, owner, group, *places, text=""):
+        """A commit that stays on its way: its ticket, and what it is answered already."""
+        ticket = next(self.tickets)
+        offsets = {Place("s", each): Committed(1, metadata=text) for each in places}
+        event = Commit(ticket, group, Identity(), -1, offsets, owner)
+        (effect,) = self.groups.handle(event, Now(0, 0))
+        return ticket, [*effect.outcome.codes.values()] if isinstance(effect, Answer) else None
+
+    def commit(self, owner, group, *places, text=""):
+        """What a client hears of each place."""
+        ticket, codes = self.send(owner, group, *places, text=text)
+        return codes if codes is not None else self.end(Stored(ticket, group))
+
+    def end(self, event):
+        (answer,) = self.groups.handle(event, Now(0, 0))
+        return [*answer.outcome.codes.values()]
+
+    def forget(self, group):
+        (append,) = self.groups.handle(DeleteGroup(next(self.tickets), group), Now(0, 0))
+        self.groups.handle(Stored(append.ticket, group), Now(0, 0))
+
+
+@pytest.fixture
+def commits(monkeypatch):
+    monkeypatch.setattr(limits, "OFFSETS_OWNED_MAX", 3)
+    monkeypatch.setattr(limits, "OFFSETS_METADATA_OWNED_BYTES_MAX", 10)
+    return Commits()
+
+
+def test_who_has_its_share_of_offsets_commits_for_no_more_and_others_do(commits):
+    assert commits.commit(ALICE, "a1", 0, 1) == [OK, OK]
+    assert commits.commit(ALICE, "a2", 0, 1) == [OK, FULL]
+    assert commits.commit(ALICE, "a1", 0, 1) == [OK, OK], "what is known moves on"
+    assert commits.commit(BOB, "b1", 0, 1) == [OK, OK]
+    assert commits.commit(BOB, "a1", 2) == [FULL], "it is alice's"
+    assert commits.commit(ALICE, "b1", 2) == [OK]
+    assert commits.commit(BOB, "b2", 0) == [FULL]
+
+
+def test_what_is_on_its_way_counts_to_a_share_until_it_is_refused(commits):
+    first, _ = commits.send(ALICE, "a1", 0, 1)
+    second, _ = commits.send(ALICE, "a2", 0)
+    assert commits.commit(ALICE, "a3", 0) == [FULL]
+    commits.end(Refused(first, "a1", ErrorCode.NOT_COORDINATOR))
+    assert commits.commit(ALICE, "a3", 0, 1, 2) == [OK, OK, FULL]
+    assert commits.end(Stored(second, "a2")) == [OK]
+    assert commits.commit(ALICE, "a4", 0) == [FULL]
+
+
+def test_offsets_that_are_gone_give_their_room_back(commits):
+    assert commits.commit(ALICE, "a1", 0, 1, 2) == [OK] * 3
+    commits.forget("a1")
+    assert not commits.groups._offsets._places._held
+    assert commits.commit(BOB, "a1", 0, 1, 2) == [OK] * 3, "whose it is now"
+    assert commits.commit(ALICE, "a2", 0, 1, 2) == [OK] * 3
+    commits.groups.handle(StreamDeleted("s"), Now(0, 0))
+    assert not commits.groups._offsets._owners
+    assert commits.commit(BOB, "a2", 0, 1, 2) == [OK] * 3
+
+
+def test_texts_beside_offsets_have_a_share_too(commits):
+    assert commits.commit(ALICE, "a1", 0, text="x" * 10) == [OK]
+    assert commits.commit(ALICE, "a2", 0, text="x") == [FULL]
+    assert commits.commit(BOB, "b1", 0, text="x") == [OK]
+    assert commits.commit(ALICE, "a1", 0, text="x" * 9) == [OK]
+    assert commits.commit(ALICE, "a2", 0, text="x") == [OK]
+
+
+def test_what_members_commit_counts_to_who_made_their_group(monkeypatch):
+    monkeypatch.setattr(limits, "OFFSETS_OWNED_MAX", 1)
+    commits = Commits()
+    world = World()
+    world.groups = commits.groups
+    left(world)
+    assert commits.commit(BOB, "g", 0) == [OK], "alice made it"
+    assert commits.commit(BOB, "b1", 0) == [OK]
+    assert commits.commit(ALICE, "a1", 0) == [FULL]
+
+
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory):
     folder = tmp_path_factory.mktemp("owners")
@@ -156,3 +262,19 @@ def test_one_client_does_not_take_the_groups_of_all(guarded, one, other):
             assert joins(again, "more") == ErrorCode.POLICY_VIOLATION
         assert joins(neighbour, "more") == ErrorCode.MEMBER_ID_REQUIRED
     assert guarded.metrics(**basic("alice:cart"))[refused] == before + 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("one", "other"), [("alice", "bob"), ("127.0.0.1", "127.0.0.2")])
+def test_one_client_does_not_take_the_commits_of_all(guarded, one, other):
+    text, partitions = "x" * limits.OFFSET_METADATA_BYTES_MAX, 64
+    enough = limits.OFFSETS_METADATA_OWNED_BYTES_MAX // len(text) // partitions
+    body = {"name": f"of-{one}", "partitions": partitions}
+    assert guarded.call("POST", "/api/v1/streams", body, **basic("alice:cart"))[0] == 201
+    places = {(body["name"], each): (1, text) for each in range(partitions)}
+    (first, *_) = places
+    with opened(guarded, one) as raw, opened(guarded, other) as neighbour:
+        for number in range(enough):
+            assert set(commit(raw, f"{one}-kept-{number}", places)) == {OK}
+        assert commit(raw, f"{one}-kept-more", {first: (1, "x")}) == [FULL]
+        assert commit(neighbour, f"{one}-kept-more", {first: (1, "x")}) == [OK]

@@ -173,6 +173,7 @@ class Commits(RuleBasedStateMachine):
         again = replayed(self.log)
         for group in ("g", "h"):
             assert again.offsets(group) == self.groups.offsets(group)
+        assert self.groups._offsets._places.total == self.groups.count
         assert again.count == self.groups.count == sum(len(again.offsets(g)) for g in ("g", "h"))
 
     def teardown(self):

@@ -8,6 +8,9 @@ OFFSETS_MAX: Final = 1_000_000
 """Committed offsets of all groups together, at about 300 bytes each: clients choose group names,
 so it is bounded. Beyond it a commit for a new partition is refused (POLICY_VIOLATION)."""
 
+OFFSETS_OWNED_MAX: Final = OFFSETS_MAX // 4
+"""Of those, in the groups of one owner: a user, or an address without one."""
+
 GROUP_ID_BYTES_MAX: Final = 255
 """Length of a group's name, and of what its members are (`consumer`). The protocol allows 32 KiB,
 which nobody means."""
@@ -57,6 +60,9 @@ OFFSETS_METADATA_BYTES_MAX: Final = 64 * MIB
 """Texts beside all committed offsets together: a million of them with `OFFSET_METADATA_BYTES_MAX`
 each would be 4 GB. Clients leave it empty, or write a few words. Beyond it a commit that brings
 more is refused (POLICY_VIOLATION)."""
+
+OFFSETS_METADATA_OWNED_BYTES_MAX: Final = OFFSETS_METADATA_BYTES_MAX // 4
+"""Of those, beside the offsets of one owner."""
 
 OFFSETS_RETENTION_MS: Final = 7 * DAY_MS
 """How long committed offsets outlive the last member of their group, Kafka's own

@@ -269,7 +269,9 @@ class Groups:
             code = ErrorCode.NONE
         else:
             code = ErrorCode.ILLEGAL_GENERATION
-        return self._offsets.commit(event) if code is ErrorCode.NONE else _refused(event, code)
+        if code is not ErrorCode.NONE:
+            return _refused(event, code)
+        return self._offsets.commit(event, event.owner if group is None else group.owner)
 
     def _delete_offsets(self, event: DeleteOffsets) -> list[Effect]:
         group = self._groups.get(event.group)

@@ -126,13 +126,18 @@ class Leave(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """A client commits; every place of `offsets` is known to exist."""
+    """A client commits; every place of `offsets` is known to exist.
+
+    Attributes:
+        owner: to whom they count if nobody is in the group, nor has committed in it.
+    """
 
     ticket: int
     group: str
     who: Identity
     generation: int
     offsets: Mapping[Place, Committed]
+    owner: str = NOBODY
 
 
 class DeleteOffsets(NamedTuple):

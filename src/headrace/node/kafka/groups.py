@@ -62,7 +62,9 @@ async def find_coordinator(
     return FindCoordinatorResponse(node_id=NODE_ID, host=host, port=port)
 
 
-async def commit(door: KafkaDoor, _: KafkaConnection, request: Request) -> OffsetCommitResponse:
+async def commit(
+    door: KafkaDoor, connection: KafkaConnection, request: Request
+) -> OffsetCommitResponse:
     """Answers once the offsets are durable."""
     body: OffsetCommitRequest = request.body
     wall_ms = door.broker.clock.wall_ms()
@@ -80,9 +82,9 @@ async def commit(door: KafkaDoor, _: KafkaConnection, request: Request) -> Offse
                 )
             else:
                 codes[place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    who = Identity(body.member_id, body.group_instance_id or None)
+    who, owner = Identity(body.member_id, body.group_instance_id or None), connection.owner
     codes |= await _ended(
-        door, lambda ticket: Commit(ticket, body.group_id, who, body.generation_id, offsets)
+        door, lambda ticket: Commit(ticket, body.group_id, who, body.generation_id, offsets, owner)
     )
     return OffsetCommitResponse(
         topics=[
