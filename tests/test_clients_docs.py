@@ -15,6 +15,7 @@ EXPECTED = [
     ("rooms/7/door open", "rooms/7/door at QoS 0: open", '"topic": "rooms/7/door"'),
     ("a\nb\nc\n",),
     ("worker", "away", "waiting 1,", "jobs/#", "deleted worker"),
+    ("reads $stream/meters/#: 2 records behind, in 1 partition", "position"),
     ("rooms/7/door", "open", "deleted 1", "\n0\n"),
     ('PUBLISH  rooms/7/temperature  id 1  QoS 1  28 B  "22"', "no_match"),
 ]

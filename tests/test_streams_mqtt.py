@@ -45,7 +45,7 @@ class Reader:
             protocol=protocol,
             manual_ack=manual,
             reconnect_on_failure=False,
-            clean_session=None if is_5 else True,
+            clean_session=None if is_5 else not options.pop("stays", False),
         )
         self.paho.on_connect = lambda *event: connected.put(event)
         self.paho.on_message = lambda _client, _data, message: self.messages.put(message)
@@ -55,7 +55,10 @@ class Reader:
             self.paho.username_pw_set(*options.pop("user").split(":"))
         if is_5:
             lasts = options.pop("lasts", 0)
-            properties = user_properties(PacketTypes.CONNECT, SessionExpiryInterval=lasts)
+            named = {"SessionExpiryInterval": lasts}
+            if (receive := options.pop("receive", None)) is not None:
+                named["ReceiveMaximum"] = receive
+            properties = user_properties(PacketTypes.CONNECT, **named)
             options |= {"properties": properties, "clean_start": lasts == 0}
         self.paho.connect("127.0.0.1", node.mqtt, **options)
         self.paho.loop_start()
@@ -443,18 +446,3 @@ def test_the_command_reads_from_where_it_is_told(meeting):
     assert (done.returncode, "--from needs MQTT 5" in done.stderr) == (2, True)
     done = read("--from", "earliest", "-E", topic="sensors/#")
     assert (done.returncode, "--from is about streams" in done.stderr) == (2, True)
-
-
-def test_a_session_reads_its_own_stream_after_a_restart_whatever_others_came(start_node):
-    node = start_node()
-    node.create_stream("m")
-    with Reader(node, "reader", lasts=1000) as client:
-        assert client.subscribe("$stream/m/#", ("stream-offset", "earliest")) == (1, "")
-    node.create_stream("a")
-    assert node.stop() == 0
-    node = start_node.again(node)
-    sender = Sender(node)
-    sender.send("a", "of another")
-    sender.send("m", "its own")
-    with Reader(node, "reader", lasts=1000) as client:
-        assert payloads(client.receive()) == ["its own"]

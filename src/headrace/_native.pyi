@@ -1096,6 +1096,10 @@ class SessionReport:
         """Filter, QoS, no local, retain as published, identifier (0 for none); the first 1,000 by
         filter."""
     @property
+    def streams(self) -> list[tuple[str, int, list[int]]]:
+        """Of its subscriptions to streams: filter, stream (which may be no more), by partition the
+        offset that is sent next; the first by filter, with 10,000 positions together."""
+    @property
     def will(self) -> WillReport | None: ...
     @property
     def connection(self) -> ConnectionReport | None: ...
@@ -1288,6 +1292,14 @@ class Switchboard:
         request of a connection that has gone is ignored."""
     def streams_read(self) -> list[int]:
         """Streams that somebody reads."""
+    def stream_lags(
+        self, bounds: dict[int, list[tuple[int, int]]], steps_max: int
+    ) -> tuple[dict[int, tuple[int, int]], int]:
+        """Of streams that are read: how many records the last reader that is connected is behind,
+        and the last that is away. How many subscriptions were left out: each takes a step, and one
+        more for each partition. `bounds`: by stream and partition, the first offset that is kept
+        and the one behind the last.
+        """
     def advanced(self, stream: int, partition: int, end: int) -> bool:
         """Records of a partition are durable below `end`. False where nobody reads the stream."""
     def next_read(self, mono_ms: int, wall_ms: int) -> tuple[int, int, int, int, int] | None:

@@ -68,11 +68,15 @@ pub struct ConnectionReport {
 /// Filter, `QoS`, no local, retain as published, identifier.
 type Subscription = (String, u8, bool, bool, u32);
 
+/// Filter, stream, next offset by partition.
+type StreamReading = (String, u64, Vec<i64>);
+
 /// All of one session.
 #[pyclass(frozen, get_all, module = "headrace._native")]
 pub struct SessionReport {
     summary: SessionSummary,
     subscriptions: Vec<Subscription>,
+    streams: Vec<StreamReading>,
     will: Option<WillReport>,
     connection: Option<ConnectionReport>,
 }
@@ -87,6 +91,11 @@ impl From<core::SessionReport> for SessionReport {
                     let as_published = how.retain_as_published;
                     (filter, how.qos as u8, how.no_local, as_published, how.id)
                 })
+                .collect(),
+            streams: report
+                .streams
+                .into_iter()
+                .map(|each| (each.filter, each.stream, each.next))
                 .collect(),
             will: report.will.map(|will| WillReport {
                 topic: will.topic,

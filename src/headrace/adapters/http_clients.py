@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from aiohttp import web
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.native import RetainedMessage, SessionReport, SessionSummary
-    from headrace.ports import Clients, Origin
+    from headrace.ports import Clients, Origin, StreamReading
 
 VERSIONS: Final = {4: "3.1.1", 5: "5.0"}
 
@@ -136,12 +137,15 @@ def _summary(summary: SessionSummary, origin: Origin | None) -> dict[str, Any]:
     }
 
 
-def _report(report: SessionReport, origin: Origin | None) -> dict[str, Any]:
+def _report(
+    report: SessionReport, origin: Origin | None, streams: list[StreamReading]
+) -> dict[str, Any]:
     will, connection = report.will, report.connection
     names = ("filter", "qos", "no_local", "retain_as_published", "identifier")
     return {
         **_summary(report.summary, origin),
         "filters": [dict(zip(names, each, strict=True)) for each in report.subscriptions],
+        "streams": [_reading(each) for each in streams],
         "will": None
         if will is None
         else {
@@ -162,6 +166,16 @@ def _report(report: SessionReport, origin: Origin | None) -> dict[str, Any]:
             "receive_maximum": connection.receive_maximum,
             "rests": connection.rests,
         },
+    }
+
+
+def _reading(reading: StreamReading) -> dict[str, Any]:
+    partitions = [asdict(each) for each in reading.partitions]
+    return {
+        "filter": reading.filter,
+        "stream": reading.stream,
+        "lag": sum(each.lag for each in reading.partitions),
+        "partitions": partitions,
     }
 
 

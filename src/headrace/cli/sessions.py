@@ -78,7 +78,11 @@ def list_(*, pattern: str, state: str | None, limit: int, url: str, as_json: boo
 @url_option
 @json_option
 def show(*, client: str, url: str, as_json: bool) -> None:
-    """Show the session of CLIENT: where it is, what waits for it, its filters, its will."""
+    """Show the session of CLIENT: where it is, what waits for it, its filters, its will.
+
+    Of a subscription to a stream it tells the position in each partition, the offset that is sent
+    next, and the lag, the records behind it.
+    """
     session = call(url, "GET", _path(client))
     if as_json:
         click.echo(json.dumps(session))
@@ -99,6 +103,7 @@ def show(*, client: str, url: str, as_json: bool) -> None:
     table(["filter", "qos", "no local", "retain as published", "id"], rows, right={1})
     if session["subscriptions"] > len(rows):
         click.echo(f"the first {len(rows):,} of {session['subscriptions']:,} filters", err=True)
+    _show_places(session["streams"])
 
 
 @sessions.command()
@@ -131,6 +136,23 @@ def delete(*, client: str, yes: bool, url: str, as_json: bool) -> None:
         )
     answer = call(url, "DELETE", _path(client))
     click.echo(json.dumps(answer) if as_json else f"deleted {one_line(client)}")
+
+
+def _show_places(streams: list[dict[str, Any]]) -> None:
+    """Where it is in the streams that it reads."""
+    rows = [
+        [
+            each["filter"],
+            str(place["partition"]),
+            str(place["position"]),
+            str(place["end"]),
+            f"{place['lag']:,}",
+        ]
+        for each in streams
+        for place in each["partitions"]
+    ]
+    if rows:
+        table(["stream", "partition", "position", "end", "lag"], rows, right={1, 2, 3, 4})
 
 
 def _path(client: str) -> str:
@@ -168,6 +190,10 @@ def _lines(session: dict[str, Any]) -> Iterable[str]:
         )
         if connection["rests"] is not None:
             yield f"not read now: {connection['rests']}"
+    for each in session["streams"]:
+        count = len(each["partitions"])
+        where = "1 partition" if count == 1 else f"{count:,} partitions"
+        yield f"reads {each['filter']}: {each['lag']:,} records behind, in {where}"
     will = session["will"]
     if will is not None:
         due = will["due_in_seconds"]

@@ -1,6 +1,7 @@
 """Where a subscription to a stream begins, as the user properties of its SUBSCRIBE say. Pure.
 
-Owns the properties and what they come to, given what each partition holds. Must not know packets.
+Owns the properties and what they come to, given what each partition holds, and how far behind a
+position is. Must not know packets.
 """
 
 from __future__ import annotations
@@ -134,6 +135,14 @@ def place(
     for partition, offset in offsets.items():
         positions[partition] = offset
     return positions
+
+
+def lag(position: int, start: int, end: int) -> int:
+    """Records behind a position that are kept: what retention has let go is waited for by nobody.
+
+    `start` is the first offset that is kept, `end` the one behind the last.
+    """
+    return max(end - max(position, start), 0)
 
 
 def _offset(value: str) -> tuple[int | None, int]:

@@ -60,6 +60,10 @@ STREAM_READS_MAX: Final = 64
 """Pieces of streams that MQTT clients wait for, of the disk or of a thread that decompresses: what
 keeps a disk busy, and Kafka's clients wait behind no more."""
 
+STREAM_LAG_STEPS_MAX: Final = 100_000
+"""Subscriptions to streams, and positions of theirs, that a scrape looks at to tell how far readers
+are behind: some 5 ms of the loop."""
+
 STREAM_PIECE_BYTES_MAX: Final = 2 * MIB
 """Of a piece, where a batch is large or decompresses to much: clients close a batch at 1 MiB before
 its compression. What is behind it is read, and decompressed, again."""

@@ -1,7 +1,7 @@
 """MQTT clients and retained messages of a node, as administration asks for them.
 
-Joins what the switchboard knows of a session with what a link knows of its other end. Decides
-nothing. Long work goes page by page, with the loop free between two pages.
+Joins what the switchboard knows of a session with what a link knows of its other end, and logs of
+theirs. Decides nothing. Long work goes page by page, with the loop free between two pages.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Self
 
 from headrace import limits
 from headrace.errors import InvalidTopicError, UnavailableError
-from headrace.ports import Origin
+from headrace.kernel import positions
+from headrace.ports import Origin, PartitionReading, StreamReading
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,10 +50,15 @@ class Clients:
         )
         return [(each, self._origin(each)) for each in found], following
 
-    def session(self, client_id: str) -> tuple[SessionReport, Origin | None] | None:
+    def session(
+        self, client_id: str
+    ) -> tuple[SessionReport, Origin | None, list[StreamReading]] | None:
         """As the port says."""
         report = self._switchboard.session(client_id, *self._now())
-        return None if report is None else (report, self._origin(report.summary))
+        if report is None:
+            return None
+        streams = [self._reading(*each) for each in report.streams]
+        return report, self._origin(report.summary), streams
 
     async def disconnect(self, client_id: str) -> bool | None:
         """As the port says."""
@@ -123,6 +129,17 @@ class Clients:
             raise UnavailableError("as many traces run as may; end one, or try again later")
         log.info("a trace begins of %s", client_id or topic_filter)
         return Trace(self._switchboard, number)
+
+    def _reading(self, topic_filter: str, stream: int, offsets: list[int]) -> StreamReading:
+        name = topic_filter.split("/")[1]
+        partitions = self._runner.partitions
+        found = []
+        for index, position in enumerate(offsets):
+            if (partition := partitions.get((stream, index))) is not None:
+                start, end = partition.bounds
+                lag = positions.lag(position, start, end)
+                found.append(PartitionReading(index, position, end, lag))
+        return StreamReading(topic_filter, name, found)
 
     def _now(self) -> tuple[int, int]:
         return self._clock.mono_ms(), self._clock.wall_ms()

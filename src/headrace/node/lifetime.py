@@ -416,6 +416,7 @@ class Node:
             yield from statistics.of_switchboard(self._parts.switchboard)
             yield from statistics.of_store(self._store)
             yield from statistics.of_streams(self._broker)
+            yield from statistics.of_stream_readers(self._broker, self._parts.switchboard)
             yield from statistics.of_retention(self._broker)
         if self._retained is not None:
             yield from self._retained.samples()

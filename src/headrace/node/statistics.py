@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from headrace import limits
 from headrace.node.meanings import HELP
 from headrace.ports import Histogram, NodeState, Sample
 
@@ -79,6 +80,39 @@ def of_streams(broker: Broker) -> Iterator[Sample]:
             yield Sample("stream_start_offset", report.start, "First offset kept.", label)
             yield Sample("stream_end_offset", report.end, "Offset after the last durable.", label)
             yield Sample("stream_size_bytes", report.size_bytes, "Bytes of segments.", label)
+
+
+def of_stream_readers(broker: Broker, switchboard: Switchboard) -> Iterator[Sample]:
+    """How far MQTT clients are behind in the streams that they read.
+
+    By stream, not by client: there may be a million of those, and they choose their names. And the
+    one that is furthest behind, not all of them together: it is the first that retention takes
+    records from, and a sum would grow with each client that comes. Apart for those that are away,
+    as that they fall behind is what their sessions are for; of a connected one it says that it is
+    too slow. `headrace sessions show` tells which it is.
+    """
+    read = set(switchboard.streams_read())
+    names: dict[int, str] = {
+        each.id: each.name for each in broker.catalog.streams() if each.id in read
+    }
+    bounds = {
+        stream: [each.bounds for each in broker.partitions(name)] for stream, name in names.items()
+    }
+    lags, left_out = switchboard.stream_lags(bounds, limits.STREAM_LAG_STEPS_MAX)
+    for stream, by_state in lags.items():
+        for state, lag in zip(("connected", "away"), by_state, strict=True):
+            label = (("stream", names[stream]), ("state", state))
+            yield Sample(
+                "mqtt_stream_lag_records",
+                lag,
+                "Records not sent to the MQTT subscription that is furthest behind.",
+                label,
+            )
+    yield Sample(
+        "mqtt_stream_lags_left_out",
+        left_out,
+        "Subscriptions to streams whose lag is left out, as there are too many.",
+    )
 
 
 def of_retention(broker: Broker) -> Iterator[Sample]:

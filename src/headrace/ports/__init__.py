@@ -11,7 +11,7 @@ from headrace.ports.administration import (
     Published,
     StreamReport,
 )
-from headrace.ports.clients import Clients, Origin, Trace
+from headrace.ports.clients import Clients, Origin, PartitionReading, StreamReading, Trace
 from headrace.ports.clock import Clock
 from headrace.ports.definitions import Definitions
 from headrace.ports.groups import (
@@ -47,11 +47,13 @@ __all__ = [
     "MeteredDoor",
     "NodeState",
     "Origin",
+    "PartitionReading",
     "PartitionReport",
     "Published",
     "Receiver",
     "Sample",
     "Store",
+    "StreamReading",
     "StreamReport",
     "Trace",
     "UserStore",

@@ -17,6 +17,29 @@ class Origin:
     """Whom its certificate names."""
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionReading:
+    """How far a session is in a partition."""
+
+    partition: int
+    position: int
+    """The offset that is sent next."""
+    end: int
+    """The one behind the last record."""
+    lag: int
+    """Records between the two that are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamReading:
+    """How far a session is in a stream that it has subscribed to."""
+
+    filter: str
+    stream: str
+    """Its name."""
+    partitions: list[PartitionReading]
+
+
 class Trace(Protocol):
     """A live trace, as a context; lines wait for `take` in a bounded ring."""
 
@@ -51,8 +74,10 @@ class Clients(Protocol):
         """
         ...
 
-    def session(self, client_id: str) -> tuple[SessionReport, Origin | None] | None:
-        """All of one session."""
+    def session(
+        self, client_id: str
+    ) -> tuple[SessionReport, Origin | None, list[StreamReading]] | None:
+        """All of one session; of the streams that it reads the first, by filter."""
         ...
 
     async def disconnect(self, client_id: str) -> bool | None:

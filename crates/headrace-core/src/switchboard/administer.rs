@@ -5,6 +5,7 @@
 
 use super::connect::decode_own;
 use super::connection::Park;
+use super::feeds::StreamReading;
 use super::streams::Waiter;
 use super::{Switchboard, DOOR};
 use crate::mqtt::packet::{QoS, Version};
@@ -93,6 +94,9 @@ pub struct SessionReport {
     pub summary: SessionSummary,
     /// By filter, [`SUBSCRIPTIONS_SHOWN_MAX`] of them at most.
     pub subscriptions: Vec<(String, Subscription)>,
+    /// How far it is in the streams that it reads, by filter, with
+    /// [`POSITIONS_SHOWN_MAX`](super::POSITIONS_SHOWN_MAX) positions at most.
+    pub streams: Vec<StreamReading>,
     /// Its will.
     pub will: Option<WillReport>,
     /// Its connection.
@@ -149,6 +153,7 @@ impl Switchboard {
             subscriptions: subscriptions
                 .map(|(filter, subscription)| (filter.to_string(), *subscription))
                 .collect(),
+            streams: Self::readings(session),
             will: session.will.as_ref().map(|will| {
                 let publish = decode_own(&will.packet);
                 WillReport {

@@ -101,8 +101,8 @@ pub use budget::SHARE_BYTES;
 pub use collect::{Effects, DECISION_BYTES_MAX, SMALL_BYTES, TURN_BYTES_MAX, TURN_CONNECTIONS_MAX};
 pub use connect::{Asks, ConnectRequest, Verdict};
 pub use feeds::{
-    Placement, StreamRead, StreamRequest, HELD_BYTES_MAX, READ_BYTES, STREAM_SUBSCRIPTIONS_MAX,
-    TURN_READ_BYTES_MAX,
+    Placement, StreamLag, StreamRead, StreamReading, StreamRequest, HELD_BYTES_MAX,
+    POSITIONS_SHOWN_MAX, READ_BYTES, STREAM_SUBSCRIPTIONS_MAX, TURN_READ_BYTES_MAX,
 };
 pub use groups::Strategy;
 pub use limits::Limits;

@@ -25,6 +25,7 @@ mod exchange;
 mod feeds;
 mod feeds_bounds;
 mod feeds_lives;
+mod feeds_report;
 mod fuzz;
 mod group_keys;
 mod group_work;

@@ -2,13 +2,13 @@
 
 mod effects;
 mod limits;
+mod publish;
 mod retained;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use headrace_core::hash::Key;
-use headrace_core::mqtt::packet::{Publish, PublishProperties, QoS};
 use headrace_core::mqtt::reason;
 use headrace_core::session::Ending;
 use headrace_core::switchboard as core;
@@ -24,6 +24,7 @@ use crate::sessions::{SessionReport, SessionSummary};
 use crate::trace::TraceLine;
 use effects::{convert, ConnectRequest, Effects, Placement, StreamRequest};
 use limits::limits_from;
+use publish::publish_of;
 use retained::RetainedMessage;
 
 /// The MQTT data plane of one event loop; not thread-safe by design.
@@ -190,6 +191,18 @@ impl Switchboard {
         self.0.streams_read()
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "PyO3 extracts owned maps")]
+    fn stream_lags(
+        &self,
+        bounds: BTreeMap<u64, Vec<(i64, i64)>>,
+        steps_max: usize,
+    ) -> (BTreeMap<u64, (u64, u64)>, usize) {
+        let (lags, left_out) = self.0.stream_lags(&bounds, steps_max);
+        let lags = lags.into_iter();
+        let lags = lags.map(|(stream, lag)| (stream, (lag.connected, lag.away)));
+        (lags.collect(), left_out)
+    }
+
     fn advanced(&mut self, stream: u64, partition: u32, end: i64) -> bool {
         self.0.advanced(stream, partition, end)
     }
@@ -250,26 +263,7 @@ impl Switchboard {
         mono_ms: u64,
         wall_ms: i64,
     ) -> PyResult<()> {
-        let qos = match qos {
-            0 => QoS::AtMostOnce,
-            1 => QoS::AtLeastOnce,
-            _ => return Err(PyValueError::new_err(format!("qos is 0 or 1, not {qos}"))),
-        };
-        let user = properties
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_str()))
-            .collect();
-        let publish = Publish {
-            topic,
-            payload,
-            qos,
-            retain,
-            properties: PublishProperties {
-                user,
-                ..PublishProperties::default()
-            },
-            ..Publish::default()
-        };
+        let publish = publish_of(topic, payload, qos, retain, &properties)?;
         let now = now(mono_ms, wall_ms);
         self.0.publish(&publish, request, now).map_err(error)
     }

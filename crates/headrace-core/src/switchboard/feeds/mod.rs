@@ -16,7 +16,9 @@
 
 mod place;
 mod readers;
+mod report;
 mod serve;
+mod validate;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -32,6 +34,7 @@ use serve::Slice;
 
 pub(super) use place::Placements;
 pub use place::{Placement, StreamRequest, SUBSCRIPTIONS_MAX as STREAM_SUBSCRIPTIONS_MAX};
+pub use report::{StreamLag, StreamReading, POSITIONS_SHOWN_MAX};
 
 /// Bytes asked for at a time: a few hundred records, enough to keep a socket busy.
 pub const READ_BYTES: usize = 64 * 1024;
@@ -91,6 +94,8 @@ type Place = (u64, u32, i64);
 #[derive(Debug)]
 pub(super) struct Feeds {
     sources: Map<u64, Source>,
+    /// Session slots that have a feed.
+    readers: BTreeSet<u32>,
     /// Feeds of all sessions.
     count: usize,
     /// Partitions of all of them.
@@ -128,6 +133,7 @@ impl Feeds {
     pub fn new(hash_key: Key) -> Self {
         Self {
             sources: Map::with_hasher(hash_key),
+            readers: BTreeSet::new(),
             count: 0,
             positions: 0,
             next_number: 1,
@@ -236,6 +242,7 @@ impl Feeds {
 
     fn begin(&mut self, session: u32, feed: &Feed) {
         self.count += 1;
+        self.readers.insert(session);
         self.positions += feed.partitions.len();
         let source = self.sources.entry(feed.stream).or_default();
         *source.readers.entry(session).or_default() += 1;
@@ -451,56 +458,5 @@ impl Switchboard {
             feeds.is_in_line = true;
             self.feeds.line.push_back(session);
         }
-    }
-
-    /// Asserts what must always hold of streams that are read.
-    pub(super) fn validate_feeds(&self) {
-        let node = &self.feeds;
-        let sessions = self.sessions.iter();
-        let of_session = sessions.filter_map(|(slot, session)| {
-            let feeds = session.feeds.as_ref()?;
-            Some((slot as u32, session, feeds))
-        });
-        let (mut count, mut positions) = (0, 0);
-        for (slot, session, feeds) in of_session {
-            assert!(!feeds.is_empty());
-            positions += feeds.positions();
-            for (filter, feed) in feeds.iter() {
-                count += 1;
-                assert_eq!(feeds.filter_of(feed.number), Some(filter));
-                assert!(session.subscriptions.contains_key(filter));
-                let source = &node.sources[&feed.stream];
-                assert!(source.readers.contains_key(&slot));
-                for progress in &feed.partitions {
-                    assert!(progress.position() <= progress.next());
-                }
-                let partitions = (0..).zip(&feed.partitions);
-                let mut behind = partitions
-                    .filter(|(partition, each)| each.next() < node.end(feed.stream, *partition));
-                assert!(
-                    behind.all(|(partition, _)| feeds.is_behind(feed.number, partition)),
-                    "no record is forgotten"
-                );
-            }
-            let wants = feeds.next();
-            let rests = node.slices.contains_key(&slot)
-                || feeds.is_in_turn
-                || feeds.is_in_line
-                || feeds.asked.is_some()
-                || node.resting.contains(&slot)
-                || session
-                    .connection
-                    .is_none_or(|slot| self.connections[slot as usize].touched)
-                || !self.reader_has_room(slot);
-            assert!(wants.is_none() || rests, "nobody who has room is forgotten");
-        }
-        assert_eq!((count, positions), (node.count, node.positions));
-        let held: usize = node.slices.values().map(Slice::bytes).sum();
-        assert_eq!(held, node.held_bytes);
-        let readers = node
-            .sources
-            .values()
-            .flat_map(|source| source.readers.values());
-        assert_eq!(readers.sum::<usize>(), count);
     }
 }

@@ -36,6 +36,7 @@ impl Switchboard {
         };
         if feeds.is_empty() {
             state.feeds = None;
+            self.feeds.readers.remove(&session);
         }
         self.feeds.forget(session, &feed);
         let slices = &self.feeds.slices;
