@@ -1,9 +1,10 @@
-"""Sessions that read streams, and where they stand."""
+"""Sessions that read streams: where they stand, and what they are told of streams that went."""
 
+import paho.mqtt.client as paho
 import pytest
 
 from conftest import headrace, wait_for
-from test_streams_mqtt import Reader, Sender, payloads
+from test_streams_mqtt import WAIT, Reader, Sender, payloads
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
@@ -41,6 +42,7 @@ def test_where_a_session_stands_in_a_stream_is_shown_and_measured(start_node):
     place = {
         "filter": "$stream/s/#",
         "stream": "s",
+        "deleted": False,
         "lag": 7,
         "partitions": [
             {"partition": 0, "position": 3, "end": 8, "lag": 5},
@@ -67,6 +69,59 @@ def test_where_a_session_stands_in_a_stream_is_shown_and_measured(start_node):
     with Reader(node, "reader", lasts=1000) as client:
         client.receive(7)
         assert shown(node, "reader")[0]["lag"] == 0
+
+
+@pytest.mark.parametrize("restart", ["none", "stop", "kill"])
+def test_who_was_away_when_a_stream_was_deleted_is_told_once_on_return(start_node, restart):
+    node = start_node()
+    node.create_stream("s")
+    node.create_stream("other")
+    with Reader(node, "reader", lasts=1000) as client:
+        assert client.subscribe("$stream/s/#") == (1, "")
+        assert client.subscribe("$stream/other/#") == (1, "")
+        assert client.subscribe("a") == (1, "")
+    assert node.call("DELETE", "/api/v1/streams/s")[0] == 200
+    assert "told when it comes back, as it is away client=reader stream=s" in node.log.read_text()
+    if restart == "none":
+        Sender(node).send("other", "waits")
+    else:
+        node.kill() if restart == "kill" else node.stop()
+        node = start_node.again(node)
+        Sender(node).send("other", "waits")
+    node.create_stream("s")
+    Sender(node).send("s", "of another stream")
+    found = {each["stream"]: each for each in shown(node, "reader")}
+    assert found["s"] == {
+        "filter": "$stream/s/#", "stream": "s", "deleted": True, "lag": None, "partitions": [],
+    }  # fmt: skip
+    assert found["other"]["lag"] == 1
+    command = headrace("sessions", "show", "reader", "--url", node.url)
+    assert "read $stream/s/#: deleted while it was away" in command.stdout
+    with Reader(node, "reader", lasts=1000) as client:
+        _, _, _, code, properties = client.gone.get(timeout=WAIT)
+        assert code.value == 0x98
+        assert properties.ReasonString == "a stream that it reads was deleted"
+    with Reader(node, "reader", lasts=1000) as client:
+        client.paho.publish("a", b"kept", 1)
+        assert sorted(payloads(client.receive(2))) == ["kept", "waits"]
+        assert client.subscribe("$stream/s/#", ("stream-offset", "earliest")) == (1, "")
+        assert payloads(client.receive()) == ["of another stream"]
+    assert [each["stream"] for each in shown(node, "reader")] == ["other", "s"]
+
+
+def test_an_older_client_that_was_away_notices_too(start_node):
+    node = start_node()
+    node.create_stream("s")
+    with Reader(node, "older", protocol=paho.MQTTv311, stays=True) as client:
+        assert client.subscribe("$stream/s/#") == (1, "")
+    node.call("DELETE", "/api/v1/streams/s")
+    with Reader(node, "older", protocol=paho.MQTTv311, stays=True) as client:
+        client.gone.get(timeout=WAIT)
+    with Reader(node, "older", protocol=paho.MQTTv311, stays=True) as client:
+        client.subscribe("a")
+        client.paho.publish("a", b"on", 1)
+        assert payloads(client.receive()) == ["on"]
+        assert client.gone.empty()
 
 
 def test_a_session_reads_its_own_stream_after_a_restart_whatever_others_came(start_node):

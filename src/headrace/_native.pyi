@@ -1291,7 +1291,10 @@ class Switchboard:
         whether the client has said where; or a reason code of SUBACK from 0x80 on, and why. A
         request of a connection that has gone is ignored."""
     def streams_read(self) -> list[int]:
-        """Streams that somebody reads."""
+        """Streams that somebody reads; of those that are no more, somebody who is away."""
+    def stream_readers(self, stream: int, count_max: int) -> tuple[list[tuple[str, bool]], int]:
+        """Client ids of those who read a stream, `count_max` at most, and whether each is
+        connected; how many there are."""
     def stream_lags(
         self, bounds: dict[int, list[tuple[int, int]]], steps_max: int
     ) -> tuple[dict[int, tuple[int, int]], int]:

@@ -174,7 +174,8 @@ def _reading(reading: StreamReading) -> dict[str, Any]:
     return {
         "filter": reading.filter,
         "stream": reading.stream,
-        "lag": sum(each.lag for each in reading.partitions),
+        "deleted": reading.is_deleted,
+        "lag": None if reading.is_deleted else sum(each.lag for each in reading.partitions),
         "partitions": partitions,
     }
 

@@ -191,9 +191,12 @@ def _lines(session: dict[str, Any]) -> Iterable[str]:
         if connection["rests"] is not None:
             yield f"not read now: {connection['rests']}"
     for each in session["streams"]:
-        count = len(each["partitions"])
-        where = "1 partition" if count == 1 else f"{count:,} partitions"
-        yield f"reads {each['filter']}: {each['lag']:,} records behind, in {where}"
+        if each["deleted"]:
+            yield f"read {each['filter']}: deleted while it was away, which it is told on return"
+        else:
+            count = len(each["partitions"])
+            where = "1 partition" if count == 1 else f"{count:,} partitions"
+            yield f"reads {each['filter']}: {each['lag']:,} records behind, in {where}"
     will = session["will"]
     if will is not None:
         due = will["due_in_seconds"]

@@ -64,6 +64,10 @@ STREAM_LAG_STEPS_MAX: Final = 100_000
 """Subscriptions to streams, and positions of theirs, that a scrape looks at to tell how far readers
 are behind: some 5 ms of the loop."""
 
+STREAM_READERS_TOLD_MAX: Final = 100
+"""Clients whose loss of a subscription is a line of the log when their stream is deleted; others
+are counted in one more."""
+
 STREAM_PIECE_BYTES_MAX: Final = 2 * MIB
 """Of a piece, where a batch is large or decompresses to much: clients close a batch at 1 MiB before
 its compression. What is behind it is read, and decompressed, again."""

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, cast
 
+from headrace import limits
 from headrace.errors import (
     CatalogError,
     ConfigError,
@@ -262,6 +263,7 @@ class Broker:
         """
         async with self._changing:
             definition = self.catalog.delete(name)
+            self._tell_of_readers(definition)
             self._switchboard.unbind(definition.id)
             stream = self._streams.pop(name)
             for partition in stream.partitions:
@@ -272,6 +274,23 @@ class Broker:
         for tell in self.deleted:
             tell(name)
         log.info("stream deleted", extra={"stream": name})
+
+    def _tell_of_readers(self, definition: StreamDefinition) -> None:
+        """Logs who loses a subscription with a stream: who is away hears of it much later."""
+        readers, count = self._switchboard.stream_readers(
+            definition.id, limits.STREAM_READERS_TOLD_MAX
+        )
+        for client, is_connected in readers:
+            when = "now" if is_connected else "when it comes back, as it is away"
+            log.warning(
+                "a client loses its subscription to a stream that is deleted, and is told %s", when,
+                extra={"client": client, "stream": definition.name},
+            )  # fmt: skip
+        if count > len(readers):
+            log.warning(
+                "%d more clients lose theirs", count - len(readers),
+                extra={"stream": definition.name},
+            )  # fmt: skip
 
     async def trim(
         self,

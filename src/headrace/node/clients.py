@@ -139,7 +139,7 @@ class Clients:
                 start, end = partition.bounds
                 lag = positions.lag(position, start, end)
                 found.append(PartitionReading(index, position, end, lag))
-        return StreamReading(topic_filter, name, found)
+        return StreamReading(topic_filter, name, not found, found)
 
     def _now(self) -> tuple[int, int]:
         return self._clock.mono_ms(), self._clock.wall_ms()

@@ -37,7 +37,10 @@ class StreamReading:
     filter: str
     stream: str
     """Its name."""
+    is_deleted: bool
+    """It is no more, and the client has been away since."""
     partitions: list[PartitionReading]
+    """Of a deleted stream, none."""
 
 
 class Trace(Protocol):

@@ -311,7 +311,10 @@ impl Switchboard {
         let is_told = self.answer(slot, &Packet::Connack(Box::new(connack)));
         self.connections[slot as usize].exchange = exchange;
         if is_told {
-            self.pump(slot, now);
+            self.return_to_streams(session, now);
+            if self.connections[slot as usize].session.is_some() {
+                self.pump(slot, now);
+            }
         } else {
             self.take_back(session, !is_present);
             self.close(slot, "packet_too_large", None, now);

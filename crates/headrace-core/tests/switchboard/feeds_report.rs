@@ -75,4 +75,8 @@ fn a_lag_is_that_of_the_last_reader_apart_for_those_who_are_away() {
     );
     assert_eq!(lags(&stage, &bounds, 3), (both(0, 10), 2), "of the first");
     assert_eq!(lags(&stage, &bounds, 2), (None, 3));
+    let (readers, count) = stage.switchboard.stream_readers(STREAM, 2);
+    let named = [("gone".to_owned(), false), ("slow".to_owned(), true)];
+    assert_eq!((&readers[..], count), (&named[..], 3));
+    assert_eq!(stage.switchboard.stream_readers(8, 2).1, 0);
 }

@@ -26,6 +26,7 @@ mod feeds;
 mod feeds_bounds;
 mod feeds_lives;
 mod feeds_report;
+mod feeds_return;
 mod fuzz;
 mod group_keys;
 mod group_work;

@@ -191,6 +191,10 @@ impl Switchboard {
         self.0.streams_read()
     }
 
+    fn stream_readers(&self, stream: u64, count_max: usize) -> (Vec<(String, bool)>, usize) {
+        self.0.stream_readers(stream, count_max)
+    }
+
     #[expect(clippy::needless_pass_by_value, reason = "PyO3 extracts owned maps")]
     fn stream_lags(
         &self,

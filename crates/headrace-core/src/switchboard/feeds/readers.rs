@@ -1,9 +1,18 @@
 //! Who reads which streams: subscriptions that begin and end, and streams that grow or are no more.
+//!
+//! Whose stream is no more loses the subscription, and is told by the end of the connection. A
+//! client that is away keeps both until it comes back, over a restart too: only then can it be told.
+
+use std::collections::BTreeSet;
 
 use crate::mqtt::reason;
 use crate::session::Feed;
 use crate::switchboard::Switchboard;
 use crate::Now;
+
+/// Why reading ends, and what its client is told.
+const DELETED: (&str, u8) = ("stream_deleted", reason::ADMINISTRATIVE_ACTION);
+const OUTGROWN: (&str, u8) = ("stream_outgrown", reason::QUOTA_EXCEEDED);
 
 impl Switchboard {
     /// Begins to read a stream for a session; by partition, its log is known to go to `ends`.
@@ -58,23 +67,33 @@ impl Switchboard {
         };
         let readers: Vec<u32> = source.readers.keys().copied().collect();
         for session in readers {
-            let places = self.places();
-            let state = &mut self.sessions[session as usize];
-            let held = state.places();
-            let feeds = state.feeds.as_mut().expect("it reads the stream");
-            let more = feeds.more_positions(stream, partitions);
-            if held + more > self.limits.subscriptions_max
-                || places + more > self.limits.subscriptions_of_node_max
-            {
+            if !self.widen_feed(session, stream, partitions) {
                 self.feeds.outgrown.push((session, stream));
-                continue;
-            }
-            let widened = feeds.widen(stream, partitions);
-            self.feeds.positions += more;
-            for filter in widened {
-                self.persistence.feed_due(state, &filter);
             }
         }
+    }
+
+    /// Whether a client may hold a position in all partitions of a stream; then it does.
+    fn widen_feed(&mut self, session: u32, stream: u64, partitions: u32) -> bool {
+        let places = self.places();
+        let state = &mut self.sessions[session as usize];
+        let held = state.places();
+        let feeds = state.feeds.as_mut().expect("it reads the stream");
+        let more = feeds.more_positions(stream, partitions);
+        if more == 0 {
+            return true;
+        }
+        if held + more > self.limits.subscriptions_max
+            || places + more > self.limits.subscriptions_of_node_max
+        {
+            return false;
+        }
+        let widened = feeds.widen(stream, partitions);
+        self.feeds.positions += more;
+        for filter in widened {
+            self.persistence.feed_due(state, &filter);
+        }
+        true
     }
 
     /// Ends the subscriptions to streams that are no more, or have more partitions than a client may
@@ -85,28 +104,50 @@ impl Switchboard {
             let readers: Option<Vec<u32>> =
                 source.map(|source| source.readers.keys().copied().collect());
             for session in readers.unwrap_or_default() {
-                let why = ("stream_deleted", reason::ADMINISTRATIVE_ACTION);
-                self.end_reading(session, stream, why, now);
+                self.end_reading(session, &[stream], DELETED, now);
             }
         }
         for (session, stream) in std::mem::take(&mut self.feeds.outgrown) {
-            let why = ("stream_outgrown", reason::QUOTA_EXCEEDED);
-            self.end_reading(session, stream, why, now);
+            self.end_reading(session, &[stream], OUTGROWN, now);
         }
     }
 
+    /// A client has come back. Where streams that it reads went meanwhile, or have more partitions
+    /// than it may hold positions in, its connection ends as if it had been there.
+    pub(in crate::switchboard) fn return_to_streams(&mut self, session: u32, now: Now) {
+        let feeds = self.sessions[session as usize].feeds.iter();
+        let read = feeds.flat_map(|feeds| feeds.iter().map(|(_, feed)| feed.stream));
+        let read: BTreeSet<u64> = read.collect();
+        let (mut ended, mut why) = (Vec::new(), OUTGROWN);
+        for stream in read {
+            if self.streams.slot(stream).is_none() {
+                why = DELETED;
+                ended.push(stream);
+                continue;
+            }
+            let partitions = self.streams.partitions(stream) as u32;
+            if !self.widen_feed(session, stream, partitions) {
+                ended.push(stream);
+            }
+        }
+        self.end_reading(session, &ended, why, now);
+    }
+
+    /// Ends what a connected session reads of these streams, and its connection.
     fn end_reading(
         &mut self,
         session: u32,
-        stream: u64,
+        streams: &[u64],
         (why, code): (&'static str, u8),
         now: Now,
     ) {
         let state = self.sessions.get(session as usize);
-        let feeds = state.and_then(|state| state.feeds.as_ref());
-        let all = feeds.into_iter().flat_map(|feeds| feeds.iter());
-        let of_stream = all.filter(|(_, feed)| feed.stream == stream);
-        let filters: Vec<Box<str>> = of_stream.map(|(filter, _)| filter.into()).collect();
+        let Some((state, slot)) = state.and_then(|state| Some((state, state.connection?))) else {
+            return;
+        };
+        let all = state.feeds.iter().flat_map(|feeds| feeds.iter());
+        let of_streams = all.filter(|(_, feed)| streams.contains(&feed.stream));
+        let filters: Vec<Box<str>> = of_streams.map(|(filter, _)| filter.into()).collect();
         if filters.is_empty() {
             return;
         }
@@ -114,8 +155,6 @@ impl Switchboard {
             self.take_subscription(session, filter);
         }
         self.forget_filters(session, filters.iter().map(|filter| &**filter), now);
-        if let Some(slot) = self.sessions[session as usize].connection {
-            self.close(slot, why, Some(code), now);
-        }
+        self.close(slot, why, Some(code), now);
     }
 }

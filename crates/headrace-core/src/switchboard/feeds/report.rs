@@ -13,7 +13,7 @@ pub const POSITIONS_SHOWN_MAX: usize = 10_000;
 pub struct StreamReading {
     /// As subscribed.
     pub filter: String,
-    /// The stream's id.
+    /// The stream's id; it may be no more.
     pub stream: u64,
     /// By partition, the offset that is sent next.
     pub next: Vec<i64>,
@@ -76,6 +76,23 @@ impl Switchboard {
             }
         }
         (lags, self.feeds.len() - looked)
+    }
+
+    /// Client ids of those who read a stream, `count_max` at most, whether each is connected, and
+    /// how many there are.
+    ///
+    /// # Panics
+    /// Never.
+    pub fn stream_readers(&self, stream: u64, count_max: usize) -> (Vec<(String, bool)>, usize) {
+        let Some(source) = self.feeds.sources.get(&stream) else {
+            return (Vec::new(), 0);
+        };
+        let readers = source.readers.keys().take(count_max);
+        let readers = readers.map(|slot| {
+            let session = &self.sessions[*slot as usize];
+            (session.client_id.to_string(), session.connection.is_some())
+        });
+        (readers.collect(), source.readers.len())
     }
 }
 

@@ -102,10 +102,9 @@ impl Switchboard {
             for (text, filter) in filters {
                 let slot = slot.filter(|slot| self.is_numbered(*slot, filter.number));
                 let feed = feeds.remove(&(client_id.clone(), text.clone()));
-                let feed = feed.filter(|feed| {
-                    feed.number == filter.number && self.streams.slot(feed.stream).is_some()
-                });
-                // A subscription to a stream that is no more is none.
+                let feed = feed.filter(|feed| feed.number == filter.number);
+                // A subscription to a stream without a position in it is none. One to a stream
+                // that is no more waits for its client, who is told.
                 let slot = slot.filter(|_| feed.is_some() || stream_of(&text).is_none());
                 let parsed = topic::Subscription::parse(&text).ok();
                 let (Some(slot), Some(parsed)) = (slot, parsed) else {
