@@ -113,7 +113,7 @@ class Client:
     """The far end of a Kafka connection, as the door sees it."""
 
     peer = "192.0.2.1:1"
-    host, identity = "192.0.2.1", None
+    host, identity, secure = "192.0.2.1", None, False
     local = Address("192.0.2.2", 9092)
 
     def __init__(self):

@@ -246,6 +246,42 @@ async def test_kafkas_python_clients_over_tls(start_node, server, authority):
     assert node.ends("s") == [3]
 
 
+@pytest.mark.setting("kafka.tls_bind", "kafka.tls_advertised")
+def test_kafka_in_plain_text_and_over_tls_side_by_side(start_node, server, authority, tmp_path):
+    certificate, key = server
+    tables = (
+        f'[kafka]\ntls_certificate = "{certificate}"\ntls_key = "{key}"\n'
+        'tls_bind = "127.0.0.1:0"\n'
+    )
+    file = tmp_path / "headrace.toml"
+    file.write_text(tables)
+    node = start_node("--config", str(file))
+    node.create_stream("s")
+    tls = {"security.protocol": "ssl", "ssl.ca.location": str(authority.file)}
+
+    def told(listener, settings):
+        """Where a client is told to find the node, once it has stored a record there."""
+        settings = {"bootstrap.servers": f"localhost:{port(node, listener)}", **settings}
+        producer = confluent_kafka.Producer(settings)
+        producer.produce("s", b"one")
+        assert producer.flush(WAIT) == 0
+        (broker,) = producer.list_topics(timeout=WAIT).brokers.values()
+        return f"{broker.host}:{broker.port}"
+
+    assert told("kafka", {}) == node.ready["kafka"]
+    assert told("kafkas", tls) == node.ready["kafkas"]
+    advertised = f"localhost:{port(node, 'kafka')}"
+    file.write_text(f'{tables}advertised = "{advertised}"\n')
+    assert node.call("POST", "/api/v1/config/reload")[0] == 200
+    assert told("kafka", {}) == advertised
+    assert told("kafkas", tls) == node.ready["kafkas"]
+    secure = f"localhost:{port(node, 'kafkas')}"
+    file.write_text(f'{tables}advertised = "{advertised}"\ntls_advertised = "{secure}"\n')
+    assert node.call("POST", "/api/v1/config/reload")[0] == 200
+    assert told("kafkas", tls) == secure
+    assert node.ends("s") == [5]
+
+
 def test_http_over_tls_and_new_certificates(start_node, tmp_path):
     mine = Authority(tmp_path / "own")
     certificate, key = mine.issue("server", "127.0.0.1")

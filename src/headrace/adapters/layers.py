@@ -105,6 +105,11 @@ class Layer:
         """Whom the transport has proved the other end to be."""
         return self._below.identity
 
+    @property
+    def secure(self) -> bool:
+        """Whether it is encrypted."""
+        return self._below.secure
+
     def write(self, data: bytes) -> None:
         """Queues bytes."""
         self._below.write(data)

@@ -156,6 +156,11 @@ class SocketLink(asyncio.Protocol):
             self._local = NOWHERE if isinstance(name, str) or not name else Address(*name[:2])
         return self._local
 
+    @property
+    def secure(self) -> bool:
+        """It is not encrypted, unless a layer above says so."""
+        return False
+
     def write(self, data: bytes) -> None:
         """Queues bytes."""
         if not self._closing:

@@ -221,6 +221,11 @@ class TlsLayer(Layer):
         """Whom the certificate of the other end names."""
         return self._identity
 
+    @property
+    def secure(self) -> bool:
+        """It is encrypted."""
+        return True
+
     def received(self, data: bytes) -> None:
         """Records came in."""
         if self._tls is None:

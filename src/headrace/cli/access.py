@@ -66,6 +66,8 @@ def reload_gate(gate: Gate, config: Config) -> None:
 def _warn_of_plain_doors(config: Config) -> None:
     doors = ("kafka", "frame", "http")
     secure = {table for table in doors if getattr(config, table).tls_certificate}
+    if config.kafka.tls_bind is not None:
+        secure.discard("kafka")
     for name, address in addresses(config).items():
         if name in {"mqtt", "ws", *doors} - secure and not address.loopback:
             log.warning("%s at %s takes passwords in plain text; give it TLS", name, address)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.adapters.listener import Admittance, Listener
@@ -62,7 +62,7 @@ class Listeners:
 
     Attributes:
         certificates: of every door that has some, by its table.
-        of_mqtt: names of those that feed the MQTT door.
+        of: names of those that feed a door, by its name, where they are not one of that name.
     """
 
     def __init__(self, config: Config, is_open: Callable[[], bool]) -> None:
@@ -89,11 +89,16 @@ class Listeners:
             self._frame_memory,
         )
         self._plans = _mqtt_plans(config, self.certificates.get("mqtt"), upgrade)
-        self.of_mqtt = tuple(self._plans)
+        self.of = {"mqtt": tuple(self._plans)}
         for name, door in (("kafka", config.kafka), ("frame", config.frame)):
             if door.bind is not None:
                 trusted = door.proxy_trusted if door.proxy_protocol else None
                 self._plans[name] = _Plan(door.bind, self.certificates.get(name), proxy=trusted)
+        if config.kafka.tls_bind is not None:
+            either = self._plans["kafka"]
+            self._plans["kafka"] = replace(either, certificates=None)
+            self._plans["kafkas"] = replace(either, where=config.kafka.tls_bind)
+            self.of["kafka"] = ("kafka", "kafkas")
         self._sockets: dict[str, socket.socket] = {}
         self._opened: dict[str, Listener] = {}
         limits = config.limits
@@ -163,6 +168,7 @@ def addresses(config: Config) -> dict[str, Address]:
         "mqtt.tls_bind": mqtt.tls_bind if secure else None,
         "mqtt.wss_bind": mqtt.wss_bind if secure else None,
         "kafka": config.kafka.bind,
+        "kafka.tls_bind": config.kafka.tls_bind,
         "frame": config.frame.bind,
         "http": config.http.bind,
     }

@@ -75,20 +75,23 @@ def limits_of_switchboard(config: Config) -> dict[str, Any]:
 
 def settings_of_kafka(config: Config) -> KafkaSettings:
     """What the Kafka door knows of settings."""
+    kafka = config.kafka
+    is_apart = kafka.tls_bind is not None
     return KafkaSettings(
-        advertised=config.kafka.advertised,
-        auto_create_streams=config.kafka.auto_create_streams,
-        num_partitions=config.kafka.num_partitions,
-        idle_ms=config.kafka.idle_timeout,
+        advertised=kafka.advertised,
+        tls_advertised=kafka.tls_advertised if is_apart else kafka.advertised,
+        auto_create_streams=kafka.auto_create_streams,
+        num_partitions=kafka.num_partitions,
+        idle_ms=kafka.idle_timeout,
         undurable_bytes=config.limits.undurable_bytes,
         groups=GroupSettings(
-            initial_delay_ms=config.kafka.group_initial_rebalance_delay,
-            session_ms_min=config.kafka.group_min_session_timeout,
-            session_ms_max=config.kafka.group_max_session_timeout,
-            size_max=config.kafka.group_max_size,
-            retention_ms=config.kafka.offsets_retention,
+            initial_delay_ms=kafka.group_initial_rebalance_delay,
+            session_ms_min=kafka.group_min_session_timeout,
+            session_ms_max=kafka.group_max_session_timeout,
+            size_max=kafka.group_max_size,
+            retention_ms=kafka.offsets_retention,
         ),
-        quotas=tuple(_quota(each) for each in config.kafka.quotas),
+        quotas=tuple(_quota(each) for each in kafka.quotas),
         cluster_id=config.node.name,
         log_dir=str(config.node.data.absolute()),
     )

@@ -193,7 +193,7 @@ def _parts(config: Config, listeners: Listeners, lag: LoopLag, clock: Clock, gat
         gate=gate,
         open_store=lambda: _open_store(config),
         listen=listeners.open,
-        mqtt_listeners=listeners.of_mqtt,
+        listeners=listeners.of,
         meters=[listeners.samples, process.samples],
         distributions=[lag.histograms],
         budget=DescriptorBudget(

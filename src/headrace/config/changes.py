@@ -51,6 +51,7 @@ _LIVE: Final = {
             "num_partitions",
             "offsets_retention",
             "quotas",
+            "tls_advertised",
         }
     ),
     "frame": frozenset({"connect_timeout", "heartbeat_interval", "idle_timeout"}),

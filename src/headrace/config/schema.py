@@ -132,6 +132,14 @@ class KafkaSettings(TlsSettings, ProxySettings):
         default=None,
         description="HOST:PORT that clients are told to use; where it listens if not set.",
     )
+    tls_bind: Bind | None = Field(
+        default=None,
+        description="HOST:PORT for TLS, beside a `bind` that stays plain; without it `bind` "
+        "speaks TLS once there is a `tls_certificate`.",
+    )
+    tls_advertised: Bind | None = Field(
+        default=None, description="HOST:PORT that clients of `tls_bind` are told to use."
+    )
     auto_create_streams: Flag = Field(
         default=True, description="Whether a client that names an unknown stream creates it."
     )
@@ -179,6 +187,9 @@ class KafkaSettings(TlsSettings, ProxySettings):
     def _agree(self) -> KafkaSettings:
         if self.group_min_session_timeout > self.group_max_session_timeout:
             raise ValueError("group_min_session_timeout must not exceed group_max_session_timeout")
+        for name, needs in (("tls_bind", "tls_certificate"), ("tls_advertised", "tls_bind")):
+            if getattr(self, name) is not None and getattr(self, needs) is None:
+                raise ValueError(f"{name} does nothing without {needs}; set both or neither")
         return self
 
 

@@ -67,7 +67,7 @@ class Parts:
         open_store: blocks while the log recovers; raises `StorageError`.
         listen: opens a listener by its name for a door, admitting connections while the callable
             says so.
-        mqtt_listeners: names of those that feed the MQTT door.
+        listeners: names of those that feed a door, by its name; without, one of the same name.
         meters: of what the node does not know itself.
         budget: descriptors.
         streams_max: `limits.streams`.
@@ -92,7 +92,7 @@ class Parts:
     open_store: Callable[[], Store]
     listen: Callable[[str, Door, Callable[[], bool]], Listener]
     budget: DescriptorBudget
-    mqtt_listeners: Sequence[str] = ("mqtt",)
+    listeners: Mapping[str, Sequence[str]] = field(default_factory=dict)
     meters: Sequence[Callable[[], Iterable[Sample]]] = ()
     extra: Mapping[str, Callable[[Broker], Awaitable[MeteredDoor]]] = field(default_factory=dict)
     streams_max: int = limits.STREAMS_MAX
@@ -181,12 +181,11 @@ class Node:
         runner.decide = knocks.decide
         parts.gate.on_change = runner.wake
         mqtt = MqttDoor(parts.clock, parts.switchboard, runner, knocks)
-        for name in parts.mqtt_listeners:
-            self.listeners[name] = parts.listen(name, mqtt, self._admits)
+        self._listen("mqtt", mqtt)
         for name, make in parts.extra.items():
             door = await make(self._broker)
             self.doors.append(door)
-            self.listeners[name] = parts.listen(name, door, self._admits)
+            self._listen(name, door)
         self._compactions = Compactions(self._store, parts.clock, parts.compaction_bytes_per_second)
         self._housekeeping = Housekeeping(self._broker, self._compactions, parts.retention_check_ms)
         self._housekeeping.start()
@@ -199,6 +198,10 @@ class Node:
         self.state, self.reason = NodeState.READY, ""
         if runner.full is not None:
             self._tell_of_room(runner.full)
+
+    def _listen(self, name: str, door: Door) -> None:
+        for listener in self._parts.listeners.get(name, (name,)):
+            self.listeners[listener] = self._parts.listen(listener, door, self._admits)
 
     def _opens(self, what: str) -> None:
         """Goes on to what comes next on the way to ready.

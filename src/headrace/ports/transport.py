@@ -34,6 +34,11 @@ class Link(Protocol):
         """The address that the other end reached."""
         ...
 
+    @property
+    def secure(self) -> bool:
+        """Whether it is encrypted."""
+        ...
+
     def write(self, data: bytes) -> None:
         """Queues bytes; never blocks. After `close` it does nothing."""
         ...

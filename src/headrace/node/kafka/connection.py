@@ -74,6 +74,7 @@ class KafkaConnection:
 
     Attributes:
         local: the address that the client reached, which metadata names.
+        secure: whether it came over TLS.
         host, identity: as `ports.Link` says.
         proof: who the client has proved to be.
         appending: held by the produce request that appends; others follow in their order.
@@ -83,11 +84,12 @@ class KafkaConnection:
     __slots__ = (
         "_barrier", "_decoding", "_door", "_framer", "_held_bytes", "_idle", "_last", "_link",
         "_muted", "_next", "_open", "_received", "_room", "_tasks", "appending", "host", "hurry",
-        "identity", "local", "proof",
+        "identity", "local", "proof", "secure",
     )  # fmt: skip
 
     def __init__(self, door: KafkaDoor, link: Link) -> None:
         self.local: Address = link.local
+        self.secure = link.secure
         self.host, self.identity = link.host, link.identity
         self.proof = Proof()
         self.appending = asyncio.Lock()

@@ -59,6 +59,7 @@ class KafkaSettings:
 
     Attributes:
         advertised: the address that metadata names; None names the one that the client reached.
+        tls_advertised: the same for clients that came over TLS.
         auto_create_streams: whether metadata requests may create a stream.
         num_partitions: of a stream that is created without a number.
         idle_ms: how long a connection may send nothing.
@@ -70,6 +71,7 @@ class KafkaSettings:
     """
 
     advertised: Address | None = None
+    tls_advertised: Address | None = None
     auto_create_streams: bool = True
     num_partitions: int = 1
     idle_ms: int = limits.KAFKA_IDLE_MS
@@ -139,7 +141,9 @@ class KafkaDoor:
 
     def address(self, connection: KafkaConnection) -> Address:
         """Where the client of `connection` is told to find this node."""
-        return self.settings.advertised or connection.local
+        settings = self.settings
+        told = settings.tls_advertised if connection.secure else settings.advertised
+        return told or connection.local
 
     @property
     def elements_max(self) -> int:
