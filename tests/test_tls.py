@@ -250,8 +250,7 @@ async def test_kafkas_python_clients_over_tls(start_node, server, authority):
 def test_kafka_in_plain_text_and_over_tls_side_by_side(start_node, server, authority, tmp_path):
     certificate, key = server
     tables = (
-        f'[kafka]\ntls_certificate = "{certificate}"\ntls_key = "{key}"\n'
-        'tls_bind = "127.0.0.1:0"\n'
+        f'[kafka]\ntls_certificate = "{certificate}"\ntls_key = "{key}"\ntls_bind = "127.0.0.1:0"\n'
     )
     file = tmp_path / "headrace.toml"
     file.write_text(tables)
