@@ -71,6 +71,18 @@ def test_where_a_session_stands_in_a_stream_is_shown_and_measured(start_node):
         assert shown(node, "reader")[0]["lag"] == 0
 
 
+def test_it_is_said_that_not_all_places_of_a_session_are_shown(start_node):
+    node = start_node()
+    node.create_stream("wide", partitions=1000)
+    with Reader(node, "reader") as client:
+        for number in range(5):
+            assert client.subscribe(f"$stream/wide/{number}") == (1, "")
+        assert len(shown(node, "reader")) == 4
+        command = headrace("sessions", "show", "reader", "--url", node.url)
+    assert command.stderr == "places of the first 4 subscriptions to streams\n"
+    assert command.stdout.count("reads $stream/wide/") == 4
+
+
 @pytest.mark.parametrize("restart", ["none", "stop", "kill"])
 def test_who_was_away_when_a_stream_was_deleted_is_told_once_on_return(start_node, restart):
     node = start_node()

@@ -1098,7 +1098,7 @@ class SessionReport:
     @property
     def streams(self) -> list[tuple[str, int, list[int]]]:
         """Of its subscriptions to streams: filter, stream (which may be no more), by partition the
-        offset that is sent next; the first by filter, with 10,000 positions together."""
+        offset that is sent next; the first by filter, with 4,096 positions together."""
     @property
     def will(self) -> WillReport | None: ...
     @property

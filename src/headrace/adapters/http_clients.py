@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from aiohttp import web
@@ -170,13 +169,20 @@ def _report(
 
 
 def _reading(reading: StreamReading) -> dict[str, Any]:
-    partitions = [asdict(each) for each in reading.partitions]
     return {
         "filter": reading.filter,
         "stream": reading.stream,
         "deleted": reading.is_deleted,
         "lag": None if reading.is_deleted else sum(each.lag for each in reading.partitions),
-        "partitions": partitions,
+        "partitions": [
+            {
+                "partition": each.partition,
+                "position": each.position,
+                "end": each.end,
+                "lag": each.lag,
+            }
+            for each in reading.partitions
+        ],
     }
 
 

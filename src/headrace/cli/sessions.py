@@ -103,7 +103,7 @@ def show(*, client: str, url: str, as_json: bool) -> None:
     table(["filter", "qos", "no local", "retain as published", "id"], rows, right={1})
     if session["subscriptions"] > len(rows):
         click.echo(f"the first {len(rows):,} of {session['subscriptions']:,} filters", err=True)
-    _show_places(session["streams"])
+    _show_places(session)
 
 
 @sessions.command()
@@ -138,8 +138,9 @@ def delete(*, client: str, yes: bool, url: str, as_json: bool) -> None:
     click.echo(json.dumps(answer) if as_json else f"deleted {one_line(client)}")
 
 
-def _show_places(streams: list[dict[str, Any]]) -> None:
+def _show_places(session: dict[str, Any]) -> None:
     """Where it is in the streams that it reads."""
+    streams = session["streams"]
     rows = [
         [
             each["filter"],
@@ -153,6 +154,9 @@ def _show_places(streams: list[dict[str, Any]]) -> None:
     ]
     if rows:
         table(["stream", "partition", "position", "end", "lag"], rows, right={1, 2, 3, 4})
+    read = sum(each["filter"].startswith("$stream/") for each in session["filters"])
+    if read > len(streams):
+        click.echo(f"places of the first {len(streams):,} subscriptions to streams", err=True)
 
 
 def _path(client: str) -> str:

@@ -200,7 +200,8 @@ class Catalog:
         """
         _settings({}, definition.settings)
         for other in self._streams.values():
-            if other.id == definition.id and other.name != definition.name:
+            is_other = other.name != definition.name
+            if is_other and other.incarnation == definition.incarnation:
                 raise InvalidStreamError(
                     f"it says incarnation {definition.incarnation}, as that of {other.name!r} "
                     f"does: one is a copy of the other"

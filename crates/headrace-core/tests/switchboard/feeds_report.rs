@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use headrace_core::mqtt::packet::Connect;
 use headrace_core::record::Codec;
-use headrace_core::switchboard::StreamLag;
+use headrace_core::switchboard::{StreamLag, POSITIONS_SHOWN_MAX};
 
 use super::shelf::*;
 use super::stage::*;
@@ -52,6 +52,21 @@ fn a_session_is_shown_with_the_next_offset_of_each_partition_that_it_reads() {
     assert_eq!(next(&stage, "reader"), at([2, 1]));
     stage.client(V5, "other");
     assert_eq!(next(&stage, "other"), []);
+}
+
+#[test]
+fn no_more_places_are_shown_than_are_told_in_a_moment() {
+    let mut stage = Stage::default();
+    let mut shelf = Shelf::new(&mut stage, 1_000);
+    let client = stage.client(V5, "reader");
+    for number in 0..5 {
+        let filter = format!("$stream/s/{number}");
+        shelf.subscribe(&mut stage, client, (&filter, QOS_0), None);
+    }
+    let shown = next(&stage, "reader");
+    assert_eq!(shown.len(), POSITIONS_SHOWN_MAX / 1_000);
+    assert_eq!(shown[0].0, "$stream/s/0", "the first, and each whole");
+    assert!(shown.iter().all(|(_, _, next)| next.len() == 1_000));
 }
 
 #[test]

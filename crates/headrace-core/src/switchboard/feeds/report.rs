@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use crate::session::{Feed, Progress, Session};
 use crate::switchboard::Switchboard;
 
-/// Positions that one call shows of a session: some 5 ms for the shell to tell.
-pub const POSITIONS_SHOWN_MAX: usize = 10_000;
+/// Positions that one call shows of a session: all of four streams that are as wide as they may be,
+/// and some 5 to 10 ms for the shell to tell.
+pub const POSITIONS_SHOWN_MAX: usize = 4_096;
 
 /// A subscription to a stream, and how far it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
