@@ -10,6 +10,7 @@ from headrace import limits
 from headrace.model import Address
 from headrace.node.kafka.connection import HangUp, KafkaConnection
 from headrace.node.kafka.door import KafkaSettings
+from headrace.node.kafka.pace import turns
 from headrace.node.unread import Unread
 from headrace.wire.kafka import apis
 from headrace.wire.kafka import messages as m
@@ -26,7 +27,7 @@ ANSWERS = {
 class Link:
     peer = "192.0.2.1:1"
     host = "192.0.2.1"
-    identity = None
+    identity, secure = None, False
     local = Address("192.0.2.2", 9092)
 
     def __init__(self):
@@ -59,7 +60,7 @@ class Door:
         self.work = {}
         self.settings = KafkaSettings(idle_ms=100)
         self.throttle_ms = 0
-        self.checkers = None  # the loop's own threads
+        self.scribe = None  # the loop's own threads
         self.elements_max = 2 * limits.KAFKA_ELEMENTS_AT_ONCE
 
     def owed(self, *_):
@@ -68,7 +69,8 @@ class Door:
     def charge(self, *_):
         return self.throttle_ms
 
-    async def answer(self, _, request):
+    async def answer(self, connection, request):
+        connection.appended()
         self.work[request.correlation_id] = asyncio.get_running_loop().create_future()
         await self.work[request.correlation_id]
         return ANSWERS[request.api]
@@ -95,7 +97,7 @@ async def connection(door, link):
 
 async def settle():
     """Lets everything run that can."""
-    for _ in range(10):
+    for _ in range(50):
         await asyncio.sleep(0)
 
 
@@ -307,10 +309,10 @@ async def test_what_a_request_is_in_memory_counts(door, link, connection, monkey
     many = m.MetadataRequest(topics=[m.MetadataRequestTopic(name="")] * 300)
     connection.received(b"".join(request(n, apis.METADATA, many) for n in range(10)))
     await settle()
-    assert len(connection._tasks) == 2, "the second is beyond the bound, and no other begins"
+    assert list(door.work) == [0], "the second has been read, and is beyond the bound"
     assert not link.reading
     await finish(door, 0)
-    assert len(connection._tasks) == 2
+    assert list(door.work) == [0, 1]
     for number in range(1, 10):
         await finish(door, number)
     assert link.answered == list(range(10))
@@ -340,6 +342,39 @@ async def test_a_request_that_names_much_is_read_beside_the_loop_and_keeps_its_p
     connection.received(naming(3, door.elements_max + 1))
     await connection._decoding
     assert (link.open, door.hung_up) == (False, {"malformed": 1})
+
+
+async def test_requests_that_name_much_are_read_and_begun_in_turns_and_others_at_once(door):
+    long = limits.KAFKA_ELEMENTS_FEW + 1
+    connections = [KafkaConnection(door, Link()) for _ in range(4)]
+    for number, each in enumerate(connections[:3]):
+        each.received(naming(number, long))
+    connections[3].received(naming(3, 1))
+    assert [each._decoding is not None for each in connections] == [False, True, True, False]
+    await asyncio.sleep(0)
+    assert list(door.work) == [3], "who names little waits for nobody"
+    begun = []
+    while len(door.work) < 4:
+        await asyncio.sleep(0)
+        begun.append(len(door.work))
+    assert begun == sorted(begun)
+    assert set(begun) == {1, 2, 3, 4}, "one at a time"
+    assert list(door.work) == [3, 0, 1, 2]
+    for each in connections:
+        each.closed()
+    await settle()
+
+
+async def test_produce_requests_take_their_places_in_order_though_one_waits_for_its_turn(
+    door, connection
+):
+    topics = [m.ProduceTopic(name="t", partitions=[])] * (limits.KAFKA_ELEMENTS_FEW + 1)
+    long = m.ProduceRequest(acks=1, timeout_ms=1, topics=topics)
+    turns().take()  # somebody else has this one
+    connection.received(request(1, body=long) + request(2))
+    await settle()
+    assert list(door.work) == [1, 2]
+    await finish(door, 1, 2)
 
 
 async def test_who_leaves_while_a_request_is_read_holds_nothing(door, connection):

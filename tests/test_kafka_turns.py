@@ -1,16 +1,20 @@
 """Requests that name very much: whatever they ask, others have turns in between."""
 
-import types
+import asyncio
 
 import pytest
 
 from headrace import limits
+from headrace.kernel.catalog import Change
+from headrace.native import build_batch
 from headrace.node.kafka.door import HANDLERS, KafkaDoor, KafkaSettings
+from headrace.node.kafka.pace import begin, turns
 from headrace.wire.kafka import admin, apis, groups, members
 from headrace.wire.kafka import messages as m
-from headrace.wire.kafka.frames import Request
-from nodes import Client, running
+from headrace.wire.kafka.frames import Request, decode_response, encode_request
+from nodes import Client, running, settle
 
+ONE = build_batch([(None, b"x", [], 1)])
 NAMES = [f"t{number}" for number in range(300)]
 
 
@@ -66,19 +70,6 @@ WHOLE = {
 }  # fmt: skip
 
 
-@types.coroutine
-def counted(work, turns):
-    """Does `work`, and counts how often it lets others have a turn."""
-    value = None
-    while True:
-        try:
-            step = work.send(value)
-        except StopIteration as end:
-            return end.value
-        turns[0] += step is None
-        value = yield step
-
-
 @pytest.mark.parametrize("api", ASKED, ids=lambda api: api.name)
 async def test_others_have_turns_while_a_request_that_names_much_is_answered(
     memory_folder, monkeypatch, api
@@ -88,13 +79,14 @@ async def test_others_have_turns_while_a_request_that_names_much_is_answered(
     body = api.request(**{field: [ASKED[api](name) for name in NAMES]}, **MORE.get(api, {}))
     async with running(memory_folder) as (node, _):
         door = KafkaDoor(node._broker, KafkaSettings(), node.gate)
-        connection, turns = door(Client()), [0]
-        work = HANDLERS[api.key](door, connection, Request(api, api.last, 1, "c", body))
-        answer = await counted(work, turns)
+        connection = door(Client())
+        await begin()
+        before = turns().given
+        answer = await HANDLERS[api.key](door, connection, Request(api, api.last, 1, "c", body))
         connection.closed()
     lists = [getattr(answer, name) for name in answer.__dataclass_fields__]
     assert max(len(each) for each in lists if isinstance(each, list)) == len(NAMES)
-    assert turns[0] >= len(NAMES)
+    assert turns().given - before >= len(NAMES)
 
 
 def test_every_request_with_an_array_is_among_them():
@@ -102,3 +94,49 @@ def test_every_request_with_an_array_is_among_them():
         return any(str(hint).startswith("list") for hint in api.request.__annotations__.values())
 
     assert {api for api in apis.APIS.values() if has_array(api)} <= ASKED.keys() | WHOLE
+
+
+async def test_an_iteration_of_the_loop_has_one_turn_however_many_wait():
+    iteration, begun = 0, []
+
+    async def one():
+        for _ in range(3):
+            await turns().next()
+            begun.append(iteration)
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one()) for _ in range(20)]
+        leaves = group.create_task(turns().next())
+        await asyncio.sleep(0)
+        leaves.cancel()
+        while not all(task.done() for task in tasks):
+            iteration += 1
+            await asyncio.sleep(0)
+    assert len(begun) == len(set(begun)) == 60
+
+
+async def test_a_fetch_of_many_partitions_that_waits_looks_at_them_in_its_turn(memory_folder):
+    parts = [
+        m.FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20)
+        for index in range(limits.KAFKA_ELEMENTS_FEW + 1)
+    ]
+    topics = [m.FetchTopic(topic="wide", partitions=parts)]
+    body = m.FetchRequest(
+        max_wait_ms=30_000, min_bytes=2 * len(ONE) + 1, max_bytes=1 << 20, topics=topics
+    )
+    async with running(memory_folder, wide=Change(partitions=len(parts))) as (node, _):
+        door = KafkaDoor(node._broker, KafkaSettings(), node.gate)
+        client = Client()
+        connection = door(client)
+        connection.received(encode_request(apis.FETCH, apis.FETCH.last, 1, "c", body))
+        given = []
+        for index in range(3):
+            await settle()
+            assert client.sent == []
+            given.append(turns().given)
+            await node._broker.partition("wide", index).append(ONE, 1)
+        await client.answered.wait()
+        connection.closed()
+    answer = decode_response(apis.FETCH, apis.FETCH.last, 1, client.sent[0][4:])
+    assert sum(bool(each.records) for each in answer.topics[0].partitions) == 3
+    assert given[0] < given[1] < given[2] < turns().given

@@ -35,6 +35,11 @@ KAFKA_ELEMENTS_AT_ONCE: Final = 1_000
 """Of a request that the event loop reads, and answers, by itself, in some 4 ms each. Larger ones
 are read and written beside it."""
 
+KAFKA_ELEMENTS_FEW: Final = 64
+"""Of a request that is read and answered as soon as it comes, in less than a millisecond. Those
+with more wait for their turn, where others wait already: a thousand clients that each ask for a
+thousand names would take ten seconds of one iteration of the loop."""
+
 KAFKA_TURN_SECONDS: Final = 0.005
 """Work on one request after which others have a turn: one with 20,000 names takes 0.2 s."""
 

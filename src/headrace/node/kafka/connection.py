@@ -22,12 +22,16 @@ from headrace import limits
 from headrace.errors import MalformedError
 from headrace.kernel.groups.owners import owner_of
 from headrace.kernel.quotas import Rate
+from headrace.node.kafka.pace import begin, turns
 from headrace.node.kafka.proof import Proof
 from headrace.wire.kafka.apis import (
     DESCRIBE_CONFIGS,
     DESCRIBE_GROUPS,
+    DESCRIBE_LOG_DIRS,
     FETCH,
     LIST_GROUPS,
+    METADATA,
+    OFFSET_FETCH,
     PRODUCE,
 )
 from headrace.wire.kafka.codec import TooManyError
@@ -45,6 +49,9 @@ T = TypeVar("T")
 LARGE_ANSWERS: Final = frozenset({LIST_GROUPS, DESCRIBE_GROUPS, DESCRIBE_CONFIGS})
 """Requests that ask for much with few words."""
 
+ALL_WHERE_NONE: Final = frozenset({METADATA, OFFSET_FETCH, DESCRIBE_LOG_DIRS})
+"""Those that ask for everything where they name no topic."""
+
 log = logging.getLogger(__name__)
 
 
@@ -60,12 +67,14 @@ class _Taken(NamedTuple):
     """A request that is whole: what came of it on the wire, and what it holds in memory.
 
     Attributes:
+        is_long: it is served in turns with others.
         is_large: its answer may be, too, and is written beside the loop.
     """
 
     request: Request
     size_bytes: int
     held_bytes: int
+    is_long: bool
     is_large: bool
 
 
@@ -77,14 +86,13 @@ class KafkaConnection:
         secure: whether it came over TLS.
         host, identity: as `ports.Link` says.
         proof: who the client has proved to be.
-        appending: held by the produce request that appends; others follow in their order.
         hurry: called when a request comes while another is in work, which need not wait longer.
     """
 
     __slots__ = (
-        "_barrier", "_decoding", "_door", "_framer", "_held_bytes", "_idle", "_last", "_link",
-        "_muted", "_next", "_open", "_received", "_room", "_tasks", "appending", "host", "hurry",
-        "identity", "local", "proof", "secure",
+        "_appender", "_appending", "_barrier", "_decoding", "_door", "_framer", "_held_bytes",
+        "_idle", "_last", "_link", "_muted", "_next", "_open", "_received", "_room", "_tasks",
+        "host", "hurry", "identity", "local", "proof", "secure",
     )  # fmt: skip
 
     def __init__(self, door: KafkaDoor, link: Link) -> None:
@@ -92,10 +100,11 @@ class KafkaConnection:
         self.secure = link.secure
         self.host, self.identity = link.host, link.identity
         self.proof = Proof()
-        self.appending = asyncio.Lock()
         self.hurry: Callable[[], None] | None = None
         self._door = door
         self._link = link
+        self._appending = asyncio.Lock()
+        self._appender: asyncio.Task[None] | None = None  # who holds it
         self._framer = Framer(limits.KAFKA_REQUEST_BYTES_MAX)
         self._held_bytes = 0
         self._open = True
@@ -210,8 +219,12 @@ class KafkaConnection:
     def _take(self) -> _Taken | None:
         """The next whole request and what it holds, unless it must wait for the disk or a quota."""
         if self._next is None and (frame := self._framer.take()) is not None:
+            most = limits.KAFKA_ELEMENTS_FEW
+            if turns().is_free:
+                most = limits.KAFKA_ELEMENTS_AT_ONCE
             try:
-                self._decoded(frame, *decode_counted(frame, limits.KAFKA_ELEMENTS_AT_ONCE))
+                if self._decoded(frame, *decode_counted(frame, most)).is_long:
+                    turns().take()
             except TooManyError:
                 self._decoding = asyncio.get_running_loop().create_task(self._decode(frame))
         if self._next is not None and self._next.request.api is PRODUCE and self._door.congested:
@@ -223,18 +236,25 @@ class KafkaConnection:
         taken, self._next = self._next, None
         return taken
 
-    def _decoded(self, frame: bytes, request: Request, elements: int) -> None:
+    def _decoded(self, frame: bytes, request: Request, elements: int) -> _Taken:
         in_memory = elements * limits.KAFKA_ELEMENT_BYTES
         self._hold(in_memory)
         size_bytes = LENGTH.size + len(frame)
         is_large = elements > limits.KAFKA_ELEMENTS_AT_ONCE or request.api in LARGE_ANSWERS
-        self._next = _Taken(request, size_bytes, size_bytes + in_memory, is_large)
+        asks_for_all = request.api in ALL_WHERE_NONE and not request.body.topics
+        is_long = elements > limits.KAFKA_ELEMENTS_FEW or is_large or asks_for_all
+        self._next = _Taken(request, size_bytes, size_bytes + in_memory, is_long, is_large)
+        return self._next
 
     async def _decode(self, frame: bytes) -> None:
-        """Reads a large request beside the loop, and begins it."""
+        """Reads a long request in its turn, a large one beside the loop, and begins it."""
         try:
-            most = self._door.elements_max
-            self._decoded(frame, *await self._beside(decode_counted, frame, most))
+            await turns().next()
+            try:
+                decoded = decode_counted(frame, limits.KAFKA_ELEMENTS_AT_ONCE)
+            except TooManyError:
+                decoded = await self._beside(decode_counted, frame, self._door.elements_max)
+            self._decoded(frame, *decoded)
         except MalformedError as error:
             self._hang_up("malformed", f"malformed request: {error}")
         except Exception:  # a bug must cost one connection, not the node
@@ -246,7 +266,7 @@ class KafkaConnection:
 
     async def _beside(self, work: Callable[..., T], *arguments: Any) -> T:  # noqa: ANN401
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._door.checkers, work, *arguments)
+        return await loop.run_in_executor(self._door.scribe, work, *arguments)
 
     def _begin(self, taken: _Taken) -> None:
         overlaps = taken.request.api is PRODUCE
@@ -273,6 +293,11 @@ class KafkaConnection:
             while self._room is not None and request.api is not PRODUCE:
                 await self._room.wait()
             throttle_ms = self._charge(request, taken.size_bytes)
+            if request.api is PRODUCE:
+                await self._appending.acquire()
+                self._appender = asyncio.current_task()
+            if taken.is_long:
+                await begin()
             body = await self._door.answer(self, request)
             await _end_of(last)
             if body is not None and self._open:
@@ -282,6 +307,14 @@ class KafkaConnection:
         except Exception:  # a bug must cost one connection, not the node
             log.exception("%s failed", request.api.name, extra={"client": self._link.peer})
             self._hang_up("bug", f"{request.api.name} failed")
+        finally:
+            self.appended()
+
+    def appended(self) -> None:
+        """The produce request of this task has its places in the log: the next may begin."""
+        if self._appender is asyncio.current_task():
+            self._appender = None
+            self._appending.release()
 
     def _write(self, frame: bytes) -> None:
         self._link.write(frame)
@@ -313,6 +346,8 @@ class KafkaConnection:
     async def _encoded(self, taken: _Taken, body: Any) -> bytes:  # noqa: ANN401
         if taken.is_large:
             return await self._beside(encode_response, taken.request, body)
+        if taken.is_long:
+            await turns().next()
         return encode_response(taken.request, body)
 
     def _mute(self, throttle_ms: int) -> None:

@@ -92,7 +92,8 @@ class KafkaDoor:
         coordinator: consumer groups, and what they have committed.
         groups: the same, for operators.
         producers: draws producer ids.
-        checkers: threads that check large batches, read large requests and write large answers.
+        checkers: threads that check large batches.
+        scribe: the thread that reads large requests and writes large answers.
         held_bytes: requests of all connections, unfinished or in work.
         undurable_bytes: batches that wait for the disk, whether or not a client waits for them.
         waiting: connections that begin nothing before some of these are durable.
@@ -111,6 +112,7 @@ class KafkaDoor:
         self.groups = GroupAdministration(broker, self.coordinator)
         self.producers = producers.ProducerIds(broker)
         self.checkers = ThreadPoolExecutor(limits.CHECKERS, "records")
+        self.scribe = ThreadPoolExecutor(1, "requests")  # in Python, so a second gains nothing
         self.held_bytes = 0
         self.undurable_bytes = 0
         self.waiting: set[KafkaConnection] = set()

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace import limits
 from headrace.errors import HeadraceError
-from headrace.node.kafka.pace import paced
+from headrace.node.kafka.pace import paced, turns
 from headrace.wire.kafka.errors import ErrorCode
 from headrace.wire.kafka.messages import (
     FetchPartitionResponse,
@@ -201,6 +201,8 @@ class _Reading:
                 is_time = True
             self._wake.clear()
             is_time = is_time or self._is_hurried
+            if len(self._parts) > limits.KAFKA_ELEMENTS_FEW:
+                await turns().next()  # to look at all of them
             if is_time or self._may_be_enough():
                 await self._read([part for part in self._parts if part in self._stale])
 
@@ -243,7 +245,7 @@ class _Reading:
         self._full = False
         begun: deque[_Read] = deque()
         try:
-            for part in parts:
+            async for part in paced(parts):
                 self._stale.discard(part)
                 readable_bytes = part.look()
                 if readable_bytes is None:

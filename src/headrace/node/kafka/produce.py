@@ -55,12 +55,12 @@ async def produce(
     """Appends in the order of requests and of their partitions, then waits for the disk."""
     body: ProduceRequest = request.body
     refusal = _refusal(request.version, body)
-    async with connection.appending:
-        begun = [
-            (topic.name, each.index, refusal or await _begin(door, topic.name, each))
-            async for topic in paced(body.topics)
-            for each in topic.partitions
-        ]
+    begun = [
+        (topic.name, each.index, refusal or await _begin(door, topic.name, each))
+        async for topic in paced(body.topics)
+        for each in topic.partitions
+    ]
+    connection.appended()
     waiting = [begin for _, _, begin in begun if isinstance(begin, asyncio.Future)]
     if waiting:
         await asyncio.wait(waiting, timeout=max(body.timeout_ms, 0) / 1000)
