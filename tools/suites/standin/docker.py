@@ -1,8 +1,8 @@
 """What aiokafka's tests use of Docker's client, with headrace in the place of a container.
 
 The tests start one container: a Kafka with four listeners, whose ports they choose, and a shell in
-which they call its tools. A node has one Kafka listener, so each of the three that tests use is a
-node of its own.
+which they call its tools. Whether users are known is a matter of a whole node, so the listener of
+those is a node of its own.
 """
 
 import shlex
@@ -58,13 +58,13 @@ class Container:
         ports = {name: str(value) for name, value in environment.items() if name.endswith("PORT")}
         common = {"HEADRACE_KAFKA__NUM_PARTITIONS": str(environment["NUM_PARTITIONS"])}
         self._sasl = f"127.0.0.1:{ports['ADVERTISED_SASL_PLAINTEXT_PORT']}"
-        self._start(common, ports["ADVERTISED_PORT"])
-        self._start(common, ports["ADVERTISED_SASL_PLAINTEXT_PORT"], EVERYBODY, USERS)
         tls = {
+            "HEADRACE_KAFKA__TLS_BIND": f"127.0.0.1:{ports['ADVERTISED_SSL_PORT']}",
             "HEADRACE_KAFKA__TLS_CERTIFICATE": str(folder / "server.pem"),
             "HEADRACE_KAFKA__TLS_CLIENT_CA": str(folder / "ca.crt"),
         }
-        self._start(common | tls, ports["ADVERTISED_SSL_PORT"])
+        self._start(common | tls, ports["ADVERTISED_PORT"])
+        self._start(common, ports["ADVERTISED_SASL_PLAINTEXT_PORT"], EVERYBODY, USERS)
 
     def _start(
         self,
