@@ -208,6 +208,7 @@ def test_doors_are_off_where_that_is_said_and_lists_have_commas(toml):
     assert mqtt.ws_origins == ()
     assert mqtt.unix_mode == 0o600
     assert load(None, {}, {"mqtt": {"ws_bind": "off"}}).mqtt.ws_bind is None
+    assert load(None, {}, {"kafka": {"tls_bind": "off"}}).kafka.tls_bind is None
 
 
 def test_the_log_table_holds_the_defaults_of_streams(toml):

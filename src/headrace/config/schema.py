@@ -132,7 +132,7 @@ class KafkaSettings(TlsSettings, ProxySettings):
         default=None,
         description="HOST:PORT that clients are told to use; where it listens if not set.",
     )
-    tls_bind: Bind | None = Field(
+    tls_bind: Door = Field(
         default=None,
         description="HOST:PORT for TLS, beside a `bind` that stays plain; without it `bind` "
         "speaks TLS once there is a `tls_certificate`.",
