@@ -138,6 +138,32 @@ async def test_other_requests_begin_when_all_before_them_have_ended(door, link, 
     assert link.answered == [1, 2, 3, 4, 5]
 
 
+async def test_produce_requests_behind_another_keep_their_order_if_the_pipeline_is_full(
+    door, connection
+):
+    last = limits.KAFKA_PIPELINE_MAX + 4
+    connection.received(metadata(0) + b"".join(request(n) for n in range(1, last + 1)))
+    await settle()
+    await finish(door, 0)
+    await finish(door, *list(door.work)[1:])
+    await finish(door, *list(door.work)[limits.KAFKA_PIPELINE_MAX + 1 :])
+    assert list(door.work) == list(range(last + 1))
+
+
+async def test_produce_requests_keep_their_order_if_they_come_as_one_before_them_ends(
+    door, connection
+):
+    connection.received(metadata(0) + request(1))
+    await settle()
+    door.work[0].set_result(None)
+    for number in range(2, 9):  # in each iteration of the loop until 1 begins, and beyond
+        await asyncio.sleep(0)
+        connection.received(request(number))
+    await settle()
+    assert list(door.work) == list(range(9))
+    await finish(door, *range(1, 9))
+
+
 async def test_the_pipeline_is_bounded_and_goes_on(door, link, connection):
     count = limits.KAFKA_PIPELINE_MAX
     connection.received(b"".join(request(n) for n in range(count + 5)))

@@ -289,13 +289,13 @@ class KafkaConnection:
         """Answers a request once `before` has ended; writes the response after that of `last`."""
         request = taken.request
         try:
+            if request.api is PRODUCE:  # at once, while tasks are in the order of their requests
+                await self._appending.acquire()
+                self._appender = asyncio.current_task()
             await _end_of(before)
             while self._room is not None and request.api is not PRODUCE:
                 await self._room.wait()
             throttle_ms = self._charge(request, taken.size_bytes)
-            if request.api is PRODUCE:
-                await self._appending.acquire()
-                self._appender = asyncio.current_task()
             if taken.is_long:
                 await begin()
             body = await self._door.answer(self, request)
