@@ -89,6 +89,23 @@ async def test_others_have_turns_while_a_request_that_names_much_is_answered(
     assert turns().given - before >= len(NAMES)
 
 
+async def test_a_short_request_waits_for_no_turn_though_the_end_of_a_long_one_begins_it(
+    memory_folder, monkeypatch
+):
+    monkeypatch.setattr(limits, "KAFKA_TURN_SECONDS", 0)
+    topics = [m.MetadataRequestTopic(name=name) for name in NAMES[:3]]
+    short = m.MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+    async with running(memory_folder) as (node, _):
+        client = Client()
+        connection = KafkaDoor(node._broker, KafkaSettings(), node.gate)(client)
+        await begin()  # as where the answer to a long one made room for what waits
+        before = turns().given
+        connection.received(encode_request(apis.METADATA, apis.METADATA.last, 1, "c", short))
+        await client.answered.wait()
+        connection.closed()
+    assert turns().given == before
+
+
 def test_every_request_with_an_array_is_among_them():
     def has_array(api):
         return any(str(hint).startswith("list") for hint in api.request.__annotations__.values())

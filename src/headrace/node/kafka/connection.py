@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextvars import Context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -271,7 +272,9 @@ class KafkaConnection:
     def _begin(self, taken: _Taken) -> None:
         overlaps = taken.request.api is PRODUCE
         before = self._barrier if overlaps else self._last
-        task = asyncio.get_running_loop().create_task(self._serve(taken, before, self._last))
+        serve = self._serve(taken, before, self._last)
+        # What begins it may be the end of another request, and that one's context is not its own.
+        task = asyncio.get_running_loop().create_task(serve, context=Context())
         task.add_done_callback(partial(self._ended, taken.held_bytes))
         self._tasks[task] = overlaps
         if self.hurry is not None:
