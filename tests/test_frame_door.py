@@ -253,26 +253,30 @@ async def test_one_producer_may_not_have_all_of_the_room(tmp_path):
         assert other.reading
 
 
-async def test_frames_that_are_not_whole_are_bounded_together(tmp_path, monkeypatch):
+async def test_frames_that_are_not_whole_are_bounded_together_and_the_oldest_goes(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(limits, "FRAME_BUFFERED_BYTES_MAX", 300_000)
-    part = frame(b"k", b"v" * 900_000)[:200_000]
+    whole = frame(b"k", b"v" * 900_000)
+    part = whole[:200_000]
     async with (
         standing(tmp_path) as (door, _),
-        opened(door, mode="produce") as (link, client),
+        opened(door, mode="produce") as (moves, zeroth),
+        opened(door, mode="produce") as (stalls, first),
         opened(door, mode="produce") as (small, third),
         opened(door, mode="produce") as (other, second),
     ):
-        client.received(part)
+        zeroth.received(whole[:80_000])
+        first.received(part)
         third.received(part[:50_000])
-        assert door.held_bytes == 250_000
+        assert door.held_bytes == 330_000
+        zeroth.received(whole[80_000:] + whole[:90_000])  # one is whole; the next is the youngest
         second.received(part)
         await settle()
-        assert link.is_open
-        assert small.is_open
-        assert not other.is_open
-        assert other.sent.endswith(b"hold too much memory; try again")
+        assert [each.is_open for each in (moves, stalls, small, other)] == [True, False, True, True]
+        assert stalls.sent.endswith(b"this one is the oldest; try again")
         assert door.refused == {"memory": 1}
-    assert (door.held_bytes, door.producers) == (0, 0)
+    assert (door.held_bytes, door.producers, door.parts.total_bytes) == (0, 0, 0)
 
 
 async def test_a_client_that_does_not_read_is_not_read(tmp_path):

@@ -174,7 +174,7 @@ class KafkaTarget:
         words = {fault, *ends}
         assert "bug" not in ends
         assert client.is_open == (not ends)
-        assert door.held_bytes == 0
+        assert (door.memory.held_bytes, door.memory.work_bytes) == (0, 0)
         assert self.node.state is NodeState.READY
         due = [each for each in requests if each.api is not apis.PRODUCE or each.body.acks]
         due = due[: len(client.sent)] if ends else due  # then nobody waits for the others

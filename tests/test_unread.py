@@ -1,4 +1,4 @@
-"""What clients leave unread, of all connections of a door, is bounded: the slowest gives way."""
+"""What clients leave unread or unsent, of all connections of a door, is bounded: who gives way."""
 
 import asyncio
 import json
@@ -7,6 +7,7 @@ from headrace.kernel.catalog import Change
 from headrace.native import build_batch
 from headrace.node.frame import FrameDoor, FrameSettings
 from headrace.node.kafka import KafkaDoor, KafkaSettings
+from headrace.node.parts import Parts
 from headrace.node.unread import Unread
 from headrace.wire.kafka import apis
 from headrace.wire.kafka import messages as m
@@ -40,6 +41,26 @@ def test_who_has_read_nothing_for_longest_is_ended():
     unread.wrote(reads, 500)
     assert unread.total_bytes == 0
     assert [reads.is_open, other.is_open] == [False, False]
+
+
+class Begun(One):
+    def end_part(self):
+        self.is_open = False
+
+
+def test_whose_part_is_oldest_is_ended_and_small_parts_are_not():
+    parts = Parts(100, 10)
+    small, old, new = Begun(), Begun(), Begun()
+    parts.hold(small, 10)
+    parts.hold(old, 40)
+    parts.hold(new, 40)
+    assert parts.total_bytes == 80
+    parts.hold(new, 70)
+    assert [each.is_open for each in (small, old, new)] == [True, False, True]
+    assert parts.total_bytes == 70
+    parts.forget(new)
+    parts.hold(old, 101)
+    assert (parts.total_bytes, old.is_open) == (0, False)
 
 
 class Stalled(Client):

@@ -149,7 +149,8 @@ class KafkaSettings(TlsSettings, ProxySettings):
         "num.partitions.",
     )
     idle_timeout: Annotated[int, _duration(100, 86_400_000)] = Field(
-        default=limits.KAFKA_IDLE_MS, description="How long a connection may send nothing."
+        default=limits.KAFKA_IDLE_MS,
+        description="How long a connection may send nothing, and read nothing.",
     )
     group_initial_rebalance_delay: Annotated[int, _duration(0, 600_000)] = Field(
         default=limits.GROUP_INITIAL_DELAY_MS,

@@ -13,8 +13,19 @@ KAFKA_RESPONSE_BYTES_MAX: Final = 256 * MIB
 
 KAFKA_BUFFERED_BYTES_MAX: Final = 256 * MIB
 """Requests of all connections together, unfinished or in work: clients that begin large requests
-and stall cost no more than this. A connection that has work begins nothing new beyond it; one that
-only holds a part of a request is closed."""
+and stall cost no more than this. Beyond it a connection that has work begins nothing new, and one
+that holds more than `KAFKA_PART_BYTES` is read no further until there is room."""
+
+KAFKA_PARTS_BYTES_MAX: Final = KAFKA_BUFFERED_BYTES_MAX // 2
+"""Of those, beginnings of requests: beyond it the oldest of them is ended."""
+
+KAFKA_WORK_BYTES_MAX: Final = KAFKA_BUFFERED_BYTES_MAX // 2
+"""And requests in work, when no further one with more than `KAFKA_ELEMENTS_FEW` is read and no
+fetch waits for records: what they are in memory is many times what came."""
+
+KAFKA_PART_BYTES: Final = 64 * KIB
+"""What a connection may hold of a request that is not whole in any case, and behind one that is in
+work before it is read no further."""
 
 KAFKA_UNREAD_BYTES_MAX: Final = 256 * MIB
 """Responses that transports hold for clients that do not read: each may have one of
@@ -69,7 +80,8 @@ KAFKA_FETCH_READS_MAX: Final = 16
 of them waits for the event loop, and so few that a fetch of every partition holds up no other."""
 
 KAFKA_IDLE_MS: Final = 600_000
-"""How long a Kafka connection may send nothing, Kafka's own (`connections.max.idle.ms`)."""
+"""How long a Kafka connection may send nothing, and read nothing, Kafka's own
+(`connections.max.idle.ms`)."""
 
 KAFKA_FETCH_WAIT_MS_MAX: Final = 300_000
 """Longest wait of a fetch for records; clients ask for 500 ms."""

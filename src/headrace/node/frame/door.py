@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from headrace import limits
 from headrace.node.frame.connection import FrameConnection
+from headrace.node.parts import Parts
 from headrace.node.unread import Unread
 from headrace.ports import Sample
 
@@ -54,6 +55,7 @@ class FrameDoor:
         decoders: threads that decompress what goes out.
         held_bytes: of frames that are not whole, and of records that wait for their consumer.
         undurable_bytes: of batches that wait for the disk, whether or not a client waits for them.
+        parts: of frames that are not whole.
         unread: frames that transports hold for consumers.
         waiting: called once some of these are durable.
         producers, consumers: connections that have said so, open now.
@@ -69,6 +71,7 @@ class FrameDoor:
         self.decoders = ThreadPoolExecutor(limits.CHECKERS, "frames")
         self.held_bytes = 0
         self.undurable_bytes = 0
+        self.parts = Parts(limits.FRAME_BUFFERED_BYTES_MAX, limits.FRAME_PART_BYTES)
         self.unread = Unread(limits.FRAME_BUFFERED_BYTES_MAX)
         self.waiting: set[Callable[[], None]] = set()
         self.producers = self.consumers = 0

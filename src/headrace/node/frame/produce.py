@@ -145,8 +145,19 @@ class Producer:
         self._held = b""
         self._count()
 
+    def end_part(self) -> None:
+        """Ends it: what it holds of a frame is needed for others."""
+        text = (
+            "frames that are not whole, of all connections, hold too much memory, and this one "
+            "is the oldest; try again"
+        )
+        self._end(Refusal("memory", ErrorCode.THROTTLING_QUOTA_EXCEEDED, text))
+        self._intake = native.FrameIntake()
+        self._count()
+
     def _leave(self) -> None:
         self._over = True
+        self._door.parts.forget(self)
         self._door.producers -= 1
         self._door.waiting.discard(self._advance)
         if self._timer is not None:
@@ -161,11 +172,8 @@ class Producer:
         if self._held and self._may_take():
             self._take()
         self._count()
-        kept_bytes = self._intake.kept_bytes
-        if self._door.crowded and kept_bytes > limits.FRAME_PART_BYTES:
-            text = "frames that are not whole, of all connections, hold too much memory; try again"
-            self._end(Refusal("memory", ErrorCode.THROTTLING_QUOTA_EXCEEDED, text))
-        elif self._may_take() and self._refusal is None:
+        self._door.parts.hold(self, self._intake.kept_bytes)
+        if self._may_take() and self._refusal is None:
             self._link.resume()
         else:
             self._link.pause()
@@ -219,6 +227,7 @@ class Producer:
         self._door.received_bytes += len(data)
         if taken.frames:
             self._door.received += taken.frames
+            self._door.parts.forget(self)  # what follows is the beginning of another frame
             self._moved = True
             self._append(partitions, taken, wall_ms)
         if taken.fault is not None:

@@ -3,12 +3,13 @@
 Owns the order and the bounds of one connection; what a request does is the door's. Must not know
 any request but for one fact: produce requests may overlap, since they take their places in the log
 one after the other and only what follows, durability, is waited for together. Any other request
-begins when all before it have ended. Invariants: at most `KAFKA_PIPELINE_MAX` requests are in work;
-a connection that reads its responses too slowly begins nothing new; no batch is taken in while too
-many wait for the disk; one that sends nothing for a whole `idle_ms` is ended, within twice that
-time; one beyond a quota is read no further for a time; what it leaves unread counts to the door's
-bound; closing it cancels what waits, but nothing that came whole and is to be stored: a client that
-asks for no answer may leave as soon as it has sent.
+begins when all before it have ended. Invariants: at most `KAFKA_PIPELINE_MAX` requests are in work,
+and no long one has been read that waits for others; a connection that reads its responses too
+slowly begins nothing new; no batch is taken in while too many wait for the disk; one that sends
+nothing for a whole `idle_ms`, or reads nothing, is ended, within twice that time; one beyond a
+quota is read no further for a time; what it leaves unread counts to the door's bound; closing it
+cancels what waits, but nothing that came whole and is to be stored: a client that asks for no
+answer may leave as soon as it has sent.
 """
 
 from __future__ import annotations
@@ -50,6 +51,9 @@ T = TypeVar("T")
 LARGE_ANSWERS: Final = frozenset({LIST_GROUPS, DESCRIBE_GROUPS, DESCRIBE_CONFIGS})
 """Requests that ask for much with few words."""
 
+PRODUCE_KEY: Final = PRODUCE.key.to_bytes(2, "big")
+"""With which a produce request begins."""
+
 ALL_WHERE_NONE: Final = frozenset({METADATA, OFFSET_FETCH, DESCRIBE_LOG_DIRS})
 """Those that ask for everything where they name no topic."""
 
@@ -87,13 +91,13 @@ class KafkaConnection:
         secure: whether it came over TLS.
         host, identity: as `ports.Link` says.
         proof: who the client has proved to be.
-        hurry: called when a request comes while another is in work, which need not wait longer.
+        hurry: called when a request comes behind the one in work, which need not wait longer.
     """
 
     __slots__ = (
-        "_appender", "_appending", "_barrier", "_decoding", "_door", "_framer", "_held_bytes",
-        "_idle", "_last", "_link", "_muted", "_next", "_open", "_received", "_room", "_tasks",
-        "host", "hurry", "identity", "local", "proof", "secure",
+        "_appender", "_appending", "_barrier", "_decodes_produce", "_decoding", "_door", "_framer",
+        "_held_bytes", "_idle", "_last", "_link", "_memory", "_moved", "_muted", "_next", "_open",
+        "_room", "_tasks", "host", "hurry", "identity", "local", "proof", "secure",
     )  # fmt: skip
 
     def __init__(self, door: KafkaDoor, link: Link) -> None:
@@ -103,6 +107,7 @@ class KafkaConnection:
         self.proof = Proof()
         self.hurry: Callable[[], None] | None = None
         self._door = door
+        self._memory = door.memory
         self._link = link
         self._appending = asyncio.Lock()
         self._appender: asyncio.Task[None] | None = None  # who holds it
@@ -113,10 +118,11 @@ class KafkaConnection:
         self._last: asyncio.Task[None] | None = None
         self._barrier: asyncio.Task[None] | None = None
         self._next: _Taken | None = None  # while it waits for the disk or a quota
-        self._decoding: asyncio.Task[None] | None = None  # of a large one, beside the loop
+        self._decoding: asyncio.Task[None] | None = None  # of a long one
+        self._decodes_produce = False
         self._room: asyncio.Event | None = None  # while the transport is full
         self._muted: asyncio.TimerHandle | None = None  # while it is beyond a quota
-        self._received = False  # since the last look
+        self._moved = False  # since the last look
         self._idle = self._look_later()
 
     @property
@@ -128,7 +134,7 @@ class KafkaConnection:
         """Bytes came in."""
         if not self._open:
             return
-        self._received = True
+        self._moved = True
         self._framer.feed(data)
         self._hold(len(data))
         self.advance()
@@ -138,6 +144,7 @@ class KafkaConnection:
         if not ready:
             self._room = asyncio.Event()
         elif self._room is not None:
+            self._moved = True
             self._door.unread.took(self)
             self._room.set()
             self._room = None
@@ -154,11 +161,13 @@ class KafkaConnection:
         self._idle.cancel()
         if self._muted is not None:
             self._muted.cancel()
-        if self._decoding is not None:
+        if self._decoding is not None and not self._decodes_produce:
             self._decoding.cancel()
         self._hold(-self._held_bytes)
+        self._memory.parts.forget(self)
         self._door.unread.took(self)
         self._door.waiting.discard(self)
+        self._memory.short.discard(self.advance)
         for task, stores in self._tasks.items():
             if not stores:
                 task.cancel()
@@ -172,50 +181,64 @@ class KafkaConnection:
             self._hang_up("malformed", f"malformed request: {error}")
         if not self._open:
             return
-        crowded = self._crowded
-        works = self._works or self._muted is not None  # which will make room
-        if crowded and self._held_bytes and not works:  # only others could
-            self._hang_up("memory", "unfinished requests of all connections exceed their bound")
-        elif (crowded and works) or self._next is not None or not self._may_begin():
+        works = self._works or self._muted is not None
+        self._memory.parts.hold(self, 0 if works else self._held_bytes)
+        if self._is_stopped(works=works):
             self._link.pause()
         else:
             self._link.resume()
 
+    def _is_stopped(self, *, works: bool) -> bool:
+        """Whether nothing more is to be read for the moment."""
+        if self._memory.is_crowded and (works or self._held_bytes > limits.KAFKA_PART_BYTES):
+            self._memory.short.add(self.advance)
+            self._memory.hurry()
+            return True
+        return self._next is not None or not self._may_begin()
+
     @property
     def is_waited_for(self) -> bool:
-        """Whether other requests came after the one that asks, and wait for it."""
-        return self._last is not asyncio.current_task()
+        """Whether others wait for the request in work: one behind it, or who needs its memory."""
+        behind = self._decoding is not None or self._last is not asyncio.current_task()
+        return behind or self._memory.is_busy or self._memory.is_crowded
 
     def _look_later(self) -> asyncio.TimerHandle:
         loop = asyncio.get_running_loop()
         return loop.call_later(self._door.settings.idle_ms / 1000, self._look)
 
     def _look(self) -> None:
-        """Ends a connection that has sent nothing since the last look and waits for nothing."""
-        if self._received or self._works or self._muted is not None:
-            self._received = False
+        """Ends a connection that since the last look has sent nothing and waits for nothing.
+
+        So does one that reads nothing of what it was sent.
+        """
+        waits = (self._works or self._muted is not None) and self._room is None
+        if self._moved or waits:
+            self._moved = False
             self._idle = self._look_later()
-        else:
+        elif self._room is None:
             self._hang_up("idle", "it has sent nothing for too long")
+        else:
+            self._hang_up("slow", "it has read nothing for too long")
+            self._link.abort()
+
+    def end_part(self) -> None:
+        """Ends it: what it holds of a request is needed for others."""
+        self._hang_up("memory", "unfinished requests of all hold too much, and its own is oldest")
+        self._link.abort()
 
     def _hold(self, held_bytes: int) -> None:
         self._held_bytes += held_bytes
-        self._door.held_bytes += held_bytes
+        self._memory.hold(held_bytes)
 
     def _may_begin(self) -> bool:
         is_free = self._room is None and self._muted is None and self._decoding is None
-        has_memory = not (self._tasks and self._crowded)  # its own work will make room
+        has_memory = not (self._tasks and self._memory.is_crowded)  # its own work will make room
         return is_free and has_memory and len(self._tasks) < limits.KAFKA_PIPELINE_MAX
 
     @property
     def _works(self) -> bool:
         """Whether requests are in work, or whole and on the way there."""
         return bool(self._tasks) or self._next is not None or self._decoding is not None
-
-    @property
-    def _crowded(self) -> bool:
-        """Whether requests of all connections hold more than they may."""
-        return self._door.held_bytes > limits.KAFKA_BUFFERED_BYTES_MAX
 
     def _take(self) -> _Taken | None:
         """The next whole request and what it holds, unless it must wait for the disk or a quota."""
@@ -227,6 +250,9 @@ class KafkaConnection:
                 if self._decoded(frame, *decode_counted(frame, most)).is_long:
                     turns().take()
             except TooManyError:
+                if self.hurry is not None:
+                    self.hurry()
+                self._decodes_produce = frame.startswith(PRODUCE_KEY)
                 self._decoding = asyncio.get_running_loop().create_task(self._decode(frame))
         if self._next is not None and self._next.request.api is PRODUCE and self._door.congested:
             self._door.waiting.add(self)
@@ -239,7 +265,8 @@ class KafkaConnection:
 
     def _decoded(self, frame: bytes, request: Request, elements: int) -> _Taken:
         in_memory = elements * limits.KAFKA_ELEMENT_BYTES
-        self._hold(in_memory)
+        if self._open:
+            self._hold(in_memory)
         size_bytes = LENGTH.size + len(frame)
         is_large = elements > limits.KAFKA_ELEMENTS_AT_ONCE or request.api in LARGE_ANSWERS
         asks_for_all = request.api in ALL_WHERE_NONE and not request.body.topics
@@ -248,22 +275,33 @@ class KafkaConnection:
         return self._next
 
     async def _decode(self, frame: bytes) -> None:
-        """Reads a long request in its turn, a large one beside the loop, and begins it."""
+        """Reads a long request in its turn, a large one beside the loop, and begins it.
+
+        Not before those end that it would wait for: it is larger when it has been read.
+        """
         try:
-            await turns().next()
-            try:
-                decoded = decode_counted(frame, limits.KAFKA_ELEMENTS_AT_ONCE)
-            except TooManyError:
-                decoded = await self._beside(decode_counted, frame, self._door.elements_max)
-            self._decoded(frame, *decoded)
+            await _end_of(self._barrier if self._decodes_produce else self._last)
+            async with self._memory.reading:
+                await self._memory.has_room()
+                await turns().next()
+                try:
+                    decoded = decode_counted(frame, limits.KAFKA_ELEMENTS_AT_ONCE)
+                except TooManyError:
+                    decoded = await self._beside(decode_counted, frame, self._door.elements_max)
+                taken = self._decoded(frame, *decoded)
+                self._decoding = None
+                if not self._open:  # its client may leave as soon as it has sent
+                    self._next = None
+                    self._begin(taken)
+                self.advance()
         except MalformedError as error:
             self._hang_up("malformed", f"malformed request: {error}")
         except Exception:  # a bug must cost one connection, not the node
             log.exception("a request could not be read", extra={"client": self._link.peer})
             self._hang_up("bug", "a request could not be read")
         finally:
-            self._decoding = None
-        self.advance()
+            if self._decoding is asyncio.current_task():
+                self._decoding = None
 
     async def _beside(self, work: Callable[..., T], *arguments: Any) -> T:  # noqa: ANN401
         loop = asyncio.get_running_loop()
@@ -272,6 +310,7 @@ class KafkaConnection:
     def _begin(self, taken: _Taken) -> None:
         overlaps = taken.request.api is PRODUCE
         before = self._barrier if overlaps else self._last
+        self._memory.work(taken.held_bytes)
         serve = self._serve(taken, before, self._last)
         # What begins it may be the end of another request, and that one's context is not its own.
         task = asyncio.get_running_loop().create_task(serve, context=Context())
@@ -374,6 +413,7 @@ class KafkaConnection:
             self._last = None
         if self._barrier is task:
             self._barrier = None
+        self._memory.work(-held_bytes)
         if self._open:
             self._hold(-held_bytes)
             self.advance()

@@ -1,7 +1,7 @@
 """What all Kafka connections share, and which module answers which request.
 
-Owns the table of requests, the counters, and the memory that unfinished requests and batches on
-their way to the disk hold. Must not know how anything is answered.
+Owns the table of requests, the counters, and what batches on their way to the disk hold. Must not
+know how anything is answered.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from headrace.node.kafka import (
 from headrace.node.kafka.administration import GroupAdministration
 from headrace.node.kafka.connection import KafkaConnection
 from headrace.node.kafka.coordinator import Coordinator
+from headrace.node.kafka.memory import Memory
 from headrace.node.unread import Unread
 from headrace.ports import Sample
 from headrace.wire.kafka import apis
@@ -94,7 +95,7 @@ class KafkaDoor:
         producers: draws producer ids.
         checkers: threads that check large batches.
         scribe: the thread that reads large requests and writes large answers.
-        held_bytes: requests of all connections, unfinished or in work.
+        memory: what requests of all connections hold.
         undurable_bytes: batches that wait for the disk, whether or not a client waits for them.
         waiting: connections that begin nothing before some of these are durable.
         unread: responses that transports hold.
@@ -113,7 +114,7 @@ class KafkaDoor:
         self.producers = producers.ProducerIds(broker)
         self.checkers = ThreadPoolExecutor(limits.CHECKERS, "records")
         self.scribe = ThreadPoolExecutor(1, "requests")  # in Python, so a second gains nothing
-        self.held_bytes = 0
+        self.memory = Memory()
         self.undurable_bytes = 0
         self.waiting: set[KafkaConnection] = set()
         self.unread = Unread(limits.KAFKA_UNREAD_BYTES_MAX)
@@ -231,7 +232,7 @@ class KafkaDoor:
             why = (("reason", reason),)
             yield Sample("kafka_closed_total", count, "Connections ended by the node.", why)
         yield Sample(
-            "kafka_held_bytes", self.held_bytes, "Bytes of requests unfinished or in work."
+            "kafka_held_bytes", self.memory.held_bytes, "Bytes of requests unfinished or in work."
         )
         yield Sample(
             "kafka_unread_bytes",

@@ -56,7 +56,8 @@ async def fetch(door: KafkaDoor, connection: KafkaConnection, request: Request) 
         with reading.watch():
             await reading.read_all()
             if not connection.is_waited_for:
-                await reading.wait(deadline)
+                with door.memory.waits(reading.hurry):
+                    await reading.wait(deadline)
     finally:
         connection.hurry = None
     return FetchResponse(topics=await reading.answers())
