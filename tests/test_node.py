@@ -9,6 +9,7 @@ import pytest
 
 from conftest import wait_for
 from headrace import limits
+from headrace.adapters.clock import SystemClock
 from headrace.adapters.files import FileDefinitions
 from headrace.errors import (
     DefinitionError,
@@ -261,6 +262,18 @@ async def test_what_coordinators_cannot_store_has_codes_that_clients_know(tmp_pa
         assert await init() == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         store.fault = None
         assert await commit() == await init() == ErrorCode.NONE
+
+
+async def test_a_stream_has_no_id_of_a_deleted_one_though_the_clock_stands_behind(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(SystemClock, "wall_ms", lambda _: 1_000)  # as after each boot
+    ids = []
+    for _ in range(2):
+        async with running(tmp_path) as (node, _):
+            ids.append((await node._broker.create_stream("a")).id)
+            await node._broker.delete_stream("a")
+    assert ids[0] != ids[1]
 
 
 async def test_who_waits_wakes_once_for_a_commit(tmp_path):

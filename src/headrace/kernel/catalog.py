@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 KAFKA_INVALID_TOPIC: Final = 17
 KAFKA_INVALID_PARTITIONS: Final = 37
 
+DRAWN_BELOW: Final = 1 << 20
+"""What a new stream's incarnation is drawn from, behind the moment and all incarnations there are.
+Those of deleted streams are remembered by sessions that read them and not here: by the clock alone
+a later stream would have one of them again, where that stands behind after a restart."""
+
 _NAME: Final = re.compile(rf"[a-zA-Z0-9._-]{{1,{limits.STREAM_NAME_LENGTH_MAX}}}", re.ASCII)
 
 
@@ -124,9 +129,17 @@ class Catalog:
         self._partitions_max = partitions_max
 
     def create(
-        self, name: str, change: Change, wall_ms: int, *, internal: bool = False
+        self,
+        name: str,
+        change: Change,
+        wall_ms: int,
+        *,
+        drawn: int = 0,
+        internal: bool = False,
     ) -> StreamDefinition:
         """Judges a new stream; an `internal` one is the node's own and may have a reserved name.
+
+        `drawn` is a random number below `DRAWN_BELOW`.
 
         Raises:
             InvalidStreamError, StreamExistsError, StreamLimitError: why it may not be.
@@ -145,7 +158,7 @@ class Catalog:
             self._check_partitions(partitions, 0)
         definition = StreamDefinition(
             name=name,
-            incarnation=max(wall_ms, self._last_incarnation + 1),
+            incarnation=max(wall_ms, self._last_incarnation + 1) + drawn,
             partitions=partitions,
             filters=tuple(dict.fromkeys(change.filters or ())),
             key=change.key or "topic",

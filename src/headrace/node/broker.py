@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from headrace.errors import (
     UnavailableError,
     UnknownStreamError,
 )
-from headrace.kernel.catalog import Change, is_internal
+from headrace.kernel.catalog import DRAWN_BELOW, Change, is_internal
 from headrace.model import HeldLog
 from headrace.native import LogSettings
 from headrace.node.disk import on_disk
@@ -356,8 +357,8 @@ class Broker:
     async def _create(
         self, name: str, change: Change, *, internal: bool = False
     ) -> StreamDefinition:
-        wall_ms = self.clock.wall_ms()
-        definition = self.catalog.create(name, change, wall_ms, internal=internal)
+        wall_ms, drawn = self.clock.wall_ms(), secrets.randbelow(DRAWN_BELOW)
+        definition = self.catalog.create(name, change, wall_ms, drawn=drawn, internal=internal)
         stream = Stream(definition, self.catalog.settings(definition))
         await self._check_logs(stream, definition)
         try:
