@@ -8,7 +8,7 @@ from headrace import limits
 from headrace.kernel.catalog import Change
 from headrace.native import build_batch
 from headrace.node.kafka.door import HANDLERS, KafkaDoor, KafkaSettings
-from headrace.node.kafka.pace import begin, turns
+from headrace.node.kafka.pace import Turns, begin, turns
 from headrace.wire.kafka import admin, apis, groups, members
 from headrace.wire.kafka import messages as m
 from headrace.wire.kafka.frames import Request, decode_response, encode_request
@@ -87,6 +87,37 @@ async def test_others_have_turns_while_a_request_that_names_much_is_answered(
     lists = [getattr(answer, name) for name in answer.__dataclass_fields__]
     assert max(len(each) for each in lists if isinstance(each, list)) == len(NAMES)
     assert turns().given - before >= len(NAMES)
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_stream_that_goes_while_a_commit_has_its_turns_leaves_no_offset(
+    memory_folder, monkeypatch, again
+):
+    monkeypatch.setattr(limits, "KAFKA_TURN_SECONDS", 0)
+    part = groups.OffsetCommitPartition(
+        partition_index=0, committed_offset=5, committed_metadata=""
+    )
+    topics = [
+        groups.OffsetCommitTopic(name=name, partitions=[part]) for name in ("gone", "kept", *NAMES)
+    ]
+    body = groups.OffsetCommitRequest(group_id="g", topics=topics)
+    request = Request(apis.OFFSET_COMMIT, apis.OFFSET_COMMIT.last, 1, "c", body)
+    async with running(memory_folder, kept=Change(), gone=Change()) as (node, _):
+        door = await KafkaDoor.open(node._broker, KafkaSettings(), node.gate)
+        connection = door(Client())
+        await begin()
+        turn = asyncio.Event()
+        monkeypatch.setattr(Turns, "next", lambda _: turn.wait())  # it is long in coming
+        committing = asyncio.create_task(HANDLERS[request.api.key](door, connection, request))
+        await settle()
+        await node._broker.delete_stream("gone")
+        if again:
+            await node._broker.create_stream("gone")
+        turn.set()
+        answer = await committing
+        connection.closed()
+        assert [each.partitions[0].error_code for each in answer.topics[:3]] == [3, 0, 3]
+        assert [place.stream for place in door.coordinator.groups.offsets("g")] == ["kept"]
 
 
 async def test_a_short_request_waits_for_no_turn_though_the_end_of_a_long_one_begins_it(

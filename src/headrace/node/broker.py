@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from headrace.kernel.catalog import Catalog
-    from headrace.model import StreamDefinition
+    from headrace.model import StreamDefinition, StreamId
     from headrace.native import Switchboard
     from headrace.node.runner import Runner
     from headrace.ports import Clock, Definitions, Store
@@ -175,6 +175,11 @@ class Broker:
         if served is None or not 0 <= index < len(served.partitions):
             raise UnknownStreamError(f"no partition {index} of a stream named {shown(stream)}")
         return served.partitions[index]
+
+    def serves(self, stream: str, which: StreamId) -> bool:
+        """Whether it is still this one that has the name."""
+        served = self._streams.get(stream)
+        return served is not None and served.definition.id == which
 
     def partitions(self, stream: str) -> list[Partition]:
         """All partitions of `stream`.

@@ -35,6 +35,7 @@ from headrace.wire.kafka.members import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from headrace.model import StreamId
     from headrace.node.broker import Broker
     from headrace.node.kafka.connection import KafkaConnection
     from headrace.node.kafka.door import KafkaDoor
@@ -70,10 +71,13 @@ async def commit(
     wall_ms = door.broker.clock.wall_ms()
     codes: dict[Place, ErrorCode] = {}
     offsets: dict[Place, Committed] = {}
+    streams: dict[str, StreamId] = {}
     async for topic in paced(body.topics):
         for each in topic.partitions:
             place = Place(topic.name, each.partition_index)
-            if _exists(door.broker, place):
+            stream = _stream_of(door.broker, place)
+            if stream is not None:
+                streams.setdefault(place.stream, stream)
                 offsets[place] = Committed(
                     each.committed_offset,
                     each.committed_leader_epoch,
@@ -82,6 +86,11 @@ async def commit(
                 )
             else:
                 codes[place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    # Others had turns meanwhile, and may have deleted a stream.
+    gone = {name for name, stream in streams.items() if not door.broker.serves(name, stream)}
+    for place in [place for place in offsets if place.stream in gone] if gone else ():
+        del offsets[place]
+        codes[place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     who, owner = Identity(body.member_id, body.group_instance_id or None), connection.owner
     codes |= await _ended(
         door, lambda ticket: Commit(ticket, body.group_id, who, body.generation_id, offsets, owner)
@@ -138,7 +147,8 @@ async def delete(door: KafkaDoor, _: KafkaConnection, request: Request) -> Offse
         async for topic in paced(body.topics)
         for each in topic.partitions
     ]
-    places = frozenset([place async for place in paced(asked) if _exists(door.broker, place)])
+    known = [place async for place in paced(asked) if _stream_of(door.broker, place) is not None]
+    places = frozenset(known)
     codes = dict.fromkeys(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     codes |= await _ended(door, lambda ticket: DeleteOffsets(ticket, body.group_id, places))
     whole = next((codes[place] for place in places if codes[place] in OF_GROUPS), ErrorCode.NONE)
@@ -175,9 +185,9 @@ async def _ended(
     return outcome.codes
 
 
-def _exists(broker: Broker, place: Place) -> bool:
+def _stream_of(broker: Broker, place: Place) -> StreamId | None:
+    """The stream of a place that there is."""
     try:
-        broker.partition(*place)
+        return broker.partition(*place).stream.definition.id
     except UnknownStreamError:
-        return False
-    return True
+        return None
