@@ -1,10 +1,11 @@
 """What clients leave unread or unsent, of all connections of a door, is bounded: who gives way."""
 
 import asyncio
+import gc
 import json
 
 from headrace.kernel.catalog import Change
-from headrace.native import build_batch
+from headrace.native import FrameOutflow, build_batch
 from headrace.node.frame import FrameDoor, FrameSettings
 from headrace.node.kafka import KafkaDoor, KafkaSettings
 from headrace.node.parts import Parts
@@ -12,7 +13,7 @@ from headrace.node.unread import Unread
 from headrace.wire.kafka import apis
 from headrace.wire.kafka import messages as m
 from headrace.wire.kafka.frames import encode_request
-from nodes import Client, running
+from nodes import Client, running, settle
 
 SIZE_BYTES = 100_000
 BATCH = build_batch([(None, bytes(SIZE_BYTES), [], 1)])
@@ -135,3 +136,47 @@ async def test_frames_that_nobody_reads(tmp_path):
         for client in (second, third, fourth):
             client.connection.closed()
         assert (door.unread.total_bytes, door.consumers) == (0, 0)
+
+
+async def test_consumers_read_and_send_in_turns(tmp_path):
+    line = json.dumps({"stream": "a", "mode": "consume", "offset": 0}).encode() + b"\n"
+    async with running(tmp_path, a=Change()) as (node, _):
+        for _ in range(3):
+            await node._broker.partition("a", 0).append(BATCH, 1)
+        door = FrameDoor(node._broker, FrameSettings(), node.gate)
+        clients = [Client() for _ in range(20)]
+        connections = [door(client) for client in clients]
+        for connection in connections:
+            connection.received(line)
+
+        def written():
+            return sum(len(data) > SIZE_BYTES for client in clients for data in client.sent)
+
+        before, most = 0, 0
+        async with asyncio.timeout(30):
+            while before < 3 * len(clients):
+                await asyncio.sleep(0)
+                most, before = max(most, written() - before), written()
+        assert most == 1, "in an iteration of the loop, however many wait"
+        for connection in connections:
+            connection.closed()
+        assert (door.held_bytes, door.consumers) == (0, 0)
+
+
+async def test_what_was_read_for_a_consumer_goes_with_it(tmp_path):
+    line = json.dumps({"stream": "a", "mode": "consume", "offset": 0}).encode() + b"\n"
+    async with running(tmp_path, a=Change()) as (node, _):
+        batch = build_batch([(None, bytes(20_000), [], 1)] * 20)
+        await node._broker.partition("a", 0).append(batch, 1)
+        client = Stalled(FrameDoor(node._broker, FrameSettings(), node.gate))
+        gc.collect()
+        gc.disable()  # it must not be what collects garbage, which does not count bytes
+        try:
+            client.connection.received(line)
+            await settle()
+            assert any(isinstance(each, FrameOutflow) for each in gc.get_objects())
+            client.connection._then.end_slow()
+            await settle()
+            assert not any(isinstance(each, FrameOutflow) for each in gc.get_objects())
+        finally:
+            gc.enable()

@@ -1,9 +1,9 @@
 """One consumer: the records of a partition from an offset on, and then what is appended.
 
 Owns where it stands. Must not know the bytes of a frame. Invariants: nothing is read from the log
-while the client does not take what it was sent; where it stands is told once when it comes to the
-end, and then whenever nothing was sent for `heartbeat_ms`; whoever takes nothing for `idle_ms` is
-ended.
+while the client does not take what it was sent; of all consumers one has a turn to read or send in
+an iteration of the loop; where it stands is told once when it comes to the end, and then whenever
+nothing was sent for `heartbeat_ms`; whoever takes nothing for `idle_ms` is ended.
 """
 
 from __future__ import annotations
@@ -124,8 +124,10 @@ class Consumer:
             self._door.consumers -= 1
             self._door.unread.took(self)
             self._hold(0)
-            if self._task is not None:
-                self._task.cancel()
+            # A cancelled task keeps where it was, and so what was read: nobody keeps the task.
+            task, self._task = self._task, None
+            if task is not None:
+                task.cancel()
 
     def _end(self, refusal: Refusal) -> None:
         if self._over:
@@ -178,6 +180,7 @@ class Consumer:
         if self._offset == end:
             await self._wait()
             return
+        await self._turn()
         try:
             batches = await self._partition.read(self._offset, limits.FRAME_READ_BYTES)
         except ValueError:  # trimmed or deleted meanwhile, as its bounds tell
@@ -210,13 +213,20 @@ class Consumer:
             self._door.sent += flow.frames - sent
             self._offset, sent = flow.next_offset, flow.frames
             self._hold(flow.held_bytes)
-            await asyncio.sleep(0)  # others have their turn
-            if self._door.crowded and not self._room.is_set():
-                return  # what it waits for is read again
+            if self._door.crowded:
+                return  # what is left is read again
+            await self._door.turns.next()
             await self._has_room()
             self._may.check()
         self._offset = flow.next_offset
         assert self._offset > begun, "a read brings a whole batch at least"
+
+    async def _turn(self) -> None:
+        """Waits for the turn of this consumer, where others want one, too."""
+        if self._door.turns.is_free:
+            self._door.turns.take()
+        else:
+            await self._door.turns.next()
 
     async def _written(self, flow: FrameOutflow) -> bytes:
         """The next frames; found beside the loop where it takes long."""

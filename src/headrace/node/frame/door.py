@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from headrace import limits
 from headrace.node.frame.connection import FrameConnection
 from headrace.node.parts import Parts
+from headrace.node.turns import Turns
 from headrace.node.unread import Unread
 from headrace.ports import Sample
 
@@ -56,6 +57,7 @@ class FrameDoor:
         held_bytes: of frames that are not whole, and of records that wait for their consumer.
         undurable_bytes: of batches that wait for the disk, whether or not a client waits for them.
         parts: of frames that are not whole.
+        turns: of consumers, to read and to send.
         unread: frames that transports hold for consumers.
         waiting: called once some of these are durable.
         producers, consumers: connections that have said so, open now.
@@ -72,6 +74,7 @@ class FrameDoor:
         self.held_bytes = 0
         self.undurable_bytes = 0
         self.parts = Parts(limits.FRAME_BUFFERED_BYTES_MAX, limits.FRAME_PART_BYTES)
+        self.turns = Turns()
         self.unread = Unread(limits.FRAME_BUFFERED_BYTES_MAX)
         self.waiting: set[Callable[[], None]] = set()
         self.producers = self.consumers = 0
