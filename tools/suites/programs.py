@@ -96,4 +96,7 @@ def _run(command: list[str], cwd: str | None = None, env: dict[str, str] | None 
     done = subprocess.run(
         command, cwd=cwd, env=env, capture_output=True, text=True, timeout=SECONDS_MAX, check=False
     )
+    if done.returncode < 0:  # what it has printed so far is not what the suite comes to
+        last = (done.stderr or done.stdout).strip().rpartition("\n")[2]
+        sys.exit(f"{command[0]} was ended by signal {-done.returncode}: {last:.300}")
     return done.stdout + done.stderr
