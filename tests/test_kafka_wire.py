@@ -1,6 +1,7 @@
 """The Kafka codec: bytes written by hand from the protocol guide, and whatever may come instead."""
 
 import contextlib
+import tracemalloc
 import types
 from dataclasses import fields, is_dataclass
 from struct import pack
@@ -371,3 +372,19 @@ def test_an_array_that_is_kept_is_written_as_any_other_in_every_version():
     for version in [*range(apis.METADATA.first, apis.METADATA.last + 1)] * 2:
         expected = encode(m.MetadataTopic(name="t", partitions=partitions), version)
         assert encode(m.MetadataTopic(name="t", partitions=kept), version) == expected
+
+
+def test_a_frame_in_very_small_pieces_takes_little_more_than_its_size():
+    framer, size = frames.Framer(1 << 20), 200_000
+    data = pack(">i", size) + bytes(size)
+    tracemalloc.start()
+    try:
+        for at in range(0, len(data), 2):
+            assert framer.take() is None
+            framer.feed(data[at : at + 2])
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held_bytes < 2 * size
+    assert framer.take() == bytes(size)
+    assert framer.held_bytes == 0

@@ -29,6 +29,9 @@ LENGTH: Final = Struct(">i")
 SHORT: Final = frozenset({JOIN_GROUP, CREATE_ACLS, DELETE_ACLS})
 """Requests that never need to name much; one that does is malformed."""
 
+_PIECE_BYTES: Final = 4096
+"""What of a frame is copied to what came before it."""
+
 _CORRELATION: Final = Struct(">i")
 _PREFIX: Final = Struct(">hhi")
 
@@ -52,7 +55,7 @@ class Framer:
         self._frame_bytes_max = frame_bytes_max
         self._buffer = b""
         self._at = 0
-        self._chunks: list[bytes] = []
+        self._chunks: list[bytes | bytearray] = []
         self._chunks_bytes = 0
 
     @property
@@ -61,9 +64,14 @@ class Framer:
         return len(self._buffer) - self._at + self._chunks_bytes
 
     def feed(self, data: bytes) -> None:
-        """Takes bytes in."""
-        self._chunks.append(data)
+        """Takes bytes in; small pieces of a frame are put together, each would cost 40 bytes."""
         self._chunks_bytes += len(data)
+        if not self._chunks or len(data) > _PIECE_BYTES:
+            self._chunks.append(data)
+        elif isinstance(last := self._chunks[-1], bytearray):
+            last += data
+        else:
+            self._chunks.append(bytearray(data))
 
     def take(self) -> bytes | None:
         """The next whole frame, without its length; None where there is none yet.
