@@ -92,22 +92,29 @@ fn a_stream_that_outgrew_who_was_away_is_told_on_return_unless_the_bound_was_rai
         subscriptions_max,
         ..Limits::default()
     };
-    for raised in [false, true] {
+    for (raised, restarts) in [(false, false), (true, false), (false, true), (true, true)] {
         let (mut stage, mut shelf) = left(limits(3), V5);
         shelf.widen(&mut stage, 4);
         stage.run();
+        if restarts {
+            let mut again = lasting(limits(3), None);
+            shelf.bind(&mut again);
+            again.restore(&stage);
+            stage = again;
+        }
         assert_eq!(stage.statistic("mqtt_stream_positions"), 1);
+        shelf.produce(&mut stage, 3, 1, Codec::None);
         if raised {
             stage.switchboard.set_limits(limits(5), stage.now);
         }
         let client = comes(&mut stage, V5);
-        let heard = stage.hears(client);
         if raised {
             assert_eq!(stage.statistic("mqtt_stream_positions"), 4);
-            shelf.produce(&mut stage, 3, 1, Codec::None);
+            shelf.serve(&mut stage);
             assert_eq!(payloads(&heard_by(&mut stage, client)), ["3:0"]);
         } else {
-            assert_eq!(heard[1..], ["DISCONNECT 0x97", "closed: stream_outgrown"]);
+            let told = ["DISCONNECT 0x97", "closed: stream_outgrown"];
+            assert_eq!(stage.hears(client)[1..], told);
             assert_eq!(stage.statistic("mqtt_stream_positions"), 0);
         }
     }

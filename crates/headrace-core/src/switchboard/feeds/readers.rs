@@ -89,6 +89,9 @@ impl Switchboard {
             return false;
         }
         let widened = feeds.widen(stream, partitions);
+        for partition in 0..partitions {
+            feeds.grown(stream, partition, self.feeds.end(stream, partition));
+        }
         self.feeds.positions += more;
         for filter in widened {
             self.persistence.feed_due(state, &filter);

@@ -143,18 +143,16 @@ impl Switchboard {
         }
     }
 
-    /// A session reads a stream on from where it was. Partitions that came later are read whole.
+    /// A session reads a stream on from where it was. Partitions that came later it is given on its
+    /// return, if it may have them.
     fn revive_feed(&mut self, slot: u32, text: &str, as_now: &Subscription, feed: &Feed) {
         let positions = feed.positions.iter();
-        let mut partitions: Vec<_> = positions.map(|at| Progress::at(*at)).collect();
-        let count = self.streams.partitions(feed.stream);
-        partitions.resize_with(count.max(partitions.len()), Progress::default);
         let feed = session::Feed {
             number: self.feeds.number(),
             stream: feed.stream,
             qos: as_now.qos,
             id: as_now.id,
-            partitions,
+            partitions: positions.map(|at| Progress::at(*at)).collect(),
             is_due: false,
         };
         self.begin_feed(slot, text, feed, std::iter::empty());
