@@ -225,7 +225,7 @@ async def test_batches_of_kafka_clients_that_do_not_wait_are_bounded(tmp_path):
         await asyncio.wait_for(client.answered.wait(), 30)
         assert client.reading
         connection.closed()
-        assert door.held_bytes == 0
+        assert door.memory.held_bytes == 0
 
 
 @pytest.mark.parametrize(
