@@ -1,83 +1,16 @@
 """One Kafka connection between a link that records and a door that answers when it is told to."""
 
 import asyncio
-from collections import Counter
-from struct import pack, unpack_from
+from struct import pack
 
 import pytest
 
 from headrace import limits
-from headrace.model import Address
 from headrace.node.kafka.connection import HangUp, KafkaConnection
-from headrace.node.kafka.door import KafkaSettings
-from headrace.node.kafka.memory import Memory
-from headrace.node.kafka.pace import turns
-from headrace.node.unread import Unread
-from headrace.wire.kafka import apis
 from headrace.wire.kafka import messages as m
-from headrace.wire.kafka.frames import encode_request
+from kafkaends import Door, Link, connected, finish, metadata, request, settle
 
-METADATA = m.MetadataRequest(topics=[])
-PRODUCE = m.ProduceRequest(acks=1, timeout_ms=1, topics=[])
 LARGE = m.ProduceTopic(name="t", partitions=[m.ProducePartition(index=0, records=bytes(1000))])
-ANSWERS = {
-    apis.METADATA: m.MetadataResponse(brokers=[], topics=[]),
-    apis.PRODUCE: m.ProduceResponse(topics=[]),
-}
-
-
-class Link:
-    peer = "192.0.2.1:1"
-    host = "192.0.2.1"
-    identity, secure = None, False
-    local = Address("192.0.2.2", 9092)
-
-    def __init__(self):
-        self.answered = []  # correlation ids
-        self.reading = True
-        self.open = True
-
-    def write(self, data):
-        self.answered.append(unpack_from(">i", data, 4)[0])
-
-    def pause(self):
-        self.reading = False
-
-    def resume(self):
-        self.reading = True
-
-    def close(self):
-        self.open = False
-
-    abort = close
-
-
-class Door:
-    """Answers a request when its future in `work` is done."""
-
-    def __init__(self):
-        self.memory = Memory()
-        self.congested = False
-        self.waiting = set()
-        self.hung_up = Counter()
-        self.unread = Unread(1 << 20)
-        self.work = {}
-        self.settings = KafkaSettings(idle_ms=100)
-        self.throttle_ms = 0
-        self.scribe = None  # the loop's own threads
-        self.elements_max = 2 * limits.KAFKA_ELEMENTS_AT_ONCE
-
-    def owed(self, *_):
-        return 0
-
-    def charge(self, *_):
-        return self.throttle_ms
-
-    async def answer(self, connection, request):
-        connection.appended()
-        self.work[request.correlation_id] = asyncio.get_running_loop().create_future()
-        await self.work[request.correlation_id]
-        return ANSWERS[request.api]
 
 
 @pytest.fixture
@@ -92,31 +25,8 @@ def door():
 
 @pytest.fixture
 async def connection(door, link):
-    connection = KafkaConnection(door, link)
-    yield connection
-    connection.closed()
-    await settle()
-    assert door.memory.held_bytes == 0
-
-
-async def settle():
-    """Lets everything run that can."""
-    for _ in range(50):
-        await asyncio.sleep(0)
-
-
-def request(number, api=apis.PRODUCE, body=PRODUCE):
-    return encode_request(api, api.last, number, "c", body)
-
-
-def metadata(number):
-    return request(number, apis.METADATA, METADATA)
-
-
-async def finish(door, *numbers):
-    for number in numbers:
-        door.work[number].set_result(None)
-    await settle()
+    async with connected(door, link) as connection:
+        yield connection
 
 
 async def test_produce_requests_overlap_and_are_answered_in_order(door, link, connection):
@@ -148,9 +58,10 @@ async def test_produce_requests_behind_another_keep_their_order_if_the_pipeline_
     last = limits.KAFKA_PIPELINE_MAX + 4
     connection.received(metadata(0) + b"".join(request(n) for n in range(1, last + 1)))
     await settle()
+    assert len(connection._tasks) == limits.KAFKA_BEHIND_MAX
     await finish(door, 0)
+    assert len(connection._tasks) == limits.KAFKA_PIPELINE_MAX
     await finish(door, *list(door.work)[1:])
-    await finish(door, *list(door.work)[limits.KAFKA_PIPELINE_MAX + 1 :])
     assert list(door.work) == list(range(last + 1))
 
 
@@ -202,6 +113,7 @@ async def test_closing_cancels_what_waits(door, link, connection):
     connection.closed()
     await settle()
     assert door.work[1].cancelled()
+    assert list(door.work) == [1], "and the second is not begun"
     assert link.answered == []
     assert door.memory.held_bytes == 0
 
@@ -314,48 +226,6 @@ async def test_the_oldest_beginning_of_a_request_gives_way(link, monkeypatch):
     assert (door.memory.held_bytes, door.memory.parts.total_bytes) == (0, 0)
 
 
-async def test_long_requests_are_read_while_those_in_work_hold_little(door, monkeypatch):
-    few = limits.KAFKA_ELEMENTS_FEW + 1
-    monkeypatch.setattr(limits, "KAFKA_WORK_BYTES_MAX", few * limits.KAFKA_ELEMENT_BYTES)
-    connections = [KafkaConnection(door, Link()) for _ in range(4)]
-    hurried = []
-    with door.memory.waits(lambda: hurried.append(True)):
-        for number, each in enumerate(connections):
-            each.received(naming(number, few))
-        await settle()
-        assert list(door.work) == [0], "it holds as much as all may"
-        assert hurried == [True]
-    for number in range(4):
-        await finish(door, number)
-    assert list(door.work) == [0, 1, 2, 3]
-    for each in connections:
-        each.closed()
-    assert (door.memory.held_bytes, door.memory.work_bytes) == (0, 0)
-
-
-async def test_a_long_request_behind_another_is_read_when_that_has_ended(door, link, connection):
-    connection.received(metadata(1))
-    turns().take()  # as others would
-    connection.received(naming(2, limits.KAFKA_ELEMENTS_FEW + 1))
-    await settle()
-    assert door.memory.held_bytes < limits.KAFKA_ELEMENTS_FEW * limits.KAFKA_ELEMENT_BYTES
-    await finish(door, 1)
-    await finish(door, 2)
-    assert link.answered == [1, 2]
-
-
-async def test_a_long_batch_that_came_whole_is_stored_though_its_client_has_left(door, connection):
-    topics = [m.ProduceTopic(name="t", partitions=[])] * (limits.KAFKA_ELEMENTS_AT_ONCE + 1)
-    connection.received(request(1, body=m.ProduceRequest(acks=0, timeout_ms=1, topics=topics)))
-    decoding = connection._decoding
-    connection.closed()
-    await decoding
-    await settle()
-    assert list(door.work) == [1]
-    await finish(door, 1)
-    assert (door.memory.held_bytes, door.memory.work_bytes) == (0, 0)
-
-
 async def test_who_reads_nothing_for_long_is_ended(door, link, connection):
     connection.received(metadata(1) + metadata(2))
     await settle()
@@ -422,84 +292,3 @@ async def test_a_connection_beyond_a_quota_is_not_read_and_not_idle(door, link, 
     assert link.reading
     await finish(door, 3)
     assert link.answered == [1, 2, 3]
-
-
-async def test_what_a_request_is_in_memory_counts(door, link, connection, monkeypatch):
-    """Elements that take two bytes on the wire, and many times that when they have been read."""
-    monkeypatch.setattr(limits, "KAFKA_BUFFERED_BYTES_MAX", 500 * limits.KAFKA_ELEMENT_BYTES)
-    many = m.MetadataRequest(topics=[m.MetadataRequestTopic(name="")] * 300)
-    connection.received(b"".join(request(n, apis.METADATA, many) for n in range(10)))
-    await settle()
-    assert list(door.work) == [0], "the second has been read, and is beyond the bound"
-    assert not link.reading
-    await finish(door, 0)
-    assert list(door.work) == [0, 1]
-    for number in range(1, 10):
-        await finish(door, number)
-    assert link.answered == list(range(10))
-    assert link.reading
-    assert door.memory.held_bytes == 0
-
-
-def naming(number, topics):
-    body = m.MetadataRequest(topics=[m.MetadataRequestTopic(name="t")] * topics)
-    return request(number, apis.METADATA, body)
-
-
-async def test_a_request_that_names_much_is_read_beside_the_loop_and_keeps_its_place(
-    door, link, connection
-):
-    connection.received(naming(1, limits.KAFKA_ELEMENTS_AT_ONCE + 1) + metadata(2))
-    assert (connection._decoding is not None, link.reading) == (True, False)
-    await connection._decoding
-    await settle()
-    assert list(door.work) == [1]
-    assert door.memory.held_bytes > limits.KAFKA_ELEMENTS_AT_ONCE * limits.KAFKA_ELEMENT_BYTES
-    door.work[1].set_result(None)
-    await next(iter(connection._tasks))  # its answer is written beside the loop
-    await settle()
-    await finish(door, 2)
-    assert (link.answered, link.reading) == ([1, 2], True)
-    connection.received(naming(3, door.elements_max + 1))
-    await connection._decoding
-    assert (link.open, door.hung_up) == (False, {"malformed": 1})
-
-
-async def test_requests_that_name_much_are_read_and_begun_in_turns_and_others_at_once(door):
-    long = limits.KAFKA_ELEMENTS_FEW + 1
-    connections = [KafkaConnection(door, Link()) for _ in range(4)]
-    for number, each in enumerate(connections[:3]):
-        each.received(naming(number, long))
-    connections[3].received(naming(3, 1))
-    assert [each._decoding is not None for each in connections] == [False, True, True, False]
-    await asyncio.sleep(0)
-    assert list(door.work) == [3], "who names little waits for nobody"
-    begun = []
-    while len(door.work) < 4:
-        await asyncio.sleep(0)
-        begun.append(len(door.work))
-    assert begun == sorted(begun)
-    assert set(begun) == {1, 2, 3, 4}, "one at a time"
-    assert list(door.work) == [3, 0, 1, 2]
-    for each in connections:
-        each.closed()
-    await settle()
-
-
-async def test_produce_requests_take_their_places_in_order_though_one_waits_for_its_turn(
-    door, connection
-):
-    topics = [m.ProduceTopic(name="t", partitions=[])] * (limits.KAFKA_ELEMENTS_FEW + 1)
-    long = m.ProduceRequest(acks=1, timeout_ms=1, topics=topics)
-    turns().take()  # somebody else has this one
-    connection.received(request(1, body=long) + request(2))
-    await settle()
-    assert list(door.work) == [1, 2]
-    await finish(door, 1, 2)
-
-
-async def test_who_leaves_while_a_request_is_read_holds_nothing(door, connection):
-    connection.received(naming(1, limits.KAFKA_ELEMENTS_AT_ONCE + 1))
-    connection.closed()
-    await settle()
-    assert (door.memory.held_bytes, door.work) == (0, {})

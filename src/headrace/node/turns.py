@@ -1,7 +1,7 @@
 """Turns of the event loop for work that many clients ask for at once.
 
-Owns how many have one at a time: an iteration of the loop gives one, to who has waited for longest.
-Must not know what is done in it.
+Owns how many have one at a time: an iteration of the loop gives so many, to who has waited for
+longest. Must not know what is done in it.
 """
 
 from __future__ import annotations
@@ -14,41 +14,50 @@ class Turns:
     """Those of one kind of work.
 
     Attributes:
-        given: so far.
+        given: to who has waited, so far.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, at_once: int = 1) -> None:
         self.given = 0
+        self._at_once = at_once
+        self._left = at_once  # of this iteration
+        self._is_scheduled = False
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._is_taken = False  # or waited for
 
     @property
     def is_free(self) -> bool:
-        """Whether nobody has the turn of this iteration, or waits for one."""
-        return not self._is_taken
+        """Whether this iteration has a turn left, and nobody waits for one."""
+        return self._left > 0 and not self._waiting
 
     def take(self) -> None:
-        """Takes the turn of this iteration, which is free."""
-        if not self._is_taken:
-            self._schedule()
+        """Takes a turn of this iteration, which is free."""
+        self._left -= 1
+        self._schedule()
+
+    def ask(self) -> asyncio.Future[None]:
+        """Done when it is one's turn; who cancels it has none."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        self._schedule()
+        return turn
 
     async def next(self) -> None:
         """Waits for a turn."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
-        self.take()
-        await turn
+        await self.ask()
 
     def _schedule(self) -> None:
-        self._is_taken = True
-        asyncio.get_running_loop().call_soon(self._give)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._give)
 
     def _give(self) -> None:
-        self._is_taken = False
-        while self._waiting:
+        self._is_scheduled = False
+        self._left = self._at_once
+        while self._left and self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():  # else who waited has gone
                 turn.set_result(None)
                 self.given += 1
-                self._schedule()
-                return
+                self._left -= 1
+        if self._left < self._at_once:
+            self._schedule()  # behind those that have one now, so that they count to this iteration

@@ -4,12 +4,13 @@ Owns the order and the bounds of one connection; what a request does is the door
 any request but for one fact: produce requests may overlap, since they take their places in the log
 one after the other and only what follows, durability, is waited for together. Any other request
 begins when all before it have ended. Invariants: at most `KAFKA_PIPELINE_MAX` requests are in work,
-and no long one has been read that waits for others; a connection that reads its responses too
-slowly begins nothing new; no batch is taken in while too many wait for the disk; one that sends
-nothing for a whole `idle_ms`, or reads nothing, is ended, within twice that time; one beyond a
-quota is read no further for a time; what it leaves unread counts to the door's bound; closing it
-cancels what waits, but nothing that came whole and is to be stored: a client that asks for no
-answer may leave as soon as it has sent.
+`KAFKA_BEHIND_MAX` where one of them lets no other overlap, and no long one has been read that waits
+for others; the first that a read of the socket brings begins at once, the others in turns with
+those of all connections; a connection that reads its responses too slowly begins nothing new; no
+batch is taken in while too many wait for the disk; one that sends nothing for a whole `idle_ms`, or
+reads nothing, is ended, within twice that time; one beyond a quota is read no further for a time;
+what it leaves unread counts to the door's bound; closing it cancels what waits, but nothing that
+came whole and is to be stored: a client that asks for no answer may leave as soon as it has sent.
 """
 
 from __future__ import annotations
@@ -51,11 +52,10 @@ T = TypeVar("T")
 LARGE_ANSWERS: Final = frozenset({LIST_GROUPS, DESCRIBE_GROUPS, DESCRIBE_CONFIGS})
 """Requests that ask for much with few words."""
 
-PRODUCE_KEY: Final = PRODUCE.key.to_bytes(2, "big")
-"""With which a produce request begins."""
-
 ALL_WHERE_NONE: Final = frozenset({METADATA, OFFSET_FETCH, DESCRIBE_LOG_DIRS})
 """Those that ask for everything where they name no topic."""
+
+_PRODUCE_KEY: Final = PRODUCE.key.to_bytes(2, "big")
 
 log = logging.getLogger(__name__)
 
@@ -95,9 +95,10 @@ class KafkaConnection:
     """
 
     __slots__ = (
-        "_appender", "_appending", "_barrier", "_decodes_produce", "_decoding", "_door", "_framer",
-        "_held_bytes", "_idle", "_last", "_link", "_memory", "_moved", "_muted", "_next", "_open",
-        "_room", "_tasks", "host", "hurry", "identity", "local", "proof", "secure",
+        "_appender", "_appending", "_barrier", "_decodes_produce", "_decoding", "_door", "_frame",
+        "_framer", "_has_turn", "_held_bytes", "_idle", "_last", "_leaves", "_link", "_memory",
+        "_moved", "_muted", "_next", "_open", "_room", "_tasks", "_turn", "host", "hurry",
+        "identity", "local", "proof", "secure",
     )  # fmt: skip
 
     def __init__(self, door: KafkaDoor, link: Link) -> None:
@@ -112,8 +113,12 @@ class KafkaConnection:
         self._appending = asyncio.Lock()
         self._appender: asyncio.Task[None] | None = None  # who holds it
         self._framer = Framer(limits.KAFKA_REQUEST_BYTES_MAX)
+        self._frame: bytes | None = None  # that is whole, while it waits for its turn
+        self._turn: asyncio.Future[None] | None = None  # which it waits for
+        self._has_turn = False
         self._held_bytes = 0
         self._open = True
+        self._leaves = False  # while batches of a client that has left are to be begun
         self._tasks: dict[asyncio.Task[None], bool] = {}  # whether it stores what was sent
         self._last: asyncio.Task[None] | None = None
         self._barrier: asyncio.Task[None] | None = None
@@ -134,7 +139,7 @@ class KafkaConnection:
         """Bytes came in."""
         if not self._open:
             return
-        self._moved = True
+        self._moved = self._has_turn = True
         self._framer.feed(data)
         self._hold(len(data))
         self.advance()
@@ -157,13 +162,16 @@ class KafkaConnection:
 
     def closed(self) -> None:
         """The link is gone: nobody waits for an answer any more."""
-        self._open = False
+        waits = self._muted is not None or self._next is not None
+        was_open, self._open, self._leaves, self._room = self._open, False, True, None
+        if not was_open or waits or self._memory.is_crowded:
+            self._give_up()
         self._idle.cancel()
         if self._muted is not None:
             self._muted.cancel()
         if self._decoding is not None and not self._decodes_produce:
             self._decoding.cancel()
-        self._hold(-self._held_bytes)
+            self._decoding = None
         self._memory.parts.forget(self)
         self._door.unread.took(self)
         self._door.waiting.discard(self)
@@ -171,14 +179,17 @@ class KafkaConnection:
         for task, stores in self._tasks.items():
             if not stores:
                 task.cancel()
+        self.advance()
 
     def advance(self) -> None:
         """Begins the requests that are whole, as far as the bounds allow."""
         try:
-            while self._open and self._may_begin() and (taken := self._take()) is not None:
+            while self._may_begin() and (taken := self._take()) is not None:
                 self._begin(taken)
         except MalformedError as error:
             self._hang_up("malformed", f"malformed request: {error}")
+        if self._leaves and not self._works:
+            self._give_up()
         if not self._open:
             return
         works = self._works or self._muted is not None
@@ -187,6 +198,12 @@ class KafkaConnection:
             self._link.pause()
         else:
             self._link.resume()
+
+    def _give_up(self) -> None:
+        """Of a client that has left nothing more is begun."""
+        if self._leaves:
+            self._leaves = False
+            self._hold(-self._held_bytes)
 
     def _is_stopped(self, *, works: bool) -> bool:
         """Whether nothing more is to be read for the moment."""
@@ -231,18 +248,21 @@ class KafkaConnection:
         self._memory.hold(held_bytes)
 
     def _may_begin(self) -> bool:
-        is_free = self._room is None and self._muted is None and self._decoding is None
+        waits = self._muted or self._decoding or self._turn or self._room
+        is_free = waits is None and (self._open or self._leaves)
         has_memory = not (self._tasks and self._memory.is_crowded)  # its own work will make room
-        return is_free and has_memory and len(self._tasks) < limits.KAFKA_PIPELINE_MAX
+        most = limits.KAFKA_PIPELINE_MAX if self._barrier is None else limits.KAFKA_BEHIND_MAX
+        return is_free and has_memory and len(self._tasks) < most
 
     @property
     def _works(self) -> bool:
         """Whether requests are in work, or whole and on the way there."""
-        return bool(self._tasks) or self._next is not None or self._decoding is not None
+        is_coming = self._frame is not None or self._next is not None or self._decoding is not None
+        return bool(self._tasks) or is_coming
 
     def _take(self) -> _Taken | None:
         """The next whole request and what it holds, unless it must wait for the disk or a quota."""
-        if self._next is None and (frame := self._framer.take()) is not None:
+        if self._next is None and (frame := self._cut()) is not None:
             most = limits.KAFKA_ELEMENTS_FEW
             if turns().is_free:
                 most = limits.KAFKA_ELEMENTS_AT_ONCE
@@ -252,20 +272,47 @@ class KafkaConnection:
             except TooManyError:
                 if self.hurry is not None:
                     self.hurry()
-                self._decodes_produce = frame.startswith(PRODUCE_KEY)
+                self._decodes_produce = _is_produce(frame)
                 self._decoding = asyncio.get_running_loop().create_task(self._decode(frame))
         if self._next is not None and self._next.request.api is PRODUCE and self._door.congested:
-            self._door.waiting.add(self)
+            if self._open:
+                self._door.waiting.add(self)
+            self._give_up()
             return None
         if self._next is not None and (owed_ms := self._door.owed(self, self._next.request)):
             self._mute(owed_ms)
+            self._give_up()
             return None
         taken, self._next = self._next, None
         return taken
 
+    def _cut(self) -> bytes | None:
+        """The next whole request as it came, if it need not wait for its turn."""
+        if self._frame is None:
+            self._frame = self._framer.take()
+        while not self._open and self._frame is not None and not _is_produce(self._frame):
+            self._frame = self._framer.take()
+        if self._frame is None:
+            return None
+        if self._has_turn:
+            self._has_turn = False
+        elif self._door.beginnings.is_free:
+            self._door.beginnings.take()
+        else:
+            self._turn = self._door.beginnings.ask()
+            self._turn.add_done_callback(self._turn_came)
+            return None
+        frame, self._frame = self._frame, None
+        return frame
+
+    def _turn_came(self, turn: asyncio.Future[None]) -> None:
+        self._turn = None
+        self._has_turn = not turn.cancelled()
+        self.advance()
+
     def _decoded(self, frame: bytes, request: Request, elements: int) -> _Taken:
         in_memory = elements * limits.KAFKA_ELEMENT_BYTES
-        if self._open:
+        if self._open or self._leaves:
             self._hold(in_memory)
         size_bytes = LENGTH.size + len(frame)
         is_large = elements > limits.KAFKA_ELEMENTS_AT_ONCE or request.api in LARGE_ANSWERS
@@ -414,16 +461,21 @@ class KafkaConnection:
         if self._barrier is task:
             self._barrier = None
         self._memory.work(-held_bytes)
-        if self._open:
+        if self._open or self._leaves:
             self._hold(-held_bytes)
-            self.advance()
+        self.advance()
 
     def _hang_up(self, reason: str, message: str) -> None:
+        self._give_up()
         if self._open:
             self._open = False
             self._door.hung_up[reason] += 1
             log.info("connection closed: %s", message, extra={"client": self._link.peer})
             self._link.close()
+
+
+def _is_produce(frame: bytes) -> bool:
+    return frame.startswith(_PRODUCE_KEY)
 
 
 async def _end_of(task: asyncio.Task[None] | None) -> None:
@@ -433,5 +485,6 @@ async def _end_of(task: asyncio.Task[None] | None) -> None:
     try:
         await asyncio.shield(task)
     except asyncio.CancelledError:
-        if not task.cancelled():
+        waiting = asyncio.current_task()
+        if not task.cancelled() or (waiting is not None and waiting.cancelling()):
             raise  # it is the waiting one that was cancelled

@@ -35,6 +35,7 @@ from headrace.node.kafka.administration import GroupAdministration
 from headrace.node.kafka.connection import KafkaConnection
 from headrace.node.kafka.coordinator import Coordinator
 from headrace.node.kafka.memory import Memory
+from headrace.node.turns import Turns
 from headrace.node.unread import Unread
 from headrace.ports import Sample
 from headrace.wire.kafka import apis
@@ -96,6 +97,7 @@ class KafkaDoor:
         checkers: threads that check large batches.
         scribe: the thread that reads large requests and writes large answers.
         memory: what requests of all connections hold.
+        beginnings: turns of requests that come behind others.
         undurable_bytes: batches that wait for the disk, whether or not a client waits for them.
         waiting: connections that begin nothing before some of these are durable.
         unread: responses that transports hold.
@@ -115,6 +117,7 @@ class KafkaDoor:
         self.checkers = ThreadPoolExecutor(limits.CHECKERS, "records")
         self.scribe = ThreadPoolExecutor(1, "requests")  # in Python, so a second gains nothing
         self.memory = Memory()
+        self.beginnings = Turns(limits.KAFKA_BEGUN_AT_ONCE)
         self.undurable_bytes = 0
         self.waiting: set[KafkaConnection] = set()
         self.unread = Unread(limits.KAFKA_UNREAD_BYTES_MAX)
