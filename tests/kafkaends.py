@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 from struct import unpack_from
 
 from headrace import limits
+from headrace.kernel.holdings import Holdings
 from headrace.model import Address
 from headrace.node.kafka.connection import KafkaConnection
 from headrace.node.kafka.door import KafkaSettings
 from headrace.node.kafka.memory import Memory
 from headrace.node.turns import Turns
-from headrace.node.unread import Unread
 from headrace.wire.kafka import apis
 from headrace.wire.kafka import messages as m
 from headrace.wire.kafka.frames import encode_request
@@ -59,7 +59,7 @@ class Door:
         self.congested = False
         self.waiting = set()
         self.hung_up = Counter()
-        self.unread = Unread(1 << 20)
+        self.unread = Holdings(1 << 20)
         self.work = {}
         self.settings = KafkaSettings(idle_ms=100)
         self.throttle_ms = 0

@@ -1,15 +1,14 @@
-"""What clients leave unread or unsent, of all connections of a door, is bounded: who gives way."""
+"""What clients of a door leave unread is bounded, and what is read for them comes in turns."""
 
 import asyncio
 import gc
 import json
 
 from headrace.kernel.catalog import Change
+from headrace.kernel.holdings import Holdings
 from headrace.native import FrameOutflow, build_batch
 from headrace.node.frame import FrameDoor, FrameSettings
 from headrace.node.kafka import KafkaDoor, KafkaSettings
-from headrace.node.parts import Parts
-from headrace.node.unread import Unread
 from headrace.wire.kafka import apis
 from headrace.wire.kafka import messages as m
 from headrace.wire.kafka.frames import encode_request
@@ -17,51 +16,6 @@ from nodes import Client, running, settle
 
 SIZE_BYTES = 100_000
 BATCH = build_batch([(None, bytes(SIZE_BYTES), [], 1)])
-
-
-class One:
-    def __init__(self):
-        self.is_open = True
-
-    def end_slow(self):
-        self.is_open = False
-
-
-def test_who_has_read_nothing_for_longest_is_ended():
-    unread = Unread(100)
-    slow, reads, other = One(), One(), One()
-    for client in (slow, reads, other):
-        unread.wrote(client, 30)
-    unread.took(reads)
-    unread.took(reads)  # twice is once
-    unread.wrote(reads, 30)
-    unread.wrote(slow, 10)  # which is no progress
-    assert unread.total_bytes == 100
-    unread.wrote(other, 1)
-    assert [each.is_open for each in (slow, reads, other)] == [False, True, True]
-    unread.wrote(reads, 500)
-    assert unread.total_bytes == 0
-    assert [reads.is_open, other.is_open] == [False, False]
-
-
-class Begun(One):
-    def end_part(self):
-        self.is_open = False
-
-
-def test_whose_part_is_oldest_is_ended_and_small_parts_are_not():
-    parts = Parts(100, 10)
-    small, old, new = Begun(), Begun(), Begun()
-    parts.hold(small, 10)
-    parts.hold(old, 40)
-    parts.hold(new, 40)
-    assert parts.total_bytes == 80
-    parts.hold(new, 70)
-    assert [each.is_open for each in (small, old, new)] == [True, False, True]
-    assert parts.total_bytes == 70
-    parts.forget(new)
-    parts.hold(old, 101)
-    assert (parts.total_bytes, old.is_open) == (0, False)
 
 
 class Stalled(Client):
@@ -89,7 +43,7 @@ async def test_kafka_responses_that_nobody_reads(tmp_path):
     async with running(tmp_path, a=Change()) as (node, _):
         await node._broker.partition("a", 0).append(BATCH, 1)
         door = KafkaDoor(node._broker, KafkaSettings(), node.gate)
-        door.unread = Unread(3 * len(BATCH))
+        door.unread = Holdings(3 * len(BATCH))
 
         async def fetches(client):
             client.answered.clear()
@@ -116,7 +70,7 @@ async def test_frames_that_nobody_reads(tmp_path):
     async with running(tmp_path, a=Change()) as (node, _):
         await node._broker.partition("a", 0).append(BATCH, 1)
         door = FrameDoor(node._broker, FrameSettings(), node.gate)
-        door.unread = Unread(3 * len(BATCH))
+        door.unread = Holdings(3 * len(BATCH))
 
         async def consumes():
             client = Stalled(door)

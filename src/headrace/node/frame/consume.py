@@ -109,7 +109,7 @@ class Consumer:
     def writable(self, ready: bool) -> None:
         """The transport is full, or has room again."""
         if ready:
-            self._door.unread.took(self)
+            self._door.unread.forget(self)
             self._room.set()
         else:
             self._room.clear()
@@ -122,7 +122,7 @@ class Consumer:
         if not self._over:
             self._over = True
             self._door.consumers -= 1
-            self._door.unread.took(self)
+            self._door.unread.forget(self)
             self._hold(0)
             # A cancelled task keeps where it was, and so what was read: nobody keeps the task.
             task, self._task = self._task, None
@@ -208,7 +208,8 @@ class Consumer:
         while frames := await self._written(flow):
             self._link.write(frames)
             if not self._room.is_set():
-                self._door.unread.wrote(self, len(frames))
+                for slowest in self._door.unread.add(self, len(frames)):
+                    slowest.end_slow()
             self._door.sent_bytes += len(frames)
             self._door.sent += flow.frames - sent
             self._offset, sent = flow.next_offset, flow.frames

@@ -13,10 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace import limits
+from headrace.kernel.holdings import Holdings
 from headrace.node.frame.connection import FrameConnection
-from headrace.node.parts import Parts
 from headrace.node.turns import Turns
-from headrace.node.unread import Unread
 from headrace.ports import Sample
 
 if TYPE_CHECKING:
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 
     from headrace.node.access import Gate
     from headrace.node.broker import Broker
+    from headrace.node.frame.consume import Consumer
+    from headrace.node.frame.produce import Producer
     from headrace.ports import Link
     from headrace.wire.frame import Refusal
 
@@ -73,9 +74,11 @@ class FrameDoor:
         self.decoders = ThreadPoolExecutor(limits.CHECKERS, "frames")
         self.held_bytes = 0
         self.undurable_bytes = 0
-        self.parts = Parts(limits.FRAME_BUFFERED_BYTES_MAX, limits.FRAME_PART_BYTES)
+        self.parts: Holdings[Producer] = Holdings(
+            limits.FRAME_BUFFERED_BYTES_MAX, limits.FRAME_PART_BYTES
+        )
         self.turns = Turns()
-        self.unread = Unread(limits.FRAME_BUFFERED_BYTES_MAX)
+        self.unread: Holdings[Consumer] = Holdings(limits.FRAME_BUFFERED_BYTES_MAX)
         self.waiting: set[Callable[[], None]] = set()
         self.producers = self.consumers = 0
         self.received = self.received_bytes = 0

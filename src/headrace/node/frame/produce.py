@@ -172,7 +172,8 @@ class Producer:
         if self._held and self._may_take():
             self._take()
         self._count()
-        self._door.parts.hold(self, self._intake.kept_bytes)
+        for oldest in self._door.parts.hold(self, self._intake.kept_bytes):
+            oldest.end_part()
         if self._may_take() and self._refusal is None:
             self._link.resume()
         else:

@@ -150,7 +150,7 @@ class KafkaConnection:
             self._room = asyncio.Event()
         elif self._room is not None:
             self._moved = True
-            self._door.unread.took(self)
+            self._door.unread.forget(self)
             self._room.set()
             self._room = None
             self.advance()
@@ -173,7 +173,7 @@ class KafkaConnection:
             self._decoding.cancel()
             self._decoding = None
         self._memory.parts.forget(self)
-        self._door.unread.took(self)
+        self._door.unread.forget(self)
         self._door.waiting.discard(self)
         self._memory.short.discard(self.advance)
         for task, stores in self._tasks.items():
@@ -193,7 +193,8 @@ class KafkaConnection:
         if not self._open:
             return
         works = self._works or self._muted is not None
-        self._memory.parts.hold(self, 0 if works else self._held_bytes)
+        for oldest in self._memory.parts.hold(self, 0 if works else self._held_bytes):
+            oldest.end_part()
         if self._is_stopped(works=works):
             self._link.pause()
         else:
@@ -408,7 +409,8 @@ class KafkaConnection:
     def _write(self, frame: bytes) -> None:
         self._link.write(frame)
         if self._room is not None and self._open:
-            self._door.unread.wrote(self, len(frame))
+            for slowest in self._door.unread.add(self, len(frame)):
+                slowest.end_slow()
 
     def _charge(self, request: Request, size_bytes: int) -> int:
         """Charges quotas for a request, and mutes the connection that is beyond one; how long."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace import limits
 from headrace.kernel.groups.events import GroupSettings
+from headrace.kernel.holdings import Holdings
 from headrace.kernel.quotas import Quota, Quotas, Rate
 from headrace.node.kafka import (
     acls,
@@ -36,7 +37,6 @@ from headrace.node.kafka.connection import KafkaConnection
 from headrace.node.kafka.coordinator import Coordinator
 from headrace.node.kafka.memory import Memory
 from headrace.node.turns import Turns
-from headrace.node.unread import Unread
 from headrace.ports import Sample
 from headrace.wire.kafka import apis
 from headrace.wire.kafka.errors import ErrorCode
@@ -120,7 +120,7 @@ class KafkaDoor:
         self.beginnings = Turns(limits.KAFKA_BEGUN_AT_ONCE)
         self.undurable_bytes = 0
         self.waiting: set[KafkaConnection] = set()
-        self.unread = Unread(limits.KAFKA_UNREAD_BYTES_MAX)
+        self.unread: Holdings[KafkaConnection] = Holdings(limits.KAFKA_UNREAD_BYTES_MAX)
         self.hung_up: Counter[str] = Counter()
         self.requests: Counter[str] = Counter()
         self.denied: Counter[tuple[str, str]] = Counter()

@@ -13,10 +13,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from headrace import limits
-from headrace.node.parts import Parts
+from headrace.kernel.holdings import Holdings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from headrace.node.kafka.connection import KafkaConnection
 
 
 class Memory:
@@ -33,7 +35,9 @@ class Memory:
     def __init__(self) -> None:
         self.held_bytes = 0
         self.work_bytes = 0
-        self.parts = Parts(limits.KAFKA_PARTS_BYTES_MAX, limits.KAFKA_PART_BYTES)
+        self.parts: Holdings[KafkaConnection] = Holdings(
+            limits.KAFKA_PARTS_BYTES_MAX, limits.KAFKA_PART_BYTES
+        )
         self.reading = asyncio.Lock()
         self.short: set[Callable[[], None]] = set()
         self._fetches: set[Callable[[], None]] = set()
