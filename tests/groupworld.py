@@ -18,15 +18,18 @@ from headrace.kernel.groups.events import (
     Now,
     Place,
     Refused,
+    Replayed,
     Stored,
     Sync,
     Tick,
 )
+from headrace.kernel.groups.owners import NOBODY
 from headrace.wire.kafka.codec import encode
 from headrace.wire.kafka.members import ConsumerSubscription
 
 SAID = encode(ConsumerSubscription(version=0, topics=["s"]))
 NEWS = encode(ConsumerSubscription(version=0, topics=["s", "t"]))
+NOW = Now(0, 0)
 SESSION_MS, REBALANCE_MS = 10_000, 20_000
 
 
@@ -137,6 +140,19 @@ def commit(world):
         {Place("s", 0): Committed(1)},
     )
     return event.ticket, world.tell(event)
+
+
+def commit_alone(groups, ticket, group, offsets, generation=-1, owner=NOBODY):
+    """A commit of who is no member, while the clock stands."""
+    return groups.handle(Commit(ticket, group, Identity(), generation, offsets, owner), NOW)
+
+
+def replayed(records):
+    """A machine that has read `records` back."""
+    groups = Groups()
+    for record in records:
+        assert groups.handle(Replayed(record), NOW) == []
+    return groups
 
 
 def leave(world):

@@ -5,18 +5,16 @@ import itertools
 import pytest
 
 from conftest import RunningNode
-from groupworld import World, delete, leave, settle, ticket
+from groupworld import NOW, World, commit_alone, delete, leave, settle, ticket
 from headrace import limits
 from headrace.kernel.groups.coordinator import Groups
 from headrace.kernel.groups.events import (
     Answer,
     Append,
-    Commit,
     Committed,
     Configured,
     DeleteGroup,
     GroupSettings,
-    Identity,
     Now,
     Place,
     Refused,
@@ -113,7 +111,7 @@ def test_groups_that_a_start_reads_back_are_nobody_s_and_count_to_the_whole(worl
     for effect in world.effects:
         if isinstance(effect, Append):
             for record in effect.records:
-                again.groups.handle(Replayed(record), Now(0, 0))
+                again.groups.handle(Replayed(record), NOW)
     assert again.groups.describe("g").state == "Empty"
     for name in ("a1", "a2", "g"):
         assert makes(again, ALICE, name) is ErrorCode.MEMBER_ID_REQUIRED
@@ -149,8 +147,7 @@ class Commits:
         """A commit that stays on its way: its ticket, and what it is answered already."""
         ticket = next(self.tickets)
         offsets = {Place("s", each): Committed(1, metadata=text) for each in places}
-        event = Commit(ticket, group, Identity(), -1, offsets, owner)
-        (effect,) = self.groups.handle(event, Now(0, 0))
+        (effect,) = commit_alone(self.groups, ticket, group, offsets, owner=owner)
         return ticket, [*effect.outcome.codes.values()] if isinstance(effect, Answer) else None
 
     def commit(self, owner, group, *places, text=""):
@@ -159,12 +156,12 @@ class Commits:
         return codes if codes is not None else self.end(Stored(ticket, group))
 
     def end(self, event):
-        (answer,) = self.groups.handle(event, Now(0, 0))
+        (answer,) = self.groups.handle(event, NOW)
         return [*answer.outcome.codes.values()]
 
     def forget(self, group):
-        (append,) = self.groups.handle(DeleteGroup(next(self.tickets), group), Now(0, 0))
-        self.groups.handle(Stored(append.ticket, group), Now(0, 0))
+        (append,) = self.groups.handle(DeleteGroup(next(self.tickets), group), NOW)
+        self.groups.handle(Stored(append.ticket, group), NOW)
 
 
 @pytest.fixture
@@ -200,7 +197,7 @@ def test_offsets_that_are_gone_give_their_room_back(commits):
     assert not commits.groups._offsets._places._held
     assert commits.commit(BOB, "a1", 0, 1, 2) == [OK] * 3, "whose it is now"
     assert commits.commit(ALICE, "a2", 0, 1, 2) == [OK] * 3
-    commits.groups.handle(StreamDeleted("s"), Now(0, 0))
+    commits.groups.handle(StreamDeleted("s"), NOW)
     assert not commits.groups._offsets._owners
     assert commits.commit(BOB, "a2", 0, 1, 2) == [OK] * 3
 

@@ -5,19 +5,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
+from groupworld import NOW, replayed
+from groupworld import commit_alone as commit
 from headrace import limits
 from headrace.kernel.groups.coordinator import Groups
 from headrace.kernel.groups.events import (
     Answer,
     Append,
     Codes,
-    Commit,
     Committed,
-    Identity,
-    Now,
     Place,
     Refused,
-    Replayed,
     Stored,
     StreamDeleted,
 )
@@ -28,19 +26,6 @@ from headrace.wire.kafka.groups import OffsetKey, OffsetValue
 
 HERE = Place("s", 0)
 THERE = Place("t", 1)
-NOW = Now(0, 0)
-
-
-def commit(groups, ticket, group, offsets, generation=-1):
-    return groups.handle(Commit(ticket, group, Identity(), generation, offsets), NOW)
-
-
-def replayed(records):
-    """A machine that has read `records` back."""
-    groups = Groups()
-    for record in records:
-        assert groups.handle(Replayed(record), NOW) == []
-    return groups
 
 
 def test_a_commit_counts_once_it_is_stored():
