@@ -9,7 +9,7 @@ import pytest
 from headrace.adapters.layers import through
 from headrace.adapters.proxy import proxied
 from headrace.adapters.tls import Certificates, tls
-from headrace.adapters.websocket import FrameMemory, WebSocketSettings, websocket
+from headrace.adapters.websocket import WebSocketSettings, frame_memory, websocket
 from headrace.config import TlsSettings
 from headrace.config.readers import Networks
 from headrace.model import Address
@@ -200,7 +200,7 @@ def spoilt(rng, data):
 
 
 def test_frames_that_are_not_whole_are_bounded_for_all_connections_together():
-    settings = WebSocketSettings("/mqtt", (), 1 << 20, memory=FrameMemory(150_000))
+    settings = WebSocketSettings("/mqtt", (), 1 << 20, memory=frame_memory(150_000))
     wires, tops, doors = [], [], []
     for _ in range(3):
         wire, door = Wire(), Door()
@@ -210,19 +210,23 @@ def test_frames_that_are_not_whole_are_bounded_for_all_connections_together():
         tops.append(top)
         doors.append(door)
     whole = frame(b"x" * 100_000, BINARY)
-    tops[0].received(whole[:90_000])
-    tops[1].received(whole[:60_000])  # all have as much as they may
-    tops[2].received(whole[:64_000])  # the share that everybody has
+    tops[0].received(whole[:80_000])
+    tops[1].received(whole[:64_000])  # the share that everybody has
+    tops[2].received(whole[:70_000])
     assert not any(wire.is_closed for wire in wires)
-    tops[1].received(whole[60_000:70_000])
-    assert [wire.is_closed for wire in wires] == [False, True, False]
-    assert [reason for reason, _ in wires[1].refusals] == ["websocket_memory"]
+    tops[2].received(whole[70_000:71_000])
+    assert [wire.is_closed for wire in wires] == [True, False, False]
+    assert [reason for reason, _ in wires[0].refusals] == ["websocket_memory"]
+    assert wires[0].sent.partition(b"\r\n\r\n")[2][2:4] == b"\x03\xf5", "Try Again Later"
+    tops[0].closed()
+    tops[1].received(whole[64_000:] + whole[:70_000])
+    assert settings.memory.total_bytes == 141_000 - 2 * 14, "without heads"
+    tops[2].received(whole[71_000:] + whole[:90_000])  # another frame, which is younger
+    assert [wire.is_closed for wire in wires] == [True, True, False]
+    tops[2].received(whole[90_000:])
+    assert [len(door.pieces) for door in doors] == [0, 1, 2]
     tops[1].closed()
-    tops[2].received(whole[64_000:])
-    tops[0].received(whole[90_000:])
-    assert [len(door.pieces) for door in doors] == [1, 0, 1]
-    tops[0].received(whole[:99_000])
-    assert not wires[0].is_closed
+    assert settings.memory.total_bytes == 0
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -4,7 +4,7 @@ The protocol is the machine of `websockets`, which does no I/O; here it gets its
 packets begin and frames end has nothing to do with each other (6.0.0-2), so what one read brings
 goes up as one piece. Invariants: compression is never agreed on, so that no small frame becomes a
 large one; a client that pings and does not read makes nothing grow; frames that are not whole are
-bounded for one connection and for all of them.
+bounded for one connection and for all of them, where the oldest gives way.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Final
 from websockets.datastructures import MultipleValuesError
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request
-from websockets.protocol import State
+from websockets.protocol import Event, State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from headrace import limits
 from headrace.adapters.layers import Layer
 from headrace.kernel import access
+from headrace.kernel.holdings import Holdings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,21 +56,9 @@ _QUIET: Final = logging.getLogger("websockets.server")
 _QUIET.setLevel(logging.ERROR)  # a line for each connection is not what anyone wants
 
 
-@dataclass(slots=True)
-class FrameMemory:
-    """What all connections together hold of frames that are not whole.
-
-    Attributes:
-        bytes_max: beyond it each may hold `limits.FRAME_SHARE_BYTES`.
-    """
-
-    bytes_max: int = limits.BUFFERED_BYTES_MAX
-    _bytes: int = 0
-
-    def has_room(self, before: int, after: int) -> bool:
-        """Counts what one connection holds now; False where that is too much."""
-        self._bytes += after - before
-        return after <= limits.FRAME_SHARE_BYTES or self._bytes <= self.bytes_max
+def frame_memory(bytes_max: int = limits.BUFFERED_BYTES_MAX) -> Holdings[WebSocketLayer]:
+    """What all connections together hold of frames that are not whole; empty."""
+    return Holdings(bytes_max, limits.FRAME_SHARE_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +77,17 @@ class WebSocketSettings:
     origins: Sequence[str]
     frame_bytes_max: int
     is_open: Callable[[], bool] = lambda: True
-    memory: FrameMemory = field(default_factory=FrameMemory)
+    memory: Holdings[WebSocketLayer] = field(default_factory=frame_memory)
 
 
 class WebSocketLayer(Layer):
     """One connection's WebSocket."""
 
-    __slots__ = ("_held", "_protocol", "_ready", "_request_bytes", "_settings")
+    __slots__ = ("_protocol", "_ready", "_request_bytes", "_settings")
 
     def __init__(self, below: LowerLink, inner: Inner, settings: WebSocketSettings) -> None:
         super().__init__(below, inner)
         self._settings = settings
-        self._held = 0
         self._request_bytes = 0
         self._ready = True
         self._protocol = ServerProtocol(
@@ -113,13 +101,15 @@ class WebSocketLayer(Layer):
             self._request(data)
             return
         protocol.receive_data(data)
-        payload = self._payload()
-        self._hold()
+        frames = protocol.events_received()
+        payload = self._payload(frames)
         self._flush()
         if payload:
             self._above.received(payload)
         if protocol.close_expected():
             self._end()
+        else:
+            self._hold(goes_on=not frames)
 
     def _request(self, data: bytes) -> None:
         """The request to upgrade, or a part of it."""
@@ -133,22 +123,30 @@ class WebSocketLayer(Layer):
         self._protocol.receive_data(data)
         self._upgrade()
 
-    def _hold(self) -> None:
-        """Counts what waits for the rest of its frame."""
-        protocol = self._protocol
-        before, self._held = self._held, len(protocol.reader.buffer)
-        if not self._settings.memory.has_room(before, self._held):
-            protocol.fail(CloseCode.TRY_AGAIN_LATER, "too many frames are not whole")
+    def _hold(self, *, goes_on: bool) -> None:
+        """Counts what waits for the rest of its frame, with which the last one may go on."""
+        memory = self._settings.memory
+        if not goes_on:
+            memory.forget(self)
+        for oldest in memory.hold(self, len(self._protocol.reader.buffer)):
+            oldest.end_part()
+
+    def end_part(self) -> None:
+        """Ends it: what it holds of a frame is needed for others."""
+        why = "too many frames are not whole, and this one is the oldest"
+        self._protocol.fail(CloseCode.TRY_AGAIN_LATER, why)
+        self._flush()
+        self._end()
 
     def closed(self) -> None:
         """The link is gone."""
-        self._settings.memory.has_room(self._held, 0)
+        self._settings.memory.forget(self)
         super().closed()
 
-    def _payload(self) -> bytes:
+    def _payload(self, frames: Sequence[Event]) -> bytes:
         """What frames brought, as one piece."""
         pieces: list[bytes | bytearray | memoryview] = []
-        for frame in self._protocol.events_received():
+        for frame in frames:
             assert isinstance(frame, Frame), "the request was the first event"
             if frame.opcode is Opcode.TEXT:
                 self._protocol.fail(CloseCode.UNSUPPORTED_DATA, "MQTT comes in binary frames")

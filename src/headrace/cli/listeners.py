@@ -9,7 +9,7 @@ from headrace.adapters.listener import Admittance, Listener
 from headrace.adapters.proxy import proxied
 from headrace.adapters.sockets import bind, bind_unix
 from headrace.adapters.tls import Certificates, tls
-from headrace.adapters.websocket import FrameMemory, WebSocketSettings, websocket
+from headrace.adapters.websocket import WebSocketSettings, frame_memory, websocket
 from headrace.kernel.admission import Admission
 from headrace.model import Address
 from headrace.ports import Sample
@@ -80,7 +80,7 @@ class Listeners:
             if settings.tls_certificate is not None:
                 names_by = config.mqtt.tls_identity
                 self.certificates[table] = Certificates(table, settings, names_by)
-        self._frame_memory = FrameMemory(config.limits.buffered_bytes)
+        self._frame_memory = frame_memory(config.limits.buffered_bytes)
         upgrade = WebSocketSettings(
             config.mqtt.ws_path,
             (*config.mqtt.ws_origins, *_own_origins(config)),

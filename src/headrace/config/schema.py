@@ -350,7 +350,8 @@ class LimitSettings(_Table):
     buffered_bytes: Annotated[int, _size(limits.MIB, 1024 * limits.GIB)] = Field(
         default=limits.BUFFERED_BYTES_MAX,
         description="Held by all MQTT connections, unread or not whole, and as much again in "
-        "WebSocket frames that are not whole; beyond it each may hold 64 KiB.",
+        "WebSocket frames that are not whole; beyond it each may hold 64 KiB, and of what is not "
+        "whole the oldest goes.",
     )
     session_in_flight: Annotated[int, _count(1, 65_535)] = Field(
         default=limits.SESSION_IN_FLIGHT_MAX,

@@ -18,11 +18,12 @@ class Holdings(Generic[C]):
     """Those of one kind.
 
     Attributes:
-        total_bytes: of all that hold more than a share.
+        bytes_max: of all that hold more than a share.
+        total_bytes: of those, now.
     """
 
     def __init__(self, bytes_max: int, share_bytes: int = 0) -> None:
-        self._bytes_max = bytes_max
+        self.bytes_max = bytes_max
         self._share_bytes = share_bytes
         self._held: dict[C, int] = {}  # who has held for longest comes first
         self.total_bytes = 0
@@ -35,7 +36,7 @@ class Holdings(Generic[C]):
         self.total_bytes += held_bytes - self._held.get(client, 0)
         self._held[client] = held_bytes
         oldest = []
-        while self.total_bytes > self._bytes_max:
+        while self.total_bytes > self.bytes_max:
             oldest.append(next(iter(self._held)))
             self.forget(oldest[-1])
         return oldest

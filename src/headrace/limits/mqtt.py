@@ -110,7 +110,8 @@ OUTBOUND_BYTES_MAX: Final = 16 * MIB
 
 BUFFERED_BYTES_MAX: Final = 512 * MIB
 """Held by all MQTT connections together, of what they have not read and of packets that are not
-whole: a thousand of them at their own bound would be 16 GB."""
+whole: a thousand of them at their own bound would be 16 GB. The latter may hold a quarter of it, on
+top of it where need be, and more while a quarter stays free."""
 
 STALL_MS_MAX: Final = 250
 """Time in which a full subscriber must take a 32nd of its bound to hold its publishers longer; then

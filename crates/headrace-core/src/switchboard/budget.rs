@@ -4,7 +4,13 @@
 //! Each connection has a bound of its own; a budget of the node keeps many of them from reaching it
 //! at the same time. Where it is used up, nobody who keeps up is harmed: a connection may then hold
 //! no more than a small share, and what goes beyond gives way as at its own bound.
+//!
+//! Of those that hold more than a share of a packet that is not whole, the one that began first
+//! gives way. So nobody takes the room of others by beginning and not going on, and to keep it
+//! costs as many bytes as all others send. By last progress it would cost a byte of each now and
+//! then.
 
+use super::connection::{Connection, Park};
 use super::{Counter, Switchboard};
 use crate::mqtt::reason;
 use crate::Now;
@@ -12,9 +18,14 @@ use crate::Now;
 /// What a connection may hold where the budget is used up: enough to keep a socket busy.
 pub const SHARE_BYTES: usize = 64 * 1024;
 
-/// Of the budget, what beginnings of packets may have on top of it: else subscribers that read
-/// nothing could have everybody ended who publishes large messages.
-const INPUT_PARTS: usize = 4;
+/// The part of the budget that beginnings of packets may always have, on top of it where need be:
+/// else subscribers that read nothing could have everybody ended who publishes large messages. And
+/// the part that they leave free: else they could use it up, and subscribers would lose messages.
+const BEGINNINGS_PARTS: usize = 4;
+
+/// Connections that one call ends to make room, for each may leave a will. One read brings no more
+/// than a few of them hold, so they are enough.
+const ENDS_MAX: usize = 100;
 
 impl Switchboard {
     /// What all connections together hold: a large payload that many are sent counts once.
@@ -38,19 +49,65 @@ impl Switchboard {
         }
     }
 
-    /// Ends a connection that holds the beginning of a large packet where there is no room for it:
-    /// all of them might wait for the rest for ever. What came while its input rests is whole
-    /// packets of a client that may have done nothing wrong, and it is read no further.
-    pub(super) fn end_if_too_much(&mut self, slot: u32, now: Now) {
+    /// Takes note of what a connection holds. Called wherever its input may have grown.
+    pub(super) fn count_input(&mut self, slot: u32) {
+        let connection = &mut self.connections[slot as usize];
+        match (holds_beginning(connection), connection.begun) {
+            (true, None) => connection.begun = Some(self.beginnings.begin(slot)),
+            (false, Some(_)) => self.end_beginning(slot),
+            _ => {}
+        }
         self.recount(slot);
-        let connection = &self.connections[slot as usize];
-        let held = connection.input.len();
-        let is_much =
-            self.of_connections.input_bytes > self.limits.buffered_bytes_max / INPUT_PARTS;
-        if connection.parked.is_none() && held > SHARE_BYTES && is_much && self.is_budget_used_up()
-        {
-            self.counters.count(Counter::RefusedMemory);
-            self.close(slot, "memory_full", Some(reason::QUOTA_EXCEEDED), now);
+    }
+
+    /// What a connection had begun is whole, or over: what follows begins anew.
+    pub(super) fn end_beginning(&mut self, slot: u32) {
+        if let Some(begun) = self.connections[slot as usize].begun.take() {
+            self.beginnings.end(begun);
         }
     }
+
+    /// Ends connections that hold beginnings of large packets, the oldest first, until there is
+    /// room: all of them might wait for the rest for ever.
+    pub(super) fn make_room(&mut self, now: Now) {
+        for _ in 0..ENDS_MAX {
+            let (true, Some(oldest)) = (self.lacks_room(), self.beginnings.oldest()) else {
+                break;
+            };
+            self.counters.count(Counter::RefusedMemory);
+            self.close(oldest, "memory_full", Some(reason::QUOTA_EXCEEDED), now);
+            self.recount(oldest);
+        }
+    }
+
+    /// Whether beginnings of large packets hold too much.
+    fn lacks_room(&self) -> bool {
+        let part = self.limits.buffered_bytes_max / BEGINNINGS_PARTS;
+        self.of_connections.beginning_bytes > part
+            && self.buffered_bytes() > self.limits.buffered_bytes_max - part
+    }
+
+    /// Asserts that those that hold a beginning are known, and no others.
+    ///
+    /// # Panics
+    /// Where they are not.
+    pub(super) fn validate_beginnings(&self) {
+        let mut count = 0;
+        for (slot, connection) in &self.connections {
+            assert_eq!(connection.begun.is_some(), holds_beginning(connection));
+            if let Some(begun) = connection.begun {
+                assert_eq!(self.beginnings.of(begun), Some(slot as u32));
+                count += 1;
+            }
+        }
+        assert_eq!(self.beginnings.len(), count);
+    }
+}
+
+/// Whether a connection holds the beginning of a large packet. What came while its input rests is
+/// whole packets of a client that may have done nothing wrong, and it is read no further; but one
+/// that reads no answers has it in its own hands how long that is.
+fn holds_beginning(connection: &Connection) -> bool {
+    let may_wait_for_ever = matches!(connection.parked, None | Some(Park::Answers));
+    connection.input.len() > SHARE_BYTES && may_wait_for_ever
 }

@@ -89,6 +89,7 @@ impl Switchboard {
         self.claim_on(now);
         self.spread(now);
         self.end_doomed(now);
+        self.make_room(now);
         self.end_leases(now);
         self.end_gone_streams(now);
         let mut effects = Effects {

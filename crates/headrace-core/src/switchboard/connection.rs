@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::alias;
 use super::authenticate::Exchange;
+use super::beginnings::Begun;
 use super::inbuffer::InBuffer;
 use super::outbuffer::OutBuffer;
 use super::subscribe::Listed;
@@ -107,6 +108,8 @@ pub struct Connection {
     pub session: Option<u32>,
     /// Bytes of a packet that is not whole yet, or all that came while parked.
     pub input: InBuffer,
+    /// Set while that is the beginning of a large packet.
+    pub begun: Option<Begun>,
     /// What has been done of the SUBSCRIBE or UNSUBSCRIBE at hand.
     pub listed: Option<Box<Listed>>,
     /// Set while input rests.
@@ -165,6 +168,7 @@ impl Connection {
             placing: None,
             session: None,
             input: InBuffer::default(),
+            begun: None,
             listed: None,
             parked: None,
             reading: true,

@@ -124,8 +124,8 @@ counters! {
     RefusedMalformed = "mqtt_packets_refused_total{reason=\"malformed\"}",
     /// A packet that the state of the connection forbids.
     RefusedProtocol = "mqtt_packets_refused_total{reason=\"protocol_error\"}",
-    /// The beginning of a packet, and all connections hold as much as they may; a CONNECT with a
-    /// will, and all that waits is as much as may.
+    /// The beginning of a packet, the oldest where beginnings hold as much as they may; a CONNECT
+    /// with a will, and all that waits is as much as may.
     RefusedMemory = "mqtt_packets_refused_total{reason=\"memory_full\"}",
     /// A packet longer than the bound.
     RefusedTooLarge = "mqtt_packets_refused_total{reason=\"packet_too_large\"}",

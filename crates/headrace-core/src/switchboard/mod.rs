@@ -30,6 +30,7 @@ mod alias;
 mod announce;
 mod answers;
 mod authenticate;
+mod beginnings;
 mod bind;
 mod budget;
 mod collect;
@@ -78,6 +79,7 @@ use crate::session::{Ending, Holding, Inbound, Memory, Session, Subscription};
 use crate::topic::Tree;
 use crate::Now;
 use authenticate::Pending;
+use beginnings::Beginnings;
 use collect::Due;
 use configure::Highest;
 use connection::{Connection, Park, Phase};
@@ -169,6 +171,7 @@ pub struct Switchboard {
 
     connections: Slab<Connection>,
     of_connections: OfConnections,
+    beginnings: Beginnings,
     /// Large payloads on their way to connections.
     lumps: Memory,
     by_id: Map<u64, u32>,
@@ -248,6 +251,7 @@ impl Switchboard {
             tracer: trace::Tracer::default(),
             connections: Slab::new(),
             of_connections: OfConnections::default(),
+            beginnings: Beginnings::default(),
             lumps: Memory::default(),
             by_id: Map::with_hasher(hash_key),
             due: Due::default(),
@@ -338,7 +342,10 @@ impl Switchboard {
         self.tracer.at(now);
         self.route.visited = 0;
         self.read(slot, data, now);
-        self.end_if_too_much(slot, now);
+        self.count_input(slot);
+        if self.connections[slot as usize].begun.is_some() {
+            self.make_room(now);
+        }
         Ok(())
     }
 

@@ -110,6 +110,7 @@ impl Switchboard {
                 self.keep(slot, packet.into(), data);
                 return;
             }
+            self.end_beginning(slot);
         }
         let used = self.run(slot, data, now);
         self.keep(slot, InBuffer::default(), &data[used..]);
@@ -133,8 +134,12 @@ impl Switchboard {
         let mut input = std::mem::take(&mut connection.input);
         self.touch(slot);
         let used = self.run(slot, input.bytes(), now);
+        if used > 0 {
+            self.end_beginning(slot);
+        }
         input.serve(used);
         self.keep(slot, input, &[]);
+        self.count_input(slot);
     }
 
     /// Keeps input for later, unless there is no later.
@@ -350,6 +355,7 @@ impl Switchboard {
         if let Some(request) = connection.request.take() {
             self.pending.remove(&request);
         }
+        self.end_beginning(slot);
         self.stop_placing(slot);
         self.touch(slot);
         self.cancel_silence(slot);

@@ -16,6 +16,8 @@ sums! {
     OfConnections {
         /// Bytes that clients have sent, of packets that are not whole or wait.
         input_bytes,
+        /// Of those, beginnings of large packets.
+        beginning_bytes,
         /// Bytes on the way to clients.
         outbound_bytes,
         /// Of those, bytes that no other client is sent.
@@ -30,6 +32,7 @@ impl OfConnections {
     pub fn of(connection: &Connection) -> Self {
         Self {
             input_bytes: connection.input.len(),
+            beginning_bytes: connection.begun.map_or(0, |_| connection.input.len()),
             outbound_bytes: connection.out.len(),
             own_bytes: connection.out.own_bytes(),
             full: usize::from(!matches!(connection.overflow, Overflow::No)),

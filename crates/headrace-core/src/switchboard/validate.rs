@@ -22,6 +22,7 @@ impl Switchboard {
         self.validate_crowds();
         assert_eq!(self.by_id.len(), self.connections.len());
         self.validate_sums();
+        self.validate_beginnings();
         let mut subscriptions = 0;
         let packet = self.limits.packet_bytes_max + OVERHEAD_BYTES;
         for (slot, connection) in &self.connections {

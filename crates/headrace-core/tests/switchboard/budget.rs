@@ -1,7 +1,10 @@
 //! The memory of all connections together, and who gives way where it is used up.
 
-use headrace_core::mqtt::packet::{Packet, Publish};
+use std::collections::BTreeMap;
+
+use headrace_core::mqtt::packet::{Connect, Packet, Publish};
 use headrace_core::switchboard::{Limits, Policy, SHARE_BYTES};
+use headrace_core::testing::Random;
 
 use super::stage::*;
 
@@ -89,32 +92,213 @@ fn a_message_larger_than_the_share_still_comes_to_who_has_read_everything() {
     assert_eq!(stage.hears(client).len(), 1);
 }
 
+/// A publish of so many bytes to a topic that nobody has subscribed to.
+fn large(stage: &Stage, client: u64, bytes: usize) -> Vec<u8> {
+    let payload = vec![b'x'; bytes];
+    let publish = Publish {
+        topic: "u",
+        payload: &payload,
+        ..Publish::default()
+    };
+    stage.bytes(client, &Packet::Publish(publish))
+}
+
+const ENDED: [&str; 2] = ["DISCONNECT 0x97", "closed: memory_full"];
+const REFUSED: &str = "mqtt_packets_refused_total{reason=\"memory_full\"}";
+
 #[test]
-fn beginnings_of_large_packets_end_their_connection_where_there_is_no_room() {
-    let mut stage = stage(150_000);
-    let clients = ["a", "b"].map(|name| stage.client(V5, name));
-    let payload = "x".repeat(200_000);
-    let packet = stage.bytes(
-        clients[0],
-        &Packet::Publish(Publish {
-            topic: "t",
-            payload: payload.as_bytes(),
-            ..Publish::default()
-        }),
-    );
+fn who_began_a_large_packet_first_and_does_not_go_on_gives_way() {
+    let mut stage = stage(300_000);
+    let clients = ["a", "b", "c"].map(|name| stage.client(V5, name));
+    let packet = large(&stage, clients[0], 200_000);
     for client in clients {
         stage.send_bytes(client, &packet[..100_000]);
     }
-    assert_eq!(stage.hears(clients[0]), [""; 0]);
-    let ended = ["DISCONNECT 0x97", "closed: memory_full"];
-    assert_eq!(stage.hears(clients[1]), ended);
-    let refused = "mqtt_packets_refused_total{reason=\"memory_full\"}";
-    assert_eq!(stage.statistic(refused), 1);
-    stage.send_bytes(clients[0], &packet[100_000..]);
+    assert_eq!(stage.hears(clients[0]), ENDED);
+    assert_eq!(stage.statistic(REFUSED), 1);
+    for client in &clients[1..] {
+        assert_eq!(stage.hears(*client), [""; 0]);
+    }
+    stage.send_bytes(clients[2], &packet[100_000..]);
     assert_eq!(stage.statistic("mqtt_messages_received_total"), 1);
-    stage.hang_up(clients[1]);
-    stage.hang_up(clients[0]);
+    // What follows a packet that is whole is as young as what others begin now.
+    stage.send_bytes(clients[1], &packet[100_000..]);
+    stage.send_bytes(clients[2], &packet[..100_000]);
+    stage.send_bytes(clients[1], &[&packet[..], &packet[..100_000]].concat());
+    let another = stage.client(V5, "d");
+    stage.send_bytes(another, &packet[..100_000]);
+    assert_eq!(stage.hears(clients[2]), ENDED);
+    assert_eq!(stage.statistic("mqtt_messages_received_total"), 3);
+    for client in clients.into_iter().chain([another]) {
+        stage.hang_up(client);
+    }
     assert_eq!(stage.statistic("mqtt_buffered_bytes"), 0);
+}
+
+/// 500 connections that began and do not go on had everybody ended who sent large packets.
+#[test]
+fn idle_beginnings_keep_nobody_out() {
+    let mut stage = stage(8_000_000);
+    let idle: Vec<u64> = (0..500)
+        .map(|number| {
+            let version = if number % 2 == 0 { V5 } else { V311 };
+            let client = stage.client(version, &format!("idle-{number}"));
+            let packet = large(&stage, client, 1_000_000);
+            stage.send_bytes(client, &packet[..=SHARE_BYTES]);
+            client
+        })
+        .collect();
+    let held = stage.statistic("mqtt_buffered_bytes");
+    assert!(held <= 6_000_000, "{held}");
+    let ended = stage.statistic(REFUSED);
+    let other = stage.client(V5, "other");
+    for _ in 0..3 {
+        for piece in large(&stage, other, 1_000_000).chunks(10_000) {
+            stage.send_bytes(other, piece);
+        }
+    }
+    // A large CONNECT is the beginning of a large packet, too.
+    let late = stage.open();
+    let text = "x".repeat(SHARE_BYTES - 1);
+    let connect = Connect {
+        username: Some(&text),
+        password: Some(&text.as_bytes()[..60_000]),
+        client_id: "late",
+        ..plain(V5)
+    };
+    let connect = stage.bytes(late, &Packet::Connect(Box::new(connect)));
+    for piece in connect.chunks(SHARE_BYTES + 1) {
+        stage.send_bytes(late, piece);
+    }
+    assert_eq!(stage.hears(other), [""; 0]);
+    assert_eq!(stage.statistic("mqtt_messages_received_total"), 3);
+    stage.decide(0);
+    assert!(stage.hears(late)[0].starts_with("CONNACK 0x00"));
+    let more = stage.statistic(REFUSED) - ended;
+    assert!(
+        (1..=17).contains(&more),
+        "as many as one packet needs: {more}"
+    );
+    let first = stage.statistic(REFUSED) as usize;
+    for (number, client) in idle.into_iter().enumerate() {
+        let heard = stage.hears(client);
+        match (number < first, number % 2 == 0) {
+            (true, true) => assert_eq!(heard, ENDED),
+            (true, false) => assert_eq!(heard, ENDED[1..]),
+            (false, _) => assert_eq!(heard, [""; 0]),
+        }
+    }
+}
+
+#[test]
+fn beginnings_leave_subscribers_a_quarter_and_give_way_to_them_beyond() {
+    let mut stage = stage(800_000);
+    let idle = ["a", "b", "c", "d", "e"].map(|name| stage.client(V5, name));
+    let packet = large(&stage, idle[0], 200_000);
+    for client in idle {
+        stage.send_bytes(client, &packet[..100_000]);
+    }
+    let slow = stage.client(V5, "slow");
+    stage.subscribe(slow, "t", QOS_0);
+    stage.credit(slow, 0);
+    let publisher = stage.client(V5, "publisher");
+    for _ in 0..7 {
+        stage.publish(publisher, "t", QOS_0, 0, &"x".repeat(60_000));
+    }
+    let heard = idle.map(|client| stage.hears(client).len());
+    assert_eq!(heard, [2, 2, 2, 0, 0]);
+    stage.credit(slow, usize::MAX);
+    assert_eq!(stage.hears(slow).len(), 7, "none was lost");
+}
+
+/// Who reads no answers is read no further, and holds what it has begun for as long as it likes.
+#[test]
+fn who_reads_no_answers_gives_way_too() {
+    let mut stage = stage(300_000);
+    let deaf = stage.client(V5, "deaf");
+    stage.credit(deaf, 0);
+    let ping = stage.bytes(deaf, &Packet::Pingreq);
+    stage.send_bytes(deaf, &ping.repeat(120_000));
+    let packet = large(&stage, deaf, 100_000);
+    stage.send_bytes(deaf, &packet[..70_000]);
+    stage.send_bytes(deaf, &packet[70_000..70_001]);
+    assert_eq!(stage.reads.get(&deaf), Some(&false));
+    let other = stage.client(V5, "other");
+    stage.send_bytes(other, &packet[..70_000]);
+    stage.send_bytes(other, &packet[70_000..]);
+    stage.credit(deaf, usize::MAX);
+    assert_eq!(stage.hears(deaf).last().map(String::as_str), Some(ENDED[1]));
+    assert_eq!(stage.hears(other), [""; 0]);
+    assert_eq!(stage.statistic("mqtt_messages_received_total"), 1);
+}
+
+/// What clients hold, whoever began first in front; a small beginning has no place in that order.
+#[derive(Default)]
+struct Model {
+    held: BTreeMap<u64, usize>,
+    order: Vec<u64>,
+}
+
+impl Model {
+    /// A client sends bytes of packets that all have the same length; who must give way.
+    fn sends(&mut self, client: u64, bytes: usize, packet: usize, max: usize) -> Vec<u64> {
+        let held = self.held.entry(client).or_default();
+        *held += bytes;
+        if *held >= packet {
+            *held %= packet;
+            self.order.retain(|each| *each != client);
+        }
+        if *held > SHARE_BYTES && !self.order.contains(&client) {
+            self.order.push(client);
+        }
+        let mut ended = Vec::new();
+        loop {
+            let begun: usize = self.order.iter().map(|each| self.held[each]).sum();
+            let all: usize = self.held.values().sum();
+            if begun <= max / 4 || all <= max - max / 4 {
+                return ended;
+            }
+            ended.push(self.order.remove(0));
+            self.held.remove(ended.last().unwrap());
+        }
+    }
+}
+
+#[test]
+fn whoever_gives_way_began_before_all_others() {
+    const MAX: usize = 1_000_000;
+    let mut gave_way = 0;
+    for seed in 0..20 {
+        let mut random = Random::new(seed);
+        let mut stage = stage(MAX);
+        let mut model = Model::default();
+        let mut clients: Vec<u64> = Vec::new();
+        for step in 0..300 {
+            if clients.len() < 12 {
+                clients.push(stage.client(V5, &step.to_string()));
+            }
+            let client = random.pick(&clients);
+            let packet = large(&stage, client, 300_000);
+            let at = model.held.get(&client).copied().unwrap_or_default();
+            let bytes = 1 + random.below(packet.len() as u64) as usize;
+            stage.send_bytes(client, &packet.repeat(2)[at..at + bytes]);
+            let ended = model.sends(client, bytes, packet.len(), MAX);
+            gave_way += ended.len();
+            let held = model.held.values().sum::<usize>();
+            assert_eq!(
+                stage.statistic("mqtt_buffered_bytes"),
+                held as u64,
+                "seed {seed}"
+            );
+            clients.retain(|client| {
+                let is_over = ended.contains(client);
+                let expected: &[&str] = if is_over { &ENDED } else { &[] };
+                assert_eq!(stage.hears(*client), expected, "seed {seed}");
+                !is_over
+            });
+        }
+    }
+    assert!(gave_way > 1_000, "{gave_way}");
 }
 
 /// A thousand clients that ping and read nothing could each hold their whole bound in answers.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use headrace_core::hash::Key;
 use headrace_core::mqtt::encode;
 use headrace_core::mqtt::packet::*;
-use headrace_core::switchboard::{Limits, Switchboard, TraceSubject, TraceWay};
+use headrace_core::switchboard::{Limits, Switchboard, TraceSubject, TraceWay, SHARE_BYTES};
 use headrace_core::testing::Random;
 use headrace_core::Now;
 
@@ -50,7 +50,7 @@ fn run(seeds: std::ops::Range<u64>) {
 }
 
 /// What the seeds must bring about between them, or they prove little.
-const REACHED: [&str; 15] = [
+const REACHED: [&str; 16] = [
     "mqtt_crowd_messages_total",
     "mqtt_sessions_resumed_total",
     "mqtt_sessions_expired_total",
@@ -66,6 +66,7 @@ const REACHED: [&str; 15] = [
     "mqtt_messages_dropped_total{reason=\"outbound_full\"}",
     "mqtt_messages_dropped_total{reason=\"not_stored\"}",
     "mqtt_packets_refused_total{reason=\"malformed\"}",
+    "mqtt_packets_refused_total{reason=\"memory_full\"}",
 ];
 
 #[test]
@@ -131,7 +132,7 @@ const FILTERS: [&str; 7] = ["#", "s/#", "+/a", "r/a", "r/#", "s/+", "s/b"];
 impl World {
     fn new(seed: u64) -> Self {
         let limits = Limits {
-            packet_bytes_max: 2_000,
+            packet_bytes_max: if seed % 4 == 3 { 100_000 } else { 2_000 },
             receive_max: 8,
             outbound_bytes_max: 4_000,
             queued_messages_max: 15,
@@ -324,9 +325,14 @@ impl World {
         if self.clients[&id].number >= MAD {
             return;
         }
-        let bytes: Vec<u8> = (0..self.random.below(60))
+        let mut bytes: Vec<u8> = (0..self.random.below(60))
             .map(|_| self.random.below(256) as u8)
             .collect();
+        if self.random.chance(20) {
+            // The beginning of a publish of 90,000 bytes; there may be more of it another time.
+            bytes = vec![0x30, 0x90, 0xBF, 0x05];
+            bytes.resize(SHARE_BYTES + self.random.below(20_000) as usize, 0);
+        }
         self.clients.get_mut(&id).unwrap().is_sane = false;
         self.board.receive(id, &bytes, self.now).unwrap();
     }
@@ -337,7 +343,7 @@ impl World {
         limits.queued_messages_max = self.random.pick(&[5, 15, 30]);
         limits.queued_bytes_max = self.random.pick(&[4_000, 8_000]);
         limits.undurable_bytes_max = self.random.pick(&[1_000, 3_000, 9_000]);
-        limits.buffered_bytes_max = self.random.pick(&[1_000, 10_000, usize::MAX]);
+        limits.buffered_bytes_max = self.random.pick(&[1_000, 100_000, usize::MAX]);
         limits.stall_ms_max = self.random.pick(&[0, 100]);
         self.board.set_limits(limits, self.now);
     }
