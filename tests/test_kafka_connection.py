@@ -58,9 +58,9 @@ async def test_produce_requests_behind_another_keep_their_order_if_the_pipeline_
     last = limits.KAFKA_PIPELINE_MAX + 4
     connection.received(metadata(0) + b"".join(request(n) for n in range(1, last + 1)))
     await settle()
-    assert len(connection._tasks) == limits.KAFKA_BEHIND_MAX
+    assert len(connection._pipeline) == limits.KAFKA_BEHIND_MAX
     await finish(door, 0)
-    assert len(connection._tasks) == limits.KAFKA_PIPELINE_MAX
+    assert len(connection._pipeline) == limits.KAFKA_PIPELINE_MAX
     await finish(door, *list(door.work)[1:])
     assert list(door.work) == list(range(last + 1))
 
@@ -224,6 +224,45 @@ async def test_the_oldest_beginning_of_a_request_gives_way(link, monkeypatch):
     for connection in connections:
         connection.closed()
     assert (door.memory.held_bytes, door.memory.parts.total_bytes) == (0, 0)
+
+
+async def test_behind_a_request_that_waits_little_is_read(door, link, connection, monkeypatch):
+    monkeypatch.setattr(limits, "KAFKA_PART_BYTES", 500)
+    whole = request(2, body=m.ProduceRequest(acks=1, timeout_ms=1, topics=[LARGE]))
+    hurried = []
+    connection.received(metadata(1))
+    connection.hurry = lambda: hurried.append(True)
+    await settle()
+    connection.received(whole[:500])
+    assert (link.reading, hurried) == (True, [])
+    connection.received(whole[500:501])
+    assert (link.reading, hurried) == (False, [True])
+    await finish(door, 1)
+    assert link.reading
+    connection.received(whole[501:])
+    await settle()
+    await finish(door, 2)
+    assert link.answered == [1, 2]
+
+
+async def test_the_oldest_that_holds_much_behind_a_request_that_waits_gives_way(monkeypatch):
+    monkeypatch.setattr(limits, "KAFKA_PART_BYTES", 500)
+    monkeypatch.setattr(limits, "KAFKA_PARTS_BYTES_MAX", 1500)
+    door = Door()
+    whole = request(2, body=m.ProduceRequest(acks=1, timeout_ms=1, topics=[LARGE]))
+    links = [Link() for _ in range(3)]
+    connections = [KafkaConnection(door, each) for each in links]
+    connections[0].received(whole + metadata(1))
+    assert door.memory.parts.total_bytes == 0, "a batch before it is in work"
+    for each in connections:
+        each.received(metadata(1) + whole[:600])
+    assert [each.open for each in links] == [False, True, True]
+    assert door.hung_up == {"memory": 1}
+    for each in connections:
+        each.closed()
+    await settle()
+    await finish(door, 2)
+    assert (door.memory.held_bytes, door.memory.work_bytes) == (0, 0)
 
 
 async def test_who_reads_nothing_for_long_is_ended(door, link, connection):

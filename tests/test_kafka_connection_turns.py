@@ -98,7 +98,7 @@ async def test_a_request_that_names_much_is_read_beside_the_loop_and_keeps_its_p
     assert list(door.work) == [1]
     assert door.memory.held_bytes > limits.KAFKA_ELEMENTS_AT_ONCE * limits.KAFKA_ELEMENT_BYTES
     door.work[1].set_result(None)
-    await next(iter(connection._tasks))  # its answer is written beside the loop
+    await next(iter(connection._pipeline))  # its answer is written beside the loop
     await settle()
     await finish(door, 2)
     assert (link.answered, link.reading) == ([1, 2], True)
@@ -153,12 +153,12 @@ async def test_an_iteration_begins_few_requests_of_all_connections_beside_the_fi
     connections = [KafkaConnection(door, link) for link in links]
     for number, each in enumerate(connections):
         each.received(b"".join(request(100 * number + n) for n in range(20)))
-    begun = [len(each._tasks) for each in connections]
+    begun = [len(each._pipeline) for each in connections]
     assert begun == [6, 1, 1, 1, 1, 1]
     assert not any(link.reading for link in links)
     while min(begun) < 20:
         await asyncio.sleep(0)
-        before, begun = begun, [len(each._tasks) for each in connections]
+        before, begun = begun, [len(each._pipeline) for each in connections]
         assert sum(begun) - sum(before) <= 5
         assert max(begun[1:]) - min(begun[1:]) <= 1, "one after the other"
     assert all(link.reading for link in links)
@@ -178,7 +178,7 @@ async def test_the_first_request_that_a_read_brings_waits_for_no_turn(door, link
     door.beginnings.take()  # somebody else has it
     connection.received(request(1)[:-1])
     connection.received(request(1)[-1:] + request(2))
-    assert (len(connection._tasks), link.reading) == (1, False)
+    assert (len(connection._pipeline), link.reading) == (1, False)
     await settle()
     assert (list(door.work), link.reading) == ([1, 2], True)
 

@@ -17,7 +17,8 @@ and stall cost no more than this. Beyond it a connection that has work begins no
 that holds more than `KAFKA_PART_BYTES` is read no further until there is room."""
 
 KAFKA_PARTS_BYTES_MAX: Final = KAFKA_BUFFERED_BYTES_MAX // 2
-"""Of those, beginnings of requests: beyond it the oldest of them is ended."""
+"""Of those, beginnings of requests, and whatever waits behind one that lets no other overlap, which
+may wait for long: beyond it the oldest of them is ended."""
 
 KAFKA_WORK_BYTES_MAX: Final = KAFKA_BUFFERED_BYTES_MAX // 2
 """And requests in work, when no further one with more than `KAFKA_ELEMENTS_FEW` is read and no

@@ -4,13 +4,14 @@ Owns the order and the bounds of one connection; what a request does is the door
 any request but for one fact: produce requests may overlap, since they take their places in the log
 one after the other and only what follows, durability, is waited for together. Any other request
 begins when all before it have ended. Invariants: at most `KAFKA_PIPELINE_MAX` requests are in work,
-`KAFKA_BEHIND_MAX` where one of them lets no other overlap, and no long one has been read that waits
-for others; the first that a read of the socket brings begins at once, the others in turns with
-those of all connections; a connection that reads its responses too slowly begins nothing new; no
-batch is taken in while too many wait for the disk; one that sends nothing for a whole `idle_ms`, or
-reads nothing, is ended, within twice that time; one beyond a quota is read no further for a time;
-what it leaves unread counts to the door's bound; closing it cancels what waits, but nothing that
-came whole and is to be stored: a client that asks for no answer may leave as soon as it has sent.
+`KAFKA_BEHIND_MAX` where one of them lets no other overlap, no long one has been read that waits for
+others, and behind it `KAFKA_PART_BYTES` at most are read; the first that a read of the socket
+brings begins at once, the others in turns with those of all connections; a connection that reads
+its responses too slowly begins nothing new; no batch is taken in while too many wait for the disk;
+one that sends nothing for a whole `idle_ms`, or reads nothing, is ended, within twice that time;
+one beyond a quota is read no further for a time; what it leaves unread counts to the door's bound;
+closing it cancels what waits, but nothing that came whole and is to be stored: a client that asks
+for no answer may leave as soon as it has sent.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextvars import Context
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from headrace import limits
@@ -26,6 +26,7 @@ from headrace.errors import MalformedError
 from headrace.kernel.groups.owners import owner_of
 from headrace.kernel.quotas import Rate
 from headrace.node.kafka.pace import begin, turns
+from headrace.node.kafka.pipeline import Pipeline
 from headrace.node.kafka.proof import Proof
 from headrace.wire.kafka.apis import (
     DESCRIBE_CONFIGS,
@@ -95,10 +96,10 @@ class KafkaConnection:
     """
 
     __slots__ = (
-        "_appender", "_appending", "_barrier", "_decodes_produce", "_decoding", "_door", "_frame",
-        "_framer", "_has_turn", "_held_bytes", "_idle", "_last", "_leaves", "_link", "_memory",
-        "_moved", "_muted", "_next", "_open", "_room", "_tasks", "_turn", "host", "hurry",
-        "identity", "local", "proof", "secure",
+        "_appender", "_appending", "_decodes_produce", "_decoding", "_door", "_frame", "_framer",
+        "_has_turn", "_held_bytes", "_idle", "_leaves", "_link", "_memory", "_moved", "_muted",
+        "_next", "_open", "_pipeline", "_room", "_turn", "host", "hurry", "identity", "local",
+        "proof", "secure",
     )  # fmt: skip
 
     def __init__(self, door: KafkaDoor, link: Link) -> None:
@@ -119,9 +120,7 @@ class KafkaConnection:
         self._held_bytes = 0
         self._open = True
         self._leaves = False  # while batches of a client that has left are to be begun
-        self._tasks: dict[asyncio.Task[None], bool] = {}  # whether it stores what was sent
-        self._last: asyncio.Task[None] | None = None
-        self._barrier: asyncio.Task[None] | None = None
+        self._pipeline = Pipeline()
         self._next: _Taken | None = None  # while it waits for the disk or a quota
         self._decoding: asyncio.Task[None] | None = None  # of a long one
         self._decodes_produce = False
@@ -176,9 +175,7 @@ class KafkaConnection:
         self._door.unread.forget(self)
         self._door.waiting.discard(self)
         self._memory.short.discard(self.advance)
-        for task, stores in self._tasks.items():
-            if not stores:
-                task.cancel()
+        self._pipeline.cancel()
         self.advance()
 
     def advance(self) -> None:
@@ -193,9 +190,15 @@ class KafkaConnection:
         if not self._open:
             return
         works = self._works or self._muted is not None
-        for oldest in self._memory.parts.hold(self, 0 if works else self._held_bytes):
+        part_bytes = 0 if works else self._held_bytes
+        if self._pipeline.barrier is not None:
+            part_bytes = self._held_bytes - self._pipeline.ahead_bytes
+        for oldest in self._memory.parts.hold(self, part_bytes):
             oldest.end_part()
-        if self._is_stopped(works=works):
+        is_behind = works and part_bytes > limits.KAFKA_PART_BYTES
+        if is_behind and self.hurry is not None:
+            self.hurry()
+        if is_behind or self._is_stopped(works=works):
             self._link.pause()
         else:
             self._link.resume()
@@ -217,7 +220,7 @@ class KafkaConnection:
     @property
     def is_waited_for(self) -> bool:
         """Whether others wait for the request in work: one behind it, or who needs its memory."""
-        behind = self._decoding is not None or self._last is not asyncio.current_task()
+        behind = self._decoding is not None or self._pipeline.last is not asyncio.current_task()
         return behind or self._memory.is_busy or self._memory.is_crowded
 
     def _look_later(self) -> asyncio.TimerHandle:
@@ -251,15 +254,14 @@ class KafkaConnection:
     def _may_begin(self) -> bool:
         waits = self._muted or self._decoding or self._turn or self._room
         is_free = waits is None and (self._open or self._leaves)
-        has_memory = not (self._tasks and self._memory.is_crowded)  # its own work will make room
-        most = limits.KAFKA_PIPELINE_MAX if self._barrier is None else limits.KAFKA_BEHIND_MAX
-        return is_free and has_memory and len(self._tasks) < most
+        has_memory = not (self._pipeline and self._memory.is_crowded)  # its own work will make room
+        return is_free and has_memory and self._pipeline.has_room
 
     @property
     def _works(self) -> bool:
         """Whether requests are in work, or whole and on the way there."""
         is_coming = self._frame is not None or self._next is not None or self._decoding is not None
-        return bool(self._tasks) or is_coming
+        return bool(self._pipeline) or is_coming
 
     def _take(self) -> _Taken | None:
         """The next whole request and what it holds, unless it must wait for the disk or a quota."""
@@ -328,7 +330,7 @@ class KafkaConnection:
         Not before those end that it would wait for: it is larger when it has been read.
         """
         try:
-            await _end_of(self._barrier if self._decodes_produce else self._last)
+            await _end_of(self._pipeline.before(overlaps=self._decodes_produce))
             async with self._memory.reading:
                 await self._memory.has_room()
                 await turns().next()
@@ -357,18 +359,15 @@ class KafkaConnection:
 
     def _begin(self, taken: _Taken) -> None:
         overlaps = taken.request.api is PRODUCE
-        before = self._barrier if overlaps else self._last
+        before = self._pipeline.before(overlaps=overlaps)
         self._memory.work(taken.held_bytes)
-        serve = self._serve(taken, before, self._last)
+        serve = self._serve(taken, before, self._pipeline.last)
         # What begins it may be the end of another request, and that one's context is not its own.
         task = asyncio.get_running_loop().create_task(serve, context=Context())
-        task.add_done_callback(partial(self._ended, taken.held_bytes))
-        self._tasks[task] = overlaps
+        task.add_done_callback(self._ended)
+        self._pipeline.begin(task, taken.held_bytes, overlaps=overlaps)
         if self.hurry is not None:
             self.hurry()
-        self._last = task
-        if not overlaps:
-            self._barrier = task
 
     async def _serve(
         self,
@@ -456,16 +455,18 @@ class KafkaConnection:
         self._muted = None
         self.advance()
 
-    def _ended(self, held_bytes: int, task: asyncio.Task[None]) -> None:
-        del self._tasks[task]
-        if self._last is task:
-            self._last = None
-        if self._barrier is task:
-            self._barrier = None
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._free(self._pipeline.end(task))
+        self.advance()
+
+    def let_go(self) -> None:
+        """The request of this task holds nothing while it waits for others: who keeps it counts."""
+        self._free(self._pipeline.let_go(asyncio.current_task()))
+
+    def _free(self, held_bytes: int) -> None:
         self._memory.work(-held_bytes)
         if self._open or self._leaves:
             self._hold(-held_bytes)
-        self.advance()
 
     def _hang_up(self, reason: str, message: str) -> None:
         self._give_up()

@@ -122,8 +122,12 @@ class Coordinator:
             if _partition_of(name) == index:
                 yield from self.groups.records(name)
 
-    async def ask(self, request: Callable[[int], Request]) -> Outcome:
+    async def ask(
+        self, request: Callable[[int], Request], kept: Callable[[], None] | None = None
+    ) -> Outcome:
         """How a request ends; it is made with its ticket. Whoever gives up is forgotten.
+
+        `kept` is called once the groups have, and count, what they keep of it.
 
         Raises:
             HeadraceError: the internal stream cannot be created.
@@ -135,6 +139,8 @@ class Coordinator:
         answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._answers[event.ticket] = answer
         self._handle(event)
+        if kept is not None:
+            kept()
         try:
             return await answer
         except asyncio.CancelledError:

@@ -67,7 +67,8 @@ async def join(
                 fresh_id=f"{named[:CLIENT_ID_CHARS]}-{uuid4()}",
                 must_know_id=request.version >= ID_REQUIRED_SINCE and who.instance is None,
                 owner=connection.owner,
-            )
+            ),
+            connection.let_go,
         )
     except HeadraceError as error:
         outcome = Joined(code_of(error), body.member_id)
@@ -87,14 +88,22 @@ async def join(
     )
 
 
-async def sync(door: KafkaDoor, _: KafkaConnection, request: Request) -> m.SyncGroupResponse:
+async def sync(
+    door: KafkaDoor, connection: KafkaConnection, request: Request
+) -> m.SyncGroupResponse:
     """Answers when the assignments are durable."""
     body: m.SyncGroupRequest = request.body
     who = _identity(body.member_id, body.group_instance_id)
     assignments = {each.member_id: each.assignment for each in body.assignments}
+
+    def kept() -> None:
+        assignments.clear()  # of who does not lead nobody wants them
+        body.assignments.clear()
+        connection.let_go()
+
     try:
         outcome = await door.coordinator.ask(
-            lambda ticket: Sync(ticket, body.group_id, who, body.generation_id, assignments)
+            lambda ticket: Sync(ticket, body.group_id, who, body.generation_id, assignments), kept
         )
     except HeadraceError as error:
         outcome = Synced(code_of(error))

@@ -1,0 +1,93 @@
+"""The requests of one connection that are in work, in their order, and what they hold.
+
+Owns how many there may be, whom the next one waits for, and what waits behind the first that lets
+no other overlap. Must not know what a request does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace import limits
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Iterator
+
+
+class _InWork(NamedTuple):
+    overlaps: bool
+    held_bytes: int
+
+
+class Pipeline:
+    """Requests in work.
+
+    Attributes:
+        last: the newest.
+        barrier: the newest that no other overlaps.
+    """
+
+    __slots__ = ("_tasks", "barrier", "last")
+
+    def __init__(self) -> None:
+        self.last: asyncio.Task[None] | None = None
+        self.barrier: asyncio.Task[None] | None = None
+        self._tasks: dict[asyncio.Task[None], _InWork] = {}
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._tasks)
+
+    def __iter__(self) -> Iterator[asyncio.Task[None]]:
+        """The oldest first."""
+        return iter(self._tasks)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more may begin."""
+        most = limits.KAFKA_PIPELINE_MAX if self.barrier is None else limits.KAFKA_BEHIND_MAX
+        return len(self._tasks) < most
+
+    def before(self, *, overlaps: bool) -> asyncio.Task[None] | None:
+        """The one that must end before the next begins."""
+        return self.barrier if overlaps else self.last
+
+    @property
+    def ahead_bytes(self) -> int:
+        """What those hold that wait for none but produce requests before them."""
+        ahead_bytes = 0
+        for each in self._tasks.values():
+            ahead_bytes += each.held_bytes
+            if not each.overlaps:
+                break
+        return ahead_bytes
+
+    def begin(self, task: asyncio.Task[None], held_bytes: int, *, overlaps: bool) -> None:
+        """One begins."""
+        self._tasks[task] = _InWork(overlaps, held_bytes)
+        self.last = task
+        if not overlaps:
+            self.barrier = task
+
+    def end(self, task: asyncio.Task[None]) -> int:
+        """One has ended; what it held."""
+        if self.last is task:
+            self.last = None
+        if self.barrier is task:
+            self.barrier = None
+        return self._tasks.pop(task).held_bytes
+
+    def let_go(self, task: asyncio.Task[None] | None) -> int:
+        """One holds nothing any more, and goes on; what it held."""
+        if task is None or task not in self._tasks:
+            return 0
+        overlaps, held_bytes = self._tasks[task]
+        self._tasks[task] = _InWork(overlaps, 0)
+        return held_bytes
+
+    def cancel(self) -> None:
+        """Nobody waits for an answer: those end that store nothing."""
+        for task, each in self._tasks.items():
+            if not each.overlaps:
+                task.cancel()
