@@ -1,6 +1,7 @@
 //! Lines of a live trace: conversions alone.
 
 use headrace_core::switchboard as core;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -45,6 +46,21 @@ impl TraceLine {
             text: line.text,
             payload: PyBytes::new(py, &line.payload).unbind(),
         }
+    }
+}
+
+/// What is to be seen: of one client, or of what matches a filter.
+///
+/// # Errors
+/// Not one of the two is named.
+pub fn subject_of(
+    client_id: Option<String>,
+    topic_filter: Option<String>,
+) -> PyResult<core::TraceSubject> {
+    match (client_id, topic_filter) {
+        (Some(client_id), None) => Ok(core::TraceSubject::Client(client_id)),
+        (None, Some(filter)) => Ok(core::TraceSubject::Topic(filter)),
+        _ => Err(PyValueError::new_err("name a client or a topic filter")),
     }
 }
 

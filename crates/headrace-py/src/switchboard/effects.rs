@@ -4,6 +4,8 @@ use headrace_core::switchboard as core;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
+use super::streams::StreamRequest;
+
 /// A client asks to connect, or authenticates. Its further input waits until
 /// `Switchboard.decided`, but on an open connection.
 #[pyclass(frozen, get_all, module = "headrace._native")]
@@ -17,34 +19,6 @@ pub(super) struct ConnectRequest {
     auth_method: Option<String>,
     auth_data: Option<Py<PyBytes>>,
     protocol_level: u8,
-}
-
-/// A client subscribes to streams. Its further input waits until `Switchboard.placed`.
-#[pyclass(frozen, get_all, module = "headrace._native")]
-pub(super) struct StreamRequest {
-    request: u64,
-    streams: Vec<String>,
-    properties: Vec<(String, String)>,
-}
-
-/// Where a subscription to a stream begins, or why it does not.
-#[derive(FromPyObject)]
-pub(super) enum Placement {
-    At(u64, Vec<(i64, i64)>, bool),
-    Refused(u8, String),
-}
-
-impl From<Placement> for core::Placement {
-    fn from(placement: Placement) -> Self {
-        match placement {
-            Placement::At(stream, positions, is_asked) => Self::At {
-                stream,
-                positions,
-                is_asked,
-            },
-            Placement::Refused(reason_code, text) => Self::Refused { reason_code, text },
-        }
-    }
 }
 
 /// What the shell must do, in this order: appends, writes, reads, decisions, streams, closes.
@@ -86,11 +60,7 @@ pub(super) fn convert(py: Python<'_>, effects: core::Effects) -> PyResult<Effect
             protocol_level: asked.protocol_level,
         }
     });
-    let streams = effects.streams.into_iter().map(|asked| StreamRequest {
-        request: asked.request,
-        streams: asked.streams,
-        properties: asked.properties,
-    });
+    let streams = effects.streams.into_iter().map(StreamRequest::from);
     Ok(Effects {
         appends: tuples(py, appends)?,
         writes: tuples(py, writes)?,

@@ -1,9 +1,11 @@
-//! `Switchboard`: conversions alone.
+//! `Switchboard`: its methods, a call of the core each. What they take and give is converted where
+//! the types of a subject are.
 
 mod effects;
 mod limits;
 mod publish;
 mod retained;
+mod streams;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -21,11 +23,12 @@ use crate::access::{AccessRules, Principal};
 use crate::errors::record_error;
 use crate::records::{codec_of, StreamPiece};
 use crate::sessions::{SessionReport, SessionSummary};
-use crate::trace::TraceLine;
-use effects::{convert, ConnectRequest, Effects, Placement, StreamRequest};
+use crate::trace::{subject_of, TraceLine};
+use effects::{convert, ConnectRequest, Effects};
 use limits::limits_from;
 use publish::publish_of;
-use retained::RetainedMessage;
+use retained::{messages_of, state_of, Messages, RetainedMessage, State};
+use streams::{lags_of, read_of, Placement, StreamRequest};
 
 /// The MQTT data plane of one event loop; not thread-safe by design.
 #[pyclass(module = "headrace._native")]
@@ -202,9 +205,7 @@ impl Switchboard {
         steps_max: usize,
     ) -> (BTreeMap<u64, (u64, u64)>, usize) {
         let (lags, left_out) = self.0.stream_lags(&bounds, steps_max);
-        let lags = lags.into_iter();
-        let lags = lags.map(|(stream, lag)| (stream, (lag.connected, lag.away)));
-        (lags.collect(), left_out)
+        (lags_of(lags), left_out)
     }
 
     fn advanced(&mut self, stream: u64, partition: u32, end: i64) -> bool {
@@ -212,15 +213,7 @@ impl Switchboard {
     }
 
     fn next_read(&mut self, mono_ms: u64, wall_ms: i64) -> Option<(u64, u64, u32, i64, usize)> {
-        let read = self.0.next_read(now(mono_ms, wall_ms))?;
-        let core::StreamRead {
-            ticket,
-            stream,
-            partition,
-            offset,
-            bytes,
-        } = read;
-        Some((ticket, stream, partition, offset, bytes))
+        self.0.next_read(now(mono_ms, wall_ms)).map(read_of)
     }
 
     fn fed(&mut self, ticket: u64, piece: &StreamPiece, mono_ms: u64, wall_ms: i64) {
@@ -301,13 +294,10 @@ impl Switchboard {
         payload_bytes_max: usize,
         mono_ms: u64,
         wall_ms: i64,
-    ) -> PyResult<(Vec<RetainedMessage>, Option<String>)> {
+    ) -> PyResult<Messages> {
         let now = now(mono_ms, wall_ms);
         let page = self.0.retained(topic_filter, start, count_max, now);
-        let core::Page { found, next } = page.map_err(error)?;
-        let found = found.into_iter();
-        let found = found.map(|message| RetainedMessage::new(py, message, payload_bytes_max));
-        Ok((found.collect(), next))
+        Ok(messages_of(py, page.map_err(error)?, payload_bytes_max))
     }
 
     fn count_retained(&self, topic_filter: &str, start: &str) -> PyResult<(usize, Option<String>)> {
@@ -378,11 +368,7 @@ impl Switchboard {
         topic_filter: Option<String>,
         payload_bytes_max: usize,
     ) -> PyResult<Option<u64>> {
-        let subject = match (client_id, topic_filter) {
-            (Some(client_id), None) => core::TraceSubject::Client(client_id),
-            (None, Some(filter)) => core::TraceSubject::Topic(filter),
-            _ => return Err(PyValueError::new_err("name a client or a topic filter")),
-        };
+        let subject = subject_of(client_id, topic_filter)?;
         self.0
             .start_trace(subject, payload_bytes_max)
             .map_err(error)
@@ -428,12 +414,10 @@ impl Switchboard {
         names: usize,
         mono_ms: u64,
         wall_ms: i64,
-    ) -> (Vec<(Bound<'py, PyBytes>, usize)>, Option<String>) {
+    ) -> State<'py> {
         let now = now(mono_ms, wall_ms);
         let state = self.0.retained_state(&partitions, start, names, now);
-        let parts = state.parts.into_iter();
-        let parts = parts.map(|(batches, records)| (PyBytes::new(py, &batches), records));
-        (parts.collect(), state.next)
+        state_of(py, state)
     }
 
     fn disconnect_all(&mut self, reason_code: u8, mono_ms: u64, wall_ms: i64) {
