@@ -55,7 +55,7 @@ class Door:
 
     def __init__(self):
         self.memory = Memory()
-        self.beginnings = Turns(limits.KAFKA_BEGUN_AT_ONCE)
+        self.beginnings = Turns(limits.KAFKA_TURNS_AT_ONCE)
         self.congested = False
         self.waiting = set()
         self.hung_up = Counter()

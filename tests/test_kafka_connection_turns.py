@@ -147,7 +147,10 @@ async def test_who_leaves_while_a_request_is_read_holds_nothing(door, connection
     assert (door.memory.held_bytes, door.work) == (0, {})
 
 
-async def test_an_iteration_begins_few_requests_of_all_connections_beside_the_first_of_a_read(door):
+async def test_an_iteration_begins_few_requests_of_all_connections_beside_the_first_of_a_read(
+    door, monkeypatch
+):
+    monkeypatch.setattr(limits, "KAFKA_BEGUN_IN_TURN", 1)
     door.beginnings = Turns(5)
     links = [Link() for _ in range(6)]
     connections = [KafkaConnection(door, link) for link in links]
@@ -201,7 +204,37 @@ async def test_batches_that_came_whole_are_begun_in_turns_though_their_client_ha
     assert (door.memory.held_bytes, link.answered) == (0, [])
 
 
-async def test_of_a_client_that_has_left_nothing_waits_for_the_disk(door, connection):
+async def test_a_turn_is_for_few_requests(door, link, connection, monkeypatch):
+    monkeypatch.setattr(limits, "KAFKA_BEGUN_IN_TURN", 3)
+    door.beginnings = Turns(1)
+    connection.received(b"".join(request(n) for n in range(20)))
+    assert len(connection._pipeline) == 4, "the first, and those of a turn"
+    while not link.reading:
+        before = len(connection._pipeline)
+        await asyncio.sleep(0)
+        assert len(connection._pipeline) - before in {0, 3, 1}
+    assert len(connection._pipeline) == 20
+    await settle()
+    await finish(door, *range(20))
+
+
+async def test_of_a_client_that_has_left_no_more_is_begun_than_it_may_have_in_work(
+    door, connection, monkeypatch
+):
+    monkeypatch.setattr(limits, "KAFKA_PIPELINE_MAX", 10)
+    connection.received(b"".join(request(n) for n in range(4)))
+    await settle()
+    connection.received(metadata(4) + b"".join(request(n) for n in range(5, 30)))
+    assert len(connection._pipeline) == limits.KAFKA_BEHIND_MAX
+    connection.closed()
+    await settle()
+    assert list(door.work) == [0, 1, 2, 3, 5, 6, 7, 8, 9], "and room for 4, which stores nothing"
+    await finish(door, *door.work)
+    assert (len(door.work), door.memory.held_bytes) == (9, 0)
+
+
+async def test_of_a_client_that_has_left_nothing_waits_for_the_disk(door, connection, monkeypatch):
+    monkeypatch.setattr(limits, "KAFKA_BEGUN_IN_TURN", 1)
     door.beginnings = Turns(1)
     connection.received(request(1) + request(2) + request(3))
     connection.closed()

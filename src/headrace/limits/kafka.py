@@ -71,10 +71,13 @@ KAFKA_BEHIND_MAX: Final = 8
 """Requests of one connection in work where one of them must end before those behind it begin, as
 all do but Produce: they wait, at some 3 KB each, so few are enough to have the next one at hand."""
 
-KAFKA_BEGUN_AT_ONCE: Final = 64
-"""Requests that begin in an iteration of the event loop, of all connections together and beside the
-first of each that the iteration reads: some 5 ms. 300 clients with `KAFKA_PIPELINE_MAX` in one
-packet would take 2 s."""
+KAFKA_BEGUN_IN_TURN: Final = 4
+"""Requests that a connection begins when it has a turn."""
+
+KAFKA_TURNS_AT_ONCE: Final = 32
+"""Turns of an iteration of the event loop, of all connections together, with the first request of
+each that the iteration reads beside them: some 8 ms. 300 clients with `KAFKA_PIPELINE_MAX` in one
+packet would take 2 s. Fewer turns cost producers with thousands of requests in flight more."""
 
 KAFKA_METADATA_KEPT: Final = 16
 """Numbers of partitions of which Metadata's answer is kept encoded: some 250 KB for the 1,024 of

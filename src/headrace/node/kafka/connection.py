@@ -26,7 +26,7 @@ from headrace.errors import MalformedError
 from headrace.kernel.groups.owners import owner_of
 from headrace.kernel.quotas import Rate
 from headrace.node.kafka.pace import begin, turns
-from headrace.node.kafka.pipeline import Pipeline
+from headrace.node.kafka.pipeline import Pipeline, end_of
 from headrace.node.kafka.proof import Proof
 from headrace.wire.kafka.apis import (
     DESCRIBE_CONFIGS,
@@ -96,10 +96,10 @@ class KafkaConnection:
     """
 
     __slots__ = (
-        "_appender", "_appending", "_decodes_produce", "_decoding", "_door", "_frame", "_framer",
-        "_has_turn", "_held_bytes", "_idle", "_leaves", "_link", "_memory", "_moved", "_muted",
-        "_next", "_open", "_pipeline", "_room", "_turn", "host", "hurry", "identity", "local",
-        "proof", "secure",
+        "_appender", "_appending", "_begins", "_begins_left", "_decodes_produce", "_decoding",
+        "_door", "_frame", "_framer", "_held_bytes", "_idle", "_leaves", "_link", "_memory",
+        "_moved", "_muted", "_next", "_open", "_pipeline", "_room", "_turn", "host", "hurry",
+        "identity", "local", "proof", "secure",
     )  # fmt: skip
 
     def __init__(self, door: KafkaDoor, link: Link) -> None:
@@ -116,10 +116,11 @@ class KafkaConnection:
         self._framer = Framer(limits.KAFKA_REQUEST_BYTES_MAX)
         self._frame: bytes | None = None  # that is whole, while it waits for its turn
         self._turn: asyncio.Future[None] | None = None  # which it waits for
-        self._has_turn = False
+        self._begins = 0  # so many before it waits for a turn
         self._held_bytes = 0
         self._open = True
         self._leaves = False  # while batches of a client that has left are to be begun
+        self._begins_left = 0  # how many of those
         self._pipeline = Pipeline()
         self._next: _Taken | None = None  # while it waits for the disk or a quota
         self._decoding: asyncio.Task[None] | None = None  # of a long one
@@ -138,7 +139,8 @@ class KafkaConnection:
         """Bytes came in."""
         if not self._open:
             return
-        self._moved = self._has_turn = True
+        self._moved = True
+        self._begins = max(self._begins, 1)
         self._framer.feed(data)
         self._hold(len(data))
         self.advance()
@@ -163,6 +165,7 @@ class KafkaConnection:
         """The link is gone: nobody waits for an answer any more."""
         waits = self._muted is not None or self._next is not None
         was_open, self._open, self._leaves, self._room = self._open, False, True, None
+        self._begins_left = limits.KAFKA_PIPELINE_MAX - len(self._pipeline)
         if not was_open or waits or self._memory.is_crowded:
             self._give_up()
         self._idle.cancel()
@@ -295,22 +298,27 @@ class KafkaConnection:
             self._frame = self._framer.take()
         while not self._open and self._frame is not None and not _is_produce(self._frame):
             self._frame = self._framer.take()
-        if self._frame is None:
+        if not self._open and self._begins_left == 0:
+            self._give_up()
             return None
-        if self._has_turn:
-            self._has_turn = False
-        elif self._door.beginnings.is_free:
+        if self._frame is None:
+            self._begins = 0
+            return None
+        if self._begins == 0 and self._door.beginnings.is_free:
             self._door.beginnings.take()
-        else:
+            self._begins = limits.KAFKA_BEGUN_IN_TURN
+        if self._begins == 0:
             self._turn = self._door.beginnings.ask()
             self._turn.add_done_callback(self._turn_came)
             return None
+        self._begins -= 1
+        self._begins_left -= not self._open
         frame, self._frame = self._frame, None
         return frame
 
-    def _turn_came(self, turn: asyncio.Future[None]) -> None:
+    def _turn_came(self, _: asyncio.Future[None]) -> None:
         self._turn = None
-        self._has_turn = not turn.cancelled()
+        self._begins = limits.KAFKA_BEGUN_IN_TURN
         self.advance()
 
     def _decoded(self, frame: bytes, request: Request, elements: int) -> _Taken:
@@ -330,7 +338,7 @@ class KafkaConnection:
         Not before those end that it would wait for: it is larger when it has been read.
         """
         try:
-            await _end_of(self._pipeline.before(overlaps=self._decodes_produce))
+            await end_of(self._pipeline.before(overlaps=self._decodes_produce))
             async with self._memory.reading:
                 await self._memory.has_room()
                 await turns().next()
@@ -381,14 +389,14 @@ class KafkaConnection:
             if request.api is PRODUCE:  # at once, while tasks are in the order of their requests
                 await self._appending.acquire()
                 self._appender = asyncio.current_task()
-            await _end_of(before)
+            await end_of(before)
             while self._room is not None and request.api is not PRODUCE:
                 await self._room.wait()
             throttle_ms = self._charge(request, taken.size_bytes)
             if taken.is_long:
                 await begin()
             body = await self._door.answer(self, request)
-            await _end_of(last)
+            await end_of(last)
             if body is not None and self._open:
                 self._write(await self._response(taken, body, throttle_ms))
         except HangUp as order:
@@ -479,15 +487,3 @@ class KafkaConnection:
 
 def _is_produce(frame: bytes) -> bool:
     return frame.startswith(_PRODUCE_KEY)
-
-
-async def _end_of(task: asyncio.Task[None] | None) -> None:
-    """Waits for an earlier task, also where that one was cancelled, and never cancels it."""
-    if task is None or task.done():
-        return
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        waiting = asyncio.current_task()
-        if not task.cancelled() or (waiting is not None and waiting.cancelling()):
-            raise  # it is the waiting one that was cancelled

@@ -117,7 +117,7 @@ class KafkaDoor:
         self.checkers = ThreadPoolExecutor(limits.CHECKERS, "records")
         self.scribe = ThreadPoolExecutor(1, "requests")  # in Python, so a second gains nothing
         self.memory = Memory()
-        self.beginnings = Turns(limits.KAFKA_BEGUN_AT_ONCE)
+        self.beginnings = Turns(limits.KAFKA_TURNS_AT_ONCE)
         self.undurable_bytes = 0
         self.waiting: set[KafkaConnection] = set()
         self.unread: Holdings[KafkaConnection] = Holdings(limits.KAFKA_UNREAD_BYTES_MAX)

@@ -6,12 +6,12 @@ no other overlap. Must not know what a request does.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace import limits
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Iterator
 
 
@@ -91,3 +91,15 @@ class Pipeline:
         for task, each in self._tasks.items():
             if not each.overlaps:
                 task.cancel()
+
+
+async def end_of(task: asyncio.Task[None] | None) -> None:
+    """Waits for an earlier task, also where that one was cancelled, and never cancels it."""
+    if task is None or task.done():
+        return
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        waiting = asyncio.current_task()
+        if not task.cancelled() or (waiting is not None and waiting.cancelling()):
+            raise  # it is the waiting one that was cancelled
