@@ -43,7 +43,7 @@ HeadraceError
     ├── OutOfOrderSequenceError        Kafka 45
     ├── StaleProducerEpochError        Kafka 47
     └── StorageError             HTTP 503, Kafka 56, retry
-        ├── StorageCorruptError  HTTP 503, Kafka 56, retry
+        ├── StorageCorruptError  HTTP 503, Kafka 2            damaged: no repetition helps
         ├── StorageFullError     HTTP 503, Kafka 56, retry     nearly full; the rest goes on
         └── StorageLimitError    HTTP 409, Kafka 44            no more partitions fit its journal
 ```

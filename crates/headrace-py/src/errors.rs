@@ -150,7 +150,11 @@ const CLASSES: [Description; 12] = [
         base: Some(Class::Storage),
         name: c"headrace.errors.StorageCorruptError",
         doc: c"Damage below the durable point: file, position and remedy are in the message.",
-        answers: UNSTORABLE,
+        answers: Answers {
+            kafka_code: 2,
+            retriable: false,
+            ..UNSTORABLE
+        },
     },
     Description {
         class: Class::StorageFull,

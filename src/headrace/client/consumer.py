@@ -186,7 +186,8 @@ class Consumer(Partitions):
         Raises:
             OffsetOutOfRangeError: with `auto_offset_reset` none, there is nowhere to begin.
             ClientError: a broker refuses for good.
-            CorruptRecordError: what a broker sent is damaged; `seek` beyond it to go on.
+            CorruptMessageError: what a broker keeps is damaged; `seek` beyond it to go on.
+            CorruptRecordError: what a broker sent is damaged; as before.
             Exception: what a deserializer raised; the record stays the next one until a `seek`.
         """
         while (record := self.next_held()) is None:

@@ -6,6 +6,7 @@ ClientError                  .code, .retriable
 ├── ConnectionLostError      no broker is reached, or one hung up; retried until the deadline
 ├── DeadlineError            it was retried until the deadline; __cause__ is the last error
 └── RequestError             a broker refused
+    ├── CorruptMessageError      what the broker keeps there is damaged; `seek` beyond it
     ├── OffsetOutOfRangeError    the records are gone, or not there yet
     └── UnknownStreamError       there is no such stream or partition
 ```
@@ -59,6 +60,17 @@ class RequestError(ClientError):
     """A broker answered with an error code."""
 
 
+class CorruptMessageError(RequestError):
+    """What the broker keeps at this offset is damaged: only a `seek` beyond it goes on.
+
+    Not retriable, unlike the code, which is about what a producer sends.
+    """
+
+    def __init__(self, message: str, code: ErrorCode = ErrorCode.CORRUPT_MESSAGE) -> None:
+        super().__init__(message, code)
+        self.retriable = False
+
+
 class OffsetOutOfRangeError(RequestError):
     """The offset lies before the log's first record, or after its last."""
 
@@ -95,6 +107,17 @@ def error_of(code: int, what: str, why: str | None = None) -> RequestError:
     name = error.name if error == code else f"error {code}"
     remedy = _REMEDIES.get(error, "") if why is None else f": {why}"
     return _CLASSES.get(error, RequestError)(f"{what}: {name}{remedy}", error)
+
+
+def fetch_error(code: int, place: str, offset: int) -> RequestError:
+    """The error of `code` that answers a fetch of `place` at `offset`."""
+    what = f"fetch {place} at {offset}"
+    if code == ErrorCode.CORRUPT_MESSAGE:
+        return CorruptMessageError(
+            f"{what}: the broker's records are damaged here, as its log says in full; `seek` "
+            "beyond the damaged batch to go on (headrace log verify names its offsets)"
+        )
+    return error_of(code, what)
 
 
 def check(code: int, what: str, why: str | None = None) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final, Self, TypeVar
 
 from headrace.client.cluster import Cluster
 from headrace.client.config import ClientConfig
-from headrace.client.errors import check
+from headrace.client.errors import check, fetch_error
 from headrace.client.login import Login
 from headrace.client.offsets import commit, committed, offsets_by_time
 from headrace.client.records import OffsetAndMetadata, TopicPartition
@@ -189,6 +189,7 @@ class FetchClient:
             Batches as stored, the last perhaps cut off; empty where nothing came in time.
 
         Raises:
+            CorruptMessageError: what the broker keeps at `offset` is damaged.
             OffsetOutOfRangeError: `offset` is before the first record or after the last.
             UnknownStreamError: there is no such stream or partition.
             ClientError: the brokers are not reached, or refuse.
@@ -215,7 +216,8 @@ class FetchClient:
             response = await self._cluster.ask_at(leader, FETCH, request, max_wait_ms / 1000)
             check(response.error_code, what)
             answer = response.topics[0].partitions[0]
-            check(answer.error_code, what)
+            if answer.error_code:
+                raise fetch_error(answer.error_code, f"{stream}/{partition}", offset)
             return answer.records or b""
 
         return self._persist(what, attempt)

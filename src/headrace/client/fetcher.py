@@ -21,7 +21,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headrace.client.errors import ClientError, OffsetOutOfRangeError, error_of
+from headrace.client.errors import ClientError, OffsetOutOfRangeError, error_of, fetch_error
 from headrace.errors import CorruptRecordError, NativeError
 from headrace.native import RecordColumns, batch_headers, decode_records
 from headrace.wire.kafka.errors import ErrorCode
@@ -295,7 +295,7 @@ class Fetcher:
             if answer is None:
                 self._failed(part, error_of(ErrorCode.UNKNOWN_SERVER_ERROR, f"fetch {place}"), now)
             elif answer.error_code:
-                error = error_of(answer.error_code, f"fetch {place} at {part.next_fetch}")
+                error = fetch_error(answer.error_code, str(place), part.next_fetch)
                 self._failed(part, error, now)
             elif answer.aborted_transactions and self._config.isolation:
                 what = f"fetch {place} at {part.next_fetch}: records of aborted transactions"

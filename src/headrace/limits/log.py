@@ -68,6 +68,10 @@ RESERVE_BYTES_CEILING: Final = 1024 * GIB
 DIRECT_WRITE_BYTES_MIN: Final = 4 * KIB
 """A page: what precedes the first page boundary goes through the journal in any case."""
 
+DAMAGED_PLACES_MAX: Final = 1_000
+"""Damaged places of logs that a node remembers to have named: about 300 KB. Where there are more,
+`headrace log verify` has the list."""
+
 READS_MAX: Final = 10_000
 """Reads that may wait for the disk; further ones are refused. A connection waits for one
 at a time once half as many wait, so that only thousands that all read old records ever meet it."""

@@ -421,6 +421,7 @@ class Node:
             yield from statistics.of_streams(self._broker)
             yield from statistics.of_stream_readers(self._broker, self._parts.switchboard)
             yield from statistics.of_retention(self._broker)
+            yield from self._broker.runner.failed_reads.samples()
         if self._retained is not None:
             yield from self._retained.samples()
         if self._housekeeping is not None:

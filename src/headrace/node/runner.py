@@ -26,6 +26,7 @@ from headrace.errors import (
     StorageFullError,
     UnavailableError,
 )
+from headrace.node.damage import FailedReads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,7 +105,8 @@ class Runner:
         self.read_streams: Callable[[], bool] = lambda: False
         self.partitions: dict[tuple[int, int], Partition] = {}
         self._inflight: dict[int, _Inflight] = {}
-        self._reads: dict[int, asyncio.Future[Any]] = {}
+        self._reads: dict[int, tuple[Partition, asyncio.Future[Any]]] = {}
+        self.failed_reads = FailedReads()
         self._publishes: dict[int, asyncio.Future[int]] = {}
         self.full: str | None = None
         self._leftovers: str | None = None
@@ -147,8 +149,12 @@ class Runner:
     ) -> bytes | asyncio.Future[bytes]:
         """As `Partition.begin_read`."""
         ticket = self._read_ticket()
-        batches = self._store.fetch(partition.log, offset, max_bytes, ticket)
-        return self._read_end(ticket) if batches is None else batches
+        try:
+            batches = self._store.fetch(partition.log, offset, max_bytes, ticket)
+        except StorageError as error:
+            self._tell(partition, error)
+            raise
+        return self._read_end(partition, ticket) if batches is None else batches
 
     async def offset_for_time(
         self, partition: Partition, timestamp_ms: int
@@ -156,7 +162,7 @@ class Runner:
         """As `Partition.offset_for_time`."""
         ticket = self._read_ticket()
         self._store.seek(partition.log, timestamp_ms, ticket)
-        found: tuple[int, int] | None = await self._read_end(ticket)
+        found: tuple[int, int] | None = await self._read_end(partition, ticket)
         return found
 
     @property
@@ -170,9 +176,9 @@ class Runner:
         self._ticket += 2
         return self._ticket
 
-    def _read_end(self, ticket: int) -> asyncio.Future[Any]:
+    def _read_end(self, partition: Partition, ticket: int) -> asyncio.Future[Any]:
         future = self._loop.create_future()
-        self._reads[ticket] = future
+        self._reads[ticket] = partition, future
         future.add_done_callback(partial(self._read_ended, ticket))
         return future
 
@@ -383,13 +389,23 @@ class Runner:
                 log.warning(leftovers)
 
     def _end_read(self, end: ReadEnd) -> None:
-        future = self._reads.get(end.ticket)
-        if future is None or future.done():  # its reader went away
+        partition, future = self._reads.get(end.ticket, (None, None))
+        if partition is None or future is None or future.done():  # its reader went away
             return
         try:
             future.set_result(end.result())
         except (HeadraceError, ValueError) as error:
+            if isinstance(error, StorageError):
+                self._tell(partition, error)
             future.set_exception(error)
+
+    def _tell(self, partition: Partition, error: StorageError) -> None:
+        """Counts a read that failed, and has the log name a damaged place once."""
+        if self.failed_reads.add(error):
+            log.error(
+                "readers are refused: %s; headrace log verify finds what else is damaged", error,
+                extra={"stream": partition.stream.definition.name, "partition": partition.index},
+            )  # fmt: skip
 
     def _end_publishes(self) -> None:
         for request, code, streams in self._switchboard.published():

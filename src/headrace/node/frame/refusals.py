@@ -10,6 +10,7 @@ from headrace.errors import (
     HeadraceError,
     MessageTooLargeError,
     NativeError,
+    StorageCorruptError,
     StorageError,
     UnavailableError,
 )
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _REASONS: Final = (
     (CatalogError, "unknown_stream"),
     (MessageTooLargeError, "frame_too_large"),
+    (StorageCorruptError, "corrupt_record"),
     (StorageError, "storage"),
     (UnavailableError, "storage"),
     (CorruptRecordError, "corrupt_record"),
