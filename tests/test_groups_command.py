@@ -108,6 +108,8 @@ RESETS = {
     "to-earliest": (["--to-earliest"], [0, 0]),
     "to-latest": (["--to-latest"], [10, 0]),
     "to-offset": (["--to-offset", "3"], [3, 0]),
+    "to zero": (["--to-offset", "0"], [0, 0]),
+    "nowhere": (["--shift-by", "0"], [4, None]),
     "beyond the end": (["--to-offset", "99"], [10, 0]),
     "before the start": (["--to-offset", "-5"], [0, 0]),
     "to-timestamp": (["--to-timestamp", str(FIRST_MS + 2500)], [3, 0]),

@@ -133,7 +133,8 @@ def reset(
       headrace groups reset billing --to-timestamp 2026-11-28T12:00:00Z --execute
       headrace groups reset billing --shift-by -100 --stream readings --execute
     """
-    aim, value = _aim({name: each for name, each in target.items() if each not in {None, False}})
+    given = {name: each for name, each in target.items() if each is not None and each is not False}
+    aim, value = _aim(given)
     body = {"to": aim, "value": value, "streams": list(streams), "execute": execute}
     moved = call(url, "POST", f"{_path(group)}/reset", body)
     if as_json:
