@@ -8,7 +8,7 @@ import paho.mqtt.client as paho
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from conftest import wait_for
+from conftest import headrace, wait_for
 from headrace import limits
 from headrace.client import FetchClient
 from rawclient import RawConnection, RawMqtt
@@ -104,6 +104,29 @@ def test_a_node_that_starts_on_a_full_disk_serves_readers(start_node):
     assert publish(node)[0] == 503
     with FetchClient(node.servers) as client:
         assert client.fetch("a", 0, 0, limits.MIB, 0)
+
+
+def test_the_command_s_publish_says_why_a_full_disk_refuses_it(start_node):
+    node = start_node()
+    node.create_stream("a", filters=["a"])
+    assert node.stop() == 0
+    node = start_node.again(node, HEADRACE_LOG__RESERVE_BYTES="1024GiB")
+    for qos in ("1", "2"):
+        done = headrace("pub", "-p", str(node.mqtt), "-t", "a", "-m", "x", "-q", qos)
+        assert done.returncode == 1
+        told = "quota exceeded (0x97); not stored: the broker's disk is nearly full"
+        assert told in done.stderr
+
+
+def test_who_clears_retained_messages_on_a_full_disk_is_told(start_node):
+    node = start_node()
+    headrace("pub", "-p", str(node.mqtt), "-t", "a", "-m", "x", "-q", "1", "-r")
+    assert node.stop() == 0
+    node = start_node.again(node, HEADRACE_LOG__RESERVE_BYTES="1024GiB")
+    args = ["-t", "a", "--remove-retained", "-C", "1", "-W", "30"]
+    done = headrace("sub", "-p", str(node.mqtt), *args)
+    assert done.returncode == 1
+    assert "refuses to clear a: quota exceeded (0x97)" in done.stderr
 
 
 def test_who_asks_for_a_session_on_a_full_disk_is_refused_by_connack(start_node):

@@ -5,14 +5,19 @@ import json
 import os
 import pty
 import re
+import socket
+import struct
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
 
 from conftest import RunningNode, environment, headrace, wait_for
 from headrace.cli import mqtt_format
+from headrace.client.mqtt import Connection, Target
+from headrace.errors import MqttError
 from secure import secure_settings
 
 pytestmark = pytest.mark.slow
@@ -244,6 +249,15 @@ def test_a_message_that_the_broker_does_not_take_is_not_sent(node, tmp_path):
     assert len(done.stderr.splitlines()) <= 3
 
 
+@pytest.mark.parametrize("qos", ["1", "2"])
+def test_a_message_that_the_broker_refuses_has_failed(node, qos):
+    done = run(OURS["pub"], "-p", str(node.mqtt), "-t", "$SYS/x", "-q", qos, "-l", "--json",
+               "-M", "1", given=b"1\n2\n")  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"refuses a message for $SYS/x: not authorized (0x87)" in done.stderr
+    assert done.stderr.splitlines()[1] == b"0 of 1 messages were acknowledged"
+
+
 def test_what_a_session_is_owed_comes_and_no_more_is_taken_than_was_asked_for(node):
     session = ["-i", "worker", "-c", "-q", "1", "-t", "jobs/#"]
     assert run(OURS["sub"], "-p", str(node.mqtt), *session, "-E").returncode == 0
@@ -306,6 +320,34 @@ def test_a_connection_that_breaks_is_made_again(node):
         pub(node, "-t", "x", "-m", "2")
         assert process.communicate(timeout=SECONDS) == (b"2\n", b"")
     assert process.returncode == 0
+
+
+def test_a_connection_that_breaks_before_a_write_can_be_made_again():
+    with socket.create_server(("127.0.0.1", 0)) as broker, ThreadPoolExecutor(1) as pool:
+        broker.settimeout(SECONDS)
+        welcomed = pool.submit(_welcomed, broker)
+        host, port = broker.getsockname()
+        connection = Connection(Target(host=host, port=port))
+        connection.connect()
+        peer = welcomed.result()
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()  # resets it
+        connection.publish("a", b"x", 1, retain=False)
+        with pytest.raises(MqttError, match="ended the connection") as caught:
+            connection.step(SECONDS)
+        assert caught.value.retriable
+        again = pool.submit(_welcomed, broker)
+        connection.connect()
+        connection.step(0.0)
+        again.result().close()
+
+
+def _welcomed(broker):
+    """A client's connection, its CONNECT answered with success."""
+    peer, _ = broker.accept()
+    assert peer.recv(4096)
+    peer.sendall(b"\x20\x03\x00\x00\x00")
+    return peer
 
 
 def test_a_broker_that_is_away_for_a_while_is_waited_for(start_node):

@@ -165,12 +165,12 @@ class _Run:
             raise MqttError(self._refused)
         return has_more
 
-    def _answered(self, packet_id: int, code: ReasonCode) -> None:
+    def _answered(self, packet_id: int, code: ReasonCode, told: str) -> None:
         sent_at = self._sent_at.pop(packet_id, None)
         if sent_at is None:  # at QoS 0, when it was written
             return
         if code.value >= 0x80:
-            self._refused = f"the broker refuses a message for {self._topic}: {named(code)}"
+            self._refused = f"the broker refuses a message for {self._topic}: {named(code, told)}"
             return
         self._acknowledged += 1
         self._latencies_s.append(time.monotonic() - sent_at)

@@ -22,6 +22,7 @@ from headrace.errors import MqttError
 
 if TYPE_CHECKING:
     from paho.mqtt.client import MQTTMessage
+    from paho.mqtt.reasoncodes import ReasonCode
 
     from headrace.cli.mqtt_format import Write
 
@@ -188,8 +189,10 @@ class _Run:
         self._said = [(_property(each), each) for each in given["starts"]]
         self._places: dict[tuple[str, str], int] = {}
         """Of each stream and partition, the last offset that came."""
-        self._removals: set[int] = set()
-        """Packet ids of clears that the broker has not acknowledged."""
+        self._removals: dict[int, str] = {}
+        """Topics of clears that the broker has not acknowledged, by packet id."""
+        self._refused: str | None = None
+        """What it said to one."""
         self.printed = 0
 
     @property
@@ -208,10 +211,12 @@ class _Run:
         given = self._given
         deadline = None if given["seconds"] is None else time.monotonic() + given["seconds"]
         connection.on_message = lambda message: self._take(connection, message)
-        connection.on_acknowledged = lambda packet_id, _: self._removals.discard(packet_id)
+        connection.on_acknowledged = self._removed
         self._subscribe(connection, topics)
         while True:
             self._settle(connection)
+            if self._refused is not None:
+                raise MqttError(self._refused)
             left = WAIT_S if deadline is None else min(WAIT_S, deadline - time.monotonic())
             if (self._is_over and not self._removals) or left <= 0.0:
                 return
@@ -257,10 +262,8 @@ class _Run:
             codes = connection.subscribe(together, options, said)
             for topic, code in zip(together, codes, strict=True):
                 if code.value >= 0x80:
-                    why = f"; {connection.told}" if connection.told else ""
-                    raise MqttError(
-                        f"the broker refuses a subscription to {topic}: {named(code)}{why}"
-                    )
+                    why = named(code, connection.told)
+                    raise MqttError(f"the broker refuses a subscription to {topic}: {why}")
         if given["unsubscribed"]:
             connection.unsubscribe(given["unsubscribed"])
         self._is_over = self._is_over or given["only_subscribes"]
@@ -313,7 +316,8 @@ class _Run:
         if any(topic_matches_sub(each, message.topic) for each in given["left_out"]):
             return
         if given["remove_retained"] and message.retain:
-            self._removals.add(connection.publish(message.topic, b"", 1, retain=True))
+            packet_id = connection.publish(message.topic, b"", 1, retain=True)
+            self._removals[packet_id] = message.topic
         if given["no_retained"] and message.retain:
             return
         if random.random() * 100.0 >= given["random_filter"]:  # noqa: S311 - a sample
@@ -321,6 +325,11 @@ class _Run:
         sys.stdout.buffer.write(self._write(message, time.time()))
         self.printed += 1
         self._is_over = self.printed == given["count"]
+
+    def _removed(self, packet_id: int, code: ReasonCode, told: str) -> None:
+        topic = self._removals.pop(packet_id, None)
+        if topic is not None and code.value >= 0x80:
+            self._refused = f"the broker refuses to clear {topic}: {named(code, told)}"
 
     def _settle(self, connection: Connection) -> None:
         """Acknowledges what has left this process."""

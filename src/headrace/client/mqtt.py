@@ -20,13 +20,13 @@ from paho.mqtt import client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
 
 from headrace.errors import MqttError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from paho.mqtt.reasoncodes import ReasonCode
     from paho.mqtt.subscribeoptions import SubscribeOptions
 
 ANSWER_S_MAX: Final = 30.0
@@ -103,7 +103,8 @@ class Connection:
         on_message: is called with each message. What is above QoS 0 must be given to
             `acknowledge` once it is dealt with.
         told: why the broker refused what was subscribed to last, in its own words.
-        on_acknowledged: is called with a packet id and a reason code for each publish that ended.
+        on_acknowledged: is called for each publish that ended with its packet id, the reason code,
+            and the broker's own words, which may be none.
 
     Raises:
         MqttError: the broker is not there, hangs up, or refuses; from every method.
@@ -112,13 +113,13 @@ class Connection:
     def __init__(self, target: Target) -> None:
         self.target = target
         self.on_message: Callable[[paho.MQTTMessage], None] = _ignore
-        self.on_acknowledged: Callable[[int, ReasonCode], None] = _ignore
+        self.on_acknowledged: Callable[[int, ReasonCode, str], None] = _ignore
         self.told = ""
         self._answers: dict[int, list[ReasonCode]] = {}
         self._connected: ReasonCode | None = None
         self._lost: MqttError | None = None
         self._packet_bytes_max = 268_435_460
-        self._client = client = paho.Client(
+        self._client = client = _Client(
             CallbackAPIVersion.VERSION2,
             client_id=target.client_id,
             clean_session=None if target.version == V5 else target.clean,
@@ -143,8 +144,8 @@ class Connection:
         client.on_connect = self._on_connect
         client.on_disconnect = self._on_disconnect
         client.on_message = lambda _client, _data, message: self.on_message(message)
-        client.on_publish = lambda _client, _data, mid, code, _found: self.on_acknowledged(
-            mid, code
+        client.on_publish = lambda _client, _data, mid, code, found: self.on_acknowledged(
+            mid, code, _told(found)
         )
         client.on_subscribe = self._on_answer
         client.on_unsubscribe = self._on_answer
@@ -184,7 +185,7 @@ class Connection:
         while (answer := self._answer_to_connect()) is None:
             self.step(_left(deadline, f"{target} does not answer"))
         if answer.value >= 0x80:
-            why = f"{target} refuses the connection: {named(answer)}"
+            why = f"{target} refuses the connection: {named(answer, self.told)}"
             raise MqttError(why, retriable=answer.value not in FOR_GOOD)
 
     def publish(self, topic: str, payload: bytes, qos: int, *, retain: bool) -> int:
@@ -249,13 +250,11 @@ class Connection:
         Waits for the connection, for one of those descriptors, or for the time.
         """
         client = self._client
-        connection = client.socket()
-        if connection is None:
-            self._check()
-            raise MqttError(f"the connection to {self.target} broke", retriable=True)
+        connection = self._open()
         wanted = client.want_write()
         if wanted:
             client.loop_write()
+            connection = self._open()  # a write that fails has closed it
         waiting: list[Any] = [connection] if client.want_write() else []
         if wanted and not waiting:
             timeout_s = 0.0  # that was what the caller waited for
@@ -267,6 +266,13 @@ class Connection:
         client.loop_misc()  # keep-alive both ways
         self._check()
         return any(each in ready for each in more)
+
+    def _open(self) -> paho.SocketLike:
+        connection = self._client.socket()
+        if connection is None:
+            self._check()
+            raise MqttError(f"the connection to {self.target} broke", retriable=True)
+        return connection
 
     def _answer_to_connect(self) -> ReasonCode | None:
         return self._connected
@@ -307,6 +313,7 @@ class Connection:
         self, _client: object, _data: object, _flags: object, code: ReasonCode, found: object
     ) -> None:
         self._connected = code
+        self.told = _told(found)
         self._packet_bytes_max = getattr(found, "MaximumPacketSize", self._packet_bytes_max)
 
     def _on_disconnect(
@@ -315,12 +322,12 @@ class Connection:
         _data: object,
         flags: paho.DisconnectFlags,
         code: ReasonCode,
-        _found: object,
+        found: object,
     ) -> None:
         if self._connected is not None and self._connected.value >= 0x80:
             return  # `connect` tells why
         is_told = flags.is_disconnect_packet_from_server
-        why = f": {named(code)}" if is_told else ""
+        why = f": {named(code, _told(found))}" if is_told else ""
         if self._connected is None and not is_told:
             why = " and spoke no MQTT; is that a port of its MQTT doors?"
         self._lost = MqttError(
@@ -337,7 +344,25 @@ class Connection:
         found: object,
     ) -> None:
         self._answers[packet_id] = codes
-        self.told = getattr(found, "ReasonString", "")
+        self.told = _told(found)
+
+
+class _Client(paho.Client):
+    """paho, which goes on with a publish at QoS 2 that PUBREC has refused."""
+
+    def _handle_pubrec(self) -> MQTTErrorCode:
+        packet = bytes(self._in_packet["packet"])
+        if self._protocol != V5 or len(packet) < 3 or packet[2] < 0x80:
+            return super()._handle_pubrec()
+        packet_id = int.from_bytes(packet[:2], "big")
+        found = Properties(PacketTypes.PUBREC)  # type: ignore[no-untyped-call]
+        if len(packet) > 3:
+            found.unpack(packet[3:])  # type: ignore[no-untyped-call]
+        with self._out_message_mutex:
+            if packet_id not in self._out_messages:
+                return MQTTErrorCode.MQTT_ERR_SUCCESS
+            code = ReasonCode(PacketTypes.PUBREC, identifier=packet[2])
+            return self._do_on_publish(packet_id, code, found)  # and its id is free (4.3.3)
 
 
 def properties_of(packet: str, values: PropertyValues) -> Properties:
@@ -362,15 +387,21 @@ def properties_of(packet: str, values: PropertyValues) -> Properties:
     return properties
 
 
-def named(code: ReasonCode) -> str:
-    """A reason code as a person reads it.
+def named(code: ReasonCode, told: str = "") -> str:
+    """A reason code as a person reads it, with what the broker `told`.
 
-    >>> from paho.mqtt.packettypes import PacketTypes
-    >>> from paho.mqtt.reasoncodes import ReasonCode
     >>> named(ReasonCode(PacketTypes.CONNACK, identifier=0x87))
     'not authorized (0x87)'
+    >>> named(ReasonCode(PacketTypes.PUBACK, identifier=0x97), "the disk is full")
+    'quota exceeded (0x97); the disk is full'
     """
-    return f"{code.getName().lower()} (0x{code.value:02x})"
+    why = f"; {told}" if told else ""
+    return f"{code.getName().lower()} (0x{code.value:02x}){why}"
+
+
+def _told(found: object) -> str:
+    """The Reason String among properties; empty where there is none."""
+    return str(getattr(found, "ReasonString", ""))
 
 
 def _left(deadline: float, otherwise: str) -> float:
