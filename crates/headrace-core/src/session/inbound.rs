@@ -315,15 +315,15 @@ impl Inbound {
         }
     }
 
-    /// PUBREL: false where the publish under this id has not been answered yet. One that is not
-    /// there has been released before.
+    /// PUBREL: false where no publish waits for it under this id: one that has not been answered
+    /// yet, was refused, or has been released before.
     pub fn release(&mut self, packet_id: u16) -> bool {
         let found = self.unreleased.get(&packet_id);
-        if found.is_some_and(|unreleased| !unreleased.is_taken) {
-            return false;
+        let is_due = found.is_some_and(|unreleased| unreleased.is_taken);
+        if is_due {
+            self.forget(packet_id);
         }
-        self.forget(packet_id);
-        true
+        is_due
     }
 
     fn forget(&mut self, packet_id: u16) {

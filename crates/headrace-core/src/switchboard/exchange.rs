@@ -42,7 +42,8 @@ impl Switchboard {
         let inbound = &mut self.sessions[session as usize].inbound;
         let mut answer = answer_to(ack);
         if !inbound.release(ack.packet_id) {
-            // It must not hear that this message is over, which may yet fail.
+            // It must not hear that this message is over, which may yet fail or was refused with
+            // PUBREC, as clients have it that read no reason code there (3.7.2.1).
             answer.reason_code = reason::PACKET_ID_NOT_FOUND;
         }
         self.recount_session(session);
@@ -79,8 +80,7 @@ impl Switchboard {
     }
 }
 
-/// PUBREL or PUBCOMP with success, also where nothing is known under that id: whoever repeats
-/// itself after a lost connection has reached what it wanted, and 0x92 would read as a failure.
+/// PUBREL or PUBCOMP with success.
 fn answer_to<'a>(ack: &Ack<'_>) -> Ack<'a> {
     Ack {
         packet_id: ack.packet_id,

@@ -191,6 +191,9 @@ fn mqtt_3_5_2_1_a_publish_that_could_not_be_stored_is_refused_and_its_id_is_free
     let heard = stage.hears(client);
     assert!(heard[0].starts_with("PUBREC 7 0x80"), "{heard:?}");
     assert!(heard[1].starts_with("PUBREC 8 0x87"), "{heard:?}");
+    // A client that reads no reason code in PUBREC goes on, and must not hear of a success.
+    stage.send(client, &Packet::Pubrel(ack(8)));
+    assert_eq!(stage.hears(client), ["PUBCOMP 8 0x92"]);
     stage.publish(client, "t", QOS_2, 7, "x");
     stage.durable(true);
     assert_eq!(stage.hears(client), ["PUBREC 7"]);
@@ -209,11 +212,12 @@ fn mqtt_3_6_2_1_pubrel_and_pubrec_of_an_unknown_id() {
     let mut stage = Stage::default();
     let five = stage.client(V5, "five");
     let three = stage.client(V311, "three");
-    for client in [five, three] {
+    // 3.1.1 knows no reason codes.
+    for (client, pubcomp) in [(five, "PUBCOMP 5 0x92"), (three, "PUBCOMP 5")] {
         stage.send(client, &Packet::Pubrel(ack(5)));
         stage.send(client, &Packet::Pubrec(ack(6)));
         stage.send(client, &Packet::Pubcomp(ack(7)));
-        assert_eq!(stage.hears(client), ["PUBCOMP 5", "PUBREL 6"]);
+        assert_eq!(stage.hears(client), [pubcomp, "PUBREL 6"]);
     }
     stage.send(five, &Packet::Pubrec(refusal(8)));
     assert_eq!(stage.hears(five), [""; 0]);
