@@ -1,5 +1,6 @@
 """A disk that fills up: appends are refused in time, all else goes on, and they come back."""
 
+import asyncio
 import os
 import queue
 import shutil
@@ -10,7 +11,8 @@ from confluent_kafka import KafkaError, Producer
 
 from conftest import headrace, wait_for
 from headrace import limits
-from headrace.client import FetchClient
+from headrace.client import DeadlineError, FetchClient
+from headrace.client import Producer as HeadraceProducer
 from rawclient import RawConnection, RawMqtt
 
 pytestmark = pytest.mark.slow
@@ -116,6 +118,17 @@ def test_the_command_s_publish_says_why_a_full_disk_refuses_it(start_node):
         assert done.returncode == 1
         told = "quota exceeded (0x97); not stored: the broker's disk is nearly full"
         assert told in done.stderr
+
+
+def test_an_idempotent_producer_says_what_a_full_disk_keeps_from_it(start_node):
+    node = start_node(HEADRACE_LOG__RESERVE_BYTES="1024GiB")
+
+    async def start():
+        async with HeadraceProducer(bootstrap_servers=node.servers, default_api_timeout_ms=500):
+            pass
+
+    with pytest.raises(DeadlineError, match="can give out none now, as while its disk is nearly"):
+        asyncio.run(start())
 
 
 def test_who_clears_retained_messages_on_a_full_disk_is_told(start_node):

@@ -395,6 +395,10 @@ def test_pub_says_how_much_was_acknowledged_where_the_broker_goes_away(start_nod
         (["pub", "-t", "a"], 2, "give one of -m, -f, -l, -s and -n"),
         (["pub", "-t", "a", "-m", "x", "-n"], 2, "give one of"),
         (["pub", "-t", "a/+", "-m", "x"], 2, "+ and # are for subscriptions"),
+        (["sub", "-t", ""], 2, '-t: topic "": the topic is empty'),
+        (["sub", "-t", "a", "-t", "a/#/b"], 2, '-t: topic "a/#/b": # must stand alone'),
+        (["sub", "-t", "a", "-U", "a+"], 2, '-U: topic "a+": + must stand alone'),
+        (["sub", "-t", "a", "-T", ""], 2, "-T: "),
         (["pub", "-t", "a", "-m", "x", "-q", "3"], 2, "3 is not in the range"),
         (
             ["pub", "-t", "a", "-m", "x", "-D", "publish", "colour", "red"],

@@ -99,7 +99,8 @@ def main() -> NoReturn:
     except (ConfigError, InputError) as error:
         _fail(str(error), WRONG_USE)
     except HeadraceError as error:
-        _fail(str(error), FAILED)
+        is_wrong = getattr(error, "http_status", None) == 400  # as a node would have answered
+        _fail(str(error), WRONG_USE if is_wrong else FAILED)
     except (click.Abort, KeyboardInterrupt):
         _fail("interrupted", FAILED)
     except BrokenPipeError:

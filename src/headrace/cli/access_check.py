@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
@@ -12,18 +13,18 @@ import click
 from headrace.cli.access import acls_of, users_of
 from headrace.cli.client import json_option
 from headrace.cli.config import checked, file_option
+from headrace.cli.filters import check_filter, unshared
 from headrace.config import read
 from headrace.errors import InputError, InvalidStreamError, UsersError
 from headrace.kernel.acls import Resource, parts
 from headrace.kernel.catalog import check_name, is_internal
 from headrace.kernel.credentials import ADMIN
-from headrace.native import AccessRules, Principal
+from headrace.native import Principal
 from headrace.node.access import compiled
 from headrace.text import nearest, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from headrace.config import Sources
     from headrace.kernel.acls import Acl
@@ -110,6 +111,8 @@ def check(
     """
     asked = Asked(user, roles, client_id, address, action, name, is_group)
     _validate(asked)
+    if data is not None and not Path(data).is_dir():
+        raise InputError(f"--data {data}: no such folder; give the one that the node has")
     sources = read(file, os.environ, {"node": {"data": data}})
     checked(sources)
     answer = _decided(sources, asked)
@@ -148,19 +151,7 @@ def _validate(asked: Asked) -> None:
 def _validate_topic(action: str, topic: str) -> None:
     if action != "subscribe" and ("+" in topic or "#" in topic):
         raise ValueError(f"topic {shown(topic)}: + and # are for subscriptions alone")
-    # A rule takes the same filters, but for braces, which are placeholders there.
-    plain = _filter_of(topic).replace("{", "_").replace("}", "_")
-    nothing: list[str] = []
-    AccessRules(no_match=False).add(
-        allows=True, actions=nothing, users=nothing, roles=nothing, clients=nothing,
-        addresses=nothing, topics=[plain], streams=nothing, groups=nothing,
-    )  # fmt: skip
-
-
-def _filter_of(topic: str) -> str:
-    """A filter without its `$share/GROUP/`."""
-    parts = topic.split("/", 2)
-    return parts[2] if parts[0] == "$share" and len(parts) == 3 else topic
+    check_filter(topic)
 
 
 def _decided(sources: Sources, asked: Asked) -> Answer:
@@ -194,7 +185,7 @@ def _decided(sources: Sources, asked: Asked) -> Answer:
         return Answer(allowed=False, why=why)
     by = Principal(asked.user, list(roles), asked.address, is_certified=is_certified)
     ask = rules.check_group if asked.is_group else rules.check
-    name = _filter_of(asked.name) if asked.action == "subscribe" else asked.name
+    name = unshared(asked.name) if asked.action == "subscribe" else asked.name
     allowed, rule, hole = ask(by, asked.client_id, asked.action, name)
     places = _Places(sources, acls)
     why = f"no rule is about it, and {_no_match(sources, acls, asked)}"

@@ -13,6 +13,7 @@ import click
 from paho.mqtt.client import topic_matches_sub
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from headrace.cli.filters import check_filter
 from headrace.cli.mqtt_format import as_json as as_json_lines
 from headrace.cli.mqtt_format import formatted, plain
 from headrace.cli.mqtt_options import MqttCommand, Seconds, broker_options, qos_option, target
@@ -159,6 +160,13 @@ def sub(**given: Any) -> None:  # noqa: ANN401 - click's
     topics = [*given["topics"], *filter(None, [given["url"].topic if given["url"] else None])]
     if not topics and not given["unsubscribed"]:
         raise click.UsageError("a topic is missing; give -t, or -L with one")
+    for option, filters in (
+        ("-t", topics),
+        ("-U", given["unsubscribed"]),
+        ("-T", given["left_out"]),
+    ):
+        for each in filters:
+            _check(option, each)
     there = target("headrace-sub", given)
     if given["starts"] and there.version != V5:
         raise click.UsageError("--from needs MQTT 5; 3.1.1 has no way to say where to begin")
@@ -344,6 +352,13 @@ def _property(start: str) -> str:
     """The property that says what `--from` does; the broker knows what may be."""
     is_offset = start in {"earliest", "latest"} or set(start) <= set("0123456789:")
     return OFFSET if is_offset else TIME
+
+
+def _check(option: str, topic: str) -> None:
+    try:
+        check_filter(topic)
+    except ValueError as error:
+        raise click.UsageError(f"{option}: {error}") from None
 
 
 def _layout(given: dict[str, Any]) -> Write:

@@ -23,6 +23,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from headrace.errors import MqttError
+from headrace.text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -224,7 +225,9 @@ class Connection:
             else:
                 _, packet_id = client.subscribe([(each, options.QoS) for each in filters])
         except ValueError:
-            raise MqttError(f"one of these is no topic filter: {', '.join(filters)}") from None
+            raise MqttError(
+                f"one of these is no topic filter: {', '.join(map(shown, filters))}"
+            ) from None
         return self._answer(packet_id, "the subscription")
 
     def unsubscribe(self, filters: Sequence[str]) -> list[ReasonCode]:

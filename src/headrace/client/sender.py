@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace.client.deliveries import Deliveries
 from headrace.client.errors import ClientError, ConnectionLostError, check
 from headrace.client.lanes import Stored
 from headrace.client.pump import Pump, now_s
 from headrace.wire.kafka.apis import INIT_PRODUCER_ID, PRODUCE
+from headrace.wire.kafka.errors import ErrorCode
 from headrace.wire.kafka.messages import (
     InitProducerIdRequest,
     ProducePartition,
@@ -30,6 +31,13 @@ if TYPE_CHECKING:
     from headrace.client.connection import Connection
     from headrace.client.lanes import Batch, Outcome, Request
     from headrace.model import Address
+
+
+NO_ID: Final = (
+    "the broker can give out none now, as while its disk is nearly full; a headrace node says why "
+    "at /ready"
+)
+"""What the code means that brokers answer where they have no producer id left to give."""
 
 
 class Sender:
@@ -176,7 +184,8 @@ class Sender:
             ClientError: no broker is reached, or it refuses.
         """
         answer = await self._cluster.ask(INIT_PRODUCER_ID, InitProducerIdRequest())
-        check(answer.error_code, "producer id")
+        has_none = answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        check(answer.error_code, "producer id", NO_ID if has_none else None)
         self._accumulator.identify(answer.producer_id, answer.producer_epoch)
 
     def _refresh_later(self) -> None:
