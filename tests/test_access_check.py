@@ -97,6 +97,7 @@ def test_what_no_rule_decides_is_told(folder):
     assert (code, answer["why"]) == (1, "there is no user 'bbo'; did you mean 'bob'?")
     code, answer = check(folder, "--user=ann", "publish", "$SYS/x")
     assert (code, answer["rule"]) == (1, None)
+    (folder / "none").mkdir()
     done = headrace("access", "check", "--user=ann", "publish", "x", "--data", str(folder / "none"))
     assert (done.returncode, done.stdout) == (
         0, "allowed: there are neither users nor rules, so everybody may do everything\n",

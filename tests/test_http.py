@@ -336,6 +336,18 @@ def test_the_command_manages_streams(broker):
         (["create", "a", "--partitions", "0"], 2, "partitions must be from 1 to 1024"),
         (["create", "a", "--set", "min.insync.replicas=2"], 2, "and not served here; remove it"),
         (["create", "gpu-telemetry"], 1, "exists"),
+        (
+            ["create", "a", "--set", "fsync=os", "--set", "fsync=commit"],
+            2,
+            "is given twice",
+        ),
+        (["create", "a", "--key", ""], 2, "key"),
+        (["alter", "gpu-telemetry", "--key", ""], 2, "key"),
+        (
+            ["alter", "gpu-telemetry", "--set", "fsync=os", "--unset", "fsync"],
+            2,
+            "--set and --unset of fsync contradict each other",
+        ),
         (["list", "--url", "ftp://x"], 2, "--url must begin with http://"),
         (["list", "--url", "http://127.0.0.1:1"], 1, "start one with: headrace serve"),
         (["list", "--url", "http://127.0.0.1:x"], 1, "nonnumeric port: 'x'"),

@@ -23,7 +23,7 @@ _Limit = Annotated[int, Field(ge=1, le=limits.HTTP_PAGE_MAX)]
 
 
 class _SessionsQuery(Fields):
-    client: str = "*"
+    client: Annotated[str, Field(min_length=1)] = "*"
     state: Literal["connected", "away"] | None = None
     limit: _Limit = limits.HTTP_PAGE
     start: Annotated[int, Field(ge=0, lt=2**32)] = 0

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class _TraceQuery(Fields):
-    client: str | None = None
+    client: Annotated[str, Field(min_length=1)] | None = None
     topic: str | None = None
     seconds: Annotated[float, Field(gt=0, le=limits.TRACE_SECONDS_MAX)] = 60
     payload: Annotated[int, Field(ge=0, le=limits.TRACE_PAYLOAD_BYTES_MAX)] = 0

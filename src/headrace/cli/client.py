@@ -9,15 +9,16 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from headrace.cli.login import login
+from headrace.cli.paths import NamedPath
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 TIMEOUT_SECONDS: Final = 60.0
 """For one call: creating many partitions takes seconds on a slow disk."""
@@ -54,7 +55,7 @@ def reach(file_option: str) -> Callable[..., Callable[..., None]]:
         click.option(
             file_option,
             "login_file",
-            type=click.Path(path_type=Path),
+            type=NamedPath(),
             metavar="FILE",
             expose_value=False,
             callback=_note,

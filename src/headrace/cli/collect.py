@@ -14,19 +14,20 @@ import socket
 import sys
 import time
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from headrace import job_limits
 from headrace.cli.login import login, login_options
+from headrace.cli.paths import NamedPath
 from headrace.collect import CsvFile, Origin, Publisher, narrow, replayed, wide
 from headrace.collect.publish import WAITING
 from headrace.model import Address
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from rich.progress import Progress
 
@@ -68,7 +69,7 @@ def collect() -> None:
 
 
 @collect.command("csv", short_help="Publish a CSV file of DCGM readings.")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=NamedPath())
 @click.option(
     "--mqtt",
     "broker",

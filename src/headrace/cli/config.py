@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from headrace.cli.access import is_open
 from headrace.cli.listeners import OPTIONS, addresses
+from headrace.cli.paths import NamedPath
 from headrace.config import Sources, read
 from headrace.config.changes import is_live
 from headrace.config.reference import json_schema, literal, of_stream, settings, written
@@ -19,12 +19,14 @@ from headrace.kernel import access
 from headrace.kernel.catalog import Catalog, Change
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from headrace.config import Config
 
 COMMENT_COLUMN = 44
 
 file_option = click.option(
-    "--config", "file", type=click.Path(path_type=Path), metavar="FILE", help="Settings, as TOML."
+    "--config", "file", type=NamedPath(), metavar="FILE", help="Settings, as TOML."
 )
 
 

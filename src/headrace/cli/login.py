@@ -8,17 +8,18 @@ from __future__ import annotations
 import os
 import sys
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from headrace import limits
+from headrace.cli.paths import NamedPath
 from headrace.client.login import Login
 from headrace.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 VARIABLE: Final = "HEADRACE_PASSWORD"
 
@@ -27,7 +28,7 @@ user_option: Callable[[Callable[..., None]], Callable[..., None]] = click.option
 )
 password_file_option: Callable[[Callable[..., None]], Callable[..., None]] = click.option(
     "--password-file",
-    type=click.Path(path_type=Path),
+    type=NamedPath(),
     metavar="FILE",
     help=f"Its first line is the password; else {VARIABLE}, or it is asked for.",
 )

@@ -10,7 +10,6 @@ import os
 import secrets
 import signal
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -33,6 +32,7 @@ from headrace.adapters.sockets import backlog_max
 from headrace.cli.access import make_gate
 from headrace.cli.config import checked
 from headrace.cli.listeners import Listeners
+from headrace.cli.paths import NamedPath
 from headrace.cli.reload import (
     Reload,
     limits_of_switchboard,
@@ -51,6 +51,7 @@ from headrace.node.lifetime import Node, Parts
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+    from pathlib import Path
 
     from headrace.config import Config
     from headrace.model import Address
@@ -67,9 +68,7 @@ TELEMETRY_STREAM = {
 
 
 @click.command(short_help="Run a node.")
-@click.option(
-    "--config", "file", type=click.Path(path_type=Path), metavar="FILE", help="Settings, as TOML."
-)
+@click.option("--config", "file", type=NamedPath(), metavar="FILE", help="Settings, as TOML.")
 @click.option("--data", metavar="DIR", help="Folder of everything durable.  [headrace-data]")
 @click.option("--mqtt", metavar="HOST:PORT", help="MQTT door.  [127.0.0.1:1883]")
 @click.option("--ws", metavar="HOST:PORT", help="MQTT over WebSocket, or off.  [127.0.0.1:8083]")

@@ -34,14 +34,16 @@ def sessions() -> None:
 
 @sessions.command(name="list")
 @click.argument("pattern", default="*")
-@click.option("--connected", "state", flag_value="connected", help="Only those of connected ones.")
-@click.option("--away", "state", flag_value="away", help="Only those whose clients are away.")
+@click.option("--connected", is_flag=True, help="Only those of connected ones.")
+@click.option("--away", is_flag=True, help="Only those whose clients are away.")
 @click.option(
     "--limit", type=click.IntRange(1), default=1000, show_default=True, help="At most so many."
 )
 @url_option
 @json_option
-def list_(*, pattern: str, state: str | None, limit: int, url: str, as_json: bool) -> None:
+def list_(
+    *, pattern: str, connected: bool, away: bool, limit: int, url: str, as_json: bool
+) -> None:
     """List sessions whose client ids are like PATTERN, in which * stands for any text.
 
     \b
@@ -49,7 +51,11 @@ def list_(*, pattern: str, state: str | None, limit: int, url: str, as_json: boo
       headrace sessions list
       headrace sessions list 'pump-*' --away
     """
-    query = {"client": pattern} | ({} if state is None else {"state": state})
+    if connected and away:
+        raise click.UsageError("--connected and --away contradict each other; give one of them")
+    query = {"client": pattern}
+    if connected or away:
+        query["state"] = "connected" if connected else "away"
     found, is_all = pages(url, f"{SESSIONS}?{urlencode(query)}", "sessions", limit)
     if as_json:
         click.echo(json.dumps({"sessions": found, "complete": is_all}))

@@ -153,7 +153,10 @@ def alter(
     """
     if filters and no_filters:
         raise click.UsageError("--filter and --no-filters contradict each other; give one of them")
-    body: dict[str, Any] = {"settings": _settings(assignments) | dict.fromkeys(unset)}
+    changed = _settings(assignments)
+    if both := changed.keys() & set(unset):
+        raise click.UsageError(f"--set and --unset of {min(both)} contradict each other; give one")
+    body: dict[str, Any] = {"settings": changed | dict.fromkeys(unset)}
     if partitions is not None:
         body["partitions"] = partitions
     if filters or no_filters:
@@ -200,6 +203,8 @@ def _settings(assignments: tuple[str, ...]) -> dict[str, str | None]:
         key, equals, value = assignment.partition("=")
         if not equals or not key:
             raise click.UsageError(f"--set takes KEY=VALUE; got {assignment!r}")
+        if key in settings:
+            raise click.UsageError(f"--set {key} is given twice; give it once")
         settings[key] = value
     return settings
 

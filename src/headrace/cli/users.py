@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import secrets
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,12 +14,14 @@ from headrace.adapters.files import act_as_owner
 from headrace.adapters.users import FILE, UserFile
 from headrace.cli.client import call, json_option, named, reach, url_option
 from headrace.cli.login import first_line
+from headrace.cli.paths import NamedPath
 from headrace.cli.terminal import one_line
 from headrace.errors import InputError
 from headrace.kernel import credentials, users
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from headrace.kernel.credentials import User
 
@@ -28,19 +29,19 @@ USERS = "/api/v1/users"
 
 data_option: Callable[[Callable[..., None]], Callable[..., None]] = click.option(
     "--data",
-    type=click.Path(path_type=Path),
+    type=NamedPath(),
     metavar="DIR",
     help="Folder of a stopped node, instead of --url.",
 )
 file_option: Callable[[Callable[..., None]], Callable[..., None]] = click.option(
     "--file",
-    type=click.Path(path_type=Path),
+    type=NamedPath(),
     metavar="FILE",
     help="The file that access.users names, instead of --url.",
 )
 password_option: Callable[[Callable[..., None]], Callable[..., None]] = click.option(
     "--password-file",
-    type=click.Path(path_type=Path),
+    type=NamedPath(),
     metavar="FILE",
     help="Its first line is the password; else it is asked for, or read from stdin.",
 )
@@ -94,7 +95,7 @@ def add(
       pwgen 20 1 | headrace users add meter-8 --data /var/lib/headrace
     """
     password = None if certificate else _password(password_file, name)
-    if (path := _path(data, file)) is not None:
+    if (path := _path(data, file, creates=True)) is not None:
         user = credentials.make(name, password, roles, secrets.token_bytes)
         _change(path, lambda known: users.add(known, user))
     else:
@@ -201,14 +202,23 @@ def list_(*, data: Path | None, file: Path | None, url: str, as_json: bool) -> N
         click.echo("\t".join(row))
 
 
-def _path(data: Path | None, file: Path | None) -> Path | None:
-    """The file to change; None for a running node."""
+def _path(data: Path | None, file: Path | None, *, creates: bool = False) -> Path | None:
+    """The file to read or change; None for a running node.
+
+    Raises:
+        InputError: it is not there, and nothing is to be created.
+    """
     if data is not None and file is not None:
         raise click.UsageError("--data and --file contradict each other; give one of them")
-    if data is not None:
+    if data is None:
+        if file is not None and not creates and not file.exists():
+            raise InputError(f"--file {file}: no such file; give the one that access.users names")
+        return file
+    if creates:
         data.mkdir(mode=0o750, parents=True, exist_ok=True)
-        return data / FILE
-    return file
+    elif not data.is_dir():
+        raise InputError(f"--data {data}: no such folder; give the one that the node has")
+    return data / FILE
 
 
 def _change(path: Path, edit: Callable[[dict[str, User]], None]) -> None:

@@ -161,7 +161,7 @@ class Catalog:
             incarnation=max(wall_ms, self._last_incarnation + 1) + drawn,
             partitions=partitions,
             filters=tuple(dict.fromkeys(change.filters or ())),
-            key=change.key or "topic",
+            key="topic" if change.key is None else change.key,
             settings=_settings({}, change.settings or {}),
         )
         self._check(definition)
@@ -188,7 +188,7 @@ class Catalog:
             old,
             partitions=partitions,
             filters=old.filters if change.filters is None else tuple(dict.fromkeys(change.filters)),
-            key=change.key or old.key,
+            key=old.key if change.key is None else change.key,
             settings=_settings(old.settings, change.settings or {}),
         )
         self._check(new)

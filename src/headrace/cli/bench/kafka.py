@@ -20,7 +20,15 @@ from headrace.bench.kafka import (
     medians,
     run,
 )
-from headrace.cli.bench.show import ADDRESS, SECONDS, SIZE, number, progress_bar, servers_of
+from headrace.cli.bench.show import (
+    ADDRESS,
+    MEASURED,
+    SECONDS,
+    SIZE,
+    number,
+    progress_bar,
+    servers_of,
+)
 from headrace.cli.client import json_option
 from headrace.cli.login import login, login_options
 
@@ -89,7 +97,7 @@ HEADINGS: Final = {
     show_default=True,
     help="Of metadata.",
 )
-@click.option("--duration", type=SECONDS, default="5s", show_default=True, help="Measured.")
+@click.option("--duration", type=MEASURED, default="5s", show_default=True, help="Measured.")
 @click.option("--warm-up", type=SECONDS, default="1s", show_default=True, help="Not timed.")
 @click.option("--drain", type=SECONDS, default="10s", show_default=True, help="Longest silence.")
 @login_options

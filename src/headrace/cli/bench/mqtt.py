@@ -9,7 +9,15 @@ import click
 
 from headrace.bench import FAULTS, Load, Outcome, Server, medians, run
 from headrace.bench.figures import ratios_of
-from headrace.cli.bench.show import ADDRESS, SECONDS, SIZE, number, progress_bar, servers_of
+from headrace.cli.bench.show import (
+    ADDRESS,
+    MEASURED,
+    SECONDS,
+    SIZE,
+    number,
+    progress_bar,
+    servers_of,
+)
 from headrace.cli.client import json_option
 from headrace.cli.login import login, login_options
 
@@ -45,7 +53,7 @@ WINDOW_UNDELIVERED: Final = 2000
 @click.option("--payload", type=SIZE, default="100B", show_default=True, help="16 B or more.")
 @click.option("--window", type=click.IntRange(1, 65_535), help="Under way per publisher.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="Per second and publisher.")
-@click.option("--duration", type=SECONDS, default="5s", show_default=True, help="Measured.")
+@click.option("--duration", type=MEASURED, default="5s", show_default=True, help="Measured.")
 @click.option("--warm-up", type=SECONDS, default="1s", show_default=True, help="Not timed.")
 @click.option("--drain", type=SECONDS, default="5s", show_default=True, help="Longest silence.")
 @click.option("--opening", type=click.IntRange(1), default=64, show_default=True, help="At once.")
@@ -93,6 +101,10 @@ def mqtt(
       headrace bench mqtt --publishers 0 --subscribers 0 --idle 10000 --pid 4711
       headrace bench mqtt --against 127.0.0.1:2883 --json
     """
+    if not (options["publishers"] or options["subscribers"] or options["idle"]):
+        raise click.UsageError(
+            "no connection is asked for; give --publishers, --subscribers, --idle"
+        )
     fair = options["publishers"] == options["subscribers"]
     options["pattern"] = options["pattern"] or ("pair" if fair else "all")
     options["window"] = options["window"] or (

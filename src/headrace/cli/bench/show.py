@@ -38,7 +38,19 @@ class Quantity(click.ParamType[Any]):
 
 
 ADDRESS: Final = Quantity("HOST:PORT", Address.parse)  # type: ignore[arg-type]
+
+
+def _measured(text: str) -> float:
+    seconds = parse_duration_ms(text) / 1e3
+    if not seconds:
+        raise ValueError("nothing is measured in no time; give 1s or more")
+    return seconds
+
+
 SECONDS: Final = Quantity("DURATION", lambda text: parse_duration_ms(text) / 1e3)
+MEASURED: Final = Quantity("DURATION", _measured)
+"""Seconds, and more than none."""
+
 SIZE: Final = Quantity("SIZE", parse_size)
 
 

@@ -20,6 +20,7 @@ import click
 
 from headrace import job_limits
 from headrace.cli.collect import default_source, now_us
+from headrace.cli.paths import NamedPath
 from headrace.collect import CsvFile, Origin, Span, narrow, replayed, wide
 from headrace.collect.replay import readings_of
 from headrace.errors import InputError
@@ -44,14 +45,14 @@ class _Interrupted(BaseException):
 @click.command(short_help="Real GPU telemetry from MQTT to Spark tables.")
 @click.option(
     "--data",
-    type=click.Path(path_type=Path),
+    type=NamedPath(),
     metavar="DIR",
     help="New or empty folder.  [headrace-demo/TIME]",
 )
 @click.option(
     "--input",
     "file",
-    type=click.Path(path_type=Path),
+    type=NamedPath(),
     metavar="FILE",
     help="CSV of readings, plain or gzip.  [a capture of an H200]",
 )

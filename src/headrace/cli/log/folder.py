@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from headrace.adapters.files import DEFINITION, FileDefinitions
+from headrace.cli.paths import NamedPath
 from headrace.errors import CatalogError
 from headrace.kernel.catalog import Catalog
 from headrace.model import HeldLog
@@ -17,12 +17,13 @@ from headrace.text import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from headrace.model import StreamDefinition
 
 data_option: Callable[[Callable[..., None]], Callable[..., None]] = click.option(
     "--data",
-    type=click.Path(path_type=Path),
+    type=NamedPath(),
     required=True,
     metavar="DIR",
     help="Folder of a stopped node.",
