@@ -16,7 +16,7 @@ import click
 import uvloop
 
 from headrace import __version__, limits
-from headrace.adapters import process
+from headrace.adapters import data_folder, process
 from headrace.adapters.clock import SystemClock
 from headrace.adapters.files import FileDefinitions, private
 from headrace.adapters.http import HttpDoor
@@ -230,6 +230,7 @@ def _open_store(config: Config) -> Store:
         raise StartError(
             f"cannot make the data folder {data}: {error.strerror}; name another with --data"
         ) from None
+    data_folder.check(data)
     store = Store.open(
         str(data),
         journal_bytes=config.log.journal_bytes,

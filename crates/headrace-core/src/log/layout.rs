@@ -31,9 +31,14 @@ pub(super) fn trash_folder(stream: &str, ids: u32, round: u64, next_id: u32) -> 
     format!("{TRASH}/{stream}.{ids}.{round}-{next_id}").into()
 }
 
-/// The stream that stands there, and the first log that may be a later one's.
+/// The stream that stands there, and the first log that may be a later one's. None where it is a
+/// name that nothing of ours has.
 pub(super) fn trashed(name: &str) -> Option<(&str, u32)> {
-    let (rest, _) = name.rsplit_once('.')?;
+    let (rest, when) = name.rsplit_once('.')?;
+    let is_number = |part: &str| part.parse::<u64>().is_ok();
+    if !when.split('-').all(is_number) {
+        return None;
+    }
     let (stream, ids) = rest.rsplit_once('.')?;
     Some((stream, ids.parse().ok()?))
 }

@@ -104,8 +104,10 @@ fn settle(disk: &impl Disk, path: &Path) -> Result<(), Error> {
     Ok(disk.perform(&DiskOp::DropCache { path: path.clone() })?)
 }
 
+/// Removes deleted streams; what else stands there somebody else has put there.
 fn empty_trash(disk: &impl Disk) -> Result<(), Error> {
-    for name in disk.list(layout::TRASH)? {
+    let names = disk.list(layout::TRASH)?;
+    for name in names.iter().filter(|name| layout::trashed(name).is_some()) {
         let path = format!("{}/{name}", layout::TRASH).into();
         disk.perform(&DiskOp::RemoveFolder { path })?;
     }
