@@ -350,8 +350,10 @@ def test_the_command_manages_streams(broker):
         ),
         (["list", "--url", "ftp://x"], 2, "--url must begin with http://"),
         (["list", "--url", "http://127.0.0.1:1"], 1, "start one with: headrace serve"),
-        (["list", "--url", "http://127.0.0.1:x"], 1, "nonnumeric port: 'x'"),
-        (["list", "--url", "http://[::1"], 1, "Invalid IPv6 URL"),
+        (["list", "--url", "http://127.0.0.1:x"], 2, "'x'"),
+        (["list", "--url", "http://127.0.0.1:99999"], 2, "port out of range 0-65535"),
+        (["list", "--url", "http://[::1"], 2, "invalid IPv6 URL"),
+        (["list", "--url", "http://"], 2, "--url takes http://HOST:PORT"),
         (["alter", "gpu-telemetry", "--filter", "a", "--no-filters"], 2, "contradict each other"),
         (["alter", "gpu-telemetry"], 2, "nothing to change; give an option"),
         (

@@ -273,6 +273,8 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
         kind = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(error).__name__.removesuffix("Error"))
         return problem(error.http_status, kind.lower(), str(error))
     except web.HTTPException as error:
+        if request.match_info.http_exception is error and error.status == 404:
+            return problem(404, "not_found", f"nothing is served at {request.path}")
         return problem(error.status, error.reason.lower().replace(" ", "_"), error.text or "")
     except ConnectionError:  # it hung up before its body was whole: nobody hears this
         return problem(408, "request_timeout", "the connection is gone")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -15,6 +16,7 @@ import click
 
 from headrace.cli.login import login
 from headrace.cli.paths import NamedPath
+from headrace.client.tls import why_no_tls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,6 +27,8 @@ TIMEOUT_SECONDS: Final = 60.0
 
 PAGE: Final = 1_000
 """What one answer lists at most, `limits.HTTP_PAGE_MAX` of the node."""
+
+_OTHER: Final = "what listens there is something else"
 
 _LOGIN: Final = "headrace.login"
 """Where a command's context keeps what its options say of user and password."""
@@ -92,7 +96,7 @@ def call(url: str, method: str, path: str, body: dict[str, Any] | None = None) -
     with _answered(url, method, path, body) as response:
         answer = json.load(response)
     if not isinstance(answer, dict):
-        raise _no_node(url, "what listens there is something else")
+        raise _no_node(url, _OTHER)
     return answer
 
 
@@ -118,8 +122,8 @@ def _answered(
         UsageError, NotFound, ClickException: as `call`.
     """
     url, authorization = _credentials(url)
-    if not url.startswith(("http://", "https://")):
-        raise _wrong(f"--url must begin with http:// or https://; got {url!r}")
+    _check(url)
+    has_begun = False
     try:
         request = urllib.request.Request(  # noqa: S310 - the scheme was checked
             url.rstrip("/") + path,
@@ -128,14 +132,18 @@ def _answered(
             headers={"Content-Type": "application/json"} | authorization,
         )
         with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310
+            has_begun = True
             yield response
     except urllib.error.HTTPError as error:
         detail = _detail(error)
         kinds = {400: _wrong, 404: NotFound}
         raise kinds.get(error.code, click.ClickException)(detail) from None
-    except (http.client.HTTPException, OSError, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        raise _no_node(url, getattr(reason, "strerror", None) or reason) from None
+    except (http.client.HTTPException, OSError) as error:
+        if has_begun:
+            raise click.ClickException(f"the node at {url} went away") from None
+        raise _unanswered(url, getattr(error, "reason", error)) from None
+    except ValueError:
+        raise _no_node(url, _OTHER) from None
 
 
 def named(path: str, name: str) -> str:
@@ -188,6 +196,36 @@ def _credentials(url: str) -> tuple[str, dict[str, str]]:
         secret = found.password
     encoded = base64.b64encode(f"{user}:{secret}".encode()).decode()
     return url, {"Authorization": f"Basic {encoded}"}
+
+
+def _check(url: str) -> None:
+    """Refuses what is no URL of a node.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise _wrong(f"--url must begin with http:// or https://; got {url!r}")
+    try:
+        parts = urllib.parse.urlsplit(url)
+        has_host = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError as error:
+        raise _wrong(f"--url {url}: {str(error)[:1].lower()}{str(error)[1:]}") from None
+    if not has_host or not url.isprintable() or " " in url:
+        raise _wrong(f"--url takes http://HOST:PORT; got {url!r}")
+
+
+def _unanswered(url: str, reason: object) -> click.ClickException:
+    """What there is at `url` where no answer came."""
+    if isinstance(reason, ssl.SSLError):
+        why = why_no_tls(reason, "name its authority in SSL_CERT_FILE", "try http://, or its port")
+        return click.ClickException(f"{url}: {why}")
+    if isinstance(reason, (http.client.HTTPException, ConnectionResetError)):
+        return click.ClickException(
+            f"what listens at {url} speaks no {url.partition(':')[0].upper()}\n"
+            f"is that the HTTP door of a node, and does it take http:// or https://?"
+        )
+    return _no_node(url, getattr(reason, "strerror", None) or reason)
 
 
 def _no_node(url: str, reason: object) -> click.ClickException:

@@ -16,6 +16,7 @@ from headrace import limits
 from headrace.client.errors import ClientError, ConnectionLostError
 from headrace.client.greeting import UNAUTHENTICATED, Versions, greeting
 from headrace.client.login import refused
+from headrace.client.tls import why_no_tls
 from headrace.errors import MalformedError
 from headrace.wire.kafka.frames import Framer, decode_response, encode_request
 
@@ -97,6 +98,9 @@ class Connection(asyncio.Protocol):
             raise refused(f"{self.address}: {error.verify_message}") from error
         except TimeoutError as error:
             why = f"no answer within {timeout_s:g} s"
+            raise ConnectionLostError(f"{self.address} is not reached: {why}") from error
+        except ssl.SSLError as error:
+            why = "; ".join(why_no_tls(error, "", "is that its port with TLS?").split("\n"))
             raise ConnectionLostError(f"{self.address} is not reached: {why}") from error
         except OSError as error:
             why = str(error) or _NO_TLS  # asyncio says nothing of a handshake that breaks off

@@ -22,6 +22,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
+from headrace.client.tls import why_no_tls
 from headrace.errors import MqttError
 from headrace.text import shown
 
@@ -41,6 +42,9 @@ error, version, client id, password, authorisation, banned, authentication metho
 topic name, alias, packet too large, payload format, retain, QoS (MQTT 5.0 2.4)."""
 
 V5: Final = MQTTProtocolVersion.MQTTv5
+
+_TRUST: Final = "name its authority with --cafile"
+_PLAIN: Final = "name the port with TLS with -p, or leave out the options of TLS"
 
 PropertyValues = dict[str, list[object]]
 """By paho's names; `UserProperty` alone may have several."""
@@ -292,11 +296,19 @@ class Connection:
         return self._answers.pop(packet_id)
 
     def _absent(self, error: Exception) -> MqttError:
-        reason = getattr(error, "strerror", None) or error
         if isinstance(error, ssl.SSLError):
+            why = why_no_tls(error, _TRUST, _PLAIN)
+            is_final = isinstance(error, ssl.SSLCertVerificationError)
+            return MqttError(f"{self.target}: {why}", retriable=not is_final)
+        if isinstance(error, paho.WebsocketConnectionError):
             return MqttError(
-                f"no TLS with {self.target}: {reason}\nname its authority with --cafile"
+                f"{self.target} serves no WebSocket at {self.target.path}\n"
+                f"name its path with --ws-path, /mqtt at a headrace node, or its port with -p",
+                retriable=True,
             )
+        if self.target.tls is not None and isinstance(error, ConnectionResetError):
+            return MqttError(f"{self.target}: no TLS is spoken there\n{_PLAIN}", retriable=True)
+        reason = getattr(error, "strerror", None) or error
         remedy = f"\n{self.target.remedy}" if self.target.remedy else ""
         return MqttError(f"no broker answers at {self.target}: {reason}{remedy}", retriable=True)
 
