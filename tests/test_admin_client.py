@@ -11,6 +11,7 @@ from headrace.client.admin import Config, PartitionDescription
 from headrace.client.cluster import Cluster
 from headrace.client.config import AdminConfig
 from headrace.client.errors import ConnectionLostError
+from headrace.errors import ConfigError
 from headrace.wire.kafka.errors import ErrorCode
 from kafkaraw import RawConnection, batch
 
@@ -46,24 +47,25 @@ async def refused(code, call):
 
 async def test_what_cannot_be_sent_is_told_by_name_and_leaves_the_client_whole(admin):
     wrong = [
-        (admin.create_topic("unfit", partitions="3"), "num_partitions cannot be '3'"),
-        (admin.create_topic("unfit", partitions=1 << 31), "num_partitions cannot be 2147483648"),
-        (admin.create_topic("unfit", configs={"retention.ms": 5}), "value cannot be 5"),
-        (admin.create_topic(None), "name cannot be None"),
-        (admin.create_topic("x" * 40_000), "name cannot be 'xxx"),
-        (admin.create_topic("\ud800"), "name cannot be "),
-        (admin.delete_group(7), "key cannot be 7"),
-        (admin.alter_configs("unfit", {"retention.ms": b"5"}), "value cannot be b'5'"),
+        (admin.create_topic("unfit", partitions="3"), "num_partitions cannot be '3'", TypeError),
+        (admin.create_topic("unfit", partitions=1 << 31), "_partitions cannot be 21", ValueError),
+        (admin.create_topic("unfit", configs={"retention.ms": 5}), "value cannot be 5", TypeError),
+        (admin.create_topic(None), "name cannot be None", TypeError),
+        (admin.create_topic("x" * 40_000), "name cannot be 'xxx", ValueError),
+        (admin.create_topic("\ud800"), "name cannot be ", ValueError),
+        (admin.delete_group(7), "key cannot be 7", TypeError),
+        (admin.alter_configs("unfit", {"retention.ms": b"5"}), "value cannot be b'5'", TypeError),
     ]
-    for call, told in wrong:
-        with pytest.raises(ValueError, match=f"{told}"):
+    for call, told, kind in wrong:
+        with pytest.raises((TypeError, ValueError), match=f"{told}") as caught:
             await call
+        assert isinstance(caught.value, TypeError) == (kind is TypeError)
     assert "unfit" not in await admin.topics()
 
 
 def test_a_malformed_list_of_brokers_is_told_by_the_name_of_the_setting():
     for servers in ("nowhere", "a:1,b", [], "a:70000"):
-        with pytest.raises(ValueError, match=r"^bootstrap_servers: must "):
+        with pytest.raises(ConfigError, match=r"^bootstrap_servers must "):
             headrace.Admin(servers)
 
 

@@ -16,6 +16,7 @@ from headrace.client import (
     RequestError,
     UnknownStreamError,
 )
+from headrace.errors import ConfigError
 from headrace.wire.kafka.errors import ErrorCode
 from kafkaraw import RawConnection, batch, values
 
@@ -178,7 +179,7 @@ def test_a_broker_that_talks_nonsense_is_an_error():
 
 @pytest.mark.parametrize("servers", ["", "host", "host:port", "a:1,,b:2"])
 def test_malformed_servers_are_refused(servers):
-    with pytest.raises(ValueError, match=r"HOST:PORT|port from 0"):
+    with pytest.raises(ConfigError, match=r"HOST:PORT|port from 0"):
         FetchClient(servers)
 
 

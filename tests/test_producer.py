@@ -135,8 +135,9 @@ async def test_settings_that_cannot_be_are_refused_in_one_line():
     ]:
         with pytest.raises(ConfigError, match=told):
             headrace.Producer("127.0.0.1:9092", **settings)
-    with pytest.raises(ValueError, match="must be HOST:PORT"):
-        headrace.Producer("somewhere")
+    for nowhere in ("somewhere", "", []):
+        with pytest.raises(ConfigError, match=r"^bootstrap_servers .* such as 127.0.0.1:9092"):
+            headrace.Producer(nowhere)
     with pytest.raises(ConfigError, match="bootstrap_servers must be HOST:PORT, or a list"):
         headrace.Producer(["127.0.0.1:9092", 5])
     with pytest.raises(ConfigError, match="a login is the text"):

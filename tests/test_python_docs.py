@@ -1,12 +1,14 @@
 """The programs of docs/python.md run as they stand, and its tables are whole."""
 
 import re
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from conftest import SMALL_JOURNAL
+from conftest import SMALL_JOURNAL, environment
 from headrace.client.config import ClientConfig, ConsumerConfig, ProducerConfig
 from shellblocks import ROOT, run_blocks
 
@@ -36,3 +38,14 @@ def test_the_tables_name_every_setting_with_its_default():
         for each in fields(config)[len(common) :]
     ]
     assert rows == common + own
+
+
+def test_what_the_page_names_is_there_without_another_import():
+    page = PAGE.read_text(encoding="utf-8")
+    named = set(re.findall(r"\bheadrace((?:\.\w+)+)", page))
+    assert ".client.ProducerConfig" in named
+    wanted = {each.split(".")[1] for each in named}
+    uses = [f"headrace{each}" for each in sorted(named)]
+    for use in [*uses, f"assert {wanted} <= set(dir(headrace))"]:  # each in a program of its own
+        subprocess.run([sys.executable, "-c", f"import headrace; {use}"], check=True,
+                       env=environment())  # fmt: skip

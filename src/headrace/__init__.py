@@ -35,11 +35,20 @@ __all__ = [
     "__version__",
 ]
 
+_MODULES: Final = frozenset({"client", "errors", "pipeline", "spark", "sync", "testing"})
+"""What programs use beside that."""
+
 _HOMES: Final = dict.fromkeys(__all__, "headrace.client") | {"__version__": "headrace.native"}
 
 
 def __getattr__(name: str) -> object:
     """What others own, loaded late: the command tells where the compiled module does not fit."""
+    if name in _MODULES:
+        return import_module(f"headrace.{name}")
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'headrace' has no attribute {name!r}", name=name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_MODULES})

@@ -48,8 +48,8 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @classmethod
-    def parse(cls, text: str) -> Address:
-        """Reads `HOST:PORT` or `[IPV6]:PORT`.
+    def parse(cls, text: str, *, such_as: int = 1883) -> Address:
+        """Reads `HOST:PORT` or `[IPV6]:PORT`; an error has port `such_as` in its example.
 
         Raises:
             ValueError: there is no host, or no port from 0 to 65535.
@@ -58,7 +58,7 @@ class Address(NamedTuple):
         bracketed = host.startswith("[") and host.endswith("]")
         host = host[1:-1] if bracketed else host
         if not colon or not host or (":" in host) != bracketed:
-            raise ValueError(f"must be HOST:PORT, such as 127.0.0.1:1883; got {text!r}")
+            raise ValueError(f"must be HOST:PORT, such as 127.0.0.1:{such_as}; got {text!r}")
         if not (port.isascii() and port.isdigit() and int(port) <= 65_535):
             raise ValueError(f"must end in a port from 0 to 65535; got {text!r}")
         return cls(host, int(port))

@@ -185,6 +185,7 @@ class Admin:
 
         Raises:
             RequestError: such as TOPIC_ALREADY_EXISTS.
+            TypeError: an argument is of another type; ValueError: it does not fit a request.
         """
         made = a.CreateTopic(
             name=topic,

@@ -29,19 +29,6 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-def addresses(servers: str | Iterable[str]) -> list[Address]:
-    """Bootstrap brokers: `HOST:PORT`, separated by commas or each for itself.
-
-    Raises:
-        ValueError: one is malformed, or there is none; the text names the setting.
-    """
-    texts = servers.split(",") if isinstance(servers, str) else servers
-    try:
-        return [Address.parse(text.strip()) for text in texts] or [Address.parse("")]
-    except ValueError as error:
-        raise ValueError(f"bootstrap_servers: {error}") from None
-
-
 class Cluster:
     """Connections to the brokers of one cluster, made when first needed. For one event loop.
 
@@ -52,9 +39,6 @@ class Cluster:
         config: what it was told.
         timeout_s: deadline of a call with all its retries, in seconds.
         request_timeout_s: longest silence of a broker, in seconds.
-
-    Raises:
-        ValueError: `bootstrap_servers` is malformed.
     """
 
     __slots__ = (
@@ -64,7 +48,7 @@ class Cluster:
 
     def __init__(self, config: ClientConfig) -> None:
         self.config = config
-        self._servers = addresses(config.bootstrap_servers)
+        self._servers = config.addresses
         self.timeout_s = config.default_api_timeout_ms / 1000
         self.request_timeout_s = min(config.request_timeout_ms / 1000, self.timeout_s)
         self._connections: dict[Address, Connection] = {}

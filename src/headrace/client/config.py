@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, Self, TypeAlias
 from headrace.client.login import Login
 from headrace.errors import ConfigError
 from headrace.limits import KIB, MIB
+from headrace.model import Address
 
 Partitioner: TypeAlias = Callable[[str, bytes | None, int], int]
 """`(stream, key, partitions)` to the number of one of them."""
@@ -113,7 +114,22 @@ class ClientConfig:
             choices = each.metadata.get("choices", (value,))
             if value not in choices and not (each.name == "partitioner" and callable(value)):
                 raise ConfigError(f"{each.name} must be one of {', '.join(choices)}; got {value!r}")
+        _ = self.addresses
         self._check()
+
+    @property
+    def addresses(self) -> list[Address]:
+        """`bootstrap_servers`, one by one.
+
+        Raises:
+            ConfigError: one is malformed, or there is none.
+        """
+        servers = self.bootstrap_servers
+        texts = servers.split(",") if isinstance(servers, str) else servers
+        try:
+            return [Address.parse(text.strip(), such_as=9092) for text in texts or [""]]
+        except ValueError as error:
+            raise ConfigError(f"bootstrap_servers {error}") from None
 
     def backoff_s(self, failures: int) -> float:
         """How long to wait after so many failures, 1 or more, before the next attempt."""

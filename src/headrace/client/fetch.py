@@ -52,7 +52,7 @@ class FetchClient:
         request_timeout_s: longest silence of a broker in seconds, > 0.
 
     Raises:
-        ValueError: `servers` is malformed.
+        ConfigError: `servers` is malformed.
     """
 
     __slots__ = ("_arguments", "_cluster", "_runner")

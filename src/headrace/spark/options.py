@@ -134,7 +134,7 @@ def _servers(options: Mapping[str, str]) -> str:
     servers = options.get("servers", "")
     try:
         for server in servers.split(","):
-            Address.parse(server.strip())
+            Address.parse(server.strip(), such_as=9092)
     except ValueError as error:
         raise OptionError(f"option servers, the broker's Kafka door: {error}") from None
     return servers

@@ -59,6 +59,10 @@ class UnfitError(ValueError):
     """A value that the field of a message cannot hold; the text names both."""
 
 
+class UnfitTypeError(UnfitError, TypeError):
+    """A value of another type than the field's."""
+
+
 class Reader:
     """A position in one frame, and how many array elements it may still hold."""
 
@@ -364,8 +368,12 @@ def _struct(cls: type, version: int, *, flexible: bool) -> Codec:
                 codec.write(out, value)
             except UnfitError:
                 raise
-            except (struct.error, TypeError, AttributeError, UnicodeEncodeError):
-                raise UnfitError(f"{cls.__name__}: {name} cannot be {value!r:.100}") from None
+            except (struct.error, TypeError, AttributeError, UnicodeEncodeError) as error:
+                is_typed = isinstance(error, (TypeError, AttributeError)) or (
+                    "required argument is not" in str(error)  # struct's, of a text for a number
+                )
+                kind = UnfitTypeError if is_typed else UnfitError
+                raise kind(f"{cls.__name__}: {name} cannot be {value!r:.100}") from None
         if flexible:
             out.append(NO_TAGS)
 
