@@ -281,6 +281,10 @@ impl Log {
         if self.snapshots.last() != Some(&offset) {
             self.snapshots.push(offset);
         }
+        self.shed_snapshots();
+    }
+
+    pub(super) fn shed_snapshots(&mut self) {
         let old = self.snapshots.len().saturating_sub(SNAPSHOTS);
         for offset in self.snapshots.drain(..old) {
             self.obsolete

@@ -15,6 +15,7 @@ use super::segments;
 use super::shell::Shell;
 use super::trace::Trace;
 use super::workload;
+use crate::log::inspect::verify;
 use crate::log::{open, Bounds, Error, Fsync, LogId, Options};
 
 /// Steps of one life at most.
@@ -356,6 +357,9 @@ impl Simulation {
                 port.disk.killed()
             };
         }
+        if port.sabotage == Sabotage::None && self.random.chance(20) {
+            self.verify(&port.disk)?;
+        }
         self.starts += 1;
         if self.random.chance(20) {
             let random = Random::new(self.random.bits());
@@ -378,6 +382,19 @@ impl Simulation {
         self.look_at_everything()?;
         self.is_cut = false;
         self.settle()
+    }
+
+    /// What a crash leaves, and a start that was cut short, is no damage.
+    fn verify(&self, disk: &SimDisk) -> Result<(), Anomaly> {
+        let named = self
+            .logs
+            .iter()
+            .map(|(name, clients)| (name.0.to_owned(), clients.incarnation));
+        let found = verify(disk, self.options, &named.collect(), |_, _| true, |_| {});
+        match found {
+            Ok(findings) if findings.is_empty() => Ok(()),
+            found => Err(Self::refused("the store", format!("verify: {found:?}"))),
+        }
     }
 
     /// The log ends where it ends: of what was not synced the last may be gone.

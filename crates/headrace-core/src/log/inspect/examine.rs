@@ -291,7 +291,7 @@ impl Truth {
     }
 
     fn hold(&mut self, base: i64, header: &BatchHeader, position: u64) {
-        if !self.used || self.wrong.is_some() {
+        if !self.used || self.wrong.is_some() || header.is_mark() {
             return;
         }
         let last = header.last_offset() - base;

@@ -172,7 +172,7 @@ fn mend_all(
         let state = work.mend(told, story.clean)?;
         let mut refused = None;
         if actions.len() == before {
-            refused = refusal(disk, options, told, story.clean)?;
+            refused = refusal(&Overlay::new(disk), options, told, story.clean)?;
         }
         let log = if wanted(&told.state.stream, told.state.partition) {
             let log = mender.salvage(&Told::new(state))?;

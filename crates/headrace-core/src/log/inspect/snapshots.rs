@@ -4,7 +4,7 @@ use super::repair::Action;
 use crate::log::disk::{Disk, DiskOp, Path};
 use crate::log::error::{Damage, Error};
 use crate::log::layout;
-use crate::log::partition::Log;
+use crate::log::partition::{self, Log};
 use crate::log::producers::Producers;
 use crate::log::scan;
 use crate::log::sources::Sources;
@@ -21,12 +21,17 @@ pub(super) const SNAPSHOTS: [Kind; 2] = [
     }),
 ];
 
-/// The files of a log that do not verify.
+/// The files of a log that do not verify. Those that are only to be removed are not read: nothing
+/// syncs them, and they may be torn.
 pub(super) fn damaged(disk: &impl Disk, folder: &str) -> Result<Vec<Path>, Error> {
     let names = disk.list(folder)?;
     let mut damaged = Vec::new();
     for (kind, reads) in SNAPSHOTS {
-        for offset in layout::offsets(&names, kind) {
+        let mut offsets = layout::offsets(&names, kind);
+        if kind == layout::PRODUCERS {
+            offsets.drain(..offsets.len().saturating_sub(partition::SNAPSHOTS));
+        }
+        for offset in offsets {
             let path = layout::file(folder, offset, kind);
             if !reads(&scan::side_file(disk, &path)?, offset) {
                 damaged.push(path);

@@ -75,20 +75,31 @@ pub fn verify(
         if !wanted(&told.state.stream, told.state.partition) {
             continue;
         }
-        let overlay = Overlay::new(disk);
+        // What a crash leaves, a start mends. What it cannot mend, and all that an orderly stop
+        // left otherwise, is damage.
+        let mut overlay = Overlay::new(disk);
+        let mut refused = None;
+        let is_tried = certain && !story.clean;
+        if is_tried {
+            refused = refusal(&overlay, options, told, false)?;
+            if refused.is_some() {
+                overlay = Overlay::new(disk);
+            }
+        }
+        let is_mended = is_tried && refused.is_none();
         let before = findings.len();
         look(
             &overlay,
             told,
-            (certain, story.clean),
+            (certain, story.clean, is_mended),
             &mut findings,
             &mut progress,
         )?;
-        let harmless = findings[before..]
-            .iter()
-            .all(|finding| finding.class == Class::Side);
-        if certain && harmless {
-            let refused = refusal(disk, options, told, story.clean)?;
+        let is_side = |finding: &Finding| finding.class == Class::Side;
+        if certain && findings[before..].iter().all(is_side) {
+            if !is_tried {
+                refused = refusal(&Overlay::new(disk), options, told, story.clean)?;
+            }
             let mut known = findings.iter().map(|finding| &finding.damage.path);
             let refused = refused.filter(|damage| !known.any(|path| *path == damage.path));
             findings.extend(refused.map(|damage| Finding {
@@ -101,16 +112,16 @@ pub fn verify(
     Ok(findings)
 }
 
-/// Why a start would refuse the log, whatever a walk over it may have missed.
+/// Why a start would refuse the log, whatever a walk over it may have missed. Where it would not,
+/// `overlay` holds what it leaves.
 pub(super) fn refusal(
-    disk: &impl Disk,
+    overlay: &Overlay<impl Disk>,
     options: Options,
     told: &Told,
     clean: bool,
 ) -> Result<Option<Damage>, Error> {
-    let overlay = Overlay::new(disk);
-    let mended = Mender::new(&overlay, options, clean).mend(told);
-    match mended.and_then(|log| log.plan_sources().damage(&overlay)) {
+    let mended = Mender::new(overlay, options, clean).mend(told);
+    match mended.and_then(|log| log.plan_sources().damage(overlay)) {
         Ok(damage) => Ok(damage),
         Err(Error::Corrupt(damage)) => Ok(Some(damage)),
         Err(error) => Err(error),
@@ -120,7 +131,7 @@ pub(super) fn refusal(
 fn look(
     disk: &impl Disk,
     told: &Told,
-    (certain, clean): (bool, bool),
+    (certain, clean, is_mended): (bool, bool, bool),
     findings: &mut Vec<Finding>,
     progress: &mut impl FnMut(u64),
 ) -> Result<(), Error> {
@@ -134,6 +145,9 @@ fn look(
     }
     for path in snapshots::damaged(disk, &folder)? {
         findings.push(side(&path, 0, None, "the snapshot does not verify"));
+    }
+    if is_mended {
+        return Ok(()); // which makes the epochs' file anew
     }
     let epochs = layout::epochs(&folder);
     let wanted = told.state.epochs.file();

@@ -22,11 +22,6 @@ impl<D: Disk> Mender<'_, D> {
     ) -> Result<(), Error> {
         let durable = told.state.next_offset;
         let mut next = log.segments[0].base;
-        if let (Some((offset, _)), false) = (&snapshot, self.report.clean) {
-            // Segments may go because it is there, and it may still be in memory alone.
-            let path = layout::file(&log.folder, *offset, layout::PRODUCERS);
-            self.dirt.files.insert(path);
-        }
         let (from, mut producers) = snapshot.unwrap_or((next, Producers::default()));
         let count = log.segments.len();
         log.sealed = self.report.clean;

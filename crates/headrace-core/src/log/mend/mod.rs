@@ -300,13 +300,7 @@ impl<'a, D: Disk> Mender<'a, D> {
         if end <= segment.bytes {
             return Ok(next);
         }
-        // Only what the disk has got: a direct write may have failed to be synced.
-        for op in [
-            DiskOp::Sync { path: path.clone() },
-            DiskOp::DropCache { path: path.clone() },
-        ] {
-            self.disk.perform(&op)?;
-        }
+        self.hold_to_disk(&path)?; // a direct write may have failed to be synced
         let beyond = Range {
             path: &path,
             position: segment.bytes,
@@ -344,11 +338,13 @@ impl<'a, D: Disk> Mender<'a, D> {
         for segment in grown.filter(|segment| segment.may_have_grown(open)) {
             let path = segment.path.clone();
             let bytes = segment.bytes;
-            let found = self.disk.size(&path)?.unwrap_or(0);
+            let Some(found) = self.disk.size(&path)? else {
+                continue;
+            };
             self.report.truncated_bytes += found - bytes;
             if found > bytes {
                 self.perform([DiskOp::SetLength { path, bytes }])?;
-            } else if bytes > 0 && !self.report.clean {
+            } else if !self.report.clean {
                 self.dirt.files.insert(path);
             }
         }
@@ -386,11 +382,25 @@ impl<'a, D: Disk> Mender<'a, D> {
         Ok(())
     }
 
+    /// A process that died may have left the file in memory alone, and where a sync of it failed, no
+    /// later one writes what memory goes on showing.
+    fn hold_to_disk(&self, path: &Path) -> Result<(), Error> {
+        if !self.report.clean && self.disk.size(path)?.is_some() {
+            let ops = [
+                DiskOp::Sync { path: path.clone() },
+                DiskOp::DropCache { path: path.clone() },
+            ];
+            self.disk.perform_all(&ops)?;
+        }
+        Ok(())
+    }
+
     /// A power cut may have taken the file, or torn it, before it was ever synced.
     fn mend_epochs(&mut self, log: &mut Log) -> Result<(), Error> {
         log.epochs.cut(log.next_offset);
         log.leader_epoch = log.epochs.current();
         let (path, wanted) = (layout::epochs(&log.folder), log.epochs.file());
+        self.hold_to_disk(&path)?;
         if side_file(self.disk, &path)? != wanted {
             let mut ops = Vec::new();
             replace(&mut ops, path, wanted);
@@ -407,28 +417,32 @@ impl<'a, D: Disk> Mender<'a, D> {
             self.perform([DiskOp::Remove { path }])?;
         }
         let is_whole = |file: &[u8], _| Producers::decode(file).is_some();
-        let (producers, spoilt) = self.verified(log, &names, layout::PRODUCERS, is_whole)?;
+        // A power cut may have torn an older one, too, and nothing rests on that.
+        let all = !self.report.clean;
+        let (producers, spoilt) = self.verified(log, &names, layout::PRODUCERS, all, is_whole)?;
         for offset in spoilt {
             // What it told was made up for, or a start is refused before it comes here.
             let path = layout::file(&log.folder, offset, layout::PRODUCERS);
             self.perform([DiskOp::Remove { path }])?;
         }
         log.snapshots = producers;
+        log.shed_snapshots();
         let is_whole = |file: &[u8], offset| Sources::of_file(file, offset).is_some();
         // Nothing may make up for a damaged one of these: it stays, so that it can be named.
-        let (sources, spoilt) = self.verified(log, &names, layout::SOURCES, is_whole)?;
+        let (sources, spoilt) = self.verified(log, &names, layout::SOURCES, false, is_whole)?;
         log.saved_sources = Saved::found(&sources, spoilt);
         Ok(())
     }
 
-    /// Offsets of the snapshots of one kind, up to the newest that is whole: for the sake of one
-    /// that is not, no other may go. And of those behind it, which are damaged. Those of offsets that
-    /// were never acknowledged would come true of other records, and go.
+    /// Offsets of the snapshots of one kind that are whole, and of those that are damaged. Those
+    /// before the newest whole one count as whole, unless `all` are read. Those of offsets that were
+    /// never acknowledged would come true of other records, and go.
     fn verified(
         &mut self,
         log: &Log,
         names: &[String],
         kind: &str,
+        all: bool,
         is_whole: impl Fn(&[u8], i64) -> bool,
     ) -> Result<(Vec<i64>, Vec<i64>), Error> {
         let mut offsets = layout::offsets(names, kind);
@@ -437,16 +451,19 @@ impl<'a, D: Disk> Mender<'a, D> {
             let path = layout::file(&log.folder, offset, kind);
             self.perform([DiskOp::Remove { path }])?;
         }
-        let mut count = offsets.len();
-        while let Some(offset) = count.checked_sub(1).map(|at| offsets[at]) {
+        let (mut whole, mut spoilt) = (Vec::new(), Vec::new());
+        for offset in offsets.into_iter().rev() {
             let path = layout::file(&log.folder, offset, kind);
-            if is_whole(&side_file(self.disk, &path)?, offset) {
-                break;
+            let counts = !all && !whole.is_empty();
+            if counts || is_whole(&side_file(self.disk, &path)?, offset) {
+                whole.push(offset);
+            } else {
+                spoilt.push(offset);
             }
-            count -= 1;
         }
-        let spoilt = offsets.split_off(count);
-        Ok((offsets, spoilt))
+        whole.reverse();
+        spoilt.reverse();
+        Ok((whole, spoilt))
     }
 }
 

@@ -71,6 +71,9 @@ impl<D: Disk> Mender<'_, D> {
         log: &Log,
         told: &Told,
     ) -> Result<Option<(i64, Producers)>, Error> {
+        for offset in layout::offsets(&self.disk.list(&log.folder)?, layout::PRODUCERS) {
+            self.hold_to_disk(&layout::file(&log.folder, offset, layout::PRODUCERS))?;
+        }
         newest(
             self.disk,
             &log.folder,

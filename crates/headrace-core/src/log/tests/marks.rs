@@ -1,6 +1,9 @@
 //! Control batches without records: they take no offset, survive, and no reader meets them.
 
+use std::collections::BTreeMap;
+
 use super::{batch, commit, read, stamped, SMALL};
+use crate::log::inspect::verify;
 use crate::log::machine::Machine;
 use crate::log::partition::LogId;
 use crate::log::{open, Error};
@@ -48,6 +51,11 @@ fn marks_stand_between_records_and_take_no_offset() {
         machine.open_log("gpu", 0, 1, 0).unwrap();
         assert_eq!(machine.bounds(LOG), Ok((0, 20)));
     }
+    machine.roll(LOG, 0).unwrap();
+    commit(&mut machine, &disk);
+    let streams = BTreeMap::from([("gpu".to_owned(), 1)]);
+    let findings = verify(&disk, SMALL, &streams, |_, _| true, |_| {});
+    assert_eq!(findings, Ok(Vec::new()), "no index names a mark");
     let columns = decode_columns(&stored, 0, 20, 100).unwrap();
     assert_eq!((columns.records, columns.next_offset), (20, 20));
 }

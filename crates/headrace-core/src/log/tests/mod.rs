@@ -46,9 +46,9 @@ const BOUNDS: Bounds = Bounds {
     compaction_piece_bytes: 5000,
 };
 
-/// Seeds of a plain run; `HEADRACE_SEEDS` asks for more.
-fn seeds() -> u64 {
-    std::env::var("HEADRACE_SEEDS").map_or(100, |count| count.parse().expect("a number"))
+/// `plain` seeds; `HEADRACE_SEEDS` asks for more.
+fn seeds(plain: u64) -> u64 {
+    std::env::var("HEADRACE_SEEDS").map_or(plain, |count| count.parse().expect("a number"))
 }
 
 /// A batch of `records` records whose values are `bytes` times `fill`.
