@@ -24,7 +24,7 @@ PIECE_BYTES_MAX = 600
 
 
 def fuzz(target: Target, name: str, *, inputs: int, seconds: float, seed: int) -> None:
-    """Runs the corpus `name`, then mutations: so many, or for so long where that is not 0."""
+    """Runs the corpus `name`, then mutations: so many, or for so much processor time."""
     chance = random.Random(seed)
     file = FOLDER / f"{name}.txt"
     known: set[Hashable] = set()
@@ -47,9 +47,9 @@ def _each(
 ) -> Iterator[Pieces]:
     for line in file.read_text(encoding="ascii").splitlines():
         yield tuple(bytes.fromhex(piece) for piece in line.split(" "))
-    end = time.monotonic() + seconds
+    end = time.process_time() + seconds
     tried = 0
-    while time.monotonic() < end if seconds else tried < inputs:
+    while time.process_time() < end if seconds else tried < inputs:
         yield _mutated(kept, chance)
         tried += 1
 

@@ -33,7 +33,13 @@ pub struct Corpus {
 #[derive(Clone, Copy)]
 pub enum Budget {
     Inputs(usize),
-    Time(Duration),
+    Processor(Duration),
+}
+
+/// What this thread has run, where the system tells it (Linux); a test has a thread of its own.
+fn processor_time() -> Option<Duration> {
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    Some(Duration::from_nanos(told.split(' ').next()?.parse().ok()?))
 }
 
 /// What a target has said about one input.
@@ -73,11 +79,12 @@ pub fn run(corpus: &Corpus, seed: u64, budget: Budget) {
         judge(parse(text), &mut kept);
     }
     assert!(!kept.is_empty(), "a corpus says something");
-    let begun = Instant::now();
+    let clock = Instant::now();
     let mut tried = 0;
     while match budget {
         Budget::Inputs(count) => tried < count,
-        Budget::Time(time) => begun.elapsed() < time,
+        Budget::Processor(_) if tried % 64 != 0 => true, // asking takes as long as an input
+        Budget::Processor(time) => processor_time().unwrap_or_else(|| clock.elapsed()) < time,
     } {
         let input = mutated(&kept, &mut random);
         judge(input, &mut kept);
