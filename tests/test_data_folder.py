@@ -12,7 +12,7 @@ from headrace.native import Store
 NOBODY_S = [
     (),
     ("lost+found/",),
-    ("users.json",),
+    ("users.json", "users.json.lock"),
     ("acls.json", "headrace.toml", "server.pem", "server.key"),
 ]
 SOMEBODY_S = [

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 JOURNAL_FILE: Final = re.compile(r"\d{20}\.journal")
 
 BESIDE: Final = re.compile(
-    r"lost\+found|\.snapshots?|\.zfs|\.(git)?keep|\.DS_Store|(users|acls)\.json(\.tmp)?"
+    r"lost\+found|\.snapshots?|\.zfs|\.(git)?keep|\.DS_Store|.+\.json(\.(tmp|lock))?"
     r"|.+\.(toml|conf|pem|crt|key)"
 )
 """What stands in a folder before its first node: what file systems put there, and what a node is
