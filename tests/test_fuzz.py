@@ -168,7 +168,8 @@ class KafkaTarget:
         for data in sent:
             connection.received(data)
         while connection._works:
-            await asyncio.wait([*connection._tasks, *filter(None, [connection._decoding])])
+            due = filter(None, [connection._decoding, connection._turn])
+            await asyncio.wait([*connection._pipeline, *due])
         connection.closed()
         ends = door.hung_up - before
         words = {fault, *ends}
