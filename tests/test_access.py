@@ -467,6 +467,13 @@ def test_a_wide_door_opens_with_users_and_warns_without_tls(start_node, tmp_path
     [
         ('[[access.rules]]\nallow = ["publish"]\ndeny = ["publish"]', "one of allow and deny"),
         ("[[access.rules]]\nallow = []", 'a rule names actions, or "all"'),
+        *(
+            (
+                f'[[access.rules]]\nallow = ["publish"]\n{name} = []',
+                f"{name} is empty, which fits nothing; without it the rule fits all",
+            )
+            for name in ("users", "roles", "clients", "addresses", "topics", "streams", "groups")
+        ),
         ('[[access.rules]]\nallow = ["all"]\ntopics = ["a/#/b"]', "# must stand alone"),
         ('[[access.rules]]\nallow = ["all"]\ntopic = ["a"]', "did you mean 'topics'"),
         ("[access]\nanonymus = true", "did you mean 'anonymous'"),

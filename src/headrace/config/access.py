@@ -42,6 +42,11 @@ class AccessRule(Table):
             raise ValueError("a rule has one of allow and deny")
         if not (self.allow or self.deny):
             raise ValueError(f'a rule names actions, or "{ALL}"')
+        for name in self.model_fields_set:
+            if getattr(self, name) == ():  # nobody is meant, and everybody would be
+                raise ValueError(
+                    f"{name} is empty, which fits nothing; without it the rule fits all"
+                )
         self.add_to(AccessRules(no_match=False))
         return self
 
