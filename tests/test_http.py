@@ -1,6 +1,7 @@
 """The HTTP door on a real node: health, metrics, streams, publish, errors, bounds."""
 
 import base64
+import contextlib
 import gzip
 import http.client
 import json
@@ -13,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from conftest import headrace
+from headrace import limits
 from headrace.settings import SETTINGS
 from rawclient import RawConnection, RawMqtt
 
@@ -247,18 +249,29 @@ def test_metrics_are_prometheus(broker):
 
 
 def test_connections_are_bounded(shared):
-    connections = [http.client.HTTPConnection("127.0.0.1", shared.http) for _ in range(128)]
-    for connection in connections:
-        connection.request("GET", "/health")
-        assert connection.getresponse().read()
-    beyond = http.client.HTTPConnection("127.0.0.1", shared.http)
-    with pytest.raises((http.client.RemoteDisconnected, ConnectionResetError)):
-        _answer(beyond)
-    beyond.close()
-    connections[0].request("GET", "/health")
-    assert connections[0].getresponse().status == 200
-    for connection in connections:
-        connection.close()
+    """Those that are being answered: idle ones give way."""
+    with contextlib.ExitStack() as stack:
+        clients = [
+            stack.enter_context(begun(shared, 2)) for _ in range(limits.HTTP_CONNECTIONS_MAX)
+        ]
+        beyond = http.client.HTTPConnection("127.0.0.1", shared.http)
+        with pytest.raises((http.client.RemoteDisconnected, ConnectionResetError)):
+            _answer(beyond)
+        beyond.close()
+        for client in clients:
+            client.sendall(b"{}")
+            assert client.recv(4096).startswith(b"HTTP/1.1 400 "), "it was not ended"
+    refused = 'headrace_connections_refused_total{door="http",reason="connections_limit"}'
+    assert shared.metrics()[refused] >= 1
+
+
+def begun(node, length):
+    """A connection whose request is at work, and waits for its body of `length` bytes."""
+    client = socket.create_connection((node.host, node.http), timeout=30)
+    head = f"POST /api/v1/publish HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {length}\r\n"
+    client.sendall(f"{head}Expect: 100-continue\r\n\r\n".encode())
+    assert client.recv(4096).startswith(b"HTTP/1.1 100 ")
+    return client
 
 
 def _answer(connection):
@@ -411,6 +424,39 @@ def test_a_request_that_does_not_come_frees_its_connection(start_node, sent):
     else:
         assert answer == b""
     assert node.call("GET", "/health")[0] == 200
+
+
+def asked(node):
+    """A connection that was answered once and stays."""
+    client = socket.create_connection((node.host, node.http), timeout=30)
+    client.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    assert client.recv(4096).startswith(b"HTTP/1.1 200 ")
+    return client
+
+
+@pytest.mark.setting("http.idle_timeout")
+def test_a_connection_that_asks_no_more_is_ended(start_node):
+    node = start_node(HEADRACE_HTTP__IDLE_TIMEOUT="200ms")
+    with asked(node) as client:
+        assert client.recv(1) == b""
+    assert node.metrics()['headrace_http_connections_ended_total{reason="idle"}'] >= 1
+
+
+def test_idle_connections_keep_nobody_out(start_node):
+    node = start_node()
+    with contextlib.ExitStack() as stack:
+        busy = stack.enter_context(begun(node, 34))
+        clients = [stack.enter_context(asked(node)) for _ in range(limits.HTTP_CONNECTIONS_MAX - 1)]
+        assert [node.call("GET", path)[0] for path in ("/health", "/ready")] == [200, 200]
+        metrics = node.metrics()
+        assert metrics['headrace_connections{door="http"}'] >= limits.HTTP_CONNECTIONS_MAX - 3
+        gave_way = metrics['headrace_http_connections_ended_total{reason="gave_way"}']
+        assert 1 <= gave_way <= 3
+        assert clients[0].recv(1) == b"", "idle for longest"
+        clients[-1].sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert clients[-1].recv(4096).startswith(b"HTTP/1.1 200 ")
+        busy.sendall(b'{"topic": "t", "payload": "a"    }')
+        assert busy.recv(4096).startswith(b"HTTP/1.1 200 "), "who is at work is not ended"
 
 
 def test_a_quality_of_service_is_a_number(shared):

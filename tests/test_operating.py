@@ -42,7 +42,7 @@ def test_the_table_of_bounds_names_what_there_is() -> None:
     known = {f"{table}.{key}" for table, key, _ in settings()}
     metrics = {each.name for each in METRICS["metrics"]()}
     counted = (ROOT / "crates/headrace-core/src/switchboard/counters.rs").read_text()
-    for page_of in ("doors.md", "frame.md"):
+    for page_of in ("doors.md", "frame.md", "http.md"):
         counted += (ROOT / "docs" / page_of).read_text(encoding="utf-8")
     counted += " ".join(f"`{code.name.lower()}`" for code in ErrorCode)
     for row in rows:

@@ -20,6 +20,7 @@ from headrace import limits
 from headrace.adapters.answers import Fields, answer, bad_request, body, problem
 from headrace.adapters.http_access import Guard, UserRoutes, may_publish
 from headrace.adapters.http_clients import ClientRoutes
+from headrace.adapters.http_connections import Connections
 from headrace.adapters.http_groups import GroupRoutes
 from headrace.adapters.http_refusals import Connection
 from headrace.adapters.http_trace import TraceRoutes
@@ -88,15 +89,15 @@ class HttpDoor:
         node: Administration,
         body_bytes_max: int,
         request_ms_max: int = limits.HTTP_REQUEST_MS,
+        idle_ms_max: int = limits.HTTP_IDLE_MS,
         handshake_ms_max: int = limits.HANDSHAKE_MS,
         reload: Callable[[], Awaitable[dict[str, list[str]]]] | None = None,
     ) -> None:
         self._node = node
         self._reload_settings = reload
-        self._exporter = Exporter(node)
-        self._request_s_max = request_ms_max / 1000
+        self._connections = Connections(request_ms_max, idle_ms_max)
+        self._exporter = Exporter(node, self._connections.samples)
         self._handshake_s_max = handshake_ms_max / 1000
-        self._silent: dict[asyncio.BaseProtocol, asyncio.TimerHandle] = {}
         app = web.Application(
             middlewares=[_answer_errors, Guard(node.gate).check, self._in_time],
             client_max_size=body_bytes_max,
@@ -151,9 +152,10 @@ class HttpDoor:
         if before is not None:
             before.close()
 
-    def set_request_timeout(self, request_ms_max: int) -> None:
-        """Of requests that come from now on."""
-        self._request_s_max = request_ms_max / 1000
+    def set_timeouts(self, request_ms_max: int, idle_ms_max: int) -> None:
+        """Of requests and connections that come from now on."""
+        self._connections.request_s_max = request_ms_max / 1000
+        self._connections.idle_s_max = idle_ms_max / 1000
 
     async def close(self) -> None:
         """Accepts no more, answers what is in flight, closes."""
@@ -166,41 +168,36 @@ class HttpDoor:
     def _protocol(self) -> asyncio.BaseProtocol:
         server = self._runner.server
         assert server is not None, "set up before it listens"
-        # aiohttp does not know of connections that are not through their TLS.
-        begun = len(self._silent) if self._secure else 0
-        if max(begun, len(server.connections)) >= limits.HTTP_CONNECTIONS_MAX:
+        if not self._connections.has_room():
             return _Refused()
-        connection = Connection(
+        connection = Connection.of(
+            self._connections,
             server,
             loop=asyncio.get_running_loop(),
-            access_log=None,  # type: ignore[arg-type] # None is "no log" at run time
+            keepalive_timeout=2 * limits.HTTP_IDLE_MS_CEILING / 1000,  # it is ended before
+            access_log=None,
             max_line_size=limits.HTTP_LINE_BYTES_MAX,
             auto_decompress=False,  # that would be work of the event loop
             lingering_time=limits.LINGER_SECONDS,
         )
-        # From the first request on, aiohttp's own keep-alive ends a connection that is silent.
-        self._silent[connection] = asyncio.get_running_loop().call_later(
-            self._request_s_max, self._hang_up, connection
-        )
+        self._connections.coming(connection, self._handshake_s_max)
         return connection
-
-    def _hang_up(self, connection: web.RequestHandler) -> None:
-        del self._silent[connection]
-        connection.force_close()
 
     @web.middleware
     async def _in_time(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Reads the body before anything is done, and gives up on one that does not come."""
-        timer = self._silent.pop(request.protocol, None)
-        if timer is not None:
-            timer.cancel()
+        assert isinstance(request.protocol, Connection), "made by this door"
+        if request.transport is None:
+            raise ConnectionResetError("it gave way before its request was seen")
+        self._connections.busy(request.protocol)
+        request_s_max = self._connections.request_s_max
         try:
-            async with asyncio.timeout(self._request_s_max):
+            async with asyncio.timeout(request_s_max):
                 await request.read()  # which the request keeps
         except TimeoutError:
             request.protocol.close()  # once it is answered
             raise web.HTTPRequestTimeout(
-                text=f"the body did not come within {self._request_s_max:g} s"
+                text=f"the body did not come within {request_s_max:g} s"
             ) from None
         return await handler(request)
 

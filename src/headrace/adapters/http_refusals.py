@@ -1,4 +1,4 @@
-"""What the HTTP library refuses by itself, before any route: answered as every other error.
+"""One connection of the HTTP door, and what the library refuses by itself, before any route.
 
 Owns the words for bytes that are no request. Must not know routes.
 """
@@ -6,12 +6,17 @@ Owns the words for bytes that are no request. Must not know routes.
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
 from headrace.adapters.answers import problem
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from headrace.adapters.http_connections import Connections
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +31,31 @@ class Connection(web.RequestHandler):
     the other end is at fault.
     """
 
-    __slots__ = ()
+    __slots__ = ("_connections",)
+
+    _connections: Connections
+
+    @classmethod
+    def of(
+        cls,
+        connections: Connections,
+        server: web.Server,
+        **more: Any,  # noqa: ANN401 - the library's
+    ) -> Connection:
+        """One that tells `connections` what becomes of it."""
+        made = cls(server, **more)
+        made._connections = connections
+        return made
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Its layers stand."""
+        super().connection_made(transport)
+        self._connections.opened(self)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """It is gone."""
+        self._connections.closed(self)
+        super().connection_lost(exc)
 
     def handle_error(
         self,
@@ -55,7 +84,10 @@ class Connection(web.RequestHandler):
         if isinstance(resp, web.HTTPException):
             kind = resp.reason.lower().replace(" ", "_")
             resp = problem(resp.status, kind, _line(resp.text))
-        return await super().finish_response(request, resp, start_time)
+        try:
+            return await super().finish_response(request, resp, start_time)
+        finally:
+            self._connections.answered(self)
 
 
 def _line(text: str | None) -> str:

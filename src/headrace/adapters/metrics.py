@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -13,7 +14,7 @@ from prometheus_client.core import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from headrace.ports import Administration, Histogram, Sample
 
@@ -23,15 +24,16 @@ PREFIX = "headrace_"
 class Exporter:
     """Renders what a node counts, and what its process uses, on request."""
 
-    def __init__(self, node: Administration) -> None:
+    def __init__(self, node: Administration, of_door: Callable[[], Iterable[Sample]]) -> None:
         self._node = node
+        self._of_door = of_door
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(namespace="headrace", registry=self._registry)
 
     def collect(self) -> Iterator[Metric]:
         """All metric families; called by the registry."""
-        yield from _families(self._node.samples())
+        yield from _families(chain(self._node.samples(), self._of_door()))
         for histogram in self._node.histograms():
             yield _histogram(histogram)
 

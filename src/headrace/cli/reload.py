@@ -206,7 +206,7 @@ class Reload:
         log_to_stderr(config.logging.level, config.logging.format, config.node.name)
         self._listeners.reconfigure(config)
         if self.door is not None:
-            self.door.set_request_timeout(config.http.request_timeout)
+            self.door.set_timeouts(config.http.request_timeout, config.http.idle_timeout)
         for door in node.doors:
             if isinstance(door, KafkaDoor):
                 door.configure(settings_of_kafka(config))

@@ -159,6 +159,7 @@ async def _serve(
         node,
         config.http.body_bytes,
         config.http.request_timeout,
+        config.http.idle_timeout,
         config.limits.handshake_timeout,
         reload,
     )

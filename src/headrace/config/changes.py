@@ -55,7 +55,7 @@ _LIVE: Final = {
         }
     ),
     "frame": frozenset({"connect_timeout", "heartbeat_interval", "idle_timeout"}),
-    "http": frozenset({"request_timeout"}),
+    "http": frozenset({"idle_timeout", "request_timeout"}),
     "log": frozenset(
         {"compaction_bytes_per_second", "retention_check"}
         | {name.replace(".", "_") for name in SETTINGS}

@@ -229,6 +229,11 @@ class HttpSettings(TlsSettings):
         default=limits.HTTP_REQUEST_MS,
         description="Time from accept to a whole first request, and for the body of each.",
     )
+    idle_timeout: Annotated[int, _duration(100, limits.HTTP_IDLE_MS_CEILING)] = Field(
+        default=limits.HTTP_IDLE_MS,
+        description="Time from an answer to the next whole request, after which a connection is "
+        "ended. One beyond 128 connections ends the one that has been idle for longest.",
+    )
 
 
 def _of_streams(name: str) -> Any:  # noqa: ANN401 - a field

@@ -11,12 +11,19 @@ HTTP_LINE_BYTES_MAX: Final = 200 * KIB
 """Line of a request: a path with the longest client id or topic, 65,535 bytes, each as `%XX`."""
 
 HTTP_CONNECTIONS_MAX: Final = 128
-"""Connections of the HTTP door; beyond it new ones are closed. Administration needs few, and
-they come out of `DESCRIPTORS_RESERVED`."""
+"""Connections of the HTTP door; beyond it the one that has been idle for longest is ended, and a
+new one closed where all are at work. Administration needs few, and they come out of
+`DESCRIPTORS_RESERVED`."""
 
 HTTP_REQUEST_MS: Final = 30_000
 """From accept to a whole first request, and from its head to the end of its body: a few idle
 connections would otherwise hold all of `HTTP_CONNECTIONS_MAX`."""
+
+HTTP_IDLE_MS: Final = 60_000
+"""From an answer to the next request: longer than Prometheus waits between two by default (15 s) or
+as a rule (up to 60 s), and short for who has gone without a word (nginx: 75 s)."""
+
+HTTP_IDLE_MS_CEILING: Final = 3_600_000
 
 HTTP_PUBLISHES_MAX: Final = 256
 """Publishes over HTTP that may wait for the disk, their requesters gone or not; further ones are
