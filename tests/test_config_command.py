@@ -183,3 +183,78 @@ def test_only_settings_that_exist_change_live():
 
     assert {(table, key) for table, keys in _LIVE.items() for key in keys} <= known
     assert not is_live("mqtt", "bind")
+
+
+def check(tmp_path, text, **extra):
+    path = tmp_path / "headrace.toml"
+    path.write_text(text, encoding="utf-8")
+    return headrace("config", "check", "--config", str(path), **extra)
+
+
+def test_check_says_how_many_more_there_are(tmp_path):
+    wrong = "".join(f"no_{number} = 1\n" for number in range(4))
+    told = check(tmp_path, f'[limits]\n{wrong}[streams.s]\npartitions = 1\n"retention.ms" = "x"\n')
+    assert told.returncode == 2
+    assert len(told.stderr.splitlines()) == 3
+    assert told.stderr.endswith(" (and 2 more)\n")
+
+
+@pytest.mark.parametrize(
+    "streams",
+    ['"retention.ms" = "x"', "partitions = 1\nfilters = ['a/#/b']"],
+    ids=["a setting", "what it means"],
+)
+def test_check_tells_of_every_stream(tmp_path, streams):
+    told = check(tmp_path, f"[streams.a]\n{streams}\n[streams.b]\n{streams}\n")
+    assert told.returncode == 2
+    first, second = told.stderr.splitlines()
+    assert "[streams.a]" in first
+    assert "[streams.b]" in second
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[streams.rooms]\nretention_ms = '1d'", "did you mean 'retention.ms'"),
+        ("[streams.rooms]\npartition = 1", "did you mean 'partitions'"),
+        (
+            "[[access.rules]]\nallow = ['all']\n[[access.rules]]\nallow = ['all']\ntopic = []",
+            "headrace.toml:5: [[access.rules]] rule 2 topic: unknown",
+        ),
+        ("[mqtt]\ntls_certificate = '/no.pem'", "[mqtt] tls_certificate: /no.pem cannot be read"),
+        (
+            "[mqtt]\nbind = '127.0.0.1:9092'",
+            "kafka at 127.0.0.1:9092 and mqtt at 127.0.0.1:9092 want one port",
+        ),
+    ],
+)
+def test_check_names_what_a_start_would_stumble_over(tmp_path, text, told):
+    refused = check(tmp_path, text)
+    assert refused.returncode == 2
+    assert told in refused.stderr
+
+
+def test_a_file_may_begin_with_a_mark_of_its_encoding(tmp_path):
+    assert check(tmp_path, "\ufeff[limits]\nstall = '1s'\n").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "extra", "place"),
+    [
+        ("[log]\nretention_ms = 30", {}, "headrace.toml:2: [log] retention_ms"),
+        ("", {"HEADRACE_LOG__RETENTION_MS": "604800"}, "HEADRACE_LOG__RETENTION_MS"),
+        ("[streams.s]\nretention.ms = '30'", {}, "headrace.toml:2: [streams.s] retention.ms"),
+    ],
+)
+def test_a_time_of_retention_without_a_unit_is_doubted(tmp_path, text, extra, place):
+    told = check(tmp_path, text, **extra)
+    assert told.returncode == 0
+    (line,) = told.stderr.splitlines()
+    assert line.startswith("warning: ")
+    assert f"{place}: " in line
+    assert "is taken as milliseconds" in line
+
+
+@pytest.mark.parametrize("value", ["-1", "'30ms'", "86400000", "'7d'"])
+def test_a_time_of_retention_that_is_meant_is_not_doubted(tmp_path, value):
+    assert check(tmp_path, f"[log]\nretention_ms = {value}").stderr == ""

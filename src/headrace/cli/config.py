@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.access import is_open
-from headrace.cli.listeners import OPTIONS, addresses
+from headrace.cli.listeners import OPTIONS, Listeners, addresses
 from headrace.cli.paths import NamedPath
 from headrace.config import Sources, read
 from headrace.config.changes import is_live
+from headrace.config.load import few
 from headrace.config.reference import json_schema, literal, of_stream, settings, written
 from headrace.errors import CatalogError, ConfigError
 from headrace.kernel import access
@@ -48,10 +49,15 @@ def config() -> None:
 def check(*, file: Path | None) -> None:
     """Say what a node would not accept, by file and line; exit 2 where that is so.
 
-    Files that settings name, as certificates, and addresses are looked at by a start alone.
+    Certificates are read; whether addresses and the data folder are free a start alone can tell.
     """
     sources = read(file, os.environ)
     checked(sources)
+    if (twins := access.twins(addresses(sources.config))) is not None:
+        raise ConfigError(twins)
+    Listeners(sources.config, lambda: True)
+    for doubt in sources.doubts:
+        click.echo(f"warning: {doubt}", err=True)
     click.echo(f"{file or 'the environment'}: a node can start with it")
 
 
@@ -70,12 +76,14 @@ def checked(sources: Sources) -> None:
         partitions_max=limits.partitions,
         defaults=sources.config.log.of_streams,
     )
+    wrong = []
     for name, change in declared(sources.config).items():
         try:
             catalog.put(catalog.create(name, change, wall_ms=0))
         except CatalogError as error:
-            place = sources.origin("streams", name)
-            raise ConfigError(f"{place}: [streams.{name}]: {error}") from None
+            wrong.append(f"{sources.origin('streams', name)}: [streams.{name}]: {error}")
+    if wrong:
+        raise ConfigError(few(wrong))
 
 
 def declared(config: Config) -> dict[str, Change]:

@@ -179,6 +179,8 @@ class Reload:
     async def _reload(self, node: Node) -> dict[str, list[str]]:
         sources = read(self._file, os.environ, self._options)
         checked(sources)
+        for doubt in sources.doubts:
+            log.warning(doubt)
         await self._read_certificates()
         found = changes(self._config, sources.config)
         for change in found.live:

@@ -128,18 +128,21 @@ def serve(
     log_to_stderr(config.logging.level, config.logging.format, config.node.name)
     keep_freed_memory()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(config, file, options, as_json=as_json))
+        runner.run(_serve(config, file, options, sources.doubts, as_json=as_json))
 
 
 async def _serve(
     config: Config,
     file: Path | None,
     options: Mapping[str, Mapping[str, object]],
+    doubts: tuple[str, ...],
     *,
     as_json: bool,
 ) -> None:
     key = (secrets.randbits(64), secrets.randbits(64))
     switchboard = Switchboard(key, **limits_of_switchboard(config))
+    for doubt in doubts:
+        log.warning(doubt)
     clock = SystemClock()
     gate = make_gate(config, clock, switchboard)
     # Ports come before the folder: who cannot have them leaves nothing behind.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
 
@@ -16,17 +17,21 @@ from pydantic import BaseModel, ValidationError
 from headrace import limits
 from headrace.config import mosquitto
 from headrace.config.lines import lines_of
-from headrace.config.schema import Config
+from headrace.config.schema import STREAM_KEYS, Config, StreamSettings, flatten
 from headrace.errors import ConfigError
-from headrace.settings import find
+from headrace.settings import SETTINGS, find
 from headrace.text import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 PREFIX: Final = "HEADRACE_"
 ERRORS_SHOWN_MAX: Final = 3
+
+BARE_RETENTION_MS_MIN: Final = 3_600_000
+"""Of a time of retention without a unit: below it seconds or days were meant, most likely. A month
+in seconds is less."""
 
 LATER_TABLES: Final = frozenset({"cluster", "pipeline", "queues"})
 """Tables that CONTRACT names and this version does not serve."""
@@ -57,10 +62,12 @@ class Sources:
 
     Attributes:
         config: what holds.
+        doubts: what is accepted and hardly meant, a line each.
     """
 
     config: Config
     _layers: Mapping[Keys, _Layer]
+    doubts: tuple[str, ...] = ()
 
     def origin(self, *path: str) -> str | None:
         """Who says what the setting at `path` is: `FILE:LINE`, a variable or an option.
@@ -93,7 +100,8 @@ def read(
         options: of the command line, as `{table: {key: value}}`; None values are not set.
 
     Raises:
-        ConfigError: at most three lines, one for each thing that is wrong.
+        ConfigError: at most three lines, one for each thing that is wrong; the last says how many
+            more there are.
     """
     merged: dict[str, Any] = {}
     places: dict[Keys, _Layer] = {}
@@ -106,23 +114,38 @@ def read(
     try:
         config = Config.model_validate(merged)
     except ValidationError as error:
-        raise ConfigError(explain(error, Config, lambda path: _place(places, path))) from None
-    _check_streams(config, places)
-    return Sources(config, places)
+        lines = _explained(error, Config, lambda path: _place(places, path))
+        lines += _wrong_in_streams(_readable_streams(merged), places)
+        raise ConfigError(few(lines)) from None
+    if lines := _wrong_in_streams(config.streams, places):
+        raise ConfigError(few(lines))
+    return Sources(config, places, tuple(_doubts(merged, places)))
+
+
+def few(lines: Sequence[str]) -> str:
+    """The first errors, and how many more there are."""
+    more = len(lines) - ERRORS_SHOWN_MAX
+    return "\n".join(lines[:ERRORS_SHOWN_MAX]) + (f" (and {more} more)" if more > 0 else "")
 
 
 def explain(
     error: ValidationError, model: type[BaseModel], place: Callable[[Keys], str] = ".".join
 ) -> str:
-    """One readable line for each of the first errors.
+    """One readable line for each of the first errors, and how many more there are.
 
     Args:
         error: what validation found.
         model: what was validated; its names are the known ones.
         place: how to name the setting at a path.
     """
+    return few(_explained(error, model, place))
+
+
+def _explained(
+    error: ValidationError, model: type[BaseModel], place: Callable[[Keys], str]
+) -> list[str]:
     lines = []
-    for item in error.errors(include_url=False)[:ERRORS_SHOWN_MAX]:
+    for item in error.errors(include_url=False):
         path = tuple(str(part) for part in item["loc"])
         if item["type"] == "extra_forbidden":
             known = mosquitto.hint(path[-1]) or nearest(path[-1], _names(model, path[:-1]))
@@ -133,7 +156,7 @@ def explain(
             lines.append(f"{place(path)}: {item['ctx']['error']}")
         else:
             lines.append(f"{place(path)}: {_lower_first(item['msg'])}; got {item['input']!r:.200}")
-    return "\n".join(lines)
+    return lines
 
 
 def _from_file(file: Path) -> tuple[dict[str, Any], _Layer]:
@@ -163,7 +186,7 @@ def _text_of(file: Path) -> str:
             f"{file}: is longer than {limits.CONFIG_BYTES_MAX} bytes; is this the right file?"
         )
     try:
-        return content.decode()
+        return content.decode("utf-8-sig")  # editors of Windows begin a file with a mark
     except UnicodeDecodeError as error:
         raise ConfigError(f"{file}: is not TOML: {error}") from None
 
@@ -248,6 +271,9 @@ def _as_written(path: Keys) -> Keys:
 
 def _in_file(path: Keys) -> str:
     path = _as_written(path)
+    if path[:2] == ("access", "rules") and path[2:3] and path[2].isdecimal():
+        rule = f"[[access.rules]] rule {int(path[2]) + 1}"  # as `headrace access check` counts
+        return " ".join((rule, ".".join(path[3:]))).rstrip()
     depth = 2 if path[0] == "streams" else 1
     table, rest = ".".join(path[:depth]), ".".join(path[depth:])
     return f"[{table}] {rest}" if rest else f"[{table}]"
@@ -277,14 +303,42 @@ def _place(places: Mapping[Keys, _Layer], path: Keys) -> str:
     return f"[{path[0]}]"
 
 
-def _check_streams(config: Config, places: Mapping[Keys, _Layer]) -> None:
-    for stream, declared in config.streams.items():
+def _wrong_in_streams(
+    streams: Mapping[str, StreamSettings], places: Mapping[Keys, _Layer]
+) -> list[str]:
+    lines = []
+    for stream, declared in streams.items():
         for name, value in declared.settings.items():
             try:
                 find(name).read(value)
             except ValueError as error:
-                place = _place(places, ("streams", stream, name))
-                raise ConfigError(f"{place}: {error}") from None
+                lines.append(f"{_place(places, ('streams', stream, name))}: {error}")
+    return lines
+
+
+def _readable_streams(merged: Mapping[str, Any]) -> dict[str, StreamSettings]:
+    """Those of the streams that can be read where something else cannot."""
+    tables, streams = merged.get("streams"), {}
+    for name, table in tables.items() if isinstance(tables, dict) else ():
+        with suppress(ValidationError):
+            streams[name] = StreamSettings.model_validate(table)
+    return streams
+
+
+def _doubts(merged: Mapping[str, Any], places: Mapping[Keys, _Layer]) -> Iterator[str]:
+    """A time of retention without a unit that is short: Kafka's milliseconds are rarely meant."""
+    held: list[tuple[Keys, object]] = [
+        (("streams", stream, "retention.ms"), flatten(table).get("retention.ms"))
+        for stream, table in merged.get("streams", {}).items()
+    ]
+    held.append((("log", "retention_ms"), merged.get("log", {}).get("retention_ms")))
+    for path, value in held:
+        text = str(value).strip()
+        if text.isdecimal() and int(text) < BARE_RETENTION_MS_MIN:
+            yield (
+                f"{_place(places, path)}: {text} is taken as milliseconds, as Kafka does, and what "
+                f'is older is deleted; write it with its unit: "{text}ms", "{text}s", "{text}d"'
+            )
 
 
 def _refuse_later_tables(merged: Mapping[str, Any], places: Mapping[Keys, _Layer]) -> None:
@@ -300,7 +354,7 @@ def _names(model: type[BaseModel], path: Keys) -> list[str]:
         candidates = () if field is None else (field.annotation, *get_args(field.annotation))
         inner = [each for each in candidates if isinstance(each, type) and _is_model(each)]
         model = inner[0] if inner else model
-    return list(model.model_fields)
+    return [*STREAM_KEYS, *SETTINGS] if model is StreamSettings else list(model.model_fields)
 
 
 def _is_model(candidate: type) -> bool:

@@ -19,7 +19,8 @@ from headrace.config.readers import size as _size
 from headrace.model import Address
 from headrace.settings import DEFAULTS, SETTINGS, Settings, contradiction, find
 
-_STREAM_KEYS: Final = ("partitions", "filters", "key")
+STREAM_KEYS: Final = ("partitions", "filters", "key")
+"""What a stream's table holds beside settings."""
 
 
 class NodeSettings(_Table):
@@ -441,8 +442,8 @@ class StreamSettings(_Table):
         """Moves names with dots aside; unquoted ones have become tables of tables."""
         if not isinstance(table, dict):
             raise ValueError(f"must be a table; got {table!r}")  # noqa: TRY004 - pydantic's way
-        own = {name: value for name, value in table.items() if name in _STREAM_KEYS}
-        other = _flatten({name: value for name, value in table.items() if name not in own})
+        own = {name: value for name, value in table.items() if name in STREAM_KEYS}
+        other = flatten({name: value for name, value in table.items() if name not in own})
         settings = {
             name: _read(name, other.pop(name)) for name in tuple(other) if _is_setting(name)
         }
@@ -476,11 +477,12 @@ class Config(_Table):
     streams: dict[str, StreamSettings] = Field(default_factory=dict)
 
 
-def _flatten(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The settings in a table of tables, by names with dots."""
     flat: dict[str, Any] = {}
     for name, value in table.items():
         if isinstance(value, dict):
-            flat |= _flatten(value, f"{prefix}{name}.")
+            flat |= flatten(value, f"{prefix}{name}.")
         else:
             flat[prefix + name] = value
     return flat

@@ -34,6 +34,16 @@ def bind(doors: Mapping[str, Address], options: Container[str] = ()) -> str | No
     return None
 
 
+def twins(doors: Mapping[str, Address]) -> str | None:
+    """Which two doors want one port, or None. Of hosts by name only the same name is known."""
+    for name, address in doors.items():
+        for other, its in doors.items():
+            is_one = its.host == address.host or {its.host, address.host} & {"0.0.0.0", "::"}  # noqa: S104 - compared
+            if name < other and its.port == address.port != 0 and is_one:
+                return f"{name} at {address} and {other} at {its} want one port; change one of them"
+    return None
+
+
 def call(host: str, origin: str | None) -> str | None:
     """Why an HTTP request may not be served, or None.
 
