@@ -113,8 +113,9 @@ def test_a_stream_that_cannot_be_altered_is_told_of_and_all_else_changes(node, f
     assert node.call("POST", PATH)[0] == 200
     file.write_text("[limits]\nsession_messages = 2\n[streams.a]\npartitions = 2")
     status, answer = node.call("POST", PATH)
-    assert (status, answer["error"]) == (400, "config")
-    assert answer["detail"].startswith("[streams.a]: stream 'a' has 3 partitions")
+    assert (status, answer["error"]) == (400, "partly_reloaded")
+    stays = "reloaded but for streams that stay as they are: [streams.a]: stream 'a' has 3 partit"
+    assert answer["detail"].startswith(stays)
     assert queued(node, 5) == 2
 
 
@@ -140,3 +141,29 @@ def test_systemd_is_told(start_node, tmp_path, file):
         b"READY=1", b"RELOADING=1", b"READY=1", b"STOPPING=1",
     ]  # fmt: skip
     assert states[1][2].startswith(b"MONOTONIC_USEC=")
+
+
+def test_a_stream_that_cannot_be_so_keeps_no_other_back_and_is_tried_again(node, file):
+    def told():
+        return [line for line in node.log.read_text().splitlines() if "reloaded" in line]
+
+    def reload(text):
+        file.write_text(text)
+        node.process.send_signal(signal.SIGHUP)
+
+    reload(BEFORE + "partitions = 3\n[streams.b]\n")
+    wait_for(lambda: len(told()) == 2)
+    fewer = BEFORE.replace("session_messages = 1", "session_messages = 2")
+    reload(fewer + "partitions = 2\n[streams.b]\npartitions = 2\n")
+    wait_for(lambda: len(told()) == 4)
+    setting, refused = told()[2:]
+    assert "reloaded: limits.session_messages is 2, it was 1" in setting
+    assert "reloaded but for streams that stay as they are: [streams.a]: " in refused
+    streams = {each["name"]: each for each in node.call("GET", "/api/v1/streams")[1]["streams"]}
+    assert [len(streams[name]["partitions"]) for name in ("a", "b")] == [3, 2]
+    status, answer = node.call("POST", PATH)
+    assert (status, answer["error"]) == (400, "partly_reloaded"), "not that nothing has changed"
+    reload(fewer + "partitions = 4\n[streams.b]\npartitions = 2\n")
+    wait_for(lambda: any("reloaded: [streams.a]" in line for line in told()[4:]))
+    streams = {each["name"]: each for each in node.call("GET", "/api/v1/streams")[1]["streams"]}
+    assert len(streams["a"]["partitions"]) == 4

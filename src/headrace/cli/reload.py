@@ -16,9 +16,9 @@ from headrace.adapters.machine import log_to_stderr, notify_manager
 from headrace.cli.access import reload_gate
 from headrace.cli.config import checked, declared
 from headrace.config import read
-from headrace.config.changes import Change, changes
+from headrace.config.changes import Change, Changes, changes
 from headrace.config.reference import literal, settings, written
-from headrace.errors import HeadraceError, UnavailableError
+from headrace.errors import ConfigError, HeadraceError, UnavailableError
 from headrace.kernel.groups.events import GroupSettings
 from headrace.kernel.quotas import Quota
 from headrace.node.frame import FrameDoor, FrameSettings
@@ -26,7 +26,7 @@ from headrace.node.kafka import KafkaDoor, KafkaSettings
 from headrace.ports import NodeState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from headrace.adapters.http import HttpDoor
@@ -117,6 +117,10 @@ def _quota(table: KafkaQuota) -> Quota:
     )
 
 
+class PartlyReloadedError(ConfigError):
+    """Streams that the configuration declares could not be changed; all else was."""
+
+
 class Reload:
     """What a running node needs to take other settings.
 
@@ -153,6 +157,8 @@ class Reload:
                 asked.clear()
                 try:
                     await self()
+                except PartlyReloadedError as error:
+                    log.error("%s", error)  # noqa: TRY400 - no fault of the node
                 except HeadraceError as error:
                     log.error("not reloaded, the settings of before hold: %s", error)  # noqa: TRY400
 
@@ -162,9 +168,9 @@ class Reload:
         """Reads the settings and the certificates again; what changed, by when it holds.
 
         Raises:
-            ConfigError: they are wrong, and nothing has changed; or a declared stream cannot be
-                what they say, and all else has.
-            UnavailableError: the node is not ready; or the disk refused to alter a stream.
+            PartlyReloadedError: declared streams cannot be what they say; all else has changed.
+            ConfigError: they are wrong, and nothing has changed.
+            UnavailableError: the node is not ready.
         """
         async with self._reloading:
             if self.node is None or self.node.state is not NodeState.READY:
@@ -182,16 +188,27 @@ class Reload:
         for doubt in sources.doubts:
             log.warning(doubt)
         await self._read_certificates()
-        found = changes(self._config, sources.config)
-        for change in found.live:
-            log.info("reloaded: %s", _told(change))
-        for change in found.restart:
-            log.warning("restart the node to change this: %s", _told(change))
+        try:
+            return await self._change(node, changes(self._config, sources.config))
+        finally:  # what has changed was told at the level of before
+            logging_ = self._config.logging
+            log_to_stderr(logging_.level, logging_.format, self._config.node.name)
+
+    async def _change(self, node: Node, found: Changes) -> dict[str, list[str]]:
+        before, self._config = self._config, found.config
+        reload_gate(self._parts.gate, found.config)
+        try:
+            await self._apply(node, found.config)
+        except (ConfigError, UnavailableError) as error:
+            # The next reload tries them again.
+            self._config = found.config.model_copy(update={"streams": before.streams})
+            _tell([each for each in found.live if each.table != "streams"], found.restart)
+            raise PartlyReloadedError(
+                f"reloaded but for streams that stay as they are: {error}"
+            ) from error
+        _tell(found.live, found.restart)
         if not (found.live or found.restart):
             log.info("reloaded: no setting has changed")
-        self._config = found.config
-        reload_gate(self._parts.gate, found.config)
-        await self._apply(node, found.config)
         return {
             "changed": [each.name for each in found.live],
             "restart": [each.name for each in found.restart],
@@ -205,7 +222,6 @@ class Reload:
             await self.door.serve(certificates["http"])
 
     async def _apply(self, node: Node, config: Config) -> None:
-        log_to_stderr(config.logging.level, config.logging.format, config.node.name)
         self._listeners.reconfigure(config)
         if self.door is not None:
             self.door.set_timeouts(config.http.request_timeout, config.http.idle_timeout)
@@ -216,6 +232,13 @@ class Reload:
                 door.configure(settings_of_frame(config))
         self._parts = live_parts(self._parts, config)
         await node.reconfigure(self._parts, limits_of_switchboard(config))
+
+
+def _tell(live: Iterable[Change], restart: Iterable[Change]) -> None:
+    for change in live:
+        log.info("reloaded: %s", _told(change))
+    for change in restart:
+        log.warning("restart the node to change this: %s", _told(change))
 
 
 def live_parts(parts: Parts, config: Config) -> Parts:

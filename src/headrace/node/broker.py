@@ -143,9 +143,10 @@ class Broker:
         """Makes streams what a configuration says of them.
 
         Raises:
-            ConfigError: one may not be.
-            UnavailableError: the disk refused.
+            ConfigError: some may not be; all others are.
+            UnavailableError: the disk refused; the rest stay as they were.
         """
+        wrong = []
         for name, change in declared.items():
             try:
                 if name in self.catalog:
@@ -153,7 +154,9 @@ class Broker:
                 else:
                     await self.create_stream(name, change)
             except CatalogError as error:
-                raise ConfigError(f"[streams.{name}]: {error}") from None
+                wrong.append(f"[streams.{name}]: {error}")
+        if wrong:
+            raise ConfigError("; ".join(wrong))
 
     async def set_defaults(self, defaults: Settings) -> None:
         """What holds from now on for streams that do not say otherwise."""

@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from headrace import limits
-from headrace.errors import InvalidTopicError, MessageTooLargeError, StartError, UnavailableError
+from headrace.errors import (
+    HeadraceError,
+    InvalidTopicError,
+    MessageTooLargeError,
+    StartError,
+    UnavailableError,
+)
 from headrace.kernel.catalog import Catalog, is_internal
 from headrace.node import statistics
 from headrace.node.announcing import Announcing
@@ -243,7 +249,11 @@ class Node:
             for name, change in parts.declared.items()
             if before.declared.get(name) != change
         }
-        await self._broker.declare(declared)
+        try:
+            await self._broker.declare(declared)
+        except HeadraceError:
+            self._parts = replace(parts, declared=before.declared)  # to be tried again
+            raise
 
     async def close(self) -> None:
         """Drains and closes.
