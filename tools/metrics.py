@@ -80,10 +80,23 @@ def _made_by(function: ast.FunctionDef) -> Iterator[Metric]:
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
             continue
         match call.func.id, call.args:
-            case "Sample", [ast.Constant(str(name)), _, ast.Constant(str(text)), *labels]:
-                yield Metric(name, tuple(_labels(labels, function)), text)
-            case "Histogram", [ast.Constant(str(name)), ast.Constant(str(text)), *_]:
-                yield Metric(name, (), text)
+            case "Sample", [ast.Constant(str(name)), _, text, *labels]:
+                yield Metric(name, tuple(_labels(labels, function)), _text(text, function))
+            case "Histogram", [ast.Constant(str(name)), text, *_]:
+                yield Metric(name, (), _text(text, function))
+            case (("Sample" | "Histogram"), _) if function.name != "_sample":
+                raise SystemExit(f"{function.name}: a figure whose name is not written there")
+
+
+def _text(expression: ast.expr, function: ast.FunctionDef) -> str:
+    """What the function says a figure means, there or by a variable."""
+    found = [expression]
+    if isinstance(expression, ast.Name):
+        found = list(_values(expression.id, function))
+    match found:
+        case [ast.Constant(str(text))]:
+            return text
+    raise SystemExit(f"{function.name}: a figure whose text is not written there")
 
 
 def _labels(expressions: list[ast.expr], function: ast.FunctionDef) -> Iterator[str]:

@@ -52,7 +52,7 @@ admin_option = reach("--admin-password-file")
 
 @click.group(name="users", short_help="Add, list and remove users; set passwords.")
 def group() -> None:
-    """Who may use a node: MQTT, Kafka and HTTP have the same users.
+    """Who may use a node: MQTT, Kafka, frames and HTTP have the same users.
 
     With the first user, who must have the role admin, a node lets nobody in any more without a
     name and a password. Commands reach a running node by --url, where the change holds at once, or

@@ -32,8 +32,9 @@ commit takes about 2 ms, so one may reach 2 GB/s, and `UNDURABLE_BYTES_MAX` is e
 
 FRAME_BUFFERED_BYTES_MAX: Final = 256 * MIB
 """Frames of all connections that are not whole, and records that wait for their consumer: as for
-requests of Kafka. Beyond it whoever holds more than `FRAME_PART_BYTES` of a frame is ended, and
-consumers that do not read keep nothing: it is read again for them."""
+requests of Kafka. Beyond it the oldest beginning of more than `FRAME_PART_BYTES` is ended, and
+consumers keep nothing that they have no room for: it is read again for them. What they leave
+unread in transports has a bound of the same size; who has read nothing for longest is ended."""
 
 FRAME_PART_BYTES: Final = 64 * KIB
 """What a producer may hold of a frame that is not whole in any case."""
