@@ -13,7 +13,7 @@ EXPECTED = [
     ("added ann", "added meter-1", '"status": "ready"'),
     (
         "ann\tpassword\tadmin",
-        "bob\tpassword\t-",
+        "bob   password    -",
         "Connection error: Connection Refused: bad user name or password.",
         "Metadata for all topics",
         "removed bob",

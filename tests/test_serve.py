@@ -161,8 +161,24 @@ def test_a_port_in_use_is_one_line(broker, tmp_path, door):
     second = headrace("serve", "--data", str(tmp_path / "other"), *arguments)
     assert second.returncode == 1
     (line,) = second.stderr.splitlines()
-    assert f"cannot listen on 127.0.0.1:{getattr(broker, door)}: Address already in use" in line
+    address = f"127.0.0.1:{getattr(broker, door)}"
+    assert line.startswith(
+        f"headrace: --{door}: cannot listen on {address}: Address already in use; "
+    )
     assert not (tmp_path / "other").exists()
+
+
+def test_an_address_that_this_machine_does_not_have_is_told(tmp_path):
+    args = ["--mqtt", "127.0.0.1:0", "--frame", "192.0.2.1:0", "--http", "127.0.0.1:0"]
+    rules = {"HEADRACE_ACCESS__NO_MATCH": "allow"}
+    (tmp_path / "rules.toml").write_text('[[access.rules]]\nallow = ["connect"]\n')
+    config = ["--config", str(tmp_path / "rules.toml")]
+    refused = headrace("serve", "--data", str(tmp_path / "data"), *config, *args, **rules)
+    assert refused.returncode == 1
+    told = (
+        "--frame: cannot listen on 192.0.2.1:0: Cannot assign requested address; choose an address"
+    )
+    assert told in refused.stderr
 
 
 def test_two_doors_on_one_port_are_one_line(tmp_path):

@@ -21,7 +21,6 @@ def test_the_defaults_are_those_of_sparks_kafka_source():
     ("name", "near"),
     [
         ("startingOffset", "startingOffsets"),
-        ("topic", "groupId"),
         ("maxOffsetPerTrigger", "maxOffsetsPerTrigger"),
         ("server", "servers"),
     ],
@@ -29,8 +28,9 @@ def test_the_defaults_are_those_of_sparks_kafka_source():
 def test_an_unknown_option_is_an_error_that_names_a_known_one(name, near):
     with pytest.raises(OptionError, match=f"no option '{name}'; did you mean '") as error:
         parse({**NEEDED, name: "1"}, "streaming")
-    if name != "topic":
-        assert near in str(error.value)
+    assert near in str(error.value)
+    with pytest.raises(OptionError, match=r"no option 'foo'; known: .*startingOffsets"):
+        parse({**NEEDED, "foo": "1"}, "streaming")
 
 
 def test_payload_is_refused_until_it_is_served():

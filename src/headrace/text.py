@@ -94,6 +94,33 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"known: {', '.join(names[:_NAMES_SHOWN])}{more}"
 
 
+_SPANS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+
+
+def span(seconds: float) -> str:
+    """A time to come as a person reads it, in the two largest units that it has.
+
+    >>> span(1_209_600), span(86_399), span(61), span(0)
+    ('14 d', '23 h 59 min', '1 min 1 s', '0 s')
+    """
+    parts: list[tuple[int, str]] = []
+    left = int(seconds)
+    for unit, size in _SPANS:
+        many, left = divmod(left, size)
+        if many or parts:
+            parts.append((many, unit))
+    return " ".join(f"{many:,} {unit}" for many, unit in parts[:2] if many) or "0 s"
+
+
+def counted(many: int, what: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "record"), counted(2_000, "record")
+    ('1 record', '2,000 records')
+    """
+    return f"{many:,} {what}" if many == 1 else f"{many:,} {what}s"
+
+
 _REMEDIES: Final = {
     errno.ENOSPC: "free space there",
     errno.EDQUOT: "free space there, or raise the quota of this user",

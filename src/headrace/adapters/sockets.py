@@ -25,6 +25,13 @@ _CREDENTIALS: Final = struct.Struct("3i")
 """`struct ucred`: pid, uid, gid."""
 
 
+_REMEDIES: Final = {
+    errno.EADDRINUSE: "choose another port, or stop what uses it",
+    errno.EADDRNOTAVAIL: "choose an address that this machine has",
+    errno.EACCES: "choose a port from 1024 on, or give the node CAP_NET_BIND_SERVICE",
+}
+
+
 def bind(address: Address) -> socket.socket:
     """A bound TCP socket, not yet listening; a restart binds the same port at once.
 
@@ -127,7 +134,5 @@ def backlog_max() -> int:
 
 
 def _cannot_listen(address: Address | Path, error: OSError) -> StartError:
-    return StartError(
-        f"cannot listen on {address}: {error.strerror or error}; choose another port, or stop "
-        f"what uses it"
-    )
+    remedy = _REMEDIES.get(error.errno or 0, "choose another")
+    return StartError(f"cannot listen on {address}: {error.strerror or error}; {remedy}")

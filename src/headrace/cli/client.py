@@ -77,7 +77,7 @@ def reach(file_option: str) -> Callable[..., Callable[..., None]]:
 
 url_option = reach("--password-file")
 json_option: Callable[[Callable[..., None]], Callable[..., None]] = click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON object instead of a table."
+    "--json", "as_json", is_flag=True, help="Print one JSON object."
 )
 
 

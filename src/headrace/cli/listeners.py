@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from headrace.adapters.proxy import proxied
 from headrace.adapters.sockets import bind, bind_unix
 from headrace.adapters.tls import Certificates, tls
 from headrace.adapters.websocket import WebSocketSettings, frame_memory, websocket
+from headrace.errors import StartError
 from headrace.kernel.admission import Admission
 from headrace.model import Address
 from headrace.ports import Sample
@@ -26,6 +28,28 @@ if TYPE_CHECKING:
 
 OPTIONS = frozenset({"mqtt", "ws", "kafka", "frame", "http"})
 """Listeners whose address the command line may say."""
+
+
+_SETTINGS = {
+    "mqtts": "mqtt.tls_bind",
+    "wss": "mqtt.wss_bind",
+    "unix": "mqtt.unix_path",
+    "kafkas": "kafka.tls_bind",
+}
+"""Those of other listeners."""
+
+
+@contextmanager
+def named(listener: str) -> Iterator[None]:
+    """Has an error say which option or setting the address is from.
+
+    Raises:
+        StartError: as it came, with that.
+    """
+    try:
+        yield
+    except StartError as error:
+        raise StartError(f"{_SETTINGS.get(listener, f'--{listener}')}: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +135,12 @@ class Listeners:
             StartError: one cannot be had.
         """
         for name, plan in self._plans.items():
-            self._sockets[name] = (
-                bind(plan.where)
-                if isinstance(plan.where, Address)
-                else bind_unix(plan.where, self._config.mqtt.unix_mode)
-            )
+            with named(name):
+                self._sockets[name] = (
+                    bind(plan.where)
+                    if isinstance(plan.where, Address)
+                    else bind_unix(plan.where, self._config.mqtt.unix_mode)
+                )
 
     def reconfigure(self, config: Config) -> None:
         """Puts bounds in force that hold for connections from now on."""
@@ -129,7 +154,8 @@ class Listeners:
     def open(self, name: str, door: Door, admits: Callable[[], bool]) -> Listener:
         """Lets a bound socket listen (`Parts.listen`)."""
         plan, admittance = self._plans[name], self._admittance(name)
-        listener = Listener.open(self._sockets[name], door, admits, plan.layers, admittance)
+        with named(name):
+            listener = Listener.open(self._sockets[name], door, admits, plan.layers, admittance)
         self._opened[name] = listener
         return listener
 

@@ -16,6 +16,7 @@ from headrace.cli.client import json_option
 from headrace.cli.mqtt_options import MqttCommand, Seconds, broker_options, qos_option, target
 from headrace.client.mqtt import Connection, named
 from headrace.errors import MqttError
+from headrace.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -234,7 +235,9 @@ def _lines() -> Iterator[bytes | None]:
 
 def _line(summary: dict[str, Any]) -> str:
     rate = summary["published"] / max(summary["seconds"], 1e-9)
-    text = f"{summary['published']:,} messages in {summary['seconds']:.2f} s, {rate:,.0f}/s"
+    text = (
+        f"{counted(summary['published'], 'message')} in {summary['seconds']:.2f} s, {rate:,.0f}/s"
+    )
     latency = summary["latency_ms"]
     if latency is None:
         return text

@@ -13,6 +13,7 @@ import click
 from headrace.cli.client import call, json_option, named, pages, url_option
 from headrace.cli.tables import table
 from headrace.cli.terminal import visible_bytes
+from headrace.text import span
 
 RETAINED: Final = "/api/v1/retained"
 EXCERPT_BYTES: Final = 60
@@ -52,7 +53,7 @@ def list_(*, topic_filter: str, limit: int, url: str, as_json: bool) -> None:
         [
             each["topic"],
             str(each["qos"]),
-            "never" if each["expires_in_seconds"] is None else f"{each['expires_in_seconds']:,} s",
+            "never" if each["expires_in_seconds"] is None else span(each["expires_in_seconds"]),
             f"{each['bytes']:,}",
             _excerpt(each),
         ]

@@ -31,7 +31,7 @@ from headrace.adapters.process import LoopLag
 from headrace.adapters.sockets import backlog_max
 from headrace.cli.access import make_gate
 from headrace.cli.config import checked
-from headrace.cli.listeners import Listeners
+from headrace.cli.listeners import Listeners, named
 from headrace.cli.paths import NamedPath
 from headrace.cli.reload import (
     Reload,
@@ -166,7 +166,8 @@ async def _serve(
         config.limits.handshake_timeout,
         reload,
     )
-    http = await door.open(config.http.bind, listeners.certificates.get("http"))
+    with named("http"):
+        http = await door.open(config.http.bind, listeners.certificates.get("http"))
     reloading = reload.on_signal()
     try:
         await node.open()

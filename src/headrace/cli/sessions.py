@@ -12,6 +12,7 @@ import click
 from headrace.cli.client import call, json_option, named, pages, url_option
 from headrace.cli.tables import table
 from headrace.cli.terminal import one_line
+from headrace.text import counted, span
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -177,13 +178,13 @@ def _state(session: dict[str, Any]) -> str:
     if session["connected"]:
         return "connected"
     ends = session["ends_in_seconds"]
-    return "away" if ends is None else f"away, ends in {ends:,} s"
+    return "away" if ends is None else f"away, ends in {span(ends)}"
 
 
 def _lines(session: dict[str, Any]) -> Iterable[str]:
     """All but the filters."""
     expiry = session["expiry_seconds"]
-    yield "expires never" if expiry is None else f"expires {expiry:,} s after its connection"
+    yield "expires never" if expiry is None else f"expires {span(expiry)} after its connection"
     queued, held = session["queued_messages"], session["held_bytes"]
     yield f"waiting {queued:,}, in flight {session['in_flight']:,}, {held:,} bytes of both"
     if session["unreleased"]:
@@ -204,12 +205,11 @@ def _lines(session: dict[str, Any]) -> Iterable[str]:
         if each["deleted"]:
             yield f"read {each['filter']}: deleted while it was away, which it is told on return"
         else:
-            count = len(each["partitions"])
-            where = "1 partition" if count == 1 else f"{count:,} partitions"
-            yield f"reads {each['filter']}: {each['lag']:,} records behind, in {where}"
+            behind, where = counted(each["lag"], "record"), len(each["partitions"])
+            yield f"reads {each['filter']}: {behind} behind, in {counted(where, 'partition')}"
     will = session["will"]
     if will is not None:
         due = will["due_in_seconds"]
-        when = f"after {will['delay_seconds']:,} s" if due is None else f"in {due:,} s"
+        when = f"after {span(will['delay_seconds'])}" if due is None else f"in {span(due)}"
         kept = ", retained" if will["retain"] else ""
         yield f"will: {will['bytes']:,} bytes to {will['topic']}, QoS {will['qos']}{kept}, {when}"

@@ -217,7 +217,7 @@ def _show(stream: dict[str, Any], *, as_json: bool, own_settings: bool = True) -
     for topic_filter in stream["filters"]:
         click.echo(one_line(f"  filter {topic_filter}"))
     for name, value in stream["settings"].items() if own_settings else ():
-        click.echo(f"  {name} = {value}")
+        click.echo(f"  {name} = {read_of_stream(name, value)}")
     rows = [
         [str(each["partition"]), str(each["start"]), str(each["end"]), f"{each['size_bytes']:,}"]
         for each in stream["partitions"]

@@ -13,7 +13,7 @@ import click
 from headrace import limits
 from headrace.cli.client import stream, url_option
 from headrace.cli.terminal import one_line
-from headrace.text import parse_duration_ms
+from headrace.text import counted, parse_duration_ms
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -90,7 +90,7 @@ def _end(_number: int, _frame: FrameType | None) -> None:
 
 def _told(line: dict[str, Any]) -> str:
     if line["event"] == "lost":
-        return f"(lost {line['lines']:,} lines: read faster, or trace less)"
+        return f"(lost {counted(line['lines'], 'line')}: read faster, or trace less)"
     parts = [line["time"][11:23], f"{line['event']:5}", line.get("client", "-")]
     parts += [line[name] for name in ("packet", "topic") if name in line]
     parts += [f"id {line['id']}"] if "id" in line else []

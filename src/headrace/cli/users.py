@@ -15,7 +15,7 @@ from headrace.adapters.users import FILE, UserFile
 from headrace.cli.client import call, json_option, named, reach, url_option
 from headrace.cli.login import first_line
 from headrace.cli.paths import NamedPath
-from headrace.cli.terminal import one_line
+from headrace.cli.tables import table
 from headrace.errors import InputError
 from headrace.kernel import credentials, users
 
@@ -196,10 +196,15 @@ def list_(*, data: Path | None, file: Path | None, url: str, as_json: bool) -> N
     if as_json:
         click.echo(json.dumps(answer))
         return
-    for user in answer["users"]:
-        proof = "password" if user["password"] else "certificate"
-        row = [one_line(each) for each in (user["name"], proof, ", ".join(user["roles"]) or "-")]
-        click.echo("\t".join(row))
+    rows = [
+        [
+            user["name"],
+            "password" if user["password"] else "certificate",
+            ", ".join(user["roles"]) or "-",
+        ]
+        for user in answer["users"]
+    ]
+    table(["user", "proved by", "roles"], rows, right=set())
 
 
 def _path(data: Path | None, file: Path | None, *, creates: bool = False) -> Path | None:

@@ -5,7 +5,6 @@ Owns names, forms and which belong to which kind of read. Knows no broker.
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from headrace.client import Login
 from headrace.model import Address
 from headrace.spark.errors import OptionError
+from headrace.text import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -117,8 +117,7 @@ def _canonical(given: Mapping[str, str]) -> dict[str, str]:
     for name, value in given.items():
         known = by_lower.get(name.lower())
         if known is None:
-            near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.0)
-            raise OptionError(f"no option {name!r}; did you mean {by_lower[near[0]]!r}?")
+            raise OptionError(f"no option {name!r}; {nearest(name, _NAMES)}")
         options[known] = value
     if "payload" in options:
         raise OptionError("option payload is not served yet; decode `value` in the query")

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from headrace.pipeline.report import IDLE
+from headrace.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,9 +86,9 @@ def report(found: Results) -> None:
         more = len(found.loads) - LOADS_MAX
         console.print(f"… and {more:,} more loads in report.json\n", style="dim")
     if gaps := sum(load.profiling_gaps for load in found.loads):
-        console.print(
-            f"{gaps:,} scrapes have no valid profiling sample; they count in no SM %\n", style="dim"
-        )
+        have, count = ("has", "counts") if gaps == 1 else ("have", "count")
+        line = f"{counted(gaps, 'scrape')} {have} no valid profiling sample; {count} in no SM %"
+        console.print(f"{line}\n", style="dim")
     if found.refused:
         console.print(_refused_table(found.refused[:REFUSED_MAX]))
     if len(found.refused) > REFUSED_MAX:

@@ -37,10 +37,11 @@ class Action(NamedTuple):
     backup: bool
 
     def __str__(self) -> str:
-        lost = (
-            "" if self.lost is None else f"; offsets {self.lost[0]} to {self.lost[1] - 1} are lost"
-        )
-        return f"{self.path} {self.what}{lost}"
+        if self.lost is None:
+            return f"{self.path} {self.what}"
+        low, high = self.lost[0], self.lost[1] - 1
+        lost = f"offset {low} is lost" if low == high else f"offsets {low} to {high} are lost"
+        return f"{self.path} {self.what}; {lost}"
 
 
 @click.command()

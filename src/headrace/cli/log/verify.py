@@ -81,7 +81,8 @@ def _line(finding: dict[str, Any]) -> str:
     cost = MEANINGS[finding["class"]]
     if finding["lost"] is not None:
         low, high = finding["lost"]["from"], finding["lost"]["to"]
-        cost = f"offsets {low} to {high} cannot be read"
+        which = f"offset {low}" if low == high else f"offsets {low} to {high}"
+        cost = f"{which} cannot be read"
     return f"damaged: {at}: {finding['what']} ({cost})"
 
 
