@@ -1,6 +1,7 @@
 """`headrace sessions` and `headrace retained` on a real node."""
 
 import json
+import re
 
 import pytest
 
@@ -44,6 +45,16 @@ def test_sessions_are_listed_shown_disconnected_and_deleted(broker, command):
         assert command("sessions", "disconnect", "pump-1") == "disconnected pump-1\n"
         assert pump.socket.recv(1) == b""
         assert command("sessions", "delete", "other") == "deleted other\n"
+
+
+def test_times_are_told_in_days_and_hours(broker, command):
+    place = ("--mqtt", f"127.0.0.1:{broker.mqtt}")
+    session = ("-i", "for-days", "-c", "-x", str(14 * 86_400), "-t", "days/#", "-E")
+    assert headrace("sub", *place, *session).returncode == 0
+    shown = command("sessions", "show", "for-days")
+    assert re.search(r"session for-days: away, ends in (14 d|13 d 23 h)\n", shown)
+    assert "expires 14 d after its connection" in shown
+    command("sessions", "delete", "for-days")
 
 
 def test_retained_messages_are_listed_shown_counted_and_deleted(broker, command):
