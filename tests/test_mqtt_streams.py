@@ -128,3 +128,26 @@ def test_a_deleted_streams_publishers_go_on(broker):
         assert client.publish("t") == 0
         broker.call("DELETE", "/api/v1/streams/s")
         assert client.publish("t") in (0, 0x10)
+
+
+def test_a_publish_without_payload_removes_its_key_from_a_compacted_stream(broker):
+    compacts = {"cleanup.policy": "compact"}
+    broker.create_stream("state", filters=["t/#"], settings=compacts)
+    broker.create_stream("by-property", filters=["t/#"], settings=compacts, key="property:k")
+    broker.create_stream("all", filters=["t/#"])
+    with Client(broker) as client:
+        client.publish("t/1", b"on", qos=1)
+        client.publish("t/1", b"", qos=1)
+    assert broker.call("POST", "/api/v1/publish", {"topic": "t/1", "payload": ""})[0] == 200
+
+    def stored(stream):
+        return [(key, value) for key, value, _ in records(broker, stream)]
+
+    assert stored("state") == [(b"t/1", b"on"), (b"t/1", None), (b"t/1", None)]
+    assert stored("by-property") == [(None, b"on"), (None, b""), (None, b"")], "which key?"
+    assert stored("all") == [(b"t/1", b"on"), (b"t/1", b""), (b"t/1", b"")]
+    settings = {"settings": {"cleanup.policy": "delete"}}
+    assert broker.call("PATCH", "/api/v1/streams/state", settings)[0] == 200
+    with Client(broker) as client:
+        client.publish("t/1", b"", qos=1)
+    assert stored("state")[-1] == (b"t/1", b"")

@@ -1231,9 +1231,10 @@ class Switchboard:
         Raises:
             ValueError: a filter or the key is malformed; the message says how.
         """
-    def shape(self, stream: int, codec: str, batch_bytes_max: int) -> None:
+    def shape(self, stream: int, codec: str, batch_bytes_max: int, compacts: bool) -> None:
         """Compresses what is stored in the stream from the next batch on; none is larger than
-        `batch_bytes_max` before that, and a publish that makes a larger one is refused."""
+        `batch_bytes_max` before that, and a publish that makes a larger one is refused. Where it
+        `compacts`, a publish without payload removes its key."""
     def unbind(self, stream: int) -> None: ...
     def load_sources(
         self, stream: int, partition: int, sources: list[tuple[str, int, int]]

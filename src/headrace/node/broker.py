@@ -426,7 +426,9 @@ class Broker:
             definition.id, definition.partitions, list(definition.filters), definition.key
         )
         settings = stream.settings
-        self._switchboard.shape(definition.id, settings.codec or "none", settings.max_message_bytes)
+        self._switchboard.shape(
+            definition.id, settings.codec or "none", settings.max_message_bytes, settings.compacts
+        )
         for index, each in enumerate(logs, len(stream.partitions)):
             partition = Partition(self.runner, self._store, stream, index, each.handle)
             stream.partitions.append(partition)

@@ -37,7 +37,8 @@ impl Switchboard {
     }
 
     /// Compresses what is stored in `stream` from the next batch on; none is larger than
-    /// `batch_bytes_max` before that, and a publish that makes a larger one is refused.
+    /// `batch_bytes_max` before that, and a publish that makes a larger one is refused. Where it
+    /// `compacts`, a publish without payload removes its key.
     ///
     /// # Errors
     /// The stream is not bound.
@@ -46,8 +47,9 @@ impl Switchboard {
         stream: u64,
         codec: Codec,
         batch_bytes_max: usize,
+        compacts: bool,
     ) -> Result<(), Error> {
-        let bound = self.streams.shape(stream, codec, batch_bytes_max);
+        let bound = self.streams.shape(stream, codec, batch_bytes_max, compacts);
         bound.then_some(()).ok_or(Error::Stream(stream, 0))
     }
 

@@ -189,7 +189,7 @@ fn a_batch_ends_near_the_size_that_a_consumer_fetches() {
 fn no_batch_is_larger_than_its_stream_takes_and_a_larger_message_is_refused_whole() {
     let (mut stage, client) = stage_with_stream();
     stage.switchboard.bind(10, 1, &["#"], "topic").unwrap();
-    stage.switchboard.shape(9, Codec::None, 400).unwrap();
+    stage.switchboard.shape(9, Codec::None, 400, false).unwrap();
     let payload = "x".repeat(100);
     let publish = Publish {
         topic: "a",
@@ -210,9 +210,15 @@ fn no_batch_is_larger_than_its_stream_takes_and_a_larger_message_is_refused_whol
         batch.map(|append| append.batch.len())
     };
     let size = exact(&mut stage).unwrap();
-    stage.switchboard.shape(9, Codec::None, size).unwrap();
+    stage
+        .switchboard
+        .shape(9, Codec::None, size, false)
+        .unwrap();
     assert_eq!(exact(&mut stage), Some(size));
-    stage.switchboard.shape(9, Codec::None, size - 1).unwrap();
+    stage
+        .switchboard
+        .shape(9, Codec::None, size - 1, false)
+        .unwrap();
     assert_eq!(exact(&mut stage), None);
     let watcher = stage.client(V5, "watcher");
     stage.subscribe(watcher, "#", QOS_0);

@@ -258,7 +258,7 @@ fn a_record_that_is_larger_than_its_stream_takes_is_refused() {
     let mut stage = stage();
     let board = &mut stage.switchboard;
     board
-        .shape(STREAM, headrace_core::record::Codec::None, 1_000)
+        .shape(STREAM, headrace_core::record::Codec::None, 1_000, false)
         .unwrap();
     let client = stage.client(V5, "p");
     stage.retain(client, "t", QOS_1, &"x".repeat(1_000));

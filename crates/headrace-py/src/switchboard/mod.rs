@@ -70,9 +70,15 @@ impl Switchboard {
             .map_err(error)
     }
 
-    fn shape(&mut self, stream: u64, codec: &str, batch_bytes_max: usize) -> PyResult<()> {
+    fn shape(
+        &mut self,
+        stream: u64,
+        codec: &str,
+        batch_bytes_max: usize,
+        compacts: bool,
+    ) -> PyResult<()> {
         self.0
-            .shape(stream, codec_of(codec)?, batch_bytes_max)
+            .shape(stream, codec_of(codec)?, batch_bytes_max, compacts)
             .map_err(error)
     }
 

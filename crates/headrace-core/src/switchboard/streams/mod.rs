@@ -58,6 +58,8 @@ struct Stream {
     codec: Codec,
     /// No batch is larger before it is compressed.
     batch_bytes_max: usize,
+    /// Only the last record of each key is kept in the end.
+    compacts: bool,
     partitions: Vec<Partition>,
     /// Where the next record without a key goes.
     turn: u32,
@@ -65,8 +67,16 @@ struct Stream {
 
 impl Stream {
     fn record_bytes(&self, record: &PublishRecord<'_, '_>) -> usize {
-        let key = self.key.key(record.publish).map(str::as_bytes);
-        record_bytes(key, Some(record.publish.payload), record.headers())
+        let (key, value) = self.key_and_value(record.publish);
+        record_bytes(key, value, record.headers())
+    }
+
+    /// Where only the last record of a key is kept, an empty payload removes the key, as it removes
+    /// a retained message: it is a tombstone, which MQTT has no other word for.
+    fn key_and_value<'a>(&self, publish: &Publish<'a>) -> (Option<&'a [u8]>, Option<&'a [u8]>) {
+        let key = self.key.key(publish).map(str::as_bytes);
+        let removes = self.compacts && key.is_some() && publish.payload.is_empty();
+        (key, (!removes).then_some(publish.payload))
     }
 }
 
@@ -127,6 +137,7 @@ impl Streams {
                 key: KeyRule::Topic,
                 codec: Codec::None,
                 batch_bytes_max: usize::MAX,
+                compacts: false,
                 partitions: Vec::new(),
                 turn: 0,
             }) as u32;
@@ -145,14 +156,15 @@ impl Streams {
     }
 
     /// Says how the batches of a stream are compressed from the next one on, and how large they may
-    /// be before that; false where it is not bound.
-    pub fn shape(&mut self, id: u64, codec: Codec, batch_bytes_max: usize) -> bool {
+    /// be before that, and whether it is compacted; false where it is not bound.
+    pub fn shape(&mut self, id: u64, codec: Codec, batch_bytes_max: usize, compacts: bool) -> bool {
         let Some(slot) = self.by_id.get(&id).copied() else {
             return false;
         };
         self.finish_all();
         let stream = &mut self.slots[slot as usize];
         (stream.codec, stream.batch_bytes_max) = (codec, batch_bytes_max);
+        stream.compacts = compacts;
         true
     }
 
@@ -280,13 +292,11 @@ impl Streams {
         let bytes = self.slots[placed.slot as usize].record_bytes(record);
         let ticket = self.open(placed.slot, placed.partition, bytes, waiter);
         let stream = &mut self.slots[placed.slot as usize];
+        let (key, value) = stream.key_and_value(record.publish);
         let partition = &mut stream.partitions[placed.partition as usize];
-        partition.builder.push(
-            wall_ms,
-            stream.key.key(record.publish).map(str::as_bytes),
-            Some(record.publish.payload),
-            record.headers(),
-        );
+        partition
+            .builder
+            .push(wall_ms, key, value, record.headers());
         if let Some(source) = source {
             let known = partition.sources.len();
             let undo = partition.sources.note(source, ticket, wall_ms);
