@@ -12,8 +12,8 @@ pytestmark = pytest.mark.slow
 EXPECTED = [
     ("added ann", "added meter-1", '"status": "ready"'),
     (
-        "ann\tpassword\tadmin",
-        "bob   password    -",
+        "ann       password    admin",
+        "bob       password    -",
         "Connection error: Connection Refused: bad user name or password.",
         "Metadata for all topics",
         "removed bob",
