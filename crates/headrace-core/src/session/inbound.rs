@@ -201,6 +201,9 @@ pub struct Inbound {
     whole: usize,
     /// One that was taken out is on its way to very many: no other may overtake it.
     is_spreading: bool,
+    /// A connection of before is gone, and nothing was refused since: a PUBREL for an unknown id
+    /// then repeats one that had its effect.
+    recovers: bool,
 }
 
 impl Inbound {
@@ -315,15 +318,25 @@ impl Inbound {
         }
     }
 
-    /// PUBREL: false where no publish waits for it under this id: one that has not been answered
-    /// yet, was refused, or has been released before.
+    /// PUBREL: false where no publish waits for it under this id, as of one that has not been
+    /// answered yet or was refused, and none has been released that it may be about.
     pub fn release(&mut self, packet_id: u16) -> bool {
         let found = self.unreleased.get(&packet_id);
-        let is_due = found.is_some_and(|unreleased| unreleased.is_taken);
+        let is_due = found.map_or(self.recovers, |unreleased| unreleased.is_taken);
         if is_due {
             self.forget(packet_id);
         }
         is_due
+    }
+
+    /// PUBREC has refused a publish.
+    pub fn refused(&mut self) {
+        self.recovers = false;
+    }
+
+    /// The session is one of before.
+    pub fn recover(&mut self) {
+        self.recovers = true;
     }
 
     fn forget(&mut self, packet_id: u16) {
@@ -345,6 +358,7 @@ impl Inbound {
             unreleased.is_asked = false;
         }
         self.open = 0;
+        self.recover();
     }
 
     /// A ticket of the publish at `ordinal` ended; who was owed the message and will not get it.

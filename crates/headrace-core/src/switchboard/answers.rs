@@ -210,6 +210,8 @@ impl Switchboard {
         if answer.qos == QoS::ExactlyOnce && reason_code >= reason::UNSPECIFIED_ERROR {
             // The client may use its packet id for another message: the log must not take that one
             // for this.
+            let session = self.session_of(slot);
+            self.sessions[session as usize].inbound.refused();
             self.after_cursor(slot);
         }
         let packet = match answer.qos {

@@ -147,6 +147,24 @@ fn mqtt_4_3_3_a_repeat_before_pubrel_is_answered_and_not_delivered_again() {
     }
 }
 
+/// 0x92 is no error during recovery (3.7.2.1), but some clients take it for one.
+#[test]
+fn mqtt_4_4_a_pubrel_that_is_sent_again_has_had_its_effect() {
+    let mut stage = Stage::default();
+    let (client, _) = returns(&mut stage, V5, 9);
+    stage.publish(client, "t", QOS_2, 7, "x");
+    stage.send(client, &Packet::Pubrel(ack(7)));
+    assert_eq!(stage.hears(client), ["PUBREC 7", "PUBCOMP 7"]);
+    stage.hang_up(client);
+    let (client, _) = returns(&mut stage, V5, 9);
+    stage.send(client, &Packet::Pubrel(ack(7)));
+    assert_eq!(stage.hears(client), ["PUBCOMP 7"]);
+    stage.publish(client, "$SYS/x", QOS_2, 8, "x");
+    stage.send(client, &Packet::Pubrel(ack(8)));
+    let heard = stage.hears(client);
+    assert_eq!(heard[1], "PUBCOMP 8 0x92", "that was refused: {heard:?}");
+}
+
 #[test]
 fn mqtt_4_3_3_pubrec_waits_for_the_disk_once_and_for_every_repeat() {
     let mut stage = Stage::default();

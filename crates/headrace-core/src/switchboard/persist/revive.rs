@@ -52,6 +52,7 @@ impl Switchboard {
     /// A session as it was; whether its client was there.
     fn revive_session(&mut self, client_id: Box<str>, head: Head, now: Now) -> (u32, bool) {
         let mut session = Session::new(self.hash_key, client_id, self.limits.in_flight_max);
+        session.inbound.recover();
         self.births += 1;
         session.birth = self.births;
         let partition = self.persistence.partition_of(&session.client_id);
