@@ -245,6 +245,23 @@ async def test_behind_a_request_that_waits_little_is_read(door, link, connection
     assert link.answered == [1, 2]
 
 
+async def test_what_waits_behind_a_request_is_work_once_that_has_ended(door, connection):
+    whole = [request(1), metadata(2), request(3), request(4), metadata(5), metadata(6)]
+    sizes = [len(each) for each in whole]
+    connection.received(b"".join(whole))
+    await settle()
+    assert door.memory.work_bytes == sum(sizes[:2]), "a batch ends in any case"
+    await finish(door, 1)
+    assert door.memory.work_bytes == sizes[1]
+    await finish(door, 2)
+    assert door.memory.work_bytes == sum(sizes[2:5])
+    await finish(door, 3)
+    assert door.memory.work_bytes == sum(sizes[3:5])
+    await finish(door, 4)
+    await finish(door, 5)
+    assert door.memory.work_bytes == door.memory.held_bytes == sizes[5]
+
+
 async def test_the_oldest_that_holds_much_behind_a_request_that_waits_gives_way(monkeypatch):
     monkeypatch.setattr(limits, "KAFKA_PART_BYTES", 500)
     monkeypatch.setattr(limits, "KAFKA_PARTS_BYTES_MAX", 1500)

@@ -7,9 +7,11 @@ from headrace.node.kafka import KafkaDoor, KafkaSettings
 from headrace.wire.kafka import apis
 from headrace.wire.kafka import members as m
 from headrace.wire.kafka.frames import decode_response, encode_request
+from headrace.wire.kafka.messages import MetadataRequest, MetadataRequestTopic
 from nodes import Client, running, settle
 
 LARGE = bytes(200_000)
+NAMES = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
 
 
 class MemberClient(Client):
@@ -87,6 +89,9 @@ async def test_members_that_wait_hold_nothing_of_what_all_requests_may(memory_fo
 
         other.send(apis.JOIN_GROUP, joins(ids[other], LARGE[1:]))
         assert await waits(other) == (0, 0)
+        other.connection.received(encode_request(apis.METADATA, apis.METADATA.last, 2, "c", NAMES))
+        held_bytes, work_bytes = await waits(other)
+        assert (held_bytes > 0, work_bytes) == (True, 0), "what is behind it is no work, either"
         for client in (leader, other):
             client.connection.closed()
         assert await waits(other) == (0, 0)

@@ -98,8 +98,8 @@ class KafkaConnection:
     __slots__ = (
         "_appender", "_appending", "_begins", "_begins_left", "_decodes_produce", "_decoding",
         "_door", "_frame", "_framer", "_held_bytes", "_idle", "_leaves", "_link", "_memory",
-        "_moved", "_muted", "_next", "_open", "_pipeline", "_room", "_turn", "host", "hurry",
-        "identity", "local", "proof", "secure",
+        "_moved", "_muted", "_next", "_open", "_pipeline", "_room", "_turn", "_work_bytes",
+        "host", "hurry", "identity", "local", "proof", "secure",
     )  # fmt: skip
 
     def __init__(self, door: KafkaDoor, link: Link) -> None:
@@ -118,6 +118,7 @@ class KafkaConnection:
         self._turn: asyncio.Future[None] | None = None  # which it waits for
         self._begins = 0  # so many before it waits for a turn
         self._held_bytes = 0
+        self._work_bytes = 0  # of those, what counts to `Memory.work_bytes`
         self._open = True
         self._leaves = False  # while batches of a client that has left are to be begun
         self._begins_left = 0  # how many of those
@@ -368,12 +369,12 @@ class KafkaConnection:
     def _begin(self, taken: _Taken) -> None:
         overlaps = taken.request.api is PRODUCE
         before = self._pipeline.before(overlaps=overlaps)
-        self._memory.work(taken.held_bytes)
         serve = self._serve(taken, before, self._pipeline.last)
         # What begins it may be the end of another request, and that one's context is not its own.
         task = asyncio.get_running_loop().create_task(serve, context=Context())
         task.add_done_callback(self._ended)
         self._pipeline.begin(task, taken.held_bytes, overlaps=overlaps)
+        self._count_work()
         if self.hurry is not None:
             self.hurry()
 
@@ -472,9 +473,15 @@ class KafkaConnection:
         self._free(self._pipeline.let_go(asyncio.current_task()))
 
     def _free(self, held_bytes: int) -> None:
-        self._memory.work(-held_bytes)
+        self._count_work()
         if self._open or self._leaves:
             self._hold(-held_bytes)
+
+    def _count_work(self) -> None:
+        """What waits behind a request that lets no other overlap is no work: that one may wait."""
+        more_bytes = self._pipeline.ahead_bytes - self._work_bytes
+        self._work_bytes += more_bytes
+        self._memory.work(more_bytes)
 
     def _hang_up(self, reason: str, message: str) -> None:
         self._give_up()

@@ -26,7 +26,7 @@ class Memory:
 
     Attributes:
         held_bytes: of all, unfinished or in work.
-        work_bytes: of those in work.
+        work_bytes: of those in work that wait for no other, but for batches before them.
         parts: of those that are not whole.
         reading: held by who reads a long request, so that they become large one by one.
         short: called once all hold less than they may.

@@ -28,9 +28,10 @@ class Pipeline:
         barrier: the newest that no other overlaps.
     """
 
-    __slots__ = ("_tasks", "barrier", "last")
+    __slots__ = ("_held_bytes", "_tasks", "barrier", "last")
 
     def __init__(self) -> None:
+        self._held_bytes = 0
         self.last: asyncio.Task[None] | None = None
         self.barrier: asyncio.Task[None] | None = None
         self._tasks: dict[asyncio.Task[None], _InWork] = {}
@@ -56,6 +57,8 @@ class Pipeline:
     @property
     def ahead_bytes(self) -> int:
         """What those hold that wait for none but produce requests before them."""
+        if self.barrier is None:
+            return self._held_bytes
         ahead_bytes = 0
         for each in self._tasks.values():
             ahead_bytes += each.held_bytes
@@ -66,6 +69,7 @@ class Pipeline:
     def begin(self, task: asyncio.Task[None], held_bytes: int, *, overlaps: bool) -> None:
         """One begins."""
         self._tasks[task] = _InWork(overlaps, held_bytes)
+        self._held_bytes += held_bytes
         self.last = task
         if not overlaps:
             self.barrier = task
@@ -76,7 +80,9 @@ class Pipeline:
             self.last = None
         if self.barrier is task:
             self.barrier = None
-        return self._tasks.pop(task).held_bytes
+        held_bytes = self._tasks.pop(task).held_bytes
+        self._held_bytes -= held_bytes
+        return held_bytes
 
     def let_go(self, task: asyncio.Task[None] | None) -> int:
         """One holds nothing any more, and goes on; what it held."""
@@ -84,6 +90,7 @@ class Pipeline:
             return 0
         overlaps, held_bytes = self._tasks[task]
         self._tasks[task] = _InWork(overlaps, 0)
+        self._held_bytes -= held_bytes
         return held_bytes
 
     def cancel(self) -> None:
