@@ -250,23 +250,45 @@ def test_metrics_are_prometheus(broker):
 
 def test_connections_are_bounded(shared):
     """Those that are being answered: idle ones give way."""
+    keep_large(shared)
     with contextlib.ExitStack() as stack:
-        clients = [
-            stack.enter_context(begun(shared, 2)) for _ in range(limits.HTTP_CONNECTIONS_MAX)
-        ]
+        clients = [stack.enter_context(unread(shared)) for _ in range(limits.HTTP_CONNECTIONS_MAX)]
         beyond = http.client.HTTPConnection("127.0.0.1", shared.http)
         with pytest.raises((http.client.RemoteDisconnected, ConnectionResetError)):
             _answer(beyond)
         beyond.close()
         for client in clients:
-            client.sendall(b"{}")
-            assert client.recv(4096).startswith(b"HTTP/1.1 400 "), "it was not ended"
+            assert len(rest(client)) > 900_000, "it was not ended"
     refused = 'headrace_connections_refused_total{door="http",reason="connections_limit"}'
     assert shared.metrics()[refused] >= 1
 
 
+def keep_large(node):
+    """Has `node` keep a message that fits into no socket's buffers."""
+    kept = {"topic": "large", "payload": LARGE[:900_000], "retain": True}
+    assert node.call("POST", PUBLISH, kept)[0] == 200
+
+
+def unread(node):
+    """A connection that is being answered with that message, and reads none of it yet."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.settimeout(30)
+    client.connect((node.host, node.http))
+    asking = b"GET /api/v1/retained/topics/large HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+    client.sendall(asking + b"Connection: close\r\n\r\n")
+    assert client.recv(4, socket.MSG_PEEK)
+    return client
+
+
+def rest(client):
+    """What comes until the end of a connection."""
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+    return b"".join(iter(partial(client.recv, 1 << 20), b""))
+
+
 def begun(node, length):
-    """A connection whose request is at work, and waits for its body of `length` bytes."""
+    """A connection whose request is there but for its body of `length` bytes."""
     client = socket.create_connection((node.host, node.http), timeout=30)
     head = f"POST /api/v1/publish HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {length}\r\n"
     client.sendall(f"{head}Expect: 100-continue\r\n\r\n".encode())
@@ -444,8 +466,9 @@ def test_a_connection_that_asks_no_more_is_ended(start_node):
 
 def test_idle_connections_keep_nobody_out(start_node):
     node = start_node()
+    keep_large(node)
     with contextlib.ExitStack() as stack:
-        busy = stack.enter_context(begun(node, 34))
+        busy = stack.enter_context(unread(node))
         clients = [stack.enter_context(asked(node)) for _ in range(limits.HTTP_CONNECTIONS_MAX - 1)]
         assert [node.call("GET", path)[0] for path in ("/health", "/ready")] == [200, 200]
         metrics = node.metrics()
@@ -455,8 +478,19 @@ def test_idle_connections_keep_nobody_out(start_node):
         assert clients[0].recv(1) == b"", "idle for longest"
         clients[-1].sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         assert clients[-1].recv(4096).startswith(b"HTTP/1.1 200 ")
-        busy.sendall(b'{"topic": "t", "payload": "a"    }')
-        assert busy.recv(4096).startswith(b"HTTP/1.1 200 "), "who is at work is not ended"
+        assert len(rest(busy)) > 900_000, "who is at work is not ended"
+
+
+def test_requests_whose_body_does_not_come_keep_nobody_out(start_node):
+    node = start_node()
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(begun(node, 34)) for _ in range(limits.HTTP_CONNECTIONS_MAX)]
+        assert [node.call("GET", path)[0] for path in ("/health", "/ready")] == [200, 200]
+        assert node.metrics()['headrace_http_connections_ended_total{reason="gave_way"}'] >= 1
+        assert clients[0].recv(1) == b"", "silent for longest"
+        clients[-1].sendall(b'{"topic": "t", "payload": "a"    }')
+        assert clients[-1].recv(4096).startswith(b"HTTP/1.1 200 "), "its body came in time"
+    assert "Traceback" not in node.log.read_text()
 
 
 def test_a_quality_of_service_is_a_number(shared):

@@ -18,6 +18,7 @@ import pytest
 
 from authority import Authority
 from conftest import headrace, wait_for
+from headrace import limits
 from headrace.cli.listeners import Listeners
 from headrace.config import load
 from headrace.errors import ConfigError
@@ -305,6 +306,32 @@ def test_http_over_tls_and_new_certificates(start_node, tmp_path):
     mine.issue("server", "127.0.0.1")
     node.process.send_signal(signal.SIGHUP)
     wait_for(lambda: serial() != first)
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01\x02\0"], ids=["nothing", "half a hello"])
+def test_who_does_not_finish_a_handshake_keeps_nobody_out_of_http(
+    start_node, server, authority, sent
+):
+    certificate, key = server
+    node = start_node(
+        HEADRACE_HTTP__TLS_CERTIFICATE=str(certificate), HEADRACE_HTTP__TLS_KEY=str(key)
+    )
+    url, context = f"https://127.0.0.1:{node.http}", client_context(authority)
+
+    def got(path):
+        with urllib.request.urlopen(f"{url}{path}", context=context, timeout=WAIT) as answer:
+            return answer.read().decode()
+
+    with contextlib.ExitStack() as stack:
+        silent = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", node.http), timeout=WAIT))
+            for _ in range(limits.HTTP_CONNECTIONS_MAX)
+        ]
+        for client in silent:
+            client.sendall(sent)
+        assert '"ok"' in got("/health")
+        assert silent[0].recv(1) == b"", "it came first"
+        assert 'http_connections_ended_total{reason="gave_way"} 0' not in got("/metrics")
 
 
 @pytest.mark.parametrize("door", ["kafka", "http"])

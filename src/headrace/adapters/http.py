@@ -32,6 +32,7 @@ from headrace.kernel.catalog import Change
 from headrace.model import Address
 from headrace.ports import NodeState
 from headrace.settings import effective
+from headrace.text import remedy
 
 if TYPE_CHECKING:
     import socket
@@ -122,8 +123,9 @@ class HttpDoor:
         )
         self._runner = web.AppRunner(app, shutdown_timeout=limits.LINGER_SECONDS)
         self._socket: socket.socket | None = None
-        self._secure = False
-        self._server: asyncio.Server | None = None
+        self._certificates: Certificates | None = None
+        self._accepting: asyncio.Task[None] | None = None
+        self._arrivals: set[asyncio.Task[None]] = set()
 
     async def open(self, address: Address, certificates: Certificates | None = None) -> Address:
         """Binds and serves, over TLS where there are certificates; the address as bound.
@@ -135,22 +137,9 @@ class HttpDoor:
         self._socket = bind(address)
         bound = listen(self._socket)
         assert isinstance(bound, Address), "a TCP socket"
-        await self.serve(certificates)
+        self._certificates = certificates
+        self._accepting = asyncio.create_task(self._accept(self._socket))
         return bound
-
-    async def serve(self, certificates: Certificates | None) -> None:
-        """Takes new connections with the certificates as they are now."""
-        assert self._socket is not None, "opened before"
-        before, self._secure = self._server, certificates is not None
-        self._server = await asyncio.get_running_loop().create_server(
-            self._protocol,
-            sock=self._socket.dup(),
-            backlog=limits.LISTEN_BACKLOG,
-            ssl=certificates.context if certificates else None,
-            ssl_handshake_timeout=self._handshake_s_max if self._secure else None,
-        )
-        if before is not None:
-            before.close()
 
     def set_timeouts(self, request_ms_max: int, idle_ms_max: int) -> None:
         """Of requests and connections that come from now on."""
@@ -159,18 +148,56 @@ class HttpDoor:
 
     async def close(self) -> None:
         """Accepts no more, answers what is in flight, closes."""
-        if self._server is not None:
-            self._server.close()
+        ending = list(self._arrivals)
+        if self._accepting is not None:
+            ending.append(self._accepting)
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
         if self._socket is not None:
             self._socket.close()
         await self._runner.cleanup()
 
-    def _protocol(self) -> asyncio.BaseProtocol:
+    async def _accept(self, listening: socket.socket) -> None:
+        """Takes connections; by itself, for a server of the loop hands none out before its TLS."""
+        loop = asyncio.get_running_loop()
+        listening.settimeout(0)
+        while True:
+            try:
+                sock, _ = await loop.sock_accept(listening)
+            except OSError as error:
+                what = remedy(error, "it is tried again")
+                log.warning("no HTTP connection can be taken: %s; %s", error.strerror, what)
+                await asyncio.sleep(limits.HTTP_ACCEPT_PAUSE_SECONDS)
+                continue
+            if not self._connections.has_room():
+                sock.close()
+                continue
+            connection = self._make()
+            self._connections.coming(connection, sock)
+            arrival = asyncio.create_task(self._arrive(connection, sock))
+            self._arrivals.add(arrival)
+            arrival.add_done_callback(self._arrivals.discard)
+
+    async def _arrive(self, connection: Connection, sock: socket.socket) -> None:
+        """Puts its layers on one connection, with the certificates as they are now."""
+        certificates = self._certificates
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: connection,
+                sock,
+                ssl=certificates.context if certificates else None,
+                ssl_handshake_timeout=self._handshake_s_max if certificates else None,
+            )
+        except OSError as error:  # ssl.SSLError is one
+            log.debug("an HTTP connection came to nothing: %s", error)
+        finally:
+            self._connections.not_opened(connection)
+
+    def _make(self) -> Connection:
         server = self._runner.server
         assert server is not None, "set up before it listens"
-        if not self._connections.has_room():
-            return _Refused()
-        connection = Connection.of(
+        return Connection.of(
             self._connections,
             server,
             loop=asyncio.get_running_loop(),
@@ -180,16 +207,13 @@ class HttpDoor:
             auto_decompress=False,  # that would be work of the event loop
             lingering_time=limits.LINGER_SECONDS,
         )
-        self._connections.coming(connection, self._handshake_s_max)
-        return connection
 
     @web.middleware
     async def _in_time(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Reads the body before anything is done, and gives up on one that does not come."""
         assert isinstance(request.protocol, Connection), "made by this door"
-        if request.transport is None:
-            raise ConnectionResetError("it gave way before its request was seen")
-        self._connections.busy(request.protocol)
+        _still_there(request)
+        self._connections.begun(request.protocol)
         request_s_max = self._connections.request_s_max
         try:
             async with asyncio.timeout(request_s_max):
@@ -199,6 +223,8 @@ class HttpDoor:
             raise web.HTTPRequestTimeout(
                 text=f"the body did not come within {request_s_max:g} s"
             ) from None
+        _still_there(request)
+        self._connections.busy(request.protocol)
         return await handler(request)
 
     async def _health(self, request: web.Request) -> web.Response:
@@ -255,11 +281,9 @@ class HttpDoor:
         return answer(await self._reload_settings())
 
 
-class _Refused(asyncio.Protocol):
-    """A connection beyond the bound: closed on arrival."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
+def _still_there(request: web.Request) -> None:
+    if request.transport is None:
+        raise ConnectionResetError("it gave way before its request was whole")
 
 
 @web.middleware

@@ -1,13 +1,16 @@
 """The connections of the HTTP door: how many, who is idle, who gives way to whom comes.
 
 Owns the bound. Must not know requests. Invariants: a connection is idle from its accept, or its
-last answer, until a request is whole; where the bound is reached the one that has been idle for
-longest is ended, so that silent connections keep nobody out; who is being answered is never ended.
+last answer, until a request is whole, its TLS and its body counted in; where the bound is reached
+the one that has been idle for longest is ended, so that silent connections keep nobody out; who is
+being answered is never ended.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -31,9 +34,10 @@ class Connections:
     def __init__(self, request_ms_max: int, idle_ms_max: int) -> None:
         self.request_s_max = request_ms_max / 1000
         self.idle_s_max = idle_ms_max / 1000
-        self._coming: dict[Connection, asyncio.TimerHandle] = {}
+        self._coming: dict[Connection, socket.socket] = {}
         self._open: set[Connection] = set()
-        self._idle: dict[Connection, asyncio.TimerHandle] = {}  # who has been for longest, first
+        # Who has been for longest, first; without a timer where somebody else keeps the time.
+        self._idle: dict[Connection, asyncio.TimerHandle | None] = {}
         self._refused = Counter(connections_limit=0)
         self._ended = Counter(idle=0, silent=0, gave_way=0)
 
@@ -47,23 +51,31 @@ class Connections:
         self._refused["connections_limit"] += 1
         return False
 
-    def coming(self, connection: Connection, handshake_s_max: float) -> None:
-        """One was accepted; nobody can end it, or hears of its end, until its TLS is through."""
-        loop = asyncio.get_running_loop()
-        self._coming[connection] = loop.call_later(
-            handshake_s_max, self._coming.pop, connection, None
-        )
+    def coming(self, connection: Connection, sock: socket.socket) -> None:
+        """One was accepted, as `sock`; until its TLS is through it has no other handle."""
+        self._coming[connection] = sock
+        self._idle[connection] = None
 
     def opened(self, connection: Connection) -> None:
         """One stands, with its layers."""
-        timer = self._coming.pop(connection, None)
-        if timer is not None:
-            timer.cancel()
+        self._coming.pop(connection, None)
+        self._idle.pop(connection, None)
         self._open.add(connection)
         self._wait(connection, self.request_s_max, "silent")
 
+    def not_opened(self, connection: Connection) -> None:
+        """One that came is gone, if it does not stand."""
+        if self._coming.pop(connection, None) is not None:
+            self._idle.pop(connection, None)
+
+    def begun(self, connection: Connection) -> None:
+        """A request of it is whole but for its body, whose time is not kept here."""
+        if (timer := self._idle.get(connection)) is not None:
+            timer.cancel()
+            self._idle[connection] = None
+
     def busy(self, connection: Connection) -> None:
-        """A request of it is whole but for its body."""
+        """A request of it is whole."""
         if (timer := self._idle.pop(connection, None)) is not None:
             timer.cancel()
 
@@ -103,5 +115,10 @@ class Connections:
 
     def _end(self, connection: Connection, reason: str) -> None:
         self._ended[reason] += 1
+        if (sock := self._coming.pop(connection, None)) is not None:
+            self._idle.pop(connection, None)
+            with contextlib.suppress(OSError):  # the other end was faster
+                sock.shutdown(socket.SHUT_RDWR)  # of which its transport hears
+            return
         self.closed(connection)
         connection.force_close()

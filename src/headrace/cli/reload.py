@@ -174,7 +174,7 @@ class Reload:
         """
         async with self._reloading:
             if self.node is None or self.node.state is not NodeState.READY:
-                await self._read_certificates()
+                self._read_certificates()
                 raise UnavailableError("only certificates were read again: the node is not ready")
             notify_manager("RELOADING=1")
             try:
@@ -187,7 +187,7 @@ class Reload:
         checked(sources)
         for doubt in sources.doubts:
             log.warning(doubt)
-        await self._read_certificates()
+        self._read_certificates()
         try:
             return await self._change(node, changes(self._config, sources.config))
         finally:  # what has changed was told at the level of before
@@ -214,12 +214,9 @@ class Reload:
             "restart": [each.name for each in found.restart],
         }
 
-    async def _read_certificates(self) -> None:
-        certificates = self._listeners.certificates
-        for each in certificates.values():
+    def _read_certificates(self) -> None:
+        for each in self._listeners.certificates.values():
             each.reload()
-        if self.door is not None and "http" in certificates:
-            await self.door.serve(certificates["http"])
 
     async def _apply(self, node: Node, config: Config) -> None:
         self._listeners.reconfigure(config)

@@ -15,9 +15,12 @@ HTTP_CONNECTIONS_MAX: Final = 128
 new one closed where all are at work. Administration needs few, and they come out of
 `DESCRIPTORS_RESERVED`."""
 
+HTTP_ACCEPT_PAUSE_SECONDS: Final = 1
+"""Before the next accept where one failed, as without descriptors (asyncio: the same)."""
+
 HTTP_REQUEST_MS: Final = 30_000
-"""From accept to a whole first request, and from its head to the end of its body: a few idle
-connections would otherwise hold all of `HTTP_CONNECTIONS_MAX`."""
+"""From accept to a whole first request, and from its head to the end of its body: who does not go
+on would otherwise stay for as long as nobody else needs its place."""
 
 HTTP_IDLE_MS: Final = 60_000
 """From an answer to the next request: longer than Prometheus waits between two by default (15 s) or
