@@ -233,6 +233,33 @@ async def test_of_a_client_that_has_left_no_more_is_begun_than_it_may_have_in_wo
     assert (len(door.work), door.memory.held_bytes) == (9, 0)
 
 
+async def test_a_long_request_that_waits_for_the_transport_loses_no_batch_of_who_leaves(door):
+    topics = [m.ProduceTopic(name="t", partitions=[])] * (limits.KAFKA_ELEMENTS_FEW + 1)
+    long = m.ProduceRequest(acks=0, timeout_ms=1, topics=topics)
+    first = {
+        1: request(1, body=long),
+        2: naming(2, limits.KAFKA_ELEMENTS_FEW + 1),
+        3: request(3, body=long),
+    }
+    connections = {number: KafkaConnection(door, Link()) for number in first}
+    for number, connection in connections.items():
+        turns().take()  # as others would
+        connection.received(first[number] + request(10 + number))
+        connection.writable(False)  # noqa: FBT003 - the port's one flag
+        await settle()
+        assert (connection._next is not None, door.work) == (True, {})
+    for number in (1, 2):
+        connections[number].closed()
+        await settle()
+    assert list(door.work) == [1, 11, 12], "and no metadata"
+    door.congested = True
+    connections[3].closed()
+    await settle()
+    assert list(door.work) == [1, 11, 12], "nothing waits for the disk"
+    await finish(door, 1, 11, 12)
+    assert (door.memory.held_bytes, door.memory.work_bytes, door.waiting) == (0, 0, set())
+
+
 async def test_of_a_client_that_has_left_nothing_waits_for_the_disk(door, connection, monkeypatch):
     monkeypatch.setattr(limits, "KAFKA_BEGUN_IN_TURN", 1)
     door.beginnings = Turns(1)

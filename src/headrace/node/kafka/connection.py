@@ -123,7 +123,7 @@ class KafkaConnection:
         self._leaves = False  # while batches of a client that has left are to be begun
         self._begins_left = 0  # how many of those
         self._pipeline = Pipeline()
-        self._next: _Taken | None = None  # while it waits for the disk or a quota
+        self._next: _Taken | None = None  # while it waits for disk, quota or transport
         self._decoding: asyncio.Task[None] | None = None  # of a long one
         self._decodes_produce = False
         self._room: asyncio.Event | None = None  # while the transport is full
@@ -164,10 +164,12 @@ class KafkaConnection:
 
     def closed(self) -> None:
         """The link is gone: nobody waits for an answer any more."""
-        waits = self._muted is not None or self._next is not None
+        if self._next is not None and self._next.request.api is not PRODUCE:
+            self._hold(-self._next.held_bytes)
+            self._next = None
         was_open, self._open, self._leaves, self._room = self._open, False, True, None
         self._begins_left = limits.KAFKA_PIPELINE_MAX - len(self._pipeline)
-        if not was_open or waits or self._memory.is_crowded:
+        if not was_open or self._muted is not None or self._memory.is_crowded:
             self._give_up()
         self._idle.cancel()
         if self._muted is not None:
