@@ -11,8 +11,67 @@ struct File {
     bytes: u64,
     /// What it was below, and how many bytes of that still show.
     below: Option<(String, u64)>,
-    /// Written since, later ones over earlier ones.
-    pieces: Vec<(u64, Vec<u8>)>,
+    /// Written since, by position; none lies over another.
+    pieces: BTreeMap<u64, Vec<u8>>,
+}
+
+impl File {
+    fn write(&mut self, position: u64, data: &[u8]) {
+        let end = position + data.len() as u64;
+        self.bytes = self.bytes.max(end);
+        if data.is_empty() {
+            return;
+        }
+        let before = self.pieces.range(..position).next_back();
+        let over = before.map(|(at, _)| *at).into_iter();
+        let over = over.chain(self.pieces.range(position..end).map(|(at, _)| *at));
+        for at in over.collect::<Vec<_>>() {
+            let mut piece = self.pieces.remove(&at).expect("it was found");
+            let length = piece.len() as u64;
+            if at + length > end {
+                let rest = piece.split_off((end - at) as usize);
+                self.pieces.insert(end, rest);
+            }
+            if at < position {
+                piece.truncate((position - at) as usize);
+                self.pieces.insert(at, piece);
+            }
+        }
+        self.pieces.insert(position, data.to_vec());
+    }
+
+    fn set_length(&mut self, bytes: u64) {
+        self.bytes = bytes;
+        if let Some((_, shown)) = &mut self.below {
+            *shown = (*shown).min(bytes);
+        }
+        drop(self.pieces.split_off(&bytes));
+        if let Some((at, piece)) = self.pieces.iter_mut().next_back() {
+            piece.truncate((bytes - at) as usize);
+        }
+    }
+
+    fn read(&self, disk: &impl Disk, position: u64, bytes: usize) -> Result<Vec<u8>, DiskError> {
+        let end = self.bytes.min(position.saturating_add(bytes as u64));
+        let mut found = vec![0; end.saturating_sub(position) as usize];
+        if let Some((below, shown)) = &self.below {
+            let wanted = shown.min(&end).saturating_sub(position) as usize;
+            let bytes = disk.read(below, position, wanted)?;
+            found[..bytes.len()].copy_from_slice(&bytes);
+        }
+        let before = self.pieces.range(..position).next_back();
+        let within = position..end.max(position);
+        for (at, piece) in before.into_iter().chain(self.pieces.range(within)) {
+            let from = (*at).max(position);
+            let to = (at + piece.len() as u64).min(end);
+            if from < to {
+                let (into, out) = ((from - position) as usize, (from - at) as usize);
+                let count = (to - from) as usize;
+                found[into..into + count].copy_from_slice(&piece[out..out + count]);
+            }
+        }
+        Ok(found)
+    }
 }
 
 /// The disk `below` and what was changed since; None marks a file that is gone.
@@ -29,24 +88,23 @@ impl<'a, D: Disk> Overlay<'a, D> {
         }
     }
 
-    fn file(&self, path: &str) -> Result<Option<File>, DiskError> {
-        if let Some(changed) = self.changed.borrow().get(path) {
-            return Ok(changed.clone());
-        }
+    /// The file as it is on the disk below.
+    fn below(&self, path: &str) -> Result<Option<File>, DiskError> {
         let bytes = self.below.size(path)?;
         Ok(bytes.map(|bytes| File {
             bytes,
             below: Some((path.to_owned(), bytes)),
-            pieces: Vec::new(),
+            pieces: BTreeMap::new(),
         }))
     }
 
     fn change(&self, path: &str, change: impl FnOnce(&mut File)) -> Result<(), DiskError> {
-        let mut file = self.file(path)?.unwrap_or_default();
-        change(&mut file);
-        self.changed
-            .borrow_mut()
-            .insert(path.to_owned(), Some(file));
+        let mut changed = self.changed.borrow_mut();
+        if !changed.contains_key(path) {
+            changed.insert(path.to_owned(), self.below(path)?);
+        }
+        let file = changed.get_mut(path).expect("it was put there");
+        change(file.get_or_insert_default());
         Ok(())
     }
 }
@@ -71,30 +129,17 @@ impl<D: Disk> Disk for Overlay<'_, D> {
     }
 
     fn size(&self, path: &str) -> Result<Option<u64>, DiskError> {
-        Ok(self.file(path)?.map(|file| file.bytes))
+        match self.changed.borrow().get(path) {
+            Some(changed) => Ok(changed.as_ref().map(|file| file.bytes)),
+            None => self.below.size(path),
+        }
     }
 
     fn read(&self, path: &str, position: u64, bytes: usize) -> Result<Vec<u8>, DiskError> {
-        let Some(Some(file)) = self.changed.borrow().get(path).cloned() else {
-            return self.below.read(path, position, bytes);
-        };
-        let end = file.bytes.min(position.saturating_add(bytes as u64));
-        let mut found = vec![0; end.saturating_sub(position) as usize];
-        if let Some((below, shown)) = &file.below {
-            let wanted = shown.min(&end).saturating_sub(position) as usize;
-            let bytes = self.below.read(below, position, wanted)?;
-            found[..bytes.len()].copy_from_slice(&bytes);
+        match self.changed.borrow().get(path) {
+            Some(Some(file)) => file.read(self.below, position, bytes),
+            _ => self.below.read(path, position, bytes),
         }
-        for (at, piece) in &file.pieces {
-            let from = (*at).max(position);
-            let to = (at + piece.len() as u64).min(end);
-            if from < to {
-                let (into, out) = ((from - position) as usize, (from - at) as usize);
-                let count = (to - from) as usize;
-                found[into..into + count].copy_from_slice(&piece[out..out + count]);
-            }
-        }
-        Ok(found)
     }
 
     fn perform(&self, op: &DiskOp) -> Result<(), DiskError> {
@@ -104,24 +149,14 @@ impl<D: Disk> Disk for Overlay<'_, D> {
                 path,
                 position,
                 data,
-            } => self.change(path, |file| {
-                file.bytes = file.bytes.max(position + data.len() as u64);
-                file.pieces.push((*position, data.to_vec()));
-            }),
-            DiskOp::SetLength { path, bytes } => self.change(path, |file| {
-                file.bytes = *bytes;
-                if let Some((_, shown)) = &mut file.below {
-                    *shown = (*shown).min(*bytes);
-                }
-                file.pieces.retain(|(at, _)| at < bytes);
-                for (at, piece) in &mut file.pieces {
-                    piece.truncate((*bytes - *at) as usize);
-                }
-            }),
+            } => self.change(path, |file| file.write(*position, data)),
+            DiskOp::SetLength { path, bytes } => self.change(path, |file| file.set_length(*bytes)),
             DiskOp::Rename { from, to } => {
-                let file = self.file(from)?;
                 let mut changed = self.changed.borrow_mut();
-                changed.insert(from.to_string(), None);
+                let file = match changed.insert(from.to_string(), None) {
+                    Some(file) => file,
+                    None => self.below(from)?,
+                };
                 changed.insert(to.to_string(), file);
                 Ok(())
             }

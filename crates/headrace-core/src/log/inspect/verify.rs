@@ -88,6 +88,9 @@ pub fn verify(
         }
         let is_mended = is_tried && refused.is_none();
         let before = findings.len();
+        if is_mended {
+            vouched(disk, told, &mut findings)?;
+        }
         look(
             &overlay,
             told,
@@ -154,6 +157,23 @@ fn look(
     if told.state.next_offset > 0 && scan::side_file(disk, &epochs)? != wanted {
         let what = "it does not say which epochs the journal tells of";
         findings.push(side(&epochs, 0, None, what));
+    }
+    Ok(())
+}
+
+/// The journal tells of an index only once that is synced: one that is another was damaged since, by
+/// no crash, though a start makes it anew.
+fn vouched(disk: &impl Disk, told: &Told, findings: &mut Vec<Finding>) -> Result<(), Error> {
+    let state = &told.state;
+    let folder = layout::log_folder(&state.stream, state.partition);
+    let ends = state.segments.iter().skip(1).map(|next| next.base);
+    let closed = state.segments.iter().zip(ends);
+    for (segment, _) in closed.filter(|(_, end)| *end > state.start_offset) {
+        let files = segment.files(&folder);
+        if segment.index_crc.is_some() && files.index(disk)?.is_none() {
+            let what = "the index is not the one that was written";
+            findings.push(side(&files.path(layout::INDEX), 0, None, what));
+        }
     }
     Ok(())
 }

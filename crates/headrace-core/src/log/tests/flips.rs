@@ -207,6 +207,27 @@ fn no_bit_that_flipped_before_an_orderly_start_is_believed() {
     }
 }
 
+/// A start after a kill makes it anew, and the first sign of a failing disk must not go with it.
+#[test]
+fn an_index_that_was_flipped_is_named_after_a_kill_too() {
+    let disk = store(false);
+    drop(open(&disk, SMALL).unwrap()); // which was not closed
+    let mut flipped = 0;
+    for path in closed(&disk) {
+        let index = path.replace(layout::SEGMENT, layout::TIME_INDEX);
+        let mut bytes = disk.bytes(&index);
+        bytes[7] ^= 1;
+        let named = path.replace(layout::SEGMENT, layout::INDEX);
+        let copy = disk.clone();
+        copy.overwrite(&index, bytes);
+        let findings = verify(&copy, SMALL, &incarnations(), |_, _| true, |_| {}).unwrap();
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert_eq!(findings[0].damage.path, named);
+        flipped += 1;
+    }
+    assert!(flipped > 1);
+}
+
 fn assert_verify_tells(disk: &SimDisk, path: &str, bytes: &[u8], context: &str) {
     let damaged = disk.clone();
     damaged.overwrite(path, bytes.to_vec());
