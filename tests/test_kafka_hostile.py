@@ -73,15 +73,8 @@ def test_small_requests_that_are_large_in_memory_do_not_pile_up(node, stream):
     with contextlib.ExitStack() as opened:
         strangers = [opened.enter_context(RawConnection(node)) for _ in range(3)]
         first = opened.enter_context(RawConnection(node))
-        answers = []
-
-        def joined():
-            """As a client that asks again where the coordinator is not there yet."""
-            answers.append(first.call(apis.JOIN_GROUP, joining(stream), 3))
-            return answers[-1].error_code == 0
-
-        wait_for(joined)
-        leader = answers[-1]
+        leader = first.call(apis.JOIN_GROUP, joining(stream), 3)
+        assert leader.error_code == 0
         assert first.call(apis.SYNC_GROUP, syncing(stream, leader), 2).error_code == 0
         for stranger in strangers:
             stranger.send(apis.JOIN_GROUP, joining(stream), 3)  # waits for the leader

@@ -28,6 +28,7 @@ from headrace.kernel.acls import Resource, parts
 from headrace.kernel.scram import Exchange
 from headrace.kernel.verdicts import Failures, Verdicts
 from headrace.native import Principal
+from headrace.node.changes import Changes
 from headrace.ports import Sample
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class Gate:
         self._checkers = ThreadPoolExecutor(settings.password_threads, "passwords")
         self._checking: dict[bytes, asyncio.Future[bool]] = {}
         self._checked = 0
-        self._changing = asyncio.Lock()
+        self._changes = Changes()
         self.refused: Counter[tuple[str, str]] = Counter()
         self.on_change: Callable[[], None] = lambda: None
         self.on_lost: Callable[[str], None] = lambda _reason: None
@@ -291,7 +292,8 @@ class Gate:
             UsersError: they cannot be kept; all is as it was.
             UnavailableError: a sync failed; the node writes nothing more.
         """
-        async with self._changing:
+
+        async def changed() -> list[Acl]:
             before = self.acls
             after = sorted(edit(set(before)))
             if after != before:
@@ -300,6 +302,8 @@ class Gate:
                 self.acls, self.rules = after, rules
                 self.hold()
             return before
+
+        return await self._changes.make(changed)
 
     def _judged(self, acls: list[Acl]) -> AccessRules:
         try:
@@ -312,9 +316,11 @@ class Gate:
         return await asyncio.to_thread(make, name, password, roles, secrets.token_bytes)
 
     async def _change(self, edit: Callable[[dict[str, User]], None]) -> None:
-        async with self._changing:
+        async def changed() -> None:
             self._take(await self._write(self._store.change, edit))
             self.hold()
+
+        await self._changes.make(changed)
 
     async def _write(self, write: Callable[[W], T], what: W) -> T:
         """Waits for the disk, beside the loop."""

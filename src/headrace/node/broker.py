@@ -13,6 +13,7 @@ import secrets
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, cast
 
 from headrace import limits
@@ -28,6 +29,7 @@ from headrace.errors import (
 from headrace.kernel.catalog import DRAWN_BELOW, Change, is_internal
 from headrace.model import HeldLog
 from headrace.native import LogSettings
+from headrace.node.changes import Changes
 from headrace.node.disk import on_disk
 from headrace.node.partition import Partition, Stream
 from headrace.node.sources import SourceKeeper
@@ -85,6 +87,7 @@ class Broker:
         altered: called after each change of a stream.
         deleted: called with the name of each stream that was deleted.
         keepers: keep states beside logs.
+        changes: of streams.
     """
 
     def __init__(
@@ -106,7 +109,7 @@ class Broker:
         self._switchboard = switchboard
         self._producer_expiry_ms = producer_expiry_ms
         self._streams: dict[str, Stream] = {}
-        self._changing = asyncio.Lock()
+        self.changes = Changes()
         self.trimmed: defaultdict[str, Trimmed] = defaultdict(Trimmed)
         self.altered: list[Callable[[], None]] = []
         self.deleted: list[Callable[[str], None]] = []
@@ -160,11 +163,13 @@ class Broker:
 
     async def set_defaults(self, defaults: Settings) -> None:
         """What holds from now on for streams that do not say otherwise."""
-        async with self._changing:
-            self.catalog.defaults = defaults
-            for stream in self._streams.values():
-                stream.settings = self.catalog.settings(stream.definition)
-                self._serve(stream, [])
+        await self.changes.make(partial(self._set_defaults, defaults))
+
+    async def _set_defaults(self, defaults: Settings) -> None:
+        self.catalog.defaults = defaults
+        for stream in self._streams.values():
+            stream.settings = self.catalog.settings(stream.definition)
+            self._serve(stream, [])
         for tell in self.altered:
             tell()
 
@@ -217,8 +222,7 @@ class Broker:
             CatalogError: why it may not be.
             UnavailableError: the disk refused.
         """
-        async with self._changing:
-            return await self._create(name, change or Change())
+        return await self.changes.make(partial(self._create, name, change or Change()))
 
     async def ensure_internal(
         self, name: str, partitions: int, settings: Mapping[str, Value]
@@ -228,10 +232,13 @@ class Broker:
         Raises:
             CatalogError, UnavailableError: it cannot be.
         """
-        async with self._changing:
+        change = Change(partitions=partitions, settings=settings)
+
+        async def ensured() -> None:
             if name not in self.catalog:
-                change = Change(partitions=partitions, settings=settings)
                 await self._create(name, change, internal=True)
+
+        await self.changes.make(ensured)
 
     async def alter_stream(self, name: str, change: Change) -> StreamDefinition:
         """Changes a stream; on return the change survives power loss and is in force.
@@ -240,23 +247,25 @@ class Broker:
             CatalogError: why it may not be.
             UnavailableError: the disk refused.
         """
-        async with self._changing:
-            definition = self.catalog.alter(name, change)
-            stream = self._streams[name]
-            if definition == stream.definition and definition.partitions == len(stream.partitions):
-                return definition
-            await self._check_logs(stream, definition)
-            await self._save(definition)
-            try:
-                logs = await self._open_logs(stream, definition)
-            except (StreamLimitError, UnavailableError):
-                with suppress(UnavailableError):  # then a restart finds the change
-                    await self._save(stream.definition)
-                raise
-            stream.definition = definition
-            stream.settings = self.catalog.settings(definition)
-            self.catalog.put(definition)
-            self._serve(stream, logs)
+        return await self.changes.make(partial(self._alter, name, change))
+
+    async def _alter(self, name: str, change: Change) -> StreamDefinition:
+        definition = self.catalog.alter(name, change)
+        stream = self._streams[name]
+        if definition == stream.definition and definition.partitions == len(stream.partitions):
+            return definition
+        await self._check_logs(stream, definition)
+        await self._save(definition)
+        try:
+            logs = await self._open_logs(stream, definition)
+        except (StreamLimitError, UnavailableError):
+            with suppress(UnavailableError):  # then a restart finds the change
+                await self._save(stream.definition)
+            raise
+        stream.definition = definition
+        stream.settings = self.catalog.settings(definition)
+        self.catalog.put(definition)
+        self._serve(stream, logs)
         log.info("stream altered", extra={"stream": name})
         for tell in self.altered:
             tell()
@@ -270,16 +279,18 @@ class Broker:
             UnavailableError: the disk refused; the stream serves no more, and may come back
                 after a restart.
         """
-        async with self._changing:
-            definition = self.catalog.delete(name)
-            self._tell_of_readers(definition)
-            self._switchboard.unbind(definition.id)
-            stream = self._streams.pop(name)
-            for partition in stream.partitions:
-                del self.runner.partitions[definition.id, partition.index]
-                partition.advanced()
-            self.catalog.remove(name)
-            await on_disk(self._store.delete_stream, name)
+        await self.changes.make(partial(self._delete, name))
+
+    async def _delete(self, name: str) -> None:
+        definition = self.catalog.delete(name)
+        self._tell_of_readers(definition)
+        self._switchboard.unbind(definition.id)
+        stream = self._streams.pop(name)
+        for partition in stream.partitions:
+            del self.runner.partitions[definition.id, partition.index]
+            partition.advanced()
+        self.catalog.remove(name)
+        await on_disk(self._store.delete_stream, name)
         for tell in self.deleted:
             tell(name)
         log.info("stream deleted", extra={"stream": name})

@@ -285,6 +285,7 @@ class Node:
             *(listener.close(limits.LINGER_SECONDS) for listener in self.listeners.values())
         )
         if self._broker is not None and self._store is not None:
+            await self._broker.changes.quiet()
             self._broker.runner.close()
             if orderly and self._store.failed() is None:  # else not all known, or not all durable
                 await self._broker.keep()
