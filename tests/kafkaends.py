@@ -12,13 +12,17 @@ from headrace.node.kafka.connection import KafkaConnection
 from headrace.node.kafka.door import KafkaSettings
 from headrace.node.kafka.memory import Memory
 from headrace.node.turns import Turns
-from headrace.wire.kafka import apis
+from headrace.wire.kafka import apis, members
 from headrace.wire.kafka import messages as m
 from headrace.wire.kafka.frames import encode_request
 
 METADATA = m.MetadataRequest(topics=[])
 PRODUCE = m.ProduceRequest(acks=1, timeout_ms=1, topics=[])
+JOIN = members.JoinGroupRequest(
+    group_id="g", session_timeout_ms=1, member_id="", protocol_type="consumer", protocols=[]
+)
 ANSWERS = {
+    apis.JOIN_GROUP: members.JoinGroupResponse(members=[]),
     apis.METADATA: m.MetadataResponse(brokers=[], topics=[]),
     apis.PRODUCE: m.ProduceResponse(topics=[]),
 }
@@ -104,6 +108,11 @@ def request(number, api=apis.PRODUCE, body=PRODUCE):
 
 def metadata(number):
     return request(number, apis.METADATA, METADATA)
+
+
+def joining(number):
+    """One that waits for other clients, as far as a connection knows."""
+    return request(number, apis.JOIN_GROUP, JOIN)
 
 
 def naming(number, topics):

@@ -256,7 +256,7 @@ async def test_one_producer_may_not_have_all_of_the_room(tmp_path):
 async def test_frames_that_are_not_whole_are_bounded_together_and_the_oldest_goes(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(limits, "FRAME_BUFFERED_BYTES_MAX", 300_000)
+    monkeypatch.setattr(limits, "FRAME_PARTS_BYTES_MAX", 300_000)
     whole = frame(b"k", b"v" * 900_000)
     part = whole[:200_000]
     async with (
@@ -277,6 +277,22 @@ async def test_frames_that_are_not_whole_are_bounded_together_and_the_oldest_goe
         assert stalls.sent.endswith(b"this one is the oldest; try again")
         assert door.refused == {"memory": 1}
     assert (door.held_bytes, door.producers, door.parts.total_bytes) == (0, 0, 0)
+
+
+async def test_of_many_small_beginnings_of_frames_the_oldest_gives_way(tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "FRAME_PARTS_BYTES_MAX", 100_000)
+    part = frame(b"k", b"v" * 900_000)[:40_000]
+    async with (
+        standing(tmp_path) as (door, _),
+        opened(door, mode="produce") as (stalls, first),
+        opened(door, mode="produce") as (other, second),
+        opened(door, mode="produce") as (newest, third),
+    ):
+        for client in (first, second, third):
+            client.received(part)
+        await settle()
+        assert [each.is_open for each in (stalls, other, newest)] == [False, True, True]
+        assert door.held_bytes == 80_000
 
 
 async def test_a_client_that_does_not_read_is_not_read(tmp_path):

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.kernel.holdings import Holdings
+from headrace.kernel.holdings import Beginnings, Holdings
 
 
 def test_who_has_gone_on_is_younger_than_who_has_not():
@@ -21,22 +21,12 @@ def test_who_has_gone_on_is_younger_than_who_has_not():
     assert held.total_bytes == 0
 
 
-def test_who_holds_a_share_at_most_does_not_count():
-    held = Holdings(100, 10)
-    assert held.hold("small", 10) == held.hold("old", 40) == held.hold("new", 40) == []
-    assert held.total_bytes == 80
-    assert held.hold("new", 70) == ["old"]
-    assert held.hold("new", 10) == []
-    assert held.total_bytes == 0
-    assert held.hold("small", 101) == ["small"]
-
-
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 120))))
 def test_the_bound_holds_whatever_comes(steps):
-    held, said, since = Holdings(100, 10), {}, {}
+    held, said, since = Holdings(100), {}, {}
     for moment, (client, held_bytes) in enumerate(steps):
         oldest = held.hold(client, held_bytes)
-        if held_bytes > 10:
+        if held_bytes:
             said[client] = held_bytes
             since.setdefault(client, moment)
         else:
@@ -47,3 +37,53 @@ def test_the_bound_holds_whatever_comes(steps):
             assert sum(said.values()) > 100, "nobody ends for nothing"
             del said[each], since[each]
         assert held.total_bytes == sum(said.values()) <= 100
+
+
+def test_large_beginnings_give_way_to_large_ones():
+    held = Beginnings(100, 10)
+    assert held.hold("small", 10) == held.hold("old", 40) == held.hold("new", 40) == []
+    assert held.hold("new", 70) == ["old"]
+    assert held.hold("new", 10) == []
+    assert held.total_bytes == 20
+    assert held.hold("huge", 101) == ["huge"]
+    held.forget("small")
+    held.forget("new")
+    assert held.total_bytes == 0
+
+
+def test_small_beginnings_have_what_is_free_and_a_quarter_in_any_case():
+    held = Beginnings(100, 10)
+    crowd = [f"small {number}" for number in range(10)]
+    assert [held.hold(each, 10) for each in crowd] == [[]] * 10
+    assert held.hold("small 10", 1) == crowd[:1], "the oldest of them"
+    assert held.hold("large", 60) == crowd[1:7]
+    assert held.hold("large", 100) == crowd[7:8]
+    assert held.total_bytes == 121
+    assert held.hold("small 8", 0) == []
+    assert held.hold("small 9", 10) == held.hold("small 9", 10) == [], "which is no progress"
+    assert held.hold("another", 10) == []
+    assert held.hold("yet another", 10) == ["small 9"]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcdefghijkl"), st.integers(0, 120) | st.integers(0, 9)))
+)
+def test_neither_small_nor_large_beginnings_take_all_of_the_room(steps):
+    held, said, since = Beginnings(40, 9), {}, {}
+    for moment, (client, held_bytes) in enumerate(steps):
+        was_large = said.get(client, 0) > 9
+        ended = held.hold(client, held_bytes)
+        said.pop(client, None)
+        if held_bytes == 0 or was_large != (held_bytes > 9):
+            since.pop(client, None)
+        if held_bytes:
+            said[client] = held_bytes
+            since.setdefault(client, moment)
+        for each in ended:
+            is_large = said[each] > 9
+            alike = {name: since[name] for name in said if (said[name] > 9) == is_large}
+            assert each == min(alike, key=alike.__getitem__)
+            total_bytes = sum(said[name] for name in alike)
+            assert total_bytes > (40 if is_large else 10), "nobody ends for nothing"
+            del said[each], since[each]
+        assert held.total_bytes == sum(said.values()) <= 50

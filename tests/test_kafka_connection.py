@@ -8,7 +8,7 @@ import pytest
 from headrace import limits
 from headrace.node.kafka.connection import HangUp, KafkaConnection
 from headrace.wire.kafka import messages as m
-from kafkaends import Door, Link, connected, finish, metadata, request, settle
+from kafkaends import Door, Link, connected, finish, joining, metadata, request, settle
 
 LARGE = m.ProduceTopic(name="t", partitions=[m.ProducePartition(index=0, records=bytes(1000))])
 
@@ -226,11 +226,25 @@ async def test_the_oldest_beginning_of_a_request_gives_way(link, monkeypatch):
     assert (door.memory.held_bytes, door.memory.parts.total_bytes) == (0, 0)
 
 
+async def test_of_many_small_beginnings_the_oldest_gives_way(link, monkeypatch):
+    monkeypatch.setattr(limits, "KAFKA_PARTS_BYTES_MAX", 1000)
+    door = Door()
+    links = [Link(), link, Link()]
+    connections = [KafkaConnection(door, each) for each in links]
+    for connection in connections:
+        connection.received(pack(">i", 5000) + bytes(396))
+    assert [each.open for each in links] == [False, True, True]
+    assert door.hung_up == {"memory": 1}
+    for connection in connections:
+        connection.closed()
+    assert (door.memory.held_bytes, door.memory.parts.total_bytes) == (0, 0)
+
+
 async def test_behind_a_request_that_waits_little_is_read(door, link, connection, monkeypatch):
     monkeypatch.setattr(limits, "KAFKA_PART_BYTES", 500)
     whole = request(2, body=m.ProduceRequest(acks=1, timeout_ms=1, topics=[LARGE]))
     hurried = []
-    connection.received(metadata(1))
+    connection.received(joining(1))
     connection.hurry = lambda: hurried.append(True)
     await settle()
     connection.received(whole[:500])
@@ -246,7 +260,7 @@ async def test_behind_a_request_that_waits_little_is_read(door, link, connection
 
 
 async def test_what_waits_behind_a_request_is_work_once_that_has_ended(door, connection):
-    whole = [request(1), metadata(2), request(3), request(4), metadata(5), metadata(6)]
+    whole = [request(1), joining(2), request(3), request(4), joining(5), joining(6)]
     sizes = [len(each) for each in whole]
     connection.received(b"".join(whole))
     await settle()
@@ -262,6 +276,43 @@ async def test_what_waits_behind_a_request_is_work_once_that_has_ended(door, con
     assert door.memory.work_bytes == door.memory.held_bytes == sizes[5]
 
 
+async def test_behind_a_request_that_ends_by_itself_all_is_read(
+    door, link, connection, monkeypatch
+):
+    monkeypatch.setattr(limits, "KAFKA_PART_BYTES", 500)
+    body = m.ProduceRequest(acks=1, timeout_ms=1, topics=[LARGE])
+    whole, next_one = request(3, body=body), request(4, body=body)
+    connection.received(request(1) + metadata(2) + whole + next_one[:600])
+    await settle()
+    assert (link.reading, door.memory.parts.total_bytes) == (True, 0), "no beginning"
+    elements_bytes = 2 * limits.KAFKA_ELEMENT_BYTES
+    assert door.memory.work_bytes == len(request(1) + metadata(2) + whole) + elements_bytes
+    connection.received(next_one[600:] + joining(5) + whole[:600])
+    assert (link.reading, door.memory.parts.total_bytes) == (False, 600), "which may wait"
+    await finish(door, 1)
+    await finish(door, 2)
+    await finish(door, 3, 4)
+    assert (link.answered, list(door.work)) == ([1, 2, 3, 4], [1, 2, 3, 4, 5])
+
+
+async def test_behind_a_request_whose_client_does_not_read_little_is_read(
+    door, link, connection, monkeypatch
+):
+    monkeypatch.setattr(limits, "KAFKA_PART_BYTES", 500)
+    whole = request(3, body=m.ProduceRequest(acks=1, timeout_ms=1, topics=[LARGE]))
+    connection.received(metadata(1) + metadata(2) + whole[:600])
+    await settle()
+    connection.writable(False)  # noqa: FBT003 - the port's one flag
+    await finish(door, 1)
+    assert list(door.work) == [1], "the second waits until its client reads"
+    assert (link.reading, door.memory.parts.total_bytes) == (False, 600)
+    connection.writable(True)  # noqa: FBT003
+    await settle()
+    assert (link.reading, door.memory.parts.total_bytes) == (True, 0)
+    assert door.memory.work_bytes == len(metadata(2))
+    await finish(door, 2)
+
+
 async def test_the_oldest_that_holds_much_behind_a_request_that_waits_gives_way(monkeypatch):
     monkeypatch.setattr(limits, "KAFKA_PART_BYTES", 500)
     monkeypatch.setattr(limits, "KAFKA_PARTS_BYTES_MAX", 1500)
@@ -269,10 +320,10 @@ async def test_the_oldest_that_holds_much_behind_a_request_that_waits_gives_way(
     whole = request(2, body=m.ProduceRequest(acks=1, timeout_ms=1, topics=[LARGE]))
     links = [Link() for _ in range(3)]
     connections = [KafkaConnection(door, each) for each in links]
-    connections[0].received(whole + metadata(1))
+    connections[0].received(whole + joining(1))
     assert door.memory.parts.total_bytes == 0, "a batch before it is in work"
     for each in connections:
-        each.received(metadata(1) + whole[:600])
+        each.received(joining(1) + whole[:600])
     assert [each.open for each in links] == [False, True, True]
     assert door.hung_up == {"memory": 1}
     for each in connections:

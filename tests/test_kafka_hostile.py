@@ -138,6 +138,35 @@ def test_beginnings_of_requests_keep_nobody_out(node, stream):
                 assert other.produce(stream, MILLION).base_offset == offset
 
 
+def is_ended(stranger):
+    try:
+        return stranger.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_many_small_beginnings_of_requests_keep_nobody_out(node, stream):
+    """Each is below the share of a connection, and holds it for as long as it likes."""
+    part = pack(">i", MIB) + bytes(limits.KAFKA_PART_BYTES - 4)
+    crowd = limits.KAFKA_PARTS_BYTES_MAX // len(part)
+    closed = 'headrace_kafka_closed_total{reason="memory"}'
+    held = "headrace_kafka_held_bytes"
+    with contextlib.ExitStack() as opened:
+        strangers = []
+        for _ in range(crowd + 20):
+            stranger = socket.create_connection(("127.0.0.1", node.kafka), timeout=30)
+            strangers.append(opened.enter_context(stranger))
+            stranger.sendall(part)
+        wait_for(lambda: node.metrics()[held] > (crowd - 10) * len(part))
+        assert all(map(is_ended, strangers[:10])), "the oldest"
+        assert node.metrics()[closed] >= 20
+        with RawConnection(node) as other:
+            for offset in range(10):
+                assert other.produce(stream, MILLION).base_offset == offset
+        assert node.metrics()[held] <= limits.KAFKA_PARTS_BYTES_MAX
+    wait_for(lambda: node.metrics()[held] == 0)
+
+
 def joining(group):
     protocols = [members.JoinGroupProtocol(name="range", metadata=b"")]
     return members.JoinGroupRequest(

@@ -211,7 +211,7 @@ def test_frames_that_are_not_whole_are_bounded_for_all_connections_together():
         doors.append(door)
     whole = frame(b"x" * 100_000, BINARY)
     tops[0].received(whole[:80_000])
-    tops[1].received(whole[:64_000])  # the share that everybody has
+    tops[1].received(whole[:30_000])  # the share that everybody has
     tops[2].received(whole[:70_000])
     assert not any(wire.is_closed for wire in wires)
     tops[2].received(whole[70_000:71_000])
@@ -219,7 +219,7 @@ def test_frames_that_are_not_whole_are_bounded_for_all_connections_together():
     assert [reason for reason, _ in wires[0].refusals] == ["websocket_memory"]
     assert wires[0].sent.partition(b"\r\n\r\n")[2][2:4] == b"\x03\xf5", "Try Again Later"
     tops[0].closed()
-    tops[1].received(whole[64_000:] + whole[:70_000])
+    tops[1].received(whole[30_000:] + whole[:70_000])
     assert settings.memory.total_bytes == 141_000 - 2 * 14, "without heads"
     tops[2].received(whole[71_000:] + whole[:90_000])  # another frame, which is younger
     assert [wire.is_closed for wire in wires] == [True, True, False]

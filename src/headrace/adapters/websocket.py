@@ -25,7 +25,7 @@ from websockets.typing import Subprotocol
 from headrace import limits
 from headrace.adapters.layers import Layer
 from headrace.kernel import access
-from headrace.kernel.holdings import Holdings
+from headrace.kernel.holdings import Beginnings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,9 +56,9 @@ _QUIET: Final = logging.getLogger("websockets.server")
 _QUIET.setLevel(logging.ERROR)  # a line for each connection is not what anyone wants
 
 
-def frame_memory(bytes_max: int = limits.BUFFERED_BYTES_MAX) -> Holdings[WebSocketLayer]:
+def frame_memory(bytes_max: int = limits.BUFFERED_BYTES_MAX) -> Beginnings[WebSocketLayer]:
     """What all connections together hold of frames that are not whole; empty."""
-    return Holdings(bytes_max, limits.FRAME_SHARE_BYTES)
+    return Beginnings(bytes_max, limits.FRAME_SHARE_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class WebSocketSettings:
     origins: Sequence[str]
     frame_bytes_max: int
     is_open: Callable[[], bool] = lambda: True
-    memory: Holdings[WebSocketLayer] = field(default_factory=frame_memory)
+    memory: Beginnings[WebSocketLayer] = field(default_factory=frame_memory)
 
 
 class WebSocketLayer(Layer):

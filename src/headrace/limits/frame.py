@@ -32,12 +32,17 @@ commit takes about 2 ms, so one may reach 2 GB/s, and `UNDURABLE_BYTES_MAX` is e
 
 FRAME_BUFFERED_BYTES_MAX: Final = 256 * MIB
 """Frames of all connections that are not whole, and records that wait for their consumer: as for
-requests of Kafka. Beyond it the oldest beginning of more than `FRAME_PART_BYTES` is ended, and
-consumers keep nothing that they have no room for: it is read again for them. What they leave
-unread in transports has a bound of the same size; who has read nothing for longest is ended."""
+requests of Kafka. Beyond it consumers keep nothing that they have no room for: it is read again for
+them. What they leave unread in transports has a bound of the same size; who has read nothing for
+longest is ended."""
+
+FRAME_PARTS_BYTES_MAX: Final = FRAME_BUFFERED_BYTES_MAX * 3 // 4
+"""Of those, frames that are not whole, and a quarter as much of small ones where large ones hold it
+(`kernel/holdings.py`): beyond it the oldest is ended, and consumers have some room in any case."""
 
 FRAME_PART_BYTES: Final = 64 * KIB
-"""What a producer may hold of a frame that is not whole in any case."""
+"""What a producer may hold of a frame that is not whole and counts as little: it gives way only to
+others that hold little."""
 
 FRAME_READ_BYTES: Final = 256 * KIB
 """Of the log, read at a time for one consumer: four times what its transport takes."""

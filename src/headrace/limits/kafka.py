@@ -17,16 +17,17 @@ and stall cost no more than this. Beyond it a connection that has work begins no
 that holds more than `KAFKA_PART_BYTES` is read no further until there is room."""
 
 KAFKA_PARTS_BYTES_MAX: Final = KAFKA_BUFFERED_BYTES_MAX // 2
-"""Of those, beginnings of requests, and whatever waits behind one that lets no other overlap, which
-may wait for long: beyond it the oldest of them is ended."""
+"""Of those, beginnings of requests, and whatever waits behind one that waits for others, and a
+quarter as much of small ones where large ones hold it (`kernel/holdings.py`): beyond it the oldest
+of them is ended."""
 
 KAFKA_WORK_BYTES_MAX: Final = KAFKA_BUFFERED_BYTES_MAX // 2
 """And requests in work, when no further one with more than `KAFKA_ELEMENTS_FEW` is read and no
 fetch waits for records: what they are in memory is many times what came."""
 
 KAFKA_PART_BYTES: Final = 64 * KIB
-"""What a connection may hold of a request that is not whole in any case, and behind one that is in
-work before it is read no further."""
+"""What a connection may hold of a request that is not whole and counts as little: it gives way only
+to others that hold little. And behind one that waits for others before it is read no further."""
 
 KAFKA_UNREAD_BYTES_MAX: Final = 256 * MIB
 """Responses that transports hold for clients that do not read: each may have one of

@@ -31,8 +31,9 @@ UPGRADE_BYTES_MAX: Final = 32 * KIB
 that nobody knows yet."""
 
 FRAME_SHARE_BYTES: Final = 64 * KIB
-"""What a connection may hold of a WebSocket frame that is not whole in any case, as of a packet; of
-those that hold more, beyond `BUFFERED_BYTES_MAX`, the oldest is ended."""
+"""What a connection may hold of a WebSocket frame that is not whole and counts as little: it gives
+way only to others that hold little (`kernel/holdings.py`). Beyond `BUFFERED_BYTES_MAX` the oldest
+is ended."""
 
 REFUSAL_LOG_SECONDS: Final = 1.0
 """Least time between two lines of log about connections that a listener refused for one reason."""

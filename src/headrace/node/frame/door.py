@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace import limits
-from headrace.kernel.holdings import Holdings
+from headrace.kernel.holdings import Beginnings, Holdings
 from headrace.node.frame.connection import FrameConnection
 from headrace.node.turns import Turns
 from headrace.ports import Sample
@@ -74,8 +74,8 @@ class FrameDoor:
         self.decoders = ThreadPoolExecutor(limits.CHECKERS, "frames")
         self.held_bytes = 0
         self.undurable_bytes = 0
-        self.parts: Holdings[Producer] = Holdings(
-            limits.FRAME_BUFFERED_BYTES_MAX, limits.FRAME_PART_BYTES
+        self.parts: Beginnings[Producer] = Beginnings(
+            limits.FRAME_PARTS_BYTES_MAX, limits.FRAME_PART_BYTES
         )
         self.turns = Turns()
         self.unread: Holdings[Consumer] = Holdings(limits.FRAME_BUFFERED_BYTES_MAX)

@@ -5,9 +5,10 @@ any request but for one fact: produce requests may overlap, since they take thei
 one after the other and only what follows, durability, is waited for together. Any other request
 begins when all before it have ended. Invariants: at most `KAFKA_PIPELINE_MAX` requests are in work,
 `KAFKA_BEHIND_MAX` where one of them lets no other overlap, no long one has been read that waits for
-others, and behind it `KAFKA_PART_BYTES` at most are read; the first that a read of the socket
-brings begins at once, the others in turns with those of all connections; a connection that reads
-its responses too slowly begins nothing new; no batch is taken in while too many wait for the disk;
+others, and `KAFKA_PART_BYTES` at most are read behind one that waits for other clients, or for its
+own to read; the first that a read of the socket brings begins at once, the others in turns with
+those of all connections; a connection that reads its responses too slowly begins nothing new; no
+batch is taken in while too many wait for the disk;
 one that sends nothing for a whole `idle_ms`, or reads nothing, is ended, within twice that time;
 one beyond a quota is read no further for a time; what it leaves unread counts to the door's bound;
 closing it cancels what waits, but nothing that came whole and is to be stored: a client that asks
@@ -19,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextvars import Context
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace import limits
 from headrace.errors import MalformedError
@@ -28,18 +29,10 @@ from headrace.kernel.quotas import Rate
 from headrace.node.kafka.pace import begin, turns
 from headrace.node.kafka.pipeline import Pipeline, end_of
 from headrace.node.kafka.proof import Proof
-from headrace.wire.kafka.apis import (
-    DESCRIBE_CONFIGS,
-    DESCRIBE_GROUPS,
-    DESCRIBE_LOG_DIRS,
-    FETCH,
-    LIST_GROUPS,
-    METADATA,
-    OFFSET_FETCH,
-    PRODUCE,
-)
+from headrace.node.kafka.taken import Taken, is_produce, taken
+from headrace.wire.kafka.apis import FETCH, PRODUCE
 from headrace.wire.kafka.codec import TooManyError
-from headrace.wire.kafka.frames import LENGTH, Framer, Request, decode_counted, encode_response
+from headrace.wire.kafka.frames import Framer, Request, decode_counted, encode_response
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,14 +43,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LARGE_ANSWERS: Final = frozenset({LIST_GROUPS, DESCRIBE_GROUPS, DESCRIBE_CONFIGS})
-"""Requests that ask for much with few words."""
-
-ALL_WHERE_NONE: Final = frozenset({METADATA, OFFSET_FETCH, DESCRIBE_LOG_DIRS})
-"""Those that ask for everything where they name no topic."""
-
-_PRODUCE_KEY: Final = PRODUCE.key.to_bytes(2, "big")
-
 log = logging.getLogger(__name__)
 
 
@@ -67,21 +52,6 @@ class HangUp(Exception):  # noqa: N818 - an instruction, not an error
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
-
-
-class _Taken(NamedTuple):
-    """A request that is whole: what came of it on the wire, and what it holds in memory.
-
-    Attributes:
-        is_long: it is served in turns with others.
-        is_large: its answer may be, too, and is written beside the loop.
-    """
-
-    request: Request
-    size_bytes: int
-    held_bytes: int
-    is_long: bool
-    is_large: bool
 
 
 class KafkaConnection:
@@ -123,7 +93,7 @@ class KafkaConnection:
         self._leaves = False  # while batches of a client that has left are to be begun
         self._begins_left = 0  # how many of those
         self._pipeline = Pipeline()
-        self._next: _Taken | None = None  # while it waits for disk, quota or transport
+        self._next: Taken | None = None  # while it waits for disk, quota or transport
         self._decoding: asyncio.Task[None] | None = None  # of a long one
         self._decodes_produce = False
         self._room: asyncio.Event | None = None  # while the transport is full
@@ -155,6 +125,7 @@ class KafkaConnection:
             self._door.unread.forget(self)
             self._room.set()
             self._room = None
+            self._count_work()
             self.advance()
 
     def end_slow(self) -> None:
@@ -187,8 +158,8 @@ class KafkaConnection:
     def advance(self) -> None:
         """Begins the requests that are whole, as far as the bounds allow."""
         try:
-            while self._may_begin() and (taken := self._take()) is not None:
-                self._begin(taken)
+            while self._may_begin() and (whole := self._take()) is not None:
+                self._begin(whole)
         except MalformedError as error:
             self._hang_up("malformed", f"malformed request: {error}")
         if self._leaves and not self._works:
@@ -197,8 +168,8 @@ class KafkaConnection:
             return
         works = self._works or self._muted is not None
         part_bytes = 0 if works else self._held_bytes
-        if self._pipeline.barrier is not None:
-            part_bytes = self._held_bytes - self._pipeline.ahead_bytes
+        if self._pipeline.holds_up(is_unread=self._is_unread):
+            part_bytes = self._held_bytes - self._pipeline.ahead_bytes(is_unread=self._is_unread)
         for oldest in self._memory.parts.hold(self, part_bytes):
             oldest.end_part()
         is_behind = works and part_bytes > limits.KAFKA_PART_BYTES
@@ -264,12 +235,17 @@ class KafkaConnection:
         return is_free and has_memory and self._pipeline.has_room
 
     @property
+    def _is_unread(self) -> bool:
+        """Whether the client does not read what it was sent."""
+        return self._room is not None
+
+    @property
     def _works(self) -> bool:
         """Whether requests are in work, or whole and on the way there."""
         is_coming = self._frame is not None or self._next is not None or self._decoding is not None
         return bool(self._pipeline) or is_coming
 
-    def _take(self) -> _Taken | None:
+    def _take(self) -> Taken | None:
         """The next whole request and what it holds, unless it must wait for the disk or a quota."""
         if self._next is None and (frame := self._cut()) is not None:
             most = limits.KAFKA_ELEMENTS_FEW
@@ -281,7 +257,7 @@ class KafkaConnection:
             except TooManyError:
                 if self.hurry is not None:
                     self.hurry()
-                self._decodes_produce = _is_produce(frame)
+                self._decodes_produce = is_produce(frame)
                 self._decoding = asyncio.get_running_loop().create_task(self._decode(frame))
         if self._next is not None and self._next.request.api is PRODUCE and self._door.congested:
             if self._open:
@@ -292,14 +268,14 @@ class KafkaConnection:
             self._mute(owed_ms)
             self._give_up()
             return None
-        taken, self._next = self._next, None
-        return taken
+        whole, self._next = self._next, None
+        return whole
 
     def _cut(self) -> bytes | None:
         """The next whole request as it came, if it need not wait for its turn."""
         if self._frame is None:
             self._frame = self._framer.take()
-        while not self._open and self._frame is not None and not _is_produce(self._frame):
+        while not self._open and self._frame is not None and not is_produce(self._frame):
             self._frame = self._framer.take()
         if not self._open and self._begins_left == 0:
             self._give_up()
@@ -324,16 +300,11 @@ class KafkaConnection:
         self._begins = limits.KAFKA_BEGUN_IN_TURN
         self.advance()
 
-    def _decoded(self, frame: bytes, request: Request, elements: int) -> _Taken:
-        in_memory = elements * limits.KAFKA_ELEMENT_BYTES
+    def _decoded(self, frame: bytes, request: Request, elements: int) -> Taken:
+        self._next = whole = taken(frame, request, elements)
         if self._open or self._leaves:
-            self._hold(in_memory)
-        size_bytes = LENGTH.size + len(frame)
-        is_large = elements > limits.KAFKA_ELEMENTS_AT_ONCE or request.api in LARGE_ANSWERS
-        asks_for_all = request.api in ALL_WHERE_NONE and not request.body.topics
-        is_long = elements > limits.KAFKA_ELEMENTS_FEW or is_large or asks_for_all
-        self._next = _Taken(request, size_bytes, size_bytes + in_memory, is_long, is_large)
-        return self._next
+            self._hold(whole.in_memory_bytes)
+        return whole
 
     async def _decode(self, frame: bytes) -> None:
         """Reads a long request in its turn, a large one beside the loop, and begins it.
@@ -349,11 +320,11 @@ class KafkaConnection:
                     decoded = decode_counted(frame, limits.KAFKA_ELEMENTS_AT_ONCE)
                 except TooManyError:
                     decoded = await self._beside(decode_counted, frame, self._door.elements_max)
-                taken = self._decoded(frame, *decoded)
+                whole = self._decoded(frame, *decoded)
                 self._decoding = None
                 if not self._open:  # its client may leave as soon as it has sent
                     self._next = None
-                    self._begin(taken)
+                    self._begin(whole)
                 self.advance()
         except MalformedError as error:
             self._hang_up("malformed", f"malformed request: {error}")
@@ -368,26 +339,25 @@ class KafkaConnection:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._door.scribe, work, *arguments)
 
-    def _begin(self, taken: _Taken) -> None:
-        overlaps = taken.request.api is PRODUCE
-        before = self._pipeline.before(overlaps=overlaps)
-        serve = self._serve(taken, before, self._pipeline.last)
+    def _begin(self, whole: Taken) -> None:
+        before = self._pipeline.before(overlaps=whole.overlaps)
+        serve = self._serve(whole, before, self._pipeline.last)
         # What begins it may be the end of another request, and that one's context is not its own.
         task = asyncio.get_running_loop().create_task(serve, context=Context())
         task.add_done_callback(self._ended)
-        self._pipeline.begin(task, taken.held_bytes, overlaps=overlaps)
+        self._pipeline.begin(task, whole.held_bytes, overlaps=whole.overlaps, waits=whole.waits)
         self._count_work()
         if self.hurry is not None:
             self.hurry()
 
     async def _serve(
         self,
-        taken: _Taken,
+        whole: Taken,
         before: asyncio.Task[None] | None,
         last: asyncio.Task[None] | None,
     ) -> None:
         """Answers a request once `before` has ended; writes the response after that of `last`."""
-        request = taken.request
+        request = whole.request
         try:
             if request.api is PRODUCE:  # at once, while tasks are in the order of their requests
                 await self._appending.acquire()
@@ -395,13 +365,13 @@ class KafkaConnection:
             await end_of(before)
             while self._room is not None and request.api is not PRODUCE:
                 await self._room.wait()
-            throttle_ms = self._charge(request, taken.size_bytes)
-            if taken.is_long:
+            throttle_ms = self._charge(request, whole.size_bytes)
+            if whole.is_long:
                 await begin()
             body = await self._door.answer(self, request)
             await end_of(last)
             if body is not None and self._open:
-                self._write(await self._response(taken, body, throttle_ms))
+                self._write(await self._response(whole, body, throttle_ms))
         except HangUp as order:
             self._hang_up(order.reason, str(order))
         except Exception:  # a bug must cost one connection, not the node
@@ -431,25 +401,25 @@ class KafkaConnection:
         self._mute(throttle_ms)
         return throttle_ms
 
-    async def _response(self, taken: _Taken, body: Any, throttle_ms: int) -> bytes:  # noqa: ANN401
+    async def _response(self, whole: Taken, body: Any, throttle_ms: int) -> bytes:  # noqa: ANN401
         """The frame of a response; says for how long the client need not ask again (KIP-219)."""
-        request = taken.request
-        frame = await self._encoded(taken, body)
+        request = whole.request
+        frame = await self._encoded(whole, body)
         if request.api is FETCH:
             of_bytes_ms = self._door.charge(self, request, Rate.FETCHED, len(frame))
             self._mute(of_bytes_ms)
             throttle_ms = max(throttle_ms, of_bytes_ms)
         if throttle_ms and hasattr(body, "throttle_time_ms"):
             body.throttle_time_ms = throttle_ms
-            frame = await self._encoded(taken, body)
+            frame = await self._encoded(whole, body)
         return frame
 
-    async def _encoded(self, taken: _Taken, body: Any) -> bytes:  # noqa: ANN401
-        if taken.is_large:
-            return await self._beside(encode_response, taken.request, body)
-        if taken.is_long:
+    async def _encoded(self, whole: Taken, body: Any) -> bytes:  # noqa: ANN401
+        if whole.is_large:
+            return await self._beside(encode_response, whole.request, body)
+        if whole.is_long:
             await turns().next()
-        return encode_response(taken.request, body)
+        return encode_response(whole.request, body)
 
     def _mute(self, throttle_ms: int) -> None:
         """Begins nothing new for a time; what is in work goes on."""
@@ -480,8 +450,9 @@ class KafkaConnection:
             self._hold(-held_bytes)
 
     def _count_work(self) -> None:
-        """What waits behind a request that lets no other overlap is no work: that one may wait."""
-        more_bytes = self._pipeline.ahead_bytes - self._work_bytes
+        """What comes behind a request that may wait for others is no work: it may wait as long."""
+        ahead_bytes = self._pipeline.ahead_bytes(is_unread=self._is_unread)
+        more_bytes = ahead_bytes - self._work_bytes
         self._work_bytes += more_bytes
         self._memory.work(more_bytes)
 
@@ -492,7 +463,3 @@ class KafkaConnection:
             self._door.hung_up[reason] += 1
             log.info("connection closed: %s", message, extra={"client": self._link.peer})
             self._link.close()
-
-
-def _is_produce(frame: bytes) -> bool:
-    return frame.startswith(_PRODUCE_KEY)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from headrace import limits
-from headrace.kernel.holdings import Holdings
+from headrace.kernel.holdings import Beginnings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ class Memory:
     def __init__(self) -> None:
         self.held_bytes = 0
         self.work_bytes = 0
-        self.parts: Holdings[KafkaConnection] = Holdings(
+        self.parts: Beginnings[KafkaConnection] = Beginnings(
             limits.KAFKA_PARTS_BYTES_MAX, limits.KAFKA_PART_BYTES
         )
         self.reading = asyncio.Lock()

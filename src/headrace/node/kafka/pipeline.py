@@ -1,7 +1,7 @@
 """The requests of one connection that are in work, in their order, and what they hold.
 
-Owns how many there may be, whom the next one waits for, and what waits behind the first that lets
-no other overlap. Must not know what a request does.
+Owns how many there may be, whom the next one waits for, and what waits behind the first that may
+wait for other clients. Must not know what a request does.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 class _InWork(NamedTuple):
     overlaps: bool
+    waits: bool
     held_bytes: int
 
 
@@ -28,10 +29,11 @@ class Pipeline:
         barrier: the newest that no other overlaps.
     """
 
-    __slots__ = ("_held_bytes", "_tasks", "barrier", "last")
+    __slots__ = ("_held_bytes", "_tasks", "_waiting", "barrier", "last")
 
     def __init__(self) -> None:
         self._held_bytes = 0
+        self._waiting = 0  # of them, may wait for other clients
         self.last: asyncio.Task[None] | None = None
         self.barrier: asyncio.Task[None] | None = None
         self._tasks: dict[asyncio.Task[None], _InWork] = {}
@@ -54,22 +56,32 @@ class Pipeline:
         """The one that must end before the next begins."""
         return self.barrier if overlaps else self.last
 
-    @property
-    def ahead_bytes(self) -> int:
-        """What those hold that wait for none but produce requests before them."""
-        if self.barrier is None:
+    def holds_up(self, *, is_unread: bool) -> bool:
+        """Whether what comes behind may wait for long: for other clients, or its own.
+
+        `is_unread` says that its client does not read what it was sent, for which all wait that let
+        no other overlap.
+        """
+        return self._waiting > 0 or (is_unread and self.barrier is not None)
+
+    def ahead_bytes(self, *, is_unread: bool) -> int:
+        """What those hold that wait for nobody, and the first that may."""
+        if not self.holds_up(is_unread=is_unread):
             return self._held_bytes
         ahead_bytes = 0
         for each in self._tasks.values():
             ahead_bytes += each.held_bytes
-            if not each.overlaps:
+            if each.waits or (is_unread and not each.overlaps):
                 break
         return ahead_bytes
 
-    def begin(self, task: asyncio.Task[None], held_bytes: int, *, overlaps: bool) -> None:
+    def begin(
+        self, task: asyncio.Task[None], held_bytes: int, *, overlaps: bool, waits: bool
+    ) -> None:
         """One begins."""
-        self._tasks[task] = _InWork(overlaps, held_bytes)
+        self._tasks[task] = _InWork(overlaps, waits, held_bytes)
         self._held_bytes += held_bytes
+        self._waiting += waits
         self.last = task
         if not overlaps:
             self.barrier = task
@@ -80,16 +92,17 @@ class Pipeline:
             self.last = None
         if self.barrier is task:
             self.barrier = None
-        held_bytes = self._tasks.pop(task).held_bytes
-        self._held_bytes -= held_bytes
-        return held_bytes
+        ended = self._tasks.pop(task)
+        self._held_bytes -= ended.held_bytes
+        self._waiting -= ended.waits
+        return ended.held_bytes
 
     def let_go(self, task: asyncio.Task[None] | None) -> int:
         """One holds nothing any more, and goes on; what it held."""
         if task is None or task not in self._tasks:
             return 0
-        overlaps, held_bytes = self._tasks[task]
-        self._tasks[task] = _InWork(overlaps, 0)
+        held_bytes = self._tasks[task].held_bytes
+        self._tasks[task] = self._tasks[task]._replace(held_bytes=0)
         self._held_bytes -= held_bytes
         return held_bytes
 
