@@ -432,7 +432,7 @@ class Node:
             yield from statistics.of_streams(self._broker)
             yield from statistics.of_stream_readers(self._broker, self._parts.switchboard)
             yield from statistics.of_retention(self._broker)
-            yield from self._broker.runner.failed_reads.samples()
+            yield from statistics.of_failed_reads(self._broker.runner.failed_reads)
         if self._retained is not None:
             yield from self._retained.samples()
         if self._housekeeping is not None:

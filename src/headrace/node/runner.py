@@ -26,7 +26,7 @@ from headrace.errors import (
     StorageFullError,
     UnavailableError,
 )
-from headrace.node.damage import FailedReads
+from headrace.kernel.damage import FailedReads
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,6 +12,7 @@ from headrace.ports import Histogram, NodeState, Sample
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from headrace.kernel.damage import FailedReads
     from headrace.native import Switchboard
     from headrace.node.broker import Broker
     from headrace.ports import Listener, Store
@@ -54,6 +55,22 @@ def of_store(store: Store) -> Iterator[Sample]:
     for name, value in store.statistics().items():
         if not name.startswith(APPEND_SECONDS):
             yield _sample("log_", name, value)
+
+
+def of_failed_reads(failed: FailedReads) -> Iterator[Sample]:
+    """Counts by reason, and places."""
+    for reason, count in failed.counts.items():
+        yield Sample(
+            "log_reads_failed_total",
+            count,
+            "Reads of a log that failed: it is damaged there, or its storage fails.",
+            (("reason", reason),),
+        )
+    yield Sample(
+        "log_damaged_places",
+        len(failed.places),
+        "Damaged places that readers have met since the start; the log names each.",
+    )
 
 
 def histograms(store: Store) -> Iterator[Histogram]:
