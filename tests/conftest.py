@@ -15,15 +15,17 @@ import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+import kafkaends
 from authority import Authority
 from headrace.native import Store
+from headrace.node.kafka.connection import KafkaConnection
 from kafkaraw import RawConnection
 from secure import secure_settings
 from storelog import opened
@@ -339,3 +341,22 @@ def spark(tmp_path_factory):
         started = session("tests", cores=2, short_run=True, log_file=log)
     yield started
     close(started)
+
+
+# One Kafka connection between the ends of `kafkaends`.
+
+
+@pytest.fixture
+def link() -> kafkaends.Link:
+    return kafkaends.Link()
+
+
+@pytest.fixture
+def door() -> kafkaends.Door:
+    return kafkaends.Door()
+
+
+@pytest.fixture
+async def connection(door, link) -> AsyncIterator[KafkaConnection]:
+    async with kafkaends.connected(door, link) as connection:
+        yield connection

@@ -3,30 +3,12 @@
 import asyncio
 from struct import pack
 
-import pytest
-
 from headrace import limits
 from headrace.node.kafka.connection import HangUp, KafkaConnection
 from headrace.wire.kafka import messages as m
-from kafkaends import Door, Link, connected, finish, joining, metadata, request, settle
+from kafkaends import Door, Link, finish, joining, metadata, request, settle
 
 LARGE = m.ProduceTopic(name="t", partitions=[m.ProducePartition(index=0, records=bytes(1000))])
-
-
-@pytest.fixture
-def link():
-    return Link()
-
-
-@pytest.fixture
-def door():
-    return Door()
-
-
-@pytest.fixture
-async def connection(door, link):
-    async with connected(door, link) as connection:
-        yield connection
 
 
 async def test_produce_requests_overlap_and_are_answered_in_order(door, link, connection):

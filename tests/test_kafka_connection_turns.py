@@ -2,31 +2,13 @@
 
 import asyncio
 
-import pytest
-
 from headrace import limits
 from headrace.node.kafka.connection import KafkaConnection
 from headrace.node.kafka.pace import turns
 from headrace.node.turns import Turns
 from headrace.wire.kafka import apis
 from headrace.wire.kafka import messages as m
-from kafkaends import Door, Link, connected, finish, metadata, naming, request, settle
-
-
-@pytest.fixture
-def link():
-    return Link()
-
-
-@pytest.fixture
-def door():
-    return Door()
-
-
-@pytest.fixture
-async def connection(door, link):
-    async with connected(door, link) as connection:
-        yield connection
+from kafkaends import Link, finish, metadata, naming, request, settle
 
 
 async def test_long_requests_are_read_while_those_in_work_hold_little(door, monkeypatch):

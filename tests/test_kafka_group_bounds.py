@@ -1,6 +1,7 @@
 """What members of groups can cost a node, and what no member may be."""
 
 import itertools
+import tracemalloc
 
 import pytest
 
@@ -232,3 +233,20 @@ def test_texts_beside_offsets_have_a_bound_for_all_groups_together(monkeypatch):
     offsets.put("a", Place("s", 0), None)
     assert commit("c", "\N{WATER WAVE}" * 25) is ErrorCode.NONE
     assert commit("c", "x", 1) is ErrorCode.POLICY_VIOLATION
+
+
+@pytest.mark.parametrize(("name_chars", "said_bytes"), [(2, 0), (10, 10), (60, 100)])
+def test_ways_to_share_out_take_no_more_memory_than_is_counted(name_chars, said_bytes):
+    """Each is known to one member, as where somebody wants to take much with few words."""
+    world = World()
+    tracemalloc.start()
+    try:
+        ask(world)
+        before = tracemalloc.get_traced_memory()[0] - world.groups._groups["g"].held_bytes
+        for member in range(100):
+            ways = [f"{member}-{way}".ljust(name_chars) for way in range(50)]
+            ask(world, more=[(name, bytes(said_bytes + 1)) for name in ways])
+        taken_bytes = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert 0.4 < taken_bytes / world.groups._groups["g"].held_bytes < 1

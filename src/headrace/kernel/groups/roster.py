@@ -29,8 +29,9 @@ MEMBER_BYTES: Final = 600
 RECORD_BYTES: Final = 100
 """Of a member's record beside its names and what it says: its address, numbers and lengths."""
 
-PROTOCOL_BYTES: Final = 64
-"""Of a protocol in memory beside what it says."""
+PROTOCOL_BYTES: Final = 200
+"""Of a protocol in memory beside what it says: a pair of two objects with their heads (150 bytes),
+and its votes, where no other member knows it."""
 
 CHARACTER_BYTES: Final = 4
 """Of each character of a name in memory, at most: one that is wide makes all of them so."""
