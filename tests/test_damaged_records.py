@@ -2,7 +2,9 @@
 
 import asyncio
 
+import aiokafka
 import confluent_kafka
+import kafka
 import pytest
 
 from frameclient import Ending, FrameConnection
@@ -92,3 +94,27 @@ def test_librdkafka_tells_its_program(node):
     message = reader.poll(30)
     assert message.error().code() == ErrorCode.CORRUPT_MESSAGE
     reader.close()
+
+
+def test_kafka_python_tells_its_program_which_goes_on_beyond_it(node):
+    reader = kafka.KafkaConsumer(bootstrap_servers=node.servers)
+    place = kafka.TopicPartition("s", 0)
+    reader.assign([place])
+    reader.seek(place, 1)
+    with pytest.raises(kafka.errors.CorruptRecordError):
+        reader.poll(30_000)
+    reader.seek(place, 2)
+    assert [each.offset for each in reader.poll(30_000)[place]] == [2]
+    reader.close()
+
+
+async def test_aiokafka_logs_it_and_goes_on_beyond_it(node, caplog):
+    """To its program it says nothing, whatever a fetch is refused for but who may not read."""
+    place = aiokafka.TopicPartition("s", 0)
+    async with aiokafka.AIOKafkaConsumer(bootstrap_servers=node.servers) as reader:
+        reader.assign([place])
+        reader.seek(place, 1)
+        while not any("CorruptRecordException" in line for line in caplog.messages):
+            assert await reader.getmany(place, timeout_ms=10) == {}
+        reader.seek(place, 2)
+        assert (await reader.getone(place)).offset == 2
