@@ -39,6 +39,8 @@ class Changes:
         except asyncio.CancelledError:
             task.add_done_callback(_tell)
             raise
+        finally:
+            del task  # whose error has this frame in its traceback, and would be held by it
 
     async def quiet(self) -> None:
         """Waits until none is under way, or waits for its turn."""
