@@ -4,6 +4,8 @@
 //! its strategy has keys, one member at a time works on each, in order.
 //! A failure names its seed and replays from it.
 
+mod order;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use headrace_core::hash::Key;
@@ -14,6 +16,7 @@ use headrace_core::testing::Random;
 use headrace_core::topic;
 use headrace_core::Now;
 
+use self::order::Order;
 use super::stage::{plain, request, QOS_0, QOS_1, QOS_2, V5};
 
 const SEEDS: u64 = 40;
@@ -104,9 +107,7 @@ struct World {
     owners: BTreeMap<String, usize>,
     /// Work at `QoS` 2 whose session ended.
     gone: BTreeSet<String>,
-    /// Work that is not finished and must be in the order of its key, by key.
-    ordered: BTreeMap<String, BTreeSet<u64>>,
-    keys: BTreeMap<String, String>,
+    order: Order,
 }
 
 impl World {
@@ -139,8 +140,7 @@ impl World {
             finished: BTreeSet::new(),
             owners: BTreeMap::new(),
             gone: BTreeSet::new(),
-            ordered: BTreeMap::new(),
-            keys: BTreeMap::new(),
+            order: Order::default(),
         };
         world.publisher = world.open(None, true);
         world.connect(0);
@@ -170,10 +170,9 @@ impl World {
         }
     }
 
-    /// What was published under another one is in no order.
     fn change_strategy(&mut self) {
         self.collect();
-        self.ordered.clear();
+        self.order = Order::default();
         let limits = Limits {
             shared_strategy: self.random.pick(&STRATEGIES),
             ..self.board.limits().clone()
@@ -187,29 +186,6 @@ impl World {
             Strategy::HashTopic => Some(topic.to_owned()),
             Strategy::HashClient => Some("the publisher".to_owned()),
             _ => None,
-        }
-    }
-
-    /// Work is finished, or out of its order for good.
-    fn leaves_order(&mut self, work: &str) {
-        let key = self.keys.get(work);
-        if let Some(of) = key.and_then(|key| self.ordered.get_mut(key)) {
-            of.remove(&work.parse().unwrap());
-        }
-    }
-
-    /// All that comes before work is finished, or with the member that gets it.
-    fn is_in_order(&self, name: usize, work: &str) {
-        let number: u64 = work.parse().unwrap();
-        let of = self.keys.get(work).and_then(|key| self.ordered.get(key));
-        let Some(of) = of.filter(|of| of.contains(&number)) else {
-            return;
-        };
-        let unanswered = &self.clients[name].unanswered;
-        for before in of.range(..number) {
-            let before = before.to_string();
-            let mut has = unanswered.iter().filter_map(|(.., work)| work.as_ref());
-            assert!(has.any(|work| *work == before), "{work} before {before}");
         }
     }
 
@@ -265,8 +241,9 @@ impl World {
         client.bytes.clear();
         // What stays with it at `QoS` 2 holds up nobody.
         let unanswered = std::mem::take(&mut client.unanswered);
-        for (_, _, work) in unanswered.iter().filter(|(_, qos, _)| *qos == QOS_2) {
-            self.leaves_order(work.as_deref().unwrap_or("0"));
+        let at_qos_2 = unanswered.iter().filter(|(_, qos, _)| *qos == QOS_2);
+        for work in at_qos_2.filter_map(|(.., work)| work.as_deref()) {
+            self.order.remove(work);
         }
         let client = &mut self.clients[name];
         if let Some(connection) = client.connection.take() {
@@ -340,9 +317,7 @@ impl World {
         let payload = self.next.to_string();
         if self.publish(&topic, &payload, false) > QOS_0 {
             if let Some(key) = self.key(&topic) {
-                let of = self.ordered.entry(key.clone()).or_default();
-                of.insert(self.next);
-                self.keys.insert(payload.clone(), key);
+                self.order.add(key, self.next);
             }
             self.work.insert(payload);
         }
@@ -380,8 +355,10 @@ impl World {
         if qos == QOS_2 {
             client.received.insert(packet_id, work.clone());
         }
-        self.leaves_order(work.as_deref().unwrap_or("0"));
-        self.finished.extend(work);
+        if let Some(work) = work {
+            self.order.remove(&work);
+            self.finished.insert(work);
+        }
         if qos == QOS_2 {
             self.send(connection, &Packet::Pubrec(ack(packet_id)));
         } else {
@@ -443,7 +420,11 @@ impl World {
                 let owner = *self.owners.entry(payload.clone()).or_insert(name);
                 assert_eq!(owner, name, "{payload} stays with its member");
             }
-            self.is_in_order(name, &payload);
+            let unanswered = self.clients[name].unanswered.iter();
+            let has: Vec<_> = unanswered
+                .filter_map(|(.., work)| work.as_deref())
+                .collect();
+            self.order.check(&payload, &has);
             work = Some(payload);
         }
         let client = &mut self.clients[name];
