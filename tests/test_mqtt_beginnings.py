@@ -37,15 +37,20 @@ def large_connect():
     return b"\x10" + varint(len(body)) + body
 
 
-def idle(node, number):
+def idle(node, number, begun_bytes=BEGUN_BYTES):
     """A 5.0 client that sends the beginning of a publish."""
     client = RawConnection(node.mqtt)
     client.socket.sendall(CONNECT % number)
     head, size = client.read(2)
     assert head == CONNACK_HEAD[0]
     client.read(size)
-    client.socket.sendall(publish(1, NO_PROPERTIES)[:BEGUN_BYTES])
+    client.socket.sendall(publish(1, NO_PROPERTIES)[:begun_bytes])
     return client
+
+
+def send_in_pieces(client, packet):
+    for at in range(0, len(packet), 50_000):
+        client.socket.sendall(packet[at : at + 50_000])
 
 
 def test_idle_beginnings_of_packets_keep_nobody_out(node):
@@ -58,9 +63,7 @@ def test_idle_beginnings_of_packets_keep_nobody_out(node):
         assert before[REFUSED] >= IDLE - 130
         other = opened.enter_context(RawMqtt(node.mqtt, "other"))
         for packet_id in (1, 2, 3):
-            packet = publish(packet_id)
-            for at in range(0, len(packet), 50_000):
-                other.socket.sendall(packet[at : at + 50_000])
+            send_in_pieces(other, publish(packet_id))
             assert other.puback() == packet_id
         late = opened.enter_context(RawConnection(node.mqtt))
         whole = large_connect()
@@ -72,6 +75,25 @@ def test_idle_beginnings_of_packets_keep_nobody_out(node):
         ended = node.metrics()[REFUSED] - before[REFUSED]
         assert ended <= 15, "as many as one packet needs room for"
         clients[-1].socket.sendall(publish(1, NO_PROPERTIES)[BEGUN_BYTES:])
+        assert clients[-1].read(2)[0] == 0x40, "who began last may go on"
+
+
+def test_idle_beginnings_of_small_packets_keep_nobody_out(start_node):
+    """Each may hold 64 KiB, while all together leave others their room."""
+    node = start_node(HEADRACE_LIMITS__BUFFERED_BYTES="4MiB")
+    with contextlib.ExitStack() as opened:
+        clients = [opened.enter_context(idle(node, number, 60_000)) for number in range(100)]
+        wait_for(lambda: node.metrics()["headrace_mqtt_bytes_received_total"] >= 100 * 60_000)
+        before = node.metrics()
+        assert before["headrace_mqtt_buffered_bytes"] <= 3 << 20
+        other = opened.enter_context(RawMqtt(node.mqtt, "other"))
+        for packet_id in (1, 2, 3):
+            send_in_pieces(other, publish(packet_id))
+            assert other.puback() == packet_id
+        assert clients[0].read(3) == b"\xe0\x01\x97", "DISCONNECT: quota exceeded"
+        assert clients[0].socket.recv(1) == b""
+        assert node.metrics()[REFUSED] - before[REFUSED] <= 17, "as many as one packet needs"
+        clients[-1].socket.sendall(publish(1, NO_PROPERTIES)[60_000:])
         assert clients[-1].read(2)[0] == 0x40, "who began last may go on"
 
 
@@ -97,8 +119,6 @@ def test_idle_beginnings_of_websocket_frames_keep_nobody_out(node):
         other.send(b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01w")
         assert other.receive() == (BINARY, b"\x20\x02\x00\x00")
         for packet_id in (1, 2, 3):
-            sent = frame(publish(packet_id))
-            for at in range(0, len(sent), 50_000):
-                other.socket.sendall(sent[at : at + 50_000])
+            send_in_pieces(other, frame(publish(packet_id)))
             assert other.receive() == (BINARY, b"\x40\x02" + struct.pack(">H", packet_id))
         assert node.metrics()[ended] - before <= 20

@@ -1,48 +1,77 @@
-//! Connections that hold the beginning of a large packet, in the order in which those began.
+//! Connections that hold the beginning of a packet, in the order in which those began.
 //!
 //! Owns their age. Must not know how much they hold, nor when that is too much.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU64;
 
-/// When a beginning came, as its number among all of them.
-pub type Begun = NonZeroU64;
+/// What a connection may hold in any case, or more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// No more than a share.
+    Small,
+    /// More than that.
+    Large,
+}
 
-/// Connections that hold one, by age.
+/// A beginning.
+#[derive(Clone, Copy, Debug)]
+pub struct Begun {
+    /// Of this size.
+    pub size: Size,
+    /// Its number among all of them.
+    number: u64,
+}
+
+/// Connections that hold one, by size and age. What has become large is as old as that.
 #[derive(Debug, Default)]
 pub struct Beginnings {
-    by_age: BTreeMap<Begun, u32>,
+    small: BTreeMap<u64, u32>,
+    large: BTreeMap<u64, u32>,
     /// So many have come.
     count: u64,
 }
 
 impl Beginnings {
     /// One came.
-    pub fn begin(&mut self, slot: u32) -> Begun {
+    pub fn begin(&mut self, slot: u32, size: Size) -> Begun {
         self.count += 1;
-        let begun = Begun::new(self.count).expect("it counts from 1");
-        self.by_age.insert(begun, slot);
-        begun
+        let number = self.count;
+        self.by_age_mut(size).insert(number, slot);
+        Begun { size, number }
     }
 
-    /// It is whole, or its connection has ended.
+    /// It is whole, or of another size, or its connection has ended.
     pub fn end(&mut self, begun: Begun) {
-        let ended = self.by_age.remove(&begun);
+        let ended = self.by_age_mut(begun.size).remove(&begun.number);
         assert!(ended.is_some(), "it ends once");
     }
 
-    /// Whose is oldest.
-    pub fn oldest(&self) -> Option<u32> {
-        self.by_age.values().next().copied()
+    /// Whose is oldest of those of a size.
+    pub fn oldest(&self, size: Size) -> Option<u32> {
+        self.by_age(size).values().next().copied()
     }
 
     /// Whose it is.
     pub fn of(&self, begun: Begun) -> Option<u32> {
-        self.by_age.get(&begun).copied()
+        self.by_age(begun.size).get(&begun.number).copied()
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.by_age.len()
+        self.small.len() + self.large.len()
+    }
+
+    const fn by_age(&self, size: Size) -> &BTreeMap<u64, u32> {
+        match size {
+            Size::Small => &self.small,
+            Size::Large => &self.large,
+        }
+    }
+
+    const fn by_age_mut(&mut self, size: Size) -> &mut BTreeMap<u64, u32> {
+        match size {
+            Size::Small => &mut self.small,
+            Size::Large => &mut self.large,
+        }
     }
 }

@@ -6,10 +6,11 @@
 //! no more than a small share, and what goes beyond gives way as at its own bound.
 //!
 //! Of those that hold more than a share of a packet that is not whole, the one that began first
-//! gives way. So nobody takes the room of others by beginning and not going on, and to keep it
-//! costs as many bytes as all others send. By last progress it would cost a byte of each now and
-//! then.
+//! gives way, and where they hold little, of those that hold no more than it. So nobody takes the
+//! room of others by beginning and not going on, and to keep it costs as many bytes as all others
+//! send. By last progress it would cost a byte of each now and then.
 
+use super::beginnings::Size;
 use super::connection::{Connection, Park};
 use super::{Counter, Switchboard};
 use crate::mqtt::reason;
@@ -19,8 +20,10 @@ use crate::Now;
 pub const SHARE_BYTES: usize = 64 * 1024;
 
 /// The part of the budget that beginnings of packets may always have, on top of it where need be:
-/// else subscribers that read nothing could have everybody ended who publishes large messages. And
-/// the part that they leave free: else they could use it up, and subscribers would lose messages.
+/// else subscribers that read nothing could have everybody ended who publishes large messages.
+/// Large ones and small ones each have one, for so many hold a small one that those of others would
+/// take all of it. And the part that they leave free: else they could use it up, and subscribers
+/// would lose messages.
 const BEGINNINGS_PARTS: usize = 4;
 
 /// Connections that one call ends to make room, for each may leave a will. One read brings no more
@@ -52,10 +55,11 @@ impl Switchboard {
     /// Takes note of what a connection holds. Called wherever its input may have grown.
     pub(super) fn count_input(&mut self, slot: u32) {
         let connection = &mut self.connections[slot as usize];
-        match (holds_beginning(connection), connection.begun) {
-            (true, None) => connection.begun = Some(self.beginnings.begin(slot)),
-            (false, Some(_)) => self.end_beginning(slot),
-            _ => {}
+        let size = size_of_beginning(connection);
+        if size != connection.begun.map(|begun| begun.size) {
+            self.end_beginning(slot);
+            let begun = size.map(|size| self.beginnings.begin(slot, size));
+            self.connections[slot as usize].begun = begun;
         }
         self.recount(slot);
     }
@@ -67,11 +71,12 @@ impl Switchboard {
         }
     }
 
-    /// Ends connections that hold beginnings of large packets, the oldest first, until there is
-    /// room: all of them might wait for the rest for ever.
+    /// Ends connections that hold beginnings of packets, the oldest first, until there is room: all
+    /// of them might wait for the rest for ever.
     pub(super) fn make_room(&mut self, now: Now) {
         for _ in 0..ENDS_MAX {
-            let (true, Some(oldest)) = (self.lacks_room(), self.beginnings.oldest()) else {
+            let size = self.size_to_end();
+            let Some(oldest) = size.and_then(|size| self.beginnings.oldest(size)) else {
                 break;
             };
             self.counters.count(Counter::RefusedMemory);
@@ -80,11 +85,19 @@ impl Switchboard {
         }
     }
 
-    /// Whether beginnings of large packets hold too much.
-    fn lacks_room(&self) -> bool {
+    /// Of which size beginnings hold too much: of large ones rather than of small ones, which each
+    /// connection may hold where others leave it the room.
+    fn size_to_end(&self) -> Option<Size> {
         let part = self.limits.buffered_bytes_max / BEGINNINGS_PARTS;
-        self.of_connections.beginning_bytes > part
-            && self.buffered_bytes() > self.limits.buffered_bytes_max - part
+        if self.buffered_bytes() <= self.limits.buffered_bytes_max - part {
+            None
+        } else if self.of_connections.large_beginning_bytes > part {
+            Some(Size::Large)
+        } else if self.of_connections.small_beginning_bytes > part {
+            Some(Size::Small)
+        } else {
+            None
+        }
     }
 
     /// Asserts that those that hold a beginning are known, and no others.
@@ -94,7 +107,8 @@ impl Switchboard {
     pub(super) fn validate_beginnings(&self) {
         let mut count = 0;
         for (slot, connection) in &self.connections {
-            assert_eq!(connection.begun.is_some(), holds_beginning(connection));
+            let size = connection.begun.map(|begun| begun.size);
+            assert_eq!(size, size_of_beginning(connection));
             if let Some(begun) = connection.begun {
                 assert_eq!(self.beginnings.of(begun), Some(slot as u32));
                 count += 1;
@@ -104,10 +118,15 @@ impl Switchboard {
     }
 }
 
-/// Whether a connection holds the beginning of a large packet. What came while its input rests is
-/// whole packets of a client that may have done nothing wrong, and it is read no further; but one
-/// that reads no answers has it in its own hands how long that is.
-fn holds_beginning(connection: &Connection) -> bool {
+/// Of which size the beginning of a packet is that a connection holds. What came while its input
+/// rests is whole packets of a client that may have done nothing wrong, and it is read no further;
+/// but one that reads no answers has it in its own hands how long that is.
+fn size_of_beginning(connection: &Connection) -> Option<Size> {
     let may_wait_for_ever = matches!(connection.parked, None | Some(Park::Answers));
-    connection.input.len() > SHARE_BYTES && may_wait_for_ever
+    match connection.input.len() {
+        0 => None,
+        _ if !may_wait_for_ever => None,
+        1..=SHARE_BYTES => Some(Size::Small),
+        _ => Some(Size::Large),
+    }
 }

@@ -108,7 +108,7 @@ pub struct Connection {
     pub session: Option<u32>,
     /// Bytes of a packet that is not whole yet, or all that came while parked.
     pub input: InBuffer,
-    /// Set while that is the beginning of a large packet.
+    /// Set while that is the beginning of a packet.
     pub begun: Option<Begun>,
     /// What has been done of the SUBSCRIBE or UNSUBSCRIBE at hand.
     pub listed: Option<Box<Listed>>,

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use super::beginnings::Size;
 use super::connection::{Connection, Overflow};
 use super::Switchboard;
 use crate::session::Holding;
@@ -16,8 +17,10 @@ sums! {
     OfConnections {
         /// Bytes that clients have sent, of packets that are not whole or wait.
         input_bytes,
-        /// Of those, beginnings of large packets.
-        beginning_bytes,
+        /// Of those, beginnings of packets of no more than a share.
+        small_beginning_bytes,
+        /// And of more.
+        large_beginning_bytes,
         /// Bytes on the way to clients.
         outbound_bytes,
         /// Of those, bytes that no other client is sent.
@@ -30,9 +33,15 @@ sums! {
 impl OfConnections {
     /// What one holds.
     pub fn of(connection: &Connection) -> Self {
+        let input_bytes = connection.input.len();
+        let begun = |size| {
+            let begun = connection.begun.filter(|begun| begun.size == size);
+            begun.map_or(0, |_| input_bytes)
+        };
         Self {
-            input_bytes: connection.input.len(),
-            beginning_bytes: connection.begun.map_or(0, |_| connection.input.len()),
+            input_bytes,
+            small_beginning_bytes: begun(Size::Small),
+            large_beginning_bytes: begun(Size::Large),
             outbound_bytes: connection.out.len(),
             own_bytes: connection.out.own_bytes(),
             full: usize::from(!matches!(connection.overflow, Overflow::No)),

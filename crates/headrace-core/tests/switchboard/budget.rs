@@ -211,6 +211,63 @@ fn beginnings_leave_subscribers_a_quarter_and_give_way_to_them_beyond() {
     assert_eq!(stage.hears(slow).len(), 7, "none was lost");
 }
 
+/// Each connection may hold 64 KiB, and enough of them that do not go on filled the budget for good.
+#[test]
+fn idle_beginnings_of_small_packets_give_way_to_who_goes_on() {
+    let mut stage = stage(8_000_000);
+    let idle: Vec<u64> = (0..200)
+        .map(|number| {
+            let client = stage.client(V5, &format!("idle-{number}"));
+            let packet = large(&stage, client, SHARE_BYTES);
+            stage.send_bytes(client, &packet[..SHARE_BYTES]);
+            client
+        })
+        .collect();
+    let held = stage.statistic("mqtt_buffered_bytes");
+    assert!(held <= 6_000_000, "{held}");
+    let ended = stage.statistic(REFUSED);
+    let other = stage.client(V5, "other");
+    for _ in 0..3 {
+        for piece in large(&stage, other, 1_000_000).chunks(10_000) {
+            stage.send_bytes(other, piece);
+        }
+    }
+    assert_eq!(stage.statistic("mqtt_messages_received_total"), 3);
+    assert_eq!(stage.hears(other), [""; 0]);
+    let first = stage.statistic(REFUSED);
+    assert!((1..=17).contains(&(first - ended)), "as many as one needs");
+    for (number, client) in idle.into_iter().enumerate() {
+        let heard = stage.hears(client);
+        assert_eq!(heard.is_empty(), number as u64 >= first, "{number}");
+    }
+}
+
+#[test]
+fn small_beginnings_leave_subscribers_a_quarter_and_have_one_of_their_own() {
+    let mut stage = stage(800_000);
+    let idle = ["a", "b", "c", "d", "e"].map(|name| stage.client(V5, name));
+    let packet = large(&stage, idle[0], SHARE_BYTES);
+    for client in idle {
+        stage.send_bytes(client, &packet[..60_000]);
+    }
+    let slow = stage.client(V5, "slow");
+    stage.subscribe(slow, "t", QOS_0);
+    stage.credit(slow, 0);
+    let publisher = stage.client(V5, "publisher");
+    for _ in 0..7 {
+        stage.publish(publisher, "t", QOS_0, 0, &"x".repeat(60_000));
+    }
+    // Large ones have theirs beside it.
+    let other = stage.client(V5, "other");
+    stage.send_bytes(other, &large(&stage, other, 200_000)[..180_000]);
+    let heard = idle.map(|client| stage.hears(client));
+    let is_ended = heard.map(|heard| heard == ENDED);
+    assert_eq!(is_ended, [true, true, false, false, false]);
+    assert_eq!(stage.hears(other), [""; 0]);
+    stage.credit(slow, usize::MAX);
+    assert_eq!(stage.hears(slow).len(), 7, "none was lost");
+}
+
 /// Who reads no answers is read no further, and holds what it has begun for as long as it likes.
 #[test]
 fn who_reads_no_answers_gives_way_too() {
@@ -232,11 +289,12 @@ fn who_reads_no_answers_gives_way_too() {
     assert_eq!(stage.statistic("mqtt_messages_received_total"), 1);
 }
 
-/// What clients hold, whoever began first in front; a small beginning has no place in that order.
+/// What clients hold, and of large and of small beginnings whoever began first in front.
 #[derive(Default)]
 struct Model {
     held: BTreeMap<u64, usize>,
-    order: Vec<u64>,
+    large: Vec<u64>,
+    small: Vec<u64>,
 }
 
 impl Model {
@@ -244,23 +302,29 @@ impl Model {
     fn sends(&mut self, client: u64, bytes: usize, packet: usize, max: usize) -> Vec<u64> {
         let held = self.held.entry(client).or_default();
         *held += bytes;
-        if *held >= packet {
-            *held %= packet;
-            self.order.retain(|each| *each != client);
-        }
-        if *held > SHARE_BYTES && !self.order.contains(&client) {
-            self.order.push(client);
+        let is_whole = *held >= packet;
+        *held %= packet;
+        let (is_small, is_large) = ((1..=SHARE_BYTES).contains(held), *held > SHARE_BYTES);
+        for (order, is_in_it) in [(&mut self.small, is_small), (&mut self.large, is_large)] {
+            order.retain(|each| *each != client || (is_in_it && !is_whole));
+            if is_in_it && !order.contains(&client) {
+                order.push(client);
+            }
         }
         let mut ended = Vec::new();
-        loop {
-            let begun: usize = self.order.iter().map(|each| self.held[each]).sum();
-            let all: usize = self.held.values().sum();
-            if begun <= max / 4 || all <= max - max / 4 {
-                return ended;
-            }
-            ended.push(self.order.remove(0));
+        while self.held.values().sum::<usize>() > max - max / 4 {
+            let bytes = |order: &[u64]| order.iter().map(|each| self.held[each]).sum::<usize>();
+            let order = if bytes(&self.large) > max / 4 {
+                &mut self.large
+            } else if bytes(&self.small) > max / 4 {
+                &mut self.small
+            } else {
+                break;
+            };
+            ended.push(order.remove(0));
             self.held.remove(ended.last().unwrap());
         }
+        ended
     }
 }
 
@@ -273,14 +337,15 @@ fn whoever_gives_way_began_before_all_others() {
         let mut stage = stage(MAX);
         let mut model = Model::default();
         let mut clients: Vec<u64> = Vec::new();
+        let (count, piece) = random.pick(&[(12, 300_000), (30, 40_000)]);
         for step in 0..300 {
-            if clients.len() < 12 {
+            if clients.len() < count {
                 clients.push(stage.client(V5, &step.to_string()));
             }
             let client = random.pick(&clients);
             let packet = large(&stage, client, 300_000);
             let at = model.held.get(&client).copied().unwrap_or_default();
-            let bytes = 1 + random.below(packet.len() as u64) as usize;
+            let bytes = 1 + random.below(piece) as usize;
             stage.send_bytes(client, &packet.repeat(2)[at..at + bytes]);
             let ended = model.sends(client, bytes, packet.len(), MAX);
             gave_way += ended.len();

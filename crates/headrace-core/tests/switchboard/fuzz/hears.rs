@@ -59,6 +59,7 @@ impl World {
                 "not_stored",
                 "connect_timeout",
                 "client_disconnect",
+                "memory_full",
             ];
             assert!(!client.is_sane || expected.contains(&reason), "{reason}");
         }
