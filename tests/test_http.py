@@ -1,11 +1,9 @@
 """The HTTP door on a real node: health, metrics, streams, publish, errors, bounds."""
 
 import base64
-import contextlib
 import gzip
 import http.client
 import json
-import socket
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -14,7 +12,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from conftest import headrace
-from headrace import limits
 from headrace.settings import SETTINGS
 from rawclient import RawConnection, RawMqtt
 
@@ -248,59 +245,6 @@ def test_metrics_are_prometheus(broker):
     assert sum(ends) == 1
 
 
-def test_connections_are_bounded(shared):
-    """Those that are being answered: idle ones give way."""
-    keep_large(shared)
-    with contextlib.ExitStack() as stack:
-        clients = [stack.enter_context(unread(shared)) for _ in range(limits.HTTP_CONNECTIONS_MAX)]
-        beyond = http.client.HTTPConnection("127.0.0.1", shared.http)
-        with pytest.raises((http.client.RemoteDisconnected, ConnectionResetError)):
-            _answer(beyond)
-        beyond.close()
-        for client in clients:
-            assert len(rest(client)) > 900_000, "it was not ended"
-    refused = 'headrace_connections_refused_total{door="http",reason="connections_limit"}'
-    assert shared.metrics()[refused] >= 1
-
-
-def keep_large(node):
-    """Has `node` keep a message that fits into no socket's buffers."""
-    kept = {"topic": "large", "payload": LARGE[:900_000], "retain": True}
-    assert node.call("POST", PUBLISH, kept)[0] == 200
-
-
-def unread(node):
-    """A connection that is being answered with that message, and reads none of it yet."""
-    client = socket.socket()
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    client.settimeout(30)
-    client.connect((node.host, node.http))
-    asking = b"GET /api/v1/retained/topics/large HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-    client.sendall(asking + b"Connection: close\r\n\r\n")
-    assert client.recv(4, socket.MSG_PEEK)
-    return client
-
-
-def rest(client):
-    """What comes until the end of a connection."""
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
-    return b"".join(iter(partial(client.recv, 1 << 20), b""))
-
-
-def begun(node, length):
-    """A connection whose request is there but for its body of `length` bytes."""
-    client = socket.create_connection((node.host, node.http), timeout=30)
-    head = f"POST /api/v1/publish HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {length}\r\n"
-    client.sendall(f"{head}Expect: 100-continue\r\n\r\n".encode())
-    assert client.recv(4096).startswith(b"HTTP/1.1 100 ")
-    return client
-
-
-def _answer(connection):
-    connection.request("GET", "/health")
-    return connection.getresponse()
-
-
 # --- the command ----------------------------------------------------------------------------------
 
 
@@ -423,74 +367,6 @@ def test_an_answer_of_something_else_is_no_nodes_answer(tmp_path, more):
             serving.join()
     assert (refused.returncode, refused.stdout) == (1, "")
     assert f"no node answers at {url}: what listens there is something else" in refused.stderr
-
-
-@pytest.mark.setting("http.request_timeout")
-@pytest.mark.parametrize(
-    "sent",
-    [
-        b"",
-        b"GET /health HT",
-        b"POST /api/v1/publish HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n{",
-    ],
-    ids=["nothing", "half a head", "half a body"],
-)
-def test_a_request_that_does_not_come_frees_its_connection(start_node, sent):
-    node = start_node(HEADRACE_HTTP__REQUEST_TIMEOUT="200ms")
-    with socket.create_connection((node.host, node.http), timeout=30) as client:
-        client.sendall(sent)
-        answer = b"".join(iter(partial(client.recv, 4096), b""))  # to its end
-    if b"POST" in sent:
-        assert answer.startswith(b"HTTP/1.1 408 ")
-        assert b"the body did not come within 0.2 s" in answer
-    else:
-        assert answer == b""
-    assert node.call("GET", "/health")[0] == 200
-
-
-def asked(node):
-    """A connection that was answered once and stays."""
-    client = socket.create_connection((node.host, node.http), timeout=30)
-    client.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-    assert client.recv(4096).startswith(b"HTTP/1.1 200 ")
-    return client
-
-
-@pytest.mark.setting("http.idle_timeout")
-def test_a_connection_that_asks_no_more_is_ended(start_node):
-    node = start_node(HEADRACE_HTTP__IDLE_TIMEOUT="200ms")
-    with asked(node) as client:
-        assert client.recv(1) == b""
-    assert node.metrics()['headrace_http_connections_ended_total{reason="idle"}'] >= 1
-
-
-def test_idle_connections_keep_nobody_out(start_node):
-    node = start_node()
-    keep_large(node)
-    with contextlib.ExitStack() as stack:
-        busy = stack.enter_context(unread(node))
-        clients = [stack.enter_context(asked(node)) for _ in range(limits.HTTP_CONNECTIONS_MAX - 1)]
-        assert [node.call("GET", path)[0] for path in ("/health", "/ready")] == [200, 200]
-        metrics = node.metrics()
-        assert metrics['headrace_connections{door="http"}'] >= limits.HTTP_CONNECTIONS_MAX - 3
-        gave_way = metrics['headrace_http_connections_ended_total{reason="gave_way"}']
-        assert 1 <= gave_way <= 3
-        assert clients[0].recv(1) == b"", "idle for longest"
-        clients[-1].sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        assert clients[-1].recv(4096).startswith(b"HTTP/1.1 200 ")
-        assert len(rest(busy)) > 900_000, "who is at work is not ended"
-
-
-def test_requests_whose_body_does_not_come_keep_nobody_out(start_node):
-    node = start_node()
-    with contextlib.ExitStack() as stack:
-        clients = [stack.enter_context(begun(node, 34)) for _ in range(limits.HTTP_CONNECTIONS_MAX)]
-        assert [node.call("GET", path)[0] for path in ("/health", "/ready")] == [200, 200]
-        assert node.metrics()['headrace_http_connections_ended_total{reason="gave_way"}'] >= 1
-        assert clients[0].recv(1) == b"", "silent for longest"
-        clients[-1].sendall(b'{"topic": "t", "payload": "a"    }')
-        assert clients[-1].recv(4096).startswith(b"HTTP/1.1 200 "), "its body came in time"
-    assert "Traceback" not in node.log.read_text()
 
 
 def test_a_quality_of_service_is_a_number(shared):

@@ -143,8 +143,7 @@ class HttpDoor:
 
     def set_timeouts(self, request_ms_max: int, idle_ms_max: int) -> None:
         """Of requests and connections that come from now on."""
-        self._connections.request_s_max = request_ms_max / 1000
-        self._connections.idle_s_max = idle_ms_max / 1000
+        self._connections.set_timeouts(request_ms_max, idle_ms_max)
 
     async def close(self) -> None:
         """Accepts no more, answers what is in flight, closes."""

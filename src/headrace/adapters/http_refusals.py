@@ -6,7 +6,7 @@ Owns the words for bytes that are no request. Must not know routes.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
@@ -31,9 +31,10 @@ class Connection(web.RequestHandler):
     the other end is at fault.
     """
 
-    __slots__ = ("_connections",)
+    __slots__ = ("_connections", "_transport")
 
     _connections: Connections
+    _transport: asyncio.Transport  # the library forgets its own once it closes it
 
     @classmethod
     def of(
@@ -49,8 +50,30 @@ class Connection(web.RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Its layers stand."""
+        self._transport = cast("asyncio.Transport", transport)
         super().connection_made(transport)
         self._connections.opened(self)
+
+    @property
+    def unread_bytes(self) -> int:
+        """What the transport could not send yet."""
+        return self._transport.get_write_buffer_size()
+
+    def pause_writing(self) -> None:
+        """The transport is full."""
+        super().pause_writing()
+        self._connections.unread(self)
+
+    def resume_writing(self) -> None:
+        """It has room again."""
+        super().resume_writing()
+        self._connections.read(self)
+
+    def end(self) -> None:
+        """Ends it, with what is not sent of an answer: a close would wait for it to be read."""
+        self.force_close()
+        if self.unread_bytes:
+            self._transport.abort()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """It is gone."""

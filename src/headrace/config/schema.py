@@ -232,8 +232,9 @@ class HttpSettings(TlsSettings):
     )
     idle_timeout: Annotated[int, _duration(100, limits.HTTP_IDLE_MS_CEILING)] = Field(
         default=limits.HTTP_IDLE_MS,
-        description="Time from an answer to the next whole request, after which a connection is "
-        "ended. One beyond 128 connections ends the one that has been idle for longest.",
+        description="Time from an answer to the next whole request, or without reading any of an "
+        "answer, after which a connection is ended. One beyond 128 connections ends the one that "
+        "has been idle for longest, or else that has read nothing for longest.",
     )
 
 

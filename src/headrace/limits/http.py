@@ -11,9 +11,9 @@ HTTP_LINE_BYTES_MAX: Final = 200 * KIB
 """Line of a request: a path with the longest client id or topic, 65,535 bytes, each as `%XX`."""
 
 HTTP_CONNECTIONS_MAX: Final = 128
-"""Connections of the HTTP door; beyond it the one that has been idle for longest is ended, and a
-new one closed where all are at work. Administration needs few, and they come out of
-`DESCRIPTORS_RESERVED`."""
+"""Connections of the HTTP door; beyond it the one that has been idle for longest is ended, or else
+that has read nothing for longest, and a new one closed where all are at work. Administration needs
+few, and they come out of `DESCRIPTORS_RESERVED`."""
 
 HTTP_ACCEPT_PAUSE_SECONDS: Final = 1
 """Before the next accept where one failed, as without descriptors (asyncio: the same)."""
@@ -24,7 +24,8 @@ on would otherwise stay for as long as nobody else needs its place."""
 
 HTTP_IDLE_MS: Final = 60_000
 """From an answer to the next request: longer than Prometheus waits between two by default (15 s) or
-as a rule (up to 60 s), and short for who has gone without a word (nginx: 75 s)."""
+as a rule (up to 60 s), and short for who has gone without a word (nginx: 75 s). Without reading
+anything of an answer, too (nginx: `send_timeout`, 60 s)."""
 
 HTTP_IDLE_MS_CEILING: Final = 3_600_000
 
