@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.kernel.holdings import Beginnings, Holdings
+from headrace.kernel.holdings import Beginnings, Holdings, PausableBeginnings
 
 
 def test_who_has_gone_on_is_younger_than_who_has_not():
@@ -87,3 +87,25 @@ def test_neither_small_nor_large_beginnings_take_all_of_the_room(steps):
             assert total_bytes > (40 if is_large else 10), "nobody ends for nothing"
             del said[each], since[each]
         assert held.total_bytes == sum(said.values()) <= 50
+
+
+def test_who_is_paused_does_not_age():
+    held = PausableBeginnings(100, 10)
+    assert held.hold("paused", 40, is_paused=True) == held.hold("a", 30) == held.hold("b", 30) == []
+    assert held.hold("c", 30) == ["a"], "who is paused keeps what it holds, and others the rest"
+    assert held.hold("paused", 40) == []
+    assert held.hold("d", 30) == ["b"], "it begins anew once it is read on"
+    assert held.hold("c", 30, is_paused=True) == []
+    assert held.hold("d", 30, is_paused=True) == ["c"], "half is for who is paused"
+    assert (held.hold("d", 30), held.total_bytes) == ([], 70)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcde"), st.integers(0, 60), st.booleans())))
+def test_of_who_is_paused_and_who_is_not_the_bound_holds(steps):
+    held, said = PausableBeginnings(100, 0), {}
+    for client, held_bytes, is_paused in steps:
+        said[client] = (held_bytes, is_paused)
+        for each in held.hold(client, held_bytes, is_paused=is_paused):
+            assert said.pop(each)[1] == is_paused, "of those like it"
+        assert held.total_bytes == sum(each for each, _ in said.values()) <= 150
+        assert sum(each for each, is_paused in said.values() if is_paused) <= 50

@@ -42,6 +42,11 @@ class Wire:
         sent, self.sent = self.sent, b""
         return sent
 
+    def pause(self):
+        """Its far end is the test."""
+
+    resume = pause
+
     def close(self):
         self.is_closed = True
 
@@ -73,6 +78,9 @@ class Door:
         assert type(data) is bytes
         self.pieces.append(data)
         self.link.write(data.upper())
+
+    def writable(self, ready):
+        self.is_ready = ready
 
     def closed(self):
         self.ended = True
@@ -226,6 +234,48 @@ def test_frames_that_are_not_whole_are_bounded_for_all_connections_together():
     tops[2].received(whole[90_000:])
     assert [len(door.pieces) for door in doors] == [0, 1, 2]
     tops[1].closed()
+    assert settings.memory.total_bytes == 0
+
+
+def test_a_frame_does_not_age_while_the_node_reads_no_further():
+    settings = WebSocketSettings("/mqtt", (), 1 << 20, memory=frame_memory(250_000))
+    wires, tops, doors = [Wire() for _ in range(7)], [], []
+    whole = frame(b"x" * 100_000, BINARY)
+    for wire in wires:
+        doors.append(Door())
+        tops.append(through([websocket(settings)], doors[-1])(wire))
+        tops[-1].received(UPGRADE)
+
+    def closed():
+        return [number for number, wire in enumerate(wires) if wire.is_closed]
+
+    def begin(number):
+        tops[number].received(whole[:80_000])
+        return closed()
+
+    begin(0)
+    doors[0].link.pause()
+    begin(1)
+    begin(2)
+    assert begin(3) == [1], "of those who could go on the oldest"
+    doors[0].link.resume()
+    assert begin(4) == [1, 2], "who is read on begins anew"
+    tops[3].writable(False)  # noqa: FBT003 - the port's one flag
+    doors[3].link.pause()
+    assert begin(5) == [1, 2, 3], "who reads nothing has had itself paused"
+    doors[0].link.pause()
+    tops[0].writable(False)  # noqa: FBT003
+    assert begin(6) == [1, 2, 3, 4], "and begins anew where it was paused before"
+    tops[0].writable(True)  # noqa: FBT003
+    doors[5].link.pause()
+    doors[6].link.pause()
+    assert closed() == [1, 2, 3, 4, 5], "paused ones have half"
+    doors[6].link.resume()
+    for number in (0, 6):
+        tops[number].received(whole[80_000:])
+        assert len(doors[number].pieces) == 1
+    for top in tops:
+        top.closed()
     assert settings.memory.total_bytes == 0
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from conftest import wait_for
 from rawclient import RawConnection, RawMqtt, varint
-from rawwebsocket import BINARY, RawWebSocket, frame
+from rawwebsocket import BINARY, CLOSE, RawWebSocket, frame
 
 IDLE = 500
 BEGUN_BYTES = 100_000
@@ -122,3 +122,30 @@ def test_idle_beginnings_of_websocket_frames_keep_nobody_out(node):
             send_in_pieces(other, frame(publish(packet_id)))
             assert other.receive() == (BINARY, b"\x40\x02" + struct.pack(">H", packet_id))
         assert node.metrics()[ended] - before <= 20
+
+
+def test_a_websocket_frame_does_not_age_while_its_client_is_read_no_further(start_node):
+    node = start_node(
+        HEADRACE_LIMITS__BUFFERED_BYTES="1MiB", HEADRACE_LIMITS__MESSAGES_PER_SECOND="1"
+    )
+    port = int(node.ready["ws"].rpartition(":")[2])
+    ended = 'headrace_connections_refused_total{door="ws",reason="websocket_memory"}'
+    with contextlib.ExitStack() as opened:
+
+        def begin(number, before=b""):
+            client = opened.enter_context(RawWebSocket(port))
+            client.upgrade()
+            client.send(CONNECT % number)
+            assert client.receive().payload[:1] == CONNACK_HEAD
+            client.socket.sendall(before + frame(publish(1, NO_PROPERTIES))[:BEGUN_BYTES])
+            return client
+
+        publishes = b"\x30\x04\x00\x01t\x00" * 1_000
+        first = begin(0, frame(publishes))
+        wait_for(lambda: node.metrics()["headrace_mqtt_rate_pauses_total"] >= 1)
+        others = [begin(number) for number in range(1, 20)]
+        wait_for(lambda: node.metrics().get(ended, 0) >= 10)
+        assert others[0].receive().opcode == CLOSE
+        first.socket.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            first.socket.recv(1)

@@ -25,7 +25,7 @@ from websockets.typing import Subprotocol
 from headrace import limits
 from headrace.adapters.layers import Layer
 from headrace.kernel import access
-from headrace.kernel.holdings import Beginnings
+from headrace.kernel.holdings import PausableBeginnings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,9 +56,9 @@ _QUIET: Final = logging.getLogger("websockets.server")
 _QUIET.setLevel(logging.ERROR)  # a line for each connection is not what anyone wants
 
 
-def frame_memory(bytes_max: int = limits.BUFFERED_BYTES_MAX) -> Beginnings[WebSocketLayer]:
+def frame_memory(bytes_max: int = limits.BUFFERED_BYTES_MAX) -> PausableBeginnings[WebSocketLayer]:
     """What all connections together hold of frames that are not whole; empty."""
-    return Beginnings(bytes_max, limits.FRAME_SHARE_BYTES)
+    return PausableBeginnings(bytes_max, limits.FRAME_SHARE_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +77,20 @@ class WebSocketSettings:
     origins: Sequence[str]
     frame_bytes_max: int
     is_open: Callable[[], bool] = lambda: True
-    memory: Beginnings[WebSocketLayer] = field(default_factory=frame_memory)
+    memory: PausableBeginnings[WebSocketLayer] = field(default_factory=frame_memory)
 
 
 class WebSocketLayer(Layer):
     """One connection's WebSocket."""
 
-    __slots__ = ("_protocol", "_ready", "_request_bytes", "_settings")
+    __slots__ = ("_is_paused", "_protocol", "_ready", "_request_bytes", "_settings")
 
     def __init__(self, below: LowerLink, inner: Inner, settings: WebSocketSettings) -> None:
         super().__init__(below, inner)
         self._settings = settings
         self._request_bytes = 0
         self._ready = True
+        self._is_paused = False  # by the node, and not because the client does not read
         self._protocol = ServerProtocol(
             subprotocols=SUBPROTOCOLS, max_size=(None, settings.frame_bytes_max), logger=_QUIET
         )
@@ -128,7 +129,8 @@ class WebSocketLayer(Layer):
         memory = self._settings.memory
         if not goes_on:
             memory.forget(self)
-        for oldest in memory.hold(self, len(self._protocol.reader.buffer)):
+        held_bytes = len(self._protocol.reader.buffer)
+        for oldest in memory.hold(self, held_bytes, is_paused=self._is_paused):
             oldest.end_part()
 
     def end_part(self) -> None:
@@ -137,6 +139,22 @@ class WebSocketLayer(Layer):
         self._protocol.fail(CloseCode.TRY_AGAIN_LATER, why)
         self._flush()
         self._end()
+
+    def pause(self) -> None:
+        """Reads no further."""
+        super().pause()
+        self._wait(for_node=self._ready)
+
+    def resume(self) -> None:
+        """Reads on."""
+        super().resume()
+        self._wait(for_node=False)
+
+    def _wait(self, *, for_node: bool) -> None:
+        """Who is to go on with the frame at hand is the node now, or the client."""
+        if for_node != self._is_paused:
+            self._is_paused = for_node
+            self._hold(goes_on=True)
 
     def closed(self) -> None:
         """The link is gone."""
@@ -204,6 +222,8 @@ class WebSocketLayer(Layer):
     def writable(self, ready: bool) -> None:
         """The transport is full, or has room again."""
         self._ready = ready
+        if not ready:
+            self._wait(for_node=False)
         super().writable(ready)
 
     def write(self, data: bytes) -> None:

@@ -15,6 +15,9 @@ C = TypeVar("C")
 SMALL_PART: Final = 4
 """Of all that may be held, a quarter is for those who hold a share at most in any case."""
 
+PAUSED_PART: Final = 2
+"""Half of it at most is for those whom the node itself reads no further, who may wish for that."""
+
 
 class Holdings(Generic[C]):
     """Those of one kind.
@@ -87,3 +90,38 @@ class Beginnings(Generic[C]):
         """A client has gone on, or is gone."""
         self._large.forget(client)
         self._small.forget(client)
+
+
+class PausableBeginnings(Generic[C]):
+    """Beginnings of clients that a node itself may read no further for a time.
+
+    Who is paused cannot go on, and does not age: it gives way to others who are paused, where they
+    hold more than half of the bound, and begins anew when it is read on. Who is read has what is
+    left.
+
+    Attributes:
+        bytes_max: the bound of both together.
+    """
+
+    def __init__(self, bytes_max: int, share_bytes: int) -> None:
+        self.bytes_max = bytes_max
+        self._read: Beginnings[C] = Beginnings(bytes_max, share_bytes)
+        self._paused: Beginnings[C] = Beginnings(bytes_max // PAUSED_PART, share_bytes)
+
+    @property
+    def total_bytes(self) -> int:
+        """Of all, now."""
+        return self._read.total_bytes + self._paused.total_bytes
+
+    def hold(self, client: C, held_bytes: int, *, is_paused: bool = False) -> list[C]:
+        """A client holds so much now; who must end at once, and is forgotten."""
+        here, there = (self._paused, self._read) if is_paused else (self._read, self._paused)
+        there.forget(client)
+        self._paused.bytes_max = self.bytes_max // PAUSED_PART
+        self._read.bytes_max = self.bytes_max - self._paused.total_bytes
+        return here.hold(client, held_bytes)
+
+    def forget(self, client: C) -> None:
+        """A client has gone on, or is gone."""
+        self._read.forget(client)
+        self._paused.forget(client)
