@@ -13,7 +13,7 @@ NOBODY_S = [
     (),
     ("lost+found/",),
     ("users.json", "users.json.lock"),
-    ("acls.json", "headrace.toml", "server.pem", "server.key"),
+    ("acls.json", "acls.json.tmp", "headrace.toml", ".gitkeep"),
 ]
 SOMEBODY_S = [
     ("passwd",),
@@ -22,6 +22,10 @@ SOMEBODY_S = [
     ("trash/photos/",),
     ("journal/0123456789abcdef/",),  # systemd's
     ("streams/notes.txt",),
+    ("10-network.conf", "99-sysctl.conf"),  # /etc/sysctl.d
+    ("package.json", "tsconfig.json"),
+    ("privkey.pem", "ssl-cert.key"),
+    ("users.json", "people.json"),
 ]
 
 
@@ -40,6 +44,15 @@ def fill(folder, names):
 @pytest.mark.parametrize("names", NOBODY_S)
 def test_a_folder_of_nobody_s_is_taken(tmp_path, names):
     data_folder.check(fill(tmp_path, names))
+
+
+def test_files_that_a_node_was_told_to_use_are_not_somebody_s(tmp_path):
+    data = fill(tmp_path / "data", ("people.json", "people.json.lock", "certificates/node.pem"))
+    (tmp_path / "link").symlink_to(data)
+    named = [tmp_path / "link" / "people.json", tmp_path / "elsewhere.key", data]
+    with pytest.raises(StartError, match="holds 'certificates', and nothing"):
+        data_folder.check(data, named)
+    data_folder.check(data, [*named, data / "certificates" / "node.pem"])
 
 
 @pytest.mark.parametrize("names", SOMEBODY_S)
@@ -64,6 +77,14 @@ def test_a_node_does_not_begin_in_a_folder_of_somebody_s(tmp_path):
     assert refused.returncode != 0
     assert f"{tmp_path} holds 'trash', and nothing of a node" in refused.stderr
     assert [each.name for each in tmp_path.iterdir()] == ["trash"]
+
+
+def test_files_of_the_settings_may_be_there_before_the_first_start(tmp_path, start_node):
+    data = fill(tmp_path / "data", ("mine.toml", "people.json", "people.json.lock"))
+    (data / "mine.toml").write_text(f'[access]\nusers = "{data / "people.json"}"\n')
+    (data / "people.json").write_text('{"users": {}}')
+    node = start_node("--config", str(data / "mine.toml"), data=data)
+    assert node.call("GET", "/ready")[0] == 200
 
 
 def test_of_the_trash_only_deleted_streams_go(tmp_path):

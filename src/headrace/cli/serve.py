@@ -154,7 +154,7 @@ async def _serve(
             "connects will meet retries of a second", backlog_max(), limits.LISTEN_BACKLOG,
         )  # fmt: skip
     lag = LoopLag()
-    parts = _parts(config, listeners, lag, clock, gate)
+    parts = _parts(config, file, listeners, lag, clock, gate)
     reload = Reload(file, options, config, parts, listeners)
     node = reload.node = Node(config.node.name, parts)
     stopping = _stop_on_signals()
@@ -189,13 +189,15 @@ async def _serve(
     log.info("stopped")
 
 
-def _parts(config: Config, listeners: Listeners, lag: LoopLag, clock: Clock, gate: Gate) -> Parts:
+def _parts(
+    config: Config, file: Path | None, listeners: Listeners, lag: LoopLag, clock: Clock, gate: Gate
+) -> Parts:
     return Parts(
         clock=clock,
         definitions=FileDefinitions(config.node.data),
         switchboard=gate.switchboard,
         gate=gate,
-        open_store=lambda: _open_store(config),
+        open_store=lambda: _open_store(config, file),
         listen=listeners.open,
         listeners=listeners.of,
         meters=[listeners.samples, process.samples],
@@ -226,7 +228,7 @@ def _doors(config: Config, gate: Gate) -> dict[str, Callable[[Broker], Awaitable
     return doors if config.frame.bind is None else {**doors, "frame": frame}
 
 
-def _open_store(config: Config) -> Store:
+def _open_store(config: Config, file: Path | None) -> Store:
     data = config.node.data
     private()
     try:
@@ -235,7 +237,7 @@ def _open_store(config: Config) -> Store:
         raise StartError(
             f"cannot make the data folder {data}: {error.strerror}; name another with --data"
         ) from None
-    data_folder.check(data)
+    data_folder.check(data, [*config.paths(), *([] if file is None else [file])])
     store = Store.open(
         str(data),
         journal_bytes=config.log.journal_bytes,

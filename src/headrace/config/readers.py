@@ -17,7 +17,7 @@ from headrace.model import Address
 from headrace.text import parse_duration_ms, parse_size, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 SIZE_PATTERN: Final = r"^[0-9.]+ *([KMGT]iB|[kMGT]B|B)?$"
 DURATION_PATTERN: Final = r"^[0-9.]+ *(ms|s|m|h|d)$"
@@ -199,3 +199,11 @@ class Table(BaseModel):
     """One table of settings: no unknown names, no changes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+    def paths(self) -> Iterator[Path]:
+        """Files and folders that it names, and tables in it."""
+        for _, value in self:
+            if isinstance(value, Path):
+                yield value
+            elif isinstance(value, Table):
+                yield from value.paths()
