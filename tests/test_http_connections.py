@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import json
 import socket
+import urllib.request
 from functools import partial
 
 import pytest
@@ -13,6 +15,7 @@ from headrace.adapters.http import HttpDoor
 from headrace.kernel.catalog import Change
 from headrace.model import Address
 from nodes import running, settle
+from secure import client_context
 
 pytestmark = pytest.mark.slow
 
@@ -101,6 +104,33 @@ def test_a_connection_that_reads_nothing_of_its_answer_is_ended(start_node):
         wait_for(lambda: node.metrics()[ENDED % "slow"] == 1)
         with contextlib.suppress(ConnectionResetError):
             assert len(rest(client)) < len(LARGE), "what was on its way"
+
+
+def test_a_connection_that_reads_nothing_of_its_answer_over_tls_is_ended(
+    start_node, server, authority
+):
+    """As an idle one: what it has not read is with uvloop."""
+    certificate, key = server
+    node = start_node(
+        HEADRACE_HTTP__TLS_CERTIFICATE=str(certificate),
+        HEADRACE_HTTP__TLS_KEY=str(key),
+        HEADRACE_HTTP__IDLE_TIMEOUT="200ms",
+    )
+    url, context = f"https://127.0.0.1:{node.http}", client_context(authority)
+    kept = json.dumps({"topic": "large", "payload": LARGE, "retain": True}).encode()
+
+    def got(path, data=None):
+        with urllib.request.urlopen(f"{url}{path}", data, context=context, timeout=30) as answer:
+            return answer.read().decode()
+
+    got("/api/v1/publish", kept)
+    with socket.socket() as raw:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.settimeout(30)
+        raw.connect(("127.0.0.1", node.http))
+        with context.wrap_socket(raw, server_hostname="127.0.0.1") as deaf:
+            deaf.sendall(b"GET /api/v1/retained/topics/large HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            wait_for(lambda: f"{ENDED % 'idle'} 1" in got("/metrics"))
 
 
 def test_connections_that_read_nothing_keep_nobody_out(start_node):

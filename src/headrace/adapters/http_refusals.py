@@ -56,7 +56,10 @@ class Connection(web.RequestHandler):
 
     @property
     def unread_bytes(self) -> int:
-        """What the transport could not send yet."""
+        """What the transport could not send yet.
+
+        Over TLS uvloop takes all of an answer at once and says 0: who does not read it is idle.
+        """
         return self._transport.get_write_buffer_size()
 
     def pause_writing(self) -> None:
