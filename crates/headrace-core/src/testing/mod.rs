@@ -31,7 +31,7 @@ mod segments;
 mod shell;
 mod simulation;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod trace;
 mod workload;
 

@@ -24,6 +24,7 @@ use super::partition::LogId;
 use super::read::Plan;
 use super::{Bounds, Error, Options, Saving};
 use crate::record::{set_base_offset, set_leader_epoch, BatchBuilder, HEADER_BYTES};
+use crate::testing::tests::seeds;
 use crate::testing::SimDisk;
 
 /// Small files, so that a short run rolls and rotates often.
@@ -45,11 +46,6 @@ const BOUNDS: Bounds = Bounds {
     compaction_keys: 50,
     compaction_piece_bytes: 5000,
 };
-
-/// `plain` seeds; `HEADRACE_SEEDS` asks for more.
-fn seeds(plain: u64) -> u64 {
-    std::env::var("HEADRACE_SEEDS").map_or(plain, |count| count.parse().expect("a number"))
-}
 
 /// A batch of `records` records whose values are `bytes` times `fill`.
 fn batch(records: usize, bytes: usize, fill: u8, timestamp: i64) -> Vec<u8> {

@@ -1,17 +1,16 @@
 //! Seeds: sound runs, planted faults, runs that repeat.
 
+use super::seeds;
 use crate::testing::{simulate, Sabotage, Setup};
 
 /// Sound runs in `cargo test`, unoptimised; `make soak` runs thousands through Python.
-/// `HEADRACE_SEEDS` asks for more, in release.
 const SEEDS: u64 = 60;
 /// Each planted fault is found within so many seeds.
 const SEEDS_OF_FAULT: u64 = 400;
 
 #[test]
 fn no_seed_breaks_a_promise() {
-    let seeds = std::env::var("HEADRACE_SEEDS");
-    for seed in 0..seeds.map_or(SEEDS, |count| count.parse().expect("a number")) {
+    for seed in seeds(SEEDS) {
         let outcome = simulate(Setup {
             seed,
             ..Setup::default()

@@ -43,7 +43,7 @@ impl Model {
 
 #[test]
 fn compaction_is_what_its_definition_says() {
-    for seed in 0..seeds(100) {
+    for seed in seeds(100) {
         let mut rig = Rig::new(seed);
         let mut model = Model::default();
         for _ in 0..=rig.random.below(4) {
