@@ -497,3 +497,22 @@ def test_many_partitions_are_looked_at_and_repaired_with_few_descriptors(tmp_pat
         [sys.executable, "-c", code, data], capture_output=True, text=True, check=False
     )
     assert (ran.stdout, ran.stderr) == ("80 0\n", "")
+
+
+def test_a_start_after_a_kill_needs_few_descriptors_for_many_partitions(tmp_path):
+    data = tmp_path / "data"
+    store = Store.open(str(data))
+    for log in store.open_logs(STREAM, 0, 80, 1, 0):
+        Appender(store).append(log, batch(b"x"))
+    del store
+    code = (
+        "import resource, sys; from headrace.native import Store;"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40));"
+        "store = Store.open(sys.argv[1]);"
+        f"logs = store.open_logs('{STREAM}', 0, 80, 1, 0);"
+        "print(sum(store.bounds(log)[1] for log in logs), store.recovery.clean)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, data], capture_output=True, text=True, check=False
+    )
+    assert (ran.stdout, ran.stderr) == ("80 False\n", "")

@@ -52,12 +52,17 @@ impl Files {
         }
     }
 
-    /// Those of a store that does not run: a tool holds few of them open at once.
+    /// Those of a store that does not run, or not yet: few of them are open at once.
     pub(crate) fn of_stopped(root: PathBuf) -> Self {
         Self {
             stopped: true,
             ..Self::new(root)
         }
+    }
+
+    /// A store runs from now on.
+    pub(crate) fn run(&mut self) {
+        self.stopped = false;
     }
 
     /// What the file system has left, where it tells.
@@ -168,6 +173,10 @@ impl Files {
         self.sparing(|| File::open(self.full(path)))
     }
 
+    fn close(&self, path: &str) {
+        self.cache().remove(path);
+    }
+
     /// Forgets the descriptors for writing of `path` and of what is below it.
     fn forget(&self, path: &str) {
         self.cache().retain(|open, _| !is_within(open, path));
@@ -193,11 +202,12 @@ impl Files {
             DiskOp::Zero { path, bytes } => zero(&*self.file(path, true)?, *bytes),
             DiskOp::SetLength { path, bytes } => self.file(path, false)?.set_len(*bytes),
             DiskOp::WriteOut { path } => {
-                write_out(&*self.file(path, false)?);
+                write_out(&*self.reader(path)?);
                 Ok(())
             }
-            DiskOp::DropCache { path } => drop_cache(&*self.file(path, false)?),
-            DiskOp::Sync { .. } | DiskOp::SyncFolder { .. } => unreachable!("`sync` does these"),
+            DiskOp::Sync { .. } | DiskOp::SyncFolder { .. } | DiskOp::Settle { .. } => {
+                unreachable!("`perform` has these synced")
+            }
             DiskOp::Rename { from, to } => {
                 self.forget(from);
                 self.forget(to);
@@ -226,7 +236,7 @@ impl Files {
                 Ok(())
             }
             DiskOp::Close { path } => {
-                self.forget(path);
+                self.close(path);
                 Ok(())
             }
         }
@@ -266,29 +276,42 @@ impl Files {
         if syncs.len() < SYNCS_MIN {
             return self.perform_each(ops);
         }
-        let mut files = Vec::with_capacity(others.len());
+        let written = system.write();
+        written.map_err(|error| DiskError {
+            lossy: true,
+            ..self.error("", "syncing the file system of", &error)
+        })?;
+        // What was not open before is opened here, one after the other: of a write-back that failed
+        // without a descriptor `syncfs` has told.
         for op in others {
             let found = self.target(op).and_then(|file| {
                 let held = system.holds(&file)?;
                 Ok((file, held))
             });
             let (file, held) = found.map_err(|error| self.failure(op, &error))?;
-            files.push((*op, file, held));
-        }
-        let written = system.write();
-        written.map_err(|error| DiskError {
-            lossy: true,
-            ..self.error("", "syncing the file system of", &error)
-        })?;
-        for (op, file, held) in files {
             let synced = match op {
                 _ if !held => file.sync_all(),
                 DiskOp::Sync { .. } => check_written(&file),
                 _ => Ok(()), // a folder has no pages of its own
             };
             synced.map_err(|error| self.lossy(op, &error))?;
+            self.synced(op);
         }
         self.perform(last)
+    }
+
+    /// See [`DiskOp::Settle`].
+    fn settle_all(&self, paths: &[Path]) -> Result<(), DiskError> {
+        let is_there = |path: &&Path| !matches!(self.size(path), Ok(None));
+        let paths = paths.iter().filter(is_there);
+        let sync = |path: &Path| DiskOp::Sync { path: path.clone() };
+        self.sync_together(&paths.clone().map(sync).collect::<Vec<_>>())?;
+        for path in paths {
+            let dropped = self.file(path, false).and_then(|file| drop_cache(&file));
+            dropped.map_err(|error| self.error(path, "syncing", &error))?;
+            self.close(path);
+        }
+        Ok(())
     }
 
     fn sync(&self, op: &DiskOp) -> Result<(), DiskError> {
@@ -298,10 +321,14 @@ impl Files {
             _ => file.sync_data(),
         };
         synced.map_err(|error| self.lossy(op, &error))?;
-        if let (true, DiskOp::Sync { path }) = (self.stopped, op) {
-            self.forget(path);
-        }
+        self.synced(op);
         Ok(())
+    }
+
+    fn synced(&self, op: &DiskOp) {
+        if let (true, DiskOp::Sync { path }) = (self.stopped, op) {
+            self.close(path);
+        }
     }
 
     /// What a sync is of.
@@ -374,6 +401,9 @@ impl Disk for Files {
     }
 
     fn perform(&self, op: &DiskOp) -> Result<(), DiskError> {
+        if let DiskOp::Settle { paths } = op {
+            return self.settle_all(paths);
+        }
         if op.is_sync() {
             return self.sync(op);
         }
@@ -407,10 +437,10 @@ fn describe(op: &DiskOp) -> (&'static str, &Path) {
         DiskOp::Write { path, .. } => ("writing", path),
         DiskOp::Zero { path, .. } => ("preallocating", path),
         DiskOp::SetLength { path, .. } => ("resizing", path),
-        DiskOp::WriteOut { path }
-        | DiskOp::Sync { path }
-        | DiskOp::DropCache { path }
-        | DiskOp::SyncFolder { path } => ("syncing", path),
+        DiskOp::WriteOut { path } | DiskOp::Sync { path } | DiskOp::SyncFolder { path } => {
+            ("syncing", path)
+        }
+        DiskOp::Settle { .. } => unreachable!("it is many"),
         DiskOp::Rename { from, .. } => ("renaming", from),
         DiskOp::Remove { path }
         | DiskOp::LetGo { path }
@@ -435,64 +465,4 @@ fn present(outcome: io::Result<()>) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn many_syncs_are_one_and_a_missing_file_is_named() {
-        let root = std::env::temp_dir().join(format!("headrace-files-{}", std::process::id()));
-        fs::create_dir_all(&root).unwrap();
-        let files = Files::new(root.clone());
-        let paths = (0..SYNCS_MIN).map(|at| Path::from(format!("file-{at}")));
-        let mut ops = Vec::new();
-        for path in paths.clone() {
-            ops.push(DiskOp::Create { path: path.clone() });
-            let data = vec![7; 10].into();
-            let position = 0;
-            ops.push(DiskOp::Write {
-                path,
-                position,
-                data,
-            });
-        }
-        ops.extend(paths.map(|path| DiskOp::Sync { path }));
-        ops.push(DiskOp::SyncFolder { path: "".into() });
-        assert_eq!(files.perform_all(&ops), Ok(()));
-
-        let path = Path::from("gone");
-        ops.insert(ops.len() - 1, DiskOp::Sync { path });
-        let error = files.perform_all(&ops).unwrap_err().text;
-        assert!(error.starts_with("syncing ") && error.contains("/gone failed: No such"));
-        fs::remove_dir_all(root).unwrap();
-    }
-
-    #[test]
-    fn what_cannot_be_removed_is_told_and_tried_again() {
-        let root = std::env::temp_dir().join(format!("headrace-left-{}", std::process::id()));
-        fs::create_dir_all(root.join("gone")).unwrap(); // no file, so no file of that name goes
-        let files = Files::new(root.clone());
-        let path = Path::from("gone");
-        let let_go = DiskOp::LetGo { path: path.clone() };
-        assert_eq!(files.perform(&let_go), Ok(()));
-        assert!(files.leftovers.has_news() && !files.leftovers.has_news());
-        let report = files.leftovers.report().unwrap();
-        assert!(report.contains("tried again: 1; the first: removing "));
-        assert!(report.contains("/gone failed: "));
-
-        files.retry_leftovers();
-        assert!(root.join("gone").exists() && files.leftovers.count() == 1);
-        fs::remove_dir(root.join("gone")).unwrap();
-        fs::write(root.join("gone"), "file").unwrap();
-        files.retry_leftovers();
-        assert!(!root.join("gone").exists() && files.leftovers.has_news());
-        assert_eq!(files.leftovers.report(), None);
-
-        fs::create_dir(root.join("gone")).unwrap();
-        assert_eq!(files.perform(&let_go), Ok(()));
-        fs::remove_dir(root.join("gone")).unwrap();
-        assert_eq!(files.perform(&DiskOp::Create { path }), Ok(()));
-        files.retry_leftovers();
-        assert!(root.join("gone").exists(), "it is a new file's name");
-        fs::remove_dir_all(root).unwrap();
-    }
-}
+mod tests;

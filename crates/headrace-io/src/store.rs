@@ -43,8 +43,9 @@ impl Store {
         fs::create_dir_all(path).map_err(unusable)?;
         let root = path.canonicalize().map_err(unusable)?;
         let lock = Lock::take(&root).map_err(Error::Storage)?;
-        let files = Files::new(root);
+        let mut files = Files::of_stopped(root);
         let (mut machine, recovery) = open(&files, options)?;
+        files.run();
         if let Some(room) = files.room() {
             machine.disk_free(room.bytes, room.files);
         }

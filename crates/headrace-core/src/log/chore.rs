@@ -22,7 +22,7 @@ pub(super) const LET_GO_FILES: usize = 24;
 /// Files that a node keeps descriptors for, for each of its logs: the active segment, and as many of
 /// those that rolls have finished.
 pub(super) const LOG_DESCRIPTORS: u64 = 1 + LOG_FILES as u64;
-const LOG_FILES: usize = 3;
+pub(super) const LOG_FILES: usize = 3;
 
 /// Work beside the rounds: syncing segments, readying the next journal file.
 #[derive(Debug)]

@@ -102,11 +102,12 @@ pub enum DiskOp {
         /// An existing file.
         path: Path,
     },
-    /// Forgets what memory holds of a synced file, so that reads tell what the disk has got: after
-    /// a failed sync the two may differ.
-    DropCache {
-        /// An existing file.
-        path: Path,
+    /// Makes these files durable, and forgets what memory holds of them, so that reads tell what the
+    /// disk has got: after a failed sync the two may differ. However many they are, the disk is asked
+    /// to flush once where it can be, and no descriptor stays open.
+    Settle {
+        /// Files; those that are not there are passed over.
+        paths: Vec<Path>,
     },
     /// Makes the folder's entries durable.
     SyncFolder {
@@ -158,7 +159,7 @@ impl DiskOp {
         )
     }
 
-    /// It waits for the disk.
+    /// It is the sync of one file or folder.
     pub fn is_sync(&self) -> bool {
         matches!(self, Self::Sync { .. } | Self::SyncFolder { .. })
     }

@@ -57,9 +57,16 @@ pub fn open(disk: &impl Disk, options: Options) -> Result<(Machine, Recovery), E
     disk.perform(&DiskOp::SyncFolder { path: "".into() })?;
 
     let sequences = journal_files(disk)?;
-    for sequence in &sequences {
-        settle(disk, &layout::journal_file(*sequence))?;
-    }
+    // From now on a journal file reads as the disk has it. A process that died may have left its last
+    // rounds in memory alone, where after a failed sync they look as if they were durable: nothing is
+    // done by them that a power cut could then leave without a reason.
+    disk.perform(&DiskOp::Settle {
+        paths: sequences
+            .iter()
+            .copied()
+            .map(layout::journal_file)
+            .collect(),
+    })?;
     let own = newest_start(disk, &sequences)?;
     let mut story = read_journal(disk, &sequences[own..])?;
     disk.perform(&DiskOp::SyncFolder {
@@ -70,7 +77,8 @@ pub fn open(disk: &impl Disk, options: Options) -> Result<(Machine, Recovery), E
     }
     story.forget_deleted(disk)?;
 
-    let mut mender = Mender::new(disk, options, story.clean);
+    let mut mender = Mender::new(disk, options, story.clean, story.logs.len());
+    mender.settle(story.logs.values())?;
     let logs = story
         .logs
         .values()
@@ -94,14 +102,6 @@ pub fn open(disk: &impl Disk, options: Options) -> Result<(Machine, Recovery), E
     let machine = begin(disk, options, logs, story.next_id, header, &sequences)?;
     empty_trash(disk)?;
     Ok((machine, report))
-}
-
-/// From now on a journal file reads as the disk has it. A process that died may have left its last
-/// rounds in memory alone, where after a failed sync they look as if they were durable: nothing is
-/// done by them that a power cut could then leave without a reason.
-fn settle(disk: &impl Disk, path: &Path) -> Result<(), Error> {
-    disk.perform(&DiskOp::Sync { path: path.clone() })?;
-    Ok(disk.perform(&DiskOp::DropCache { path: path.clone() })?)
 }
 
 /// Removes deleted streams; what else stands there somebody else has put there.

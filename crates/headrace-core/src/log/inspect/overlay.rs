@@ -171,7 +171,7 @@ impl<D: Disk> Disk for Overlay<'_, D> {
             | DiskOp::Zero { .. }
             | DiskOp::WriteOut { .. }
             | DiskOp::Sync { .. }
-            | DiskOp::DropCache { .. }
+            | DiskOp::Settle { .. }
             | DiskOp::SyncFolder { .. }
             | DiskOp::Close { .. } => Ok(()),
         }
@@ -227,6 +227,21 @@ mod tests {
             (path, bytes)
         };
         names.into_iter().map(read).collect()
+    }
+
+    /// As a start writes the batches of a journal, each with what stands before it in its page.
+    #[test]
+    fn what_is_written_over_takes_no_room_and_makes_no_read_longer() {
+        let mut file = File::default();
+        let pages = 1000;
+        for at in 0..8 * pages {
+            let (position, end) = (at / 8 * 4096, at * 512 + 512);
+            file.write(position, &vec![at as u8; (end - position) as usize]);
+        }
+        let held: usize = file.pieces.values().map(Vec::len).sum();
+        assert_eq!((file.bytes, held as u64), (4096 * pages, 4096 * pages));
+        assert_eq!(file.pieces.len() as u64, pages);
+        assert_eq!(file.pieces.range(4096 * 7..4096 * 9).count(), 2);
     }
 
     #[test]

@@ -140,7 +140,7 @@ fn mend_all(
         }
         adopt(disk, &mut story, incarnations, !certain)?;
     }
-    let mut mender = Mender::new(disk, options, false);
+    let mut mender = Mender::new(disk, options, false, story.logs.len());
     let mut logs = Vec::new();
     for (id, told) in &story.logs {
         let of_journal = certain && known.contains(id);
@@ -174,6 +174,7 @@ fn mend_all(
         if actions.len() == before {
             refused = refusal(&Overlay::new(disk), options, told, story.clean)?;
         }
+        mender.settle([told])?;
         let log = if wanted(&told.state.stream, told.state.partition) {
             let log = mender.salvage(&Told::new(state))?;
             actions.extend(mender.forgotten().map(snapshots::made_up));

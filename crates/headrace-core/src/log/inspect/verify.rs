@@ -123,7 +123,7 @@ pub(super) fn refusal(
     told: &Told,
     clean: bool,
 ) -> Result<Option<Damage>, Error> {
-    let mended = Mender::new(overlay, options, clean).mend(told);
+    let mended = Mender::new(overlay, options, clean, 1).mend(told);
     match mended.and_then(|log| log.plan_sources().damage(overlay)) {
         Ok(damage) => Ok(damage),
         Err(Error::Corrupt(damage)) => Ok(Some(damage)),

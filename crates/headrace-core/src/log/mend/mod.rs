@@ -5,7 +5,7 @@ mod producers;
 
 use std::collections::BTreeSet;
 
-use crate::log::chore::Dirt;
+use crate::log::chore::{Dirt, LOG_FILES};
 use crate::log::disk::{Disk, DiskOp, Path};
 use crate::log::error::{Damage, Error};
 use crate::log::journal::{SegmentState, PAGE};
@@ -28,13 +28,16 @@ pub(in crate::log) struct Mender<'a, D> {
     options: Options,
     report: Recovery,
     dirt: Dirt,
+    /// Files that may be written and not yet synced: each holds a descriptor.
+    files_max: usize,
     /// Producers whose snapshot is lost are forgotten, and named, where a start would refuse.
     salvages: bool,
     forgotten: Option<Damage>,
 }
 
 impl<'a, D: Disk> Mender<'a, D> {
-    pub(in crate::log) fn new(disk: &'a D, options: Options, clean: bool) -> Self {
+    /// `logs`: so many there are, each of which may have files open.
+    pub(in crate::log) fn new(disk: &'a D, options: Options, clean: bool, logs: usize) -> Self {
         let report = Recovery {
             clean,
             ..Recovery::default()
@@ -44,6 +47,7 @@ impl<'a, D: Disk> Mender<'a, D> {
             options,
             report,
             dirt: Dirt::default(),
+            files_max: options.bounds.finished_files + LOG_FILES * logs,
             salvages: false,
             forgotten: None,
         }
@@ -68,24 +72,32 @@ impl<'a, D: Disk> Mender<'a, D> {
         Ok(self.report)
     }
 
-    /// A few files at a time: each holds a descriptor, and the next write opens again what it needs.
+    /// The next write opens again what it needs.
     fn sync(&mut self) -> Result<(), Error> {
-        let dirt = std::mem::take(&mut self.dirt);
-        let files: Vec<Path> = dirt.files.into_iter().collect();
-        let some = |files: &[Path]| Dirt {
-            files: files.iter().cloned().collect(),
-            finished: files.iter().cloned().collect(),
-            folders: BTreeSet::new(),
-        };
-        let folders = Dirt {
-            folders: dirt.folders,
-            ..Dirt::default()
-        };
-        let mut parts = files
-            .chunks(self.options.bounds.finished_files)
-            .map(some)
-            .chain([folders]);
-        parts.try_for_each(|part| Ok(self.disk.perform_all(&part.syncs())?))
+        let mut dirt = std::mem::take(&mut self.dirt);
+        dirt.finished.clone_from(&dirt.files);
+        Ok(self.disk.perform_all(&dirt.syncs())?)
+    }
+
+    /// Has the disk hold what mending these logs takes from side files, before it does. A process
+    /// that died may have left them in memory alone, and where a sync of one failed, no later one
+    /// writes what memory goes on showing.
+    pub(in crate::log) fn settle<'t>(
+        &self,
+        logs: impl IntoIterator<Item = &'t Told>,
+    ) -> Result<(), Error> {
+        if self.report.clean {
+            return Ok(());
+        }
+        let mut paths = Vec::new();
+        for told in logs {
+            let folder = layout::log_folder(&told.state.stream, told.state.partition);
+            let offsets = layout::offsets(&self.disk.list(&folder)?, layout::PRODUCERS);
+            let snapshot = |offset| layout::file(&folder, offset, layout::PRODUCERS);
+            paths.extend(offsets.into_iter().map(snapshot));
+            paths.push(layout::epochs(&folder));
+        }
+        Ok(self.disk.perform(&DiskOp::Settle { paths })?)
     }
 
     /// The log as it was last acknowledged.
@@ -165,7 +177,7 @@ impl<'a, D: Disk> Mender<'a, D> {
             self.disk.perform(&op)?;
             self.dirt.note([&op]);
         }
-        if self.dirt.files.len() >= self.options.bounds.finished_files {
+        if self.dirt.files.len() >= self.files_max {
             self.sync()?;
         }
         Ok(())
@@ -300,7 +312,9 @@ impl<'a, D: Disk> Mender<'a, D> {
         if end <= segment.bytes {
             return Ok(next);
         }
-        self.hold_to_disk(&path)?; // a direct write may have failed to be synced
+        // A direct write may have failed to be synced.
+        let paths = vec![path.clone()];
+        self.disk.perform(&DiskOp::Settle { paths })?;
         let beyond = Range {
             path: &path,
             position: segment.bytes,
@@ -382,25 +396,11 @@ impl<'a, D: Disk> Mender<'a, D> {
         Ok(())
     }
 
-    /// A process that died may have left the file in memory alone, and where a sync of it failed, no
-    /// later one writes what memory goes on showing.
-    fn hold_to_disk(&self, path: &Path) -> Result<(), Error> {
-        if !self.report.clean && self.disk.size(path)?.is_some() {
-            let ops = [
-                DiskOp::Sync { path: path.clone() },
-                DiskOp::DropCache { path: path.clone() },
-            ];
-            self.disk.perform_all(&ops)?;
-        }
-        Ok(())
-    }
-
     /// A power cut may have taken the file, or torn it, before it was ever synced.
     fn mend_epochs(&mut self, log: &mut Log) -> Result<(), Error> {
         log.epochs.cut(log.next_offset);
         log.leader_epoch = log.epochs.current();
         let (path, wanted) = (layout::epochs(&log.folder), log.epochs.file());
-        self.hold_to_disk(&path)?;
         if side_file(self.disk, &path)? != wanted {
             let mut ops = Vec::new();
             replace(&mut ops, path, wanted);

@@ -4,7 +4,7 @@ use super::Mender;
 use crate::log::disk::Disk;
 use crate::log::error::{Damage, Error};
 use crate::log::layout;
-use crate::log::partition::{Log, SNAPSHOTS};
+use crate::log::partition::Log;
 use crate::log::producers::Producers;
 use crate::log::read::newest;
 use crate::log::story::Told;
@@ -71,10 +71,6 @@ impl<D: Disk> Mender<'_, D> {
         log: &Log,
         told: &Told,
     ) -> Result<Option<(i64, Producers)>, Error> {
-        let offsets = layout::offsets(&self.disk.list(&log.folder)?, layout::PRODUCERS);
-        for offset in offsets.into_iter().rev().take(SNAPSHOTS) {
-            self.hold_to_disk(&layout::file(&log.folder, offset, layout::PRODUCERS))?;
-        }
         newest(
             self.disk,
             &log.folder,

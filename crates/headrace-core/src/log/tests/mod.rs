@@ -14,6 +14,7 @@ mod orders;
 mod producers;
 mod sources;
 mod space;
+mod starts;
 mod state;
 mod unreadable;
 mod withdraw;

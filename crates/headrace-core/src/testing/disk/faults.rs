@@ -48,13 +48,13 @@ pub(super) struct Refusals {
 
 impl Refusals {
     fn hit(&mut self, op: &DiskOp) -> bool {
-        use DiskOp::{Close, Create, CreateFolder, DropCache, SyncFolder, WriteOut, Zero};
+        use DiskOp::{Close, Create, CreateFolder, SyncFolder, WriteOut, Zero};
         let opens = matches!(
             op,
             Create { .. } | CreateFolder { .. } | SyncFolder { .. } | Zero { .. }
         );
         let may_be = match self.what {
-            Refused::Any => !matches!(op, Close { .. } | DropCache { .. } | WriteOut { .. }),
+            Refused::Any => !matches!(op, Close { .. } | WriteOut { .. }),
             Refused::Opening => opens,
             Refused::Syncing => op.is_sync(),
             Refused::Removing => op.may_fail(),

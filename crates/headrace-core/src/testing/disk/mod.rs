@@ -16,7 +16,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 use super::random::Random;
-use crate::log::{Disk, DiskError, DiskOp};
+use crate::log::{Disk, DiskError, DiskOp, Path};
 pub use faults::Refused;
 use faults::{Fuse, Refusals};
 use file::{File, PAGE};
@@ -177,6 +177,15 @@ impl SimDisk {
         files.map(|(path, _)| path.clone()).collect()
     }
 
+    fn settle(&self, path: &Path) -> Result<(), DiskError> {
+        if self.size(path)?.is_none() {
+            return Ok(());
+        }
+        self.perform(&DiskOp::Sync { path: path.clone() })?;
+        self.0.borrow_mut().open(path)?.drop_cache();
+        Ok(())
+    }
+
     /// All that was written is there: the process died, the machine did not.
     #[must_use]
     pub fn killed(&self) -> Self {
@@ -331,7 +340,6 @@ impl State {
                     file.sync();
                 }
             }
-            DiskOp::DropCache { path } => self.open(path)?.drop_cache(),
             DiskOp::SyncFolder { path } => self.sync_folder(path)?,
             DiskOp::Rename { from, to } => {
                 self.current.get(&**from).ok_or_else(|| missing(from))?;
@@ -360,6 +368,7 @@ impl State {
                 }
             }
             DiskOp::WriteOut { .. } | DiskOp::Close { .. } => {}
+            DiskOp::Settle { .. } => unreachable!("it is many"),
         }
         Ok(())
     }
@@ -400,6 +409,9 @@ impl Disk for SimDisk {
     }
 
     fn perform(&self, op: &DiskOp) -> Result<(), DiskError> {
+        if let DiskOp::Settle { paths } = op {
+            return paths.iter().try_for_each(|path| self.settle(path));
+        }
         let mut state = self.0.borrow_mut();
         state.ops += 1;
         let outcome = state.burn(op).and_then(|()| state.refuse(op));
