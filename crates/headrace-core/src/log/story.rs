@@ -54,6 +54,9 @@ pub(super) struct Told {
     /// The segment that was written to when the checkpoint was: that one and those after it have
     /// grown since, unless a compaction wrote them.
     pub(super) open: i64,
+    /// Where segments begin whose snapshot of producers was synced with the index of the one before:
+    /// both are left by one roll. Of what a compaction wrote since, the index alone was.
+    pub(super) settled: Vec<i64>,
     /// Base of the segment, position, what stands there.
     pub(super) redo: Vec<(i64, u64, Redo)>,
 }
@@ -61,7 +64,10 @@ pub(super) struct Told {
 impl Told {
     pub(super) fn new(state: LogState) -> Self {
         let open = state.segments.last().map_or(0, |active| active.base);
+        let pairs = state.segments.windows(2);
+        let settled = pairs.filter(|pair| pair[0].index_crc.is_some());
         Self {
+            settled: settled.map(|pair| pair[1].base).collect(),
             state,
             open,
             redo: Vec::new(),

@@ -16,6 +16,9 @@ use crate::log::options::Options;
 use crate::log::scan;
 use crate::log::story::Told;
 
+/// What is wrong with one.
+const SNAPSHOT: &str = "the snapshot does not verify";
+
 /// What a finding costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
@@ -77,20 +80,18 @@ pub fn verify(
         }
         // What a crash leaves, a start mends. What it cannot mend, and all that an orderly stop
         // left otherwise, is damage.
-        let mut overlay = Overlay::new(disk);
-        let mut refused = None;
-        let is_tried = certain && !story.clean;
-        if is_tried {
-            refused = refusal(&overlay, options, told, false)?;
-            if refused.is_some() {
-                overlay = Overlay::new(disk);
-            }
-        }
-        let is_mended = is_tried && refused.is_none();
+        let tried = Overlay::new(disk);
+        let refused = if certain {
+            refusal(&tried, options, told, story.clean)?
+        } else {
+            None
+        };
+        let is_mended = certain && !story.clean && refused.is_none();
         let before = findings.len();
         if is_mended {
             vouched(disk, told, &mut findings)?;
         }
+        let overlay = if is_mended { tried } else { Overlay::new(disk) };
         look(
             &overlay,
             told,
@@ -99,10 +100,7 @@ pub fn verify(
             &mut progress,
         )?;
         let is_side = |finding: &Finding| finding.class == Class::Side;
-        if certain && findings[before..].iter().all(is_side) {
-            if !is_tried {
-                refused = refusal(&Overlay::new(disk), options, told, story.clean)?;
-            }
+        if findings[before..].iter().all(is_side) {
             let mut known = findings.iter().map(|finding| &finding.damage.path);
             let refused = refused.filter(|damage| !known.any(|path| *path == damage.path));
             findings.extend(refused.map(|damage| Finding {
@@ -147,7 +145,7 @@ fn look(
         progress(seen.size.unwrap_or(0));
     }
     for path in snapshots::damaged(disk, &folder)? {
-        findings.push(side(&path, 0, None, "the snapshot does not verify"));
+        findings.push(side(&path, 0, None, SNAPSHOT));
     }
     if is_mended {
         return Ok(()); // which makes the epochs' file anew
@@ -161,8 +159,8 @@ fn look(
     Ok(())
 }
 
-/// The journal tells of an index only once that is synced: one that is another was damaged since, by
-/// no crash, though a start makes it anew.
+/// The journal tells of an index only once that is synced, and the snapshot of producers that the same
+/// roll left with it: one that is another was damaged since, by no crash, though a start makes it anew.
 fn vouched(disk: &impl Disk, told: &Told, findings: &mut Vec<Finding>) -> Result<(), Error> {
     let state = &told.state;
     let folder = layout::log_folder(&state.stream, state.partition);
@@ -173,6 +171,12 @@ fn vouched(disk: &impl Disk, told: &Told, findings: &mut Vec<Finding>) -> Result
         if segment.index_crc.is_some() && files.index(disk)?.is_none() {
             let what = "the index is not the one that was written";
             findings.push(side(&files.path(layout::INDEX), 0, None, what));
+        }
+    }
+    let snapshot = |base: &i64| layout::file(&folder, *base, layout::PRODUCERS);
+    for path in snapshots::damaged(disk, &folder)? {
+        if told.settled.iter().any(|base| snapshot(base) == path) {
+            findings.push(side(&path, 0, None, SNAPSHOT));
         }
     }
     Ok(())

@@ -228,6 +228,24 @@ fn an_index_that_was_flipped_is_named_after_a_kill_too() {
     assert!(flipped > 1);
 }
 
+#[test]
+fn a_snapshot_of_producers_that_was_flipped_is_named_after_a_kill_too() {
+    let disk = store(false);
+    drop(open(&disk, SMALL).unwrap()); // which was not closed
+    let is_snapshot = |path: &String| path.ends_with(layout::PRODUCERS);
+    let snapshots: Vec<String> = disk.paths().into_iter().filter(is_snapshot).collect();
+    assert_eq!(snapshots.len(), 2);
+    for path in snapshots {
+        let mut bytes = disk.bytes(&path);
+        *bytes.last_mut().expect("a checksum") ^= 1;
+        let copy = disk.clone();
+        copy.overwrite(&path, bytes);
+        let findings = verify(&copy, SMALL, &incarnations(), |_, _| true, |_| {}).unwrap();
+        let named: Vec<&str> = findings.iter().map(|found| &*found.damage.path).collect();
+        assert_eq!(named, [path]);
+    }
+}
+
 fn assert_verify_tells(disk: &SimDisk, path: &str, bytes: &[u8], context: &str) {
     let damaged = disk.clone();
     damaged.overwrite(path, bytes.to_vec());
