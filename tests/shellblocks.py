@@ -26,9 +26,9 @@ def blocks_of(document: Path, test: str) -> list[re.Match[str]]:
     return list(block.finditer(document.read_text(encoding="utf-8")))
 
 
-def script(blocks: list[re.Match[str]], folder: Path) -> str:
+def script(blocks: list[re.Match[str]], folder: Path, before: str) -> str:
     """The blocks as one bash script; each ends with a line that parts its output."""
-    lines = ["set -euo pipefail", "set -m", "ip link set lo up", f"cd {folder}"]
+    lines = ["set -euo pipefail", "set -m", "ip link set lo up", f"cd {folder}", before]
     lines += ["trap 'kill -TERM $(jobs -p) 2>/dev/null || true; wait' EXIT"]
     for number, block in enumerate(blocks):
         if block["language"] == "python":
@@ -55,8 +55,19 @@ def prepare(folder: Path) -> None:
         command.chmod(0o755)
 
 
-def run_blocks(document: Path, test: str, expected: Expected, folder: Path, **extra: str) -> None:
-    """Runs every block, and looks for what each must show."""
+def run_blocks(
+    document: Path,
+    test: str,
+    expected: Expected,
+    folder: Path,
+    *,
+    before: str = ":",
+    **extra: str,
+) -> None:
+    """Runs every block, and looks for what each must show.
+
+    `before` starts what the document takes for given.
+    """
     blocks = blocks_of(document, test)
     assert len(blocks) == len(expected), "a block was added: say what it must print"
     prepare(folder)
@@ -68,7 +79,7 @@ def run_blocks(document: Path, test: str, expected: Expected, folder: Path, **ex
         "PYTHONPATH": str(ROOT / "src"),
     }
     done = subprocess.run(
-        [*isolated, "bash", "-c", script(blocks, folder)],
+        [*isolated, "bash", "-c", script(blocks, folder, before)],
         env=environment | extra, capture_output=True, text=True, timeout=280, check=False,
     )  # fmt: skip
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"

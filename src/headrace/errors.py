@@ -31,6 +31,7 @@ HeadraceError
 ├── InputError                 an input file is missing or no CSV of readings; exit code 2
 ├── MqttError                  a broker is not there, hangs up, or refuses a command
 ├── PublishError               a broker refuses a collector for good
+├── ScrapeError                a page of metrics could not be had, or is none
 ├── UnavailableError           HTTP 503, Kafka 56, retry      starting, draining, disk failed
 │   └── LostWritesError        HTTP 503, Kafka 56, retry      a sync failed: nothing more is written
 ├── MalformedError             bytes break their protocol; the connection closes
@@ -95,6 +96,7 @@ __all__ = [
     "PublishError",
     "RecordsTooLargeError",
     "RetainedLimitError",
+    "ScrapeError",
     "StaleEpochError",
     "StaleProducerEpochError",
     "StartError",
@@ -300,6 +302,18 @@ class MqttError(HeadraceError):
 
 class PublishError(HeadraceError):
     """A broker is not there at the start, or refuses what no repetition can mend."""
+
+
+class ScrapeError(HeadraceError):
+    """A page of metrics could not be had, or is none.
+
+    Attributes:
+        reason: one word of it, which is counted.
+    """
+
+    def __init__(self, message: str, *, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class UnavailableError(HeadraceError):

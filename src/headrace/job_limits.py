@@ -31,6 +31,34 @@ more than a minute of pauses."""
 CSV_LINE_LENGTH_MAX: Final = MIB
 """Characters of a line of an input file: eight of the longest fields that Python's csv takes."""
 
+EXPORTER_URLS_MAX: Final = 1_000
+"""Exporters that one collector asks: each is a task and a connection, and at times a page."""
+
+EXPORTER_SCRAPES_MAX: Final = 128
+"""Pages that are read at a time: their memory, against waiting for exporters that hang."""
+
+EXPORTER_PAGE_BYTES_MAX: Final = 16 * MIB
+"""Of a page as it is read, and unpacked: 1,000 GPUs of a federated page with 60 metrics of 250
+bytes are 15 MB; one node of 8 GPUs has 60 KB."""
+
+EXPORTER_REDIRECTS_MAX: Final = 3
+"""To other paths of the same exporter; to another host none is followed."""
+
+EXPORTER_STALE_SECONDS: Final = 120.0
+"""How long a page may stay the same to the bit before it is said: four times the 30 s at which
+dcgm-exporter collects. Power and energy of a live GPU move with each."""
+
+EXPOSITION_LINE_LENGTH_MAX: Final = 16_384
+"""Characters of a line of metrics that are kept. A sample has 300. A message holds a line three
+times at most, each character as six, and must fit into an MQTT packet of 1 MiB."""
+
+COLLECT_BACKLOG_BYTES: Final = 64 * MIB
+"""Read and not yet taken by the broker, of a collector that goes on: five hours of a node of 8
+GPUs at 15 s. Beyond it nothing is read, which is counted and said; nothing read is dropped."""
+
+WIDE_TEXT_LENGTH_MAX: Final = 65_536
+"""Characters of values in one wide message: with escapes and labels it fits into a packet."""
+
 SOURCE_BYTES_MAX: Final = 200
 """Name of an MQTT source in UTF-8: brokers keep each in memory, per partition."""
 
@@ -80,3 +108,4 @@ FUTURE_SECONDS_MAX: Final = 300
 Kerberos lets them (RFC 4120, `clockskew`)."""
 
 assert 4 * TOPIC_LEVEL_BYTES_MAX < 65_535
+assert 6 * (3 * EXPOSITION_LINE_LENGTH_MAX + WIDE_TEXT_LENGTH_MAX) < MIB

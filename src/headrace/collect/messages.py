@@ -81,7 +81,8 @@ def wide(readings: Iterable[Reading], now_us: Callable[[], int]) -> Iterator[Mes
     """One message per GPU and event time, on `dcgm/{host}/{uuid}`.
 
     A GPU's message ends where its next reading has another event time, other labels, or a metric
-    that the message holds already: so no reading replaces another. Messages leave in the order
+    that the message holds already, so that no reading replaces another, and where its values would
+    be longer than `job_limits.WIDE_TEXT_LENGTH_MAX`. Messages leave in the order
     of their ends; at the end of the input, and at `job_limits.WIDE_MESSAGES_OPEN_MAX`, the longest
     open goes first.
     """
@@ -96,7 +97,7 @@ def wide(readings: Iterable[Reading], now_us: Callable[[], int]) -> Iterator[Mes
             if len(open_groups) == job_limits.WIDE_MESSAGES_OPEN_MAX:
                 yield open_groups.pop(next(iter(open_groups))).message(now_us())
             group = open_groups[series] = _Group(reading)
-        group.metrics[reading.metric] = reading.raw
+        group.add(reading)
     for group in open_groups.values():
         yield group.message(now_us())
 
@@ -109,19 +110,25 @@ def _topic(*levels: str) -> str:
 class _Group:
     """Readings of one GPU at one instant."""
 
-    __slots__ = ("_first", "_labels", "metrics")
+    __slots__ = ("_first", "_labels", "_length", "_metrics")
 
     def __init__(self, first: Reading) -> None:
         self._first = first
         self._labels = first.labels
-        self.metrics: dict[str, str] = {}
+        self._length = 0
+        self._metrics: dict[str, str] = {}
 
     def takes(self, reading: Reading) -> bool:
         return (
             reading.timestamp == self._first.timestamp
-            and reading.metric not in self.metrics
+            and reading.metric not in self._metrics
             and reading.labels == self._labels
+            and self._length + len(reading.raw) <= job_limits.WIDE_TEXT_LENGTH_MAX
         )
+
+    def add(self, reading: Reading) -> None:
+        self._metrics[reading.metric] = reading.raw
+        self._length += len(reading.metric) + len(reading.raw)
 
     def message(self, now_us: int) -> Message:
         first = self._first
@@ -130,9 +137,11 @@ class _Group:
             "gpu_id": first.uuid,
             "device": first.device,
             "hostname": first.host,
-            "metrics": self.metrics,
+            "metrics": self._metrics,
             "labels": self._labels,
             "event_time": first.event_time,
             "ingest_time": format_instant(now_us),
         }
-        return Message(_topic(first.host, first.uuid), _encode(payload).encode(), len(self.metrics))
+        return Message(
+            _topic(first.host, first.uuid), _encode(payload).encode(), len(self._metrics)
+        )

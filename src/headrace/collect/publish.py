@@ -71,7 +71,7 @@ class Publisher:
         self._pauses = _Pauses()
         self._refusals = 0
         self._hold_until = 0.0
-        self._stopping = False
+        self._stopping = self._cut = False
         self._flush_until: float | None = None
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._wake_writer.settimeout(0.0)
@@ -82,14 +82,28 @@ class Publisher:
         It waits `job_limits.COLLECT_FLUSH_SECONDS` for that. For a signal handler or another
         thread.
         """
+        self._stopping = self._cut = True
+        self.wake()
+
+    def finish(self) -> None:
+        """The input ends by itself, and soon; `run` waits for it no longer than `stop` lets it.
+
+        For a signal handler or another thread.
+        """
         self._stopping = True
+        self.wake()
+
+    def wake(self) -> None:
+        """The input may have something now. For any thread."""
         try:
             self._wake_writer.send(b"\0")
         except OSError:  # full of wake-ups, or `run` has ended: either way nothing to wake
             return
 
-    def run(self, messages: Iterator[Message]) -> Counts:
+    def run(self, messages: Iterator[Message | None]) -> Counts:
         """Publishes `messages`; returns once all is acknowledged, or stopped.
+
+        None among them is nothing for now: `wake` tells when there is more.
 
         Raises:
             PublishError: no broker was ever reached, or it refuses for good.
@@ -181,8 +195,9 @@ class Publisher:
         return min(due, _IDLE_S_MAX) if due > 0.0 else _IDLE_S_MAX
 
     def _finished(self, window: Window) -> bool:
-        if self._stopping and self._flush_until is None:
+        if self._cut:
             window.end_input()
+        if self._stopping and self._flush_until is None:
             self._flush_until = time.monotonic() + job_limits.COLLECT_FLUSH_SECONDS
         overdue = self._flush_until is not None and time.monotonic() >= self._flush_until
         return window.done or overdue
@@ -192,12 +207,14 @@ class Publisher:
             self._on_progress(window.counts, doing)
 
     def _pause(self, seconds: float) -> None:
-        """Waits, or until `stop`."""
-        self._wake_reader.settimeout(seconds)
-        try:
-            self._wake_reader.recv(4096)
-        except TimeoutError:
-            return
+        """Waits, or until `stop`; that the input has more is no reason to try again sooner."""
+        deadline, before = time.monotonic() + seconds, self._stopping
+        while self._stopping == before and (left := deadline - time.monotonic()) > 0.0:
+            self._wake_reader.settimeout(left)
+            try:
+                self._wake_reader.recv(4096)
+            except TimeoutError:
+                return
 
 
 class Pace:

@@ -56,12 +56,15 @@ class Counts:
 
 
 class Window:
-    """At most `size_max` messages unacknowledged, of an input that is read as room appears."""
+    """At most `size_max` messages unacknowledged, of an input that is read as room appears.
+
+    An input that goes on gives None where it has nothing now.
+    """
 
     __slots__ = ("_again", "_flying", "_input", "_sequence", "counts", "size_max")
 
-    def __init__(self, messages: Iterator[Message], size_max: int) -> None:
-        self._input: Iterator[Message] | None = messages
+    def __init__(self, messages: Iterator[Message | None], size_max: int) -> None:
+        self._input: Iterator[Message | None] | None = messages
         self._flying: dict[int, Entry] = {}
         self._again: deque[Entry] = deque()
         self._sequence = 0
@@ -92,9 +95,14 @@ class Window:
         if self._again:
             entry = self._again.popleft()
         else:
-            message = next(self._input, None) if self._input is not None else None
-            if message is None:
+            if self._input is None:
+                return None
+            try:
+                message = next(self._input)
+            except StopIteration:
                 self._input = None
+                return None
+            if message is None:
                 return None
             entry = Entry(message)
             self.counts.published += message.readings
