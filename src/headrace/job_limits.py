@@ -73,6 +73,26 @@ place in the trace, about 2 KB."""
 WIDE_MESSAGES_OPEN_MAX: Final = REPLAY_GPUS_MAX
 """GPUs whose wide message is not complete yet, one for each: a fleet of the largest size."""
 
+# --- simulated fleets ----------------------------------------------------------------------------
+
+SIMULATED_GPUS_MAX: Final = 10_000
+"""GPUs of a simulated fleet, each with about 10 KB of state."""
+
+SIMULATED_DAYS_MAX: Final = 31
+"""Of the fleet's time: all jobs of a fleet are drawn before it starts, some ten a day and GPU."""
+
+SIMULATED_FAULTS_MAX: Final = 1_000
+"""Of each kind."""
+
+SIMULATED_INTERVAL_SECONDS_MIN: Final = 1.0
+SIMULATED_INTERVAL_SECONDS_MAX: Final = 60.0
+"""Between scrapes: DCGM samples its fields once a second, and the shortest fault is to show in
+fifteen scrapes."""
+
+SIMULATED_SPEED_MAX: Final = 1e6
+"""Of the fleet's time against that of the clock: eleven days in a second, more than any machine
+makes."""
+
 # --- Spark ---------------------------------------------------------------------------------------
 
 SPARK_FETCH_BYTES: Final = 4 * MIB

@@ -39,6 +39,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "retained": ("headrace.cli.retained:retained", "List, show, count, delete retained messages."),
     "serve": ("headrace.cli.serve:serve", "Run a node."),
     "sessions": ("headrace.cli.sessions:sessions", "List, show, delete, disconnect MQTT sessions."),
+    "simulate": (
+        "headrace.cli.simulate:simulate",
+        "Publish telemetry of a fleet that does not exist.",
+    ),
     "streams": ("headrace.cli.streams:streams", "Create, list, describe, alter, delete streams."),
     "sub": ("headrace.cli.sub:sub", "Print messages of an MQTT broker."),
     "trace": ("headrace.cli.trace:trace", "Watch one client or one topic live."),

@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from headrace.simulate.loads import Activity
     from headrace.simulate.trace import Sample
 
-DRIVER: Final = "580.159.04"
-MODEL: Final = "NVIDIA H200"
-
 _NAMESPACE: Final = uuid.UUID("0d5a9c2c-52b0-5a0e-8e2c-2f6f2a3a9c11")
 _JITTER_US: Final = 40_000
 """How far a scrape is off its time, either way."""
