@@ -1,11 +1,15 @@
-"""Messages as the Spark source gives them, made from CSV rows or payloads, without a broker."""
+"""Readings as the Spark source gives them, made from CSV rows or payloads, without a broker."""
 
-import itertools
 import json
 from datetime import UTC, datetime
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from headrace.collect import CsvFile, narrow
-from headrace.spark.schema import SCHEMA
+from headrace.dcgm.readings import SCHEMA as READING
+from headrace.dcgm.readings import Decoder
+from headrace.native import build_batch, decode_records
 
 STORED = datetime(2030, 1, 1, 1, tzinfo=UTC)
 NOW_US = 1_893_459_600_000_000
@@ -41,10 +45,26 @@ def from_csv(path) -> list[bytes]:
     return [message.payload for message in narrow(CsvFile(path), lambda: NOW_US)]
 
 
-def messages(spark, payloads, *, first_offset=0, partition=0, headers=()):
-    """A DataFrame of messages at consecutive offsets."""
-    rows = [
-        (None, value, "gpu-telemetry", partition, offset, STORED, list(headers))
-        for offset, value in zip(itertools.count(first_offset), payloads, strict=False)
-    ]
-    return spark.createDataFrame(rows, SCHEMA)
+def table(
+    payloads, *, first_offset=0, partition=0, headers=(), now="event_time", stored=STORED
+) -> pa.Table:
+    """The readings of messages at consecutive offsets, as the compiled decoder gives them."""
+    if not payloads:
+        return READING.empty_table()
+    stored_ms = int(stored.timestamp() * 1000)
+    batch = build_batch([(None, payload, list(headers), stored_ms) for payload in payloads])
+    records = decode_records(batch, 0, len(payloads), len(batch))
+    batches = list(Decoder("gpu-telemetry", partition, now).decode(records))
+    found = pa.Table.from_batches(batches, READING)
+    moved = pc.add(found["offset"], first_offset)
+    return found.set_column(READING.get_field_index("offset"), "offset", moved)
+
+
+def readings(spark, payloads, **given):
+    """The same as a DataFrame."""
+    return spark.createDataFrame(table(payloads, **given))
+
+
+def decoded(payloads, *, now="ingest_time", headers=()) -> list[dict]:
+    """The same as rows, judged live."""
+    return table(payloads, now=now, headers=headers).to_pylist()

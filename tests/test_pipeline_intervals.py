@@ -7,16 +7,17 @@ from itertools import pairwise
 from math import isnan
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pytest
 
-from frames import at, from_csv, messages, payload
+from frames import at, from_csv, payload, readings, table
 from headrace.job_limits import PIPELINE_SPANS_MAX
 from headrace.pipeline import tables
-from headrace.pipeline.batch import Settings, merge_spans, write
-from headrace.pipeline.clean import clean
-from headrace.pipeline.decode import decode
-from headrace.pipeline.duplicates import settle
+from headrace.pipeline.batch import Settings, write
+from headrace.pipeline.intervals import LOOKBACK_SECONDS
 from headrace.pipeline.intervals import intervals as make_intervals
+from headrace.pipeline.settle import COMMITTED, settle
+from headrace.pipeline.spans import touched
 from headrace.spark.errors import PipelineError
 
 TRACES = Path(__file__).parent.parent / "src/headrace/data"
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.spark
 
 
 def settings(root, seconds=10.0):
-    return Settings(root, "q", round(seconds * SECOND_US), 90.0, "event_time")
+    return Settings(root, "q", round(seconds * SECOND_US), 90.0, buckets=2)
 
 
 def intervals(root):
@@ -38,17 +39,16 @@ def ingest(spark, root, *batches, seconds=10.0):
     """Writes micro-batches one after the other and returns the intervals."""
     first = 0
     for batch, sent in enumerate(batches):
-        write(messages(spark, sent, first_offset=first), batch, settings(root, seconds))
+        write(readings(spark, sent, first_offset=first), batch, settings(root, seconds))
         first += len(sent)
     return intervals(root)
 
 
-def compute(spark, sent):
+def compute(sent):
     """The intervals of one lot of messages, without files."""
-    settled = settle(clean(decode(messages(spark, sent)), "event_time"), None, {}, 90.0)
-    tables_of = (settled.filter(f"table = '{table}'") for table in ("readings", "quarantine"))
-    rows = make_intervals(*tables_of, 10 * SECOND_US).orderBy("uuid", "gpu_i_id", "interval_start")
-    return [row.asDict() for row in rows.collect()]
+    settled = settle(table(sent), COMMITTED.empty_table(), {}, 90.0)
+    ends = (settled.filter(pc.equal(settled["ends"], name)) for name in ("readings", "quarantine"))
+    return make_intervals(*ends, 10 * SECOND_US).to_pylist()
 
 
 def metric(name, raw, seconds, **more):
@@ -151,88 +151,87 @@ def test_intervals_are_unique_and_whole(trace):
 # --- counters and energy -------------------------------------------------------------------------
 
 
-def test_a_counter_that_falls_has_started_again(spark):
+def test_a_counter_that_falls_has_started_again():
     [row] = compute(
-        spark,
         [metric("DEV_PCIE_REPLAY_COUNTER", raw, n) for n, raw in enumerate([7, 9, 2, 3])],
     )
     assert (row["pcie_replays"], row["counter_restarts"]) == (5.0, 1)
 
 
-def test_growth_stands_where_the_counter_was_read(spark):
-    found = compute(spark, [energy(0, 100), energy(8, 180), energy(12, 220)])
+def test_growth_stands_where_the_counter_was_read():
+    found = compute([energy(0, 100), energy(8, 180), energy(12, 220)])
     assert [row["energy_joules"] for row in found] == [80.0, 40.0]
     assert [row["energy_seconds"] for row in found] == [8.0, 4.0]
     assert [row["seconds"] for row in found] == [8.0, 4.0]
 
 
-def test_over_a_long_silence_nothing_is_known(spark):
-    found = compute(spark, [energy(0, 100), energy(60, 160), energy(121, 999)])
+def test_over_a_long_silence_nothing_is_known():
+    found = compute([energy(0, 100), energy(60, 160), energy(121, 999)])
     assert [row["energy_joules"] for row in found] == [None, 60.0, None]
     assert [row["seconds"] for row in found] == [0.0, 60.0, 0.0]
 
 
-def test_slices_of_one_device_count_its_energy_once(spark):
+def test_slices_of_one_device_count_its_energy_once():
     def sliced(n, slice_id, joules):
         return energy(n, joules, labels={"GPU_I_ID": slice_id})
 
     sent = [sliced(n, s, 100 + n * 10) for n in range(5) for s in ("3", "4", "5")]
-    found = compute(spark, sent)
+    found = compute(sent)
     assert [row["gpu_i_id"] for row in found] == ["3", "4", "5"]
     assert [row["energy_joules"] for row in found] == [40.0, None, None]
     assert [row["samples"] for row in found] == [5, 5, 5]
     assert sum(row["counter_restarts"] for row in found) == 0
 
 
-def test_power_stands_in_for_a_missing_counter_and_is_never_added_to_it(spark):
+def test_power_stands_in_for_a_missing_counter_and_is_never_added_to_it():
     power = [metric("DEV_POWER_USAGE", 100.0 + n, n) for n in range(4)]
-    [row] = compute(spark, power)
+    [row] = compute(power)
     assert (row["energy_joules"], row["energy_source"]) == (pytest.approx(304.5), "power")
     assert row["energy_seconds"] == 3.0
 
 
-def test_a_counter_with_holes_is_still_the_counter(spark):
+def test_a_counter_with_holes_is_still_the_counter():
     sent = [metric("DEV_POWER_USAGE", 100.0, n) for n in range(30)]
     sent += [energy(0, 0), energy(29, 2900)]
-    found = compute(spark, sent)
+    found = compute(sent)
     assert [row["energy_joules"] for row in found] == [None, None, 2900.0]
     assert [row["energy_source"] for row in found] == [None, None, "counter"]
 
 
-def test_great_counters_keep_their_last_digits(spark):
+def test_great_counters_keep_their_last_digits():
     start = 2**60 + 1
     sent = [metric("DEV_ECC_SBE_VOL_TOTAL", start + n, n) for n in range(3)]
-    [row] = compute(spark, sent)
+    [row] = compute(sent)
     assert row["ecc_sbe_volatile"] == 2.0
 
 
 # --- what an interval keeps ----------------------------------------------------------------------
 
 
-def test_the_last_of_a_conflict_counts(spark):
+def test_the_last_of_a_conflict_counts():
     sent = [metric("DEV_GPU_UTIL", raw, 0) for raw in (50, 97, 60)]
-    [row] = compute(spark, sent)
+    [row] = compute(sent)
     assert (row["gpu_util_percent_mean"], row["readings"], row["samples"]) == (60.0, 1, 1)
 
 
-def test_bits_are_joined_and_codes_are_the_last(spark):
+def test_bits_are_joined_and_codes_are_the_last():
     sent = [metric("DEV_CLOCK_THROTTLE_REASONS", raw, n) for n, raw in enumerate([1, 4, 0])]
     sent += [metric("DEV_XID_ERRORS", raw, n) for n, raw in enumerate([79, 31, 0])]
-    [row] = compute(spark, sent)
+    [row] = compute(sent)
     assert (row["throttle_reasons_any"], row["xid_last"]) == (5, 0.0)
 
 
-def test_the_context_is_that_of_most_scrapes(spark):
+def test_the_context_is_that_of_most_scrapes():
     pods = ["a", "a", "b", "b", "b", ""]
     sent = [metric("DEV_GPU_UTIL", n, n, labels={"pod": pod}) for n, pod in enumerate(pods)]
     tie = [metric("DEV_GPU_UTIL", n, 10 + n, labels={"pod": p}) for n, p in enumerate("aabb")]
-    found = compute(spark, sent + tie)
+    found = compute(sent + tie)
     assert [row["pod"] for row in found] == ["b", "b"]
     assert [row["samples"] for row in found] == [6, 4]
 
 
-def test_unknown_fields_are_counted_but_have_no_column(spark):
-    [row] = compute(spark, [metric("DEV_NEW_THING", 5, 0)])
+def test_unknown_fields_are_counted_but_have_no_column():
+    [row] = compute([metric("DEV_NEW_THING", 5, 0)])
     assert (row["readings"], row["gpu_util_percent_mean"]) == (1, None)
 
 
@@ -266,7 +265,7 @@ def test_replaced_rows_are_gone_for_every_reader(spark, tmp_path):
     root = tmp_path
     ingest(spark, root, [energy(0, 0), energy(5, 50)])
     assert [row["energy_joules"] for row in intervals(root)] == [50.0]
-    write(messages(spark, [energy(2, 20)], first_offset=2), 1, settings(root))
+    write(readings(spark, [energy(2, 20)], first_offset=2), 1, settings(root))
     [row] = intervals(root)
     assert (row["energy_joules"], row["samples"]) == (50.0, 3)
     assert tables.read(spark, root, "gpu_intervals").count() == 1
@@ -276,10 +275,10 @@ def test_replaced_rows_are_gone_for_every_reader(spark, tmp_path):
 def test_another_interval_or_query_is_refused(spark, tmp_path):
     ingest(spark, tmp_path, [energy(0, 0)])
     with pytest.raises(PipelineError, match="intervals of 10 s: keep that"):
-        write(messages(spark, [energy(1, 1)], first_offset=1), 1, settings(tmp_path, 5.0))
-    other = Settings(tmp_path, "another", 10 * SECOND_US, 90.0, "event_time")
+        write(readings(spark, [energy(1, 1)], first_offset=1), 1, settings(tmp_path, 5.0))
+    other = Settings(tmp_path, "another", 10 * SECOND_US, 90.0, buckets=2)
     with pytest.raises(PipelineError, match="belong to another query"):
-        write(messages(spark, [energy(1, 1)], first_offset=1), 1, other)
+        write(readings(spark, [energy(1, 1)], first_offset=1), 1, other)
 
 
 def test_years_that_a_datetime_cannot_hold_stop_nothing(spark, tmp_path):
@@ -288,19 +287,19 @@ def test_years_that_a_datetime_cannot_hold_stop_nothing(spark, tmp_path):
         payload(event_time="9999-12-31T23:59:59-12:00"),
         payload(event_time="2030-01-01T00:00:00Z"),
     ]
-    manifest = write(messages(spark, sent), 0, settings(tmp_path))
+    manifest = write(readings(spark, sent), 0, settings(tmp_path))
     assert manifest.totals.rows == 3
     assert tables.read(spark, tmp_path, "gpu_intervals").count() == 3
 
 
 def test_spans_are_few_and_reach_to_the_next_scrape():
-    step = 10 * SECOND_US
-    assert merge_spans([0], step) == [(0, 70 * SECOND_US)]
-    assert merge_spans([0, step, 20 * step], step) == [
+    step, lookback = 10 * SECOND_US, LOOKBACK_SECONDS * SECOND_US
+    assert touched([0], step, lookback) == [(0, 70 * SECOND_US)]
+    assert touched([0, step, 20 * step], step, lookback) == [
         (0, 80 * SECOND_US),
         (200 * SECOND_US, 270 * SECOND_US),
     ]
-    many = merge_spans([n * 100 * step for n in range(50)], step)
+    many = touched([n * 100 * step for n in range(50)], step, lookback)
     assert len(many) == PIPELINE_SPANS_MAX
     assert many[0][0] == 0
     assert many[-1][1] == 49 * 100 * step + 70 * SECOND_US

@@ -24,15 +24,10 @@ def grow(root, before, *, replaced=(), counted=None):
     added = file(f"batch={batch}/a.parquet", batch)
     (root / f"batch={batch}").mkdir()
     (root / added.path).write_bytes(b"abc")
-    after = before.next(
-        batch=batch,
-        query="q",
-        added=[added],
-        replaced=replaced,
-        counted=counted or Totals(1, 1, 1),
-        offsets={"s": {"0": batch + 1}},
-        newest_us={"s": {"0": 10 - batch}},
-        interval_seconds=1.0,
+    after = (
+        before.next(batch=batch, query="q", buckets=1, interval_seconds=1.0)
+        .with_bucket([added], replaced, {"s": {"0": batch + 1}}, {"s": {"0": 10 - batch}})
+        .counted(counted or Totals(1, 1, 1))
     )
     manifests.commit(root, after)
     return after
@@ -62,10 +57,7 @@ def test_a_reading_that_ended_nowhere_or_twice_is_noticed():
 
 def test_two_writers_cannot_commit_one_version(tmp_path):
     before = grow(tmp_path, Manifest())
-    again = before.next(
-        batch=1, query="q", added=[], replaced=[], counted=Totals(), offsets={}, newest_us={},
-        interval_seconds=1.0,
-    )  # fmt: skip
+    again = before.next(batch=1, query="q", buckets=1, interval_seconds=1.0)
     manifests.commit(tmp_path, again)
     with pytest.raises(PipelineError, match="another query writes these tables"):
         manifests.commit(tmp_path, again)
@@ -92,7 +84,7 @@ def test_a_manifest_whose_name_may_not_last_is_none(tmp_path, monkeypatch):
     assert manifests.newest(tmp_path) == after
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 2}', '{"format": 1}', "\x00"])
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 3}', '{"format": 2}', "\x00"])
 def test_a_damaged_manifest_is_named_with_its_remedy(tmp_path, text):
     grow(tmp_path, Manifest())
     path = tmp_path / "_manifest" / f"{0:020d}.json"
@@ -113,7 +105,7 @@ def test_what_a_crash_leaves_is_no_version(tmp_path):
 def test_replaced_files_go_when_no_kept_version_lists_them(tmp_path):
     before = grow(tmp_path, Manifest())
     replaced = before.files[0]
-    at = grow(tmp_path, before, replaced=[replaced])
+    at = grow(tmp_path, before, replaced=[replaced.path])
     assert replaced not in at.files
     for _ in range(MANIFESTS_KEPT - 1):
         at = grow(tmp_path, at)

@@ -11,7 +11,7 @@ from headrace.pipeline import manifest as manifests
 from headrace.pipeline import report, tables
 from headrace.pipeline.audit import Account, Ends
 from headrace.pipeline.chart import save_chart
-from headrace.pipeline.manifest import Manifest, TableFile, Totals
+from headrace.pipeline.manifest import Manifest, TableFile
 from headrace.pipeline.schemas import DUPLICATES, QUARANTINE, READINGS, SCHEMAS
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -161,11 +161,10 @@ def tables_of(root, **rows):
             files.append(TableFile(name, f"{name}.parquet", len(found), 1, 0, 1))
     manifests.commit(
         root,
-        Manifest().next(
-            batch=0, query="q", added=files, replaced=[], counted=Totals(),
-            offsets={}, newest_us={}, interval_seconds=1.0,
-        ),
-    )  # fmt: skip
+        Manifest()
+        .next(batch=0, query="q", buckets=1, interval_seconds=1.0)
+        .with_bucket(files, [], {}, {}),
+    )
     return Ends(root)
 
 

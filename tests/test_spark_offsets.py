@@ -107,3 +107,16 @@ def test_few_records_are_not_worth_many_tasks():
     assert len(plan(many, 4, 3)) == 3
     assert len(plan([Range("s", 0, 0, 1_000_000)], 4)) == 4
     assert plan([], 4, 2) == []
+
+
+@given(
+    lengths=st.lists(st.integers(1, 50_000), min_size=1, max_size=40),
+    most=st.integers(1, 16),
+)
+def test_ranges_that_must_stay_whole_are_dealt_to_few_tasks(lengths, most):
+    wanted = [Range("s", n, 0, length) for n, length in enumerate(lengths)]
+    tasks = plan(wanted, most, whole=True)
+    assert [part for task in tasks for part in task] == wanted
+    assert len(tasks) <= most
+    total = sum(lengths)
+    assert max(sum(map(len, task)) for task in tasks) <= total / most + max(lengths) + 5_000

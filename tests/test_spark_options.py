@@ -33,9 +33,11 @@ def test_an_unknown_option_is_an_error_that_names_a_known_one(name, near):
         parse({**NEEDED, "foo": "1"}, "streaming")
 
 
-def test_payload_is_refused_until_it_is_served():
-    with pytest.raises(OptionError, match="payload is not served yet"):
-        parse({**NEEDED, "payload": "json"}, "batch")
+def test_values_stay_as_they_are_unless_a_payload_is_named():
+    assert parse(NEEDED, "batch").payload == "raw"
+    assert parse({**NEEDED, "payload": "DCGM"}, "streaming").payload == "dcgm"
+    with pytest.raises(OptionError, match="payload must be one of raw, json, csv, dcgm"):
+        parse({**NEEDED, "payload": "avro"}, "batch")
 
 
 def test_names_have_no_case_as_everywhere_in_spark():

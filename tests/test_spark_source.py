@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from math import isnan
 
 import pytest
 from pyspark.errors import PySparkException
@@ -9,12 +10,15 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from conftest import RunningNode
+from frames import payload as telemetry
+from frames import wide
 from headrace.client import FetchClient, OffsetOutOfRangeError
 from headrace.client.arrow import record_batch
 from headrace.native import build_batch, decode_records
 from headrace.spark.errors import DataLossError, OffsetError, OptionError, explain
 from headrace.spark.offsets import Range
 from headrace.spark.options import parse
+from headrace.spark.payload import CORRUPT, decoder
 from headrace.spark.read import _read, lost, read
 from headrace.spark.schema import SCHEMA
 from headrace.spark.source import BatchReader, HeadraceDataSource, StreamReader
@@ -40,6 +44,19 @@ def produce(node, stream, count, partition=0, first=0):
     with RawConnection(node) as raw:
         for n in range(first, first + count):
             assert raw.produce(stream, batch(b"%d" % n), partition).error_code == 0
+
+
+def produce_values(node, stream, values):
+    """Appends values to the one partition of a new stream."""
+    node.create_stream(stream, partitions=1)
+    with RawConnection(node) as raw:
+        records = [(None, value, [], STAMP) for value in values]
+        assert raw.produce(stream, build_batch(records), 0).error_code == 0
+
+
+def raw(stream, partition):
+    """A decoder of values that stay bytes."""
+    return decoder("raw", SCHEMA, stream, partition)
 
 
 def options(node, stream="numbers", kind="streaming", **more):
@@ -101,40 +118,42 @@ def test_a_record_batch_has_the_schema_that_spark_demands():
 
 def test_a_new_query_starts_where_it_is_told(node):
     for name, first in (("earliest", 0), ("latest", 10)):
-        reader = StreamReader(options(node, startingOffsets=name))
+        reader = StreamReader(options(node, startingOffsets=name), SCHEMA)
         expected = {"numbers": {"0": first, "1": first, "2": first}}
         assert reader.initialOffset() == reader.initialOffset() == expected
     given = '{"numbers": {"0": 3, "1": -1, "2": -2}}'
-    reader = StreamReader(options(node, startingOffsets=given))
+    reader = StreamReader(options(node, startingOffsets=given), SCHEMA)
     assert reader.initialOffset() == {"numbers": {"0": 3, "1": 10, "2": 0}}
 
 
 def test_a_start_in_time_is_the_first_record_from_then_on(node):
-    reader = StreamReader(options(node, startingTimestamp=str(STAMP + 15_000)))
+    reader = StreamReader(options(node, startingTimestamp=str(STAMP + 15_000)), SCHEMA)
     assert reader.initialOffset() == {"numbers": {"0": 5, "1": 5, "2": 5}}
-    reader = StreamReader(options(node, startingTimestamp=str(STAMP + 10**9)))
+    reader = StreamReader(options(node, startingTimestamp=str(STAMP + 10**9)), SCHEMA)
     assert reader.initialOffset() == {"numbers": {"0": 10, "1": 10, "2": 10}}
 
 
 def test_explicit_offsets_must_name_each_partition(node):
     for given in ('{"numbers": {"0": 3}}', '{"numbers": {"0": 1, "1": 1, "2": 1, "3": 1}}'):
         with pytest.raises(OptionError, match=r"partitions \[0, 1, 2\]"):
-            StreamReader(options(node, startingOffsets=given)).initialOffset()
+            StreamReader(options(node, startingOffsets=given), SCHEMA).initialOffset()
     given = '{"numbers": {"0": 1, "1": 1, "2": 1}, "others": {"0": 1}}'
     with pytest.raises(OptionError, match="others"):
-        StreamReader(options(node, startingOffsets=given)).initialOffset()
+        StreamReader(options(node, startingOffsets=given), SCHEMA).initialOffset()
 
 
 def test_the_first_call_twice_hears_the_same_while_records_come(node):
     node.create_stream("growing", partitions=1)
-    reader = StreamReader(options(node, "growing"))
+    reader = StreamReader(options(node, "growing"), SCHEMA)
     first = reader.initialOffset()
     produce(node, "growing", 3)
     assert reader.initialOffset() == first
 
 
 def test_a_micro_batch_takes_its_share_of_each_lag(node):
-    reader = StreamReader(options(node, startingOffsets="earliest", maxOffsetsPerTrigger="6"))
+    reader = StreamReader(
+        options(node, startingOffsets="earliest", maxOffsetsPerTrigger="6"), SCHEMA
+    )
     assert reader.getDefaultReadLimit() == ReadMaxRows(6)
     start = reader.initialOffset()
     end = reader.latestOffset(start, ReadMaxRows(6))
@@ -144,7 +163,7 @@ def test_a_micro_batch_takes_its_share_of_each_lag(node):
 
 
 def test_a_restart_reads_from_offsets_alone(node):
-    reader = StreamReader(options(node, maxTasks="1"))
+    reader = StreamReader(options(node, maxTasks="1"), SCHEMA)
     tasks = reader.partitions({"numbers": {"0": 8}}, {"numbers": {"0": 10, "1": 1}})
     assert spans(tasks) == [(0, 8, 10), (1, 0, 1)]
     assert sorted(values(reader, tasks)) == [1, 24, 27]
@@ -153,8 +172,8 @@ def test_a_restart_reads_from_offsets_alone(node):
 
 def test_partitions_are_joined_into_few_tasks_and_split_on_request(node):
     start, end = {"numbers": {}}, {"numbers": {"0": 10, "1": 10, "2": 10}}
-    assert len(StreamReader(options(node)).partitions(start, end)) == 1
-    split = StreamReader(options(node, minPartitions="7"))
+    assert len(StreamReader(options(node), SCHEMA).partitions(start, end)) == 1
+    split = StreamReader(options(node, minPartitions="7"), SCHEMA)
     tasks = split.partitions(start, end)
     assert len(tasks) == 7
     assert sorted(values(split, tasks)) == list(range(30))
@@ -163,7 +182,7 @@ def test_partitions_are_joined_into_few_tasks_and_split_on_request(node):
 def test_available_now_ends_where_the_log_ended_when_it_began(node):
     node.create_stream("available", partitions=1)
     produce(node, "available", 4)
-    reader = StreamReader(options(node, "available", startingOffsets="earliest"))
+    reader = StreamReader(options(node, "available", startingOffsets="earliest"), SCHEMA)
     reader.prepareForTriggerAvailableNow()
     produce(node, "available", 4, first=4)
     start = reader.initialOffset()
@@ -173,7 +192,7 @@ def test_available_now_ends_where_the_log_ended_when_it_began(node):
 
 
 def test_a_log_that_shrank_is_refused(node):
-    reader = StreamReader(options(node))
+    reader = StreamReader(options(node), SCHEMA)
     with pytest.raises(OffsetError, match="deleted and created anew"):
         reader.latestOffset({"numbers": {"0": 11, "1": 1, "2": 1}}, ReadAllAvailable())
     with pytest.raises(OffsetError, match="from 5 back to 4"):
@@ -181,7 +200,7 @@ def test_a_log_that_shrank_is_refused(node):
 
 
 def test_progress_is_published_to_the_group(node):
-    reader = StreamReader(options(node, groupId="spark-1"))
+    reader = StreamReader(options(node, groupId="spark-1"), SCHEMA)
     reader.latestOffset({"numbers": {"0": 4, "1": 5, "2": 6}}, ReadAllAvailable())
     with FetchClient(node.servers) as client:
         assert client.committed_offsets("spark-1") == {
@@ -192,7 +211,7 @@ def test_progress_is_published_to_the_group(node):
 def test_a_pattern_takes_streams_as_they_appear(node):
     node.create_stream("fleet.a", partitions=1)
     given = {"servers": node.servers, "streamPattern": r"fleet\..*", "startingOffsets": "earliest"}
-    reader = StreamReader(parse(given, "streaming"))
+    reader = StreamReader(parse(given, "streaming"), SCHEMA)
     start = reader.initialOffset()
     assert start == {"fleet.a": {"0": 0}}
     node.create_stream("fleet.b", partitions=1)
@@ -206,7 +225,7 @@ def test_several_streams_are_read_together(node):
     given = {"servers": node.servers, "streams": "numbers,more"}
     node.create_stream("more", partitions=1)
     produce(node, "more", 1, first=100)
-    reader = BatchReader(parse(given, "batch"))
+    reader = BatchReader(parse(given, "batch"), SCHEMA)
     assert sorted(values(reader, reader.partitions())) == [*range(30), 100]
 
 
@@ -216,7 +235,7 @@ def test_several_streams_are_read_together(node):
 def test_records_beyond_the_end_of_the_log_are_an_error(node):
     wanted = (Range("numbers", 0, 20, 30),)
     with pytest.raises(OffsetError, match="deleted and created anew"):
-        list(read(node.servers, wanted, fail_on_data_loss=True))
+        list(read(node.servers, wanted, raw, fail_on_data_loss=True))
 
 
 class Retained:
@@ -243,14 +262,14 @@ def at(made, base_offset):
 def test_records_that_are_gone_end_the_query_unless_told_otherwise():
     log, wanted = Retained(4), Range("s", 0, 2, 9)
     with pytest.raises(DataLossError, match="failOnDataLoss=false reads on without them"):
-        list(_read(log, wanted, fail_on_data_loss=True))
-    rows = list(_read(log, wanted, fail_on_data_loss=False))
+        list(_read(log, wanted, raw("log", 0), fail_on_data_loss=True))
+    rows = list(_read(log, wanted, raw("log", 0), fail_on_data_loss=False))
     assert [n for batch in rows for n in batch["offset"].to_pylist()] == [4, 5, 6, 7, 8]
 
 
 def test_records_that_were_compacted_away_are_no_loss():
     log, wanted = Retained(0, compacted={2, 3, 8}), Range("s", 0, 2, 9)
-    rows = list(_read(log, wanted, fail_on_data_loss=True))
+    rows = list(_read(log, wanted, raw("log", 0), fail_on_data_loss=True))
     assert [n for batch in rows for n in batch["offset"].to_pylist()] == [4, 5, 6, 7]
 
 
@@ -261,7 +280,7 @@ def test_a_read_goes_on_over_a_killed_and_restarted_broker(start_node):
     produce(node, "kept", 3)
     produce(node, "kept", 3, partition=1, first=3)
     wanted = (Range("kept", 0, 0, 3), Range("kept", 1, 0, 3))
-    rows = read(node.servers, wanted, fail_on_data_loss=True)
+    rows = read(node.servers, wanted, raw, fail_on_data_loss=True)
     assert next(rows)["value"].to_pylist() == [b"0", b"1", b"2"]
     node.kill()
     start_node.again(node)
@@ -295,7 +314,7 @@ def test_a_lost_start_says_what_is_gone():
     ],
 )
 def test_a_batch_read_takes_what_lies_between(node, more, expected):
-    reader = BatchReader(options(node, kind="batch", **more))
+    reader = BatchReader(options(node, kind="batch", **more), SCHEMA)
     assert sorted(values(reader, reader.partitions())) == expected
 
 
@@ -367,9 +386,99 @@ def test_what_is_wrong_reaches_a_person_in_one_line(spark, node):
     for more, message in (
         ({"startingOfsets": "latest"}, "no option 'startingofsets'; did you mean"),
         ({"stream": "absent"}, "absent: UNKNOWN_TOPIC_OR_PARTITION"),
-        ({"payload": "json"}, "payload is not served yet"),
+        ({"payload": "json"}, "payload=json needs the columns that are in it"),
+        ({"payload": "xml"}, "payload must be one of raw, json, csv, dcgm, dcgm-replay"),
     ):
         with pytest.raises(PySparkException) as error:
             source(spark.read, node, **more).load().count()
         assert message in explain(error.value)
         assert "\n" not in explain(error.value)
+
+
+# --- payloads ------------------------------------------------------------------------------------
+
+COLUMNS = f"""
+    name string, flag boolean, small int, big bigint, ratio double, seen timestamp,
+    partition int, offset bigint, key binary, {CORRUPT} binary
+"""
+
+_WHOLE = (
+    b'{"name": "a", "flag": true, "small": 1, "big": 9007199254740993, "ratio": 0.5,'
+    b' "seen": "2030-01-01T00:00:00.5Z", "more": 1}'
+)
+JSONS = [
+    _WHOLE,
+    b'{"name": {"x": [1]}, "flag": "false", "small": 5.0, "ratio": NaN, "seen": 1893456000}',
+    b'{"small": 2147483648, "big": 5.5, "name": "b"}',
+    b'{"ratio": "half"}',
+    b"no json",
+    None,
+]
+
+
+@pytest.mark.spark
+def test_json_is_decoded_by_the_schema_that_is_given(spark, node):
+    produce_values(node, "json", JSONS)
+    found = source(spark.read, node, stream="json", payload="json").schema(COLUMNS).load()
+    rows = found.orderBy("offset").collect()
+    got = [(row.name, row.flag, row.small, row.big) for row in rows]
+    assert got == [
+        ("a", True, 1, 9007199254740993),
+        ('{"x": [1]}', False, 5, None),
+        ("b", None, None, None),
+        (None, None, None, None),
+        (None, None, None, None),
+        (None, None, None, None),
+    ]
+    assert rows[0].seen.timestamp() == 1_893_456_000.5
+    assert rows[1].seen.timestamp() == 1_893_456_000
+    assert (rows[0].ratio, isnan(rows[1].ratio), rows[2].ratio) == (0.5, True, None)
+    assert [row[CORRUPT] for row in rows] == [None, None, JSONS[2], JSONS[3], JSONS[4], None]
+    assert [(row.partition, row.offset) for row in rows] == [(0, n) for n in range(6)]
+
+
+@pytest.mark.spark
+def test_csv_is_decoded_field_by_field(spark, node):
+    lines = [b'a,"1,5",3,2030-01-01T00:00:00+01:00', b"b,,,", b"c,1", b"d,x,1,1893456000", b""]
+    produce_values(node, "csv", lines)
+    schema = f"name string, text string, n int, seen timestamp, {CORRUPT} binary, offset bigint"
+    rows = source(spark.read, node, stream="csv", payload="csv").schema(schema).load().collect()
+    rows = sorted(rows, key=lambda row: row.offset)
+    assert [(row.name, row.text, row.n) for row in rows] == [
+        ("a", "1,5", 3), ("b", "", None), ("c", "1", None), ("d", "x", 1), (None, None, None),
+    ]  # fmt: skip
+    assert rows[0].seen.timestamp() == 1_893_456_000 - 3600
+    assert [row[CORRUPT] for row in rows] == [None, None, b"c,1", None, b""]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("payload", ["dcgm", "dcgm-replay"])
+def test_telemetry_is_decoded_to_readings(spark, node, payload):
+    stream = payload.replace("-", "_")
+    sent = [telemetry(), b"broken", wide({"DCGM_FI_DEV_GPU_TEMP": "40", "X": "N/A"})]
+    produce_values(node, stream, sent)
+    found = source(spark.read, node, stream=stream, payload=payload).load()
+    rows = found.orderBy("offset", "item").collect()
+    assert [(row.topic, row.offset, row.item, row.metric, row.reason) for row in rows] == [
+        (stream, 0, 0, "DCGM_FI_DEV_GPU_UTIL", None),
+        (stream, 1, 0, None, "undecodable"),
+        (stream, 2, 0, "DCGM_FI_DEV_GPU_TEMP", None),
+        (stream, 2, 1, "X", "unparseable"),
+    ]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("payload", "schema", "message"),
+    [
+        ("dcgm", "value double", "its columns are fixed"),
+        ("raw", "value string", "its columns are fixed"),
+        ("json", "a array<int>", "column a is array<int>; payload=json is decoded to string"),
+        ("csv", "offset int", "column offset is of the record, and bigint; not int"),
+        ("json", "_corrupt_record string", "_corrupt_record is binary"),
+    ],
+)
+def test_a_schema_that_cannot_be_filled_is_refused(spark, node, payload, schema, message):
+    with pytest.raises(PySparkException) as error:
+        source(spark.read, node, payload=payload).schema(schema).load().count()
+    assert message in explain(error.value)

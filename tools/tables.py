@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pyspark.sql.types import StructType
 
-from headrace.pipeline.fields import FIELDS, Field
+from headrace.dcgm.fields import FIELDS, Field
 from headrace.pipeline.schemas import DESCRIPTIONS, REASONS, SCHEMAS
 
 HEAD = """\

@@ -14,6 +14,7 @@ from typing import (
     Generic,
     Literal,
     Self,
+    TypeAlias,
     TypedDict,
     TypeVar,
     Unpack,
@@ -24,6 +25,9 @@ from typing import (
 import typing_extensions
 
 _T = TypeVar("_T")
+
+_DecodedColumn: TypeAlias = tuple[Buffer | None, list[Buffer]]
+"""Validity bitmap where a row is null, and the buffers of its Arrow layout."""
 
 __all__ = [
     "AccessRules",
@@ -52,11 +56,13 @@ __all__ = [
     "Payloads",
     "Principal",
     "ReadEnd",
+    "ReadingDecoder",
     "RecordColumns",
     "RecordJudge",
     "RecordsTooLargeError",
     "Recovery",
     "RetainedMessage",
+    "RowDecoder",
     "Segment",
     "SessionReport",
     "SessionSummary",
@@ -337,6 +343,61 @@ def decode_records(data: bytes, start: int, end: int, max_records: int) -> Recor
         UnsupportedRecordError: magic is not 2 or the codec is unknown.
         RecordsTooLargeError: a batch decompresses to more than 128 MiB.
     """
+
+@final
+class ReadingDecoder:
+    """Reads the GPU telemetry of one partition, record by record in their order.
+
+    Args:
+        fields: canonical name, id, unit, whether a counter, whether an INT64, least and greatest
+            value of each field.
+        names: names and aliases, each with the place of its field.
+        future_us: an event time further after its collection than this is in the future; None: no
+            time is.
+        newest_us: newest event time of a usable reading before the first record.
+
+    Raises:
+        ValueError: a name has no field.
+    """
+
+    def __new__(
+        cls,
+        fields: Sequence[tuple[str, int | None, str, bool, bool, float, float]],
+        names: Sequence[tuple[str, int]],
+        *,
+        future_us: int | None,
+        newest_us: int | None,
+    ) -> Self: ...
+    def read(
+        self, records: RecordColumns, start: int, rows_max: int
+    ) -> tuple[
+        int,
+        int,
+        list[tuple[str, tuple[Buffer | None, list[Buffer]]]],
+        list[tuple[Buffer | None, list[Buffer]]],
+    ]:
+        """Readings of the records from `start` on, until there are `rows_max` or 128 MiB of them.
+
+        How many there are, the record to go on with, their columns by name, and of their labels
+        the lists, names and values. Releases the GIL.
+        """
+
+@final
+class RowDecoder:
+    """Reads JSON objects or CSV lines, one row for each record.
+
+    Args:
+        format: `json` or `csv`.
+        schema: names and kinds of the columns: `string`, `boolean`, `int`, `bigint`, `double` or
+            `timestamp`.
+
+    Raises:
+        ValueError: there is no such format or kind.
+    """
+
+    def __new__(cls, format: str, schema: Sequence[tuple[str, str]]) -> Self: ...  # noqa: A002
+    def read(self, records: RecordColumns) -> tuple[list[_DecodedColumn], _DecodedColumn]:
+        """A column for each of the schema, and which rows are corrupt. Releases the GIL."""
 
 def batch_headers(
     data: bytes,

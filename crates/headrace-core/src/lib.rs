@@ -10,6 +10,7 @@ pub mod frame;
 pub mod hash;
 pub mod log;
 pub mod mqtt;
+pub mod payload;
 pub mod record;
 pub mod session;
 mod sums;

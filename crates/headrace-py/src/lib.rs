@@ -8,6 +8,7 @@ mod errors;
 mod facts;
 mod folder;
 mod frames;
+mod payload;
 mod records;
 mod sessions;
 mod store;
@@ -26,6 +27,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     facts::register(module)?;
     folder::register(module)?;
     frames::register(module)?;
+    payload::register(module)?;
     records::register(module)?;
     sessions::register(module)?;
     store::register(module)?;

@@ -236,8 +236,8 @@ type Column = (Option<Py<Buffer>>, Py<Buffer>, Py<Buffer>);
 
 /// Decoded records as Arrow buffers, ready for `pyarrow.Array.from_buffers`.
 #[pyclass(frozen, get_all, module = "headrace._native")]
-struct RecordColumns {
-    records: usize,
+pub struct RecordColumns {
+    pub records: usize,
     next_offset: i64,
     offsets: Py<Buffer>,
     timestamps_us: Py<Buffer>,
@@ -269,6 +269,31 @@ impl RecordColumns {
     }
 }
 
+impl RecordColumns {
+    /// Offset of a record.
+    pub fn offset(&self, row: usize) -> i64 {
+        i64::from_le_bytes(element(&self.offsets.get().0, row))
+    }
+
+    /// Its time, microseconds since 1970.
+    pub fn timestamp_us(&self, row: usize) -> i64 {
+        i64::from_le_bytes(element(&self.timestamps_us.get().0, row))
+    }
+
+    /// Its value.
+    pub fn value(&self, row: usize) -> Option<&[u8]> {
+        cell(&self.values, row)
+    }
+
+    /// Names and values of its headers.
+    pub fn headers(&self, row: usize) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+        bounds(&self.header_lists.get().0, row).map(|index| {
+            let name = cell(&self.header_keys, index).expect("a header has a name");
+            (name, cell(&self.header_values, index))
+        })
+    }
+}
+
 /// Offset, timestamp in milliseconds, key, value, headers.
 type Row<'a, 'py> = (i64, i64, Field<'py>, Field<'py>, Vec<(&'a str, Field<'py>)>);
 type Field<'py> = Option<Bound<'py, PyBytes>>;
@@ -278,21 +303,18 @@ impl RecordColumns {
     #[pyo3(signature = (start = 0, stop = usize::MAX))]
     fn rows<'a, 'py>(&'a self, py: Python<'py>, start: usize, stop: usize) -> Vec<Row<'a, 'py>> {
         let field = |column, row| cell(column, row).map(|bytes| PyBytes::new(py, bytes));
-        let header = |index| {
-            let name = cell(&self.header_keys, index).expect("a header has a name");
+        let header = |(name, value): (&'a [u8], Option<&[u8]>)| {
             let name = std::str::from_utf8(name).expect("the decoder made it UTF-8");
-            (name, field(&self.header_values, index))
+            (name, value.map(|bytes| PyBytes::new(py, bytes)))
         };
-        let (offsets, times) = (&self.offsets.get().0, &self.timestamps_us.get().0);
-        let lists = &self.header_lists.get().0;
         (start..self.records.min(stop))
             .map(|row| {
                 (
-                    i64::from_le_bytes(element(offsets, row)),
-                    i64::from_le_bytes(element(times, row)) / 1000,
+                    self.offset(row),
+                    self.timestamp_us(row) / 1000,
                     field(&self.keys, row),
                     field(&self.values, row),
-                    bounds(lists, row).map(header).collect(),
+                    self.headers(row).map(header).collect(),
                 )
             })
             .collect()

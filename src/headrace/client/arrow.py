@@ -13,6 +13,8 @@ import pyarrow as pa
 from pyarrow import compute
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.native import Buffer, RecordColumns
 
 _HEADER: Final = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
@@ -45,6 +47,16 @@ def record_batch(columns: RecordColumns, stream: str, partition: int) -> pa.Reco
             _headers(columns),
         ],
         schema=SCHEMA,
+    )
+
+
+def array(kind: pa.DataType, rows: int, column: tuple[Buffer | None, Sequence[Buffer]]) -> pa.Array:
+    """A decoded column: validity, if a row is null, and the buffers of its layout."""
+    validity, buffers = column
+    return pa.Array.from_buffers(
+        kind,
+        rows,
+        [None if validity is None else pa.py_buffer(validity), *map(pa.py_buffer, buffers)],
     )
 
 

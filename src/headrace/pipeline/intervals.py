@@ -16,183 +16,172 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import functions as F  # noqa: N812 - the usual name
-
-from headrace.pipeline.fields import ENERGY, IN_INTERVALS, POWER, PROFILING_PREFIX, Keep
-from headrace.pipeline.schemas import GPU_INTERVALS, SCHEMAS
+from headrace.dcgm.fields import ENERGY, IN_INTERVALS, POWER, PROFILING_PREFIX, Keep
+from headrace.pipeline import duck
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    import pyarrow as pa
 
-    from headrace.pipeline.fields import Field
+    from headrace.dcgm.fields import Field
 
 LOOKBACK_SECONDS: Final = 60
 """How far back the scrape before may be. Twice the 30 s at which dcgm-exporter collects; a longer
 silence is a gap, over which nothing is known."""
 
 _LOOKBACK_US: Final = LOOKBACK_SECONDS * 1_000_000
-_ROW: Final = ("uuid", "gpu_i_id", "interval_start")
 _BITS: Final = tuple(field for field in IN_INTERVALS if Keep.ANY_BITS in field.keeps)
 _PROFILED: Final = tuple(field for field in IN_INTERVALS if field.profiling)
 
-_CONTEXT: Final = "pod, namespace, container, host, device, gpu_index, gpu_i_profile, model"
-"""Pod first: where two exporters report a GPU, the one that knows the pod compares as greater."""
+_CONTEXT: Final = (
+    ("pod", "''"), ("namespace", "''"), ("container", "''"), ("host", "''"), ("device", "''"),
+    ("gpu_index", "-1"), ("gpu_i_profile", "''"), ("model", "''"),
+)  # fmt: skip
+"""Names, and what stands for none. Pod first: where two exporters report a GPU, the one that knows
+the pod compares as greater."""
+
+_FILLED: Final = ("pod", "namespace", "container", "gpu_i_profile")
+"""Of those, what is empty and never null."""
 
 
 def _ids(fields: tuple[Field, ...]) -> str:
     return ", ".join(str(field.id) for field in fields)
 
 
-def intervals(readings: DataFrame, quarantine: DataFrame, interval_us: int) -> DataFrame:
+def intervals(readings: pa.Table, quarantine: pa.Table, interval_us: int) -> pa.Table:
     """The rows of `gpu_intervals` for all intervals that hold a scrape.
 
     Args:
-        readings: of whole intervals, and of `LOOKBACK_SECONDS` before the first.
-        quarantine: of the same time.
+        readings: of whole intervals, and of `LOOKBACK_SECONDS` before the first (`NEEDED`).
+        quarantine: profiling gaps of the same time, as `gaps` finds them.
         interval_us: length of an interval in microseconds; intervals start at multiples of it
             since the epoch.
     """
-    rows = _rows(readings, quarantine, interval_us)
-    return (
-        _scrapes(rows)
-        .join(_values(rows), list(_ROW), "left")
-        .selectExpr(
-            "* EXCEPT (counter_restarts)",
-            "coalesce(counter_restarts, 0) AS counter_restarts",
-            f"timestamp_micros(unix_micros(interval_start) + {interval_us}) AS interval_end",
+    sql = _SQL.replace("$interval_us", str(interval_us))
+    return duck.query(sql, readings=readings, gaps=quarantine)
+
+
+NEEDED: Final = (
+    "topic", "partition", "offset", "item", "event_time", "uuid", "gpu_i_id", "metric", "field_id",
+    "value", "value_long", "late", "pod", "namespace", "container", "host", "device", "gpu_index",
+    "gpu_i_profile", "model",
+)  # fmt: skip
+"""Columns of `readings` that intervals are made of."""
+
+GAP: Final = f"starts_with(metric, '{PROFILING_PREFIX}') AND reason = 'not_a_number'"
+"""SQL: whether a row of `quarantine` is a gap of profiling."""
+
+# Of several readings of one field and time the last by log order counts; `usable` is false for
+# the others, and for PROF fields of a scrape with a gap.
+_ROWS: Final = f"""
+    SELECT
+        uuid, gpu_i_id, time_us, field_id, late, value, value_long, context, no_profile, counted,
+        time_us - (time_us % $interval_us + $interval_us) % $interval_us AS start,
+        counted AND NOT (no_profile AND coalesce(field_id IN ({_ids(_PROFILED)}), false)) AS usable
+    FROM (
+        SELECT
+            uuid, gpu_i_id, epoch_us(event_time) AS time_us, field_id, late, value, value_long,
+            {{{", ".join(f"'{name}': coalesce({name}, {empty})" for name, empty in _CONTEXT)}}}
+                AS context,
+            bool_or(gap) OVER (PARTITION BY uuid, event_time, gpu_i_id) AS no_profile,
+            NOT gap AND row_number() OVER (
+                PARTITION BY uuid, event_time, gpu_i_id, metric
+                ORDER BY topic DESC, partition DESC, "offset" DESC, item DESC
+            ) = 1 AS counted
+        FROM (
+            SELECT *, false AS gap FROM readings
+            UNION ALL BY NAME SELECT *, true AS gap FROM gaps
         )
-        .select(*SCHEMAS[GPU_INTERVALS].names)
+    )"""
+
+# What an interval's scrapes say as such: how many, how far apart, in which context: that of most
+# scrapes, of the latest where two have as many.
+_SCRAPES: Final = f"""
+    SELECT
+        uuid, gpu_i_id, start,
+        sum(samples)::BIGINT AS samples,
+        sum(readings)::BIGINT AS readings,
+        sum(late_readings)::BIGINT AS late_readings,
+        sum(profiling_gaps)::BIGINT AS profiling_gaps,
+        sum(covered_us) / 1e6 AS seconds,
+        max({{'samples': samples, 'latest': latest, 'context': context}}).context AS context
+    FROM (
+        SELECT
+            uuid, gpu_i_id, start, context,
+            count(*) AS samples,
+            max(time_us) AS latest,
+            sum(readings) AS readings,
+            sum(late_readings) AS late_readings,
+            count_if(no_profile) AS profiling_gaps,
+            sum(CASE WHEN since_us <= {_LOOKBACK_US} THEN since_us ELSE 0 END) AS covered_us
+        FROM (
+            SELECT
+                *,
+                time_us - lag(time_us) OVER (PARTITION BY uuid, gpu_i_id ORDER BY time_us)
+                    AS since_us
+            FROM (
+                SELECT
+                    uuid, gpu_i_id, start, time_us,
+                    count_if(counted) AS readings,
+                    count_if(counted AND late) AS late_readings,
+                    bool_or(no_profile) AS no_profile,
+                    max(context) AS context
+                FROM rows GROUP BY ALL
+            )
+        )
+        GROUP BY ALL
     )
+    GROUP BY ALL"""
 
-
-def floor_time(instant: str, step_us: int) -> str:
-    """SQL for the multiple of `step_us` since the epoch at or before `instant`."""
-    return f"timestamp_micros(unix_micros({instant}) - pmod(unix_micros({instant}), {step_us}L))"
-
-
-def _rows(readings: DataFrame, quarantine: DataFrame, interval_us: int) -> DataFrame:
-    """Readings and gaps, those of one device together.
-
-    Of several readings of one field and time the last by log order counts; `usable` is false for
-    the others, and for PROF fields of a scrape with a gap.
-    """
-    gaps = quarantine.filter(
-        f"startswith(metric, '{PROFILING_PREFIX}') AND reason = 'not_a_number'"
-    ).selectExpr("*", "true AS gap")
-    at_once = "PARTITION BY uuid, event_time, gpu_i_id"
-    last = (
-        f"row_number() OVER ({at_once}, metric "
-        "ORDER BY topic DESC, partition DESC, offset DESC, item DESC) = 1"
-    )
-    return (
-        readings.selectExpr("*", "false AS gap")
-        .unionByName(gaps, allowMissingColumns=True)
-        .repartition("uuid")
-        .selectExpr(
-            "uuid", "gpu_i_id", "event_time", "field_id", "gap", "late",
-            f"{floor_time('event_time', interval_us)} AS interval_start",
-            f"struct({_CONTEXT}) AS context",
-            "value",
-            "value_long",
-            f"max(gap) OVER ({at_once}) AS no_profile",
-            f"NOT gap AND {last} AS counted",
+# Growth needs the value before of the same field. Power stands in for the energy counter only
+# where that has not been seen within the look-back, so that no time is counted twice. Slices of
+# one device repeat each other at one time: between them nothing has passed.
+_STEPS: Final = f"""
+    SELECT
+        *,
+        CASE WHEN stepped AND value_long >= before_long
+             THEN (value_long - before_long)::DOUBLE
+             -- A counter that fell has started again from 0.
+             WHEN stepped AND value_long < before_long THEN value_long::DOUBLE END AS growth,
+        CASE WHEN stepped AND field_id = {POWER.id}
+                  AND coalesce(time_us - counted_at > {_LOOKBACK_US}, true)
+             THEN since_us / 1e6 * (value + before) / 2 END AS joules
+    FROM (
+        SELECT *, coalesce(since_us > 0 AND since_us <= {_LOOKBACK_US}, false) AS stepped
+        FROM (
+            SELECT
+                uuid, gpu_i_id, start, time_us, field_id, value, value_long,
+                time_us - lag(time_us) OVER field AS since_us,
+                lag(value) OVER field AS before,
+                lag(value_long) OVER field AS before_long
+            FROM rows
+            WHERE usable AND field_id IN ({_ids(IN_INTERVALS)})
+            WINDOW field AS (PARTITION BY uuid, field_id ORDER BY time_us, gpu_i_id)
         )
-        .selectExpr(
-            "*",
-            f"counted AND NOT (no_profile AND coalesce(field_id IN ({_ids(_PROFILED)}), false)) "
-            "AS usable",
-        )
-    )  # fmt: skip
+        LEFT JOIN (
+            SELECT DISTINCT uuid, time_us, counted_at
+            FROM (
+                SELECT
+                    uuid, time_us, field_id,
+                    max(CASE WHEN field_id = {ENERGY.id} THEN time_us END)
+                        OVER (PARTITION BY uuid ORDER BY time_us) AS counted_at
+                FROM rows WHERE usable AND field_id IN ({ENERGY.id}, {POWER.id})
+            )
+            WHERE field_id = {POWER.id}
+        ) USING (uuid, time_us)
+    )"""
 
-
-def _scrapes(rows: DataFrame) -> DataFrame:
-    """What an interval's scrapes say as such: how many, how far apart, in which context.
-
-    The context is that of most scrapes; of the latest where two have as many.
-    """
-    return (
-        _grouped(
-            rows,
-            (*_ROW, "event_time"),
-            "count_if(counted) AS readings",
-            "count_if(counted AND late) AS late_readings",
-            "max(no_profile) AS no_profile",
-            "max(context) AS context",
-        )
-        .selectExpr("*", f"{_since('PARTITION BY uuid, gpu_i_id ORDER BY event_time')} AS since_us")
-        .transform(
-            _grouped,
-            (*_ROW, "context"),
-            "count(*) AS samples",
-            "max(event_time) AS latest",
-            "sum(readings) AS readings",
-            "sum(late_readings) AS late_readings",
-            "count_if(no_profile) AS profiling_gaps",
-            f"sum(CASE WHEN since_us <= {_LOOKBACK_US} THEN since_us ELSE 0 END) AS covered_us",
-        )
-        .transform(
-            _grouped,
-            _ROW,
-            "sum(samples) AS samples",
-            "sum(readings) AS readings",
-            "sum(late_readings) AS late_readings",
-            "sum(profiling_gaps) AS profiling_gaps",
-            "sum(covered_us) / 1e6 AS seconds",
-            "max(struct(samples, latest, context)).context AS context",
-        )
-        .selectExpr("* EXCEPT (context)", "context.*")
-    )
-
-
-def _values(rows: DataFrame) -> DataFrame:
-    """What an interval keeps of each field, wide.
-
-    Long first, one row for each field: growth needs the value before of the same field, and a
-    window over one column of values is far cheaper than one over fifty.
-    """
-    of_field = "PARTITION BY uuid, field_id ORDER BY event_time, gpu_i_id"
-    # Power stands in for the energy counter only where that has not been seen within the
-    # look-back, so that no time is counted twice.
-    near = (
-        f"count_if(field_id = {ENERGY.id}) OVER (PARTITION BY uuid ORDER BY "
-        f"unix_micros(event_time) RANGE BETWEEN {_LOOKBACK_US} PRECEDING AND CURRENT ROW)"
-    )
-    steps = (
-        rows.filter(f"usable AND field_id IN ({_ids(IN_INTERVALS)})")
-        .selectExpr(
-            *_ROW, "event_time", "field_id", "value", "value_long",
-            f"{_since(of_field)} AS since_us",
-            f"lag(value) OVER ({of_field}) AS before",
-            f"lag(value_long) OVER ({of_field}) AS before_long",
-            f"{near} AS near",
-        )
-        # Slices of one device repeat each other at one time: between them nothing has passed.
-        .selectExpr("*", f"coalesce(since_us > 0 AND since_us <= {_LOOKBACK_US}, false) AS stepped")
-        .selectExpr("*", f"{_GROWTH} AS growth", f"{_JOULES} AS joules")
-    )  # fmt: skip
-    kept = _grouped(
-        steps,
-        (*_ROW, "field_id"),
-        "avg(value) AS mean",
-        "max(value) AS max",
-        "max_by(value, event_time) AS last",
-        f"bit_or(CASE WHEN field_id IN ({_ids(_BITS)}) THEN cast(value AS bigint) END) AS bits",
-        "sum(growth) AS growth",
-        "sum(joules) AS joules",
-        "sum(CASE WHEN coalesce(growth, joules) IS NOT NULL THEN since_us END) / 1e6 AS seconds",
-        "count_if(stepped AND value_long < before_long) AS restarts",
-    )
-    return _grouped(kept, _ROW, *_wide())
-
-
-_GROWTH: Final = """
-    CASE WHEN stepped AND value_long >= before_long THEN cast(value_long - before_long AS double)
-         WHEN stepped AND value_long < before_long THEN cast(value_long AS double) END"""
-"""A counter that fell has started again from 0."""
-
-_JOULES: Final = f"""
-    CASE WHEN stepped AND near = 0 AND field_id = {POWER.id}
-         THEN since_us / 1e6 * (value + before) / 2 END"""
+_FIELDS: Final = f"""
+    SELECT
+        uuid, gpu_i_id, start, field_id,
+        avg(value) AS mean,
+        max(value) AS max,
+        arg_max(value, time_us) AS last,
+        bit_or(CASE WHEN field_id IN ({_ids(_BITS)}) THEN value::BIGINT END) AS bits,
+        sum(growth) AS growth,
+        sum(joules) AS joules,
+        sum(CASE WHEN coalesce(growth, joules) IS NOT NULL THEN since_us END) / 1e6 AS seconds,
+        count_if(stepped AND value_long < before_long) AS restarts
+    FROM steps GROUP BY ALL"""
 
 _KEPT: Final = {
     Keep.MEAN: "max(mean)",
@@ -205,6 +194,7 @@ _KEPT: Final = {
 
 
 def _wide() -> list[str]:
+    """What an interval keeps of each field, a column each."""
     columns = [
         f"{_of(_KEPT[keep], field)} * {field.scale} AS {column}"
         if keep is Keep.DELTA
@@ -224,7 +214,7 @@ def _wide() -> list[str]:
         f"{_present(counted, integrated)} AS {ENERGY.column}",
         f"{_present(_of('max(seconds)', ENERGY), _of('max(seconds)', POWER))} AS energy_seconds",
         f"{source} AS energy_source",
-        "sum(restarts) AS counter_restarts",
+        "sum(restarts)::BIGINT AS counter_restarts",
     ]
 
 
@@ -237,9 +227,22 @@ def _present(one: str, other: str) -> str:
     return f"coalesce({one} + {other}, {one}, {other})"
 
 
-def _since(window: str) -> str:
-    return f"unix_micros(event_time) - unix_micros(lag(event_time) OVER ({window}))"
+def _context(name: str, empty: str) -> str:
+    value = f"context.{name}"
+    return f"{value if name in _FILLED else f'nullif({value}, {empty})'} AS {name}"
 
 
-def _grouped(rows: DataFrame, keys: tuple[str, ...], *aggregates: str) -> DataFrame:
-    return rows.groupBy(*keys).agg(*(F.expr(aggregate) for aggregate in aggregates))
+_SQL: Final = f"""
+    WITH rows AS MATERIALIZED ({_ROWS}),
+    scrapes AS ({_SCRAPES}),
+    steps AS ({_STEPS}),
+    fields AS ({_FIELDS}),
+    wide AS (SELECT uuid, gpu_i_id, start, {", ".join(_wide())} FROM fields GROUP BY ALL)
+    SELECT
+        * EXCLUDE (start, context, counter_restarts),
+        make_timestamptz(start) AS interval_start,
+        make_timestamptz(start + $interval_us) AS interval_end,
+        {", ".join(_context(name, empty) for name, empty in _CONTEXT)},
+        coalesce(counter_restarts, 0) AS counter_restarts
+    FROM scrapes LEFT JOIN wide USING (uuid, gpu_i_id, start)
+    ORDER BY start, uuid, gpu_i_id"""

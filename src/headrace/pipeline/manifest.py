@@ -9,7 +9,7 @@ Layout of a tables folder:
 
 ```
 _manifest/00000000000000000007.json     all tables at version 7
-batch=N/…                               files that micro-batch N wrote
+batch=N/TABLE[-CHUNK]-BUCKET-….parquet  files that micro-batch N wrote
 ```
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 FOLDER: Final = "_manifest"
 
 
@@ -42,6 +42,7 @@ class TableFile:
         bytes: size of the file.
         batch: micro-batch that wrote it.
         schema: version of the schemas that it was written with.
+        bucket: share of the GPUs that it is about.
         min_time_us: least event time in it (interval start in `gpu_intervals`), microseconds
             since the epoch; None where no row has one.
         max_time_us: greatest event time in it.
@@ -55,6 +56,7 @@ class TableFile:
     bytes: int
     batch: int
     schema: int
+    bucket: int = 0
     min_time_us: int | None = None
     max_time_us: int | None = None
     chunk: int | None = None
@@ -119,6 +121,7 @@ class Manifest:
         offsets: per stream and partition the offset after the last message in the tables.
         newest_us: per stream and partition the newest event time of a usable reading.
         interval_seconds: length of the intervals of `gpu_intervals`; 0 before the first batch.
+        buckets: shares of the GPUs, each in files of its own; 0 before the first batch.
     """
 
     version: int = -1
@@ -130,37 +133,51 @@ class Manifest:
     offsets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     newest_us: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     interval_seconds: float = 0.0
+    buckets: int = 0
 
     def of(self, table: str) -> tuple[TableFile, ...]:
         """The live files of one table."""
         return tuple(file for file in self.files if file.table == table)
 
-    def next(
-        self,
-        *,
-        batch: int,
-        query: str,
-        added: Iterable[TableFile],
-        replaced: Iterable[TableFile],
-        counted: Totals,
-        offsets: Mapping[str, Mapping[str, int]],
-        newest_us: Mapping[str, Mapping[str, int]],
-        interval_seconds: float,
-    ) -> Manifest:
-        """The manifest after micro-batch `batch`."""
-        gone = {file.path for file in replaced}
+    def by_bucket(self) -> dict[int, list[TableFile]]:
+        """The live files of each bucket."""
+        found: dict[int, list[TableFile]] = {}
+        for file in self.files:
+            found.setdefault(file.bucket, []).append(file)
+        return found
+
+    def next(self, *, batch: int, query: str, buckets: int, interval_seconds: float) -> Manifest:
+        """The manifest of micro-batch `batch`, before any file of it."""
         return replace(
             self,
             version=self.version + 1,
             query=query,
             batch=batch,
-            files=(*(file for file in self.files if file.path not in gone), *added),
-            removed=tuple(sorted(gone)),
-            totals=self.totals + counted,
-            offsets=_merged(self.offsets, offsets),
-            newest_us=_merged(self.newest_us, newest_us),
+            removed=(),
+            buckets=buckets,
             interval_seconds=interval_seconds,
         )
+
+    def with_bucket(
+        self,
+        added: Iterable[TableFile],
+        replaced: Iterable[str],
+        offsets: Mapping[str, Mapping[str, int]],
+        newest_us: Mapping[str, Mapping[str, int]],
+    ) -> Manifest:
+        """With what a task has done to one bucket."""
+        gone = set(replaced)
+        return replace(
+            self,
+            files=(*(file for file in self.files if file.path not in gone), *added),
+            removed=tuple(sorted({*self.removed, *gone})),
+            offsets=_merged(self.offsets, offsets),
+            newest_us=_merged(self.newest_us, newest_us),
+        )
+
+    def counted(self, totals: Totals) -> Manifest:
+        """With what became of the readings of its micro-batch."""
+        return replace(self, totals=self.totals + totals)
 
     def dumps(self) -> str:
         """The manifest's text; the same manifest gives the same text."""

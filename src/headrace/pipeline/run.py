@@ -18,6 +18,7 @@ from headrace import job_limits
 from headrace.pipeline import tables
 from headrace.pipeline.batch import Settings, write
 from headrace.spark.errors import PipelineError, explain
+from headrace.spark.session import core_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from headrace.client import Login
-    from headrace.pipeline.clean import Now
+    from headrace.dcgm.readings import Now
     from headrace.pipeline.manifest import Manifest, Totals
 
 INTERVAL_SECONDS: Final = 10.0
@@ -121,46 +122,45 @@ def start(  # noqa: PLR0913
 ) -> StreamingQuery:
     """As `run`, but returns the running query."""
     who = {} if login is None else {"user": login.user, "password": login.password}
-    messages = (
+    readings = (
         spark.readStream.format("headrace")
         .options(**who)
         .option("servers", servers)
         .option("stream", stream)
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", messages_per_batch)
+        .option("payload", "dcgm" if now == "ingest_time" else "dcgm-replay")
         .load()
     )
     return start_on(
-        messages, tables_dir, checkpoint_dir,
-        trigger=trigger, interval_s=interval_s, watermark_s=watermark_s, now=now,
-        on_progress=on_progress,
+        readings, tables_dir, checkpoint_dir,
+        trigger=trigger, interval_s=interval_s, watermark_s=watermark_s, on_progress=on_progress,
     )  # fmt: skip
 
 
 def start_on(
-    messages: DataFrame,
+    readings: DataFrame,
     tables_dir: str | Path,
     checkpoint_dir: str | Path,
     *,
     trigger: str = "availableNow",
     interval_s: float = INTERVAL_SECONDS,
     watermark_s: float = WATERMARK_SECONDS,
-    now: Now = "ingest_time",
     on_progress: Callable[[Progress], None] | None = None,
 ) -> StreamingQuery:
-    """As `start`, on a streaming DataFrame with the columns of `format("headrace")`."""
+    """As `start`, on readings: a stream of `format("headrace")` with the option `payload=dcgm`."""
     root, checkpoint = Path(tables_dir), Path(checkpoint_dir)
     _check_pair(tables.manifest(root), checkpoint, root)
-    # Only these carry statistics in the footer, from which the manifest takes its time ranges.
-    messages.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
 
     def on_batch(frame: DataFrame, batch: int) -> None:
-        settings = Settings(root, query_id(checkpoint), round(interval_s * 1e6), watermark_s, now)
+        settings = Settings(
+            root, query_id(checkpoint), round(interval_s * 1e6), watermark_s, core_count()
+        )
         committed = write(frame, batch, settings)
         if committed is not None and on_progress is not None:
             on_progress(Progress(batch, committed.totals, committed.offsets))
 
-    writer = messages.writeStream.option("checkpointLocation", str(checkpoint))
+    writer = readings.writeStream.option("checkpointLocation", str(checkpoint))
     if trigger == "availableNow":
         writer = writer.trigger(availableNow=True)
     else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -22,12 +23,14 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from headrace.pipeline.fields import IN_INTERVALS, Keep
+from headrace.dcgm.fields import IN_INTERVALS, Keep
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.pipeline.fields import Field
+    import pyarrow as pa
+
+    from headrace.dcgm.fields import Field
 
 SCHEMA_VERSION: Final = 1
 """Grows with each added column; the manifest records it for each file."""
@@ -93,7 +96,7 @@ REASONS: Final[Mapping[str, str]] = {
     "no_identity": "no UUID",
     "ambiguous_time": "a time that names no single instant: no zone, or a zone's name",
     "future": "measured after it was read",
-    "undecodable": "a message that is no JSON object with a reading in it",
+    "undecodable": "a message, or a line of one, in which no reading was found",
 }
 
 _STATUS: Final = _column(
@@ -214,3 +217,8 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
         "rows of their intervals."
     ),
 }
+
+
+def arrow_schema(table: str) -> pa.Schema:
+    """The columns of a table as Arrow's types."""
+    return to_arrow_schema(SCHEMAS[table], timezone="UTC")

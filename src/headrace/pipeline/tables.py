@@ -11,22 +11,20 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow.dataset
 import pyarrow.parquet
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.pipeline import manifest as manifests
 from headrace.pipeline.manifest import Manifest, TableFile
-from headrace.pipeline.schemas import SCHEMA_VERSION, SCHEMAS
+from headrace.pipeline.schemas import SCHEMA_VERSION, SCHEMAS, arrow_schema
 from headrace.spark.errors import PipelineError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Manifest", "TableFile", "manifest", "open_arrow", "read"]
 
 _TIME_COLUMNS: Final = ("event_time", "interval_start")
-_CHUNK_COLUMN: Final = "chunk="
 
 
 def manifest(tables_dir: str | Path, version: int | None = None) -> Manifest:
@@ -93,37 +91,30 @@ def open_arrow(
     _check_name(table)
     root = Path(tables_dir)
     paths = [str(root / file.path) for file in _committed(root, version).of(table)]
-    schema = to_arrow_schema(SCHEMAS[table], timezone="UTC")
+    schema = arrow_schema(table)
     if not paths:
         return pyarrow.dataset.dataset(schema.empty_table())
     return pyarrow.dataset.dataset(paths, schema=schema, format="parquet")
 
 
-def describe(tables_dir: Path, folder: Path, table: str, batch: int) -> Iterator[TableFile]:
-    """The Parquet files that micro-batch `batch` wrote below `folder`, as the manifest lists them.
-
-    Files without rows are left out.
-    """
-    for path in sorted(folder.rglob("*.parquet")):
-        footer = pyarrow.parquet.read_metadata(path)
-        if footer.num_rows == 0:
-            continue
-        low, high = _time_range(footer)
-        yield TableFile(
-            table=table,
-            path=path.relative_to(tables_dir).as_posix(),
-            rows=footer.num_rows,
-            bytes=path.stat().st_size,
-            batch=batch,
-            schema=SCHEMA_VERSION,
-            min_time_us=low,
-            max_time_us=high,
-            chunk=_chunk(path.parent.name),
-        )
-
-
-def _chunk(folder: str) -> int | None:
-    return int(folder.removeprefix(_CHUNK_COLUMN)) if folder.startswith(_CHUNK_COLUMN) else None
+def describe(
+    tables_dir: Path, path: Path, table: str, batch: int, bucket: int, chunk: int | None
+) -> TableFile:
+    """A Parquet file that micro-batch `batch` wrote, as the manifest lists it."""
+    footer = pyarrow.parquet.read_metadata(path)
+    low, high = _time_range(footer)
+    return TableFile(
+        table=table,
+        path=path.relative_to(tables_dir).as_posix(),
+        rows=footer.num_rows,
+        bytes=path.stat().st_size,
+        batch=batch,
+        schema=SCHEMA_VERSION,
+        bucket=bucket,
+        min_time_us=low,
+        max_time_us=high,
+        chunk=chunk,
+    )
 
 
 def _time_range(footer: pyarrow.parquet.FileMetaData) -> tuple[int | None, int | None]:

@@ -7,6 +7,7 @@ ranges of a plan cover exactly `[start, end)` of each partition, each record onc
 
 from __future__ import annotations
 
+from bisect import bisect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -138,20 +139,33 @@ def ranges(start: Offsets, end: Offsets) -> list[Range]:
 
 
 def plan(
-    wanted: Sequence[Range], tasks_max: int, tasks_min: int | None = None
+    wanted: Sequence[Range], tasks_max: int, tasks_min: int | None = None, *, whole: bool = False
 ) -> list[tuple[Range, ...]]:
     """Divides ranges among tasks: all records in a row, cut into pieces of equal length.
+
+    Where ranges must stay `whole`, each goes to the piece in which most of it lies.
 
     Args:
         wanted: ranges to read.
         tasks_max: tasks at most, > 0.
         tasks_min: tasks at least, where there are as many records.
+        whole: whether no range may be cut.
     """
     total = sum(map(len, wanted))
     tasks = min(tasks_max, -(-total // job_limits.SPARK_TASK_RECORDS_MIN))
     tasks = min(max(tasks, tasks_min or 0), total)
     cuts = [total * at // tasks for at in range(1, tasks)] if tasks else []
-    return [tuple(piece) for piece in _cut(wanted, cuts) if piece]
+    pieces = _dealt(wanted, cuts) if whole else _cut(wanted, cuts)
+    return [tuple(piece) for piece in pieces if piece]
+
+
+def _dealt(wanted: Iterable[Range], cuts: Sequence[int]) -> list[list[Range]]:
+    pieces: list[list[Range]] = [[] for _ in range(len(cuts) + 1)]
+    passed = 0
+    for part in wanted:
+        pieces[bisect(cuts, passed + len(part) // 2)].append(part)
+        passed += len(part)
+    return pieces
 
 
 def _cut(wanted: Iterable[Range], cuts: Sequence[int]) -> list[list[Range]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from headrace.client import Login
 from headrace.model import Address
 from headrace.spark.errors import OptionError
+from headrace.spark.payload import PAYLOADS, Payload
 from headrace.text import nearest
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Options:
         max_tasks: tasks at most; None is one for each core.
         fail_on_data_loss: whether records that are gone end the query.
         group: group that the progress is published to, or None.
+        payload: what becomes of the values.
         login: user and password, or None; no `repr` shows the password.
     """
 
@@ -71,6 +73,7 @@ class Options:
     max_tasks: int | None
     fail_on_data_loss: bool
     group: str | None
+    payload: Payload
     login: Login | None
 
 
@@ -106,8 +109,18 @@ def parse(given: Mapping[str, str], kind: Kind) -> Options:
         max_tasks=most,
         fail_on_data_loss=_flag(options, "failOnDataLoss", default=True),
         group=_group(options),
+        payload=_payload(options),
         login=_login(options),
     )
+
+
+def payload_of(given: Mapping[str, str]) -> Payload:
+    """The option `payload` alone, which says what columns there are.
+
+    Raises:
+        OptionError: an option is unknown, or there is no such payload.
+    """
+    return _payload(_canonical(given))
 
 
 def _canonical(given: Mapping[str, str]) -> dict[str, str]:
@@ -119,8 +132,6 @@ def _canonical(given: Mapping[str, str]) -> dict[str, str]:
         if known is None:
             raise OptionError(f"no option {name!r}; {nearest(name, _NAMES)}")
         options[known] = value
-    if "payload" in options:
-        raise OptionError("option payload is not served yet; decode `value` in the query")
     return options
 
 
@@ -189,6 +200,16 @@ def _group(options: Mapping[str, str]) -> str | None:
     if group is not None and not group.strip():
         raise OptionError("option groupId must not be empty")
     return group
+
+
+def _payload(options: Mapping[str, str]) -> Payload:
+    value = options.get("payload", "raw").lower()
+    for payload in PAYLOADS:
+        if value == payload:
+            return payload
+    raise OptionError(
+        f"option payload must be one of {', '.join(PAYLOADS)}; got {options['payload']!r}"
+    )
 
 
 def _login(options: Mapping[str, str]) -> Login | None:

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 
 from headrace import job_limits
 from headrace.client import FetchClient, Login, OffsetOutOfRangeError
-from headrace.client.arrow import record_batch
 from headrace.native import decode_records
 from headrace.spark.errors import DataLossError, OffsetError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import pyarrow as pa
 
     from headrace.spark.offsets import Range
+    from headrace.spark.payload import Decode
 
 _clients: dict[tuple[int, str, Login | None], FetchClient] = {}
 _frozen: set[int] = set()
@@ -39,11 +39,19 @@ def client(servers: str, login: Login | None = None) -> FetchClient:
 def read(
     servers: str,
     wanted: tuple[Range, ...],
+    decoders: Callable[[str, int], Decode],
     *,
     login: Login | None = None,
     fail_on_data_loss: bool,
 ) -> Iterator[pa.RecordBatch]:
     """Arrow batches of all records of `wanted`, range by range, in offset order.
+
+    Args:
+        servers: Kafka doors.
+        wanted: what to read.
+        decoders: what makes rows of the records of a partition.
+        login: user and password.
+        fail_on_data_loss: whether records that are gone are an error.
 
     Raises:
         DataLossError: records are gone and `fail_on_data_loss` is set.
@@ -52,10 +60,13 @@ def read(
     """
     _freeze()
     for part in wanted:
-        yield from _read(client(servers, login), part, fail_on_data_loss=fail_on_data_loss)
+        decode = decoders(part.stream, part.partition)
+        yield from _read(client(servers, login), part, decode, fail_on_data_loss=fail_on_data_loss)
 
 
-def _read(reader: FetchClient, part: Range, *, fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
+def _read(
+    reader: FetchClient, part: Range, decode: Decode, *, fail_on_data_loss: bool
+) -> Iterator[pa.RecordBatch]:
     at = part.start
     silent_since = monotonic()
     while at < part.end:
@@ -81,9 +92,9 @@ def _read(reader: FetchClient, part: Range, *, fail_on_data_loss: bool) -> Itera
         # Offsets may be missing where the log was compacted; elsewhere the broker takes a gap for
         # damage.
         columns = decode_records(data, at, part.end, part.end - at)
-        whole = record_batch(columns, part.stream, part.partition)
-        for first in range(0, whole.num_rows, job_limits.SPARK_BATCH_ROWS_MAX):
-            yield whole.slice(first, job_limits.SPARK_BATCH_ROWS_MAX)
+        for whole in decode(columns):
+            for first in range(0, whole.num_rows, job_limits.SPARK_BATCH_ROWS_MAX):
+                yield whole.slice(first, job_limits.SPARK_BATCH_ROWS_MAX)
         assert columns.next_offset > at, f"{part}: a fetch at {at} held no whole batch"
         at = columns.next_offset
 

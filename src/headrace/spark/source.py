@@ -28,9 +28,9 @@ from pyspark.sql.streaming.datasource import (
 from headrace.client import ClientError
 from headrace.spark import offsets as off
 from headrace.spark.errors import DataLossError, OptionError
-from headrace.spark.options import EARLIEST, LATEST, Options, parse
+from headrace.spark.options import EARLIEST, LATEST, Options, parse, payload_of
+from headrace.spark.payload import check_schema, decoder, default_schema, is_ordered
 from headrace.spark.read import client, lost, read
-from headrace.spark.schema import SCHEMA
 from headrace.spark.session import core_count
 
 if TYPE_CHECKING:
@@ -55,23 +55,20 @@ class HeadraceDataSource(DataSource):
         return "headrace"
 
     def schema(self) -> StructType:
-        """Key, value, topic, partition, offset, timestamp, headers."""
-        return SCHEMA
+        """The columns of the payload; of `raw`: those of Spark's Kafka source."""
+        return default_schema(payload_of(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read."""
-        _check_schema(schema)
-        return BatchReader(parse(self.options, "batch"))
+        options = parse(self.options, "batch")
+        check_schema(options.payload, schema)
+        return BatchReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """A streaming read."""
-        _check_schema(schema)
-        return StreamReader(parse(self.options, "streaming"))
-
-
-def _check_schema(schema: StructType) -> None:
-    if schema != SCHEMA:
-        raise OptionError("a schema cannot be given: the columns are fixed; remove .schema(...)")
+        options = parse(self.options, "streaming")
+        check_schema(options.payload, schema)
+        return StreamReader(options, schema)
 
 
 @dataclass
@@ -88,8 +85,9 @@ class Task(InputPartition):
 class BatchReader(DataSourceReader):
     """Everything between two sets of offsets, fixed when the query is planned."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
+        self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks."""
@@ -107,14 +105,15 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs on an executor."""
-        return _read(self._options, partition)
+        return _read(self._options, self._schema, partition)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A streaming read from offsets that Spark keeps in its checkpoint."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
+        self._schema = schema
         self._initial: Offsets | None = None
         self._target: Offsets | None = None
         self._latest: Offsets | None = None
@@ -170,7 +169,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs on an executor, in a copy of this reader."""
-        return _read(self._options, partition)
+        return _read(self._options, self._schema, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: the checkpoint holds the offsets, and `latestOffset` publishes them."""
@@ -265,14 +264,18 @@ def _tasks(reader: FetchClient, start: Offsets, end: Offsets, options: Options) 
         if begin < part.end:
             present.append(off.Range(part.stream, part.partition, begin, part.end))
     most = options.max_tasks or max(core_count(), options.min_partitions or 1)
-    return [Task(ranges) for ranges in off.plan(present, most, options.min_partitions)]
+    least, whole = options.min_partitions, is_ordered(options.payload)
+    return [Task(ranges) for ranges in off.plan(present, most, least, whole=whole)]
 
 
-def _read(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+def _read(
+    options: Options, schema: StructType, partition: InputPartition
+) -> Iterator[pa.RecordBatch]:
     assert isinstance(partition, Task)
     return read(
         options.servers,
         partition.ranges,
+        lambda stream, number: decoder(options.payload, schema, stream, number),
         login=options.login,
         fail_on_data_loss=options.fail_on_data_loss,
     )

@@ -165,7 +165,7 @@ fn mqtt_3_2_2_6_without_a_fitting_return_code_nothing_is_sent() {
         reason_code: reason::MALFORMED_PACKET,
         ..Connack::default()
     };
-    assert_eq!(encoded(V311, &Packet::Connack(Box::new(connack))), []);
+    assert!(encoded(V311, &Packet::Connack(Box::new(connack))).is_empty());
 }
 
 /// Holds 3.1.1: 3.8.3-4.

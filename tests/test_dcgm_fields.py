@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.pipeline.fields import BY_NAME, ENERGY, FIELDS, IN_INTERVALS, Keep, Kind
+from headrace.dcgm.fields import BY_NAME, ENERGY, FIELDS, IN_INTERVALS, Keep, Kind
 from headrace.pipeline.schemas import GPU_INTERVALS, SCHEMAS
 
 DATA = Path(__file__).parent.parent / "src/headrace/data"

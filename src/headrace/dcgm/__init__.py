@@ -1,0 +1,4 @@
+"""GPU telemetry as DCGM and its exporter name it: the fields, and readings out of messages.
+
+Knows no broker, no Spark and no table.
+"""
