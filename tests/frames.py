@@ -40,6 +40,11 @@ def at(seconds: float) -> str:
     return datetime.fromtimestamp(1_893_456_000 + seconds, UTC).isoformat(timespec="microseconds")
 
 
+def metric(name, raw, seconds, **more) -> bytes:
+    """A narrow message of a field, `seconds` after the start."""
+    return payload(name, str(raw), event_time=at(seconds), **more)
+
+
 def from_csv(path) -> list[bytes]:
     """The narrow messages that the collector makes of a file."""
     return [message.payload for message in narrow(CsvFile(path), lambda: NOW_US)]

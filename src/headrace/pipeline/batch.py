@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pickle
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from headrace.pipeline.schemas import DUPLICATES, QUARANTINE, READINGS
 from headrace.spark.errors import PipelineError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from pyspark.sql import DataFrame
@@ -43,6 +43,8 @@ class Settings:
         watermark_seconds: how far behind the newest event time a reading is still in time.
         buckets: shares of the GPUs, each of which one task brings into the tables; fixed with the
             first micro-batch.
+        prices: of an hour of a GPU, by model; `default` is that of any other model.
+        energy_price: of a kilowatt hour.
     """
 
     tables_dir: Path
@@ -50,6 +52,8 @@ class Settings:
     interval_us: int
     watermark_seconds: float
     buckets: int
+    prices: Mapping[str, float] = field(default_factory=dict)
+    energy_price: float = 0.0
 
 
 def write(readings: DataFrame, batch: int, settings: Settings) -> Manifest | None:
@@ -108,6 +112,8 @@ def _run(readings: DataFrame, batch: int, before: Manifest, settings: Settings) 
         interval_us=settings.interval_us,
         watermark_seconds=settings.watermark_seconds,
         newest_us=before.newest_us,
+        prices=settings.prices,
+        energy_price=settings.energy_price,
         files=before.by_bucket(),
     )
 

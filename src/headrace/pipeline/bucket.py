@@ -17,11 +17,32 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headrace.dcgm.fields import PROFILING_PREFIX
 from headrace.pipeline import duck, tables
-from headrace.pipeline.intervals import GAP, LOOKBACK_SECONDS, NEEDED, intervals
-from headrace.pipeline.schemas import DUPLICATES, GPU_INTERVALS, QUARANTINE, READINGS, arrow_schema
+from headrace.pipeline.intervals import LOOKBACK_SECONDS, NEEDED, intervals
+from headrace.pipeline.rollups import (
+    COLUMNS,
+    FROM_INTERVALS,
+    HOUR_US,
+    JOB_GAP_US,
+    JOB_KEY,
+    MINUTE_US,
+    hours,
+    jobs,
+    minutes,
+)
+from headrace.pipeline.schemas import (
+    DUPLICATES,
+    GPU_HOURS,
+    GPU_INTERVALS,
+    GPU_MINUTES,
+    JOBS,
+    QUARANTINE,
+    READINGS,
+    arrow_schema,
+)
 from headrace.pipeline.settle import COMMITTED, settle
-from headrace.pipeline.spans import Span, merged, touched, within
+from headrace.pipeline.spans import Span, aligned, lie_within, merged, overlap, touched
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -31,6 +52,8 @@ if TYPE_CHECKING:
 CHUNK_INTERVALS: Final = 6
 """Intervals in one file of `gpu_intervals`, which is rewritten whole when one of them changes."""
 
+_MINUTES_CHUNK_US: Final = 10 * MINUTE_US
+_HOURS_CHUNK_US: Final = 24 * HOUR_US
 _LOOKBACK_US: Final = LOOKBACK_SECONDS * 1_000_000
 _ROW_GROUP: Final = 20_000
 """Rows that a reader of one GPU and metric must look at, at least."""
@@ -46,6 +69,8 @@ class Task:
         interval_us: length of an interval of `gpu_intervals` in microseconds.
         watermark_seconds: how far behind the newest event time a reading is still in time.
         newest_us: newest event time before this micro-batch, by stream and partition.
+        prices: of an hour of a GPU, by model; `default` is that of any other model.
+        energy_price: of a kilowatt hour.
         files: live files before this micro-batch, by bucket.
     """
 
@@ -54,6 +79,8 @@ class Task:
     interval_us: int
     watermark_seconds: float
     newest_us: Mapping[str, Mapping[str, int]]
+    prices: Mapping[str, float]
+    energy_price: float
     files: Mapping[int, Sequence[TableFile]]
 
 
@@ -98,8 +125,7 @@ class Bucket:
 
     def write(self, readings: pa.Table) -> Outcome:
         """Brings `readings` (`dcgm.readings.SCHEMA`) into files."""
-        self._look(readings)
-        starts = self._starts(readings)
+        starts = self._look(readings)
         settled = self._settled(readings, starts)
         rows = {
             table: settled.filter(pc.equal(settled["ends"], table))
@@ -110,12 +136,18 @@ class Bucket:
         for table, found in rows.items():
             self._add(table, found.sort_by(_ORDER))
         if starts:
-            self._write_intervals(rows, touched(starts, self._task.interval_us, _LOOKBACK_US))
+            spans = touched(starts, self._task.interval_us, _LOOKBACK_US)
+            self._write_intervals(rows, spans)
+            self._write_rollups(spans)
         return self._outcome
 
-    def _look(self, readings: pa.Table) -> None:
-        """Counts the readings by partition."""
-        found = duck.query(_LOOK, readings=readings).to_pylist()
+    def _look(self, readings: pa.Table) -> list[int]:
+        """Counts the readings by partition; the intervals in which they lie.
+
+        Quarantined ones matter there as gaps of profiling alone; to take all is simpler.
+        """
+        step = str(self._task.interval_us)
+        found = duck.query(_LOOK.replace("$step", step), readings=readings).to_pylist()
         outcome = self._outcome
         for row in found:
             partition = str(row["partition"])
@@ -124,20 +156,7 @@ class Bucket:
             outcome.offsets.setdefault(row["topic"], {})[partition] = row["next_offset"]
             if row["newest_us"] is not None:
                 outcome.newest_us.setdefault(row["topic"], {})[partition] = row["newest_us"]
-
-    def _starts(self, readings: pa.Table) -> list[int]:
-        """The intervals in which readings lie.
-
-        Quarantined ones matter as gaps of profiling alone; to take all is simpler.
-        """
-        step = self._task.interval_us
-        sql = (
-            f"SELECT DISTINCT t - (t % {step} + {step}) % {step} AS start FROM "
-            "(SELECT epoch_us(event_time) AS t FROM readings WHERE event_time IS NOT NULL) "
-            "ORDER BY start"
-        )
-        starts: list[int] = duck.query(sql, readings=readings)["start"].to_pylist()
-        return starts
+        return sorted({start for row in found for start in row["starts"] or ()})
 
     def _settled(self, readings: pa.Table, starts: Iterable[int]) -> pa.Table:
         step = self._task.interval_us
@@ -161,40 +180,96 @@ class Bucket:
         for table, columns in ((READINGS, NEEDED), (QUARANTINE, _GAP_COLUMNS)):
             files = self._overlapping((table,), needed)
             parts = [new[table].select(columns), *(self._read(file, columns) for file in files)]
-            rows[table] = duck.query(
-                f"FROM rows WHERE ({within('event_time', needed)})"
-                + (f" AND {GAP}" if table == QUARANTINE else ""),
-                rows=pa.concat_tables(parts),
-            )
+            found = pa.concat_tables(parts)
+            rows[table] = found.filter(lie_within(found["event_time"], needed))
+        profiled = pc.starts_with(rows[QUARANTINE]["metric"], PROFILING_PREFIX)
+        nans = pc.equal(rows[QUARANTINE]["reason"], "not_a_number")
+        rows[QUARANTINE] = rows[QUARANTINE].filter(pc.and_(profiled, nans))
         step = self._task.interval_us
         fresh = intervals(rows[READINGS], rows[QUARANTINE], step)
-        schema = arrow_schema(GPU_INTERVALS)
-        fresh = fresh.select(schema.names).cast(schema)
-        chunk_us = step * CHUNK_INTERVALS
-        kept = [schema.empty_table()]
-        for file in self._before:
-            if file.table == GPU_INTERVALS and file.chunk is not None:
-                first = file.chunk * 1_000_000
-                if any(first < end and first + chunk_us > start for start, end in spans):
-                    self._outcome.replaced.append(file.path)
-                    kept.append(self._read(file, schema.names))
-        chunks = duck.query(
-            f"""
-            SELECT *, start - (start % {chunk_us} + {chunk_us}) % {chunk_us} AS chunk
-            FROM (
-                SELECT *, epoch_us(interval_start) AS start FROM (
-                    SELECT * FROM fresh WHERE {within("interval_start", spans)}
-                    UNION ALL
-                    SELECT * FROM kept WHERE NOT ({within("interval_start", spans)})
-                )
-            )
-            ORDER BY chunk, interval_start, uuid, gpu_i_id""",
-            fresh=fresh,
-            kept=pa.concat_tables(kept),
+        self._rewrite(GPU_INTERVALS, fresh, "interval_start", spans, step * CHUNK_INTERVALS)
+
+    def _write_rollups(self, spans: Sequence[Span]) -> None:
+        """Makes the minutes, hours and jobs anew whose intervals have changed."""
+        task = self._task
+        spans = aligned(spans, MINUTE_US)
+        rows = self._live(GPU_INTERVALS, FROM_INTERVALS, "interval_start", spans)
+        fresh = minutes(rows, task.prices, task.energy_price)
+        self._rewrite(GPU_MINUTES, fresh, "start", spans, _MINUTES_CHUNK_US)
+        spans = aligned(spans, HOUR_US)
+        fresh = hours(self._live(GPU_MINUTES, COLUMNS, "start", spans))
+        self._rewrite(GPU_HOURS, fresh, "start", spans, _HOURS_CHUNK_US)
+        self._write_jobs(fresh, spans)
+
+    def _write_jobs(self, fresh: pa.Table, spans: Sequence[Span]) -> None:
+        """Makes the jobs anew that have hours in `spans`, from their first hour on."""
+        near = [(start - JOB_GAP_US, end + JOB_GAP_US) for start, end in spans]
+        files = [file for file in self._files(JOBS) if any(file.overlaps(*span) for span in near)]
+        schema = arrow_schema(JOBS)
+        known = [self._read(file, schema.names) for file in files]
+        old = pa.concat_tables([schema.empty_table(), *known])
+        keys = pa.concat_tables(
+            [
+                fresh.filter(pc.not_equal(fresh["pod"], "")).select(JOB_KEY),
+                old.filter(overlap(old["start"], old["end"], near)).select(JOB_KEY),
+            ]
         )
-        for chunk in pc.unique(chunks["chunk"]).to_pylist():
-            found = chunks.filter(pc.equal(chunks["chunk"], chunk))
-            self._add(GPU_INTERVALS, found, chunk=chunk // 1_000_000)
+        keys = keys.group_by(JOB_KEY).aggregate([])
+        if not keys.num_rows:
+            return
+        changed = old.join(keys, JOB_KEY, join_type="left semi")
+        begins = [start for start, _ in spans] + pc.cast(changed["start"], pa.int64()).to_pylist()
+        ends = [end for _, end in spans] + pc.cast(changed["end"], pa.int64()).to_pylist()
+        reach = aligned([(min(begins), max(ends))], HOUR_US)
+        rows = self._live(GPU_HOURS, COLUMNS, "start", reach)
+        mine = rows.join(keys, JOB_KEY, join_type="left semi")
+        others = old.join(keys, JOB_KEY, join_type="left anti")
+        self._outcome.replaced.extend(file.path for file in files)
+        # What goes on is rewritten with each micro-batch, and what has ended is left alone.
+        self._add(JOBS, others, place=f"{JOBS}-ended")
+        self._add(JOBS, jobs(mine))
+
+    def _rewrite(
+        self, table: str, fresh: pa.Table, instant: str, spans: Sequence[Span], chunk_us: int
+    ) -> None:
+        """Replaces the rows of `table` in `spans` by `fresh`, in the files that hold them."""
+        schema = arrow_schema(table)
+        kept = [schema.empty_table()]
+        for file in self._files(table):
+            assert file.chunk is not None, f"{file.path} has no chunk"
+            first = file.chunk * 1_000_000
+            if any(first < end and first + chunk_us > start for start, end in spans):
+                self._outcome.replaced.append(file.path)
+                kept.append(self._read(file, schema.names))
+        before = pa.concat_tables(kept)
+        outside = pc.invert(lie_within(before[instant], spans))
+        inside = lie_within(fresh[instant], spans)
+        rows = pa.concat_tables(
+            [before.filter(outside), fresh.filter(inside).select(schema.names).cast(schema)]
+        ).sort_by([(name, "ascending") for name in (instant, "uuid", "gpu_i_id")])
+        micros = pc.cast(rows[instant], pa.int64())
+        chunks = pc.multiply(_floor_divide(micros, chunk_us), chunk_us)
+        for chunk in pc.unique(chunks).to_pylist():
+            self._add(table, rows.filter(pc.equal(chunks, chunk)), chunk=chunk // 1_000_000)
+
+    def _live(
+        self, table: str, columns: Sequence[str], instant: str, spans: Sequence[Span]
+    ) -> pa.Table:
+        """The rows of `table` in `spans` as they are now."""
+        files = [file for file in self._files(table) if any(file.overlaps(*s) for s in spans)]
+        parts = [self._read(file, columns) for file in files]
+        empty = pa.schema([arrow_schema(table).field(name) for name in columns]).empty_table()
+        rows = pa.concat_tables([empty, *parts])
+        return rows.filter(lie_within(rows[instant], spans))
+
+    def _files(self, table: str) -> list[TableFile]:
+        """The files of `table` that are live now."""
+        gone = set(self._outcome.replaced)
+        return [
+            file
+            for file in (*self._before, *self._outcome.added)
+            if file.table == table and file.path not in gone
+        ]
 
     def _overlapping(self, names: Sequence[str], spans: Sequence[Span]) -> list[TableFile]:
         return [
@@ -206,11 +281,13 @@ class Bucket:
     def _read(self, file: TableFile, columns: Sequence[str]) -> pa.Table:
         return _columns(str(self._root / file.path), tuple(columns))
 
-    def _add(self, table: str, rows: pa.Table, chunk: int | None = None) -> None:
+    def _add(
+        self, table: str, rows: pa.Table, *, chunk: int | None = None, place: str | None = None
+    ) -> None:
         if not rows.num_rows:
             return
         schema = arrow_schema(table)
-        place = table if chunk is None else f"{table}-{chunk}"
+        place = place or (table if chunk is None else f"{table}-{chunk}")
         name = f"batch={self._task.batch}/{place}-{self._number}-{self._token}.parquet"
         path = self._root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -221,6 +298,13 @@ class Bucket:
         self._outcome.added.append(
             tables.describe(self._root, path, table, self._task.batch, self._number, chunk)
         )
+
+
+def _floor_divide(numbers: pa.ChunkedArray, by: int) -> pa.ChunkedArray:
+    """Towards minus infinity, as Python does; Arrow cuts towards zero."""
+    cut = pc.divide(numbers, by)
+    below = pc.less(numbers, pc.multiply(cut, by))
+    return pc.subtract(cut, pc.cast(below, pa.int64()))
 
 
 @lru_cache(maxsize=64)
@@ -246,5 +330,8 @@ _LOOK: Final = """
         count(*) AS readings,
         count_if(item = 0)::BIGINT AS messages,
         max("offset") + 1 AS next_offset,
-        max(CASE WHEN reason IS NULL THEN epoch_us(event_time) END) AS newest_us
-    FROM readings GROUP BY ALL ORDER BY ALL"""
+        max(CASE WHEN reason IS NULL THEN time_us END) AS newest_us,
+        list(DISTINCT time_us - (time_us % $step + $step) % $step)
+            FILTER (WHERE time_us IS NOT NULL) AS starts
+    FROM (SELECT *, epoch_us(event_time) AS time_us FROM readings)
+    GROUP BY topic, partition ORDER BY topic, partition"""

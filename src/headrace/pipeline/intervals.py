@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headrace.dcgm.fields import ENERGY, IN_INTERVALS, POWER, PROFILING_PREFIX, Keep
+from headrace.dcgm.fields import ENERGY, IN_INTERVALS, POWER, Keep
 from headrace.pipeline import duck
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def intervals(readings: pa.Table, quarantine: pa.Table, interval_us: int) -> pa.
 
     Args:
         readings: of whole intervals, and of `LOOKBACK_SECONDS` before the first (`NEEDED`).
-        quarantine: profiling gaps of the same time, as `gaps` finds them.
+        quarantine: of the same time, the PROF values that are NaN.
         interval_us: length of an interval in microseconds; intervals start at multiples of it
             since the epoch.
     """
@@ -66,9 +66,6 @@ NEEDED: Final = (
     "gpu_i_profile", "model",
 )  # fmt: skip
 """Columns of `readings` that intervals are made of."""
-
-GAP: Final = f"starts_with(metric, '{PROFILING_PREFIX}') AND reason = 'not_a_number'"
-"""SQL: whether a row of `quarantine` is a gap of profiling."""
 
 # Of several readings of one field and time the last by log order counts; `usable` is false for
 # the others, and for PROF fields of a scrape with a gap.

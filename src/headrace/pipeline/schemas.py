@@ -6,6 +6,7 @@ schema version reads as null in newer columns.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -39,6 +40,10 @@ READINGS: Final = "readings"
 QUARANTINE: Final = "quarantine"
 DUPLICATES: Final = "duplicates"
 GPU_INTERVALS: Final = "gpu_intervals"
+GPU_MINUTES: Final = "gpu_minutes"
+GPU_HOURS: Final = "gpu_hours"
+JOBS: Final = "jobs"
+DETECTIONS: Final = "detections"
 
 _TEXT: Final = StringType()
 _INSTANT: Final = TimestampType()
@@ -168,6 +173,60 @@ def _interval_columns(field: Field) -> list[StructField]:
     ]
 
 
+_PLACE: Final = (
+    _column("host", _TEXT, "host of the GPU"),
+    _column("device", _TEXT, "device name on that host"),
+    _column("gpu_index", _INT, "index of the GPU on that host"),
+    _column("gpu_i_profile", _TEXT, "MIG profile; empty for a whole GPU"),
+    _column("model", _TEXT, "model of the GPU"),
+)
+_LOAD: Final = (
+    _column("namespace", _TEXT, "Kubernetes namespace; context only"),
+    _column("pod", _TEXT, "Kubernetes pod; empty where none was named; context only"),
+    _column("container", _TEXT, "Kubernetes container; context only"),
+)
+_IDENTITY: Final = (
+    _column("uuid", _TEXT, "UUID of the GPU; of the parent for a MIG slice"),
+    _column("gpu_i_id", _TEXT, "GPU instance id of a MIG slice; empty for a whole GPU"),
+)
+_ROLLED: Final = (
+    _column("samples", _LONG, "scrapes"),
+    _column("profiling_gaps", _LONG, "of those, without a valid profiling sample"),
+    _column("gpu_util_percent_mean", _DOUBLE, "GPU_UTIL (%), weighted by scrapes"),
+    _column("gr_engine_active_ratio_mean", _DOUBLE, "share of time with work; for MIG slices too"),
+    _column("sm_active_ratio_mean", _DOUBLE, "SM activity, weighted by valid scrapes"),
+    _column("tensor_active_ratio_mean", _DOUBLE, "activity of the tensor pipe"),
+    _column("dram_active_ratio_mean", _DOUBLE, "activity of the memory interface"),
+    _column("fb_used_mib_mean", _DOUBLE, "framebuffer in use (MiB)"),
+    _column("power_watts_mean", _DOUBLE, "power (W), weighted by scrapes"),
+    _column("sm_clock_mhz_mean", _DOUBLE, "SM clock (MHz)"),
+    _column("fb_used_mib_max", _DOUBLE, "greatest framebuffer in use (MiB)"),
+    _column("power_watts_max", _DOUBLE, "greatest power (W)"),
+    _column("gpu_temp_celsius_max", _DOUBLE, "greatest temperature (°C)"),
+    _column("throttle_reasons_any", _LONG, "bits of throttle reasons that were set at any time"),
+    _column("seconds", _DOUBLE, "time that its scrapes cover"),
+    _column("energy_joules", _DOUBLE, "energy (J); once for all slices of a MIG device"),
+    _column("energy_seconds", _DOUBLE, "time that `energy_joules` covers"),
+    _column("gpu_cost", _DOUBLE, "price of `seconds` of the GPU; null without a price"),
+    _column("energy_cost", _DOUBLE, "price of `energy_joules`; null without energy"),
+)
+
+
+def _rolled(length: str) -> StructType:
+    return StructType(
+        [
+            *_IDENTITY,
+            _column("start", _INSTANT, f"first instant of the {length} (UTC)"),
+            _column("end", _INSTANT, "first instant after it"),
+            *_PLACE,
+            *_LOAD,
+            _column("active_from", _INSTANT, "start of its first interval with a scrape"),
+            _column("active_to", _INSTANT, "end of its last interval with a scrape"),
+            *_ROLLED,
+        ]
+    )
+
+
 SCHEMAS: Final[Mapping[str, StructType]] = {
     READINGS: StructType(
         [
@@ -202,6 +261,18 @@ SCHEMAS: Final[Mapping[str, StructType]] = {
             *_INTERVAL_ENERGY,
         ]
     ),
+    GPU_MINUTES: _rolled("minute"),
+    GPU_HOURS: _rolled("hour"),
+    JOBS: StructType(
+        [
+            *_IDENTITY,
+            *_LOAD,
+            _column("start", _INSTANT, "start of its first interval on this GPU"),
+            _column("end", _INSTANT, "end of its last interval so far"),
+            *_PLACE,
+            *_ROLLED,
+        ]
+    ),
 }
 
 DESCRIPTIONS: Final[Mapping[str, str]] = {
@@ -216,9 +287,19 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
         "`readings` and of the NaN profiling values in `quarantine`: late readings change the "
         "rows of their intervals."
     ),
+    GPU_MINUTES: (
+        "One row for each GPU, or MIG slice, minute and load (namespace, pod, container), made of "
+        "`gpu_intervals`."
+    ),
+    GPU_HOURS: "The same for each hour, made of `gpu_minutes`.",
+    JOBS: (
+        "One row for each pod and GPU that it ran on: a job on eight GPUs has eight rows. A pod "
+        "that is silent for more than an hour is another job. Made of `gpu_hours`."
+    ),
 }
 
 
+@cache
 def arrow_schema(table: str) -> pa.Schema:
     """The columns of a table as Arrow's types."""
     return to_arrow_schema(SCHEMAS[table], timezone="UTC")

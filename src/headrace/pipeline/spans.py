@@ -5,12 +5,16 @@ A pure part. All times are microseconds since the epoch.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace import job_limits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 Span = tuple[int, int]
 """`[start, end)` in microseconds since the epoch."""
@@ -34,6 +38,11 @@ def merged(spans: Iterable[Span]) -> list[Span]:
     return found
 
 
+def aligned(spans: Iterable[Span], step_us: int) -> list[Span]:
+    """`spans` out to multiples of `step_us`."""
+    return merged((start - start % step_us, end + (-end) % step_us) for start, end in spans)
+
+
 def touched(starts: Iterable[int], interval_us: int, lookback_us: int) -> list[Span]:
     """The stretches of time whose intervals change when those at `starts` get new readings.
 
@@ -44,8 +53,15 @@ def touched(starts: Iterable[int], interval_us: int, lookback_us: int) -> list[S
     return merged((start, start + reach) for start in starts)
 
 
-def within(column: str, spans: Iterable[Span]) -> str:
-    """SQL: whether the instant `column` lies in one of `spans`."""
-    return " OR ".join(
-        f"(epoch_us({column}) >= {start} AND epoch_us({column}) < {end})" for start, end in spans
-    )
+def lie_within(instants: pa.ChunkedArray, spans: Sequence[Span]) -> pa.ChunkedArray:
+    """Which of `instants` lie in one of `spans`, of which there is one at least."""
+    return overlap(instants, instants, [(start, end - 1) for start, end in spans])
+
+
+def overlap(begin: pa.ChunkedArray, end: pa.ChunkedArray, spans: Sequence[Span]) -> pa.ChunkedArray:
+    """Which stretches from `begin` to `end` touch one of `spans`; there must be one at least."""
+    first, last = pc.cast(begin, pa.int64()), pc.cast(end, pa.int64())
+    touching = [
+        pc.and_(pc.less_equal(first, stop), pc.greater_equal(last, start)) for start, stop in spans
+    ]
+    return reduce(pc.or_, touching)

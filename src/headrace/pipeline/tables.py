@@ -14,7 +14,7 @@ import pyarrow.parquet
 
 from headrace.pipeline import manifest as manifests
 from headrace.pipeline.manifest import Manifest, TableFile
-from headrace.pipeline.schemas import SCHEMA_VERSION, SCHEMAS, arrow_schema
+from headrace.pipeline.schemas import JOBS, SCHEMA_VERSION, SCHEMAS, arrow_schema
 from headrace.spark.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Manifest", "TableFile", "manifest", "open_arrow", "read"]
 
-_TIME_COLUMNS: Final = ("event_time", "interval_start")
+_TIME_COLUMNS: Final = ("event_time", "interval_start", "start")
 
 
 def manifest(tables_dir: str | Path, version: int | None = None) -> Manifest:
@@ -103,6 +103,9 @@ def describe(
     """A Parquet file that micro-batch `batch` wrote, as the manifest lists it."""
     footer = pyarrow.parquet.read_metadata(path)
     low, high = _time_range(footer)
+    if table == JOBS:
+        # A job lies in all the time until its end.
+        high = _time_range(footer, ("end",))[1]
     return TableFile(
         table=table,
         path=path.relative_to(tables_dir).as_posix(),
@@ -117,9 +120,11 @@ def describe(
     )
 
 
-def _time_range(footer: pyarrow.parquet.FileMetaData) -> tuple[int | None, int | None]:
+def _time_range(
+    footer: pyarrow.parquet.FileMetaData, columns: Iterable[str] = _TIME_COLUMNS
+) -> tuple[int | None, int | None]:
     names = [footer.schema.column(at).path for at in range(footer.num_columns)]
-    at = next(names.index(name) for name in _TIME_COLUMNS if name in names)
+    at = next(names.index(name) for name in columns if name in names)
     lows, highs = [], []
     for group in range(footer.num_row_groups):
         statistics = footer.row_group(group).column(at).statistics
