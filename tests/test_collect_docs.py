@@ -20,6 +20,7 @@ EXPECTED = [
         '"scrapes": {"pages": 1, "failed": 0,',
         "gpu-telemetry",
     ),
+    ("no NVIDIA driver here", "install it; in a container"),
 ]
 
 EXPORTER = """\

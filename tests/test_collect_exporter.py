@@ -26,13 +26,10 @@ from exporterpages import (
     UUID,
 )
 from headrace import job_limits
-from headrace.client import FetchClient
-from headrace.native import decode_records
 from pageserver import Answer, PageServer
+from streammessages import messages
 
 pytestmark = pytest.mark.slow
-
-STREAM = "gpu-telemetry"
 
 
 def collect(node, *args, **extra):
@@ -64,22 +61,6 @@ def ended(process):
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     return json.loads(out), err
-
-
-def messages(node):
-    found = []
-    with FetchClient(node.servers) as client:
-        for partition, end in client.latest_offsets(STREAM).items():
-            at = 0
-            while at < end:
-                columns = decode_records(
-                    client.fetch(STREAM, partition, at, 1 << 20, 0), at, end, 100_000
-                )
-                for _, _, _, value, headers in columns.rows():
-                    named = {name: text.decode() for name, text in headers}
-                    found.append((named["mqtt.topic"], json.loads(value)))
-                at = columns.next_offset
-    return found
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ HeadraceError
 ├── MqttError                  a broker is not there, hangs up, or refuses a command
 ├── PublishError               a broker refuses a collector for good
 ├── ScrapeError                a page of metrics could not be had, or is none
+├── DeviceError                the GPUs of this machine cannot be read
 ├── UnavailableError           HTTP 503, Kafka 56, retry      starting, draining, disk failed
 │   └── LostWritesError        HTTP 503, Kafka 56, retry      a sync failed: nothing more is written
 ├── MalformedError             bytes break their protocol; the connection closes
@@ -76,6 +77,7 @@ __all__ = [
     "ConfigError",
     "CorruptRecordError",
     "DefinitionError",
+    "DeviceError",
     "ForbiddenError",
     "GroupError",
     "GroupInUseError",
@@ -314,6 +316,10 @@ class ScrapeError(HeadraceError):
     def __init__(self, message: str, *, reason: str = "") -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class DeviceError(HeadraceError):
+    """The GPUs of this machine cannot be read; at most three lines that say what to install."""
 
 
 class UnavailableError(HeadraceError):

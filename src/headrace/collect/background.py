@@ -1,6 +1,6 @@
 """Reading on a thread of its own, so that a broker that is away does not change when it happens.
 
-Owns the thread and its event loop. What is read goes through a `Feed`.
+Owns the thread, its event loop and the clock of its rounds. What is read goes through a `Feed`.
 """
 
 from __future__ import annotations
@@ -8,12 +8,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from typing import TYPE_CHECKING, Self
 
+from headrace import job_limits
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import AsyncIterator, Callable, Coroutine
 
     from headrace.collect.feed import Feed
+
+
+async def rounds(interval_s: float | None) -> AsyncIterator[int]:
+    """Yields at the beginning of each round, once where there is no interval.
+
+    What it yields is how many rounds were missed because the one before took too long: rounds keep
+    to their times.
+    """
+    begin, missed = time.monotonic(), 0
+    while True:
+        yield missed
+        if interval_s is None:
+            return
+        now = time.monotonic()
+        missed = int((now - begin) / interval_s)
+        begin += (missed + 1) * interval_s
+        await asyncio.sleep(begin - now)
 
 
 class Background:
@@ -36,7 +56,8 @@ class Background:
 
     def __exit__(self, kind: object, *_: object) -> None:
         self.stop()
-        self._thread.join()
+        # A driver that hangs lets no thread end; this one ends with the process.
+        self._thread.join(job_limits.COLLECT_FLUSH_SECONDS)
         if self._fault is not None and kind is None:
             raise self._fault
 

@@ -14,6 +14,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from headrace import job_limits
+from headrace.collect.background import rounds
 from headrace.collect.conditions import Condition
 from headrace.collect.exposition import Scrape, read_page
 from headrace.collect.feed import Batch
@@ -72,21 +73,14 @@ class Exporters:
                 tasks.create_task(self._ask_on(watch))
 
     async def _ask_on(self, watch: Watch) -> None:
-        begin = time.monotonic()
-        while True:
+        async for missed in rounds(self._interval_s):
+            self.counts["skipped"] += missed
             if self._interval_s is None or self._feed.has_room:
                 await self._ask(watch)
                 self._tell(watch.room())
             else:
                 self.counts["skipped"] += 1
                 self._tell(watch.full())
-            if self._interval_s is None:
-                return
-            now = time.monotonic()
-            rounds = int((now - begin) / self._interval_s) + 1
-            self.counts["skipped"] += rounds - 1
-            begin += rounds * self._interval_s
-            await asyncio.sleep(begin - now)
 
     async def _ask(self, watch: Watch) -> None:
         target = watch.target

@@ -10,6 +10,7 @@ import click
 
 from headrace.cli.collect.csv_file import csv_file, default_source
 from headrace.cli.collect.exporter import exporter
+from headrace.cli.collect.nvml import nvml
 from headrace.cli.collect.show import now_us
 
 __all__ = ["collect", "default_source", "now_us"]
@@ -22,6 +23,7 @@ def collect() -> None:
     \b
     Examples:
       headrace collect exporter http://node-1:9400/metrics
+      headrace collect nvml --interval 1s
       headrace collect csv readings.csv.gz
       headrace collect csv readings.csv.gz --rate 500/s --loop
     """
@@ -29,3 +31,4 @@ def collect() -> None:
 
 collect.add_command(csv_file)
 collect.add_command(exporter)
+collect.add_command(nvml)
