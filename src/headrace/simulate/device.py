@@ -26,6 +26,9 @@ _CLOCK_STEP_MHZ: Final = 15
 _SENSOR_NOISE: Final = 0.003
 _DEVICE_SPREAD: Final = 0.015
 _CELSIUS_SPREAD: Final = 2.5
+_SILICON_SPREAD: Final = 0.02
+"""Of the clock that a chip reaches at its power limit."""
+
 _MEMORY_CLOCK_MHZ: Final = 3201
 
 THROTTLE_POWER_CAP: Final = 0x04
@@ -79,6 +82,7 @@ class Device:
         self.slowdown_celsius = slowdown_celsius
         self._warmth = warmth_celsius + rng.uniform(-_CELSIUS_SPREAD, _CELSIUS_SPREAD)
         self._power_factor = 1.0 + rng.uniform(-_DEVICE_SPREAD, _DEVICE_SPREAD)
+        self._silicon = 1.0 + rng.uniform(-_SILICON_SPREAD, _SILICON_SPREAD)
         self._activity_factor = 1.0 - rng.uniform(0.0, _DEVICE_SPREAD)
         self._celsius = self._memory_celsius = 40.0
         self._watts: float | None = None
@@ -118,6 +122,8 @@ class Device:
         values = Values(*sample)  # type: ignore[arg-type]
         # Below full use no limit is reached, and bits do not blend.
         values.throttle_bits = int(values.throttle_bits) if busy in {0.0, 1.0} else 0
+        if values.throttle_bits & THROTTLE_POWER_CAP:
+            values.sm_mhz *= self._silicon
         values.power_watts *= self._power_factor
         values.sm_active *= self._activity_factor
         values.gpu_celsius += self._warmth
@@ -128,7 +134,10 @@ class Device:
         """Values at an instant, under its job or nobody's."""
         if activity is None:
             return self.values(trace.IDLE, 1.0)
-        return self.values(activity.pool, activity.busy(at_us))
+        values = self.values(activity.pool, activity.busy(at_us))
+        if activity.always:
+            values.gpu_util = self.rng.choice((98.0, 99.0, 100.0))
+        return values
 
     def advance(self, values: Values, seconds: float) -> None:
         """Time goes on by `seconds`, at whose end `values` hold."""

@@ -153,11 +153,12 @@ class Fleet:
         """Scrapes by host and instant, none on its way yet."""
         settings, rng = self.settings, self._random("clocks")
         hosts = self._hosts(rng)
+        exporters = {gpus[0][0]: _Exporter(rng, settings.interval_us) for _, gpus in hosts}
         for tick_us in range(settings.start_us, settings.end_us, settings.interval_us):
             for offset_us, gpus in hosts:
                 at_us = tick_us + offset_us + rng.randint(0, 2 * _JITTER_US)
                 arrival_us = at_us + rng.randint(*_ON_THE_WAY_US)
-                if at_us >= settings.end_us:
+                if at_us >= settings.end_us or exporters[gpus[0][0]].misses(tick_us):
                     continue
                 for index, gpu in gpus:
                     seen = gpu.scraped(at_us, tick_us)
@@ -196,6 +197,25 @@ class Fleet:
     def _random(self, name: str) -> Random:
         """A stream of its own: what one part draws changes no other."""
         return Random(f"{self.settings.seed}/{name}")  # noqa: S311 (nothing secret)
+
+
+class _Exporter:
+    """Scrapes of one host that find nothing, without a fault."""
+
+    __slots__ = ("_away_until_us", "_interval_us", "_rng")
+
+    def __init__(self, rng: Random, interval_us: int) -> None:
+        self._rng = rng
+        self._interval_us = interval_us
+        self._away_until_us = 0
+
+    def misses(self, tick_us: int) -> bool:
+        """Whether the scrape of this round finds nothing."""
+        rng = self._rng
+        if rng.random() < published.RESTARTS_PER_HOUR * self._interval_us / HOUR_US:
+            scrapes = rng.randint(*published.RESTART_SCRAPES)
+            self._away_until_us = tick_us + scrapes * self._interval_us
+        return tick_us < self._away_until_us or rng.random() < published.MISSED_SHARE
 
 
 @lru_cache(maxsize=16_384)

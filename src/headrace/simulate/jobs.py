@@ -26,6 +26,7 @@ class Load(StrEnum):
     MEMORY = "memory"
     DOUBLE = "double"
     INFERENCE = "inference"
+    DECODING = "decoding"
 
 
 NAMESPACES: Final = ("research", "language", "vision", "recommendation", "serving")
@@ -34,7 +35,8 @@ _CELL_HOSTS: Final = (1, 1, 2, 2, 4)
 _SPLITS: Final = ((8,), (8,), (4, 4), (4, 2, 2), (2, 2, 2, 2), (4, 2, 1, 1), (1,) * 8)
 _LARGE: Final = (*[Load.TRAINING] * 6, *[Load.DENSE] * 3, Load.INFERENCE)
 _SMALL: Final = (
-    *[Load.INFERENCE] * 5, *[Load.TRAINING] * 2, Load.DENSE, Load.MEMORY, Load.MEMORY, Load.DOUBLE,
+    *[Load.INFERENCE] * 4, *[Load.DECODING] * 2, *[Load.TRAINING] * 2, Load.DENSE, Load.MEMORY,
+    Load.DOUBLE,
 )  # fmt: skip
 _WIDE_JOB_SHARE: Final = 0.3
 _DRAINED_SHARE: Final = 0.04

@@ -7,7 +7,7 @@ rise.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.simulate import trace
 from headrace.simulate.jobs import Load
@@ -25,6 +25,7 @@ POOLS: Final[Mapping[Load, str]] = {
     Load.MEMORY: trace.MEMORY,
     Load.DOUBLE: trace.DOUBLE,
     Load.INFERENCE: trace.TRAINING,
+    Load.DECODING: trace.MEMORY,
 }
 """Load to the part of the trace that it looks like while it is busy."""
 
@@ -32,43 +33,73 @@ _BUSY_US: Final = (4 * MINUTE_US, 50 * MINUTE_US)
 _PAUSE_US: Final = (MINUTE_US // 4, 4 * MINUTE_US)
 """Checkpoints, evaluations, waits for data."""
 
-_DEMAND_MEAN: Final = 0.5
-_DEMAND_DEVIATION: Final = 0.22
-_DEMAND_BOUNDS: Final = (0.07, 0.97)
+_LONG_PAUSE_SHARE: Final = 0.05
+_LONG_PAUSE_US: Final = (6 * MINUTE_US, 11 * MINUTE_US)
+"""A restart from a checkpoint."""
+
+
+class _Demand(NamedTuple):
+    """How much of its GPUs a service needs."""
+
+    mean: float
+    deviation: float
+    low: float
+    high: float
+
+
+_DEMANDS: Final = {
+    Load.INFERENCE: _Demand(0.5, 0.22, 0.07, 0.97),
+    Load.DECODING: _Demand(0.42, 0.08, 0.25, 0.6),
+}
 _DEMAND_MEMORY_US: Final = MINUTE_US
-"""Requests to a service: bursts of about a minute around a mean."""
+"""Requests come in bursts of about a minute. Tokens of language models are decoded by small
+kernels without a pause: GPU_UTIL is full, and multiprocessors and power are not."""
 
 
 class Activity:
-    """One job while it runs."""
+    """One job while it runs.
 
-    __slots__ = ("__weakref__", "_at_us", "_busy", "_demand", "_job", "_rng", "_until_us", "pool")
+    Attributes:
+        pool: the part of the trace that it looks like.
+        always: a kernel of it always runs, so that GPU_UTIL is full.
+    """
+
+    __slots__ = (
+        "__weakref__", "_at_us", "_busy", "_demand", "_level", "_rng", "_steady", "_until_us",
+        "always", "pool",
+    )  # fmt: skip
 
     def __init__(self, job: Job, rng: Random) -> None:
         self.pool = POOLS[job.load]
-        self._job = job
+        self.always = job.load is Load.DECODING
+        self._demand = _DEMANDS.get(job.load)
+        self._level = self._demand.mean if self._demand else 1.0
+        self._steady = job.steady
         self._rng = rng
         self._at_us = self._until_us = 0
         self._busy = False
-        self._demand = _DEMAND_MEAN
 
     def busy(self, at_us: int) -> float:
         """How much of the time the job is at work around `at_us`, from 0 to 1."""
-        if self._job.load is Load.INFERENCE:
-            return self._demanded(at_us)
-        if self._job.steady:
+        if self._demand is not None:
+            return self._demanded(self._demand, at_us)
+        if self._steady:
             return 1.0
         while at_us >= self._until_us:
             self._busy = not self._busy
-            span = self._rng.randint(*(_BUSY_US if self._busy else _PAUSE_US))
-            self._until_us = max(self._until_us, at_us) + span
+            self._until_us = max(self._until_us, at_us) + self._span()
         return 1.0 if self._busy else 0.0
 
-    def _demanded(self, at_us: int) -> float:
+    def _span(self) -> int:
+        rng = self._rng
+        if self._busy:
+            return rng.randint(*_BUSY_US)
+        return rng.randint(*(_LONG_PAUSE_US if rng.random() < _LONG_PAUSE_SHARE else _PAUSE_US))
+
+    def _demanded(self, demand: _Demand, at_us: int) -> float:
         if at_us > self._at_us:
             kept = math.exp((self._at_us - at_us) / _DEMAND_MEMORY_US) if self._at_us else 0.0
             self._at_us = at_us
-            noise = self._rng.gauss(0.0, _DEMAND_DEVIATION) * math.sqrt(1.0 - kept * kept)
-            self._demand = _DEMAND_MEAN + kept * (self._demand - _DEMAND_MEAN) + noise
-        low, high = _DEMAND_BOUNDS
-        return min(max(self._demand, low), high)
+            noise = self._rng.gauss(0.0, demand.deviation) * math.sqrt(1.0 - kept * kept)
+            self._level = demand.mean + kept * (self._level - demand.mean) + noise
+        return min(max(self._level, demand.low), demand.high)

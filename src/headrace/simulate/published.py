@@ -86,6 +86,12 @@ LATE_SECONDS: Final = Range(20.0, 75.0)
 REPEATED_SHARE: Final = 0.001
 """Messages that come after later ones, or twice: what QoS 1 over bad networks makes of a fleet."""
 
+MISSED_SHARE: Final = 0.002
+RESTARTS_PER_HOUR: Final = 0.02
+RESTART_SCRAPES: Final = (2, 3)
+"""Scrapes of a host that time out, and exporters that are started again. Source: dcgm-exporter
+issue 607, scrapes of more than 10 s."""
+
 # --- faults ---------------------------------------------------------------------------------------
 
 FATAL_XIDS: Final = {
