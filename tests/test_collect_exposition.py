@@ -19,6 +19,7 @@ from exporterpages import (
 from headrace import job_limits
 from headrace.collect import narrow, wide
 from headrace.collect.exposition import Scrape, read_page
+from headrace.errors import ScrapeError
 
 BEGUN, READ = 1_900_000_000_000_000, 1_900_000_000_250_000
 
@@ -185,6 +186,13 @@ def test_the_longest_lines_fit_into_packets():
         messages = list(shape(found.readings, lambda: READ))
         assert sum(message.readings for message in messages) == len(found.readings) == 13
         assert max(len(message.payload) + len(message.topic) for message in messages) < 1 << 20
+
+
+def test_a_page_of_more_lines_than_any_has_is_refused():
+    line = f'DCGM_X{{UUID="{UUID}"}} 1\n'
+    assert len(page(line * job_limits.EXPORTER_READINGS_MAX).readings) == 200_000
+    with pytest.raises(ScrapeError, match="more than 200,000 lines to publish"):
+        page(line * (job_limits.EXPORTER_READINGS_MAX + 1))
 
 
 def test_every_line_of_a_damaged_page_is_accounted_for():

@@ -41,6 +41,9 @@ EXPORTER_PAGE_BYTES_MAX: Final = 16 * MIB
 """Of a page as it is read, and unpacked: 1,000 GPUs of a federated page with 60 metrics of 250
 bytes are 15 MB; one node of 8 GPUs has 60 KB."""
 
+EXPORTER_READINGS_MAX: Final = 200_000
+"""Of a page: 1,000 GPUs with 200 metrics. A reading takes 300 bytes, however short its line."""
+
 EXPORTER_REDIRECTS_MAX: Final = 3
 """To other paths of the same exporter; to another host none is followed."""
 

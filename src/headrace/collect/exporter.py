@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _MEMORY_PER_TEXT: Final = 2
 """What readings hold of memory, to the characters of their page."""
+_READING_BYTES: Final = 300
+"""And at least."""
 _STALE_ROUNDS_MIN: Final = 4
 _SERVED_ROUNDS: Final = 3
 """Rounds for which a GPU is taken to be at the exporter that served it last."""
@@ -104,7 +106,8 @@ class Exporters:
         self._tell(watch.answered(page))
         self._tell(watch.shared(self._also_served(watch, page)))
         if page.readings:
-            self._feed.put(Batch(page.readings, scrape.read_us, _MEMORY_PER_TEXT * len(text)))
+            size_bytes = max(_MEMORY_PER_TEXT * len(text), _READING_BYTES * len(page.readings))
+            self._feed.put(Batch(page.readings, scrape.read_us, size_bytes))
 
     def _also_served(self, watch: Watch, page: Page) -> str | None:
         """Another exporter that serves a GPU of this page, with that GPU."""

@@ -21,6 +21,7 @@ from headrace import job_limits
 from headrace.collect.instants import format_instant, parse_instant
 from headrace.collect.labels import parse_labels
 from headrace.collect.readings import Reading
+from headrace.errors import ScrapeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -101,11 +102,21 @@ class _Series(NamedTuple):
 
 
 def read_page(scrape: Scrape) -> Page:
-    """Readings of a page, those of one GPU and set of labels together."""
+    """Readings of a page, those of one GPU and set of labels together.
+
+    Raises:
+        ScrapeError: there are more than `job_limits.EXPORTER_READINGS_MAX`.
+    """
     page = Page()
     reader = _Reader(scrape)
     for line in _lines(scrape.text):
         reader.read(line, page)
+        if len(page.readings) > job_limits.EXPORTER_READINGS_MAX:
+            raise ScrapeError(
+                f"the page has more than {job_limits.EXPORTER_READINGS_MAX:,} lines to publish; "
+                "ask for less of it",
+                reason="too_large",
+            )
     # Stable: `wide` then makes one message of each series, and not one at each change of labels.
     page.readings.sort(key=lambda reading: reader.places[id(reading.labels)])
     return page
