@@ -1,9 +1,12 @@
 """Tables written bucket by bucket, without Spark: what its tasks do, one after the other."""
 
+from datetime import datetime
+
 from frames import table
 from headrace.pipeline import manifest as manifests
 from headrace.pipeline import tables
 from headrace.pipeline.bucket import Bucket, Task
+from headrace.pipeline.detections import detect, rules_of
 
 
 class Tables:
@@ -13,10 +16,12 @@ class Tables:
         root: the folder.
         buckets: shares of the GPUs, by their UUIDs.
         interval_us: length of an interval.
+        rules: settings of rules, by kind.
         given: prices, as of `Task`.
     """
 
-    def __init__(self, root, *, buckets=2, interval_us=10_000_000, **given):
+    def __init__(self, root, *, buckets=2, interval_us=10_000_000, rules=None, **given):
+        self._rules = rules_of(rules or {})
         self.root = root
         self._buckets = buckets
         self._interval_us = interval_us
@@ -38,14 +43,25 @@ class Tables:
             batch=batch, query="q", buckets=self._buckets, interval_seconds=self._interval_us / 1e6
         )
         uuids = readings["uuid"].to_pylist()
+        newest: dict[str, int] = {}
         shares = [sum((uuid or "").encode()) % self._buckets for uuid in uuids]
         for number in range(self._buckets):
             mine = readings.filter([share == number for share in shares])
             if mine.num_rows:
                 done = Bucket(task, number).write(mine)
                 after = after.with_bucket(done.added, done.replaced, done.offsets, done.newest_us)
+                newest |= done.newest_us.get("gpu-telemetry", {})
+        after = detect(
+            self.root, before, after, self._rules,
+            newest_us=list(newest.values()), watermark_us=90_000_000,
+        )  # fmt: skip
         manifests.commit(self.root, after)
         return after
+
+    @staticmethod
+    def instant(text):
+        """An event time as the tables have it."""
+        return datetime.fromisoformat(text)
 
     def arrow(self, name):
         """A table."""

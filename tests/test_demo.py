@@ -16,7 +16,10 @@ from conftest import environment
 DATA = Path(__file__).parent / "data"
 SHIPPED = Path(__file__).parent.parent / "src/headrace/data"
 GAPS = SHIPPED / "h200-1hz-gaps.csv.gz"
-TABLES = ["readings", "quarantine", "duplicates", "gpu_intervals"]
+TABLES = [
+    "readings", "quarantine", "duplicates", "gpu_intervals", "gpu_minutes", "gpu_hours", "jobs",
+    "detections",
+]  # fmt: skip
 
 
 def run(cwd, *args, code=0):
@@ -74,6 +77,11 @@ def test_the_shipped_trace_ends_with_the_line(tmp_path):
     assert loads["pcie-h2d-d2h-0"]["mean_sm_active_ratio"] == pytest.approx(0.0, abs=0.01)
     assert loads["pcie-h2d-d2h-0"]["mean_gpu_util_percent"] > 75
     assert sum(load["seconds"] for load in result["loads"]) == pytest.approx(227, abs=3)
+    faults = {(each["kind"], each["pod"]) for each in result["detections"]}
+    assert faults - {("power_cap", load) for load in loads} == {
+        ("idle_allocated", "train-stalled-0"), ("fake_busy", "pcie-h2d-d2h-0"),
+    }  # fmt: skip
+    assert any("idle_allocated" in line for line in lines)
 
 
 @pytest.mark.spark

@@ -11,7 +11,7 @@ import pytest
 from conftest import ROOT, environment
 from frames import from_csv
 from headrace.native import build_batch
-from headrace.pipeline import run, tables
+from headrace.pipeline import Options, run, tables
 from headrace.spark.errors import PipelineError
 from kafkaraw import RawConnection
 
@@ -26,7 +26,7 @@ REPEATED = 50
 DRIVER = """
 import sys
 from pathlib import Path
-from headrace.pipeline import manifest, run
+from headrace.pipeline import Options, manifest, run
 from headrace.spark import session
 
 def reach(place):
@@ -43,7 +43,7 @@ manifest.commit = announced
 servers, root, per_batch = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
 spark = session("driver", cores=2, short_run=True, log_file=root / "spark.log")
 run(spark, servers, "gpu-telemetry", root / "tables", root / "checkpoint",
-    interval_s=1, now="event_time", messages_per_batch=per_batch)
+    options=Options(interval_s=1, now="event_time", messages_per_batch=per_batch))
 """
 
 pytestmark = pytest.mark.spark
@@ -109,7 +109,7 @@ def test_kills_lose_and_double_nothing(spark, broker, tmp_path):
         driver.kill()
     totals = run(
         spark, broker.servers, STREAM, root, tmp_path / "checkpoint",
-        interval_s=1, now="event_time", messages_per_batch=PER_BATCH,
+        options=Options(interval_s=1, now="event_time", messages_per_batch=PER_BATCH),
     )  # fmt: skip
     assert (totals.messages, totals.readings) == (SENT + REPEATED, SENT + REPEATED)
     assert (totals.rows, totals.quarantined, totals.duplicates) == (SENT - 1, 1, REPEATED)
@@ -132,14 +132,14 @@ def test_tables_belong_to_one_checkpoint(spark, broker, tmp_path):
     seen = []
     totals = run(
         spark, broker.servers, STREAM, tmp_path / "tables", tmp_path / "checkpoint",
-        now="event_time", on_progress=seen.append,
+        options=Options(now="event_time"), on_progress=seen.append,
     )  # fmt: skip
     assert totals.balanced
     assert [progress.totals for progress in seen] == [totals]
     assert sum(seen[0].offsets[STREAM].values()) == 31
     again = run(
         spark, broker.servers, STREAM, tmp_path / "tables", tmp_path / "checkpoint",
-        now="event_time",
+        options=Options(now="event_time"),
     )  # fmt: skip
     assert again == totals
     with pytest.raises(PipelineError, match="not written with the checkpoint"):
@@ -148,7 +148,7 @@ def test_tables_belong_to_one_checkpoint(spark, broker, tmp_path):
     with pytest.raises(PipelineError, match="intervals of 10 s: keep that"):
         run(
             spark, broker.servers, STREAM, tmp_path / "tables", tmp_path / "checkpoint",
-            interval_s=5,
+            options=Options(interval_s=5),
         )  # fmt: skip
 
 

@@ -1,11 +1,11 @@
-"""GPU telemetry from a stream to tables, exactly once.
+"""GPU telemetry from a stream to tables and detections, exactly once.
 
-The way of a message: `decode` (payload to texts), `clean` (texts to values or reasons),
-`duplicates` (what repeats, contradicts, comes late), then `batch` writes `readings`, `quarantine`
-and `duplicates`, recomputes `intervals`, and commits all tables together through `manifest`.
-`fields` knows DCGM, `schemas` the tables, `tables` is the door for readers.
+The way of a reading: `format("headrace")` decodes and judges it; `batch` gives each `bucket` of
+GPUs to a task, which lets `settle` find what repeats, contradicts or comes late, `intervals` and
+`rollups` add up, and writes files; `detections` lets `watch` fold what `signals` and `rules` say;
+`manifest` commits all tables together. `schemas` knows the tables, `tables` is the readers' door.
 """
 
-from headrace.pipeline.run import Progress, run, start
+from headrace.pipeline.run import Options, Progress, run, start
 
-__all__ = ["Progress", "run", "start"]
+__all__ = ["Options", "Progress", "run", "start"]

@@ -19,7 +19,9 @@ from headrace.dcgm.readings import SCHEMA as READING
 from headrace.pipeline import manifest as manifests
 from headrace.pipeline import tables
 from headrace.pipeline.bucket import Bucket, Outcome, Task
+from headrace.pipeline.detections import detect
 from headrace.pipeline.manifest import Manifest, Totals
+from headrace.pipeline.rules import RULES, Rule
 from headrace.pipeline.schemas import DUPLICATES, QUARANTINE, READINGS
 from headrace.spark.errors import PipelineError
 
@@ -45,6 +47,7 @@ class Settings:
             first micro-batch.
         prices: of an hour of a GPU, by model; `default` is that of any other model.
         energy_price: of a kilowatt hour.
+        rules: what is looked for.
     """
 
     tables_dir: Path
@@ -54,6 +57,7 @@ class Settings:
     buckets: int
     prices: Mapping[str, float] = field(default_factory=dict)
     energy_price: float = 0.0
+    rules: tuple[Rule, ...] = RULES
 
 
 def write(readings: DataFrame, batch: int, settings: Settings) -> Manifest | None:
@@ -76,10 +80,28 @@ def write(readings: DataFrame, batch: int, settings: Settings) -> Manifest | Non
     if batch <= before.batch:
         return None
     shutil.rmtree(root / f"batch={batch}", ignore_errors=True)
-    after = _next(_run(readings, batch, before, settings), batch, before, settings)
+    outcomes = _run(readings, batch, before, settings)
+    after = detect(
+        root,
+        before,
+        _next(outcomes, batch, before, settings),
+        settings.rules,
+        newest_us=_newest(outcomes),
+        watermark_us=round(settings.watermark_seconds * _SECOND_US),
+    )
     manifests.commit(root, after)
     manifests.prune(root, after.version)
     return after
+
+
+def _newest(outcomes: Iterable[Outcome]) -> list[int]:
+    """The newest event time of each partition, of whose readings several buckets have a share."""
+    found: dict[tuple[str, str], int] = {}
+    for outcome in outcomes:
+        for topic, partitions in outcome.newest_us.items():
+            for partition, newest in partitions.items():
+                found[topic, partition] = max(newest, found.get((topic, partition), newest))
+    return list(found.values())
 
 
 def check(manifest: Manifest, settings: Settings) -> None:

@@ -122,6 +122,8 @@ class Manifest:
         newest_us: per stream and partition the newest event time of a usable reading.
         interval_seconds: length of the intervals of `gpu_intervals`; 0 before the first batch.
         buckets: shares of the GPUs, each in files of its own; 0 before the first batch.
+        clock_us: the event time that all partitions have reached.
+        watch: file with what the rules remember of the GPUs; empty before the first batch.
     """
 
     version: int = -1
@@ -134,6 +136,8 @@ class Manifest:
     newest_us: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     interval_seconds: float = 0.0
     buckets: int = 0
+    clock_us: int = 0
+    watch: str = ""
 
     def of(self, table: str) -> tuple[TableFile, ...]:
         """The live files of one table."""
@@ -174,6 +178,14 @@ class Manifest:
             offsets=_merged(self.offsets, offsets),
             newest_us=_merged(self.newest_us, newest_us),
         )
+
+    def watched(
+        self, added: Iterable[TableFile], replaced: Iterable[str], watch: str, clock_us: int
+    ) -> Manifest:
+        """With the detections of its micro-batch, and what their rules remember."""
+        gone = {*replaced, *([self.watch] if self.watch else [])}
+        after = self.with_bucket(added, gone, {}, {})
+        return replace(after, watch=watch, clock_us=clock_us)
 
     def counted(self, totals: Totals) -> Manifest:
         """With what became of the readings of its micro-batch."""
@@ -245,6 +257,8 @@ def commit(tables_dir: Path, manifest: Manifest) -> None:
     for file in manifest.files:
         if file.batch == manifest.batch:
             _sync(tables_dir / file.path)
+    if manifest.watch:
+        _sync(tables_dir / manifest.watch)
     folder = tables_dir / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     path = _path(tables_dir, manifest.version)

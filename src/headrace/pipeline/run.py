@@ -8,7 +8,7 @@ for a batch that is in the one and not in the other.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +17,7 @@ from pyspark.errors import StreamingQueryException
 from headrace import job_limits
 from headrace.pipeline import tables
 from headrace.pipeline.batch import Settings, write
+from headrace.pipeline.detections import rules_of
 from headrace.spark.errors import PipelineError, explain
 from headrace.spark.session import core_count
 
@@ -50,19 +51,43 @@ class Progress:
     offsets: Mapping[str, Mapping[str, int]]
 
 
-def run(  # noqa: PLR0913 - the settings of one run, most with a default
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How the pipeline runs.
+
+    Attributes:
+        interval_s: length of an interval of `gpu_intervals`, in seconds.
+        watermark_s: how far behind the newest event time a reading is still in time, in seconds.
+        now: what a `future` event time is measured against: `ingest_time`, or `event_time` for a
+            replayed file.
+        messages_per_batch: messages in one micro-batch at most.
+        buckets: shares of the GPUs, each of which one task brings into the tables; fixed with the
+            first micro-batch. Default: the cores.
+        prices: of an hour of a GPU, by model; `default` is that of any other model.
+        energy_price: of a kilowatt hour.
+        rules: settings of the rules that find faults, by kind (`headrace.pipeline.rules`).
+    """
+
+    interval_s: float = INTERVAL_SECONDS
+    watermark_s: float = WATERMARK_SECONDS
+    now: Now = "ingest_time"
+    messages_per_batch: int = job_limits.PIPELINE_MESSAGES_PER_BATCH
+    buckets: int = field(default_factory=core_count)
+    prices: Mapping[str, float] = field(default_factory=dict)
+    energy_price: float = 0.0
+    rules: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+def run(  # noqa: PLR0913 - what to run it on, and how
     spark: SparkSession,
     servers: str,
     stream: str,
     tables_dir: str | Path,
     checkpoint_dir: str | Path,
     *,
+    options: Options | None = None,
     login: Login | None = None,
     trigger: str = "availableNow",
-    interval_s: float = INTERVAL_SECONDS,
-    watermark_s: float = WATERMARK_SECONDS,
-    now: Now = "ingest_time",
-    messages_per_batch: int = job_limits.PIPELINE_MESSAGES_PER_BATCH,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Totals:
     """Runs the pipeline until it ends.
@@ -76,26 +101,21 @@ def run(  # noqa: PLR0913 - the settings of one run, most with a default
         stream: stream with telemetry.
         tables_dir: folder of the tables; belongs to one checkpoint.
         checkpoint_dir: Spark's checkpoint of the query.
+        options: intervals, prices, rules.
         login: user and password, where the broker asks for them.
         trigger: `availableNow`, or a processing time such as `5 seconds`.
-        interval_s: length of an interval of `gpu_intervals`, in seconds.
-        watermark_s: how far behind the newest event time a reading is still in time, in seconds.
-        now: what a `future` event time is measured against: `ingest_time`, or `event_time` for a
-            replayed file.
-        messages_per_batch: messages in one micro-batch at most.
         on_progress: called after each committed micro-batch, on a thread of Spark.
 
     Returns:
         What became of all readings, those of earlier runs on the same tables included.
 
     Raises:
-        PipelineError: tables and checkpoint do not belong together, or the query failed; the
-            message is one line.
+        PipelineError: tables and checkpoint do not belong together, a rule has no such setting, or
+            the query failed; the message is one line.
     """
     query = start(
         spark, servers, stream, tables_dir, checkpoint_dir,
-        login=login, trigger=trigger, interval_s=interval_s, watermark_s=watermark_s, now=now,
-        messages_per_batch=messages_per_batch, on_progress=on_progress,
+        options=options, login=login, trigger=trigger, on_progress=on_progress,
     )  # fmt: skip
     try:
         query.awaitTermination()
@@ -112,15 +132,13 @@ def start(  # noqa: PLR0913
     tables_dir: str | Path,
     checkpoint_dir: str | Path,
     *,
+    options: Options | None = None,
     login: Login | None = None,
     trigger: str = "availableNow",
-    interval_s: float = INTERVAL_SECONDS,
-    watermark_s: float = WATERMARK_SECONDS,
-    now: Now = "ingest_time",
-    messages_per_batch: int = job_limits.PIPELINE_MESSAGES_PER_BATCH,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> StreamingQuery:
     """As `run`, but returns the running query."""
+    options = options or Options()
     who = {} if login is None else {"user": login.user, "password": login.password}
     readings = (
         spark.readStream.format("headrace")
@@ -128,13 +146,13 @@ def start(  # noqa: PLR0913
         .option("servers", servers)
         .option("stream", stream)
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", messages_per_batch)
-        .option("payload", "dcgm" if now == "ingest_time" else "dcgm-replay")
+        .option("maxOffsetsPerTrigger", options.messages_per_batch)
+        .option("payload", "dcgm" if options.now == "ingest_time" else "dcgm-replay")
         .load()
     )
     return start_on(
         readings, tables_dir, checkpoint_dir,
-        trigger=trigger, interval_s=interval_s, watermark_s=watermark_s, on_progress=on_progress,
+        options=options, trigger=trigger, on_progress=on_progress,
     )  # fmt: skip
 
 
@@ -143,19 +161,21 @@ def start_on(
     tables_dir: str | Path,
     checkpoint_dir: str | Path,
     *,
+    options: Options | None = None,
     trigger: str = "availableNow",
-    interval_s: float = INTERVAL_SECONDS,
-    watermark_s: float = WATERMARK_SECONDS,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> StreamingQuery:
     """As `start`, on readings: a stream of `format("headrace")` with the option `payload=dcgm`."""
+    options = options or Options()
+    rules = rules_of(options.rules)
     root, checkpoint = Path(tables_dir), Path(checkpoint_dir)
     _check_pair(tables.manifest(root), checkpoint, root)
 
     def on_batch(frame: DataFrame, batch: int) -> None:
         settings = Settings(
-            root, query_id(checkpoint), round(interval_s * 1e6), watermark_s, core_count()
-        )
+            root, query_id(checkpoint), round(options.interval_s * 1e6), options.watermark_s,
+            options.buckets, options.prices, options.energy_price, rules,
+        )  # fmt: skip
         committed = write(frame, batch, settings)
         if committed is not None and on_progress is not None:
             on_progress(Progress(batch, committed.totals, committed.offsets))

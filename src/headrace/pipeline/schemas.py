@@ -273,6 +273,28 @@ SCHEMAS: Final[Mapping[str, StructType]] = {
             *_ROLLED,
         ]
     ),
+    DETECTIONS: StructType(
+        [
+            _column("id", _TEXT, "the same for one detection in every version of the tables"),
+            _column("kind", _TEXT, "what was found"),
+            _column("severity", _TEXT, "`info`, `warning` or `critical`; the worst so far"),
+            *_IDENTITY,
+            _column("host", _TEXT, "host of the GPU"),
+            _column("gpu_index", _INT, "index of the GPU on that host"),
+            _column("model", _TEXT, "model of the GPU"),
+            *_LOAD,
+            _column("start", _INSTANT, "since when it holds (UTC)"),
+            _column("end", _INSTANT, "until when it held; null while it is open"),
+            _column("last", _INSTANT, "until when it was seen so far"),
+            _column("window_seconds", _DOUBLE, "for how long it had to hold to be found"),
+            _column(
+                "evidence",
+                MapType(_TEXT, _DOUBLE),
+                "what was measured while it held, and the rule's settings as `rule.NAME`",
+            ),
+            _column("text", _TEXT, "the same as a sentence"),
+        ]
+    ),
 }
 
 DESCRIPTIONS: Final[Mapping[str, str]] = {
@@ -295,6 +317,10 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     JOBS: (
         "One row for each pod and GPU that it ran on: a job on eight GPUs has eight rows. A pod "
         "that is silent for more than an hour is another job. Made of `gpu_hours`."
+    ),
+    DETECTIONS: (
+        "One row for each fault that was found, open or ended. The rules are those of "
+        "`headrace.pipeline.rules`. What is newer than the watermark may still change."
     ),
 }
 

@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 
 from headrace.pipeline import report, tables
 from headrace.pipeline.chart import save_chart
-from headrace.pipeline.schemas import GPU_INTERVALS, QUARANTINE, SCHEMAS
+from headrace.pipeline.schemas import DETECTIONS, GPU_INTERVALS, QUARANTINE, SCHEMAS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from headrace.cli.demo.run import Folder, Outcome
@@ -33,6 +33,7 @@ class Results:
         outcome: the line and what is wrong with it.
         seconds: of the whole command.
         loads: what each GPU did.
+        detections: faults that were found, in the order of their start.
         refused: what was quarantined.
         tables: a folder of Parquet files for each table, which any Parquet reader takes.
         chart: the picture, or None where there was nothing to draw.
@@ -42,6 +43,7 @@ class Results:
     outcome: Outcome
     seconds: float
     loads: Sequence[Load]
+    detections: Sequence[Mapping[str, Any]]
     refused: Sequence[Refused]
     tables: dict[str, Path]
     chart: Path | None
@@ -54,6 +56,7 @@ class Results:
             "seconds": round(self.seconds, 3),
             "tables": {name: str(path) for name, path in self.tables.items()},
             "loads": [_load(load) for load in self.loads],
+            "detections": [_detection(found) for found in self.detections],
             "reasons": report.totals_by_reason(self.refused),
             "parts": {name: round(value, 3) for name, value in self.outcome.seconds.items()},
             "chart": None if self.chart is None else str(self.chart),
@@ -72,6 +75,10 @@ def results(outcome: Outcome, folder: Folder, seconds: float) -> Results:
         outcome=outcome,
         seconds=seconds,
         loads=report.loads(intervals),
+        detections=tables.open_arrow(folder.tables, DETECTIONS)
+        .to_table()
+        .sort_by([("start", "ascending"), ("id", "ascending")])
+        .to_pylist(),
         refused=report.refused(quarantine),
         tables={name: _plain_folder(folder, name) for name in SCHEMAS},
         chart=chart if save_chart(intervals, chart) else None,
@@ -87,6 +94,12 @@ def _load(load: Load) -> dict[str, Any]:
         "start": load.start.isoformat(),
         "seconds": round(load.seconds, 3),
     }
+
+
+def _detection(found: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("kind", "uuid", "gpu_i_id", "host", "pod", "severity", "text")
+    ends = {name: found[name] and found[name].isoformat() for name in ("start", "end")}
+    return {**{name: found[name] for name in names}, **ends, "evidence": dict(found["evidence"])}
 
 
 def _plain_folder(folder: Folder, table: str) -> Path:

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 from headrace.cli.demo.broker import Broker
 from headrace.client import FetchClient
 from headrace.collect import Publisher
+from headrace.pipeline import Options
 from headrace.pipeline import run as run_pipeline
 from headrace.pipeline.audit import Ends, stored_messages, stored_readings
+from headrace.pipeline.rules import DEMO
 from headrace.spark import close, session
 
 if TYPE_CHECKING:
@@ -164,8 +166,7 @@ def _pipe(
             STREAM,
             folder.tables,
             folder.root / "checkpoint",
-            interval_s=job.interval_s,
-            now="event_time",
+            options=Options(interval_s=job.interval_s, now="event_time", rules=DEMO),
             on_progress=watcher.piped,
         )
         if last:

@@ -5,7 +5,7 @@ Owns terminal output only; every number comes from elsewhere.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import click
 from rich import box
@@ -17,7 +17,7 @@ from headrace.pipeline.report import IDLE
 from headrace.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from headrace.cli.demo.leave import Results
     from headrace.collect import Counts
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 LOADS_MAX: Final = 40
 """Rows of a fleet's loads that are printed; report.json has all."""
+
+DETECTIONS_MAX: Final = 40
+"""As of the loads."""
 
 REFUSED_MAX: Final = 15
 
@@ -89,6 +92,11 @@ def report(found: Results) -> None:
         have, count = ("has", "counts") if gaps == 1 else ("have", "count")
         line = f"{counted(gaps, 'scrape')} {have} no valid profiling sample; {count} in no SM %"
         console.print(f"{line}\n", style="dim")
+    if found.detections:
+        console.print(_detections_table(found.detections[:DETECTIONS_MAX]))
+    if len(found.detections) > DETECTIONS_MAX:
+        more = len(found.detections) - DETECTIONS_MAX
+        console.print(f"… and {more:,} more detections in report.json\n", style="dim")
     if found.refused:
         console.print(_refused_table(found.refused[:REFUSED_MAX]))
     if len(found.refused) > REFUSED_MAX:
@@ -138,6 +146,27 @@ def _loads_table(loads: Sequence[Load]) -> Table:
             style="dim" if idle else "",
         )
         shown = gpu
+    return table
+
+
+_STYLES: Final = {"info": "dim", "warning": "yellow", "critical": "bold red"}
+
+
+def _detections_table(detections: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(
+        title="What was found", title_justify="left", title_style="bold",
+        box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False,
+    )  # fmt: skip
+    table.add_column("kind", no_wrap=True)
+    table.add_column("load", no_wrap=True)
+    table.add_column("seconds", justify="right", no_wrap=True)
+    table.add_column("why", overflow="fold")
+    for each in detections:
+        seconds = (each["last"] - each["start"]).total_seconds()
+        table.add_row(
+            each["kind"], each["pod"] or IDLE, f"{seconds:,.0f}", each["text"],
+            style=_STYLES[each["severity"]],
+        )  # fmt: skip
     return table
 
 

@@ -1,0 +1,202 @@
+"""Detections in a micro-batch: reads what is new, lets the watch fold it, writes what it found.
+
+The shell around `signals` and `watch`. What ended and is settled stands in files that are never
+touched again; what is open, or may still change, in one file that each micro-batch replaces.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headrace.pipeline import signals, tables
+from headrace.pipeline.rules import RULES
+from headrace.pipeline.schemas import DETECTIONS, GPU_INTERVALS, GPU_MINUTES, arrow_schema
+from headrace.pipeline.watch import Watch
+from headrace.spark.errors import PipelineError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from headrace.pipeline.manifest import Manifest, TableFile
+    from headrace.pipeline.rules import Rule
+
+_STRAGGLER: Final = "straggler"
+_OWN_INPUT: Final = frozenset({"vanished", _STRAGGLER})
+"""Kinds that do not look at intervals."""
+
+_CHANGING: Final = 0
+"""`chunk` of the file that each micro-batch replaces."""
+
+
+def rules_of(changes: Mapping[str, Mapping[str, float]]) -> tuple[Rule, ...]:
+    """The rules with other settings, by kind.
+
+    Raises:
+        PipelineError: there is no such rule or setting.
+    """
+    if unknown := set(changes) - {rule.kind for rule in RULES}:
+        known = ", ".join(rule.kind for rule in RULES)
+        raise PipelineError(f"no rule {min(unknown)!r}; there are {known}")
+    try:
+        return tuple(rule.tuned(changes.get(rule.kind, {})) for rule in RULES)
+    except ValueError as error:
+        raise PipelineError(f"rules: {error}") from None
+
+
+def detect(
+    tables_dir: Path,
+    before: Manifest,
+    after: Manifest,
+    rules: Sequence[Rule],
+    *,
+    newest_us: Sequence[int],
+    watermark_us: int,
+) -> Manifest:
+    """`after`, with the detections of its micro-batch.
+
+    Args:
+        tables_dir: folder of the tables.
+        before: the manifest before the micro-batch.
+        after: its own, with all other tables.
+        rules: what is looked for.
+        newest_us: newest event time of each partition that the micro-batch has usable readings of.
+        watermark_us: how far behind the clock a reading may still come in time.
+    """
+    watch = Watch(rules)
+    if before.watch:
+        watch.loads((tables_dir / before.watch).read_text())
+    clock_us = max(before.clock_us, min(newest_us, default=0))
+    horizon_us = clock_us - watermark_us
+    look = _Look(tables_dir, after, watch, rules)
+    ended = look.fold(watch, watch.until_us, horizon_us)
+    watch.until_us = max(watch.until_us, horizon_us)
+    watch.missing(watch.until_us)
+    ended += watch.quiet(watch.until_us)
+    # What is newer is looked at with a copy: late readings may still change it.
+    ahead = watch.copy_of(watch.gpus)
+    changing = look.fold(ahead, watch.until_us, None)
+    ahead.missing(clock_us)
+    changing += ahead.quiet(clock_us)
+    changing += ahead.open()
+    return _written(tables_dir, after, watch, ended, changing, clock_us)
+
+
+class _Look:
+    """What the tables say of the time after an instant."""
+
+    def __init__(
+        self, tables_dir: Path, manifest: Manifest, watch: Watch, rules: Sequence[Rule]
+    ) -> None:
+        self._rules = [rule for rule in rules if rule.kind not in _OWN_INPUT]
+        self._straggler = next(rule for rule in rules if rule.kind == _STRAGGLER)
+        since = watch.until_us
+        intervals = _since(tables_dir, manifest, GPU_INTERVALS, signals.INTERVAL_COLUMNS, since)
+        known = [
+            {
+                "uuid": uuid, "gpu_i_id": gpu_i_id, "xid": gpu.xid,
+                "power_limit_watts": gpu.power_limit_watts,
+                "slowdown_celsius": gpu.slowdown_celsius,
+            }
+            for (uuid, gpu_i_id), gpu in watch.gpus.items()
+        ]  # fmt: skip
+        self._intervals = signals.of_intervals(
+            intervals, pa.Table.from_pylist(known, signals.KNOWN), self._rules
+        )
+        minutes = _since(tables_dir, manifest, GPU_MINUTES, signals.MINUTE_COLUMNS, since)
+        self._minutes = signals.of_minutes(minutes, self._straggler)
+
+    def fold(self, watch: Watch, after_us: int, until_us: int | None) -> list[dict[str, Any]]:
+        """Lets `watch` fold what ends after one instant and, if given, until another."""
+        rows = _between(self._intervals, after_us, until_us)
+        tracked = {key for key, gpu in watch.gpus.items() if gpu.tracks}
+        changed = rows.filter(rows["changes"])
+        keys = set(zip(changed["uuid"].to_pylist(), changed["gpu_i_id"].to_pylist(), strict=True))
+        ended = watch.rows(_of(rows, keys | tracked), [rule.kind for rule in self._rules])
+        last = rows.group_by(["uuid", "gpu_i_id"]).aggregate([("end_us", "max")])
+        last = rows.join(
+            last, ["uuid", "gpu_i_id", "end_us"], ["uuid", "gpu_i_id", "end_us_max"],
+            join_type="left semi",
+        )  # fmt: skip
+        watch.summaries(last.to_pylist())
+        minutes = _between(self._minutes, after_us, until_us)
+        slow = minutes.filter(minutes[_STRAGGLER])
+        keys = set(zip(slow["uuid"].to_pylist(), slow["gpu_i_id"].to_pylist(), strict=True))
+        tracked = {key for key, gpu in watch.gpus.items() if _STRAGGLER in gpu.tracks}
+        return ended + watch.rows(_of(minutes, keys | tracked), [_STRAGGLER])
+
+
+def _since(
+    tables_dir: Path, manifest: Manifest, table: str, columns: Sequence[str], after_us: int
+) -> pa.Table:
+    start, end = ("start", "end") if table == GPU_MINUTES else ("interval_start", "interval_end")
+    schema = pa.schema([arrow_schema(table).field(name) for name in columns])
+    parts = [
+        pq.read_table(tables_dir / file.path, columns=list(columns), partitioning=None)
+        for file in manifest.of(table)
+        if file.max_time_us is not None and file.max_time_us >= after_us - _LONGEST_US
+    ]
+    rows = pa.concat_tables([schema.empty_table(), *parts])
+    later = pc.greater(pc.cast(rows[end], pa.int64()), after_us)
+    return rows.filter(later).sort_by([(start, "ascending")])
+
+
+_LONGEST_US: Final = 3_600_000_000
+"""A row that ends after an instant begins no longer than this before it."""
+
+
+def _between(rows: pa.Table, after_us: int, until_us: int | None) -> pa.Table:
+    inside = pc.greater(rows["end_us"], after_us)
+    if until_us is not None:
+        inside = pc.and_(inside, pc.less_equal(rows["end_us"], until_us))
+    return rows.filter(inside)
+
+
+def _of(rows: pa.Table, keys: set[tuple[str, str]]) -> list[dict[str, Any]]:
+    """The rows of these GPUs, in their order."""
+    if not keys:
+        return []
+    mine = rows.filter(pc.is_in(rows["uuid"], pa.array(sorted({uuid for uuid, _ in keys}))))
+    return [row for row in mine.to_pylist() if (row["uuid"], row["gpu_i_id"]) in keys]
+
+
+def _written(
+    tables_dir: Path,
+    after: Manifest,
+    watch: Watch,
+    ended: Sequence[dict[str, Any]],
+    changing: Sequence[dict[str, Any]],
+    clock_us: int,
+) -> Manifest:
+    folder, token = Path(f"batch={after.batch}"), uuid4().hex[:12]
+    (tables_dir / folder).mkdir(parents=True, exist_ok=True)
+    state = folder / f"watch-{token}.json"
+    (tables_dir / state).write_text(watch.dumps())
+    added: list[TableFile] = []
+    for name, rows, chunk in (("ended", ended, None), ("changing", changing, _CHANGING)):
+        if rows:
+            path = tables_dir / folder / f"{DETECTIONS}-{name}-{token}.parquet"
+            pq.write_table(_table(rows), path, compression="zstd")
+            added.append(tables.describe(tables_dir, path, DETECTIONS, after.batch, 0, chunk))
+    replaced = [file.path for file in after.of(DETECTIONS) if file.chunk == _CHANGING]
+    return after.watched(added, replaced, state.as_posix(), clock_us)
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> pa.Table:
+    schema = arrow_schema(DETECTIONS)
+    columns: dict[str, pa.Array] = {}
+    for column in schema:
+        if column.name in {"start", "end", "last"}:
+            micros = pa.array([row[f"{column.name}_us"] for row in rows], pa.int64())
+            columns[column.name] = micros.cast(column.type)
+        elif column.name == "evidence":
+            pairs = [sorted(row["evidence"].items()) for row in rows]
+            columns[column.name] = pa.array(pairs, column.type)
+        else:
+            columns[column.name] = pa.array([row[column.name] for row in rows], column.type)
+    return pa.table(columns, schema=schema).sort_by([("start", "ascending"), ("id", "ascending")])
