@@ -35,6 +35,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "List, describe, reset, delete Kafka consumer groups.",
     ),
     "log": ("headrace.cli.log:log", "Look at, check and repair a stopped node's data."),
+    "pipeline": (
+        "headrace.cli.pipeline:pipeline",
+        "Bring telemetry to tables and detections, with Spark.",
+    ),
     "pub": ("headrace.cli.pub:pub", "Publish messages to an MQTT broker."),
     "retained": ("headrace.cli.retained:retained", "List, show, count, delete retained messages."),
     "serve": ("headrace.cli.serve:serve", "Run a node."),

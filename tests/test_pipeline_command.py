@@ -1,0 +1,85 @@
+"""`headrace pipeline`: its page as it stands, and what it refuses."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from buckets import Tables
+from conftest import SMALL_JOURNAL, environment
+from frames import at, metric
+from shellblocks import ROOT, run_blocks
+
+PAGE = ROOT / "docs" / "pipeline.md"
+
+EXPECTED = [
+    (),
+    ("readings acknowledged in", "gpu_minutes", "version 0: readings"),
+    ("gpu_minutes", "version 0: readings", "thermal", "1.000"),
+    ("thermal gpu-node-", "hours of GPUs"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
+    run_blocks(PAGE, "test_pipeline_command", EXPECTED, tmp_path, **SMALL_JOURNAL)
+
+
+def pipeline(*args, code):
+    """Runs the command; what it printed on stdout, and on stderr."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "headrace", "pipeline", *map(str, args)],
+        env=environment(), capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert ran.returncode == code, ran.stderr
+    return ran.stdout, ran.stderr
+
+
+FOLDERS = ("--tables", "t", "--checkpoint", "c")
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("run",), "Missing option '--tables'"),
+        (("run", *FOLDERS, "--kafka", "nowhere"), "--kafka"),
+        (("run", *FOLDERS, "--rule", "xid"), "must be KIND.SETTING=NUMBER"),
+        (("run", *FOLDERS, "--rule", "xid.window=1"), "xid has no setting 'window'; there are"),
+        (("run", *FOLDERS, "--rule", "heat.window_s=1"), "no rule 'heat'; there are"),
+        (("run", *FOLDERS, "--price", "H200"), "must be MODEL=PRICE"),
+        (("run", *FOLDERS, "--interval", "10"), "a duration with its unit"),
+        (("status", "--tables", "absent"), "absent: no such folder"),
+        (("score", "--tables", "absent", "--truth", "none"), "none: No such file or directory"),
+    ],
+)
+def test_what_is_wrong_is_said_in_few_lines(tmp_path, monkeypatch, args, says):
+    monkeypatch.chdir(tmp_path)
+    out, err = pipeline(*args, code=2)
+    assert out == ""
+    assert says in err
+    assert len(err.strip().splitlines()) <= 3
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_status_and_score_read_the_tables_alone(tmp_path):
+    tables = Tables(tmp_path / "tables")
+    codes = [0, 0, 79, 79]
+    story = [metric("DCGM_FI_DEV_XID_ERRORS", code, n * 15) for n, code in enumerate(codes)]
+    tables.write(story)
+    out, _ = pipeline("status", "--tables", tmp_path / "tables", "--json", code=0)
+    said = json.loads(out)
+    assert (said["version"], said["tables"]["readings"]["rows"]) == (0, 4)
+    assert said["open"] == {"xid": 1}
+    truth = {"kind": "xid", "uuid": "GPU-1", "start": at(30), "end": at(60)}
+    (tmp_path / "truth.jsonl").write_text(json.dumps(truth) + "\n")
+    args = ("--tables", tmp_path / "tables", "--truth", tmp_path / "truth.jsonl")
+    out, _ = pipeline("score", *args, "--json", code=0)
+    assert json.loads(out)["xid"] == {
+        "faults": 1, "found": 1, "recall": 1.0, "detections": 1, "right": 1, "precision": 1.0,
+    }  # fmt: skip
+    (tmp_path / "truth.jsonl").write_text("no fault\n")
+    _, err = pipeline("score", *args, code=2)
+    assert "line 1 of the truth is no fault" in err
