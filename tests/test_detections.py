@@ -18,6 +18,8 @@ from headrace.pipeline.watch import Watch
 from headrace.simulate import Fleet, Settings, messages, pools
 from headrace.spark.errors import PipelineError
 
+pytestmark = pytest.mark.slow
+
 TRACES = Path(__file__).parent.parent / "src/headrace/data"
 HEALTHY = {"gemm-bf16-0", "copy-hbm-0", "gemm-fp64-0", "train-0"}
 

@@ -9,6 +9,8 @@ import pytest
 from buckets import Tables
 from frames import at, from_csv, metric, wide
 
+pytestmark = pytest.mark.slow
+
 TRACE = Path(__file__).parent.parent / "src/headrace/data/h200-1hz.csv.gz"
 
 

@@ -115,8 +115,13 @@ SPARK_TASK_RECORDS_MIN: Final = 5_000
 
 # --- pipeline ------------------------------------------------------------------------------------
 
-PIPELINE_MESSAGES_PER_BATCH: Final = 200_000
-"""Messages of one micro-batch: about 80 MB of telemetry, which a heap of 1 GiB holds."""
+PIPELINE_MESSAGES_PER_BATCH: Final = 20_000
+"""Messages of one micro-batch: where they are wide and hold fifty readings, a million of those,
+about 1 GB in the tasks together."""
+
+PIPELINE_CACHE_BYTES: Final = 256 * MIB
+"""Columns of files that a worker keeps for the next micro-batch: of some 1.5 million readings, more
+than a micro-batch looks back on."""
 
 PIPELINE_SPANS_MAX: Final = 16
 """Separate stretches of time that one micro-batch recomputes; more are joined, shortest gap first.

@@ -7,8 +7,8 @@ attempt uses: what a task that failed, or ran twice, has written is in no manife
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headrace import job_limits
 from headrace.dcgm.fields import PROFILING_PREFIX
 from headrace.pipeline import duck, tables
 from headrace.pipeline.intervals import LOOKBACK_SECONDS, NEEDED, intervals
@@ -279,7 +280,7 @@ class Bucket:
         ]
 
     def _read(self, file: TableFile, columns: Sequence[str]) -> pa.Table:
-        return _columns(str(self._root / file.path), tuple(columns))
+        return _columns.read(str(self._root / file.path), tuple(columns))
 
     def _add(
         self, table: str, rows: pa.Table, *, chunk: int | None = None, place: str | None = None
@@ -307,14 +308,31 @@ def _floor_divide(numbers: pa.ChunkedArray, by: int) -> pa.ChunkedArray:
     return pc.subtract(cut, pc.cast(below, pa.int64()))
 
 
-@lru_cache(maxsize=64)
-def _columns(path: str, columns: tuple[str, ...]) -> pa.Table:
-    """Columns of a file, which never changes.
+class _Columns:
+    """Columns of files, which never change.
 
     A worker goes on from one micro-batch to the next, and reads what it wrote in the last.
     """
-    return pq.read_table(path, columns=list(columns), partitioning=None)
 
+    def __init__(self) -> None:
+        self._held: OrderedDict[tuple[str, tuple[str, ...]], pa.Table] = OrderedDict()
+        self._bytes = 0
+
+    def read(self, path: str, columns: tuple[str, ...]) -> pa.Table:
+        """The columns, from memory where they were read a moment ago."""
+        key = (path, columns)
+        found = self._held.pop(key, None)
+        if found is None:
+            found = pq.read_table(path, columns=list(columns), partitioning=None)
+            self._bytes += found.nbytes
+        self._held[key] = found
+        while self._bytes > job_limits.PIPELINE_CACHE_BYTES:
+            _, oldest = self._held.popitem(last=False)
+            self._bytes -= oldest.nbytes
+        return found
+
+
+_columns: Final = _Columns()
 
 _ORDER: Final[Any] = [
     (name, "ascending")

@@ -201,9 +201,9 @@ pub struct Inbound {
     whole: usize,
     /// One that was taken out is on its way to very many: no other may overtake it.
     is_spreading: bool,
-    /// A connection of before is gone, and nothing was refused since: a PUBREL for an unknown id
-    /// then repeats one that had its effect.
-    recovers: bool,
+    /// PUBREC has refused something since the client connected: a PUBREL for an unknown id may be
+    /// of a client that did not see that. Any other one is repeated, or about nothing.
+    has_refused: bool,
 }
 
 impl Inbound {
@@ -318,11 +318,11 @@ impl Inbound {
         }
     }
 
-    /// PUBREL: false where no publish waits for it under this id, as of one that has not been
-    /// answered yet or was refused, and none has been released that it may be about.
+    /// PUBREL: false where the publish under this id has not been answered yet, or may have been
+    /// refused.
     pub fn release(&mut self, packet_id: u16) -> bool {
         let found = self.unreleased.get(&packet_id);
-        let is_due = found.map_or(self.recovers, |unreleased| unreleased.is_taken);
+        let is_due = found.map_or(!self.has_refused, |unreleased| unreleased.is_taken);
         if is_due {
             self.forget(packet_id);
         }
@@ -331,12 +331,12 @@ impl Inbound {
 
     /// PUBREC has refused a publish.
     pub fn refused(&mut self) {
-        self.recovers = false;
+        self.has_refused = true;
     }
 
     /// The session is one of before.
     pub fn recover(&mut self) {
-        self.recovers = true;
+        self.has_refused = false;
     }
 
     fn forget(&mut self, packet_id: u16) {

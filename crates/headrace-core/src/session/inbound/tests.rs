@@ -60,8 +60,9 @@ fn mqtt_4_3_3_an_id_is_remembered_until_it_is_released() {
     assert_eq!(ready(&mut inbound), [(7, Outcome::Accepted)]);
     assert_eq!(inbound.repeat(7), Repeat::Taken);
     assert_eq!((inbound.open(), inbound.unreleased()), (1, 1));
-    assert!(inbound.release(7));
-    assert!(!inbound.release(7), "it is free");
+    assert!(inbound.release(7) && inbound.release(7));
+    inbound.refused();
+    assert!(!inbound.release(7), "it may be what was refused");
     assert_eq!(inbound.repeat(7), Repeat::New);
     assert_eq!((inbound.open(), inbound.unreleased()), (0, 0));
 }
