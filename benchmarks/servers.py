@@ -135,13 +135,16 @@ def both_with_a_user() -> Iterator[Pair]:
     user, password = "bench", b"a password of some length"
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
         users = [sys.executable, "-m", "headrace", "users", "add", user, "--role", "admin"]
-        subprocess.run([*users, "--data", folder], input=password, check=True, capture_output=True)
+        data = Path(folder) / "data"
+        data.mkdir()
+        command = [*users, "--data", str(data)]
+        subprocess.run(command, input=password, check=True, capture_output=True)
         hashed = Path(folder) / "mosquitto.users"
         command = ["mosquitto_passwd", "-c", "-b", str(hashed), user, password.decode()]
         subprocess.run(command, check=True, capture_output=True)
         for_others(Path(folder), hashed)
         with (
-            headrace_node(folder) as node,
+            headrace_node(str(data)) as node,
             mosquitto({"allow_anonymous": "false"}, password_file=str(hashed)) as peer,
         ):
             yield Pair(node, peer, (user, password))
