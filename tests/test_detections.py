@@ -249,6 +249,8 @@ def test_rules_are_tuned_by_name():
         rules_of({"termal": {}})
     with pytest.raises(PipelineError, match="thermal has no setting 'window'; there are clear_s"):
         rules_of({"thermal": {"window": 5.0}})
+    with pytest.raises(PipelineError, match="window_s must not be nan"):
+        rules_of({"thermal": {"window_s": float("nan")}})
     with pytest.raises(PipelineError, match="share must not be 2"):
         rules_of({"thermal": {"share": 2.0}})
 

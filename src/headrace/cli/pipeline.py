@@ -10,6 +10,7 @@ import signal
 import sys
 from collections import Counter
 from importlib.util import find_spec
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -72,14 +73,28 @@ def _rules(_context: object, option: click.Parameter, pairs: Sequence[str]) -> A
     return rules
 
 
+def _price(text: str) -> float:
+    price = float(text)
+    if not isfinite(price) or price < 0:
+        raise ValueError(text)
+    return price
+
+
+def _energy_price(_context: object, option: click.Parameter, text: str) -> float:
+    try:
+        return _price(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} must be a price, such as 0.12", param=option) from None
+
+
 def _prices(_context: object, option: click.Parameter, pairs: Sequence[str]) -> dict[str, float]:
     prices = {}
     for pair in pairs:
         model, separator, number = pair.rpartition("=")
         try:
-            if not separator or not model or (price := float(number)) < 0:
+            if not (separator and model):
                 raise ValueError  # noqa: TRY301
-            prices[model] = price
+            prices[model] = _price(number)
         except ValueError:
             raise click.BadParameter(
                 f"{pair!r} must be MODEL=PRICE, such as 'NVIDIA H200=3.9' or default=2.5",
@@ -137,8 +152,9 @@ def pipeline() -> None:
     help="Of an hour of a GPU; 'default' is that of any other model.",
 )  # fmt: skip
 @click.option(
-    "--energy-price", type=click.FloatRange(min=0), default=0.0, help="Of a kilowatt hour."
-)
+    "--energy-price", default="0", metavar="PRICE", callback=_energy_price,
+    help="Of a kilowatt hour.",
+)  # fmt: skip
 @click.option(
     "--master", metavar="URL",
     help="Spark to run on, such as spark://host:7077.  [this machine's cores]",

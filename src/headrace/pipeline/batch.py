@@ -157,7 +157,6 @@ def _next(
 ) -> Manifest:
     """The manifest after `batch`."""
     totals = Totals()
-    seen = 0
     after = before.next(
         batch=batch,
         query=settings.query,
@@ -169,7 +168,6 @@ def _next(
         for file in outcome.added:
             if file.table in rows:
                 rows[file.table] += file.rows
-        seen += outcome.readings
         totals += Totals(
             messages=outcome.messages,
             readings=outcome.readings,
@@ -183,7 +181,7 @@ def _next(
         )
     if not totals.balanced:
         raise PipelineError(
-            f"{seen} readings were read and {totals.rows} + {totals.quarantined} + "
+            f"{totals.readings} readings were read and {totals.rows} + {totals.quarantined} + "
             f"{totals.duplicates} written: the batch is not committed; run the pipeline again"
         )
     return after.counted(totals)

@@ -11,6 +11,7 @@ NVIDIA's XID catalogue for what is usually an application's; throttle bits from 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class Rule:
             if name not in own and name not in self.settings:
                 known = ", ".join(sorted({*own, *self.settings}))
                 raise ValueError(f"{self.kind} has no setting {name!r}; there are {known}")
-            if value < 0 or (name == "share" and value > 1):
+            if not isfinite(value) or value < 0 or (name == "share" and value > 1):
                 raise ValueError(f"{self.kind}: {name} must not be {value}")
         return replace(
             self,
@@ -258,8 +259,6 @@ RULES: Final[tuple[Rule, ...]] = (
         evidence=("power_watts",),
     ),
 )  # fmt: skip
-
-BY_KIND: Final[Mapping[str, Rule]] = {rule.kind: rule for rule in RULES}
 
 DEMO: Final[Mapping[str, Mapping[str, float]]] = {
     "idle_allocated": {"window_s": 20.0, "clear_s": 5.0},

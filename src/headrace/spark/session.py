@@ -33,9 +33,6 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.python.unix.domain.socket.enabled": "true",
     # Readable statistics in the Parquet footers; the default, INT96, has none.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # A pipeline of a few wide queries compiles some 150 classes; with the default of 100 each
-    # micro-batch compiles them all again, for 3 seconds.
-    "spark.sql.codegen.cache.maxEntries": "2000",
     # Re-planning between stages costs more than it gains on batches of seconds.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.streaming.metricsEnabled": "false",
