@@ -6,6 +6,7 @@ import json
 import socket
 import urllib.request
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -131,6 +132,31 @@ def test_a_connection_that_reads_nothing_of_its_answer_over_tls_is_ended(
         with context.wrap_socket(raw, server_hostname="127.0.0.1") as deaf:
             deaf.sendall(b"GET /api/v1/retained/topics/large HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             wait_for(lambda: f"{ENDED % 'idle'} 1" in got("/metrics"))
+
+
+def test_a_connection_that_gives_way_over_tls_is_gone(start_node, server, authority):
+    """A close would wait for the client's own, and nobody counts the connection meanwhile."""
+    certificate, key = server
+    node = start_node(
+        HEADRACE_HTTP__TLS_CERTIFICATE=str(certificate), HEADRACE_HTTP__TLS_KEY=str(key)
+    )
+    context = client_context(authority)
+
+    def silent():
+        raw = socket.create_connection(("127.0.0.1", node.http), timeout=30)
+        client = context.wrap_socket(raw, server_hostname="127.0.0.1")
+        client.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert client.recv(4096).startswith(b"HTTP/1.1 200 ")
+        return client
+
+    descriptors = Path(f"/proc/{node.process.pid}/fd")
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(silent())
+        before = len(list(descriptors.iterdir()))
+        for _ in range(limits.HTTP_CONNECTIONS_MAX + 60):
+            stack.enter_context(silent())
+        more = len(list(descriptors.iterdir())) - before
+        assert more <= limits.HTTP_CONNECTIONS_MAX + 10
 
 
 def test_connections_that_read_nothing_keep_nobody_out(start_node):

@@ -73,9 +73,13 @@ class Connection(web.RequestHandler):
         self._connections.read(self)
 
     def end(self) -> None:
-        """Ends it, with what is not sent of an answer: a close would wait for it to be read."""
+        """Ends it, with what is not sent of an answer: a close would wait for it to be read.
+
+        Over TLS a close would also wait for the client's own, half a minute, for which nobody would
+        count the connection.
+        """
         self.force_close()
-        if self.unread_bytes:
+        if self.unread_bytes or self._transport.get_extra_info("ssl_object") is not None:
             self._transport.abort()
 
     def connection_lost(self, exc: BaseException | None) -> None:

@@ -356,6 +356,10 @@ class Gate:
             labels = (("door", door), ("reason", reason))
             yield Sample("access_refused_total", refused, "Clients that were not let in.", labels)
 
+    async def quiet(self) -> None:
+        """Waits until no change of users or ACLs is under way."""
+        await self._changes.quiet()
+
     def close(self) -> None:
         """Checks no more."""
         self._checkers.shutdown(wait=False, cancel_futures=True)

@@ -286,6 +286,7 @@ class Node:
         )
         if self._broker is not None and self._store is not None:
             await self._broker.changes.quiet()
+            await self._parts.gate.quiet()
             self._broker.runner.close()
             if orderly and self._store.failed() is None:  # else not all known, or not all durable
                 await self._broker.keep()
