@@ -144,6 +144,8 @@ def test_tables_belong_to_one_checkpoint(spark, broker, tmp_path):
     assert again == totals
     with pytest.raises(PipelineError, match="not written with the checkpoint"):
         run(spark, broker.servers, STREAM, tmp_path / "tables", tmp_path / "another")
+    with pytest.raises(PipelineError, match="or empty folders for both"):
+        run(spark, broker.servers, STREAM, tmp_path / "lost", tmp_path / "checkpoint")
     produce(broker, from_csv(TRACE)[31:62])
     with pytest.raises(PipelineError, match="intervals of 10 s: keep that"):
         run(

@@ -116,12 +116,12 @@ def check(manifest: Manifest, settings: Settings) -> None:
     if manifest.query != settings.query:
         raise PipelineError(
             f"the tables in {root} belong to another query: use its checkpoint folder, or an "
-            "empty folder for the tables"
+            "empty folder for each"
         )
     if round(manifest.interval_seconds * _SECOND_US) != settings.interval_us:
         raise PipelineError(
             f"the tables in {root} have intervals of {manifest.interval_seconds:g} s: keep that, "
-            "or use an empty folder for the tables"
+            "or use empty folders for tables and checkpoint"
         )
 
 
