@@ -1,6 +1,8 @@
 """Fixtures of all tests: a real node, started as a user starts it, on free loopback ports."""
 
 import contextlib
+import functools
+import itertools
 import json
 import os
 import random
@@ -63,14 +65,35 @@ def environment(**extra: str) -> dict[str, str]:
     return kept | ports | {"PYTHONPATH": os.pathsep.join(path)} | extra
 
 
-def unused_ports() -> tuple[int, int, int]:
-    """Ports from below those that connections get by themselves (ip(7)).
+PORTS_OF_A_RUN = 1000
 
-    So nobody has them when a node that was stopped, or killed, starts on them again.
+
+@functools.cache
+def own_ports() -> Iterator[int]:
+    """Ports that no other run of tests and no other worker of this one takes, again and again.
+
+    They lie below those that connections get by themselves (ip(7)), so nobody has one when a node
+    that was stopped, or killed, starts on it again. A name among abstract sockets (unix(7)) says
+    whose they are: it goes with the process, and no two processes have it.
     """
-    first, _ = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    ends, _ = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    firsts = range(10_000, int(ends) - PORTS_OF_A_RUN, PORTS_OF_A_RUN)
+    for first in random.SystemRandom().sample(firsts, len(firsts)):
+        mark = socket.socket(socket.AF_UNIX)
+        try:
+            mark.bind(f"\0headrace tests, ports from {first}")
+        except OSError:
+            mark.close()
+            continue
+        mark.detach()  # Open until the process ends.
+        return itertools.cycle(range(first, first + PORTS_OF_A_RUN))
+    raise RuntimeError(f"all {len(firsts)} ranges of ports are taken by other runs of tests")
+
+
+def unused_ports() -> tuple[int, int, int]:
+    """Free ports of this process's own range."""
     found: list[int] = []
-    for port in random.SystemRandom().sample(range(10_000, int(first)), 100):
+    for port in itertools.islice(own_ports(), PORTS_OF_A_RUN):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             found.append(port)
