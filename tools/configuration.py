@@ -74,6 +74,12 @@ and what Kafka's clients see and change as topic configs. Kafka's plain numbers 
 bytes) pass as well as `"7d"` and `"16MiB"`.
 """
 
+PIPELINE = """
+Of `headrace pipeline`, which takes the same file (`headrace pipeline run --config FILE`), the same
+variables and options of its own. `--price` and `--rule` add to what the file says. A node reads
+over them.
+"""
+
 
 def shown(name: str, field: FieldInfo) -> str:
     """The default as a person would write it."""
@@ -86,7 +92,7 @@ def quoted(name: str) -> str:
     return f'"{name}"' if "." in name else name
 
 
-def table(name: str, model: type[BaseModel]) -> list[str]:
+def table(name: str, model: type[BaseModel], about: str) -> list[str]:
     """One table of settings."""
     # What a table has of its own stands before what several have in common.
     fields = sorted(model.model_fields.items(), key=lambda item: item[0].startswith(COMMON))
@@ -96,7 +102,7 @@ def table(name: str, model: type[BaseModel]) -> list[str]:
         for key, field in fields
     ]
     titles = "| setting | default | changes | what it does |"
-    head = ["", f"## `[{name}]`", "", titles, "|---|---|---|---|"]
+    head = ["", f"## `[{name}]`", about, titles, "|---|---|---|---|"]
     return [*head, *rows]
 
 
@@ -104,7 +110,7 @@ def render() -> str:
     """The whole reference."""
     lines: list[str] = []
     for name, model in tables().items():
-        lines += table(name, model)
+        lines += table(name, model, PIPELINE if name == "pipeline" else "")
     rows = [
         f"| `{quoted(name)}` | as `[log]` | {setting.summary} |"
         for name, setting in SETTINGS.items()

@@ -119,6 +119,9 @@ PIPELINE_MESSAGES_PER_BATCH: Final = 20_000
 """Messages of one micro-batch: where they are wide and hold fifty readings, a million of those,
 about 1 GB in the tasks together."""
 
+PIPELINE_BUCKETS_MAX: Final = 1_024
+"""Shares of the GPUs: each micro-batch writes files of each, and each is a task."""
+
 PIPELINE_CACHE_BYTES: Final = 256 * MIB
 """Columns of files that a worker keeps for the next micro-batch: of some 1.5 million readings, more
 than a micro-batch looks back on."""

@@ -9,21 +9,29 @@ import json
 import signal
 import sys
 from collections import Counter
+from dataclasses import replace
 from importlib.util import find_spec
-from math import isfinite
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from headrace.cli.login import login, login_options
 from headrace.cli.paths import NamedPath
+from headrace.cli.pipeline_settings import (
+    config_option,
+    needed,
+    prices_option,
+    rules_option,
+    rules_with,
+    settings_of,
+    tables_of,
+    tables_option,
+    wrong_rules,
+)
 from headrace.cli.tables import table
 from headrace.errors import InputError
-from headrace.model import Address
-from headrace.text import parse_duration_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from pyspark.sql.streaming.query import StreamingQuery
@@ -34,73 +42,9 @@ if TYPE_CHECKING:
 
 __all__ = ["pipeline"]
 
-_STREAM: Final = "gpu-telemetry"
-
-_tables_option = click.option(
-    "--tables", "tables_dir", type=NamedPath(), required=True, metavar="DIR",
-    help="Folder of the tables.",
-)  # fmt: skip
 _json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object instead of text."
 )
-
-
-def _duration(_context: object, option: click.Parameter, text: str) -> float:
-    try:
-        milliseconds = parse_duration_ms(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param=option) from None
-    if milliseconds <= 0:
-        raise click.BadParameter("must be longer than nothing", param=option)
-    return milliseconds / 1000
-
-
-def _rules(_context: object, option: click.Parameter, pairs: Sequence[str]) -> Any:  # noqa: ANN401
-    """`KIND.SETTING=NUMBER` as the pipeline takes them."""
-    rules: dict[str, dict[str, float]] = {}
-    for pair in pairs:
-        name, separator, number = pair.partition("=")
-        kind, dot, setting = name.partition(".")
-        try:
-            if not (separator and dot):
-                raise ValueError  # noqa: TRY301 - one error for all that is no rule
-            rules.setdefault(kind, {})[setting] = float(number)
-        except ValueError:
-            raise click.BadParameter(
-                f"{pair!r} must be KIND.SETTING=NUMBER, such as idle_allocated.window_s=600",
-                param=option,
-            ) from None
-    return rules
-
-
-def _price(text: str) -> float:
-    price = float(text)
-    if not isfinite(price) or price < 0:
-        raise ValueError(text)
-    return price
-
-
-def _energy_price(_context: object, option: click.Parameter, text: str) -> float:
-    try:
-        return _price(text)
-    except ValueError:
-        raise click.BadParameter(f"{text!r} must be a price, such as 0.12", param=option) from None
-
-
-def _prices(_context: object, option: click.Parameter, pairs: Sequence[str]) -> dict[str, float]:
-    prices = {}
-    for pair in pairs:
-        model, separator, number = pair.rpartition("=")
-        try:
-            if not (separator and model):
-                raise ValueError  # noqa: TRY301
-            prices[model] = _price(number)
-        except ValueError:
-            raise click.BadParameter(
-                f"{pair!r} must be MODEL=PRICE, such as 'NVIDIA H200=3.9' or default=2.5",
-                param=option,
-            ) from None
-    return prices
 
 
 @click.group(short_help="Telemetry to tables and detections, with Spark.")
@@ -116,73 +60,50 @@ def pipeline() -> None:
 
 
 @pipeline.command(short_help="Keep tables up to date with a stream.")
-@click.option(
-    "--kafka", "broker", default="127.0.0.1:9092", show_default=True, metavar="HOST:PORT",
-    help="Kafka door of the broker.",
-)  # fmt: skip
-@click.option("--stream", default=_STREAM, show_default=True, help="Stream with telemetry.")
-@_tables_option
-@click.option(
-    "--checkpoint", "checkpoint_dir", type=NamedPath(), required=True, metavar="DIR",
-    help="Spark's checkpoint; belongs to the tables.",
-)  # fmt: skip
+@config_option
+@click.option("--kafka", metavar="HOST:PORT", help="Kafka door of the broker.  [127.0.0.1:9092]")
+@click.option("--stream", help="Stream with telemetry.  [gpu-telemetry]")
+@tables_option
+@click.option("--checkpoint", metavar="DIR", help="Spark's checkpoint; belongs to the tables.")
 @click.option("--once", is_flag=True, help="Stop when all that is stored now is in the tables.")
+@click.option("--every", metavar="DURATION", help="Time from one micro-batch to the next.  [1s]")
 @click.option(
-    "--every", default="1s", show_default=True, metavar="DURATION", callback=_duration,
-    help="Time from one micro-batch to the next.",
+    "--interval", metavar="DURATION",
+    help="Length of an interval of gpu_intervals; fixed with the first micro-batch.  [10s]",
 )  # fmt: skip
 @click.option(
-    "--interval", default="10s", show_default=True, metavar="DURATION", callback=_duration,
-    help="Length of an interval of gpu_intervals; fixed with the first micro-batch.",
+    "--watermark", metavar="DURATION",
+    help="How far behind the newest a reading is still in time.  [90s]",
 )  # fmt: skip
 @click.option(
-    "--watermark", default="90s", show_default=True, metavar="DURATION", callback=_duration,
-    help="How far behind the newest a reading is still in time.",
-)  # fmt: skip
-@click.option(
-    "--replay", is_flag=True,
+    "--replay/--no-replay", default=None,
     help="Telemetry of a file that is played again: no event time is in the future.",
 )  # fmt: skip
+@click.option("--messages-per-batch", metavar="NUMBER", help="Of one micro-batch at most.  [20000]")
 @click.option(
-    "--rule", "rules", multiple=True, metavar="KIND.SETTING=NUMBER", callback=_rules,
-    help="A setting of a rule that finds faults.",
+    "--buckets", metavar="NUMBER",
+    help="Shares of the GPUs; fixed with the first micro-batch.  [this machine's cores]",
 )  # fmt: skip
-@click.option(
-    "--price", "prices", multiple=True, metavar="MODEL=PRICE", callback=_prices,
-    help="Of an hour of a GPU; 'default' is that of any other model.",
-)  # fmt: skip
-@click.option(
-    "--energy-price", default="0", metavar="PRICE", callback=_energy_price,
-    help="Of a kilowatt hour.",
-)  # fmt: skip
+@rules_option
+@prices_option
+@click.option("--energy-price", metavar="PRICE", help="Of a kilowatt hour.  [0]")
 @click.option(
     "--master", metavar="URL",
     help="Spark to run on, such as spark://host:7077.  [this machine's cores]",
 )  # fmt: skip
-@click.option(
-    "--memory", default="2g", show_default=True, help="Heap of the JVM, as Java writes it."
-)
+@click.option("--memory", help="Heap of the JVM, as Java writes it.  [2g]")
 @login_options
 @_json_option
 def run(
     *,
-    broker: str,
-    stream: str,
-    tables_dir: Path,
-    checkpoint_dir: Path,
+    file: Path | None,
     once: bool,
-    every: float,
-    interval: float,
-    watermark: float,
-    replay: bool,
     rules: dict[str, dict[str, float]],
     prices: dict[str, float],
-    energy_price: float,
-    master: str | None,
-    memory: str,
     user: str | None,
     password_file: Path | None,
     as_json: bool,
+    **options: Any,  # noqa: ANN401 - settings, by their names
 ) -> None:
     """Read telemetry from a stream and keep the tables up to date, until a signal.
 
@@ -196,10 +117,8 @@ def run(
       headrace pipeline run --tables t --checkpoint c --once --replay --json
       headrace pipeline run --tables t --checkpoint c --rule idle_allocated.window_s=600
     """
-    try:
-        Address.parse(broker, such_as=9092)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--kafka") from None
+    settings = settings_of(file, **options).pipeline
+    tables_dir, checkpoint_dir = needed(settings, "tables"), needed(settings, "checkpoint")
     _need_spark()
     from headrace.pipeline import Options, start  # noqa: PLC0415 - loads Spark, which takes seconds
     from headrace.pipeline import tables as stored  # noqa: PLC0415
@@ -207,28 +126,32 @@ def run(
     from headrace.spark import close, session  # noqa: PLC0415
     from headrace.spark.errors import PipelineError, SparkSideError, explain  # noqa: PLC0415
 
+    all_rules = rules_with(settings, rules)
     try:
-        rules_of(rules)
+        rules_of(all_rules)
     except PipelineError as error:
-        raise click.BadParameter(str(error), param_hint="--rule") from None
+        raise wrong_rules(file, error, rules) from None
     who = login(user, password_file)
-    options = Options(
-        interval_s=interval,
-        watermark_s=watermark,
-        now="event_time" if replay else "ingest_time",
-        rules=rules,
-        prices=prices,
-        energy_price=energy_price,
+    how = Options(
+        interval_s=settings.interval / 1000,
+        watermark_s=settings.watermark / 1000,
+        now="event_time" if settings.replay else "ingest_time",
+        messages_per_batch=settings.messages_per_batch,
+        rules=all_rules,
+        prices=settings.prices | prices,
+        energy_price=settings.energy_price,
     )
-    conf = {} if master is None else {"spark.master": master}
+    if settings.buckets is not None:
+        how = replace(how, buckets=settings.buckets)
+    conf = {} if settings.master is None else {"spark.master": settings.master}
     stopped_by: list[int] = []
     try:
-        spark = session("headrace pipeline", memory=memory, conf=conf)
+        spark = session("headrace pipeline", memory=settings.memory, conf=conf)
         try:
             query = start(
-                spark, broker, stream, tables_dir, checkpoint_dir, options=options, login=who,
-                trigger="availableNow" if once else f"{round(every * 1000)} milliseconds",
-                on_progress=_told,
+                spark, str(settings.kafka), settings.stream, tables_dir, checkpoint_dir,
+                options=how, login=who, on_progress=_told,
+                trigger="availableNow" if once else f"{settings.every} milliseconds",
             )  # fmt: skip
             _until_stopped(query, stopped_by)
             stored.begin(tables_dir)
@@ -266,9 +189,10 @@ def _told(progress: Progress) -> None:
 
 
 @pipeline.command(short_help="What the tables hold, and how far they are.")
-@_tables_option
+@config_option
+@tables_option
 @_json_option
-def status(*, tables_dir: Path, as_json: bool) -> None:
+def status(*, file: Path | None, tables: str | None, as_json: bool) -> None:
     """Show tables, accounting, offsets and open detections of a folder.
 
     \b
@@ -276,10 +200,11 @@ def status(*, tables_dir: Path, as_json: bool) -> None:
       headrace pipeline status --tables tables
       headrace pipeline status --tables tables --json
     """
+    tables_dir = tables_of(file, tables)
     _need_spark()
     from headrace.pipeline import tables as stored  # noqa: PLC0415
 
-    _show_status(stored.manifest(tables_dir), _existing(tables_dir), as_json=as_json)
+    _show_status(stored.manifest(tables_dir), tables_dir, as_json=as_json)
 
 
 def _show_status(manifest: Manifest, tables_dir: Path, *, as_json: bool) -> None:
@@ -327,13 +252,14 @@ def _show_status(manifest: Manifest, tables_dir: Path, *, as_json: bool) -> None
 
 
 @pipeline.command(short_help="Compare detections with faults that are known.")
-@_tables_option
+@config_option
+@tables_option
 @click.option(
     "--truth", "truth", type=NamedPath(), required=True, metavar="FILE",
     help="Faults, as `headrace simulate fleet --truth` writes them.",
 )  # fmt: skip
 @_json_option
-def score(*, tables_dir: Path, truth: Path, as_json: bool) -> None:
+def score(*, file: Path | None, tables: str | None, truth: Path, as_json: bool) -> None:
     """Print precision and recall of each kind of detection.
 
     Detections of severity `info` tell what is normal and are not counted.
@@ -354,7 +280,7 @@ def score(*, tables_dir: Path, truth: Path, as_json: bool) -> None:
     except (OSError, UnicodeDecodeError, PipelineError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise InputError(f"{truth}: {why}") from None
-    rows = stored.open_arrow(_existing(tables_dir), "detections").to_table().to_pylist()
+    rows = stored.open_arrow(tables_of(file, tables), "detections").to_table().to_pylist()
     scores = scored(rows, known)
     if as_json:
         click.echo(json.dumps({each.kind: _score(each) for each in scores}))
@@ -381,12 +307,6 @@ def _score(each: Score) -> dict[str, Any]:
 
 def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
-
-
-def _existing(tables_dir: Path) -> Path:
-    if not tables_dir.is_dir():
-        raise InputError(f"{tables_dir}: no such folder; name the one that the pipeline writes")
-    return tables_dir
 
 
 def _need_spark() -> None:

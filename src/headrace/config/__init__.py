@@ -7,6 +7,7 @@ known one and where it was read.
 from headrace.config.access import AccessRule, AccessSettings
 from headrace.config.doors import MQTT_LISTENERS, TlsSettings
 from headrace.config.load import Sources, explain, load, read
+from headrace.config.pipeline import PipelineSettings
 from headrace.config.schema import (
     Config,
     HttpSettings,
@@ -31,6 +32,7 @@ __all__ = [
     "LoggingSettings",
     "MqttSettings",
     "NodeSettings",
+    "PipelineSettings",
     "Sources",
     "StreamSettings",
     "TlsSettings",

@@ -95,6 +95,10 @@ _LIVE: Final = {
 file or an address."""
 
 
+_NOT_OF_NODES: Final = frozenset({"pipeline"})
+"""Tables of other processes: what changes there is not a node's to tell of."""
+
+
 def is_live(table: str, key: str) -> bool:
     """Whether a running node takes a change of a setting."""
     return table == "streams" or key in _LIVE.get(table, ())
@@ -152,6 +156,7 @@ def changes(before: Config, after: Config) -> Changes:
         ]
         taken = [each for each in found if is_live(table, each.key)]
         live += taken
-        restart += [each for each in found if each not in taken]
+        if table not in _NOT_OF_NODES:
+            restart += [each for each in found if each not in taken]
         held[table] = old.model_copy(update={each.key: each.after for each in taken})
     return Changes(before.model_copy(update=held), tuple(live), tuple(restart))

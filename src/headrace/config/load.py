@@ -33,7 +33,7 @@ BARE_RETENTION_MS_MIN: Final = 3_600_000
 """Of a time of retention without a unit: below it seconds or days were meant, most likely. A month
 in seconds is less."""
 
-LATER_TABLES: Final = frozenset({"cluster", "pipeline", "queues"})
+LATER_TABLES: Final = frozenset({"cluster", "queues"})
 """Tables that CONTRACT names and this version does not serve."""
 
 Keys: TypeAlias = tuple[str, ...]
@@ -282,7 +282,8 @@ def _in_file(path: Keys) -> str:
 def _option(path: Keys) -> str:
     if len(path) == 1:
         return f"[{path[0]}]"
-    return f"--{path[0] if path[1] == 'bind' else path[1].removesuffix('_bind')}"
+    name = path[0] if path[1] == "bind" else path[1].removesuffix("_bind")
+    return f"--{name.replace('_', '-')}"
 
 
 def _variable(path: Keys) -> str:

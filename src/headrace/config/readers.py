@@ -98,8 +98,12 @@ def _parse_door(value: object) -> Address | None:
         raise ValueError(f'{error}; or "off"') from None
 
 
-def _parse_words(value: object) -> tuple[str, ...]:
-    """A list; in a variable, with commas."""
+def words(value: object) -> tuple[str, ...]:
+    """Texts of a list; in a variable, with commas.
+
+    Raises:
+        ValueError: it is neither.
+    """
     if isinstance(value, str):
         return tuple(word for each in value.split(",") if (word := each.strip()))
     if isinstance(value, list | tuple):
@@ -108,7 +112,7 @@ def _parse_words(value: object) -> tuple[str, ...]:
 
 
 def _parse_origins(value: object) -> tuple[str, ...]:
-    origins = _parse_words(value)
+    origins = words(value)
     for origin in origins:
         if origin != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/?#\s]+", origin):
             raise ValueError(f"must be origins, such as https://example.org, or *; got {origin!r}")
@@ -119,7 +123,7 @@ def _parse_networks(value: object) -> tuple[Network, ...]:
     try:
         return tuple(
             each if isinstance(each, Network) else ipaddress.ip_network(each)
-            for each in (value if isinstance(value, tuple) else _parse_words(value))
+            for each in (value if isinstance(value, tuple) else words(value))
         )
     except ValueError as error:
         raise ValueError(f"must be a list of networks, such as 10.0.0.0/8: {error}") from None
@@ -182,7 +186,7 @@ SettingOfStream = Annotated[
     int | float | str,
     PlainValidator(_parse_setting, json_schema_input_type=int | float | str),
 ]
-Words = Annotated[tuple[str, ...], BeforeValidator(_parse_words, json_schema_input_type=list[str])]
+Words = Annotated[tuple[str, ...], BeforeValidator(words, json_schema_input_type=list[str])]
 Origins = Annotated[
     tuple[str, ...], BeforeValidator(_parse_origins, json_schema_input_type=list[str])
 ]

@@ -10,6 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from headrace import limits
 from headrace.config.access import AccessSettings
 from headrace.config.doors import MqttListeners, ProxySettings, TlsSettings
+from headrace.config.pipeline import PipelineSettings
 from headrace.config.quotas import KafkaQuota  # noqa: TC001 - a model's field
 from headrace.config.readers import Bind, DataPath, Door, Flag, SettingOfStream, Text, Words
 from headrace.config.readers import Table as _Table
@@ -475,6 +476,7 @@ class Config(_Table):
     logging: LoggingSettings = LoggingSettings()
     limits: LimitSettings = LimitSettings()
     access: AccessSettings = AccessSettings()
+    pipeline: PipelineSettings = PipelineSettings()
     streams: dict[str, StreamSettings] = Field(default_factory=dict)
 
 

@@ -1,0 +1,103 @@
+"""What commands of the pipeline are told: `[pipeline]`, and their options over it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from headrace.cli.paths import NamedPath
+from headrace.config import read
+from headrace.config.pipeline import prices, rules
+from headrace.errors import ConfigError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from headrace.config import Config, PipelineSettings
+
+config_option: Final = click.option(
+    "--config", "file", type=NamedPath(), metavar="FILE",
+    help="Settings, as TOML; options win over its table [pipeline].",
+)  # fmt: skip
+tables_option: Final = click.option("--tables", metavar="DIR", help="Folder of the tables.")
+
+
+def settings_of(file: Path | None, **options: object) -> Config:
+    """Settings from the file, the environment, and these options where they are not None.
+
+    Raises:
+        ConfigError: one of them is wrong.
+    """
+    return read(file, os.environ, {"pipeline": options}).config
+
+
+def pairs(read_pairs: Callable[[object], Any]) -> Callable[..., Any]:
+    """A callback of an option that is given once for each pair."""
+
+    def callback(_context: object, option: click.Parameter, texts: Sequence[str]) -> Any:  # noqa: ANN401
+        found: dict[str, Any] = {}
+        for text in texts:
+            try:
+                for name, value in read_pairs((text,)).items():
+                    both = isinstance(value, dict)
+                    found[name] = found.get(name, {}) | value if both else value
+            except ValueError as error:
+                raise click.BadParameter(str(error), param=option) from None
+        return found
+
+    return callback
+
+
+rules_option: Final = click.option(
+    "--rule", "rules", multiple=True, metavar="KIND.SETTING=NUMBER", callback=pairs(rules),
+    help="A setting of a rule that finds faults.",
+)  # fmt: skip
+prices_option: Final = click.option(
+    "--price", "prices", multiple=True, metavar="MODEL=PRICE", callback=pairs(prices),
+    help="Of an hour of a GPU; 'default' is that of any other model.",
+)  # fmt: skip
+
+
+def rules_with(
+    settings: PipelineSettings, options: dict[str, dict[str, float]]
+) -> dict[str, dict[str, float]]:
+    """Settings of rules: those of the options, then the others."""
+    held = settings.rules
+    return {kind: held.get(kind, {}) | options.get(kind, {}) for kind in held | options}
+
+
+def needed(settings: PipelineSettings, key: str) -> Path:
+    """A folder that a command cannot do without.
+
+    Raises:
+        MissingParameter: nobody names it.
+    """
+    path: Path | None = getattr(settings, key)
+    if path is None:
+        raise click.MissingParameter(
+            f"(or [pipeline] {key} in the file of --config)", param_hint=f"'--{key}'",
+            param_type="option",
+        )  # fmt: skip
+    return path
+
+
+def tables_of(file: Path | None, tables: str | None) -> Path:
+    """The folder of tables that is there to be read.
+
+    Raises:
+        ConfigError, InputError, MissingParameter: it is not named, or not there.
+    """
+    folder = needed(settings_of(file, tables=tables).pipeline, "tables")
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder; name the one that the pipeline writes")
+    return folder
+
+
+def wrong_rules(file: Path | None, error: Exception, options: object) -> Exception:
+    """What to raise where the pipeline knows no such rule, or no such setting of it."""
+    if options or file is None:
+        return click.BadParameter(str(error), param_hint="--rule")
+    return ConfigError(f"{file}: [pipeline.rules]: {error}")
