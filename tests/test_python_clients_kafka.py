@@ -2,8 +2,10 @@
 
 import asyncio
 import time
+from dataclasses import replace
 
 import confluent_kafka
+import pyarrow as pa
 import pytest
 
 import headrace
@@ -12,12 +14,15 @@ import test_consumer
 import test_consumer_groups
 import test_kafka_fetch_client
 import test_producer
+import test_spark_write
 import test_sync_clients
 from headrace import TopicPartition
 from headrace.client import FetchClient, Login
 from headrace.native import decode_records
+from headrace.spark.write import write
 from kafkabroker import PASSWORD, USER, ApacheKafka
 from kafkajars import Tools
+from sinkrows import rows, stored_values
 from test_kafka_java import VERSIONS
 
 pytestmark = [pytest.mark.clients, pytest.mark.soak]
@@ -52,6 +57,10 @@ SAME = [
     test_producer.test_nothing_is_lost_or_stored_twice_over_kills_of_the_node,
     test_producer.test_acks_of_zero_are_sent_and_not_waited_for,
     test_producer.test_what_waits_at_the_close_is_sent,
+    test_spark_write.test_a_task_that_died_in_the_middle_leaves_each_row_once,
+    test_spark_write.test_a_task_that_died_again_and_again_leaves_each_row_once,
+    test_spark_write.test_an_attempt_that_lives_on_beside_the_next_one_doubles_nothing,
+    test_spark_write.test_attempts_at_the_same_time_leave_each_row_once,
     test_sync_clients.test_records_go_there_and_back,
     test_sync_clients.test_seeks_pauses_offsets_and_arrow,
     test_sync_clients.test_all_ways_to_send_keep_the_order_of_their_thread,
@@ -63,6 +72,8 @@ globals().update({test.__name__: test for test in SAME})
 test_codecs_are_read = test_consumer.test_codecs
 test_codecs_are_written = test_producer.test_codecs
 admin = test_admin_client.admin
+log, task = test_spark_write.log, test_spark_write.task
+small_batches = test_spark_write.small_batches
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
@@ -148,6 +159,15 @@ async def test_times_that_the_broker_sets_are_those_of_the_records(node):
     assert [round(row["timestamp"].timestamp() * 1000) for row in rows] == [
         each.timestamp for each in records
     ]
+
+
+def test_rows_of_a_sink_are_not_told_apart_by_times_that_the_broker_sets(node, log, task):
+    node.create_stream("sink-stamped", message_timestamp_type="LogAppendTime")
+    values = [b"%d" % number for number in range(10, 30)]
+    given = rows(values, timestamp=pa.array(range(20), pa.timestamp("ms", "UTC")))
+    for _ in range(2):
+        write(log, [given], "sink-stamped", replace(task, group="sink-stamped"))
+    assert stored_values(node, "sink-stamped") == values
 
 
 async def test_holes_that_compaction_leaves_are_passed(node):

@@ -8,6 +8,7 @@ import pytest
 from conftest import SMALL_JOURNAL
 from headrace.spark.options import _NAMES
 from headrace.spark.payload import PAYLOADS
+from headrace.spark.rows import _TYPES
 from shellblocks import ROOT, run_blocks
 
 PAGE = ROOT / "docs" / "spark.md"
@@ -24,8 +25,8 @@ def test_the_program_does_what_the_page_says(tmp_path: Path) -> None:
     run_blocks(PAGE, "test_spark_docs", EXPECTED, tmp_path, **SMALL_JOURNAL)
 
 
-def test_the_tables_have_every_option_and_payload():
+def test_the_tables_have_every_option_payload_and_column():
     text = PAGE.read_text(encoding="utf-8")
     rows = re.findall(r"^\| (`.*?`) \|", text, re.MULTILINE)
     named = [name for row in rows for name in re.findall(r"`([\w-]+)`", row)]
-    assert set(named) == {*_NAMES, *PAYLOADS, "payload"}
+    assert set(named) == {*_NAMES, *PAYLOADS, "payload", *_TYPES}

@@ -59,6 +59,7 @@ __all__ = [
     "ReadingDecoder",
     "RecordColumns",
     "RecordJudge",
+    "RecordSpread",
     "RecordsTooLargeError",
     "Recovery",
     "RetainedMessage",
@@ -327,6 +328,22 @@ class RecordColumns:
     def header_keys(self) -> tuple[Buffer | None, Buffer, Buffer]: ...
     @property
     def header_values(self) -> tuple[Buffer | None, Buffer, Buffer]: ...
+    @staticmethod
+    def of(
+        timestamps_us: bytes,
+        keys: tuple[bytes | None, bytes, bytes],
+        values: tuple[bytes | None, bytes, bytes],
+        header_lists: bytes,
+        header_keys: tuple[bytes | None, bytes, bytes],
+        header_values: tuple[bytes | None, bytes, bytes],
+    ) -> RecordColumns:
+        """Records that are to be sent; their offsets count from 0. The buffers are copied.
+
+        Raises:
+            ValueError: a column is not whole.
+        """
+    def digests(self) -> list[bytes]:
+        """16 bytes for each record that tell it apart by key, value and headers."""
     def rows(
         self, start: int = 0, stop: int = ...
     ) -> list[tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]]:
@@ -398,6 +415,39 @@ class RowDecoder:
     def __new__(cls, format: str, schema: Sequence[tuple[str, str]]) -> Self: ...  # noqa: A002
     def read(self, records: RecordColumns) -> tuple[list[_DecodedColumn], _DecodedColumn]:
         """A column for each of the schema, and which rows are corrupt. Releases the GIL."""
+
+@final
+class RecordSpread:
+    """Records on their way to the partitions of a stream, in batches.
+
+    Args:
+        partitions: of the stream, > 0.
+        bytes_wanted: size at which a batch is full.
+        bytes_max: what a batch may grow to so that it holds an even number of records.
+
+    Raises:
+        ValueError: there is no partition.
+    """
+
+    def __new__(cls, partitions: int, bytes_wanted: int, bytes_max: int) -> Self: ...
+    def push(self, records: RecordColumns, partitions: bytes | None = None) -> None:
+        """Adds records. `partitions` has an int32 for each: where it goes, or -1 for where Kafka's
+        producers put its key, or, without one, its value. Releases the GIL.
+
+        Raises:
+            ValueError: one is no partition, or there are not as many as records.
+        """
+    def full(self) -> list[int]:
+        """Partitions that a batch is full for: of an even number of records, unless they are
+        large."""
+    def held(self) -> list[int]:
+        """Partitions that records are held for."""
+    def take(self, partition: int, producer: tuple[int, int, int]) -> tuple[int, bytes]:
+        """The next batch of a partition, a full one where there is one: its records, and itself.
+
+        Raises:
+            ValueError: nothing is held for it.
+        """
 
 def batch_headers(
     data: bytes,

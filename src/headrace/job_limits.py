@@ -113,6 +113,16 @@ SPARK_BATCH_ROWS_MAX: Final = 16_384
 SPARK_TASK_RECORDS_MIN: Final = 5_000
 """Records worth a task of their own: a task costs about 30 ms, as much as reading them."""
 
+SPARK_SINK_BATCH_BYTES: Final = 256 * 1024
+"""Of a batch that a Spark task appends: large enough that the log takes it as it is, and 200
+partitions hold 50 MB of them."""
+
+SPARK_SINK_BATCH_BYTES_MAX: Final = 900_000
+"""To which such a batch may grow by one record: below the `max.message.bytes` of Kafka, 1 MiB."""
+
+SPARK_SINK_LOOK_MS: Final = 100
+"""How long the log is waited for where another attempt's batch may be about to become durable."""
+
 # --- pipeline ------------------------------------------------------------------------------------
 
 PIPELINE_MESSAGES_PER_BATCH: Final = 20_000

@@ -11,6 +11,7 @@ mod frames;
 mod payload;
 mod records;
 mod sessions;
+mod spread;
 mod store;
 mod switchboard;
 mod testing;
@@ -30,6 +31,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     payload::register(module)?;
     records::register(module)?;
     sessions::register(module)?;
+    spread::register(module)?;
     store::register(module)?;
     switchboard::register(module)?;
     testing::register(module)?;

@@ -285,8 +285,13 @@ impl RecordColumns {
         cell(&self.values, row)
     }
 
+    /// Its key.
+    pub fn key(&self, row: usize) -> Option<&[u8]> {
+        cell(&self.keys, row)
+    }
+
     /// Names and values of its headers.
-    pub fn headers(&self, row: usize) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+    pub fn headers(&self, row: usize) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> + Clone {
         bounds(&self.header_lists.get().0, row).map(|index| {
             let name = cell(&self.header_keys, index).expect("a header has a name");
             (name, cell(&self.header_values, index))
@@ -298,8 +303,68 @@ impl RecordColumns {
 type Row<'a, 'py> = (i64, i64, Field<'py>, Field<'py>, Vec<(&'a str, Field<'py>)>);
 type Field<'py> = Option<Bound<'py, PyBytes>>;
 
+/// Validity bitmap, offsets, data, as bytes.
+type Given = (Option<Vec<u8>>, Vec<u8>, Vec<u8>);
+
 #[pymethods]
 impl RecordColumns {
+    #[staticmethod]
+    fn of(
+        py: Python<'_>,
+        timestamps_us: Vec<u8>,
+        keys: Given,
+        values: Given,
+        header_lists: Vec<u8>,
+        header_keys: Given,
+        header_values: Given,
+    ) -> PyResult<Self> {
+        let records = timestamps_us.len() / 8;
+        let headers = header_keys.1.len().saturating_sub(4) / 4;
+        for (rows, (validity, offsets, data)) in [
+            (records, &keys),
+            (records, &values),
+            (headers, &header_keys),
+            (headers, &header_values),
+        ] {
+            let bits = validity.as_ref().map_or(rows, |bits| 8 * bits.len());
+            if bits < rows || !is_ascending(offsets, rows, data.len()) {
+                return Err(PyValueError::new_err("a column is not whole"));
+            }
+        }
+        if !is_ascending(&header_lists, records, headers) {
+            return Err(PyValueError::new_err("the lists of headers are not whole"));
+        }
+        let column = |(validity, offsets, data): Given| BinaryColumn {
+            validity,
+            offsets,
+            data,
+        };
+        let columns = Columns {
+            records,
+            next_offset: records as i64,
+            offsets: (0..records as i64).flat_map(i64::to_le_bytes).collect(),
+            timestamps_us,
+            keys: column(keys),
+            values: column(values),
+            header_lists,
+            header_keys: column(header_keys),
+            header_values: column(header_values),
+        };
+        Self::new(py, columns)
+    }
+
+    fn digests<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyBytes>> {
+        (0..self.records)
+            .map(|row| {
+                let (key, value) = (self.key(row), self.value(row));
+                PyBytes::new(
+                    py,
+                    &record::digest(key, value, self.headers(row)).to_le_bytes(),
+                )
+            })
+            .collect()
+    }
+
     #[pyo3(signature = (start = 0, stop = usize::MAX))]
     fn rows<'a, 'py>(&'a self, py: Python<'py>, start: usize, stop: usize) -> Vec<Row<'a, 'py>> {
         let field = |column, row| cell(column, row).map(|bytes| PyBytes::new(py, bytes));
@@ -328,6 +393,15 @@ fn cell((validity, offsets, data): &Column, row: usize) -> Option<&[u8]> {
         return None;
     }
     Some(&data.get().0[bounds(&offsets.get().0, row)])
+}
+
+/// Whether `offsets` say of so many rows where each begins and ends within `end`.
+fn is_ascending(offsets: &[u8], rows: usize, end: usize) -> bool {
+    if offsets.len() != 4 * (rows + 1) {
+        return false;
+    }
+    let at = |row| i32::from_le_bytes(element(offsets, row));
+    at(0) >= 0 && (0..rows).all(|row| at(row) <= at(row + 1)) && at(rows) as usize <= end
 }
 
 /// Where `row` begins and ends, by a buffer of int32 offsets.

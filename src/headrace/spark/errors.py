@@ -6,6 +6,7 @@ SparkSideError
 ├── OptionError          an option of format("headrace") is unknown or unusable
 ├── OffsetError          offsets that cannot be: shrunk, of another shape, out of the log
 ├── DataLossError        records that the query should have read are gone
+├── WriteError           a row cannot be written, or another attempt of its task is writing
 └── PipelineError        tables, checkpoint and query do not fit together
 ```
 
@@ -39,6 +40,10 @@ class OffsetError(SparkSideError):
 
 class DataLossError(SparkSideError):
     """Records between the offsets of a query are gone, and `failOnDataLoss` is on."""
+
+
+class WriteError(SparkSideError):
+    """A row cannot be written, or another attempt of its task is writing, or has."""
 
 
 class PipelineError(SparkSideError):

@@ -32,6 +32,10 @@ _NAMES: Final = (
     "startingTimestamp", "endingTimestamp", "maxOffsetsPerTrigger", "minPartitions", "maxTasks",
     "failOnDataLoss", "groupId", "payload", "user", "password",
 )  # fmt: skip
+_WRITE_NAMES: Final = ("servers", "stream", "user", "password")
+_OF_SPARK: Final = {"checkpointlocation", "queryname"}
+"""What Spark hands on with the options of a write, though it is for itself."""
+
 _ONLY: Final[Mapping[str, Kind]] = {
     "endingOffsets": "batch",
     "endingTimestamp": "batch",
@@ -114,6 +118,35 @@ def parse(given: Mapping[str, str], kind: Kind) -> Options:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """The options of one write, checked.
+
+    Attributes:
+        servers: Kafka doors, `HOST:PORT` separated by commas.
+        stream: where rows go; None where each names its own.
+        login: user and password, or None; no `repr` shows the password.
+    """
+
+    servers: str
+    stream: str | None
+    login: Login | None
+
+
+def parse_write(given: Mapping[str, str]) -> WriteOptions:
+    """Checks the options of a batch or streaming write.
+
+    Raises:
+        OptionError: an option is unknown, malformed, or not for a write.
+    """
+    own = {name: value for name, value in given.items() if name.lower() not in _OF_SPARK}
+    options = _canonical(own, _WRITE_NAMES)
+    stream = options.get("stream")
+    if stream is not None and not stream.strip():
+        raise OptionError("option stream must not be empty")
+    return WriteOptions(_servers(options), stream, _login(options))
+
+
 def payload_of(given: Mapping[str, str]) -> Payload:
     """The option `payload` alone, which says what columns there are.
 
@@ -123,14 +156,14 @@ def payload_of(given: Mapping[str, str]) -> Payload:
     return _payload(_canonical(given))
 
 
-def _canonical(given: Mapping[str, str]) -> dict[str, str]:
+def _canonical(given: Mapping[str, str], names: tuple[str, ...] = _NAMES) -> dict[str, str]:
     """Spark compares options without case and hands them on in lower case."""
-    by_lower = {name.lower(): name for name in _NAMES}
+    by_lower = {name.lower(): name for name in names}
     options = {}
     for name, value in given.items():
         known = by_lower.get(name.lower())
         if known is None:
-            raise OptionError(f"no option {name!r}; {nearest(name, _NAMES)}")
+            raise OptionError(f"no option {name!r}; {nearest(name, names)}")
         options[known] = value
     return options
 

@@ -1,4 +1,4 @@
-"""`format("headrace")`: the Spark side of reading a stream, batch and streaming.
+"""`format("headrace")`: the data source, and the Spark side of reading, batch and streaming.
 
 Thin: options are parsed in `options`, offsets decided in `offsets`, records read in `read`. Owns
 what Spark's contract asks for and does not say: offsets have one spelling; Spark checks no
@@ -27,8 +27,9 @@ from pyspark.sql.streaming.datasource import (
 
 from headrace.client import ClientError
 from headrace.spark import offsets as off
+from headrace.spark import sink
 from headrace.spark.errors import DataLossError, OptionError
-from headrace.spark.options import EARLIEST, LATEST, Options, parse, payload_of
+from headrace.spark.options import EARLIEST, LATEST, Options, parse, parse_write, payload_of
 from headrace.spark.payload import check_schema, decoder, default_schema, is_ordered
 from headrace.spark.read import client, lost, read
 from headrace.spark.session import core_count
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
+    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
     from pyspark.sql.types import StructType
 
     from headrace.client import FetchClient
@@ -69,6 +71,18 @@ class HeadraceDataSource(DataSource):
         options = parse(self.options, "streaming")
         check_schema(options.payload, schema)
         return StreamReader(options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch write."""
+        options = parse_write(self.options)
+        sink.check(options, schema, overwrite=overwrite)
+        return sink.BatchWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """A streaming write."""
+        options = parse_write(self.options)
+        sink.check(options, schema, overwrite=overwrite)
+        return sink.StreamWriter(options)
 
 
 @dataclass

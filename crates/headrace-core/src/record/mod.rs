@@ -29,6 +29,7 @@ mod murmur2;
 mod recode;
 mod records;
 mod source;
+mod spread;
 mod unpack;
 mod validate;
 mod varint;
@@ -43,6 +44,7 @@ pub use recode::recode;
 pub(crate) use records::Mark;
 pub use records::{Headers, Record, Records};
 pub use source::{Source, SOURCES_MAX, SOURCE_EXPIRY_MS};
+pub use spread::{digest, Spread};
 pub use unpack::{unpack, Share, Unpacked, UNPACKED_HEADERS_MAX};
 pub use validate::{validate, Compressed, Summary};
 
