@@ -31,6 +31,8 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     # Loopback TCP between JVM and Python worker stalls about 60 ms a task.
     "spark.python.unix.domain.socket.enabled": "true",
+    # A batch read leaves out what a query's filters on partition, offset and time leave out.
+    "spark.sql.python.filterPushdown.enabled": "true",
     # Readable statistics in the Parquet footers; the default, INT96, has none.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Re-planning between stages costs more than it gains on batches of seconds.

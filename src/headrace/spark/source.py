@@ -9,6 +9,7 @@ direction; `initialOffset` is asked twice; after a crash `partitions` is called 
 from __future__ import annotations
 
 import logging
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,16 +30,17 @@ from headrace.client import ClientError
 from headrace.spark import offsets as off
 from headrace.spark import sink
 from headrace.spark.errors import DataLossError, OptionError
+from headrace.spark.filters import Wanted, wanted
 from headrace.spark.options import EARLIEST, LATEST, Options, parse, parse_write, payload_of
 from headrace.spark.payload import check_schema, decoder, default_schema, is_ordered
 from headrace.spark.read import client, lost, read
 from headrace.spark.session import core_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow as pa
-    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
+    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, Filter
     from pyspark.sql.types import StructType
 
     from headrace.client import FetchClient
@@ -64,7 +66,7 @@ class HeadraceDataSource(DataSource):
         """A batch read."""
         options = parse(self.options, "batch")
         check_schema(options.payload, schema)
-        return BatchReader(options, schema)
+        return (FilteredReader if _are_filters_pushed() else BatchReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """A streaming read."""
@@ -102,6 +104,7 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
         self._schema = schema
+        self._wanted = Wanted()
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks."""
@@ -109,17 +112,55 @@ class BatchReader(DataSourceReader):
         names = _names(reader, self._options)
         start = _resolve(reader, names, self._options.starting, self._options.starting_ms)
         end = _resolve(reader, names, self._options.ending, self._options.ending_ms)
-        # A start after the end holds nothing: so it is for `latest` against an earlier end.
-        end = {
-            stream: {p: max(offset, start[stream][p]) for p, offset in by.items()}
-            for stream, by in end.items()
-        }
+        start, end = self._narrowed(reader, start, end)
         # For no task at all Spark makes up one of its own, which names no ranges.
         return _tasks(reader, start, end, self._options) or [Task(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs on an executor."""
         return _read(self._options, self._schema, partition)
+
+    def _narrowed(
+        self, reader: FetchClient, start: Offsets, end: Offsets
+    ) -> tuple[Offsets, Offsets]:
+        """What the filters leave of it. Nothing is between a start and an end before it."""
+        since_ms, is_whole = self._wanted.since_ms, is_ordered(self._options.payload)
+        begins: Offsets = {}
+        ends: Offsets = {}
+        for stream, by in end.items():
+            places = [p for p in by if self._wanted.may_be_in(stream, p)]
+            times: dict[int, int | None] = dict.fromkeys(places, 0)
+            if since_ms is not None and places and not is_whole:
+                times = reader.offsets_for_time(stream, since_ms)
+            for p in places:
+                first, last = start[stream][p], by[p]
+                if not is_whole:  # rows depend on those before them
+                    first, last = self._wanted.clip(first, last)
+                at = times[p]
+                first = last if at is None else max(first, at)
+                begins.setdefault(stream, {})[p] = first
+                ends.setdefault(stream, {})[p] = max(first, last)
+        return begins, ends
+
+
+class FilteredReader(BatchReader):
+    """As `BatchReader`, of what the query's filters leave.
+
+    A class of its own, for Spark refuses a reader that takes filters where
+    `spark.sql.python.filterPushdown.enabled` is off, which is the default.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Takes note of them; Spark evaluates them all the same."""
+        self._wanted = wanted(filters)
+        return filters
+
+
+def _are_filters_pushed() -> bool:
+    """Whether Spark is about to call `pushFilters`: it plans with filters in this module."""
+    name = "pyspark.sql.worker.data_source_pushdown_filters"
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    return name in sys.modules or (main is not None and main.name == name)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
