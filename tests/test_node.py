@@ -1,6 +1,7 @@
 """A node's parts in this process, on a real store: what no client from outside can time."""
 
 import asyncio
+import json
 import shutil
 from collections import Counter
 from contextlib import suppress
@@ -166,7 +167,8 @@ async def test_a_definition_that_cannot_be_served_is_damaged(tmp_path):
     async with running(tmp_path, a=Change()):
         pass
     path = tmp_path / "streams" / "a" / "stream.json"
-    path.write_text(path.read_text().replace('"topic"', '"level:0"'))
+    changed = json.loads(path.read_text()) | {"key": "level:0", "checksum": None}
+    path.write_text(json.dumps(changed))
     with pytest.raises(DefinitionError, match=r"of 'a' is damaged .* level is a number from 1"):
         async with running(tmp_path):
             pass

@@ -1,13 +1,16 @@
 """Definitions of streams as files: `<data>/streams/<name>/stream.json`.
 
 Written whole beside the old one, synced, renamed over it, and the folder synced: a reader finds
-the old definition or the new one, also after power loss.
+the old definition or the new one, also after power loss. Each carries a checksum of what it says:
+one digit of it that changes is another retention, or another number of partitions, and records
+would go by it. A file without one is taken as it is, so that a person can write it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import zlib
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -35,6 +38,7 @@ class _Definition(BaseModel):
     filters: tuple[str, ...]
     key: str
     settings: dict[str, int | float | str]
+    checksum: str | None = None
 
 
 class FileDefinitions:
@@ -103,7 +107,9 @@ class FileDefinitions:
         sync_folder(self._streams.parent)
         place = folder / DEFINITION
         before = place.read_text(encoding="utf-8") if place.exists() else None
-        _replace(place, json.dumps(_to_json(definition), indent=2) + "\n")
+        content = _to_json(definition)
+        content["checksum"] = _checksum(content)
+        _replace(place, json.dumps(content, indent=2) + "\n")
         try:
             sync_folder(folder)
         except OSError:
@@ -135,6 +141,11 @@ def _to_json(definition: StreamDefinition) -> dict[str, Any]:
     }
 
 
+def _checksum(content: dict[str, Any]) -> str:
+    """Of what a definition says, however its JSON is laid out: CRC-32, eight hexadecimal digits."""
+    return f"{zlib.crc32(json.dumps(content, sort_keys=True).encode()):08x}"
+
+
 def _read(folder: Path) -> StreamDefinition:
     path = folder / DEFINITION
     try:
@@ -147,10 +158,16 @@ def _read(folder: Path) -> StreamDefinition:
         raise DefinitionError(
             f"{path} is damaged ({where}: {why['msg']}); restore it from a copy"
         ) from None
-    definition = StreamDefinition(**value.model_dump())
+    definition = StreamDefinition(**value.model_dump(exclude={"checksum"}))
     if definition.name != folder.name:
         raise DefinitionError(
             f"{path} defines {definition.name!r}; a stream's folder has the stream's name"
+        )
+    comes_to = _checksum(_to_json(definition))
+    if value.checksum not in {None, comes_to}:
+        raise DefinitionError(
+            f"{path} is damaged (checksum: it is {value.checksum}, and what the file says comes to "
+            f"{comes_to}); restore it from a copy, or take the line out if you changed the file"
         )
     return definition
 

@@ -87,8 +87,12 @@ impl Machine {
         let asked = items.iter().any(|item| item.sync_at_ns == Some(0))
             && !(groups.is_empty() && self.journal.is_synced());
         // Before a page is written to that holds something durable, the journal can rebuild it.
-        // And where a segment begins, the one before may go, for good.
-        let needed = |group: &Group| group.direct || !group.page_logged || group.roll.is_some();
+        // And where a segment begins, the one before may go, for good. The file of epochs is written
+        // over once the journal tells of another, whatever the disk loses then.
+        let needed = |group: &Group| {
+            let begins = group.roll.is_some() || !group.epochs.is_empty();
+            group.direct || !group.page_logged || begins
+        };
         let sync = asked
             || place.rotation.is_some()
             || groups.iter().any(needed)

@@ -149,10 +149,18 @@ impl Files {
         Ok(is_sound.then(decode).flatten())
     }
 
-    /// The index that stands in the files, whoever wrote it; None where it cannot be one.
-    pub(super) fn any_index(&self, disk: &impl Disk) -> Result<Option<Index>, Error> {
+    /// The index that stands in the files, whoever wrote it; else the kind of the file that cannot be
+    /// one.
+    pub(super) fn any_index(
+        &self,
+        disk: &impl Disk,
+    ) -> Result<std::result::Result<Index, &'static str>, Error> {
         let (offsets, times) = self.index_files(disk)?;
-        Ok(Index::decode(&offsets, &times, self.bytes))
+        let decode = |times: &[u8]| Index::decode(&offsets, times, self.bytes);
+        Ok(decode(&times).ok_or_else(|| match decode(&[]) {
+            Some(_) => layout::TIME_INDEX,
+            None => layout::INDEX,
+        }))
     }
 
     fn index_files(&self, disk: &impl Disk) -> Result<(Vec<u8>, Vec<u8>), Error> {

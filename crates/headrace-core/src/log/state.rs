@@ -12,7 +12,7 @@ use super::layout;
 use super::machine::Machine;
 use super::partition::LogId;
 
-const STATES: Kind = Kind {
+pub(super) const STATES: Kind = Kind {
     name: layout::STATE,
     magic: *b"HRSTATE\x01",
 };

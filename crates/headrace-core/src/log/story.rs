@@ -57,6 +57,9 @@ pub(super) struct Told {
     /// Where segments begin whose snapshot of producers was synced with the index of the one before:
     /// both are left by one roll. Of what a compaction wrote since, the index alone was.
     pub(super) settled: Vec<i64>,
+    /// The epochs' file was synced as the journal tells it: nothing has changed it since a checkpoint
+    /// that all before it was synced for.
+    pub(super) epochs_settled: bool,
     /// Base of the segment, position, what stands there.
     pub(super) redo: Vec<(i64, u64, Redo)>,
 }
@@ -70,6 +73,7 @@ impl Told {
             settled: settled.map(|pair| pair[1].base).collect(),
             state,
             open,
+            epochs_settled: false,
             redo: Vec::new(),
         }
     }
@@ -209,7 +213,13 @@ impl Story {
             Entry::Checkpoint(checkpoint) if first || checkpoint.clean => {
                 self.clean = checkpoint.clean;
                 self.next_id = self.next_id.max(checkpoint.next_id);
-                let told = |state: LogState| (state.id, Told::new(state));
+                let told = |state: LogState| {
+                    let settled = Told {
+                        epochs_settled: true,
+                        ..Told::new(state)
+                    };
+                    (settled.state.id, settled)
+                };
                 self.logs = checkpoint.logs.into_iter().map(told).collect();
             }
             // It repeats what the entries before it told.
@@ -246,6 +256,7 @@ impl Story {
             Entry::Epoch { id, epoch, offset } => {
                 if let Some(log) = self.logs.get_mut(&id) {
                     log.state.epochs.begin(epoch, offset);
+                    log.epochs_settled = false;
                 }
             }
             Entry::Trim { id, start_offset } => {

@@ -13,6 +13,7 @@ use crate::log::layout;
 use crate::log::producers::Producers;
 use crate::log::scan;
 use crate::log::sources::Sources;
+use crate::log::state::STATES;
 
 /// One entry of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,10 +151,16 @@ pub fn snapshots(disk: &impl Disk, stream: &str, partition: u32) -> Result<Vec<S
         for offset in layout::offsets(&names, kind) {
             let path = layout::file(&folder, offset, kind);
             let file = scan::side_file(disk, &path)?;
-            let lines = if kind == layout::PRODUCERS {
-                Producers::decode(&file).map(|producers| producers.describe())
-            } else {
-                Sources::of_file(&file, offset).map(|all| all.states().iter().map(source).collect())
+            let lines = match kind {
+                layout::PRODUCERS => Producers::decode(&file).map(|producers| producers.describe()),
+                layout::SOURCES => Sources::of_file(&file, offset)
+                    .map(|all| all.states().iter().map(source).collect()),
+                _ => STATES.body(&file, offset).map(|state| {
+                    let bytes = state.len();
+                    vec![format!(
+                        "state of all records below {offset}, {bytes} bytes"
+                    )]
+                }),
             };
             found.push(Snapshot {
                 path: path.to_string(),

@@ -284,8 +284,8 @@ impl Truth {
             ..Self::default()
         };
         match files.any_index(disk)? {
-            Some(index) => truth.index = index,
-            None => truth.wrong = Some((layout::INDEX, 0)),
+            Ok(index) => truth.index = index,
+            Err(kind) => truth.wrong = Some((kind, 0)),
         }
         Ok(truth)
     }

@@ -3,7 +3,7 @@
 use super::examine::{examine, expected, replay, Seen};
 use super::repair::{Action, Consent};
 use super::snapshots;
-use super::verify::{found, Class};
+use super::verify::{found, has_epochs_file, Class};
 use crate::log::disk::{Disk, DiskOp, Path};
 use crate::log::epochs::Epochs;
 use crate::log::error::Error;
@@ -57,7 +57,9 @@ impl<D: Disk> Work<'_, D> {
         if self.wanted {
             self.actions
                 .extend(snapshots::drop_damaged(self.disk, &folder)?);
-            self.epochs_file(&folder, &told.state)?;
+            if has_epochs_file(told, self.certain, clean) {
+                self.epochs_file(&folder, &told.state)?;
+            }
         }
         Ok(state)
     }
@@ -304,7 +306,7 @@ impl<D: Disk> Work<'_, D> {
     fn epochs_file(&mut self, folder: &str, told: &LogState) -> Result<(), Error> {
         let epochs = layout::epochs(folder);
         let wanted = told.epochs.file();
-        if told.next_offset > 0 && scan::side_file(self.disk, &epochs)? != wanted {
+        if scan::side_file(self.disk, &epochs)? != wanted {
             self.note(&epochs, "is written anew".into(), None, false);
             let mut ops = Vec::new();
             replace(&mut ops, epochs.clone(), wanted);

@@ -8,16 +8,20 @@ use crate::log::partition::{self, Log};
 use crate::log::producers::Producers;
 use crate::log::scan;
 use crate::log::sources::Sources;
+use crate::log::state::STATES;
 
 /// A kind of snapshots, and whether a file of that kind and offset reads whole.
 type Kind = (&'static str, fn(&[u8], i64) -> bool);
 
-pub(super) const SNAPSHOTS: [Kind; 2] = [
+pub(super) const SNAPSHOTS: [Kind; 3] = [
     (layout::PRODUCERS, |file, _| {
         Producers::decode(file).is_some()
     }),
     (layout::SOURCES, |file, offset| {
         Sources::of_file(file, offset).is_some()
+    }),
+    (layout::STATE, |file, offset| {
+        STATES.body(file, offset).is_some()
     }),
 ];
 
@@ -41,10 +45,20 @@ pub(super) fn damaged(disk: &impl Disk, folder: &str) -> Result<Vec<Path>, Error
     Ok(damaged)
 }
 
-/// Removes them: what they told, the records tell, as far as they are there.
+/// Removes them: what they told, the records tell, as far as they are there. With the newest state go
+/// those before it, which may be too old for the records (a crash keeps one from going at once).
 pub(super) fn drop_damaged(disk: &impl Disk, folder: &str) -> Result<Vec<Action>, Error> {
     let mut actions = Vec::new();
-    for path in damaged(disk, folder)? {
+    let mut dropped = damaged(disk, folder)?;
+    let states = layout::offsets(&disk.list(folder)?, layout::STATE).into_iter();
+    let mut states: Vec<Path> = states
+        .map(|offset| layout::file(folder, offset, layout::STATE))
+        .collect();
+    if states.pop().is_some_and(|newest| dropped.contains(&newest)) {
+        states.retain(|older| !dropped.contains(older));
+        dropped.extend(states);
+    }
+    for path in dropped {
         actions.push(Action {
             path: path.to_string(),
             what: "goes; the next start reads the records instead".into(),

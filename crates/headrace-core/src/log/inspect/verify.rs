@@ -89,7 +89,7 @@ pub fn verify(
         let is_mended = certain && !story.clean && refused.is_none();
         let before = findings.len();
         if is_mended {
-            vouched(disk, told, &mut findings)?;
+            vouched(disk, &tried, told, &mut findings)?;
         }
         let overlay = if is_mended { tried } else { Overlay::new(disk) };
         look(
@@ -147,21 +147,40 @@ fn look(
     for path in snapshots::damaged(disk, &folder)? {
         findings.push(side(&path, 0, None, SNAPSHOT));
     }
-    if is_mended {
-        return Ok(()); // which makes the epochs' file anew
-    }
-    let epochs = layout::epochs(&folder);
-    let wanted = told.state.epochs.file();
-    if told.state.next_offset > 0 && scan::side_file(disk, &epochs)? != wanted {
-        let what = "it does not say which epochs the journal tells of";
-        findings.push(side(&epochs, 0, None, what));
+    // What a start has mended it has made anew.
+    if !is_mended && has_epochs_file(told, certain, clean) {
+        findings.extend(of_epochs(disk, &folder, told)?);
     }
     Ok(())
 }
 
+/// There must be a file of the epochs that the journal tells of, and nothing else in it. What a crash
+/// leaves of the file of a log that is new is nobody's to judge, nor is a log that no journal knows.
+pub(super) fn has_epochs_file(told: &Told, certain: bool, clean: bool) -> bool {
+    told.state.next_offset > 0 || certain && (clean || told.epochs_settled)
+}
+
+fn of_epochs(disk: &impl Disk, folder: &str, told: &Told) -> Result<Option<Finding>, Error> {
+    let epochs = layout::epochs(folder);
+    let is_sound = scan::side_file(disk, &epochs)? == told.state.epochs.file();
+    let what = "it does not say which epochs the journal tells of";
+    Ok((!is_sound).then(|| side(&epochs, 0, None, what)))
+}
+
 /// The journal tells of an index only once that is synced, and the snapshot of producers that the same
 /// roll left with it: one that is another was damaged since, by no crash, though a start makes it anew.
-fn vouched(disk: &impl Disk, told: &Told, findings: &mut Vec<Finding>) -> Result<(), Error> {
+/// So is an epochs' file that was synced before, unless the start, `tried`, knows of a later epoch: one
+/// that was cut short may have written that.
+///
+/// Nobody knows of what else changed since the journal began whether the disk ever had it. Of that a
+/// start takes nothing: it makes epochs, indexes and snapshots of producers anew from the journal and
+/// the records.
+fn vouched(
+    disk: &impl Disk,
+    tried: &impl Disk,
+    told: &Told,
+    findings: &mut Vec<Finding>,
+) -> Result<(), Error> {
     let state = &told.state;
     let folder = layout::log_folder(&state.stream, state.partition);
     let ends = state.segments.iter().skip(1).map(|next| next.base);
@@ -169,7 +188,7 @@ fn vouched(disk: &impl Disk, told: &Told, findings: &mut Vec<Finding>) -> Result
     for (segment, _) in closed.filter(|(_, end)| *end > state.start_offset) {
         let files = segment.files(&folder);
         if segment.index_crc.is_some() && files.index(disk)?.is_none() {
-            let what = "the index is not the one that was written";
+            let what = "it, or the .timeindex beside it, is not the one that was written";
             findings.push(side(&files.path(layout::INDEX), 0, None, what));
         }
     }
@@ -178,6 +197,9 @@ fn vouched(disk: &impl Disk, told: &Told, findings: &mut Vec<Finding>) -> Result
         if told.settled.iter().any(|base| snapshot(base) == path) {
             findings.push(side(&path, 0, None, SNAPSHOT));
         }
+    }
+    if told.epochs_settled && of_epochs(tried, &folder, told)?.is_none() {
+        findings.extend(of_epochs(disk, &folder, told)?);
     }
     Ok(())
 }

@@ -1,6 +1,10 @@
 //! States beside a log: whichever moment the power fails in, one that is true is found.
 
+use std::collections::BTreeMap;
+
+use super::super::inspect::{repair, verify, Consent};
 use super::super::open;
+use super::super::state::FoundState;
 use super::*;
 use crate::testing::Random;
 
@@ -89,6 +93,21 @@ fn a_damaged_state_is_named_and_the_records_are_read() {
         assert_eq!((found.offset, found.state), (0, vec![]), "flipped at {at}");
         assert_eq!(found.ignored, [format!("{} is damaged", newer.0)]);
     }
+    // So a repair takes both, and the start after it reads the records.
+    let streams = BTreeMap::from([("gpu".to_owned(), 1)]);
+    let findings = verify(&disk, SMALL, &streams, |_, _| true, |_| ()).unwrap();
+    let named = findings.iter().map(|found| &found.damage.path);
+    assert_eq!(named.collect::<Vec<_>>(), [&newer.0]);
+    let no = Consent::default();
+    let actions = repair(&disk, SMALL, &streams, |_, _| true, no, false).unwrap();
+    let gone = actions.iter().map(|action| (&action.path, action.backup));
+    assert_eq!(
+        gone.collect::<Vec<_>>(),
+        [(&newer.0, true), (&older.0, true)]
+    );
+    let machine = opened(&disk);
+    let found = machine.state_place(LOG).unwrap().load(&disk).unwrap();
+    assert_eq!(found, FoundState::default());
 }
 
 #[test]
