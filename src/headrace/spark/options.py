@@ -30,7 +30,7 @@ PartitionOffsets = dict[str, dict[int, int]]
 _NAMES: Final = (
     "servers", "stream", "streams", "streamPattern", "startingOffsets", "endingOffsets",
     "startingTimestamp", "endingTimestamp", "maxOffsetsPerTrigger", "minPartitions", "maxTasks",
-    "failOnDataLoss", "groupId", "payload", "user", "password",
+    "failOnDataLoss", "groupId", "payload", "pushFilters", "user", "password",
 )  # fmt: skip
 _WRITE_NAMES: Final = ("servers", "stream", "user", "password")
 _OF_SPARK: Final = {"checkpointlocation", "queryname"}
@@ -41,6 +41,7 @@ _ONLY: Final[Mapping[str, Kind]] = {
     "endingTimestamp": "batch",
     "maxOffsetsPerTrigger": "streaming",
     "groupId": "streaming",
+    "pushFilters": "batch",
 }
 
 
@@ -62,6 +63,7 @@ class Options:
         fail_on_data_loss: whether records that are gone end the query.
         group: group that the progress is published to, or None.
         payload: what becomes of the values.
+        push_filters: whether only what the query's filters leave is fetched.
         login: user and password, or None; no `repr` shows the password.
     """
 
@@ -78,6 +80,7 @@ class Options:
     fail_on_data_loss: bool
     group: str | None
     payload: Payload
+    push_filters: bool
     login: Login | None
 
 
@@ -114,6 +117,7 @@ def parse(given: Mapping[str, str], kind: Kind) -> Options:
         fail_on_data_loss=_flag(options, "failOnDataLoss", default=True),
         group=_group(options),
         payload=_payload(options),
+        push_filters=_flag(options, "pushFilters", default=False),
         login=_login(options),
     )
 

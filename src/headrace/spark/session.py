@@ -31,7 +31,7 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     # Loopback TCP between JVM and Python worker stalls about 60 ms a task.
     "spark.python.unix.domain.socket.enabled": "true",
-    # A batch read leaves out what a query's filters on partition, offset and time leave out.
+    # For reads with the option pushFilters.
     "spark.sql.python.filterPushdown.enabled": "true",
     # Readable statistics in the Parquet footers; the default, INT96, has none.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",

@@ -9,7 +9,6 @@ direction; `initialOffset` is asked twice; after a crash `partitions` is called 
 from __future__ import annotations
 
 import logging
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -66,7 +65,7 @@ class HeadraceDataSource(DataSource):
         """A batch read."""
         options = parse(self.options, "batch")
         check_schema(options.payload, schema)
-        return (FilteredReader if _are_filters_pushed() else BatchReader)(options, schema)
+        return (FilteredReader if options.push_filters else BatchReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """A streaming read."""
@@ -146,21 +145,15 @@ class BatchReader(DataSourceReader):
 class FilteredReader(BatchReader):
     """As `BatchReader`, of what the query's filters leave.
 
-    A class of its own, for Spark refuses a reader that takes filters where
-    `spark.sql.python.filterPushdown.enabled` is off, which is the default.
+    A class of its own, for Spark keeps what the filters of one query left, and hands it to the
+    next that uses the same frame (ADR 0070): who reads must ask for it. Where
+    `spark.sql.python.filterPushdown.enabled` is off, Spark refuses a reader that takes filters.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         """Takes note of them; Spark evaluates them all the same."""
         self._wanted = wanted(filters)
         return filters
-
-
-def _are_filters_pushed() -> bool:
-    """Whether Spark is about to call `pushFilters`: it plans with filters in this module."""
-    name = "pyspark.sql.worker.data_source_pushdown_filters"
-    main = getattr(sys.modules["__main__"], "__spec__", None)
-    return name in sys.modules or (main is not None and main.name == name)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
