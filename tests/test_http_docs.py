@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from conftest import SMALL_JOURNAL
-from headrace.adapters import http, http_access, http_clients, http_groups, http_trace
+from headrace.adapters import (
+    http,
+    http_access,
+    http_clients,
+    http_groups,
+    http_telemetry,
+    http_trace,
+)
 from kafkaraw import RawConnection, batch
 from rawclient import RawMqtt
 from shellblocks import ROOT, run_blocks
@@ -42,7 +49,7 @@ def test_the_page_has_every_route_and_every_field_and_no_others() -> None:
     page = PAGE.read_text()
     code = "".join(
         Path(each.__file__).read_text()
-        for each in (http, http_access, http_clients, http_groups, http_trace)
+        for each in (http, http_access, http_clients, http_groups, http_telemetry, http_trace)
     )
     routes = re.findall(r'web\.(\w+)\("(/[^"]*)", self\.', code)
     told = re.findall(r"^## `([A-Z]+) (/\S*)`$", page, re.MULTILINE)

@@ -140,7 +140,7 @@ def test_status_finds_its_tables_in_the_file_or_a_variable(tmp_path):
     def rows(*args, **extra):
         said = headrace("pipeline", "status", "--json", *args, **extra)
         assert said.returncode == 0, said.stderr
-        return json.loads(said.stdout)["rows"]
+        return json.loads(said.stdout)["tables"]["readings"]["rows"]
 
     variable = {"HEADRACE_PIPELINE__TABLES": str(tmp_path / "b")}
     assert rows("--config", str(file)) == 1

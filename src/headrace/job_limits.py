@@ -148,5 +148,29 @@ FUTURE_SECONDS_MAX: Final = 300
 """How far an event may lie after its reading: clocks of a fleet differ, and five minutes is what
 Kerberos lets them (RFC 4120, `clockskew`)."""
 
+# --- headrace api --------------------------------------------------------------------------------
+
+API_REFRESH_SECONDS: Final = 0.25
+"""Between looks for a newer version of the tables: a directory of `MANIFESTS_KEPT` names, and four
+times in the shortest usual micro-batch, so that no version is older than a reader may hold."""
+
+API_ROWS: Final = 1_000
+API_ROWS_MAX: Final = 10_000
+"""Rows of telemetry in an answer, and those that one may ask for: 3 MB of JSON, 50 ms."""
+
+API_FILES_MAX: Final = 510
+"""Files that one answer about telemetry reads; a page may end before its limit because of it. A
+month of one file a day, or nine hours of tables that no compaction has seen."""
+
+API_FOOTERS_BYTES: Final = 128 * MIB
+"""Footers of Parquet files that are kept, as they are on the disk; ten times that in memory at most
+(measured: 2.2 MB of a footer with 704 row groups take 15 MB). Two months of 100 GPUs."""
+
+API_WINDOW_SECONDS_MAX: Final = 31 * 86_400
+"""Length of a window over which telemetry is put together."""
+
+API_RECENT_SECONDS: Final = 3_600
+"""Before the newest time of a GPU: what its latest values and its metrics are looked for in."""
+
 assert 4 * TOPIC_LEVEL_BYTES_MAX < 65_535
 assert 6 * (3 * EXPOSITION_LINE_LENGTH_MAX + WIDE_TEXT_LENGTH_MAX) < MIB

@@ -55,8 +55,11 @@ def query(request: web.Request, model: type[M]) -> M:
     """The request's query as a model.
 
     Raises:
-        HTTPBadRequest: it is no such query.
+        HTTPBadRequest: it is no such query, or names something twice.
     """
+    if len(request.query) > len(set(request.query)):
+        twice = next(name for name in request.query if len(request.query.getall(name)) > 1)
+        raise bad_request(f"{twice}: is there twice; name it once")
     return _read(model, lambda: model.model_validate(dict(request.query)), "the query")
 
 

@@ -31,7 +31,10 @@ DOOR: Final = "http"
 OPEN_TO_ALL: Final = frozenset({"/health", "/ready"})
 
 OF_USERS: Final = frozenset({("GET", "/metrics"), ("POST", "/api/v1/publish")})
-"""What users may do who are no admins; they may also look at streams."""
+"""What users may do who are no admins, beside looking (`FOR_USERS`)."""
+
+FOR_USERS: Final = ("/api/v1/streams", "/api/v1/gpus", "/api/v1/detections", "/api/v1/fleet/")
+"""Beginnings of what users may look at; telemetry where they may read its stream."""
 
 USER: Final = "user"
 """Where a request keeps who calls."""
@@ -78,7 +81,7 @@ class Guard:
 
 
 def _is_for_users(request: web.Request) -> bool:
-    is_look = request.method == "GET" and request.path.startswith("/api/v1/streams")
+    is_look = request.method == "GET" and request.path.startswith(FOR_USERS)
     return is_look or (request.method, request.path) in OF_USERS
 
 

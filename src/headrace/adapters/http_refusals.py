@@ -103,7 +103,7 @@ class Connection(web.RequestHandler):
             answered = problem(status, "bad_request", _line(message))
         else:
             log.error("a request failed outside of its route", exc_info=exc)
-            answered = problem(status, "internal", "a fault of the node; its log says more")
+            answered = problem(status, "internal", "a fault of the server; its log says more")
         answered.force_close()
         return answered
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -16,25 +15,30 @@ from prometheus_client.core import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from headrace.ports import Administration, Histogram, Sample
+    from headrace.ports import Histogram, Sample
 
 PREFIX = "headrace_"
+METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8"
 
 
 class Exporter:
-    """Renders what a node counts, and what its process uses, on request."""
+    """Renders what a process counts, and what it uses, on request."""
 
-    def __init__(self, node: Administration, of_door: Callable[[], Iterable[Sample]]) -> None:
-        self._node = node
-        self._of_door = of_door
+    def __init__(
+        self,
+        samples: Callable[[], Iterable[Sample]],
+        histograms: Callable[[], Iterable[Histogram]],
+    ) -> None:
+        self._samples = samples
+        self._histograms = histograms
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(namespace="headrace", registry=self._registry)
 
     def collect(self) -> Iterator[Metric]:
         """All metric families; called by the registry."""
-        yield from _families(chain(self._node.samples(), self._of_door()))
-        for histogram in self._node.histograms():
+        yield from _families(self._samples())
+        for histogram in self._histograms():
             yield _histogram(histogram)
 
     def render(self) -> bytes:

@@ -29,12 +29,31 @@ def samples() -> Iterator[Sample]:
     yield Sample("process_threads", threads, "Threads of the process.")
 
 
+class Durations:
+    """Seconds that something took, counted by `BOUNDS_SECONDS`."""
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(BOUNDS_SECONDS) + 1)
+        self.sum = 0.0
+
+    def add(self, seconds: float) -> None:
+        """One more."""
+        self._counts[bisect_left(BOUNDS_SECONDS, seconds)] += 1
+        self.sum += seconds
+
+    @property
+    def buckets(self) -> tuple[tuple[str, float], ...]:
+        """As a histogram has them."""
+        bounds = [*(str(bound) for bound in BOUNDS_SECONDS), "+Inf"]
+        counts = accumulate(self._counts)
+        return tuple((bound, float(count)) for bound, count in zip(bounds, counts, strict=True))
+
+
 class LoopLag:
     """How late the event loop is, looked at each `limits.LOOP_LAG_SECONDS`."""
 
     def __init__(self) -> None:
-        self._counts = [0] * (len(BOUNDS_SECONDS) + 1)
-        self._sum = 0.0
+        self._seen = Durations()
         self._loop = asyncio.get_running_loop()
         self._due = 0.0
         self._timer = self._arm()
@@ -44,9 +63,7 @@ class LoopLag:
         return self._loop.call_at(self._due, self._look)
 
     def _look(self) -> None:
-        late = max(self._loop.time() - self._due, 0.0)
-        self._counts[bisect_left(BOUNDS_SECONDS, late)] += 1
-        self._sum += late
+        self._seen.add(max(self._loop.time() - self._due, 0.0))
         self._timer = self._arm()
 
     def stop(self) -> None:
@@ -55,11 +72,9 @@ class LoopLag:
 
     def histograms(self) -> Iterator[Histogram]:
         """What was seen."""
-        bounds = [*(str(bound) for bound in BOUNDS_SECONDS), "+Inf"]
-        counts = accumulate(self._counts)
         yield Histogram(
             "loop_lag_seconds",
             "How late the event loop came to a timer, which everything else then was too.",
-            tuple((bound, float(count)) for bound, count in zip(bounds, counts, strict=True)),
-            self._sum,
+            self._seen.buckets,
+            self._seen.sum,
         )

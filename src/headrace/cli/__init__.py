@@ -26,6 +26,7 @@ ERROR_LINES_MAX: Final = 3
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "access": ("headrace.cli.access_check:access", "Ask what access rules allow."),
+    "api": ("headrace.cli.api:api", "Answer questions about GPUs, from the pipeline's tables."),
     "bench": ("headrace.cli.bench:bench", "Measure a broker by what it delivers."),
     "collect": ("headrace.cli.collect:collect", "Publish GPU telemetry to a broker."),
     "config": ("headrace.cli.config:config", "Check and show a node's settings."),

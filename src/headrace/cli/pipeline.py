@@ -119,7 +119,7 @@ def run(
     """
     settings = settings_of(file, **options).pipeline
     tables_dir, checkpoint_dir = needed(settings, "tables"), needed(settings, "checkpoint")
-    _need_spark()
+    need_spark()
     from headrace.pipeline import Options, start  # noqa: PLC0415 - loads Spark, which takes seconds
     from headrace.pipeline import tables as stored  # noqa: PLC0415
     from headrace.pipeline.detections import rules_of  # noqa: PLC0415
@@ -201,7 +201,7 @@ def status(*, file: Path | None, tables: str | None, as_json: bool) -> None:
       headrace pipeline status --tables tables --json
     """
     tables_dir = tables_of(file, tables)
-    _need_spark()
+    need_spark()
     from headrace.pipeline import tables as stored  # noqa: PLC0415
 
     _show_status(stored.manifest(tables_dir), tables_dir, as_json=as_json)
@@ -268,7 +268,7 @@ def score(*, file: Path | None, tables: str | None, truth: Path, as_json: bool) 
     Examples:
       headrace pipeline score --tables tables --truth truth.jsonl
     """
-    _need_spark()
+    need_spark()
     from headrace.pipeline import tables as stored  # noqa: PLC0415
     from headrace.pipeline.score import read_truth  # noqa: PLC0415
     from headrace.pipeline.score import score as scored  # noqa: PLC0415
@@ -309,7 +309,8 @@ def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def _need_spark() -> None:
+def need_spark() -> None:
+    """Ends the command where what the pipeline is made of is not installed."""
     if find_spec("pyspark") is None or find_spec("duckdb") is None:
         click.echo(
             "the pipeline needs Spark, which is not installed\ntry: pip install 'headrace[spark]'",

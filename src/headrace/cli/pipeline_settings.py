@@ -90,7 +90,15 @@ def tables_of(file: Path | None, tables: str | None) -> Path:
     Raises:
         ConfigError, InputError, MissingParameter: it is not named, or not there.
     """
-    folder = needed(settings_of(file, tables=tables).pipeline, "tables")
+    return existing(needed(settings_of(file, tables=tables).pipeline, "tables"))
+
+
+def existing(folder: Path) -> Path:
+    """A folder of tables that is there.
+
+    Raises:
+        InputError: it is not.
+    """
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; name the one that the pipeline writes")
     return folder

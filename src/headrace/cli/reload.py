@@ -222,6 +222,7 @@ class Reload:
         self._listeners.reconfigure(config)
         if self.door is not None:
             self.door.set_timeouts(config.http.request_timeout, config.http.idle_timeout)
+            self.door.telemetry.configure(config.pipeline.api, config.pipeline.stream)
         for door in node.doors:
             if isinstance(door, KafkaDoor):
                 door.configure(settings_of_kafka(config))

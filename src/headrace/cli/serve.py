@@ -8,8 +8,6 @@ import json
 import logging
 import os
 import secrets
-import signal
-import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -21,7 +19,6 @@ from headrace.adapters.clock import SystemClock
 from headrace.adapters.files import FileDefinitions, private
 from headrace.adapters.http import HttpDoor
 from headrace.adapters.machine import (
-    discard_output,
     keep_freed_memory,
     log_to_stderr,
     notify_manager,
@@ -33,6 +30,7 @@ from headrace.cli.access import make_gate
 from headrace.cli.config import checked
 from headrace.cli.listeners import Listeners, named
 from headrace.cli.paths import NamedPath
+from headrace.cli.processes import announce, stop_on_signals
 from headrace.cli.reload import (
     Reload,
     limits_of_switchboard,
@@ -157,7 +155,7 @@ async def _serve(
     parts = _parts(config, file, listeners, lag, clock, gate)
     reload = Reload(file, options, config, parts, listeners)
     node = reload.node = Node(config.node.name, parts)
-    stopping = _stop_on_signals()
+    stopping = stop_on_signals()
     door = reload.door = HttpDoor(
         node,
         config.http.body_bytes,
@@ -166,6 +164,7 @@ async def _serve(
         config.limits.handshake_timeout,
         reload,
     )
+    door.telemetry.configure(config.pipeline.api, config.pipeline.stream)
     with named("http"):
         http = await door.open(config.http.bind, listeners.certificates.get("http"))
     reloading = reload.on_signal()
@@ -175,7 +174,7 @@ async def _serve(
         gc.collect()
         gc.freeze()
         if not stopping.is_set():
-            _announce(_ready_line(node, config, http, as_json=as_json))
+            announce(_ready_line(node, config, http, as_json=as_json))
             notify_manager("READY=1")
         await stopping.wait()
         log.info("stopping")
@@ -258,31 +257,6 @@ def _open_store(config: Config, file: Path | None) -> Store:
             "the rest of the folder with headrace log verify", recovery.rebuilt_indexes,
         )  # fmt: skip
     return store
-
-
-def _stop_on_signals() -> asyncio.Event:
-    """An event that SIGTERM or SIGINT sets; a second signal ends the process."""
-    stopping = asyncio.Event()
-
-    def stop() -> None:
-        if stopping.is_set():
-            os._exit(1)  # asked twice: what is acknowledged is durable already
-        stopping.set()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
-    return stopping
-
-
-def _announce(line: str) -> None:
-    """Prints the ready line; a node serves all the same where nobody can read it."""
-    try:
-        click.echo(line)
-        sys.stdout.flush()
-    except OSError as error:
-        log.warning("the ready line cannot be written to the output: %s", error.strerror)
-        discard_output()
 
 
 def _ready_line(node: Node, config: Config, http: Address, *, as_json: bool) -> str:

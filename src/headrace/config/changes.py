@@ -61,6 +61,7 @@ _LIVE: Final = {
         | {name.replace(".", "_") for name in SETTINGS}
     ),
     "logging": frozenset({"format", "level"}),
+    "pipeline": frozenset({"api", "stream"}),
     "limits": frozenset(
         {
             "buffered_bytes",

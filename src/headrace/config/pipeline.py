@@ -99,6 +99,16 @@ def _memory(value: object) -> str:
     raise ValueError(f'must be a size as Java writes it, such as "2g"; got {shown(value)}')
 
 
+def _url(value: object) -> str | None:
+    """A server's URL; an empty text is none."""
+    if value in {None, ""}:
+        return None
+    if isinstance(value, str) and re.fullmatch(r"https?://[^/?#@\s]+/?", value):
+        return value.rstrip("/")
+    raise ValueError(f"must be a URL, such as http://127.0.0.1:8090; got {shown(value)}")
+
+
+_Url = Annotated[str | None, PlainValidator(_url, json_schema_input_type=str)]
 _Number = Annotated[float, PlainValidator(price, json_schema_input_type=float)]
 _Prices = Annotated[
     dict[str, float], PlainValidator(prices, json_schema_input_type=dict[str, float] | list[str])
@@ -155,6 +165,14 @@ class PipelineSettings(Table):
         default={},
         description="Of an hour of a GPU by model, `default` of any other: a table "
         "`[pipeline.prices]`, or texts `MODEL=PRICE`.",
+    )
+    api: _Url = Field(
+        default=None,
+        description="URL of a `headrace api` that answers a node's clients about telemetry, such "
+        "as `http://127.0.0.1:8090`; the one setting here that a node has a use for.",
+    )
+    api_bind: Bind = Field(
+        default=Address("127.0.0.1", 8090), description="Where `headrace api` listens."
     )
     rules: _Rules = Field(
         default={},

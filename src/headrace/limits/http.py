@@ -53,3 +53,18 @@ TRACE_POLL_MS: Final = 100
 
 TRACE_BEAT_SECONDS: Final = 10
 """Silence of a trace after which an empty line shows that it stands."""
+
+HTTP_PROXIED_CONNECTIONS: Final = 16
+"""To the process that answers about telemetry, which computes on this machine's cores: more at a
+time would only wait there."""
+
+HTTP_PROXIED_CONNECT_SECONDS: Final = 2
+
+HTTP_PROXIED_SECONDS: Final = 30
+"""Of an answer about telemetry to its last byte: as long as a request may take."""
+
+HTTP_PROXIED_PIECE_BYTES: Final = 64 * KIB
+"""Held of such an answer for each client, as much as the door writes at a time."""
+
+HTTP_PROXIED_BYTES_MAX: Final = 64 * MIB
+"""Of such an answer: its largest page has 10,000 rows of 300 bytes."""

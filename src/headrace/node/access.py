@@ -238,10 +238,17 @@ class Gate:
 
     def may_publish(self, user: User | None, host: str | None, topic: str) -> bool:
         """Whether a user, or without users anybody, may publish to a topic."""
+        return self._may(user, host, "publish", topic)
+
+    def may_read(self, user: User | None, host: str | None, stream: str) -> bool:
+        """Whether a user, or without users anybody, may read a stream."""
+        return self._may(user, host, "read", stream)
+
+    def _may(self, user: User | None, host: str | None, action: str, what: str) -> bool:
         if self.is_open:
             return True
         principal = Principal(host=host) if user is None else self.principal(user, host)
-        return self.rules.check(principal, "", "publish", topic)[0]
+        return self.rules.check(principal, "", action, what)[0]
 
     # Changes.
 

@@ -232,6 +232,11 @@ def newest(tables_dir: Path) -> Manifest:
     return load(tables_dir, versions[-1]) if versions else Manifest()
 
 
+def newest_version(tables_dir: Path) -> int:
+    """The newest committed version of a tables folder; -1 where there is none."""
+    return max(_versions(tables_dir), default=-1)
+
+
 def load(tables_dir: Path, version: int) -> Manifest:
     """One version.
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from headrace.pipeline import duck
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 MINUTE_US: Final = 60_000_000
 HOUR_US: Final = 3_600_000_000
@@ -133,17 +133,25 @@ def _longer(rows: str, step_us: int) -> str:
 
 
 def _aggregates() -> str:
-    return ", ".join(
-        [
-            *(f"arg_max({name}, active_from) AS {name}" for name in _PLACE),
-            "sum(samples)::BIGINT AS samples",
-            "sum(profiling_gaps)::BIGINT AS profiling_gaps",
-            *(f"{_mean(name, weight)} AS {name}" for name, weight in _MEANS.items()),
-            *(f"max({name}) AS {name}" for name in _GREATEST),
-            "bit_or(throttle_reasons_any) AS throttle_reasons_any",
-            *(f"sum({name}) AS {name}" for name in (*_SUMS, *_COSTS)),
-        ]
-    )
+    places = ", ".join(f"arg_max({name}, active_from) AS {name}" for name in _PLACE)
+    return f"{places}, {measures()}"
+
+
+def measures(columns: Collection[str] = COLUMNS) -> str:
+    """SQL for what was measured in rows of minutes, hours or jobs together.
+
+    Args:
+        columns: those that are wanted; what is no measure is left out.
+    """
+    known = {
+        "samples": "sum(samples)::BIGINT",
+        "profiling_gaps": "sum(profiling_gaps)::BIGINT",
+        **{name: _mean(name, weight) for name, weight in _MEANS.items()},
+        **{name: f"max({name})" for name in _GREATEST},
+        "throttle_reasons_any": "bit_or(throttle_reasons_any)",
+        **{name: f"sum({name})" for name in (*_SUMS, *_COSTS)},
+    }
+    return ", ".join(f"{sql} AS {name}" for name, sql in known.items() if name in columns)
 
 
 def _mean(name: str, weight: str) -> str:

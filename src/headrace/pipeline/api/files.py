@@ -1,0 +1,191 @@
+"""Rows of one GPU out of files of many, in little time.
+
+Owns which row groups a question needs, and the footers that tell it. Files never change, so what
+was read of a footer holds until it is forgotten. Rows are found by what they hold, whatever the
+order in a file; order only makes it quick: a file that is sorted by GPU and time has a GPU's rows
+in one or two row groups. DuckDB reads a file's footer, plans, and decodes all that a row group
+has; for a month of one GPU that was three times the work (ADR 0070).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headrace import job_limits
+from headrace.pipeline.schemas import arrow_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_TEXTS: Final = ("uuid", "gpu_i_id", "metric", "namespace", "pod", "container")
+"""Few different ones, which are read as numbers into a list of them."""
+
+_FOUND_BY: Final = ("uuid", "gpu_i_id", "metric")
+"""Columns beside the time whose ranges are kept."""
+
+
+class Range(NamedTuple):
+    """What a column holds in a row group."""
+
+    low: Any
+    high: Any
+    has_nulls: bool
+
+    def meets(self, wanted: tuple[Any, Any]) -> bool:
+        """Whether a value may lie within `wanted`, ends included."""
+        return bool(self.low <= wanted[1] and self.high >= wanted[0])
+
+    def lies_within(self, wanted: tuple[Any, Any]) -> bool:
+        """Whether all values do."""
+        return bool(self.low >= wanted[0] and self.high <= wanted[1] and not self.has_nulls)
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """What a file says of itself.
+
+    Attributes:
+        metadata: as it was read.
+        texts: columns with texts that it has.
+        ranges: of each row group, of the columns that rows are found by; None where it does not
+            say.
+    """
+
+    metadata: pq.FileMetaData
+    texts: tuple[str, ...]
+    ranges: Mapping[str, Sequence[Range | None]]
+
+    def groups(self, wanted: Mapping[str, tuple[Any, Any]]) -> list[int]:
+        """Row groups that may hold a row within all of these ranges, ends included."""
+        found = list(range(self.metadata.num_row_groups))
+        for name, each in wanted.items():
+            held = self.ranges[name]
+            found = [n for n in found if (its := held[n]) is None or its.meets(each)]
+        return found
+
+    def undecided(
+        self, groups: Sequence[int], wanted: Mapping[str, tuple[Any, Any]]
+    ) -> dict[str, tuple[Any, Any]]:
+        """Those of the ranges that not every row of these groups lies within."""
+        return {
+            name: each
+            for name, each in wanted.items()
+            if not all(
+                (its := self.ranges[name][n]) is not None and its.lies_within(each) for n in groups
+            )
+        }
+
+
+class Files:
+    """Reads files of tables; any number of threads may."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: OrderedDict[str, Footer] = OrderedDict()
+        self._bytes = 0
+
+    def read(
+        self,
+        path: str,
+        table: str,
+        columns: Sequence[str],
+        wanted: Mapping[str, tuple[Any, Any]],
+        time: str,
+    ) -> pa.Table:
+        """Rows of a file within `wanted`, times in microseconds, texts that repeat as numbers.
+
+        Args:
+            path: of the file.
+            table: whose columns it has, or some of them if it is older than the others.
+            columns: to read; those of `wanted` come too.
+            wanted: ranges by column, ends included; texts, and `time` in microseconds.
+            time: the column with the time of a row.
+
+        Raises:
+            FileNotFoundError: a newer version of the tables has no such file.
+        """
+        footer = self._footer(path, time)
+        groups = footer.groups(wanted)
+        looked_at = footer.undecided(groups, wanted)
+        names = list(dict.fromkeys((*looked_at, *columns)))
+        with pq.ParquetFile(
+            path, metadata=footer.metadata, read_dictionary=list(footer.texts)
+        ) as file:
+            rows = file.read_row_groups(groups, columns=names, use_threads=False)
+        if time in names:
+            at = rows.schema.get_field_index(time)
+            rows = rows.set_column(at, time, pc.cast(rows[time], pa.int64()))
+        for name, (low, high) in looked_at.items():
+            column = rows[name]
+            if low == high:
+                rows = rows.filter(pc.equal(column, low))
+            else:
+                fits = pc.and_(pc.greater_equal(column, low), pc.less_equal(column, high))
+                rows = rows.filter(fits)
+        return _typed(rows, table, columns, time)
+
+    def _footer(self, path: str, time: str) -> Footer:
+        with self._lock:
+            found = self._held.get(path)
+            if found is not None:
+                self._held.move_to_end(path)
+                return found
+        found = _read_footer(path, time)
+        with self._lock:
+            if path not in self._held:
+                self._bytes += found.metadata.serialized_size
+            self._held[path] = found
+            while self._bytes > job_limits.API_FOOTERS_BYTES and len(self._held) > 1:
+                _, oldest = self._held.popitem(last=False)
+                self._bytes -= oldest.metadata.serialized_size
+        return found
+
+
+def _typed(rows: pa.Table, table: str, columns: Sequence[str], time: str) -> pa.Table:
+    """The columns, each of one type in all files; null where a file is older than a column."""
+    schema = arrow_schema(table)
+    held = {}
+    for name in columns:
+        kind = schema.field(name).type
+        if name in _TEXTS:
+            kind = pa.dictionary(pa.int32(), kind)
+        elif name == time:
+            kind = pa.int64()
+        has = name in rows.schema.names
+        held[name] = rows[name].cast(kind) if has else pa.nulls(rows.num_rows, kind)
+    return pa.table(held)
+
+
+def plain(rows: pa.Table) -> pa.Table:
+    """With texts as texts."""
+    for at, field in enumerate(rows.schema):
+        if pa.types.is_dictionary(field.type):
+            column = rows.column(at).cast(field.type.value_type)
+            rows = rows.set_column(at, field.name, column)
+    return rows
+
+
+def _read_footer(path: str, time: str) -> Footer:
+    metadata = pq.read_metadata(path)
+    names = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
+    places = {name: names.index(name) for name in (*_FOUND_BY, time) if name in names}
+    ranges: dict[str, list[Range | None]] = {name: [] for name in places}
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        for name, at in places.items():
+            held = group.column(at).statistics
+            if held is None or not held.has_min_max:
+                ranges[name].append(None)
+                continue
+            low, high = held.min, held.max
+            if name == time:
+                low, high = int(held.min_raw), int(held.max_raw)
+            ranges[name].append(Range(low, high, not held.has_null_count or held.null_count > 0))
+    return Footer(metadata, tuple(name for name in _TEXTS if name in names), ranges)

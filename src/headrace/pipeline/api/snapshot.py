@@ -1,0 +1,236 @@
+"""The tables at one version, as answers hold them, and how the newest one is kept at hand.
+
+Owns what is kept in memory: which GPUs there are, what each of their files says in sum, and all
+detections. Files never change, so a newer version costs what its new files cost. An answer takes
+one snapshot and reads no other: its files stay for `MANIFESTS_KEPT` versions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace import job_limits
+from headrace.pipeline import duck, fleet
+from headrace.pipeline import manifest as manifests
+from headrace.pipeline.schemas import (
+    DETECTIONS,
+    GPU_HOURS,
+    GPU_MINUTES,
+    arrow_schema,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from headrace.pipeline.manifest import Manifest, TableFile
+
+GpuId = tuple[str, str]
+"""UUID, and the MIG slice's id, empty for a whole GPU."""
+
+_PLACE: Final = ("host", "device", "gpu_index", "gpu_i_profile", "model")
+_LOAD: Final = ("namespace", "pod", "container")
+
+LATEST: Final = (
+    "gpu_util_percent_mean", "gr_engine_active_ratio_mean", "sm_active_ratio_mean",
+    "tensor_active_ratio_mean", "dram_active_ratio_mean", "fb_used_mib_mean", "power_watts_mean",
+    "sm_clock_mhz_mean", "gpu_temp_celsius_max", "throttle_reasons_any",
+)  # fmt: skip
+"""Of its last minute, of one GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU, or MIG slice, that is in the tables.
+
+    Attributes:
+        id: which.
+        bucket: whose files hold it.
+        first_us, last_us: first and last instant of its intervals.
+        place: host, device, index, profile and model, when it was last seen.
+        load: namespace, pod and container, likewise.
+        latest: values of its last minute; None where that is long before the newest of all.
+    """
+
+    id: GpuId
+    bucket: int
+    first_us: int
+    last_us: int
+    place: Mapping[str, Any]
+    load: Mapping[str, str]
+    latest: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The tables at one version.
+
+    Attributes:
+        manifest: its files.
+        gpus: by id, in the order of ids.
+        detections: rows of `detections`, the newest first; times in microseconds.
+        open: how many detections hold, by id of the GPU.
+        hours: files of `gpu_hours` and `fleet.loads` of each.
+    """
+
+    manifest: Manifest
+    gpus: Mapping[GpuId, Gpu]
+    detections: pa.Table
+    open: Mapping[GpuId, int]
+    hours: Mapping[TableFile, pa.Table]
+
+    def files(self, table: str, bucket: int, start_us: int, end_us: int) -> list[TableFile]:
+        """Files of a table and bucket with times in `[start_us, end_us)`, by their first."""
+        found = [
+            file
+            for file in self.manifest.of(table)
+            if file.bucket == bucket and file.overlaps(start_us, end_us)
+        ]
+        return sorted(found, key=lambda file: (file.min_time_us, file.path))
+
+
+class Snapshots:
+    """Makes snapshots of one folder, each out of the one before."""
+
+    def __init__(self, tables_dir: Path) -> None:
+        self._root = tables_dir
+        self._sums: dict[tuple[str, str], pa.Table] = {}
+
+    def newer(self, than: Snapshot | None) -> Snapshot | None:
+        """The newest version, if it is not that one.
+
+        Raises:
+            FileNotFoundError: while this looked, so many versions were written that its files went.
+            PipelineError: the manifest cannot be read.
+        """
+        version = manifests.newest_version(self._root)
+        if than is not None and version == than.manifest.version:
+            return None
+        return self._made(manifests.newest(self._root))
+
+    def _made(self, manifest: Manifest) -> Snapshot:
+        before, self._sums = self._sums, {}
+
+        def sums(file: TableFile, make: Callable[[pa.Table], pa.Table], what: str) -> pa.Table:
+            key = (what, file.path)
+            if key not in self._sums:
+                found = before.get(key)
+                self._sums[key] = make(self._read(file)) if found is None else found
+            return self._sums[key]
+
+        try:
+            hours = {file: sums(file, fleet.loads, "loads") for file in manifest.of(GPU_HOURS)}
+            seen = _together(
+                [sums(file, _seen, "seen") for file in hours], [file.bucket for file in hours]
+            )
+            last_us = max(seen["last_us"].to_pylist(), default=0)
+            recent = [
+                file
+                for file in manifest.of(GPU_MINUTES)
+                if file.overlaps(last_us - job_limits.API_RECENT_SECONDS * 1_000_000, last_us + 1)
+            ]
+            latest = _latest([sums(file, _last_minutes, "minutes") for file in recent])
+            found = [sums(file, _listed, "listed") for file in manifest.of(DETECTIONS)]
+        except FileNotFoundError:
+            self._sums = before | self._sums
+            raise
+        detections = _sorted(found)
+        return Snapshot(manifest, _gpus(seen, latest), detections, _open(detections), hours)
+
+    def _read(self, file: TableFile) -> pa.Table:
+        return pq.read_table(
+            self._root / file.path, schema=arrow_schema(file.table), partitioning=None
+        )
+
+
+def _seen(hours: pa.Table) -> pa.Table:
+    """Each GPU in rows of hours: since when, until when, where and under what."""
+    last = ", ".join(f"arg_max({name}, active_to) AS {name}" for name in (*_PLACE, *_LOAD))
+    return duck.query(
+        f"""SELECT uuid, gpu_i_id, min(epoch_us(active_from)) AS first_us,
+            max(epoch_us(active_to)) AS last_us, {last}
+        FROM hours GROUP BY uuid, gpu_i_id""",
+        hours=hours,
+    )
+
+
+def _together(found: Sequence[pa.Table], buckets: Sequence[int]) -> pa.Table:
+    """What several files say of each GPU."""
+    if not found:
+        return duck.query("SELECT *, 0 AS bucket FROM seen", seen=_seen(_EMPTY_HOURS))
+    rows = pa.concat_tables(
+        each.append_column("bucket", pa.array([bucket] * each.num_rows, pa.int64()))
+        for each, bucket in zip(found, buckets, strict=True)
+    )
+    last = ", ".join(f"arg_max({name}, last_us) AS {name}" for name in (*_PLACE, *_LOAD, "bucket"))
+    return duck.query(
+        f"""SELECT uuid, gpu_i_id, min(first_us) AS first_us, max(last_us) AS last_us, {last}
+        FROM rows GROUP BY uuid, gpu_i_id ORDER BY uuid, gpu_i_id""",
+        rows=rows,
+    )
+
+
+def _last_minutes(minutes: pa.Table) -> pa.Table:
+    last = ", ".join(f"arg_max({name}, start) AS {name}" for name in LATEST)
+    return duck.query(
+        f"""SELECT uuid, gpu_i_id, max(epoch_us(start)) AS start_us, {last}
+        FROM minutes GROUP BY uuid, gpu_i_id""",
+        minutes=minutes,
+    )
+
+
+def _latest(found: Sequence[pa.Table]) -> dict[GpuId, dict[str, Any]]:
+    latest: dict[GpuId, dict[str, Any]] = {}
+    for table in found:
+        for row in table.to_pylist():
+            key = (row.pop("uuid"), row.pop("gpu_i_id"))
+            if key not in latest or latest[key]["start_us"] < row["start_us"]:
+                latest[key] = row
+    return latest
+
+
+def _gpus(seen: pa.Table, latest: Mapping[GpuId, Mapping[str, Any]]) -> dict[GpuId, Gpu]:
+    gpus = {}
+    for row in seen.to_pylist():
+        key = (row["uuid"], row["gpu_i_id"])
+        gpus[key] = Gpu(
+            key,
+            row["bucket"],
+            row["first_us"],
+            row["last_us"],
+            {name: row[name] for name in _PLACE},
+            {name: row[name] or "" for name in _LOAD},
+            latest.get(key),
+        )
+    return gpus
+
+
+_TIMES: Final = ("start", "end", "last")
+
+
+def _listed(detections: pa.Table) -> pa.Table:
+    """Rows of detections with their times as numbers."""
+    for name in _TIMES:
+        at = detections.schema.get_field_index(name)
+        detections = detections.set_column(at, name, detections[name].cast(pa.int64()))
+    return detections
+
+
+def _sorted(found: Sequence[pa.Table]) -> pa.Table:
+    rows = pa.concat_tables(found) if found else _listed(arrow_schema(DETECTIONS).empty_table())
+    return rows.take(
+        pa.compute.sort_indices(rows, sort_keys=[("start", "descending"), ("id", "ascending")])
+    ).combine_chunks()
+
+
+def _open(detections: pa.Table) -> dict[GpuId, int]:
+    rows = detections.filter(pa.compute.is_null(detections["end"])).select(["uuid", "gpu_i_id"])
+    counted = rows.group_by(["uuid", "gpu_i_id"]).aggregate([([], "count_all")]).to_pylist()
+    return {(row["uuid"], row["gpu_i_id"]): row["count_all"] for row in counted}
+
+
+_EMPTY_HOURS: Final = arrow_schema(GPU_HOURS).empty_table()

@@ -1,0 +1,154 @@
+"""What a fleet did in some time: by model, host, namespace and pod, and what idle GPUs cost.
+
+Owns sums over `gpu_hours` and `detections`. Reads no files, prints nothing. Costs are those that
+the pipeline was given prices for; without a price they are None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.pipeline import duck
+from headrace.pipeline.rollups import measures
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
+
+    import pyarrow as pa
+
+GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
+    "models": ("model",),
+    "hosts": ("host",),
+    "namespaces": ("namespace",),
+    "pods": ("namespace", "pod"),
+}
+"""How a fleet is taken apart, and the columns that tell the parts."""
+
+FIGURES: Final = (
+    "gpus", "seconds", "gpu_util_percent_mean", "sm_active_ratio_mean",
+    "power_watts_mean", "energy_joules", "gpu_cost", "energy_cost",
+)  # fmt: skip
+"""What is told of each part. `gpus` counts slices where a GPU has some."""
+
+_SUMMED: Final = (*FIGURES, "samples", "profiling_gaps")
+_LOAD: Final = ("uuid", "gpu_i_id", "host", "model", "namespace", "pod")
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """A GPU that was held and did nothing.
+
+    Attributes:
+        uuid, gpu_i_id, host, gpu_index, model: which.
+        namespace, pod: who held it last.
+        detections: how often that was found.
+        seconds: for how long, together.
+        cost: of those seconds; None without a price.
+        is_open: whether it goes on.
+    """
+
+    uuid: str
+    gpu_i_id: str
+    host: str
+    gpu_index: int | None
+    model: str
+    namespace: str
+    pod: str
+    detections: int
+    seconds: float
+    cost: float | None
+    is_open: bool
+
+
+def loads(hours: pa.Table) -> pa.Table:
+    """Rows of `gpu_hours` put together by GPU and load: the same kind of rows, and fewer."""
+    keys = ", ".join(_LOAD)
+    sql = f"""SELECT {keys}, hash(uuid, gpu_i_id) AS gpu, {measures(_SUMMED)}
+        FROM hours GROUP BY {keys}"""
+    return duck.query(sql, hours=hours)
+
+
+def summary(found: pa.Table) -> dict[str, list[dict[str, Any]]]:
+    """The fleet as a whole (`fleet`, one row) and its `GROUPS`, what costs most first.
+
+    Args:
+        found: `loads`, of several times together.
+    """
+    names = list(dict.fromkeys(name for columns in GROUPS.values() for name in columns))
+    sets = ", ".join(f"({', '.join(columns)})" for columns in (*GROUPS.values(), ()))
+    levels = ", ".join(names)
+    rows = duck.query(
+        f"""FROM (
+            SELECT {levels}, grouping({levels}) AS level,
+                count(DISTINCT gpu) AS gpus, {measures(FIGURES)}
+            FROM found GROUP BY GROUPING SETS ({sets})
+        )
+        ORDER BY coalesce(gpu_cost, 0) + coalesce(energy_cost, 0) DESC, seconds DESC, {levels}""",
+        found=found,
+    ).to_pylist()
+    parts: dict[str, list[dict[str, Any]]] = {"fleet": [], **{name: [] for name in GROUPS}}
+    part_of = {columns: part for part, columns in {"fleet": (), **GROUPS}.items()}
+    for row in rows:
+        # A bit of `level` is set where its column was summed over, the last column's the lowest.
+        bits = enumerate(reversed(names))
+        kept = {name for bit, name in bits if not row["level"] >> bit & 1}
+        columns = tuple(name for name in names if name in kept)
+        parts[part_of[columns]].append({name: row[name] for name in (*columns, *FIGURES)})
+    return parts
+
+
+def idle(
+    detections: Iterable[Mapping[str, Any]],
+    found: pa.Table,
+    start: datetime | None = None,
+    end: datetime | None = None,
+) -> list[Idle]:
+    """GPUs that were allocated and idle, what cost most first.
+
+    Args:
+        detections: rows of `detections`, of any kind.
+        found: `loads`, of about the same time; they tell what an hour of a GPU costs.
+        start: of the stretch of time that counts; None is no bound.
+        end: of it, likewise.
+    """
+    prices = _hour_prices(found)
+    by_gpu: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in detections:
+        if row["kind"] == "idle_allocated" and _seconds(row, start, end) > 0:
+            by_gpu.setdefault((row["uuid"], row["gpu_i_id"]), []).append(row)
+    idle_ones = []
+    for key, rows in by_gpu.items():
+        last = max(rows, key=lambda row: row["start"])
+        seconds = sum(_seconds(row, start, end) for row in rows)
+        price = prices.get(key)
+        idle_ones.append(
+            Idle(
+                *key,
+                **{name: last[name] or "" for name in ("host", "model", "namespace", "pod")},
+                gpu_index=last["gpu_index"],
+                detections=len(rows),
+                seconds=seconds,
+                cost=None if price is None else price * seconds / 3600,
+                is_open=any(row["end"] is None for row in rows),
+            )
+        )
+    return sorted(idle_ones, key=lambda each: (-(each.cost or 0), -each.seconds, each.uuid))
+
+
+def _seconds(row: Mapping[str, Any], start: datetime | None, end: datetime | None) -> float:
+    """For how long a detection held within a stretch of time; an open one, so far."""
+    until = row["last"] if row["end"] is None else row["end"]
+    first = row["start"] if start is None else max(row["start"], start)
+    last = until if end is None else min(until, end)
+    return float((last - first).total_seconds())
+
+
+def _hour_prices(found: pa.Table) -> dict[tuple[str, str], float]:
+    rows = duck.query(
+        """SELECT uuid, gpu_i_id, sum(gpu_cost) / sum(seconds) * 3600 AS price
+        FROM found WHERE seconds > 0 AND gpu_cost IS NOT NULL GROUP BY uuid, gpu_i_id""",
+        found=found,
+    )
+    return {(row["uuid"], row["gpu_i_id"]): row["price"] for row in rows.to_pylist()}
