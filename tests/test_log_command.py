@@ -312,8 +312,8 @@ def test_a_running_node_is_not_looked_into(broker, command):
         ),
         (["verify", "--data", "DATA", "readings/2"], 2, "'readings' has partitions 0 to 1"),
         (["verify", "--data", "DATA", "readings/x"], 2, "a partition is a number"),
-        (["dump", "--data", "/usr"], 1, "is no data folder"),
-        (["dump", "--data", "/does/not/exist"], 1, "cannot be opened"),
+        (["dump", "--data", "/usr"], 2, "--data /usr: it is no node's, "),
+        (["verify", "--data", "/does/not/exist"], 2, "--data /does/not/exist: no such folder"),
     ],
 )
 def test_wrong_use_is_explained(data, arguments, code, error):

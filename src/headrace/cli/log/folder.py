@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
 from headrace.adapters.files import DEFINITION, FileDefinitions
-from headrace.cli.paths import NamedPath
-from headrace.errors import CatalogError
+from headrace.cli.paths import NamedPath, held_folder
+from headrace.errors import CatalogError, InputError
 from headrace.kernel.catalog import Catalog
 from headrace.model import HeldLog
 from headrace.native import Folder
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.model import StreamDefinition
+
+NAME_ONE: Final = "give the folder of a stopped node"
 
 data_option: Callable[[Callable[..., None]], Callable[..., None]] = click.option(
     "--data",
@@ -104,10 +106,16 @@ def opened(data: Path, wanted: Wanted, *, repairs: bool = False) -> Iterator[Ope
     """Locks the folder of a stopped node; without `repairs` nothing there is changed.
 
     Raises:
-        StorageError: it is none, or a node uses it.
+        InputError: it is none.
+        StorageError: a node uses it.
         DefinitionError: a `stream.json` is damaged.
         UsageError: what is wanted is not there.
     """
+    held_folder(data, "--data", NAME_ONE)
+    if not any((data / part).is_dir() for part in ("streams", "journal")):
+        raise InputError(
+            f"--data {data}: it is no node's, for it has neither streams/ nor journal/; {NAME_ONE}"
+        )
     folder = Folder.open(str(data), repairs=repairs)
     try:
         streams = {each.name: each for each in FileDefinitions(data).load(tidy=repairs)}
