@@ -226,7 +226,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     arguments = [part for door in DOORS for part in (f"--{door}", "127.0.0.1:0")]
     refused = headrace("serve", "--data", str(tmp_path / "file" / "data"), *arguments)
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert f"cannot make the data folder {tmp_path}/file/data" in refused.stderr
 
 

@@ -27,7 +27,8 @@ HeadraceError
 │   └── InvalidUserError       HTTP 400                       name, password or role
 │       ├── UnknownUserError   HTTP 404
 │       └── UserExistsError    HTTP 409                       or is the last who may manage
-├── UsersError                 the file of users, or of ACLs, cannot be read or written
+├── UsersError                 the file of users, or of ACLs, cannot be written
+│   └── UnreadableUsersError   or read, or is damaged; exit code 2
 ├── InputError                 an input file is missing or no CSV of readings; exit code 2
 ├── MqttError                  a broker is not there, hangs up, or refuses a command
 ├── PublishError               a broker refuses a collector for good
@@ -113,6 +114,7 @@ __all__ = [
     "UnknownGroupError",
     "UnknownStreamError",
     "UnknownUserError",
+    "UnreadableUsersError",
     "UnsupportedRecordError",
     "UserExistsError",
     "UsersError",
@@ -288,6 +290,10 @@ class UsersError(HeadraceError):
     """The file of users, or that of ACLs, is damaged, or cannot be read or written."""
 
     http_status = 503
+
+
+class UnreadableUsersError(UsersError):
+    """It is damaged, or cannot be read."""
 
 
 class InputError(HeadraceError):

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from headrace import limits
 from headrace.adapters.users import read_whole, refused, replace_whole
-from headrace.errors import InvalidAclError, UsersError
+from headrace.errors import InvalidAclError, UnreadableUsersError
 from headrace.kernel.acls import Acl, Operation, Pattern, Permission, Resource, checked
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class AclFile:
         """Every ACL; none where there is no file.
 
         Raises:
-            UsersError: it cannot be read, or is damaged.
+            UnreadableUsersError: it cannot be read, or is damaged.
         """
         text = read_whole(self.path, limits.USERS_BYTES_MAX)
         try:
@@ -58,7 +58,7 @@ class AclFile:
             if isinstance(error, ValidationError):
                 first = error.errors(include_input=False)[0]
                 why = f"{'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}"
-            raise UsersError(
+            raise UnreadableUsersError(
                 f"{self.path} is damaged ({why}); restore it from a copy, or remove it"
             ) from None
 

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from headrace import limits
 from headrace.adapters.files import sync, sync_folder
-from headrace.errors import UsersError
+from headrace.errors import UnreadableUsersError, UsersError
 from headrace.kernel.credentials import MECHANISMS, ScramKeys, User
 from headrace.text import remedy
 
@@ -69,7 +69,7 @@ class UserFile:
         """Every user by name; none where there is no file.
 
         Raises:
-            UsersError: it cannot be read, or is damaged.
+            UnreadableUsersError: it cannot be read, or is damaged.
         """
         text = read_whole(self.path, limits.USERS_BYTES_MAX)
         if text is None:
@@ -82,7 +82,7 @@ class UserFile:
         except ValidationError as error:
             why = error.errors(include_input=False)[0]
             where = ".".join(map(str, why["loc"])) or "the file"
-            raise UsersError(
+            raise UnreadableUsersError(
                 f"{self.path} is damaged ({where}: {why['msg']}); restore it from a copy"
             ) from None
 
@@ -123,7 +123,7 @@ def read_whole(path: Path, bytes_max: int) -> bytes | None:
     """What a file holds; None where there is none.
 
     Raises:
-        UsersError: it cannot be read, or is larger than `bytes_max`.
+        UnreadableUsersError: it cannot be read, or is larger than `bytes_max`.
     """
     try:
         with path.open("rb") as file:
@@ -131,9 +131,9 @@ def read_whole(path: Path, bytes_max: int) -> bytes | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise UsersError(f"{path} cannot be read: {error.strerror}; mend that") from None
+        raise UnreadableUsersError(f"{path} cannot be read: {error.strerror}; mend that") from None
     if len(text) > bytes_max:
-        raise UsersError(f"{path} has more than {bytes_max} bytes")
+        raise UnreadableUsersError(f"{path} has more than {bytes_max} bytes")
     return text
 
 

@@ -16,13 +16,21 @@ import click
 from headrace import __version__
 from headrace.adapters.machine import discard_output
 from headrace.cli.terminal import visible
-from headrace.errors import ConfigError, HeadraceError, InputError
+from headrace.errors import ConfigError, HeadraceError, InputError, UnreadableUsersError
 from headrace.text import remedy
 
 __all__ = ["main"]
 
 DONE, FAILED, WRONG_USE = 0, 1, 2
 ERROR_LINES_MAX: Final = 3
+
+_NO_SUCH_FILE: Final = (
+    FileNotFoundError,
+    IsADirectoryError,
+    NotADirectoryError,
+    PermissionError,
+)
+"""What a command was told to read or write is not that."""
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "access": ("headrace.cli.access_check:access", "Ask what access rules allow."),
@@ -105,7 +113,7 @@ def main() -> NoReturn:
         _fail(f"{error.format_message()}\ntry: {_command_path(error)} --help", WRONG_USE)
     except click.ClickException as error:
         _fail(error.format_message(), error.exit_code)
-    except (ConfigError, InputError) as error:
+    except (ConfigError, InputError, UnreadableUsersError) as error:
         _fail(str(error), WRONG_USE)
     except HeadraceError as error:
         is_wrong = getattr(error, "http_status", None) == 400  # as a node would have answered
@@ -119,7 +127,8 @@ def main() -> NoReturn:
         where = "the output" if error.filename is None else error.filename
         if error.filename is None:
             discard_output()
-        _fail(f"{where}: {error.strerror}; {remedy(error, 'mend that and try again')}", FAILED)
+        code = WRONG_USE if isinstance(error, _NO_SUCH_FILE) else FAILED
+        _fail(f"{where}: {error.strerror}; {remedy(error, 'mend that and try again')}", code)
 
 
 def _command_path(error: click.UsageError) -> str:

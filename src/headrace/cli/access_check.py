@@ -14,6 +14,7 @@ from headrace.cli.access import acls_of, users_of
 from headrace.cli.client import json_option
 from headrace.cli.config import checked, file_option
 from headrace.cli.filters import check_filter, unshared
+from headrace.cli.paths import held_folder
 from headrace.config import read
 from headrace.errors import InputError, InvalidStreamError, UsersError
 from headrace.kernel.acls import Resource, parts
@@ -111,8 +112,8 @@ def check(
     """
     asked = Asked(user, roles, client_id, address, action, name, is_group)
     _validate(asked)
-    if data is not None and not Path(data).is_dir():
-        raise InputError(f"--data {data}: no such folder; give the one that the node has")
+    if data is not None:
+        held_folder(Path(data), "--data", "give the one that the node has")
     sources = read(file, os.environ, {"node": {"data": data}})
     checked(sources)
     answer = _decided(sources, asked)

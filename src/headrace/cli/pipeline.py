@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.login import login, login_options
-from headrace.cli.paths import NamedPath
+from headrace.cli.paths import NamedPath, folder_to_make
 from headrace.cli.pipeline_settings import (
     config_option,
     needed,
@@ -118,7 +118,8 @@ def run(
       headrace pipeline run --tables t --checkpoint c --rule idle_allocated.window_s=600
     """
     settings = settings_of(file, **options).pipeline
-    tables_dir, checkpoint_dir = needed(settings, "tables"), needed(settings, "checkpoint")
+    tables_dir = folder_to_make(needed(settings, "tables"), "tables")
+    checkpoint_dir = folder_to_make(needed(settings, "checkpoint"), "checkpoint")
     need_spark()
     from headrace.pipeline import Options, start  # noqa: PLC0415 - loads Spark, which takes seconds
     from headrace.pipeline import tables as stored  # noqa: PLC0415
@@ -203,8 +204,13 @@ def status(*, file: Path | None, tables: str | None, as_json: bool) -> None:
     tables_dir = tables_of(file, tables)
     need_spark()
     from headrace.pipeline import tables as stored  # noqa: PLC0415
+    from headrace.spark.errors import PipelineError  # noqa: PLC0415
 
-    _show_status(stored.manifest(tables_dir), tables_dir, as_json=as_json)
+    try:
+        held = stored.manifest(tables_dir)
+    except PipelineError as error:
+        raise InputError(str(error)) from None
+    _show_status(held, tables_dir, as_json=as_json)
 
 
 def _show_status(manifest: Manifest, tables_dir: Path, *, as_json: bool) -> None:
@@ -280,7 +286,10 @@ def score(*, file: Path | None, tables: str | None, truth: Path, as_json: bool) 
     except (OSError, UnicodeDecodeError, PipelineError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise InputError(f"{truth}: {why}") from None
-    rows = stored.open_arrow(tables_of(file, tables), "detections").to_table().to_pylist()
+    try:
+        rows = stored.open_arrow(tables_of(file, tables), "detections").to_table().to_pylist()
+    except PipelineError as error:
+        raise InputError(str(error)) from None
     scores = scored(rows, known)
     if as_json:
         click.echo(json.dumps({each.kind: _score(each) for each in scores}))

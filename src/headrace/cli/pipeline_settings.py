@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from headrace.cli.paths import NamedPath
+from headrace.cli.paths import NamedPath, held_folder
 from headrace.config import read
 from headrace.config.pipeline import prices, rules
 from headrace.errors import ConfigError, InputError
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.config import Config, PipelineSettings
+
+_WRITTEN: Final = "name the folder that the pipeline writes"
+_MANIFESTS: Final = "_manifest"
+"""`headrace.pipeline.manifest.FOLDER`, which takes Spark to import."""
 
 config_option: Final = click.option(
     "--config", "file", type=NamedPath(), metavar="FILE",
@@ -88,9 +92,12 @@ def tables_of(file: Path | None, tables: str | None) -> Path:
     """The folder of tables that is there to be read.
 
     Raises:
-        ConfigError, InputError, MissingParameter: it is not named, or not there.
+        ConfigError, InputError, MissingParameter: it is not named, not there, or has none.
     """
-    return existing(needed(settings_of(file, tables=tables).pipeline, "tables"))
+    folder = existing(needed(settings_of(file, tables=tables).pipeline, "tables"))
+    if not (folder / _MANIFESTS).is_dir():
+        raise InputError(f"tables {folder}: none are there yet; {_WRITTEN}")
+    return folder
 
 
 def existing(folder: Path) -> Path:
@@ -99,9 +106,7 @@ def existing(folder: Path) -> Path:
     Raises:
         InputError: it is not.
     """
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder; name the one that the pipeline writes")
-    return folder
+    return held_folder(folder, "tables", _WRITTEN)
 
 
 def wrong_rules(file: Path | None, error: Exception, options: object) -> Exception:

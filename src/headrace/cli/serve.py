@@ -39,7 +39,7 @@ from headrace.cli.reload import (
     settings_of_kafka,
 )
 from headrace.config import read
-from headrace.errors import StartError
+from headrace.errors import InputError, StartError
 from headrace.kernel.budget import DescriptorBudget
 from headrace.kernel.catalog import Change
 from headrace.native import Store, Switchboard
@@ -233,7 +233,8 @@ def _open_store(config: Config, file: Path | None) -> Store:
     try:
         data.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StartError(
+        no_folder = isinstance(error, (FileExistsError, NotADirectoryError, PermissionError))
+        raise (InputError if no_folder else StartError)(
             f"cannot make the data folder {data}: {error.strerror}; name another with --data"
         ) from None
     data_folder.check(data, [*config.paths(), *([] if file is None else [file])])

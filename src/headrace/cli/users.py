@@ -14,7 +14,7 @@ from headrace.adapters.files import act_as_owner
 from headrace.adapters.users import FILE, UserFile
 from headrace.cli.client import call, json_option, named, reach, url_option
 from headrace.cli.login import first_line
-from headrace.cli.paths import NamedPath
+from headrace.cli.paths import NamedPath, folder_to_make, held_folder
 from headrace.cli.tables import table
 from headrace.errors import InputError
 from headrace.kernel import credentials, users
@@ -220,13 +220,14 @@ def _path(data: Path | None, file: Path | None, *, creates: bool = False) -> Pat
             raise InputError(f"--file {file}: no such file; give the one that access.users names")
         return file
     if creates:
-        data.mkdir(mode=0o750, parents=True, exist_ok=True)
-    elif not data.is_dir():
-        raise InputError(f"--data {data}: no such folder; give the one that the node has")
+        folder_to_make(data, "--data").mkdir(mode=0o750, parents=True, exist_ok=True)
+    else:
+        held_folder(data, "--data", "give the one that the node has")
     return data / FILE
 
 
 def _change(path: Path, edit: Callable[[dict[str, User]], None]) -> None:
+    held_folder(path.parent, "--file", "name a file in a folder that is there")
     act_as_owner(path.parent)
     UserFile(path).change(edit)
 
