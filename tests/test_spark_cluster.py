@@ -28,7 +28,8 @@ if where.startswith("sc://"):
 else:
     from headrace.spark import close, session
     spark = session("copy", short_run=True, log_file=Path(folder) / "copy.log", conf={
-        "spark.master": where, "spark.executor.memory": "512m"})
+        "spark.master": where, "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"})
 
 def at(it, stream):
     return it.format("headrace").option("servers", servers).option("stream", stream)

@@ -20,11 +20,13 @@ from pyspark.sql.datasource import (
 )
 
 from conftest import RunningNode
+from headrace import TopicPartition
 from headrace.native import build_batch
 from headrace.spark.filters import Span, Wanted, wanted
 from headrace.spark.options import parse
 from headrace.spark.schema import SCHEMA
 from headrace.spark.source import FilteredReader
+from headrace.sync import Admin
 from kafkaraw import RawConnection
 
 STAMP = 1_700_000_000_000
@@ -289,10 +291,20 @@ def test_a_frame_that_is_used_again_has_all_its_rows(spark, node):
 
 @pytest.mark.spark
 def test_spark_reads_only_the_partition_that_is_asked_for(spark, node):
-    """Shown by records that are not there: whoever asked for them would wait and fail."""
-    bounds = {"endingOffsets": '{"times": {"0": 11, "1": 10, "2": 11}, "other": {"0": 11}}'}
+    """Shown by records that are gone: whoever plans to read them fails."""
+    node.create_stream("cut", partitions=2)
+    with RawConnection(node) as raw:
+        for partition in range(2):
+            for n in range(6):
+                record = (None, b"%d" % n, [], STAMP)
+                assert not raw.produce("cut", build_batch([record]), partition).error_code
+    with Admin(node.servers) as admin:
+        admin.delete_records({TopicPartition("cut", 0): 3})
+    bounds = {"streams": "cut", "startingOffsets": '{"cut": {"0": 0, "1": 0}}'}
     frame = load(spark, node, pushFilters="true", **bounds)
-    assert frame.filter("partition = 1 AND offset >= 6").count() == 4
+    assert frame.filter("partition = 1 AND offset >= 2").count() == 4
+    with pytest.raises(PySparkException, match="records 0 to 2 are gone"):
+        load(spark, node, pushFilters="true", **bounds).filter("value IS NOT NULL").count()
 
 
 @pytest.mark.spark

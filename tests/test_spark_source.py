@@ -12,7 +12,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from conftest import RunningNode
 from frames import payload as telemetry
 from frames import wide
-from headrace.client import FetchClient, OffsetOutOfRangeError
+from headrace import TopicPartition
+from headrace.client import FetchClient
 from headrace.client.arrow import record_batch
 from headrace.native import build_batch, decode_records
 from headrace.spark.errors import DataLossError, OffsetError, OptionError, explain
@@ -22,7 +23,7 @@ from headrace.spark.payload import CORRUPT, decoder
 from headrace.spark.read import _read, lost, read
 from headrace.spark.schema import SCHEMA
 from headrace.spark.source import BatchReader, HeadraceDataSource, StreamReader
-from headrace.wire.kafka.errors import ErrorCode
+from headrace.sync import Admin
 from kafkaraw import RawConnection, batch
 
 STAMP = 1_700_000_000_000
@@ -133,10 +134,15 @@ def test_a_start_in_time_is_the_first_record_from_then_on(node):
     assert reader.initialOffset() == {"numbers": {"0": 10, "1": 10, "2": 10}}
 
 
-def test_explicit_offsets_must_name_each_partition(node):
+def test_explicit_offsets_must_name_each_partition_and_be_in_it(node):
     for given in ('{"numbers": {"0": 3}}', '{"numbers": {"0": 1, "1": 1, "2": 1, "3": 1}}'):
         with pytest.raises(OptionError, match=r"partitions \[0, 1, 2\]"):
             StreamReader(options(node, startingOffsets=given), SCHEMA).initialOffset()
+    given = '{"numbers": {"0": 1, "1": 11, "2": 1}}'
+    with pytest.raises(OptionError, match="offset 11 of numbers/1 is beyond its end, which is 10"):
+        StreamReader(options(node, startingOffsets=given), SCHEMA).initialOffset()
+    with pytest.raises(OptionError, match="offset 11 of numbers/1 is beyond its end, which is 10"):
+        BatchReader(options(node, kind="batch", endingOffsets=given), SCHEMA).partitions()
     given = '{"numbers": {"0": 1, "1": 1, "2": 1}, "others": {"0": 1}}'
     with pytest.raises(OptionError, match="others"):
         StreamReader(options(node, startingOffsets=given), SCHEMA).initialOffset()
@@ -238,19 +244,42 @@ def test_records_beyond_the_end_of_the_log_are_an_error(node):
         list(read(node.servers, wanted, raw, fail_on_data_loss=True))
 
 
-class Retained:
-    """A log that has lost its records before `kept`: no node can be told to lose records yet."""
+def retained(node, stream, kept):
+    """Two readers that have planned to read ten records, of which those before `kept` go."""
+    node.create_stream(stream, partitions=1)
+    produce(node, stream, 10)
+    readers = [
+        BatchReader(options(node, stream, "batch", failOnDataLoss=flag), SCHEMA)
+        for flag in ("true", "false")
+    ]
+    planned = [(reader, reader.partitions()) for reader in readers]
+    with Admin(node.servers) as admin:
+        admin.delete_records({TopicPartition(stream, 0): kept})
+    return planned
 
-    def __init__(self, kept, compacted=()):
-        self.kept, self.compacted = kept, compacted
 
-    def earliest_offsets(self, _stream):
-        return {0: self.kept}
+def test_records_that_go_while_they_are_read_end_the_query_unless_told_otherwise(node):
+    (strict, its), (lenient, others) = retained(node, "going", 4)
+    with pytest.raises(DataLossError, match="failOnDataLoss=false reads on without them"):
+        values(strict, its)
+    assert values(lenient, others) == [4, 5, 6, 7, 8, 9]
+
+
+def test_records_that_are_gone_when_a_query_is_planned_end_it_unless_told_otherwise(node):
+    (strict, _), (lenient, _) = retained(node, "gone", 4)
+    start, end = {"gone": {"0": 2}}, {"gone": {"0": 9}}
+    strict = StreamReader(strict._options, SCHEMA)
+    with pytest.raises(DataLossError, match="records 2 to 3 are gone, the log starts at 4"):
+        strict.partitions(start, end)
+    lenient = StreamReader(lenient._options, SCHEMA)
+    assert values(lenient, lenient.partitions(start, end)) == [4, 5, 6, 7, 8]
+
+
+class Compacted:
+    """A log without some of its records."""
 
     def fetch(self, _stream, _partition, offset, _max_bytes, _max_wait_ms):
-        if offset < self.kept:
-            raise OffsetOutOfRangeError("gone", ErrorCode.OFFSET_OUT_OF_RANGE)
-        kept = (n for n in range(offset, 10) if n not in self.compacted)
+        kept = (n for n in range(offset, 10) if n not in {2, 3, 8})
         return b"".join(at(batch(b"%d" % n), n) for n in kept)
 
 
@@ -259,17 +288,9 @@ def at(made, base_offset):
     return base_offset.to_bytes(8) + made[8:]
 
 
-def test_records_that_are_gone_end_the_query_unless_told_otherwise():
-    log, wanted = Retained(4), Range("s", 0, 2, 9)
-    with pytest.raises(DataLossError, match="failOnDataLoss=false reads on without them"):
-        list(_read(log, wanted, raw("log", 0), fail_on_data_loss=True))
-    rows = list(_read(log, wanted, raw("log", 0), fail_on_data_loss=False))
-    assert [n for batch in rows for n in batch["offset"].to_pylist()] == [4, 5, 6, 7, 8]
-
-
 def test_records_that_were_compacted_away_are_no_loss():
-    log, wanted = Retained(0, compacted={2, 3, 8}), Range("s", 0, 2, 9)
-    rows = list(_read(log, wanted, raw("log", 0), fail_on_data_loss=True))
+    wanted = Range("s", 0, 2, 9)
+    rows = list(_read(Compacted(), wanted, raw("log", 0), fail_on_data_loss=True))
     assert [n for batch in rows for n in batch["offset"].to_pylist()] == [4, 5, 6, 7]
 
 

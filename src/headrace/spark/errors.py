@@ -51,15 +51,35 @@ class PipelineError(SparkSideError):
 
 
 _OURS: Final = re.compile(r"^(?:\w+\.)*headrace\.[\w.]*Error: (.+)$", re.MULTILINE)
+_ENDED: Final = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")
+_CHECKPOINT: Final = re.compile(
+    r"Failed to read log file (?:file:)?(?P<file>\S+)\."
+    r"|Checksum error: (?:file:)?(?P<sum>\S+)"
+    r"|(?P<offsets>json\.decoder\.JSONDecodeError)"
+    r"|(?P<metadata>com\.fasterxml\.jackson\.\S+Exception)"
+)
+"""What Spark says of checkpoints: of files, of offsets that it hands on, of its metadata."""
 
 
 def explain(error: BaseException) -> str:
     """The one line of `error` that a person can act on.
 
-    Our own errors come out as they were raised, wherever Spark wrapped them; of any other the
-    first line is kept.
+    Our own errors come out as they were raised, wherever Spark wrapped them; what Spark says of a
+    checkpoint that it cannot read is said with a remedy; of any other the first line is kept.
     """
     text = str(error)
     if found := _OURS.search(text):
         return found[1].strip()
-    return text.strip().partition("\n")[0] or type(error).__name__
+    if found := _CHECKPOINT.search(text):
+        place = found["file"] or found["sum"] or ("offsets" if found["offsets"] else "metadata")
+        return (
+            f"the checkpoint cannot be read ({place} is damaged): restore it from a copy, or start "
+            "with an empty one"
+        )
+    if "CONCURRENT_STREAM_LOG_UPDATE" in text:
+        return (
+            "another query writes to this checkpoint, or files of it are missing: stop the other "
+            "one, restore the checkpoint from a copy, or start with an empty one"
+        )
+    line = _ENDED.sub("", text.strip().partition("\n")[0])
+    return line or type(error).__name__

@@ -264,7 +264,8 @@ def _resolve(
     """Offsets of each partition of `names`.
 
     Raises:
-        OptionError: explicit offsets leave out a partition, or name one that does not exist.
+        OptionError: explicit offsets leave out a partition, name one that does not exist, or lie
+            beyond an end.
     """
     resolved: Offsets = {}
     for name in names:
@@ -291,6 +292,11 @@ def _explicit(reader: FetchClient, name: str, given: dict[int, int]) -> dict[int
             f"offsets of {name} must be given for its partitions {sorted(latest)}; "
             f"given: {sorted(given)}"
         )
+    for p, offset in given.items():
+        if offset > latest[p]:
+            raise OptionError(
+                f"offset {offset} of {name}/{p} is beyond its end, which is {latest[p]}"
+            )
     special = {EARLIEST: earliest, LATEST: latest}
     return {p: special[offset][p] if offset in special else offset for p, offset in given.items()}
 
