@@ -4,9 +4,10 @@ from datetime import datetime
 
 from frames import table
 from headrace.pipeline import manifest as manifests
-from headrace.pipeline import tables
-from headrace.pipeline.bucket import Bucket, Task
-from headrace.pipeline.detections import detect, rules_of
+from headrace.pipeline import step, tables
+from headrace.pipeline.bucket import Bucket
+from headrace.pipeline.detections import rules_of
+from headrace.pipeline.folder import Folder
 
 
 class Tables:
@@ -17,46 +18,53 @@ class Tables:
         buckets: shares of the GPUs, by their UUIDs.
         interval_us: length of an interval.
         rules: settings of rules, by kind.
-        given: prices, as of `Task`.
+        given: prices, as of `Settings`; `derives` says of a manifest whether what waits is made.
     """
 
     def __init__(self, root, *, buckets=2, interval_us=10_000_000, rules=None, **given):
-        self._rules = rules_of(rules or {})
         self.root = root
-        self._buckets = buckets
-        self._interval_us = interval_us
-        self._given = {"prices": {}, "energy_price": 0.0, **given}
+        self._derives = given.pop("derives", lambda _before: True)
+        self._settings = step.Settings(
+            tables_dir=root, query="q", interval_us=interval_us, watermark_seconds=90.0,
+            buckets=buckets, rules=rules_of(rules or {}), **given,
+        )  # fmt: skip
         self._sent = 0
 
     def write(self, payloads):
         """Brings messages into the tables, as one micro-batch; the committed manifest."""
         before = tables.manifest(self.root)
         batch = before.batch + 1
-        task = Task(
-            tables_dir=str(self.root), batch=batch, interval_us=self._interval_us,
-            watermark_seconds=90.0, newest_us=before.newest_us, files=before.by_bucket(),
-            **self._given,
-        )  # fmt: skip
+        derives = before.version < 0 or self._derives(before)
+        place = f"batch={batch}"
+        task = step.task(before, self._settings, place, batch, derives=derives)
         readings = table(payloads, first_offset=self._sent)
         self._sent += len(payloads)
-        after = before.next(
-            batch=batch, query="q", buckets=self._buckets, interval_seconds=self._interval_us / 1e6
-        )
         uuids = readings["uuid"].to_pylist()
-        newest: dict[str, int] = {}
-        shares = [sum((uuid or "").encode()) % self._buckets for uuid in uuids]
-        for number in range(self._buckets):
-            mine = readings.filter([share == number for share in shares])
-            if mine.num_rows:
-                done = Bucket(task, number).write(mine)
-                after = after.with_bucket(done.added, done.replaced, done.offsets, done.newest_us)
-                newest |= done.newest_us.get("gpu-telemetry", {})
-        after = detect(
-            self.root, before, after, self._rules,
-            newest_us=list(newest.values()), watermark_us=90_000_000,
-        )  # fmt: skip
+        buckets = self._settings.buckets
+        shares = [sum((uuid or "").encode()) % buckets for uuid in uuids]
+        outcomes = [
+            Bucket(task, number).run(readings.filter([share == number for share in shares]))
+            for number in range(buckets)
+        ]
+        after = step.after_batch(outcomes, batch, before, self._settings)
+        if derives:
+            after = step.watched(Folder.at(self.root), after, place, self._settings)
         manifests.commit(self.root, after)
+        manifests.prune(self.root, after.version)
         return after
+
+    def finish(self):
+        """Makes what waits to be made of readings."""
+        before = tables.manifest(self.root)
+        place = step.work_place(before)
+        task = step.task(before, self._settings, place, before.batch, derives=True)
+        none = table([], first_offset=0)
+        outcomes = [Bucket(task, number).run(none) for number in range(self._settings.buckets)]
+        after = step.after_merging(outcomes, before)
+        manifests.commit(
+            self.root, step.watched(Folder.at(self.root), after, place, self._settings)
+        )
+        manifests.prune(self.root, after.version)
 
     @staticmethod
     def instant(text):

@@ -13,11 +13,12 @@ import pytest
 from frames import at, from_csv, payload, readings, table
 from headrace.job_limits import PIPELINE_SPANS_MAX
 from headrace.pipeline import tables
-from headrace.pipeline.batch import Settings, write
+from headrace.pipeline.batch import finish, write
 from headrace.pipeline.intervals import LOOKBACK_SECONDS
 from headrace.pipeline.intervals import intervals as make_intervals
 from headrace.pipeline.settle import COMMITTED, settle
 from headrace.pipeline.spans import touched
+from headrace.pipeline.step import Settings
 from headrace.spark.errors import PipelineError
 
 TRACES = Path(__file__).parent.parent / "src/headrace/data"
@@ -41,6 +42,7 @@ def ingest(spark, root, *batches, seconds=10.0):
     for batch, sent in enumerate(batches):
         write(readings(spark, sent, first_offset=first), batch, settings(root, seconds))
         first += len(sent)
+    finish(spark, settings(root, seconds))
     return intervals(root)
 
 
@@ -265,11 +267,13 @@ def test_replaced_rows_are_gone_for_every_reader(spark, tmp_path):
     root = tmp_path
     ingest(spark, root, [energy(0, 0), energy(5, 50)])
     assert [row["energy_joules"] for row in intervals(root)] == [50.0]
+    kept = tables.manifest(root).version
     write(readings(spark, [energy(2, 20)], first_offset=2), 1, settings(root))
+    finish(spark, settings(root))
     [row] = intervals(root)
     assert (row["energy_joules"], row["samples"]) == (50.0, 3)
     assert tables.read(spark, root, "gpu_intervals").count() == 1
-    assert tables.open_arrow(root, "gpu_intervals", version=0).count_rows() == 1
+    assert tables.open_arrow(root, "gpu_intervals", version=kept).count_rows() == 1
 
 
 def test_another_interval_or_query_is_refused(spark, tmp_path):

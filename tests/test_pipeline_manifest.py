@@ -26,8 +26,10 @@ def grow(root, before, *, replaced=(), counted=None):
     (root / added.path).write_bytes(b"abc")
     after = (
         before.next(batch=batch, query="q", buckets=1, interval_seconds=1.0)
-        .with_bucket([added], replaced, {"s": {"0": batch + 1}}, {"s": {"0": 10 - batch}})
-        .counted(counted or Totals(1, 1, 1))
+        .with_files([added], replaced)
+        .with_readings(
+            counted or Totals(1, 1, 1), {"s": {"0": batch + 1}}, {"s": {"0": 10 - batch}}
+        )
     )
     manifests.commit(root, after)
     return after
@@ -84,7 +86,7 @@ def test_a_manifest_whose_name_may_not_last_is_none(tmp_path, monkeypatch):
     assert manifests.newest(tmp_path) == after
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 3}', '{"format": 2}', "\x00"])
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 4}', '{"format": 3}', "\x00"])
 def test_a_damaged_manifest_is_named_with_its_remedy(tmp_path, text):
     grow(tmp_path, Manifest())
     path = tmp_path / "_manifest" / f"{0:020d}.json"

@@ -9,7 +9,8 @@ import pytest
 
 from frames import at, from_csv, payload, readings, wide
 from headrace.pipeline import tables
-from headrace.pipeline.batch import Settings, write
+from headrace.pipeline.batch import write
+from headrace.pipeline.step import Settings
 from headrace.spark.errors import PipelineError
 
 DATA = Path(__file__).parent / "data"

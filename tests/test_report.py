@@ -161,9 +161,7 @@ def tables_of(root, **rows):
             files.append(TableFile(name, f"{name}.parquet", len(found), 1, 0, 1))
     manifests.commit(
         root,
-        Manifest()
-        .next(batch=0, query="q", buckets=1, interval_seconds=1.0)
-        .with_bucket(files, [], {}, {}),
+        Manifest().next(batch=0, query="q", buckets=1, interval_seconds=1.0).with_files(files, []),
     )
     return Ends(root)
 

@@ -140,6 +140,21 @@ PIPELINE_SPANS_MAX: Final = 16
 """Separate stretches of time that one micro-batch recomputes; more are joined, shortest gap first.
 Each is a term of every filter."""
 
+PIPELINE_DERIVE_SECONDS: Final = 5
+"""Of event time, after which intervals, minutes, hours, jobs and detections are made anew. Shorter
+than an interval, and it leaves most micro-batches of a live stream with the readings alone."""
+
+PIPELINE_WHOLE_BYTES_MAX: Final = 4 * MIB
+"""Of a file that a task reads whole, and keeps for the next micro-batch; of a larger one it reads
+the rows that it needs."""
+
+PIPELINE_MERGED_BYTES_MAX: Final = 32 * MIB
+"""Of a file that was merged from small ones: two million readings, about 500 MB while a task has
+them at hand."""
+
+PIPELINE_COMMITS_MAX: Final = 5
+"""Times that a micro-batch is done again because somebody merged files meanwhile."""
+
 MANIFESTS_KEPT: Final = 20
 """Versions of the tables that stay readable beside the newest: a reader may hold one for as many
 micro-batches."""

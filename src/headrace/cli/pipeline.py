@@ -9,17 +9,18 @@ import json
 import signal
 import sys
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from headrace.cli.login import login, login_options
-from headrace.cli.paths import NamedPath, folder_to_make
+from headrace.cli.paths import NamedPath
 from headrace.cli.pipeline_settings import (
     config_option,
     needed,
+    place_to_make,
     prices_option,
     rules_option,
     rules_with,
@@ -33,8 +34,6 @@ from headrace.errors import InputError
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from pyspark.sql.streaming.query import StreamingQuery
 
     from headrace.pipeline import Progress
     from headrace.pipeline.manifest import Manifest
@@ -55,6 +54,7 @@ def pipeline() -> None:
     Examples:
       headrace pipeline run --tables tables --checkpoint checkpoint
       headrace pipeline status --tables tables
+      headrace pipeline compact --tables tables
       headrace pipeline score --tables tables --truth truth.jsonl
     """
 
@@ -118,10 +118,11 @@ def run(
       headrace pipeline run --tables t --checkpoint c --rule idle_allocated.window_s=600
     """
     settings = settings_of(file, **options).pipeline
-    tables_dir = folder_to_make(needed(settings, "tables"), "tables")
-    checkpoint_dir = folder_to_make(needed(settings, "checkpoint"), "checkpoint")
+    tables_dir = place_to_make(needed(settings, "tables"), "tables")
+    checkpoint_dir = place_to_make(needed(settings, "checkpoint"), "checkpoint")
     need_spark()
-    from headrace.pipeline import Options, start  # noqa: PLC0415 - loads Spark, which takes seconds
+    from headrace.pipeline import Options  # noqa: PLC0415 - loads Spark, which takes seconds
+    from headrace.pipeline import run as start  # noqa: PLC0415
     from headrace.pipeline import tables as stored  # noqa: PLC0415
     from headrace.pipeline.detections import rules_of  # noqa: PLC0415
     from headrace.spark import close, session  # noqa: PLC0415
@@ -146,16 +147,16 @@ def run(
         how = replace(how, buckets=settings.buckets)
     conf = {} if settings.master is None else {"spark.master": settings.master}
     stopped_by: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda got, _frame: stopped_by.append(got))
     try:
         spark = session("headrace pipeline", memory=settings.memory, conf=conf)
         try:
-            query = start(
+            start(
                 spark, str(settings.kafka), settings.stream, tables_dir, checkpoint_dir,
-                options=how, login=who, on_progress=_told,
+                options=how, login=who, on_progress=_told, stopped=lambda: bool(stopped_by),
                 trigger="availableNow" if once else f"{settings.every} milliseconds",
             )  # fmt: skip
-            _until_stopped(query, stopped_by)
-            stored.begin(tables_dir)
         finally:
             close(spark)
     except SparkSideError as error:
@@ -163,21 +164,6 @@ def run(
     _show_status(stored.manifest(tables_dir), tables_dir, as_json=as_json)
     if stopped_by and once:
         raise click.exceptions.Exit(128 + stopped_by[0])
-
-
-def _until_stopped(query: StreamingQuery, stopped_by: list[int]) -> None:
-    from pyspark.errors import StreamingQueryException  # noqa: PLC0415
-
-    from headrace.spark.errors import PipelineError, explain  # noqa: PLC0415
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda got, _frame: stopped_by.append(got))
-    try:
-        while not stopped_by and not query.awaitTermination(1):
-            pass
-    except StreamingQueryException as error:
-        raise PipelineError(explain(error)) from error
-    query.stop()
 
 
 def _told(progress: Progress) -> None:
@@ -213,7 +199,7 @@ def status(*, file: Path | None, tables: str | None, as_json: bool) -> None:
     _show_status(held, tables_dir, as_json=as_json)
 
 
-def _show_status(manifest: Manifest, tables_dir: Path, *, as_json: bool) -> None:
+def _show_status(manifest: Manifest, tables_dir: Path | str, *, as_json: bool) -> None:
     from headrace.pipeline import tables as stored  # noqa: PLC0415
     from headrace.pipeline.schemas import DETECTIONS, SCHEMAS  # noqa: PLC0415
 
@@ -254,6 +240,38 @@ def _show_status(manifest: Manifest, tables_dir: Path, *, as_json: bool) -> None
     click.echo(
         f"version {manifest.version}: readings {totals.readings:,} = rows {totals.rows:,} + "
         f"quarantined {totals.quarantined:,} + duplicates {totals.duplicates:,}"
+    )
+
+
+@pipeline.command(short_help="Make few files of many small ones.")
+@config_option
+@tables_option
+@_json_option
+def compact(*, file: Path | None, tables: str | None, as_json: bool) -> None:
+    """Merge small files of settled time, and delete what no version of the tables lists.
+
+    A running pipeline does the first by itself as it goes, and this command may run beside it. No
+    row changes. Progress is printed on stderr.
+
+    \b
+    Examples:
+      headrace pipeline compact --tables tables
+    """
+    tables_dir = tables_of(file, tables)
+    need_spark()
+    from headrace.pipeline.compact import compact as merged  # noqa: PLC0415
+    from headrace.spark.errors import PipelineError  # noqa: PLC0415
+
+    try:
+        done = merged(tables_dir, lambda text: click.echo(text, err=True))
+    except PipelineError as error:
+        raise click.ClickException(str(error)) from error
+    if as_json:
+        click.echo(json.dumps(asdict(done)))
+        return
+    click.echo(
+        f"files {done.files_before:,} -> {done.files_after:,}, bytes {done.bytes_before:,} -> "
+        f"{done.bytes_after:,}; deleted {done.deleted:,} that nothing lists"
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from headrace.cli.paths import NamedPath, held_folder
+from headrace.cli.paths import NamedPath, folder_to_make, held_folder
 from headrace.config import read
 from headrace.config.pipeline import prices, rules
 from headrace.errors import ConfigError, InputError
@@ -26,7 +26,10 @@ config_option: Final = click.option(
     "--config", "file", type=NamedPath(), metavar="FILE",
     help="Settings, as TOML; options win over its table [pipeline].",
 )  # fmt: skip
-tables_option: Final = click.option("--tables", metavar="DIR", help="Folder of the tables.")
+tables_option: Final = click.option(
+    "--tables", metavar="DIR",
+    help="Folder of the tables, or a URI such as s3://bucket/tables.",
+)  # fmt: skip
 
 
 def settings_of(file: Path | None, **options: object) -> Config:
@@ -73,13 +76,13 @@ def rules_with(
     return {kind: held.get(kind, {}) | options.get(kind, {}) for kind in held | options}
 
 
-def needed(settings: PipelineSettings, key: str) -> Path:
+def needed(settings: PipelineSettings, key: str) -> Path | str:
     """A folder that a command cannot do without.
 
     Raises:
         MissingParameter: nobody names it.
     """
-    path: Path | None = getattr(settings, key)
+    path: Path | str | None = getattr(settings, key)
     if path is None:
         raise click.MissingParameter(
             f"(or [pipeline] {key} in the file of --config)", param_hint=f"'--{key}'",
@@ -88,25 +91,41 @@ def needed(settings: PipelineSettings, key: str) -> Path:
     return path
 
 
-def tables_of(file: Path | None, tables: str | None) -> Path:
+def tables_of(file: Path | None, tables: str | None) -> Path | str:
     """The folder of tables that is there to be read.
 
     Raises:
         ConfigError, InputError, MissingParameter: it is not named, not there, or has none.
     """
-    folder = existing(needed(settings_of(file, tables=tables).pipeline, "tables"))
+    named = needed(settings_of(file, tables=tables).pipeline, "tables")
+    if isinstance(named, str):
+        return named
+    folder = existing(named)
     if not (folder / _MANIFESTS).is_dir():
         raise InputError(f"tables {folder}: none are there yet; {_WRITTEN}")
     return folder
 
 
-def existing(folder: Path) -> Path:
-    """A folder of tables that is there.
+def existing(folder: Path | str) -> Path:
+    """A folder of this machine that is there to be read.
 
     Raises:
-        InputError: it is not.
+        InputError: it is not there, or may not be read; it is in an object store.
     """
+    if isinstance(folder, str):
+        raise InputError(
+            f"tables {folder}: this command reads a folder of this machine; mount or copy them"
+        )
     return held_folder(folder, "tables", _WRITTEN)
+
+
+def place_to_make(place: Path | str, option: str) -> Path | str:
+    """A folder, or the URI of one in an object store, that a command writes in.
+
+    Raises:
+        InputError: the folder is not there and cannot be made, or may not be written.
+    """
+    return place if isinstance(place, str) else folder_to_make(place, option)
 
 
 def wrong_rules(file: Path | None, error: Exception, options: object) -> Exception:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from pydantic import Field, PlainValidator
 
 from headrace import job_limits, limits
-from headrace.config.readers import Bind, DataPath, Flag, Table, Text, count, duration, words
+from headrace.config.readers import Bind, DataLocation, Flag, Table, Text, count, duration, words
 from headrace.model import Address
 from headrace.text import shown
 
@@ -127,9 +127,14 @@ class PipelineSettings(Table):
         default=Address("127.0.0.1", 9092), description="Kafka door of the broker, HOST:PORT."
     )
     stream: Text = Field(default="gpu-telemetry", description="Stream with telemetry.")
-    tables: DataPath | None = Field(default=None, description="Folder of the tables.")
-    checkpoint: DataPath | None = Field(
-        default=None, description="Folder of Spark's checkpoint; belongs to the tables."
+    tables: DataLocation | None = Field(
+        default=None,
+        description="Folder of the tables, or the URI of one in an object store.",
+    )
+    checkpoint: DataLocation | None = Field(
+        default=None,
+        description="Folder of Spark's checkpoint, or a URI that Spark knows; belongs to the "
+        "tables.",
     )
     every: Annotated[int, duration(1, 365 * limits.DAY_MS)] = Field(
         default=1_000, description="Time from one micro-batch to the next."

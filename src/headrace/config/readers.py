@@ -145,6 +145,13 @@ def _parse_path(value: object) -> Path:
     return value if isinstance(value, Path) else Path(_parse_text(value))
 
 
+def _parse_location(value: object) -> Path | str:
+    """A path, or the URI of an object store as it is."""
+    if isinstance(value, str) and "://" in value:
+        return value
+    return _parse_path(value)
+
+
 def size(low: int, high: int) -> BeforeValidator:
     """A size in bytes."""
     return _quantity(Within(parse_size, low, high, "bytes"), SIZE_PATTERN)
@@ -181,6 +188,7 @@ Door = Annotated[
     Address | None,
     BeforeValidator(_parse_door, json_schema_input_type=_text(f"^off$|{ADDRESS_PATTERN}")),
 ]
+DataLocation = Annotated[Path | str, BeforeValidator(_parse_location, json_schema_input_type=str)]
 DataPath = Annotated[Path, BeforeValidator(_parse_path, json_schema_input_type=str)]
 SettingOfStream = Annotated[
     int | float | str,

@@ -1,20 +1,19 @@
-"""Detections in a micro-batch: reads what is new, lets the watch fold it, writes what it found.
+"""Detections: reads what is new in the tables, lets the watch fold it, writes what it found.
 
-The shell around `signals` and `watch`. What ended and is settled stands in files that are never
-touched again; what is open, or may still change, in one file that each micro-batch replaces.
+The shell around `signals` and `watch`. What ended and is settled stands in files of its own; what
+is open, or may still change, in one file that is replaced each time.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from headrace.pipeline import signals, tables
+from headrace.pipeline import merge, signals, tables
+from headrace.pipeline.folder import Folder
 from headrace.pipeline.rules import RULES
 from headrace.pipeline.schemas import DETECTIONS, GPU_INTERVALS, GPU_MINUTES, arrow_schema
 from headrace.pipeline.watch import Watch
@@ -23,15 +22,18 @@ from headrace.spark.errors import PipelineError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from headrace.pipeline.manifest import Manifest, TableFile
+    from headrace.pipeline.folder import Location
+    from headrace.pipeline.manifest import Manifest
     from headrace.pipeline.rules import Rule
 
 _STRAGGLER: Final = "straggler"
 _OWN_INPUT: Final = frozenset({"vanished", _STRAGGLER})
 """Kinds that do not look at intervals."""
 
-_CHANGING: Final = 0
-"""`chunk` of the file that each micro-batch replaces."""
+_CHANGING: Final = (0, 0)
+"""`chunk` of the file that is replaced each time."""
+
+_ORDER: Final[Any] = [("start", "ascending"), ("id", "ascending")]
 
 
 def rules_of(changes: Mapping[str, Mapping[str, float]]) -> tuple[Rule, ...]:
@@ -50,30 +52,29 @@ def rules_of(changes: Mapping[str, Mapping[str, float]]) -> tuple[Rule, ...]:
 
 
 def detect(
-    tables_dir: Path,
-    before: Manifest,
+    tables_dir: Location,
     after: Manifest,
     rules: Sequence[Rule],
     *,
-    newest_us: Sequence[int],
+    place: str,
     watermark_us: int,
 ) -> Manifest:
-    """`after`, with the detections of its micro-batch.
+    """`after`, with what the rules find in its tables.
 
     Args:
-        tables_dir: folder of the tables.
-        before: the manifest before the micro-batch.
-        after: its own, with all other tables.
+        tables_dir: location of the tables.
+        after: the manifest, with all other tables and its clock.
         rules: what is looked for.
-        newest_us: newest event time of each partition that the micro-batch has usable readings of.
+        place: folder of the tables that new files go to.
         watermark_us: how far behind the clock a reading may still come in time.
     """
+    folder = Folder.at(tables_dir)
     watch = Watch(rules)
-    if before.watch:
-        watch.loads((tables_dir / before.watch).read_text())
-    clock_us = max(before.clock_us, min(newest_us, default=0))
+    if after.watch:
+        watch.loads(folder.text(after.watch))
+    clock_us = after.clock_us
     horizon_us = clock_us - watermark_us
-    look = _Look(tables_dir, after, watch, rules)
+    look = _Look(folder, after, watch, rules)
     ended = look.fold(watch, watch.until_us, horizon_us)
     watch.until_us = max(watch.until_us, horizon_us)
     watch.missing(watch.until_us)
@@ -84,19 +85,19 @@ def detect(
     ahead.missing(clock_us)
     changing += ahead.quiet(clock_us)
     changing += ahead.open()
-    return _written(tables_dir, after, watch, ended, changing, clock_us)
+    return _written(folder, after, place, watch, ended, changing)
 
 
 class _Look:
     """What the tables say of the time after an instant."""
 
     def __init__(
-        self, tables_dir: Path, manifest: Manifest, watch: Watch, rules: Sequence[Rule]
+        self, folder: Folder, manifest: Manifest, watch: Watch, rules: Sequence[Rule]
     ) -> None:
         self._rules = [rule for rule in rules if rule.kind not in _OWN_INPUT]
         self._straggler = next(rule for rule in rules if rule.kind == _STRAGGLER)
         since = watch.until_us
-        intervals = _since(tables_dir, manifest, GPU_INTERVALS, signals.INTERVAL_COLUMNS, since)
+        intervals = _since(folder, manifest, GPU_INTERVALS, signals.INTERVAL_COLUMNS, since)
         known = [
             {
                 "uuid": uuid, "gpu_i_id": gpu_i_id, "xid": gpu.xid,
@@ -108,7 +109,7 @@ class _Look:
         self._intervals = signals.of_intervals(
             intervals, pa.Table.from_pylist(known, signals.KNOWN), self._rules
         )
-        minutes = _since(tables_dir, manifest, GPU_MINUTES, signals.MINUTE_COLUMNS, since)
+        minutes = _since(folder, manifest, GPU_MINUTES, signals.MINUTE_COLUMNS, since)
         self._minutes = signals.of_minutes(minutes, self._straggler)
 
     def fold(self, watch: Watch, after_us: int, until_us: int | None) -> list[dict[str, Any]]:
@@ -132,12 +133,12 @@ class _Look:
 
 
 def _since(
-    tables_dir: Path, manifest: Manifest, table: str, columns: Sequence[str], after_us: int
+    folder: Folder, manifest: Manifest, table: str, columns: Sequence[str], after_us: int
 ) -> pa.Table:
     start, end = ("start", "end") if table == GPU_MINUTES else ("interval_start", "interval_end")
     schema = pa.schema([arrow_schema(table).field(name) for name in columns])
     parts = [
-        pq.read_table(tables_dir / file.path, columns=list(columns), partitioning=None)
+        folder.read(file.path, columns)
         for file in manifest.of(table)
         if file.max_time_us is not None and file.max_time_us >= after_us - _LONGEST_US
     ]
@@ -166,25 +167,32 @@ def _of(rows: pa.Table, keys: set[tuple[str, str]]) -> list[dict[str, Any]]:
 
 
 def _written(
-    tables_dir: Path,
+    folder: Folder,
     after: Manifest,
+    place: str,
     watch: Watch,
     ended: Sequence[dict[str, Any]],
     changing: Sequence[dict[str, Any]],
-    clock_us: int,
 ) -> Manifest:
-    folder, token = Path(f"batch={after.batch}"), uuid4().hex[:12]
-    (tables_dir / folder).mkdir(parents=True, exist_ok=True)
-    state = folder / f"watch-{token}.json"
-    (tables_dir / state).write_text(watch.dumps())
-    added: list[TableFile] = []
-    for name, rows, chunk in (("ended", ended, None), ("changing", changing, _CHANGING)):
-        if rows:
-            path = tables_dir / folder / f"{DETECTIONS}-{name}-{token}.parquet"
-            pq.write_table(_table(rows), path, compression="zstd")
-            added.append(tables.describe(tables_dir, path, DETECTIONS, after.batch, 0, chunk))
-    replaced = [file.path for file in after.of(DETECTIONS) if file.chunk == _CHANGING]
-    return after.watched(added, replaced, state.as_posix(), clock_us)
+    token = uuid4().hex[:12]
+    state = f"{place}/watch-{token}.json"
+    folder.write_text(state, watch.dumps())
+    files = after.of(DETECTIONS)
+    replaced = [file for file in files if file.chunk == _CHANGING]
+    tables_of = {"changing": (_table(changing), _CHANGING), "ended": (_table(ended), None)}
+    for at, group in enumerate(merge.alike(set(files) - set(replaced), after.clock_us, merge.FEW)):
+        rows = pa.concat_tables(folder.read(file.path) for file in group)
+        tables_of[f"merged-{at}"] = (rows.sort_by(_ORDER), None)
+        replaced += group
+    added = [
+        tables.add(
+            folder, f"{place}/{DETECTIONS}-{name}-{token}.parquet", DETECTIONS, rows,
+            batch=after.batch, chunk=chunk,
+        )
+        for name, (rows, chunk) in tables_of.items()
+        if rows.num_rows
+    ]  # fmt: skip
+    return after.watched(added, [file.path for file in replaced], state)
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> pa.Table:
@@ -199,4 +207,4 @@ def _table(rows: Sequence[dict[str, Any]]) -> pa.Table:
             columns[column.name] = pa.array(pairs, column.type)
         else:
             columns[column.name] = pa.array([row[column.name] for row in rows], column.type)
-    return pa.table(columns, schema=schema).sort_by([("start", "ascending"), ("id", "ascending")])
+    return pa.table(columns, schema=schema).sort_by(_ORDER)

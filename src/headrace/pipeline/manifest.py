@@ -10,25 +10,32 @@ Layout of a tables folder:
 ```
 _manifest/00000000000000000007.json     all tables at version 7
 batch=N/TABLE[-CHUNK]-BUCKET-….parquet  files that micro-batch N wrote
+work=V/…                                files that version V wrote without a micro-batch
 ```
 """
 
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace import job_limits
+from headrace.pipeline.folder import Folder
 from headrace.spark.errors import PipelineError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
+    from collections.abc import Iterable, Mapping, Sequence
 
-FORMAT: Final = 2
+    from headrace.pipeline.folder import Location
+    from headrace.pipeline.spans import Span
+
+FORMAT: Final = 3
 FOLDER: Final = "_manifest"
+
+
+class VersionExistsError(PipelineError):
+    """Another writer has committed the version that was to be committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +53,8 @@ class TableFile:
         min_time_us: least event time in it (interval start in `gpu_intervals`), microseconds
             since the epoch; None where no row has one.
         max_time_us: greatest event time in it.
-        chunk: of `gpu_intervals`, the stretch of time that the file holds alone, in seconds since
-            the epoch; None in other tables.
+        chunk: the stretch of time of its bucket that the file holds alone, `[start, end)` in
+            microseconds since the epoch; None in tables whose files may overlap.
     """
 
     table: str
@@ -59,7 +66,7 @@ class TableFile:
     bucket: int = 0
     min_time_us: int | None = None
     max_time_us: int | None = None
-    chunk: int | None = None
+    chunk: tuple[int, int] | None = None
 
     def overlaps(self, start_us: int, end_us: int) -> bool:
         """Whether a row may lie in `[start_us, end_us)`."""
@@ -123,6 +130,9 @@ class Manifest:
         interval_seconds: length of the intervals of `gpu_intervals`; 0 before the first batch.
         buckets: shares of the GPUs, each in files of its own; 0 before the first batch.
         clock_us: the event time that all partitions have reached.
+        pending: per bucket the stretches of event time, in microseconds, whose readings are not
+            yet in the tables that are made of them.
+        derived_us: what `clock_us` was when those tables were made last.
         watch: file with what the rules remember of the GPUs; empty before the first batch.
     """
 
@@ -137,6 +147,8 @@ class Manifest:
     interval_seconds: float = 0.0
     buckets: int = 0
     clock_us: int = 0
+    pending: Mapping[str, Sequence[Span]] = field(default_factory=dict)
+    derived_us: int = 0
     watch: str = ""
 
     def of(self, table: str) -> tuple[TableFile, ...]:
@@ -153,43 +165,53 @@ class Manifest:
     def next(self, *, batch: int, query: str, buckets: int, interval_seconds: float) -> Manifest:
         """The manifest of micro-batch `batch`, before any file of it."""
         return replace(
-            self,
-            version=self.version + 1,
+            self.next_version(),
             query=query,
             batch=batch,
-            removed=(),
             buckets=buckets,
             interval_seconds=interval_seconds,
         )
 
-    def with_bucket(
-        self,
-        added: Iterable[TableFile],
-        replaced: Iterable[str],
-        offsets: Mapping[str, Mapping[str, int]],
-        newest_us: Mapping[str, Mapping[str, int]],
-    ) -> Manifest:
-        """With what a task has done to one bucket."""
+    def next_version(self) -> Manifest:
+        """The manifest after this one, before anything in it has changed."""
+        return replace(self, version=self.version + 1, removed=())
+
+    def with_files(self, added: Iterable[TableFile], replaced: Iterable[str]) -> Manifest:
+        """With these files, in place of those."""
         gone = set(replaced)
         return replace(
             self,
             files=(*(file for file in self.files if file.path not in gone), *added),
             removed=tuple(sorted({*self.removed, *gone})),
+        )
+
+    def with_readings(
+        self,
+        totals: Totals,
+        offsets: Mapping[str, Mapping[str, int]],
+        newest_us: Mapping[str, Mapping[str, int]],
+    ) -> Manifest:
+        """With what became of readings, and how far they reach."""
+        return replace(
+            self,
+            totals=self.totals + totals,
             offsets=_merged(self.offsets, offsets),
             newest_us=_merged(self.newest_us, newest_us),
         )
 
-    def watched(
-        self, added: Iterable[TableFile], replaced: Iterable[str], watch: str, clock_us: int
-    ) -> Manifest:
-        """With the detections of its micro-batch, and what their rules remember."""
-        gone = {*replaced, *([self.watch] if self.watch else [])}
-        after = self.with_bucket(added, gone, {}, {})
-        return replace(after, watch=watch, clock_us=clock_us)
+    def with_pending(self, bucket: int, spans: Sequence[Span]) -> Manifest:
+        """With what is to be made anew of a bucket."""
+        others = {key: value for key, value in self.pending.items() if key != str(bucket)}
+        return replace(self, pending=others | ({str(bucket): tuple(spans)} if spans else {}))
 
-    def counted(self, totals: Totals) -> Manifest:
-        """With what became of the readings of its micro-batch."""
-        return replace(self, totals=self.totals + totals)
+    def reached(self, clock_us: int) -> Manifest:
+        """With the event time that all partitions have reached now."""
+        return replace(self, clock_us=max(clock_us, self.clock_us))
+
+    def watched(self, added: Iterable[TableFile], replaced: Iterable[str], watch: str) -> Manifest:
+        """With detections that are made anew, and what their rules remember."""
+        gone = {*replaced, *([self.watch] if self.watch else [])}
+        return replace(self.with_files(added, gone), watch=watch, derived_us=self.clock_us)
 
     def dumps(self) -> str:
         """The manifest's text; the same manifest gives the same text."""
@@ -205,10 +227,19 @@ class Manifest:
         fields: Any = json.loads(text)
         if not isinstance(fields, dict) or fields.pop("format", None) != FORMAT:
             raise ValueError(f"no manifest of format {FORMAT}")
-        files = tuple(TableFile(**file) for file in fields.pop("files"))
+        files = tuple(_file(file) for file in fields.pop("files"))
         totals = Totals(**fields.pop("totals"))
         removed = tuple(fields.pop("removed"))
-        return Manifest(**fields, files=files, totals=totals, removed=removed)
+        pending = {
+            bucket: tuple((start, end) for start, end in spans)
+            for bucket, spans in fields.pop("pending").items()
+        }
+        return Manifest(**fields, files=files, totals=totals, removed=removed, pending=pending)
+
+
+def _file(fields: dict[str, Any]) -> TableFile:
+    chunk = fields.pop("chunk")
+    return TableFile(**fields, chunk=None if chunk is None else tuple(chunk))
 
 
 def _merged(
@@ -222,98 +253,96 @@ def _merged(
     return merged
 
 
-def newest(tables_dir: Path) -> Manifest:
+def newest(tables_dir: Location) -> Manifest:
     """The newest committed manifest of a tables folder; an empty one where there is none.
 
     Raises:
         PipelineError: the newest manifest cannot be read.
     """
-    versions = sorted(_versions(tables_dir))
-    return load(tables_dir, versions[-1]) if versions else Manifest()
+    folder = Folder.at(tables_dir)
+    versions = _versions(folder)
+    return load(folder, max(versions)) if versions else Manifest()
 
 
-def newest_version(tables_dir: Path) -> int:
+def newest_version(tables_dir: Location) -> int:
     """The newest committed version of a tables folder; -1 where there is none."""
-    return max(_versions(tables_dir), default=-1)
+    return max(_versions(Folder.at(tables_dir)), default=-1)
 
 
-def load(tables_dir: Path, version: int) -> Manifest:
+def load(tables_dir: Location, version: int) -> Manifest:
     """One version.
 
     Raises:
         PipelineError: there is no such version, or it cannot be read.
     """
-    path = _path(tables_dir, version)
+    folder, name = Folder.at(tables_dir), _name(version)
     try:
-        return Manifest.loads(path.read_text())
+        return Manifest.loads(folder.text(name))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise PipelineError(
-            f"{path}: not a readable manifest ({error}); restore it, or delete it to go back to "
-            "the version before"
+            f"{folder.shown(name)}: not a readable manifest ({error}); restore it, or delete it to "
+            "go back to the version before"
         ) from error
 
 
-def commit(tables_dir: Path, manifest: Manifest) -> None:
-    """Makes `manifest` the newest: its files first, then itself, each synced.
+def commit(tables_dir: Location, manifest: Manifest) -> None:
+    """Makes `manifest` the newest: its files first, then itself, each durable.
 
     Raises:
-        PipelineError: another writer has committed this version.
+        VersionExistsError: another writer has committed this version.
     """
-    for file in manifest.files:
-        if file.batch == manifest.batch:
-            _sync(tables_dir / file.path)
+    folder = Folder.at(tables_dir)
+    folder.sync(file.path for file in manifest.files if file.batch == manifest.batch)
     if manifest.watch:
-        _sync(tables_dir / manifest.watch)
-    folder = tables_dir / FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
-    path = _path(tables_dir, manifest.version)
-    draft = path.with_suffix(".draft")
-    draft.write_text(manifest.dumps())
-    _sync(draft)
+        folder.sync([manifest.watch])
+    name = _name(manifest.version)
     try:
-        # A link, unlike a rename, fails where the version exists.
-        os.link(draft, path)
+        folder.create(name, manifest.dumps())
     except FileExistsError:
-        raise PipelineError(
-            f"{path} exists: another query writes these tables; stop one of the two"
+        raise VersionExistsError(
+            f"{folder.shown(name)} exists: another query writes these tables; stop one of the two"
         ) from None
-    finally:
-        draft.unlink()
-    try:
-        _sync(folder)
-    except OSError:
-        # Whether its name lasts is not known, and no later sync would tell: the batch comes again.
-        path.unlink()
-        raise
 
 
-def prune(tables_dir: Path, version: int) -> None:
+def prune(tables_dir: Location, version: int) -> None:
     """Deletes manifests `job_limits.MANIFESTS_KEPT` older than `version`, and what they alone list.
 
     Stopping anywhere in between leaves at most files that nothing lists.
     """
-    for old in sorted(_versions(tables_dir)):
+    folder = Folder.at(tables_dir)
+    for old in sorted(_versions(folder)):
         if old >= version - job_limits.MANIFESTS_KEPT:
             return
-        _path(tables_dir, old).unlink()
-        for path in load(tables_dir, old + 1).removed:
-            (tables_dir / path).unlink(missing_ok=True)
+        folder.remove(_name(old))
+        for name in load(folder, old + 1).removed:
+            folder.remove(name)
 
 
-def _versions(tables_dir: Path) -> list[int]:
-    folder = tables_dir / FOLDER
-    if not folder.is_dir():
-        return []
-    return [int(path.stem) for path in folder.glob("*.json") if path.stem.isdigit()]
+def sweep(tables_dir: Location) -> int:
+    """Deletes files of committed steps that no manifest lists, as crashes leave them; how many.
+
+    What is being written belongs to a step that is not committed yet, and stays.
+    """
+    folder = Folder.at(tables_dir)
+    newest_one = newest(folder)
+    listed: set[str] = set()
+    for version in _versions(folder):
+        at = load(folder, version)
+        listed |= {file.path for file in at.files} | {*at.removed, at.watch}
+    deleted = 0
+    for name in folder.all_names():
+        kind, _, number = name.partition("/")[0].partition("=")
+        done = {"batch": newest_one.batch, "work": newest_one.version}.get(kind, -1)
+        if number.isdigit() and int(number) <= done and name not in listed:
+            folder.remove(name)
+            deleted += 1
+    return deleted
 
 
-def _path(tables_dir: Path, version: int) -> Path:
-    return tables_dir / FOLDER / f"{version:020d}.json"
+def _versions(folder: Folder) -> list[int]:
+    stems = [name.removesuffix(".json") for name in folder.names(FOLDER) if name.endswith(".json")]
+    return [int(stem) for stem in stems if stem.isdigit()]
 
 
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _name(version: int) -> str:
+    return f"{FOLDER}/{version:020d}.json"

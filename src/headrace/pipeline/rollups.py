@@ -86,7 +86,9 @@ def minutes(intervals: pa.Table, prices: Mapping[str, float], energy_price: floa
 
 def hours(minutes: pa.Table) -> pa.Table:
     """The rows of `gpu_hours` for whole hours of `minutes` (`COLUMNS`)."""
-    return duck.query(_longer("FROM minutes", HOUR_US), minutes=minutes)
+    return duck.query(
+        _longer("FROM minutes ORDER BY start, uuid, gpu_i_id", HOUR_US), minutes=minutes
+    )
 
 
 def jobs(hours: pa.Table) -> pa.Table:

@@ -8,16 +8,20 @@ for a batch that is in the one and not in the other.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import StreamingQueryException
 
 from headrace import job_limits
 from headrace.pipeline import tables
-from headrace.pipeline.batch import Settings, write
+from headrace.pipeline.batch import finish, write
 from headrace.pipeline.detections import rules_of
+from headrace.pipeline.folder import Folder
+from headrace.pipeline.manifest import VersionExistsError
+from headrace.pipeline.step import Settings
 from headrace.spark.errors import PipelineError, explain
 from headrace.spark.session import core_count
 
@@ -29,7 +33,8 @@ if TYPE_CHECKING:
 
     from headrace.client import Login
     from headrace.dcgm.readings import Now
-    from headrace.pipeline.manifest import Manifest, Totals
+    from headrace.pipeline.folder import Location
+    from headrace.pipeline.manifest import Totals
 
 INTERVAL_SECONDS: Final = 10.0
 WATERMARK_SECONDS: Final = 90.0
@@ -82,13 +87,14 @@ def run(  # noqa: PLR0913 - what to run it on, and how
     spark: SparkSession,
     servers: str,
     stream: str,
-    tables_dir: str | Path,
-    checkpoint_dir: str | Path,
+    tables_dir: Location,
+    checkpoint_dir: Location,
     *,
     options: Options | None = None,
     login: Login | None = None,
     trigger: str = "availableNow",
     on_progress: Callable[[Progress], None] | None = None,
+    stopped: Callable[[], bool] | None = None,
 ) -> Totals:
     """Runs the pipeline until it ends.
 
@@ -99,12 +105,13 @@ def run(  # noqa: PLR0913 - what to run it on, and how
         spark: a session, such as `headrace.spark.session` builds.
         servers: Kafka door of the broker, `HOST:PORT`.
         stream: stream with telemetry.
-        tables_dir: folder of the tables; belongs to one checkpoint.
-        checkpoint_dir: Spark's checkpoint of the query.
+        tables_dir: location of the tables, which belong to one checkpoint.
+        checkpoint_dir: location of Spark's checkpoint of the query.
         options: intervals, prices, rules.
         login: user and password, where the broker asks for them.
         trigger: `availableNow`, or a processing time such as `5 seconds`.
         on_progress: called after each committed micro-batch, on a thread of Spark.
+        stopped: asked each second whether to end.
 
     Returns:
         What became of all readings, those of earlier runs on the same tables included.
@@ -113,15 +120,31 @@ def run(  # noqa: PLR0913 - what to run it on, and how
         PipelineError: tables and checkpoint do not belong together, a rule has no such setting, or
             the query failed; the message is one line.
     """
+    options = options or Options()
+    told = [monotonic()]
+
+    def on_batch(progress: Progress) -> None:
+        told[0] = monotonic()
+        if on_progress is not None:
+            on_progress(progress)
+
     query = start(
         spark, servers, stream, tables_dir, checkpoint_dir,
-        options=options, login=login, trigger=trigger, on_progress=on_progress,
+        options=options, login=login, trigger=trigger, on_progress=on_batch,
     )  # fmt: skip
     try:
-        query.awaitTermination()
+        while not query.awaitTermination(1):
+            if stopped is not None and stopped():
+                query.stop()
+            elif monotonic() - told[0] > job_limits.PIPELINE_DERIVE_SECONDS:
+                told[0] = monotonic()
+                # Nothing comes that would make what is due.
+                with suppress(VersionExistsError):
+                    finish(spark, _settings(options, tables_dir, checkpoint_dir))
     except StreamingQueryException as error:
         raise PipelineError(explain(error)) from error
-    tables.begin(Path(tables_dir))  # where nothing was stored, there was no micro-batch
+    finish(spark, _settings(options, tables_dir, checkpoint_dir))
+    tables.begin(tables_dir)  # where nothing was stored, there was no micro-batch
     return tables.manifest(tables_dir).totals
 
 
@@ -129,15 +152,18 @@ def start(  # noqa: PLR0913
     spark: SparkSession,
     servers: str,
     stream: str,
-    tables_dir: str | Path,
-    checkpoint_dir: str | Path,
+    tables_dir: Location,
+    checkpoint_dir: Location,
     *,
     options: Options | None = None,
     login: Login | None = None,
     trigger: str = "availableNow",
     on_progress: Callable[[Progress], None] | None = None,
 ) -> StreamingQuery:
-    """As `run`, but returns the running query."""
+    """As `run`, but returns the running query.
+
+    The last seconds of the stream may not be in intervals, detections and the like when it ends.
+    """
     options = options or Options()
     who = {} if login is None else {"user": login.user, "password": login.password}
     readings = (
@@ -158,8 +184,8 @@ def start(  # noqa: PLR0913
 
 def start_on(
     readings: DataFrame,
-    tables_dir: str | Path,
-    checkpoint_dir: str | Path,
+    tables_dir: Location,
+    checkpoint_dir: Location,
     *,
     options: Options | None = None,
     trigger: str = "availableNow",
@@ -167,20 +193,15 @@ def start_on(
 ) -> StreamingQuery:
     """As `start`, on readings: a stream of `format("headrace")` with the option `payload=dcgm`."""
     options = options or Options()
-    rules = rules_of(options.rules)
-    root, checkpoint = Path(tables_dir), Path(checkpoint_dir)
-    _check_pair(tables.manifest(root), checkpoint, root)
+    _check_pair(Folder.at(tables_dir), Folder.at(checkpoint_dir))
+    rules_of(options.rules)
 
     def on_batch(frame: DataFrame, batch: int) -> None:
-        settings = Settings(
-            root, query_id(checkpoint), round(options.interval_s * 1e6), options.watermark_s,
-            options.buckets, options.prices, options.energy_price, rules,
-        )  # fmt: skip
-        committed = write(frame, batch, settings)
+        committed = write(frame, batch, _settings(options, tables_dir, checkpoint_dir))
         if committed is not None and on_progress is not None:
             on_progress(Progress(batch, committed.totals, committed.offsets))
 
-    writer = readings.writeStream.option("checkpointLocation", str(checkpoint))
+    writer = readings.writeStream.option("checkpointLocation", str(checkpoint_dir))
     if trigger == "availableNow":
         writer = writer.trigger(availableNow=True)
     else:
@@ -188,27 +209,40 @@ def start_on(
     return writer.foreachBatch(on_batch).start()
 
 
-def query_id(checkpoint: Path) -> str:
+def _settings(options: Options, tables_dir: Location, checkpoint_dir: Location) -> Settings:
+    return Settings(
+        tables_dir=tables_dir,
+        query=query_id(Folder.at(checkpoint_dir)),
+        interval_us=round(options.interval_s * 1e6),
+        watermark_seconds=options.watermark_s,
+        buckets=options.buckets,
+        prices=options.prices,
+        energy_price=options.energy_price,
+        rules=rules_of(options.rules),
+    )
+
+
+def query_id(checkpoint: Folder) -> str:
     """Id of the query that a checkpoint belongs to; empty where it has not started.
 
     Raises:
         PipelineError: the checkpoint cannot be read.
     """
-    path = checkpoint / "metadata"
-    if not path.exists():
-        return ""
     try:
-        return str(json.loads(path.read_text())["id"])
+        return str(json.loads(checkpoint.text("metadata"))["id"])
+    except FileNotFoundError:
+        return ""
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise PipelineError(
-            f"{path} is not readable ({error}); restore the checkpoint, or begin with empty "
-            "folders for checkpoint and tables"
+            f"{checkpoint.shown('metadata')} is not readable ({error}); restore the checkpoint, or "
+            "begin with empty folders for checkpoint and tables"
         ) from error
 
 
-def _check_pair(manifest: Manifest, checkpoint: Path, root: Path) -> None:
+def _check_pair(root: Folder, checkpoint: Folder) -> None:
+    manifest = tables.manifest(root)
     # A micro-batch of which Spark knows that it is done is in the tables, even one without rows.
-    has_lost = manifest.version < 0 and any((checkpoint / "commits").glob("[0-9]*"))
+    has_lost = manifest.version < 0 and any(name.isdigit() for name in checkpoint.names("commits"))
     if has_lost or (manifest.version >= 0 and manifest.query != query_id(checkpoint)):
         raise PipelineError(
             f"the tables in {root} were not written with the checkpoint in {checkpoint}: use the "

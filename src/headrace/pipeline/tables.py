@@ -6,13 +6,12 @@ no manifest lists do not exist: what a crashed micro-batch left behind is never 
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.dataset
-import pyarrow.parquet
 
 from headrace.pipeline import manifest as manifests
+from headrace.pipeline.folder import Folder
 from headrace.pipeline.manifest import Manifest, TableFile
 from headrace.pipeline.schemas import JOBS, SCHEMA_VERSION, SCHEMAS, arrow_schema
 from headrace.spark.errors import PipelineError
@@ -20,25 +19,29 @@ from headrace.spark.errors import PipelineError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    import pyarrow as pa
+    import pyarrow.parquet
     from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.pipeline.folder import Location
 
 __all__ = ["Manifest", "TableFile", "manifest", "open_arrow", "read"]
 
 _TIME_COLUMNS: Final = ("event_time", "interval_start", "start")
 
 
-def manifest(tables_dir: str | Path, version: int | None = None) -> Manifest:
+def manifest(tables_dir: Location, version: int | None = None) -> Manifest:
     """The newest manifest, or that of `version`; an empty one where nothing was committed.
 
     Raises:
         PipelineError: it cannot be read.
     """
-    root = Path(tables_dir)
-    return manifests.newest(root) if version is None else manifests.load(root, version)
+    folder = Folder.at(tables_dir)
+    return manifests.newest(folder) if version is None else manifests.load(folder, version)
 
 
 def read(
-    spark: SparkSession, tables_dir: str | Path, table: str, version: int | None = None
+    spark: SparkSession, tables_dir: Location, table: str, version: int | None = None
 ) -> DataFrame:
     """A table as a Spark DataFrame.
 
@@ -52,36 +55,40 @@ def read(
         PipelineError: there is no such table or no tables there, or the manifest cannot be read.
     """
     _check_name(table)
-    return read_files(spark, tables_dir, table, _committed(tables_dir, version).of(table))
+    folder = Folder.at(tables_dir)
+    return read_files(spark, folder, table, committed(folder, version).of(table))
 
 
-def begin(tables_dir: Path) -> None:
+def begin(tables_dir: Location) -> None:
     """Marks a folder as one of tables: without a micro-batch readers find them empty."""
-    (tables_dir / manifests.FOLDER).mkdir(parents=True, exist_ok=True)
+    folder = Folder.at(tables_dir)
+    if folder.is_local:  # an object store has no folders
+        folder.make(manifests.FOLDER)
 
 
-def _committed(tables_dir: str | Path, version: int | None) -> Manifest:
-    """A manifest for a reader, who would take the wrong folder for empty tables."""
-    if not Path(tables_dir, manifests.FOLDER).is_dir():
+def committed(folder: Folder, version: int | None = None) -> Manifest:
+    """As `manifest`, for a reader, who would take the wrong folder for empty tables."""
+    if not folder.has(manifests.FOLDER):
         raise PipelineError(
-            f"{tables_dir} holds no tables yet, for it has no folder {manifests.FOLDER!r}; name "
+            f"{folder} holds no tables yet, for it has no folder {manifests.FOLDER!r}; name "
             "the folder that the pipeline writes"
         )
-    return manifest(tables_dir, version)
+    return manifest(folder, version)
 
 
 def read_files(
-    spark: SparkSession, tables_dir: str | Path, table: str, files: Iterable[TableFile]
+    spark: SparkSession, tables_dir: Location, table: str, files: Iterable[TableFile]
 ) -> DataFrame:
-    """Some files of a table as a Spark DataFrame."""
-    paths = [str(Path(tables_dir, file.path)) for file in files]
+    """Some files of a table as a Spark DataFrame; of an object store, Spark's `s3a` reads them."""
+    folder = Folder.at(tables_dir)
+    paths = [folder.shown(file.path).replace("s3://", "s3a://", 1) for file in files]
     if not paths:
         return spark.createDataFrame([], SCHEMAS[table])
     return spark.read.schema(SCHEMAS[table]).parquet(*paths)
 
 
 def open_arrow(
-    tables_dir: str | Path, table: str, version: int | None = None
+    tables_dir: Location, table: str, version: int | None = None
 ) -> pyarrow.dataset.Dataset:
     """A table as an Arrow dataset: `open_arrow(dir, "readings").to_table(columns=[…])`.
 
@@ -89,28 +96,32 @@ def open_arrow(
         PipelineError: there is no such table or no tables there, or the manifest cannot be read.
     """
     _check_name(table)
-    root = Path(tables_dir)
-    paths = [str(root / file.path) for file in _committed(root, version).of(table)]
-    schema = arrow_schema(table)
-    if not paths:
-        return pyarrow.dataset.dataset(schema.empty_table())
-    return pyarrow.dataset.dataset(paths, schema=schema, format="parquet")
+    folder = Folder.at(tables_dir)
+    files = committed(folder, version).of(table)
+    return folder.dataset((file.path for file in files), arrow_schema(table))
 
 
-def describe(
-    tables_dir: Path, path: Path, table: str, batch: int, bucket: int, chunk: int | None
+def add(
+    folder: Folder,
+    name: str,
+    table: str,
+    rows: pa.Table,
+    *,
+    batch: int,
+    bucket: int = 0,
+    chunk: tuple[int, int] | None = None,
 ) -> TableFile:
-    """A Parquet file that micro-batch `batch` wrote, as the manifest lists it."""
-    footer = pyarrow.parquet.read_metadata(path)
+    """Writes rows of a table to a file, which is described as the manifest lists it."""
+    footer, size = folder.write(name, rows)
     low, high = _time_range(footer)
     if table == JOBS:
         # A job lies in all the time until its end.
         high = _time_range(footer, ("end",))[1]
     return TableFile(
         table=table,
-        path=path.relative_to(tables_dir).as_posix(),
+        path=name,
         rows=footer.num_rows,
-        bytes=path.stat().st_size,
+        bytes=size,
         batch=batch,
         schema=SCHEMA_VERSION,
         bucket=bucket,

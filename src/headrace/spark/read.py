@@ -58,7 +58,7 @@ def read(
         OffsetError: records that were committed do not come.
         ClientError: the broker is not reached, or refuses.
     """
-    _freeze()
+    freeze()
     for part in wanted:
         decode = decoders(part.stream, part.partition)
         yield from _read(client(servers, login), part, decode, fail_on_data_loss=fail_on_data_loss)
@@ -125,8 +125,11 @@ def lost(part: Range, at: int, kept: int) -> str:
     )
 
 
-def _freeze() -> None:
-    """Keeps what the imports left out of the collections that a worker runs after each task."""
+def freeze() -> None:
+    """Keeps what the imports left out of the collections that a worker runs after each task.
+
+    Once in a process, from the first task on.
+    """
     if os.getpid() not in _frozen:
         _frozen.add(os.getpid())
         gc.collect()

@@ -1,0 +1,234 @@
+"""Where tables lie: a folder of this machine, or of an object store.
+
+Owns how files are read, written, made durable and listed there; knows neither tables nor
+manifests. Paths are relative to the folder, with `/`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import dataset, fs
+
+from headrace.spark.errors import PipelineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import pyarrow.compute as pc
+
+_ROW_GROUP: Final = 20_000
+"""Rows that a reader of one GPU and metric must look at, at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder, which need not exist yet.
+
+    Attributes:
+        location: as it was named: a path, or a URI such as `s3://bucket/tables`.
+        files: file system that it is in.
+        root: its path there.
+    """
+
+    location: str
+    files: fs.FileSystem
+    root: str
+
+    @classmethod
+    def at(cls, location: Location) -> Folder:
+        """The folder of that name.
+
+        An object store takes its address and keys as its own tools do, from `AWS_ENDPOINT_URL`,
+        `AWS_REGION`, `AWS_ACCESS_KEY_ID` and the like, or from the URI
+        (`s3://bucket/tables?endpoint_override=localhost:9000&scheme=http`).
+
+        Raises:
+            PipelineError: no such kind of URI is known, or what stands in it is wrong.
+        """
+        if isinstance(location, Folder):
+            return location
+        name = str(location)
+        if "://" not in name:
+            return cls(name, fs.LocalFileSystem(), str(Path(name).absolute()))
+        try:
+            # Spark's own name for it.
+            files, root = fs.FileSystem.from_uri(name.replace("s3a://", "s3://", 1))
+            if not root:
+                raise ValueError("it names no bucket")  # noqa: TRY301 - as all that is wrong with it
+        except (OSError, ValueError) as error:
+            raise PipelineError(
+                f"{name}: {error}; name a folder, or a URI such as s3://bucket/tables"
+            ) from error
+        return cls(name, files, root.rstrip("/"))
+
+    def __str__(self) -> str:
+        return self.location
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a folder of this machine."""
+        return isinstance(self.files, fs.LocalFileSystem)
+
+    @property
+    def address(self) -> str:
+        """What finds it from any process, wherever that was started."""
+        return self.root if self.is_local else self.location
+
+    def path(self, name: str) -> str:
+        """What the file system calls a file."""
+        return f"{self.root}/{name}"
+
+    def shown(self, name: str) -> str:
+        """What a person calls a file."""
+        where, separator, _ = self.location.partition("?")
+        return f"{where.rstrip('/')}/{name}" if separator or not self.is_local else self.path(name)
+
+    def read(
+        self, name: str, columns: Sequence[str] | None = None, only: pc.Expression | None = None
+    ) -> pa.Table:
+        """Columns of a Parquet file, in their order; with `only`, of those rows alone."""
+        return pq.read_table(
+            self.path(name), columns=None if columns is None else list(columns), filters=only,
+            filesystem=self.files, partitioning=None,
+        )  # fmt: skip
+
+    def write(self, name: str, rows: pa.Table) -> tuple[pq.FileMetaData, int]:
+        """Writes a Parquet file; its footer and its size in bytes. It is not durable yet."""
+        self._parent(name)
+        with self.files.open_output_stream(self.path(name)) as stream:
+            with pq.ParquetWriter(stream, rows.schema, compression="zstd") as writer:
+                writer.write_table(rows, _ROW_GROUP)
+            return writer.writer.metadata, stream.tell()
+
+    def text(self, name: str) -> str:
+        """The text of a file.
+
+        Raises:
+            OSError: it cannot be read.
+            UnicodeDecodeError: it is no text.
+        """
+        with self.files.open_input_stream(self.path(name)) as stream:
+            return bytes(stream.read()).decode()
+
+    def write_text(self, name: str, text: str) -> None:
+        """Writes a file. It is not durable yet."""
+        self._parent(name)
+        with self.files.open_output_stream(self.path(name)) as stream:
+            stream.write(text.encode())
+
+    def create(self, name: str, text: str) -> None:
+        """Makes a durable file, whole or not at all.
+
+        In an object store two writers of the same name at the same moment may both succeed.
+
+        Raises:
+            FileExistsError: there is one of that name.
+        """
+        if not self.is_local:
+            if self._info([self.path(name)])[0].type != fs.FileType.NotFound:
+                raise FileExistsError(name)
+            self.write_text(name, text)
+            return
+        draft = Path(self.path(name)).with_suffix(".draft")
+        self.write_text(str(draft.relative_to(self.root)), text)
+        path = self.path(name)
+        try:
+            _sync(draft)
+            # A link, unlike a rename, fails where there is a file.
+            os.link(draft, path)
+        finally:
+            draft.unlink()
+        try:
+            _sync(draft.parent)
+        except OSError:
+            # Whether its name lasts is not known, and no later sync would tell.
+            os.unlink(path)  # noqa: PTH108 - the twin of `link`
+            raise
+
+    def sync(self, names: Iterable[str]) -> None:
+        """Makes files durable, which an object store does as it takes them."""
+        if self.is_local:
+            for name in names:
+                _sync(Path(self.path(name)))
+
+    def names(self, folder: str) -> list[str]:
+        """Names of the files directly in one of its folders; none where there is no such folder."""
+        selector = fs.FileSelector(self.path(folder), allow_not_found=True)
+        found = self._info(selector)
+        return [info.base_name for info in found if info.type == fs.FileType.File]
+
+    def all_names(self) -> list[str]:
+        """Names of all files in it, at any depth."""
+        selector = fs.FileSelector(self.root, allow_not_found=True, recursive=True)
+        found = self._info(selector)
+        return [
+            info.path.removeprefix(f"{self.root}/")
+            for info in found
+            if info.type == fs.FileType.File
+        ]
+
+    def has(self, folder: str) -> bool:
+        """Whether it has such a folder."""
+        [info] = self._info([self.path(folder)])
+        return bool(info.type == fs.FileType.Directory)
+
+    def make(self, folder: str) -> None:
+        """Makes a folder, where there is none."""
+        self.files.create_dir(self.path(folder), recursive=True)
+
+    def remove(self, name: str) -> None:
+        """Deletes a file, where there is one, and folders that it was the last in."""
+        path = self.path(name)
+        with contextlib.suppress(FileNotFoundError):
+            self.files.delete_file(path)
+        if self.is_local:
+            with contextlib.suppress(OSError):  # others are in one of them
+                for parent in Path(name).parents[:-1]:
+                    Path(self.path(str(parent))).rmdir()
+
+    def clear(self, folder: str) -> None:
+        """Deletes one of its folders with all that is in it, where there is one."""
+        with contextlib.suppress(FileNotFoundError):
+            self.files.delete_dir(self.path(folder))
+
+    def dataset(self, names: Iterable[str], schema: pa.Schema) -> dataset.Dataset:
+        """Files as one table."""
+        paths = [self.path(name) for name in names]
+        if not paths:
+            return dataset.dataset(schema.empty_table())
+        return dataset.dataset(paths, schema=schema, format="parquet", filesystem=self.files)
+
+    def _info(self, what: fs.FileSelector | list[str]) -> list[fs.FileInfo]:
+        """What the file system says of files.
+
+        Raises:
+            PipelineError: it cannot be asked.
+        """
+        try:
+            return list(self.files.get_file_info(what))
+        except OSError as error:
+            why = str(error).splitlines()[0]
+            raise PipelineError(f"{self}: {why}; is its address right, and its key?") from error
+
+    def _parent(self, name: str) -> None:
+        if self.is_local:
+            Path(self.path(name)).parent.mkdir(parents=True, exist_ok=True)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+Location = str | Path | Folder
+"""A folder of tables, as callers name it."""

@@ -1,0 +1,176 @@
+"""One step from a version of the tables to the next, as far as it needs no Spark.
+
+Owns what tasks are told, when that is due which waits, and how what they did becomes a manifest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+from headrace import job_limits
+from headrace.pipeline.bucket import Outcome, Task
+from headrace.pipeline.detections import detect
+from headrace.pipeline.folder import Folder
+from headrace.pipeline.intervals import LOOKBACK_SECONDS
+from headrace.pipeline.manifest import Manifest, Totals
+from headrace.pipeline.rules import RULES, Rule
+from headrace.pipeline.schemas import DUPLICATES, QUARANTINE, READINGS
+from headrace.spark.errors import PipelineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from headrace.pipeline.folder import Location
+
+_SECOND_US: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What one run of the pipeline is told.
+
+    Attributes:
+        tables_dir: location of the tables.
+        query: id of the streaming query, which owns the tables.
+        interval_us: length of an interval of `gpu_intervals` in microseconds.
+        watermark_seconds: how far behind the newest event time a reading is still in time.
+        buckets: shares of the GPUs, each of which one task brings into the tables; fixed with the
+            first micro-batch.
+        prices: of an hour of a GPU, by model; `default` is that of any other model.
+        energy_price: of a kilowatt hour.
+        rules: what is looked for.
+    """
+
+    tables_dir: Location
+    query: str
+    interval_us: int
+    watermark_seconds: float
+    buckets: int
+    prices: Mapping[str, float] = field(default_factory=dict)
+    energy_price: float = 0.0
+    rules: tuple[Rule, ...] = RULES
+
+
+def check(manifest: Manifest, settings: Settings) -> None:
+    """Refuses tables that this query must not write.
+
+    Raises:
+        PipelineError: another query wrote them, or with other intervals.
+    """
+    if manifest.version < 0:
+        return
+    root = settings.tables_dir
+    if manifest.query != settings.query:
+        raise PipelineError(
+            f"the tables in {root} belong to another query: use its checkpoint folder, or an "
+            "empty folder for each"
+        )
+    if round(manifest.interval_seconds * _SECOND_US) != settings.interval_us:
+        raise PipelineError(
+            f"the tables in {root} have intervals of {manifest.interval_seconds:g} s: keep that, "
+            "or use empty folders for tables and checkpoint"
+        )
+
+
+def is_due_after(derived_us: int, clock_us: int) -> bool:
+    """Whether enough time of the stream has gone by to make tables of readings anew.
+
+    By the stream's own clock, so that the same micro-batches give the same tables.
+    """
+    step = job_limits.PIPELINE_DERIVE_SECONDS * _SECOND_US
+    return clock_us // step > derived_us // step
+
+
+def task(before: Manifest, settings: Settings, place: str, batch: int, *, derives: bool) -> Task:
+    """What the tasks of a step are told.
+
+    Args:
+        before: the version that it starts from.
+        settings: of the run.
+        place: folder of the tables that new files go to.
+        batch: micro-batch that the files belong to.
+        derives: whether tables are made of readings.
+    """
+    settled_us = before.clock_us - round(settings.watermark_seconds * _SECOND_US)
+    return Task(
+        tables_dir=Folder.at(settings.tables_dir).address,
+        place=place,
+        batch=batch,
+        interval_us=settings.interval_us,
+        watermark_seconds=settings.watermark_seconds,
+        newest_us=before.newest_us,
+        prices=settings.prices,
+        energy_price=settings.energy_price,
+        files=before.by_bucket(),
+        pending={int(bucket): spans for bucket, spans in before.pending.items()},
+        derives=derives,
+        cold_us=settled_us - LOOKBACK_SECONDS * _SECOND_US,
+    )
+
+
+def after_batch(
+    outcomes: Sequence[Outcome], batch: int, before: Manifest, settings: Settings
+) -> Manifest:
+    """The manifest after micro-batch `batch`, of which tasks did `outcomes`.
+
+    Raises:
+        PipelineError: a reading ended nowhere, or twice.
+    """
+    totals = Totals()
+    after = before.next(
+        batch=batch,
+        query=settings.query,
+        buckets=before.buckets or settings.buckets,
+        interval_seconds=settings.interval_us / _SECOND_US,
+    )
+    for outcome in outcomes:
+        more = Totals(
+            messages=outcome.messages,
+            readings=outcome.readings,
+            rows=outcome.rows.get(READINGS, 0),
+            quarantined=outcome.rows.get(QUARANTINE, 0),
+            duplicates=outcome.rows.get(DUPLICATES, 0),
+            reasons=outcome.reasons,
+        )
+        totals += more
+        after = after.with_files(outcome.added, outcome.replaced)
+        after = after.with_readings(more, outcome.offsets, outcome.newest_us)
+        after = after.with_pending(outcome.bucket, outcome.pending)
+    if not totals.balanced:
+        raise PipelineError(
+            f"{totals.readings} readings were read and {totals.rows} + {totals.quarantined} + "
+            f"{totals.duplicates} written: the batch is not committed; run the pipeline again"
+        )
+    return after.reached(min(_newest(outcomes), default=0))
+
+
+def watched(folder: Folder, after: Manifest, place: str, settings: Settings) -> Manifest:
+    """`after`, with what the rules find in its tables."""
+    watermark_us = round(settings.watermark_seconds * _SECOND_US)
+    return detect(folder, after, settings.rules, place=place, watermark_us=watermark_us)
+
+
+def work_place(before: Manifest) -> str:
+    """A folder of its own for the files of a step without readings."""
+    return f"work={before.version + 1}/{uuid4().hex[:12]}"
+
+
+def after_merging(outcomes: Iterable[Outcome], before: Manifest) -> Manifest:
+    """The manifest after a step without readings."""
+    after = before.next_version()
+    for outcome in outcomes:
+        after = after.with_files(outcome.added, outcome.replaced)
+        after = after.with_pending(outcome.bucket, outcome.pending)
+    return after
+
+
+def _newest(outcomes: Iterable[Outcome]) -> list[int]:
+    """The newest event time of each partition, of whose readings several buckets have a share."""
+    found: dict[tuple[str, str], int] = {}
+    for outcome in outcomes:
+        for topic, partitions in outcome.newest_us.items():
+            for partition, newest in partitions.items():
+                found[topic, partition] = max(newest, found.get((topic, partition), newest))
+    return list(found.values())

@@ -1,0 +1,120 @@
+"""Tables in an object store: the same as in a folder, from the first micro-batch to the last."""
+
+import sys
+from subprocess import DEVNULL, Popen
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from buckets import Tables
+from conftest import environment, headrace, unused_ports, wait_for
+from frames import at, from_csv, wide
+from headrace.pipeline import Options, run, tables
+from headrace.pipeline import manifest as manifests
+from headrace.pipeline.compact import compact
+from headrace.pipeline.folder import Folder
+from headrace.pipeline.manifest import VersionExistsError
+from headrace.pipeline.schemas import SCHEMAS
+from headrace.spark.errors import PipelineError
+from test_pipeline_exactly_once import TRACE, produce
+
+KEYS = {"AWS_ACCESS_KEY_ID": "me", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
+
+
+@pytest.fixture(scope="module")
+def store():
+    """Address of an object store with the bucket `fleet`."""
+    port = unused_ports()[0]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with Popen(command, stdout=DEVNULL, stderr=DEVNULL, env=environment()) as process:
+
+        def has_bucket():
+            try:
+                request = Request(f"http://127.0.0.1:{port}/fleet", method="PUT")
+                return urlopen(request, timeout=10).status == 200
+            except URLError:
+                return False
+
+        wait_for(has_bucket, 60)
+        yield f"127.0.0.1:{port}"
+        process.terminate()
+
+
+@pytest.fixture
+def bucket(store, monkeypatch):
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    return lambda name: f"s3://fleet/{name}?endpoint_override={store}&scheme=http"
+
+
+def sent(minute):
+    return [
+        wide({"DCGM_FI_DEV_GPU_UTIL": str(minute), "DCGM_FI_DEV_POWER_USAGE": "100"},
+             gpu_id=f"GPU-{n}", event_time=at(minute * 60))
+        for n in range(2)
+    ]  # fmt: skip
+
+
+def everything(root):
+    return {
+        name: sorted(map(str, tables.open_arrow(root, name).to_table().to_pylist()))
+        for name in SCHEMAS
+    }
+
+
+def test_tables_are_the_same_there(bucket, tmp_path):
+    there, here = Tables(bucket("same"), buckets=1), Tables(tmp_path / "here", buckets=1)
+    for minute in (*range(0, 400, 20), 3):
+        there.write(sent(minute))
+        here.write(sent(minute))
+    assert everything(there.root) == everything(here.root)
+    done = compact(there.root, lambda _: None)
+    assert done.files_after < done.files_before
+    assert everything(there.root) == everything(here.root)
+    assert not Folder.at(there.root).names("batch=0/readings-0-x.parquet")
+
+
+def test_a_version_is_committed_once(bucket):
+    root = bucket("once")
+    written = Tables(root, buckets=1)
+    at_first = written.write(sent(0))
+    with pytest.raises(VersionExistsError, match=r"s3://fleet/once/_manifest/0+\.json exists"):
+        manifests.commit(root, at_first)
+
+
+def test_the_pipeline_writes_there(spark, broker, bucket, tmp_path):
+    produce(broker, from_csv(TRACE)[:62])
+    there = headrace(
+        "pipeline", "run", "--once", "--replay", "--interval", "1s", "--kafka", broker.servers,
+        "--tables", bucket("run"), "--checkpoint", str(tmp_path / "checkpoint"), "--json",
+        timeout=240, **KEYS,
+    )  # fmt: skip
+    assert there.returncode == 0, there.stderr
+    run(
+        spark, broker.servers, "gpu-telemetry", tmp_path / "tables", tmp_path / "other",
+        options=Options(now="event_time", interval_s=1),
+    )  # fmt: skip
+    assert everything(bucket("run")) == everything(tmp_path / "tables")
+    said = headrace("pipeline", "status", "--tables", bucket("run"), "--json", **KEYS)
+    assert said.stdout == there.stdout
+    with pytest.raises(PipelineError, match="not written with the checkpoint"):
+        run(spark, broker.servers, "gpu-telemetry", bucket("run"), tmp_path / "another")
+
+
+@pytest.mark.parametrize("uri", ["s5://fleet/x", "s3://", "s3://fleet/x?no_such_option=1"])
+def test_a_wrong_uri_is_one_line(uri):
+    with pytest.raises(PipelineError, match="name a folder, or a URI such as s3://") as error:
+        Folder.at(uri)
+    assert "\n" not in str(error.value)
+
+
+def test_a_store_that_is_away_is_one_line():
+    done = headrace(
+        "pipeline", "status", "--tables",
+        f"s3://fleet/x?endpoint_override=127.0.0.1:{unused_ports()[0]}&scheme=http", **KEYS,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "s3://fleet/x" in done.stderr
+    assert len(done.stderr.splitlines()) <= 3
+    assert "Traceback" not in done.stderr
