@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, KafkaError, Producer
 
 from conftest import environment, wait_for
 from groupmember import STRATEGIES, Member
@@ -255,3 +255,69 @@ def test_members_and_the_node_are_killed_again_and_again(start_node, tmp_path, s
                     alive.pop(chance.randrange(4)).kill()
                     alive.append(members.start(node, "confluent-kafka", strategy))
         wait_for(lambda: set(acknowledged) <= members.values(), SECONDS)
+
+
+def test_a_group_goes_on_without_a_stream_that_is_deleted_and_reads_a_new_one_of_its_name(
+    start_node,
+):
+    """As with Apache Kafka: the broker forgets the offsets and tells nobody; a client that fetches
+    or looks is told that there is no such topic, and its group shares out what is left."""
+    node = start_node(HEADRACE_KAFKA__AUTO_CREATE_STREAMS="false")
+    for stream in ("gone", "stays"):
+        node.create_stream(stream, partitions=2)
+        send(node, stream)
+    told: list[KafkaError] = []
+    members = [subscribed(node, ["gone", "stays"]) for _ in range(2)]
+
+    def shared_out(*wanted):
+        """Each partition of these streams is one member's, and each has been read and committed."""
+        for member in members:
+            message = member.poll(0.1)
+            if message is not None and message.error():
+                told.append(message.error())
+            elif message is not None:
+                member.commit(message)
+        held = [(each.topic, each.partition) for member in members for each in member.assignment()]
+        wanted = [(stream, partition) for stream in wanted for partition in (0, 1)]
+        told_by_node = [
+            (each["stream"], each["partition"]) for each in partitions() if each["lag"] == 0
+        ]
+        return sorted(held) == wanted == sorted(told_by_node)
+
+    def partitions():
+        return node.call("GET", "/api/v1/groups/g")[1]["partitions"]
+
+    try:
+        wait_for(lambda: shared_out("gone", "stays"), SECONDS)
+        assert node.call("DELETE", "/api/v1/streams/gone")[0] == 200
+        assert {each["stream"] for each in partitions()} == {"stays"}
+        wait_for(lambda: shared_out("stays"), SECONDS)
+        assert {error.code() for error in told} == {KafkaError.UNKNOWN_TOPIC_OR_PART}
+        node.create_stream("gone", partitions=2)
+        send(node, "gone")
+        wait_for(lambda: shared_out("gone", "stays"), SECONDS)
+    finally:
+        for member in members:
+            member.close()
+
+
+def subscribed(node, streams):
+    member = Consumer(
+        {
+            "bootstrap.servers": node.servers,
+            "group.id": "g",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "topic.metadata.refresh.interval.ms": 500,
+        },
+        logger=None,
+    )
+    member.subscribe(streams)
+    return member
+
+
+def send(node, stream):
+    producer = Producer({"bootstrap.servers": node.servers}, logger=None)
+    for partition in (0, 1):
+        producer.produce(stream, b"v", partition=partition)
+    assert producer.flush(SECONDS) == 0
