@@ -4,12 +4,13 @@ import json
 import pickle
 
 import pytest
+from pyspark.errors import PySparkException
 
 from conftest import RunningNode, headrace
 from headrace import pipeline
 from headrace.client import ClientError, FetchClient, Login
 from headrace.client.login import Proof
-from headrace.spark.errors import OptionError
+from headrace.spark.errors import OptionError, explain
 from headrace.spark.options import parse
 from test_access import ADMIN, basic, put_users
 
@@ -167,3 +168,20 @@ def test_spark_reads_as_a_user_and_explains_no_secret(guarded, spark, capfd, tmp
         login=Login("ann", "horse"),
     )
     assert totals.quarantined >= 1
+
+
+@pytest.mark.spark
+def test_spark_writes_as_a_user_who_is_no_admin_and_tidies_up(guarded, spark):
+    body = {"name": "written", "partitions": 2}
+    assert guarded.call("POST", "/api/v1/streams", body, **basic(ADMIN))[0] == 201
+    rows = spark.range(10).selectExpr("cast(id AS string) AS value")
+    writer = rows.write.format("headrace").mode("append")
+    to = {"servers": guarded.servers, "stream": "written"}
+    writer.options(**to, user="bob", password="cart").save()
+    with pytest.raises(PySparkException) as refused:
+        writer.options(**to, user="bob", password="wrong").save()
+    assert "user name or password is wrong" in explain(refused.value)
+    with FetchClient(guarded.servers, login=Login("bob", "cart")) as client:
+        assert sum(client.latest_offsets("written").values()) == 10
+    status, answer = guarded.call("GET", "/api/v1/groups", **basic(ADMIN))
+    assert (status, answer["groups"]) == (200, [])

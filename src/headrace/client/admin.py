@@ -13,7 +13,7 @@ from headrace.client.assignors import assigned
 from headrace.client.cluster import Cluster
 from headrace.client.config import AdminConfig
 from headrace.client.errors import check
-from headrace.client.offsets import commit, committed, offsets_by_time
+from headrace.client.offsets import commit, committed, forget, offsets_by_time
 from headrace.client.records import OffsetAndMetadata, TopicPartition, kept_offsets, place_of
 from headrace.errors import MalformedError
 from headrace.wire.kafka import admin as a
@@ -415,23 +415,10 @@ class Admin:
         Raises:
             RequestError: GROUP_SUBSCRIBED_TO_TOPIC where its members read them now.
         """
-        topics: defaultdict[str, list[m.OffsetDeletePartition]] = defaultdict(list)
-        for topic, partition in map(place_of, partitions):
-            topics[topic].append(m.OffsetDeletePartition(partition_index=partition))
-        request = m.OffsetDeleteRequest(
-            group_id=group,
-            topics=[m.OffsetDeleteTopic(name=name, partitions=p) for name, p in topics.items()],
+        places = [place_of(each) for each in partitions]
+        await self._cluster.persist(
+            f"offsets of {group}", lambda: forget(self._cluster, group, places)
         )
-
-        async def attempt() -> None:
-            answer = await self._ask_coordinator(group, apis.OFFSET_DELETE, request)
-            check(answer.error_code, f"offsets of {group}")
-            for topic in answer.topics:
-                for each in topic.partitions:
-                    place = TopicPartition(topic.name, each.partition_index)
-                    check(each.error_code, f"offset of {group} for {place}")
-
-        await self._cluster.persist(f"offsets of {group}", attempt)
 
     # --- asking ---------------------------------------------------------------------------------
 

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.client.errors import check, error_of
 from headrace.client.fetch import FetchClient
-from headrace.client.offsets import commit, committed
+from headrace.client.offsets import commit, committed, forget
 from headrace.client.records import OffsetAndMetadata, TopicPartition
 from headrace.client.sender import NO_ID
-from headrace.wire.kafka.apis import DELETE_GROUPS, INIT_PRODUCER_ID, PRODUCE
+from headrace.wire.kafka.apis import INIT_PRODUCER_ID, PRODUCE
 from headrace.wire.kafka.errors import ErrorCode
-from headrace.wire.kafka.members import DeleteGroupsRequest
 from headrace.wire.kafka.messages import (
     InitProducerIdRequest,
     ProducePartition,
@@ -143,20 +142,17 @@ class AppendClient(FetchClient):
         }
 
     def forget(self, group: str) -> None:
-        """Deletes a group without members, and what was kept in it.
+        """Deletes what was kept in a group without members, and with that the group.
 
         Raises:
-            RequestError: there is no such group, or it has members.
+            RequestError: it has members, or an offset stays.
             ClientError: the brokers are not reached.
         """
 
         async def attempt() -> None:
-            coordinator = await self._cluster.coordinator(group)
-            request = DeleteGroupsRequest(groups_names=[group])
-            answer = await self._cluster.ask_at(coordinator, DELETE_GROUPS, request)
-            check(answer.results[0].error_code, f"delete group {group}")
+            await forget(self._cluster, group, await committed(self._cluster, group))
 
-        self._persist(f"delete group {group}", attempt)
+        self._persist(f"offsets of {group}", attempt)
 
 
 def _reason(code: ErrorCode, batch: bytes) -> str | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.client.errors import RequestError, UnknownStreamError, check, error_of
 from headrace.client.records import OffsetAndMetadata, TopicPartition
-from headrace.wire.kafka.apis import LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH
+from headrace.wire.kafka.apis import LIST_OFFSETS, OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH
 from headrace.wire.kafka.errors import ErrorCode
 from headrace.wire.kafka.groups import (
     OffsetCommitPartition,
@@ -19,6 +19,11 @@ from headrace.wire.kafka.groups import (
     OffsetCommitTopic,
     OffsetFetchRequest,
     OffsetFetchTopic,
+)
+from headrace.wire.kafka.members import (
+    OffsetDeletePartition,
+    OffsetDeleteRequest,
+    OffsetDeleteTopic,
 )
 from headrace.wire.kafka.messages import (
     ListOffsetsPartition,
@@ -28,7 +33,7 @@ from headrace.wire.kafka.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from headrace.client.cluster import Cluster
     from headrace.model import Address
@@ -194,3 +199,26 @@ async def committed(
             if each.committed_offset >= 0:
                 found[place] = OffsetAndMetadata(each.committed_offset, each.metadata or "")
     return found
+
+
+async def forget(cluster: Cluster, group: str, places: Iterable[TopicPartition]) -> None:
+    """Has `group` forget how far it has read these; one that knows nothing more is gone.
+
+    Raises:
+        RequestError: its members read one of them now, or the coordinator refuses.
+        ClientError: the brokers are not reached.
+    """
+    topics: defaultdict[str, list[OffsetDeletePartition]] = defaultdict(list)
+    for topic, partition in places:
+        topics[topic].append(OffsetDeletePartition(partition_index=partition))
+    request = OffsetDeleteRequest(
+        group_id=group,
+        topics=[OffsetDeleteTopic(name=name, partitions=at) for name, at in topics.items()],
+    )
+    coordinator = await cluster.coordinator(group)
+    answer = await cluster.ask_at(coordinator, OFFSET_DELETE, request)
+    check(answer.error_code, f"offsets of {group}")
+    for found in answer.topics:
+        for each in found.partitions:
+            place = TopicPartition(found.name, each.partition_index)
+            check(each.error_code, f"offset of {group} for {place}")
