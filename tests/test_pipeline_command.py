@@ -19,6 +19,7 @@ EXPECTED = [
     ("readings acknowledged in", "gpu_minutes", "version 0: readings"),
     ("gpu_minutes", "version 0: readings", "thermal", "1.000"),
     ("thermal gpu-node-", "hours of GPUs"),
+    ("by model", "by pod", "page: fleet.html"),
     ("deleted 0 that nothing lists",),
 ]
 

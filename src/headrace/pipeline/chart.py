@@ -6,6 +6,7 @@ work that was done part ways.
 
 from __future__ import annotations
 
+from io import StringIO
 from typing import TYPE_CHECKING, Any, Final
 
 import matplotlib as mpl
@@ -15,7 +16,7 @@ from matplotlib.figure import Figure
 from headrace.pipeline.report import IDLE, loads
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -46,6 +47,9 @@ _STYLE: Final[dict[Any, Any]] = {
     "text.color": _INK,
     "xtick.color": _INK,
     "ytick.color": _INK,
+    "text.parse_math": False,  # a pod may be called $HOME$
+    "svg.fonttype": "none",
+    "svg.hashsalt": "headrace",
 }
 
 
@@ -60,6 +64,66 @@ def save_chart(intervals: pa.Table, path: Path) -> bool:
         if figure is not None:
             figure.savefig(path)
     return figure is not None
+
+
+def fleet_pictures(series: Sequence[Mapping[str, Any]]) -> list[str]:
+    """SVG elements of a fleet over time (`fleet.series`); none where there is too little of it."""
+    if len(series) < 2:
+        return []
+    times = [row["start"] for row in series]
+    drawn = []
+    with mpl.rc_context(_STYLE):
+        figure, axes = _panel("How busy: GPU_UTIL and SM activity", "percent of time")
+        axes.fill_between(
+            times, _values(series, "gpu_util_percent_mean", 1.0), color=_UTIL, alpha=0.28,
+            linewidth=0, label="GPU_UTIL: some kernel ran",
+        )  # fmt: skip
+        axes.plot(
+            times, _values(series, "sm_active_ratio_mean", 100.0), color=_SM, linewidth=1.8,
+            label="SM activity: work was done",
+        )  # fmt: skip
+        axes.set_ylim(0, 124)
+        drawn.append(_svg(figure, axes))
+        figure, axes = _panel("GPUs that are seen, held by a pod, and busy", "GPUs")
+        for column, color, fill in (
+            ("gpus", _FAINT, True), ("allocated", _UTIL, False), ("busy", _SM, False),
+        ):  # fmt: skip
+            values = _values(series, column, 1.0)
+            if fill:
+                axes.fill_between(times, values, color=color, linewidth=0, label=column)
+            else:
+                axes.plot(times, values, color=color, linewidth=1.8, label=column)
+        axes.set_ylim(0, max(row["gpus"] for row in series) * 1.3)
+        drawn.append(_svg(figure, axes))
+        figure, axes = _panel("What the fleet draws", "power (kW)")
+        watts = _values(series, "watts", 0.001)
+        axes.plot(times, watts, color=_POWER, linewidth=1.6, label="mean of all GPUs together")
+        axes.fill_between(times, watts, color=_POWER, alpha=0.12, linewidth=0)
+        axes.set_ylim(0, max((w for w in watts if w == w), default=1.0) * 1.3 or 1.0)  # noqa: PLR0124 (NaN)
+        drawn.append(_svg(figure, axes))
+    return drawn
+
+
+def _panel(title: str, unit: str) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(11, 3), layout="constrained")
+    axes = figure.subplots()
+    axes.set_title(title, loc="left", fontsize=10.5, fontweight="bold", pad=8)
+    axes.set_ylabel(unit)
+    axes.grid(axis="y", color=_FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.margins(x=0)
+    return figure, axes
+
+
+def _svg(figure: Figure, axes: Axes) -> str:
+    """A figure as an element of a page, without what makes it a file."""
+    axes.legend(loc="upper left", frameon=False, ncols=3, borderaxespad=0.2)
+    locator = matplotlib.dates.AutoDateLocator()  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(matplotlib.dates.ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    text = StringIO()
+    figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    return text.getvalue()[text.getvalue().index("<svg") :]
 
 
 def _over_time(gpus: Sequence[Sequence[dict[str, Any]]]) -> Figure | None:
@@ -199,7 +263,7 @@ def _shade(
         begun = index
 
 
-def _values(rows: Sequence[dict[str, Any]], column: str, scale: float) -> list[float]:
+def _values(rows: Sequence[Mapping[str, Any]], column: str, scale: float) -> list[float]:
     """A gap in the data is a gap in the line."""
     return [float("nan") if row[column] is None else row[column] * scale for row in rows]
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow.compute as pc
+
 from headrace.pipeline import duck
 from headrace.pipeline.rollups import measures
 
@@ -31,6 +33,9 @@ FIGURES: Final = (
     "power_watts_mean", "energy_joules", "gpu_cost", "energy_cost",
 )  # fmt: skip
 """What is told of each part. `gpus` counts slices where a GPU has some."""
+
+BUSY_PERCENT: Final = 5
+"""GPU_UTIL from which a GPU is no idle one, as idle-GPU rules in use have it."""
 
 _SUMMED: Final = (*FIGURES, "samples", "profiling_gaps")
 _LOAD: Final = ("uuid", "gpu_i_id", "host", "model", "namespace", "pod")
@@ -70,11 +75,12 @@ def loads(hours: pa.Table) -> pa.Table:
     return duck.query(sql, hours=hours)
 
 
-def summary(found: pa.Table) -> dict[str, list[dict[str, Any]]]:
+def summary(found: pa.Table, top: int | None = None) -> dict[str, list[dict[str, Any]]]:
     """The fleet as a whole (`fleet`, one row) and its `GROUPS`, what costs most first.
 
     Args:
         found: `loads`, of several times together.
+        top: rows of each at most.
     """
     names = list(dict.fromkeys(name for columns in GROUPS.values() for name in columns))
     sets = ", ".join(f"({', '.join(columns)})" for columns in (*GROUPS.values(), ()))
@@ -87,16 +93,36 @@ def summary(found: pa.Table) -> dict[str, list[dict[str, Any]]]:
         )
         ORDER BY coalesce(gpu_cost, 0) + coalesce(energy_cost, 0) DESC, seconds DESC, {levels}""",
         found=found,
-    ).to_pylist()
-    parts: dict[str, list[dict[str, Any]]] = {"fleet": [], **{name: [] for name in GROUPS}}
-    part_of = {columns: part for part, columns in {"fleet": (), **GROUPS}.items()}
-    for row in rows:
+    )
+    parts = {}
+    for part, columns in {"fleet": (), **GROUPS}.items():
         # A bit of `level` is set where its column was summed over, the last column's the lowest.
         bits = enumerate(reversed(names))
-        kept = {name for bit, name in bits if not row["level"] >> bit & 1}
-        columns = tuple(name for name in names if name in kept)
-        parts[part_of[columns]].append({name: row[name] for name in (*columns, *FIGURES)})
+        level = sum(1 << bit for bit, name in bits if name not in columns)
+        mine = rows.filter(pc.equal(rows["level"], level)).slice(0, top)
+        parts[part] = mine.select([*columns, *FIGURES]).to_pylist()
     return parts
+
+
+def series(rows: pa.Table) -> list[dict[str, Any]]:
+    """The fleet over time, a row for each `start` in rows of `gpu_hours` or `gpu_minutes`.
+
+    Each has `start`; the number of `gpus`, of those `allocated` to a pod and `busy` by GPU_UTIL
+    (`BUSY_PERCENT`); means of utilisation and SM activity; and the `watts` that all draw together
+    in the time that scrapes cover.
+    """
+    util = measures(("gpu_util_percent_mean", "sm_active_ratio_mean"))
+    found: list[dict[str, Any]] = duck.query(
+        f"""SELECT start,
+            count(DISTINCT gpu) AS gpus,
+            count(DISTINCT gpu) FILTER (pod <> '') AS allocated,
+            count(DISTINCT gpu) FILTER (gpu_util_percent_mean >= {BUSY_PERCENT}) AS busy, {util},
+            sum(power_watts_mean * seconds)
+                / nullif(epoch(max(active_to) - min(active_from)), 0) AS watts
+        FROM (SELECT *, hash(uuid, gpu_i_id) AS gpu FROM rows) GROUP BY start ORDER BY start""",
+        rows=rows,
+    ).to_pylist()
+    return found
 
 
 def idle(

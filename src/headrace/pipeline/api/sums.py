@@ -68,7 +68,7 @@ class Sums:
         end_us = last_us if asked.end_time is None else asked.end_time
         parts = list(self._loads(snapshot, start_us, end_us))
         loads = pa.concat_tables(parts) if parts else fleet.loads(_EMPTY)
-        told = fleet.summary(loads)
+        told = fleet.summary(loads, asked.top)
         start, end = (EPOCH + timedelta(microseconds=each) for each in (start_us, end_us + HOUR_US))
         idle = fleet.idle(_idle_ones(snapshot.detections), loads, start, end)
         kinds = snapshot.detections.filter(pc.is_null(snapshot.detections["end"]))["kind"]
@@ -76,12 +76,13 @@ class Sums:
             "start_time": time_text(start_us),
             "end_time": time_text(end_us),
             "fleet": told.pop("fleet")[0],
-            **{name: rows[: asked.top] for name, rows in told.items()},
+            **told,
             "idle_allocated": [asdict(each) for each in idle[: asked.top]],
             "open": dict(sorted(Counter(kinds.to_pylist()).items())),
         }
 
     def _loads(self, snapshot: Snapshot, start_us: int, end_us: int) -> Iterator[pa.Table]:
+        cut = []
         for file, whole in snapshot.hours.items():
             if not file.overlaps(start_us, end_us + 1):
                 continue
@@ -91,7 +92,9 @@ class Sums:
             if start_us <= low and high <= end_us:
                 yield whole
             else:
-                yield fleet.loads(self._between(file, start_us, end_us))
+                cut.append(self._between(file, start_us, end_us))
+        if cut:
+            yield fleet.loads(pa.concat_tables(cut))
 
     def _between(self, file: TableFile, start_us: int, end_us: int) -> pa.Table:
         rows = pq.read_table(
@@ -107,7 +110,7 @@ _EMPTY: Final = arrow_schema(GPU_HOURS).empty_table()
 def _idle_ones(detections: pa.Table) -> Iterator[dict[str, Any]]:
     """Detections of idle GPUs with times as `fleet.idle` takes them."""
     found = detections.filter(pc.equal(detections["kind"], "idle_allocated"))
-    for row in found.to_pylist():
+    for row in found.drop_columns(["evidence", "text"]).to_pylist():
         for name in _TIMES:
             if row[name] is not None:
                 row[name] = EPOCH + timedelta(microseconds=row[name])

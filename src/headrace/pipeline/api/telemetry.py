@@ -7,6 +7,7 @@ several, are on one page.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, repeat
@@ -96,7 +97,8 @@ class Telemetry:
     def __init__(self, tables_dir: Path, files: Files) -> None:
         self._root = tables_dir
         self._files = files
-        self._pool = ThreadPoolExecutor(core_count(), "read")
+        self._cores = core_count()
+        self._pool = ThreadPoolExecutor(self._cores, "read")
 
     def close(self) -> None:
         """Ends its threads."""
@@ -179,6 +181,8 @@ class Telemetry:
         assert window_us is not None, "asked for"
 
         def is_enough(found: Sequence[pa.Table], horizon_us: int) -> bool:
+            if (horizon_us - time_us[0]) // window_us <= asked.limit:
+                return False
             begun: set[int] = {
                 start
                 for each in found
@@ -186,7 +190,10 @@ class Telemetry:
             }
             return sum(1 for each in begun if (each + 1) * window_us <= horizon_us) > asked.limit
 
-        found, first_us, horizon_us = self._gathered(snapshot, gpu, source, time_us, is_enough)
+        page_us = (asked.limit + 2) * window_us
+        found, first_us, horizon_us = self._gathered(
+            snapshot, gpu, source, time_us, is_enough, page_us
+        )
         whole_us = horizon_us - horizon_us % window_us
         if horizon_us < NEVER_US and whole_us <= first_us:
             raise WindowError(
@@ -206,18 +213,20 @@ class Telemetry:
 
     def _gathered(
         self, snapshot: Snapshot, gpu: Gpu, source: _Source, time_us: tuple[int, int],
-        is_enough: Callable[[Sequence[pa.Table], int], bool],
+        is_enough: Callable[[Sequence[pa.Table], int], bool], page_us: int = 0,
     ) -> tuple[list[pa.Table], int, int]:  # fmt: skip
         """Rows of the first files that are enough; from when on, and before when, none is missing.
 
-        However many files there are for one instant, they are read: a page must go on.
+        However many files there are for one instant, they are read: a page must go on. Those of
+        the first `page_us` are read at once, as no fewer can be enough.
         """
         files = snapshot.files(source.table, gpu.bucket, time_us[0], time_us[1] + 1)
         times = [-NEVER_US if file.min_time_us is None else file.min_time_us for file in files]
         first_us = max(time_us[0], times[0] if times else time_us[0])
         found: list[pa.Table] = []
         done = 0
-        for count in chain(_AT_ONCE, repeat(_AT_ONCE[-1])):
+        at_least = min(bisect_left(times, first_us + page_us), job_limits.API_FILES_MAX)
+        for count in chain([at_least], _AT_ONCE, repeat(_AT_ONCE[-1])):
             found += self._read(gpu, source, files[done : done + count], time_us)
             done += count
             if done >= len(files):
@@ -239,11 +248,20 @@ class Telemetry:
         if source.metric is not None and source.table == READINGS:
             wanted["metric"] = (source.metric, source.metric)
 
-        def read(file: TableFile) -> pa.Table:
-            path = str(self._root / file.path)
-            return self._files.read(path, file.table, source.columns, wanted, source.time)
+        def read(some: Sequence[TableFile]) -> list[pa.Table]:
+            return [
+                self._files.read(
+                    str(self._root / file.path), file.table, source.columns, wanted, source.time
+                )
+                for file in some
+            ]
 
-        return [read(files[0])] if len(files) == 1 else list(self._pool.map(read, files))
+        # To each thread its share at once: they wait for each other less.
+        shares = [files[first :: self._cores] for first in range(min(self._cores, len(files)))]
+        if len(shares) <= 1:
+            return read(files)
+        done = list(self._pool.map(read, shares))
+        return [done[at % self._cores][at // self._cores] for at in range(len(files))]
 
 
 def _earliest(found: Sequence[pa.Table], horizon_us: int, asked: TelemetryAsked) -> pa.Table:

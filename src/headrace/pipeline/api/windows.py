@@ -77,9 +77,14 @@ def windows(
     start = points.time - points.time % window_us
     keep = ~np.isnan(points.value) & (points.weight > 0) & (start < before_us)
     keep &= start >= after[0]
-    order = np.lexsort((points.time[keep], points.metric[keep], start[keep]))
-    start, metric, weight = (each[keep][order] for each in (start, points.metric, points.weight))
-    value, high = (each[keep][order] for each in (points.value, points.high))
+    places: Any = np.flatnonzero(keep)
+    if len(points.names) > 1 or (points.time[1:] < points.time[:-1]).any():
+        order = np.lexsort((points.time[places], points.metric[places], start[places]))
+        places = places[order]
+    elif len(places) == len(start):
+        places = slice(None)  # all of them, in order: a view is enough
+    start, metric, weight = start[places], points.metric[places], points.weight[places]
+    value, high = points.value[places], points.high[places]
     if not len(start):
         return
     begins = np.flatnonzero(np.diff(start, prepend=-1) | np.diff(metric, prepend=-1))
