@@ -155,6 +155,15 @@ them at hand."""
 PIPELINE_COMMITS_MAX: Final = 5
 """Times that a micro-batch is done again because somebody merged files meanwhile."""
 
+PIPELINE_ALERTS_CLOSE_SECONDS: Final = 10.0
+"""How long a pipeline that ends waits for the broker to take its last alerts."""
+
+PIPELINE_ALERTS_SESSION_SECONDS: Final = 3600
+"""How long the broker keeps what it has begun to take of alerts, while the connection is away."""
+
+PIPELINE_ALERTS_QUIET_SECONDS: Final = 1.0
+"""Silence after which all retained alerts have come: MQTT marks no end of them."""
+
 MANIFESTS_KEPT: Final = 20
 """Versions of the tables that stay readable beside the newest: a reader may hold one for as many
 micro-batches."""

@@ -9,6 +9,7 @@ import json
 import signal
 import sys
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -62,6 +63,9 @@ def pipeline() -> None:
 @pipeline.command(short_help="Keep tables up to date with a stream.")
 @config_option
 @click.option("--kafka", metavar="HOST:PORT", help="Kafka door of the broker.  [127.0.0.1:9092]")
+@click.option(
+    "--mqtt", metavar="HOST:PORT", help="MQTT door of the broker, to publish alerts to.  [none]"
+)
 @click.option("--stream", help="Stream with telemetry.  [gpu-telemetry]")
 @tables_option
 @click.option("--checkpoint", metavar="DIR", help="Spark's checkpoint; belongs to the tables.")
@@ -124,6 +128,7 @@ def run(
     from headrace.pipeline import Options  # noqa: PLC0415 - loads Spark, which takes seconds
     from headrace.pipeline import run as start  # noqa: PLC0415
     from headrace.pipeline import tables as stored  # noqa: PLC0415
+    from headrace.pipeline.announce import Announcer  # noqa: PLC0415
     from headrace.pipeline.detections import rules_of  # noqa: PLC0415
     from headrace.spark import close, session  # noqa: PLC0415
     from headrace.spark.errors import PipelineError, SparkSideError, explain  # noqa: PLC0415
@@ -152,11 +157,17 @@ def run(
     try:
         spark = session("headrace pipeline", memory=settings.memory, conf=conf)
         try:
-            start(
-                spark, str(settings.kafka), settings.stream, tables_dir, checkpoint_dir,
-                options=how, login=who, on_progress=_told, stopped=lambda: bool(stopped_by),
-                trigger="availableNow" if once else f"{settings.every} milliseconds",
-            )  # fmt: skip
+            with ExitStack() as opened:
+                told = None
+                if settings.mqtt is not None:
+                    announcer = Announcer(tables_dir, str(settings.mqtt), who, _warn)
+                    told = opened.enter_context(announcer).told
+                start(
+                    spark, str(settings.kafka), settings.stream, tables_dir, checkpoint_dir,
+                    options=how, login=who, on_progress=_told, on_commit=told,
+                    stopped=lambda: bool(stopped_by),
+                    trigger="availableNow" if once else f"{settings.every} milliseconds",
+                )  # fmt: skip
         finally:
             close(spark)
     except SparkSideError as error:
@@ -164,6 +175,10 @@ def run(
     _show_status(stored.manifest(tables_dir), tables_dir, as_json=as_json)
     if stopped_by and once:
         raise click.exceptions.Exit(128 + stopped_by[0])
+
+
+def _warn(text: str) -> None:
+    click.echo(text, err=True)
 
 
 def _told(progress: Progress) -> None:

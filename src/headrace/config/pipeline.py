@@ -126,6 +126,10 @@ class PipelineSettings(Table):
     kafka: Bind = Field(
         default=Address("127.0.0.1", 9092), description="Kafka door of the broker, HOST:PORT."
     )
+    mqtt: Bind | None = Field(
+        default=None,
+        description="MQTT door of the broker, HOST:PORT, to publish alerts to; not set: none are.",
+    )
     stream: Text = Field(default="gpu-telemetry", description="Stream with telemetry.")
     tables: DataLocation | None = Field(
         default=None,

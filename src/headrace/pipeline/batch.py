@@ -71,8 +71,11 @@ def write(readings: DataFrame, batch: int, settings: step.Settings) -> Manifest 
     )
 
 
-def finish(spark: SparkSession, settings: step.Settings) -> None:
+def finish(spark: SparkSession, settings: step.Settings) -> Manifest | None:
     """Makes what is due of readings that are in the tables, when no micro-batch follows soon.
+
+    Returns:
+        The manifest that it committed; None where nothing was due.
 
     Raises:
         VersionExistsError: a micro-batch was committed meanwhile; nothing is lost.
@@ -81,7 +84,7 @@ def finish(spark: SparkSession, settings: step.Settings) -> None:
     folder = Folder.at(settings.tables_dir)
     before = manifests.newest(folder)
     if before.version < 0 or (not before.pending and before.derived_us == before.clock_us):
-        return
+        return None
     step.check(before, settings)
     place = step.work_place(before)
     task = step.task(before, settings, place, before.batch, derives=True)
@@ -90,6 +93,7 @@ def finish(spark: SparkSession, settings: step.Settings) -> None:
     after = step.watched(folder, after, place, settings)
     manifests.commit(folder, after)
     manifests.prune(folder, after.version)
+    return after
 
 
 def _run(frame: DataFrame, task: Task, schema: pa.Schema | None) -> list[Outcome]:

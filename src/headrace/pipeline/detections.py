@@ -192,7 +192,7 @@ def _written(
         for name, (rows, chunk) in tables_of.items()
         if rows.num_rows
     ]  # fmt: skip
-    return after.watched(added, [file.path for file in replaced], state)
+    return after.watched(added, [file.path for file in replaced], state, [*ended, *changing])
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> pa.Table:

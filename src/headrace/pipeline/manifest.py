@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace import job_limits
+from headrace.pipeline.alerts import Change, changed
 from headrace.pipeline.folder import Folder
 from headrace.spark.errors import PipelineError
 
@@ -134,6 +135,9 @@ class Manifest:
             yet in the tables that are made of them.
         derived_us: what `clock_us` was when those tables were made last.
         watch: file with what the rules remember of the GPUs; empty before the first batch.
+        alerts: payloads of the alerts that are open, by topic.
+        changes: of alerts, made by version `alerts_version`.
+        alerts_version: the last one that changed alerts; -1 before.
     """
 
     version: int = -1
@@ -150,6 +154,9 @@ class Manifest:
     pending: Mapping[str, Sequence[Span]] = field(default_factory=dict)
     derived_us: int = 0
     watch: str = ""
+    alerts: Mapping[str, str] = field(default_factory=dict)
+    changes: tuple[Change, ...] = ()
+    alerts_version: int = -1
 
     def of(self, table: str) -> tuple[TableFile, ...]:
         """The live files of one table."""
@@ -208,10 +215,27 @@ class Manifest:
         """With the event time that all partitions have reached now."""
         return replace(self, clock_us=max(clock_us, self.clock_us))
 
-    def watched(self, added: Iterable[TableFile], replaced: Iterable[str], watch: str) -> Manifest:
-        """With detections that are made anew, and what their rules remember."""
+    def watched(
+        self,
+        added: Iterable[TableFile],
+        replaced: Iterable[str],
+        watch: str,
+        rows: Iterable[Mapping[str, Any]],
+    ) -> Manifest:
+        """With detections that are made anew, and what their rules remember.
+
+        Args:
+            added: files with detections.
+            replaced: files that those stand for.
+            watch: file with what the rules remember.
+            rows: the detections that are open, and those that ended since.
+        """
         gone = {*replaced, *([self.watch] if self.watch else [])}
-        return replace(self.with_files(added, gone), watch=watch, derived_us=self.clock_us)
+        after = replace(self.with_files(added, gone), watch=watch, derived_us=self.clock_us)
+        alerts, changes = changed(self.alerts, rows, self.query)
+        if not changes:
+            return replace(after, alerts=alerts)
+        return replace(after, alerts=alerts, changes=tuple(changes), alerts_version=self.version)
 
     def dumps(self) -> str:
         """The manifest's text; the same manifest gives the same text."""
@@ -234,7 +258,10 @@ class Manifest:
             bucket: tuple((start, end) for start, end in spans)
             for bucket, spans in fields.pop("pending").items()
         }
-        return Manifest(**fields, files=files, totals=totals, removed=removed, pending=pending)
+        changes = tuple(Change(**change) for change in fields.pop("changes"))
+        return Manifest(
+            **fields, files=files, totals=totals, removed=removed, pending=pending, changes=changes
+        )
 
 
 def _file(fields: dict[str, Any]) -> TableFile:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from headrace.client import Login
     from headrace.dcgm.readings import Now
     from headrace.pipeline.folder import Location
-    from headrace.pipeline.manifest import Totals
+    from headrace.pipeline.manifest import Manifest, Totals
 
 INTERVAL_SECONDS: Final = 10.0
 WATERMARK_SECONDS: Final = 90.0
@@ -94,6 +94,7 @@ def run(  # noqa: PLR0913 - what to run it on, and how
     login: Login | None = None,
     trigger: str = "availableNow",
     on_progress: Callable[[Progress], None] | None = None,
+    on_commit: Callable[[Manifest], None] | None = None,
     stopped: Callable[[], bool] | None = None,
 ) -> Totals:
     """Runs the pipeline until it ends.
@@ -111,6 +112,8 @@ def run(  # noqa: PLR0913 - what to run it on, and how
         login: user and password, where the broker asks for them.
         trigger: `availableNow`, or a processing time such as `5 seconds`.
         on_progress: called after each committed micro-batch, on a thread of Spark.
+        on_commit: called with each version of the tables that was committed, and at the start with
+            the newest that there is, such as `Announcer.told`.
         stopped: asked each second whether to end.
 
     Returns:
@@ -123,14 +126,18 @@ def run(  # noqa: PLR0913 - what to run it on, and how
     options = options or Options()
     told = [monotonic()]
 
-    def on_batch(progress: Progress) -> None:
+    def committed(manifest: Manifest | None) -> None:
         told[0] = monotonic()
-        if on_progress is not None:
-            on_progress(progress)
+        if manifest is not None and on_commit is not None:
+            on_commit(manifest)
+
+    def made_due() -> None:
+        committed(finish(spark, _settings(options, tables_dir, checkpoint_dir)))
 
     query = start(
         spark, servers, stream, tables_dir, checkpoint_dir,
-        options=options, login=login, trigger=trigger, on_progress=on_batch,
+        options=options, login=login, trigger=trigger, on_progress=on_progress,
+        on_commit=committed,
     )  # fmt: skip
     try:
         while not query.awaitTermination(1):
@@ -140,10 +147,10 @@ def run(  # noqa: PLR0913 - what to run it on, and how
                 told[0] = monotonic()
                 # Nothing comes that would make what is due.
                 with suppress(VersionExistsError):
-                    finish(spark, _settings(options, tables_dir, checkpoint_dir))
+                    made_due()
     except StreamingQueryException as error:
         raise PipelineError(explain(error)) from error
-    finish(spark, _settings(options, tables_dir, checkpoint_dir))
+    made_due()
     tables.begin(tables_dir)  # where nothing was stored, there was no micro-batch
     return tables.manifest(tables_dir).totals
 
@@ -159,6 +166,7 @@ def start(  # noqa: PLR0913
     login: Login | None = None,
     trigger: str = "availableNow",
     on_progress: Callable[[Progress], None] | None = None,
+    on_commit: Callable[[Manifest], None] | None = None,
 ) -> StreamingQuery:
     """As `run`, but returns the running query.
 
@@ -178,7 +186,7 @@ def start(  # noqa: PLR0913
     )
     return start_on(
         readings, tables_dir, checkpoint_dir,
-        options=options, trigger=trigger, on_progress=on_progress,
+        options=options, trigger=trigger, on_progress=on_progress, on_commit=on_commit,
     )  # fmt: skip
 
 
@@ -190,15 +198,22 @@ def start_on(
     options: Options | None = None,
     trigger: str = "availableNow",
     on_progress: Callable[[Progress], None] | None = None,
+    on_commit: Callable[[Manifest], None] | None = None,
 ) -> StreamingQuery:
     """As `start`, on readings: a stream of `format("headrace")` with the option `payload=dcgm`."""
     options = options or Options()
-    _check_pair(Folder.at(tables_dir), Folder.at(checkpoint_dir))
+    newest = _check_pair(Folder.at(tables_dir), Folder.at(checkpoint_dir))
     rules_of(options.rules)
+    if on_commit is not None:
+        on_commit(newest)
 
     def on_batch(frame: DataFrame, batch: int) -> None:
         committed = write(frame, batch, _settings(options, tables_dir, checkpoint_dir))
-        if committed is not None and on_progress is not None:
+        if committed is None:
+            return
+        if on_commit is not None:
+            on_commit(committed)
+        if on_progress is not None:
             on_progress(Progress(batch, committed.totals, committed.offsets))
 
     writer = readings.writeStream.option("checkpointLocation", str(checkpoint_dir))
@@ -239,7 +254,8 @@ def query_id(checkpoint: Folder) -> str:
         ) from error
 
 
-def _check_pair(root: Folder, checkpoint: Folder) -> None:
+def _check_pair(root: Folder, checkpoint: Folder) -> Manifest:
+    """The newest manifest, where the checkpoint belongs to it."""
     manifest = tables.manifest(root)
     # A micro-batch of which Spark knows that it is done is in the tables, even one without rows.
     has_lost = manifest.version < 0 and any(name.isdigit() for name in checkpoint.names("commits"))
@@ -248,3 +264,4 @@ def _check_pair(root: Folder, checkpoint: Folder) -> None:
             f"the tables in {root} were not written with the checkpoint in {checkpoint}: use the "
             "one they were written with, or empty folders for both"
         )
+    return manifest

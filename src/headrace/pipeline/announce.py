@@ -1,0 +1,201 @@
+"""Publishes alerts to a broker: retained while they are open, each change at most once.
+
+The shell around `alerts`, on a thread of its own: a broker that is away holds up no micro-batch.
+QoS 2 over a session that outlives its connections says each change once for as long as the process
+lives; a mark in the tables tells the next process up to which version all was said. Where it was
+not, the broker's own retained messages tell what is missing; an end that was cut off from its
+cleared topic by a crash is not said again.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Self
+from uuid import uuid4
+
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from headrace import job_limits
+from headrace.client.mqtt import Connection, Target
+from headrace.errors import MqttError
+from headrace.model import Address
+from headrace.pipeline import alerts
+from headrace.pipeline.folder import Folder
+from headrace.pipeline.manifest import FOLDER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from paho.mqtt.client import MQTTMessage
+    from paho.mqtt.reasoncodes import ReasonCode
+
+    from headrace.client import Login
+    from headrace.pipeline.alerts import Change
+    from headrace.pipeline.folder import Location
+    from headrace.pipeline.manifest import Manifest
+
+_MARK: Final = f"{FOLDER}/alerts"
+_QOS: Final = 2
+_REFUSED: Final = 0x80
+"""Reason codes from here on are refusals (MQTT 5.0 2.4)."""
+
+_STEP_SECONDS: Final = 0.2
+
+
+class Announcer:
+    """Says what changed, version by version; use it as a context manager.
+
+    Args:
+        tables_dir: location of the tables.
+        mqtt: MQTT door, `HOST:PORT`.
+        login: user and password, where the broker asks for them.
+        on_trouble: is told in a line what a person should know: who is away, who refuses.
+    """
+
+    def __init__(
+        self,
+        tables_dir: Location,
+        mqtt: str,
+        login: Login | None,
+        on_trouble: Callable[[str], None],
+    ) -> None:
+        address = Address.parse(mqtt, such_as=1883)
+        self._folder = Folder.at(tables_dir)
+        self._where = mqtt
+        self._on_trouble = on_trouble
+        self._last_trouble = ""
+        self._waiting: deque[Manifest] = deque()
+        self._caught_up = False
+        self._unanswered: set[int] = set()
+        self._closing = threading.Event()
+        self._connection = Connection(
+            Target(
+                host=address.host,
+                port=address.port,
+                client_id=f"headrace-alerts-{uuid4().hex}",
+                username=None if login is None else login.user,
+                password=None if login is None else login.password,
+                clean=False,
+                session_expiry_s=job_limits.PIPELINE_ALERTS_SESSION_SECONDS,
+            )
+        )
+        self._connection.on_acknowledged = self._on_acknowledged
+        self._thread = threading.Thread(target=self._run, name="alerts", daemon=True)
+
+    def told(self, manifest: Manifest) -> None:
+        """Takes a version that was committed; the first time, the newest there is at the start."""
+        is_first = self._thread.ident is None
+        if is_first or manifest.alerts_version == manifest.version:
+            self._waiting.append(manifest)
+        if is_first:
+            self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Waits until all is said, but not for long where the broker is away."""
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join(job_limits.PIPELINE_ALERTS_CLOSE_SECONDS)
+        if self._waiting or self._unanswered:
+            self._on_trouble(
+                f"alerts: {self._where} did not take all; the next run says what it lacks then"
+            )
+
+    def _run(self) -> None:
+        pause = job_limits.COLLECT_BACKOFF_SECONDS_MIN
+        while True:
+            try:
+                self._connection.connect()
+                self._serve()
+            except MqttError as error:
+                self._trouble(str(error).splitlines()[0])
+                if not error.retriable or self._closing.is_set():
+                    return
+            else:
+                self._connection.__exit__()
+                return
+            self._closing.wait(pause)
+            pause = min(2 * pause, job_limits.COLLECT_BACKOFF_SECONDS_MAX)
+
+    def _serve(self) -> None:
+        while True:
+            if self._unanswered:
+                self._connection.step(_STEP_SECONDS)
+            elif self._waiting:
+                self._say(self._waiting[0])
+            elif self._closing.is_set():
+                return
+            else:
+                self._connection.step(_STEP_SECONDS)
+
+    def _say(self, manifest: Manifest) -> None:
+        """Publishes what a version changed, and waits for the answers."""
+        changes: Sequence[Change] = manifest.changes
+        if not self._caught_up:
+            changes = self._missed(manifest)
+            self._caught_up = True
+        self._waiting.popleft()
+        for change in changes:
+            if change.state != "open":
+                # First: a crash in between leaves no alert that nobody takes back.
+                self._publish(change.topic, "", retain=True)
+            self._publish(change.topic, change.payload, retain=change.state == "open")
+        while self._unanswered:
+            self._connection.step(_STEP_SECONDS)
+        if manifest.alerts_version >= 0:
+            self._folder.write_text(_MARK, str(manifest.alerts_version))
+
+    def _publish(self, topic: str, payload: str, *, retain: bool) -> None:
+        self._connection.step(0.0)  # fails where there is no connection, before it is queued
+        packet_id = self._connection.publish(topic, payload.encode(), _QOS, retain=retain)
+        self._unanswered.add(packet_id)
+
+    def _missed(self, manifest: Manifest) -> list[Change]:
+        """What an earlier process may have left unsaid."""
+        try:
+            said = int(self._folder.text(_MARK))
+        except (FileNotFoundError, ValueError):
+            said = -1
+        if said >= manifest.alerts_version:
+            return []
+        return alerts.missed(manifest.alerts, self._retained(manifest.query), manifest.changes)
+
+    def _retained(self, query: str) -> dict[str, str]:
+        """The broker's retained alerts of this query."""
+        found: dict[str, str] = {}
+        last = [time.monotonic()]
+
+        def on_message(message: MQTTMessage) -> None:
+            last[0] = time.monotonic()
+            self._connection.acknowledge(message)
+            text = message.payload.decode(errors="replace")
+            with suppress(ValueError, AttributeError):
+                if message.retain and json.loads(text).get("query") == query:
+                    found[message.topic] = text
+
+        self._connection.on_message = on_message
+        topics = [f"{alerts.TOPICS}/#"]
+        [code] = self._connection.subscribe(topics, SubscribeOptions(qos=1, noLocal=True))
+        if code.value >= _REFUSED:
+            self._trouble(f"{self._where} lets nobody read what alerts it holds: {code}")
+            return found
+        while time.monotonic() - last[0] < job_limits.PIPELINE_ALERTS_QUIET_SECONDS:
+            self._connection.step(_STEP_SECONDS)
+        self._connection.unsubscribe(topics)
+        return found
+
+    def _on_acknowledged(self, packet_id: int, code: ReasonCode, told: str) -> None:
+        self._unanswered.discard(packet_id)
+        if code.value >= _REFUSED:
+            self._trouble(f"{self._where} refuses alerts: {told or code}")
+
+    def _trouble(self, text: str) -> None:
+        if text != self._last_trouble:
+            self._last_trouble = text
+            self._on_trouble(f"alerts: {text}")
