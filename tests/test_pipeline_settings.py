@@ -19,6 +19,7 @@ from kafkaraw import RawConnection
 FILE = """
 [pipeline]
 kafka = "{kafka}"
+mqtt = "{mqtt}"
 stream = "fleet"
 tables = "kept/tables"
 checkpoint = "kept/checkpoint"
@@ -43,6 +44,7 @@ MESSAGES = [
     metric("DCGM_FI_DEV_XID_ERRORS", 79, 40),
     metric(POWER, 100, 10),
     metric(POWER, 100, 9_000),  # later than its own collection
+    metric("DCGM_FI_DEV_XID_ERRORS", 48, 9_000),
 ]
 
 
@@ -67,12 +69,13 @@ def produce(node, payloads):
 @pytest.mark.setting("pipeline.every", "pipeline.interval", "pipeline.watermark")
 @pytest.mark.setting("pipeline.replay", "pipeline.messages_per_batch", "pipeline.buckets")
 @pytest.mark.setting("pipeline.prices", "pipeline.energy_price", "pipeline.rules")
+@pytest.mark.setting("pipeline.mqtt")
 def test_a_file_alone_says_what_a_pipeline_does(start_node, tmp_path):
     node = start_node()
     node.create_stream("fleet")
     produce(node, MESSAGES)
     file = tmp_path / "headrace.toml"
-    file.write_text(FILE.format(kafka=node.servers))
+    file.write_text(FILE.format(kafka=node.servers, mqtt=f"127.0.0.1:{node.mqtt}"))
     command = [sys.executable, "-m", "headrace", "pipeline", "run", "--config", str(file)]
     begun = subprocess.Popen(
         [*command, "--tables", "first/tables", "--checkpoint", "first/checkpoint"],
@@ -93,7 +96,7 @@ def test_a_file_alone_says_what_a_pipeline_does(start_node, tmp_path):
         begun.send_signal(signal.SIGTERM)
         begun.communicate(timeout=60)
     said = json.loads(ran.stdout)
-    assert (said["rows"], said["quarantined"], said["batch"]) == (6, 0, 2), "and none is future"
+    assert (said["rows"], said["quarantined"], said["batch"]) == (7, 0, 3), "and none is future"
     kept = tmp_path / "kept/tables"
     held = tables.manifest(kept)
     assert (held.buckets, held.interval_seconds) == (3, 30.0)
@@ -107,8 +110,12 @@ def test_a_file_alone_says_what_a_pipeline_does(start_node, tmp_path):
     assert hour["gpu_cost"] == pytest.approx(hour["seconds"] / 3600 * 36)
     assert hour["energy_cost"] == pytest.approx(hour["energy_joules"] / 3.6e6 * 0.5)
     found = tables.open_arrow(kept, "detections").to_table().to_pylist()
-    (xid,) = [row for row in found if row["kind"] == "xid"]
-    assert dict(xid["evidence"])["rule.clear_s"] == 1234
+    (ended, xid) = [row for row in found if row["kind"] == "xid"]
+    assert dict(ended["evidence"])["rule.clear_s"] == 1234
+    assert xid["end"] is None
+    status, held = node.call("GET", "/api/v1/retained?filter=alerts/%23")
+    assert status == 200
+    assert [message["topic"] for message in held["messages"]] == ["alerts/xid/node-1/GPU-1"]
 
 
 @pytest.mark.slow
