@@ -306,3 +306,25 @@ def test_a_score_counts_what_meets():
         read_truth(
             ['{"kind": "xid", "uuid": "a", "start": "2030-01-01", "end": "2030-01-02"}', "x"]
         )
+
+
+def test_a_replay_in_large_batches_finds_what_small_ones_do(tmp_path):
+    """Also who falls silent and comes back within one of them."""
+    sent = [
+        wide({"DCGM_FI_DEV_POWER_USAGE": "100", "DCGM_FI_DEV_GPU_UTIL": "50"},
+             gpu_id=f"GPU-{n}", event_time=at(seconds))
+        for seconds in range(0, 3600, 30)
+        for n in (1, 2)
+        if n == 1 or not 1200 <= seconds < 1900
+    ]  # fmt: skip
+    found = []
+    for name, size in (("small", 20), ("large", 1000)):
+        written = Tables(tmp_path / name, buckets=1)
+        for first in range(0, len(sent), size):
+            written.write(sent[first : first + size])
+        found.append(sorted(written.arrow("detections").to_pylist(), key=lambda row: row["id"]))
+    small, large = found
+    assert small == large
+    vanished = [row for row in large if row["kind"] == "vanished"]
+    assert [(row["uuid"], row["end"] is None) for row in vanished] == [("GPU-2", False)]
+    assert vanished[0]["start"] == Tables.instant(at(1180))

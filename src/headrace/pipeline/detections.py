@@ -73,17 +73,14 @@ def detect(
     if after.watch:
         watch.loads(folder.text(after.watch))
     clock_us = after.clock_us
-    horizon_us = clock_us - watermark_us
+    # In whole steps, and the same ones wherever micro-batches were cut.
+    horizon_us = (clock_us - watermark_us) // _STEP_US * _STEP_US
     look = _Look(folder, after, watch, rules)
-    ended = look.fold(watch, watch.until_us, horizon_us)
-    watch.until_us = max(watch.until_us, horizon_us)
-    watch.missing(watch.until_us)
-    ended += watch.quiet(watch.until_us)
+    ended = look.advance(watch, horizon_us)
     # What is newer is looked at with a copy: late readings may still change it.
     ahead = watch.copy_of(watch.gpus)
-    changing = look.fold(ahead, watch.until_us, None)
-    ahead.missing(clock_us)
-    changing += ahead.quiet(clock_us)
+    changing = look.advance(ahead, clock_us)
+    changing += look.fold(ahead, None)
     changing += ahead.open()
     return _written(folder, after, place, watch, ended, changing)
 
@@ -112,8 +109,29 @@ class _Look:
         minutes = _since(folder, manifest, GPU_MINUTES, signals.MINUTE_COLUMNS, since)
         self._minutes = signals.of_minutes(minutes, self._straggler)
 
-    def fold(self, watch: Watch, after_us: int, until_us: int | None) -> list[dict[str, Any]]:
-        """Lets `watch` fold what ends after one instant and, if given, until another."""
+    def advance(self, watch: Watch, until_us: int) -> list[dict[str, Any]]:
+        """Lets `watch` fold what ends until an instant, step by step; what ended.
+
+        Who falls silent is noticed at steps: long ones would miss who comes back within one.
+        """
+        ended: list[dict[str, Any]] = []
+        for step_us in (*self._steps(watch.until_us, until_us), until_us):
+            if step_us > watch.until_us:
+                ended += self.fold(watch, step_us)
+                watch.until_us = step_us
+                watch.missing(step_us)
+                ended += watch.quiet(step_us)
+        return ended
+
+    def _steps(self, after_us: int, until_us: int) -> list[int]:
+        ends = _between(self._intervals, after_us, until_us)["end_us"].combine_chunks()
+        up = pc.add(pc.subtract(ends, 1), _STEP_US)
+        steps = pc.unique(pc.multiply(pc.divide(up, _STEP_US), _STEP_US)).to_pylist()
+        return sorted(step for step in steps if step < until_us)
+
+    def fold(self, watch: Watch, until_us: int | None) -> list[dict[str, Any]]:
+        """Lets `watch` fold what ends after what it knows and, if given, until an instant."""
+        after_us = watch.until_us
         rows = _between(self._intervals, after_us, until_us)
         tracked = {key for key, gpu in watch.gpus.items() if gpu.tracks}
         changed = rows.filter(rows["changes"])
@@ -146,6 +164,9 @@ def _since(
     later = pc.greater(pc.cast(rows[end], pa.int64()), after_us)
     return rows.filter(later).sort_by([(start, "ascending")])
 
+
+_STEP_US: Final = 60_000_000
+"""From one look at who is silent to the next: less than any window in which silence counts."""
 
 _LONGEST_US: Final = 3_600_000_000
 """A row that ends after an instant begins no longer than this before it."""
