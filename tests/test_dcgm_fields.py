@@ -43,6 +43,23 @@ def test_new_names_are_the_fields_of_old(alias, name, number):
     assert field(name).id == number
 
 
+@pytest.mark.parametrize(
+    ("first", "number", "unit"),
+    [
+        ("dcgm_gpu_temp", 150, "°C"),
+        ("dcgm_power_usage", 155, "W"),
+        ("dcgm_gpu_utilization", 203, "%"),
+        ("dcgm_memory_clock", 101, "MHz"),
+        ("dcgm_fb_used", 252, "MiB"),
+        ("dcgm_total_energy_consumption", 156, "mJ"),
+        ("dcgm_fi_prof_pipe_tensor_active", 1004, "ratio"),
+    ],
+)
+def test_names_of_the_first_exporters_are_the_fields_of_today(first, number, unit):
+    assert (BY_NAME[first].id, BY_NAME[first].unit) == (number, unit)
+    assert BY_NAME[first].name.startswith("DCGM_FI_")
+
+
 def test_rates_that_exporters_call_counters_are_gauges():
     for name in (
         "PROF_PCIE_TX_BYTES",

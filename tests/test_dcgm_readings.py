@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frames import at, decoded, from_csv, payload, wide
+from exporterpages import CAPITAL, FEDERATED, FIRST, LINKS, RENAMED, SLICES, SMALL, UUID
+from frames import NOW_US, at, decoded, from_csv, payload, wide
+from headrace.collect import narrow
+from headrace.collect.exposition import Scrape, read_page
 from headrace.collect.instants import parse_instant
 from headrace.dcgm.readings import SCHEMA
 from headrace.pipeline.schemas import REASONS
@@ -250,6 +253,43 @@ def test_the_page_of_an_exporter_is_read_line_by_line():
     assert (stored["host"], stored["model"], stored["pod"]) == ("n1", "NVIDIA H200", "a}b")
     assert micros(timed["event_time"]) == 1_893_456_000_123_000
     assert (timed["host"], dict(timed["labels"])["note"]) == ("n1", 'x, "y"')
+
+
+@pytest.mark.parametrize("by", ["page", "collector"])
+@pytest.mark.parametrize("text", [FIRST, CAPITAL, SMALL, RENAMED])
+def test_every_generation_of_exporters_gives_the_same_readings(text, by):
+    """A page that was published as it is, and one that the collector took apart."""
+    if by == "page":
+        sent = [text.encode()]
+    else:
+        page = read_page(Scrape(text, "10.0.0.7:9400", "10.0.0.7", NOW_US, NOW_US))
+        sent = [message.payload for message in narrow(page.readings, lambda: NOW_US)]
+    found = decoded(sent)
+    assert [(row["metric"], row["field_id"], row["value"], row["unit"]) for row in found] == [
+        ("DCGM_FI_DEV_GPU_TEMP", 150, 41.0, "°C"),
+        ("DCGM_FI_DEV_POWER_USAGE", 155, 212.5, "W"),
+    ]
+    for row in found:
+        assert (row["reason"], row["status"], row["gpu_index"]) == (None, "ok", 0)
+        assert (row["uuid"], row["pod"]) == (UUID, "job-a")
+        assert (row["namespace"], row["container"]) == ("lab", "train")
+        assert row["model"] == (None if text is FIRST else "NVIDIA H200")
+
+
+def test_links_slices_and_federation_of_a_page_are_told_apart():
+    [link], first, second, [federated] = (
+        decoded([text.encode()]) for text in (LINKS, *SLICES.splitlines(), FEDERATED)
+    )
+    assert (link["uuid"], link["model"], link["metric"], link["unit"]) == (
+        UUID, "NVIDIA H200", "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", "MB/s",
+    )  # fmt: skip
+    assert [(row["uuid"], row["gpu_i_id"]) for row in (*first, *second)] == [
+        (UUID, "7"), (UUID, "9"),
+    ]  # fmt: skip
+    assert (federated["pod"], federated["namespace"], federated["container"]) == (
+        "job-a", "lab", "train",
+    )  # fmt: skip
+    assert micros(federated["event_time"]) == 1_900_000_000_123_000
 
 
 def test_lines_of_csv_are_read_with_and_without_a_header():

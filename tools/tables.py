@@ -32,7 +32,8 @@ tables.open_arrow("DIR", "readings").to_table()  # Arrow, without Spark
 One micro-batch brings one new version of all tables at once. Each reading of each stored message
 ends in exactly one of `readings`, `quarantine` and `duplicates`: a wide message counts as many
 readings as it holds; a message without a reading counts as one, in `quarantine`. `topic`,
-`partition`, `offset` and `item` together name a reading.
+`partition`, `offset` and `item` together name a reading. Columns are only ever added: rows of files
+that were written before a column was are null in it.
 """
 
 

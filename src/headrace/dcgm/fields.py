@@ -8,7 +8,7 @@ Ranges are those of the widest device in use, for a reading rarely says which de
 PCIe gen 6 x16, NVLink of Blackwell, GDDR memory clocks. What lies outside is no measurement.
 
 Source: names, ids and renames from DCGM's `dcgm_fields.h`; units and types from there and from
-dcgm-exporter's `etc/default-counters.csv`. Types are ours where the exporter's are wrong (it calls
+dcgm-exporter's `etc/default-counters.csv`; names in lower case from dcgm-exporter 1.x. Types are ours where the exporter's are wrong (it calls
 the PROF byte rates and NVLINK_BANDWIDTH_TOTAL counters; all are rates).
 """
 
@@ -102,6 +102,39 @@ _NVLINK_BYTES: Final = (0.0, 9.0e11)
 _ROWS: Final = (0.0, 1_024.0)
 _FLAG: Final = (0.0, 1.0)
 
+_FIRST_NAMES: Final[Mapping[int, str]] = {
+    100: "sm_clock", 101: "memory_clock", 140: "memory_temp", 150: "gpu_temp",
+    155: "power_usage", 156: "total_energy_consumption",
+    200: "pcie_tx_throughput", 201: "pcie_rx_throughput", 202: "pcie_replay_counter",
+    203: "gpu_utilization", 204: "mem_copy_utilization", 206: "enc_utilization",
+    207: "dec_utilization", 230: "xid_errors",
+    240: "power_violation", 241: "thermal_violation", 242: "sync_boost_violation",
+    243: "board_limit_violation", 244: "low_util_violation", 245: "reliability_violation",
+    250: "fb_total", 251: "fb_free", 252: "fb_used",
+    310: "ecc_sbe_volatile_total", 311: "ecc_dbe_volatile_total",
+    312: "ecc_sbe_aggregate_total", 313: "ecc_dbe_aggregate_total",
+    390: "retired_pages_sbe", 391: "retired_pages_dbe", 392: "retired_pages_pending",
+    409: "nvlink_flit_crc_error_count_total", 419: "nvlink_data_crc_error_count_total",
+    429: "nvlink_replay_error_count_total", 439: "nvlink_recovery_error_count_total",
+    449: "nvlink_bandwidth_total",
+    1001: "fi_prof_gr_engine_active", 1002: "fi_prof_sm_active", 1003: "fi_prof_sm_occupancy",
+    1004: "fi_prof_pipe_tensor_active", 1005: "fi_prof_dram_active",
+    1006: "fi_prof_pipe_fp64_active", 1007: "fi_prof_pipe_fp32_active",
+    1008: "fi_prof_pipe_fp16_active", 1009: "fi_prof_pcie_tx_bytes",
+    1010: "fi_prof_pcie_rx_bytes", 1011: "fi_prof_nvlink_tx_bytes",
+    1012: "fi_prof_nvlink_rx_bytes",
+}  # fmt: skip
+"""What dcgm-exporter 1.x called a field, after `dcgm_`, by the field's number. Units were the same,
+for it printed DCGM's values as they are."""
+
+
+def _names(number: int | None, aliases: tuple[str, ...]) -> tuple[str, ...]:
+    """Other names of a field: those that DCGM gave it, and that of the first exporters."""
+    known = tuple(f"DCGM_FI_{alias}" for alias in aliases)
+    first = _FIRST_NAMES.get(number or 0)
+    return known if first is None else (*known, f"dcgm_{first}")
+
+
 _MEAN: Final = (Keep.MEAN,)
 _MEAN_MAX: Final = (Keep.MEAN, Keep.MAX)
 _MAX: Final = (Keep.MAX,)
@@ -120,7 +153,7 @@ def _gauge(
     kind: Kind = Kind.GAUGE,
 ) -> Field:
     low, high = bounds
-    names = tuple(f"DCGM_FI_{alias}" for alias in aliases)
+    names = _names(number, aliases)
     return Field(
         f"DCGM_FI_{name}", number, unit, kind, low, high, names, column, keeps, integer=integer
     )
@@ -142,7 +175,7 @@ def _counter(
     bounds: tuple[float, float] = _ANY, scale: float = 1.0,
 ) -> Field:  # fmt: skip
     low, high = bounds
-    names = tuple(f"DCGM_FI_{alias}" for alias in aliases)
+    names = _names(number, aliases)
     keeps = (Keep.DELTA,) if column else ()
     return Field(
         f"DCGM_FI_{name}", number, unit, Kind.COUNTER, low, high, names, column, keeps, scale=scale
@@ -269,5 +302,6 @@ BY_NAME: Final[Mapping[str, Field]] = {
 IN_INTERVALS: Final[tuple[Field, ...]] = tuple(field for field in FIELDS if field.keeps)
 
 assert len(BY_NAME) == sum(1 + len(field.aliases) for field in FIELDS), "a name is used twice"
+assert {field.id for field in FIELDS} >= _FIRST_NAMES.keys()
 assert len({field.id for field in FIELDS if field.id}) == sum(1 for f in FIELDS if f.id)
 assert all(field.low < field.high for field in FIELDS)
