@@ -154,9 +154,10 @@ def _since(
     folder: Folder, manifest: Manifest, table: str, columns: Sequence[str], after_us: int
 ) -> pa.Table:
     start, end = ("start", "end") if table == GPU_MINUTES else ("interval_start", "interval_end")
-    schema = pa.schema([arrow_schema(table).field(name) for name in columns])
+    whole = arrow_schema(table)
+    schema = pa.schema([whole.field(name) for name in columns])
     parts = [
-        folder.read(file.path, columns)
+        folder.read(file.path, whole, columns)
         for file in manifest.of(table)
         if file.max_time_us is not None and file.max_time_us >= after_us - _LONGEST_US
     ]
@@ -195,14 +196,14 @@ def _written(
     ended: Sequence[dict[str, Any]],
     changing: Sequence[dict[str, Any]],
 ) -> Manifest:
-    token = uuid4().hex[:12]
+    token, schema = uuid4().hex[:12], arrow_schema(DETECTIONS)
     state = f"{place}/watch-{token}.json"
     folder.write_text(state, watch.dumps())
     files = after.of(DETECTIONS)
     replaced = [file for file in files if file.chunk == _CHANGING]
     tables_of = {"changing": (_table(changing), _CHANGING), "ended": (_table(ended), None)}
     for at, group in enumerate(merge.alike(set(files) - set(replaced), after.clock_us, merge.FEW)):
-        rows = pa.concat_tables(folder.read(file.path) for file in group)
+        rows = pa.concat_tables(folder.read(file.path, schema, schema.names) for file in group)
         tables_of[f"merged-{at}"] = (rows.sort_by(_ORDER), None)
         replaced += group
     added = [

@@ -77,8 +77,8 @@ class Files:
         if file.path in self._rows:
             return self._rows[file.path].select(columns)
         if file.bytes > job_limits.PIPELINE_WHOLE_BYTES_MAX:
-            return self._folder.read(file.path, columns)
-        return _columns.read(self._folder, file.path, tuple(columns))
+            return self._folder.read(file.path, arrow_schema(file.table), columns)
+        return _columns.read(self._folder, file, tuple(columns))
 
     def within(
         self, table: str, columns: Sequence[str], instant: str, spans: Sequence[Span]
@@ -92,7 +92,7 @@ class Files:
                 parts.append(rows.filter(lie_within(rows[instant], spans)))
             else:
                 only = _within(instant, schema.field(instant).type, spans)
-                parts.append(self._folder.read(file.path, columns, only))
+                parts.append(self._folder.read(file.path, schema, columns, only))
         return pa.concat_tables(parts)
 
     def add(
@@ -185,12 +185,12 @@ class _Columns:
         self._held: OrderedDict[tuple[str, tuple[str, ...]], pa.Table] = OrderedDict()
         self._bytes = 0
 
-    def read(self, folder: Folder, name: str, columns: tuple[str, ...]) -> pa.Table:
+    def read(self, folder: Folder, file: TableFile, columns: tuple[str, ...]) -> pa.Table:
         """The columns, from memory where they were read a moment ago."""
-        key = (folder.path(name), columns)
+        key = (folder.path(file.path), columns)
         found = self._held.pop(key, None)
         if found is None:
-            found = folder.read(name, columns)
+            found = folder.read(file.path, arrow_schema(file.table), columns)
             self._bytes += found.nbytes
         self._held[key] = found
         while self._bytes > job_limits.PIPELINE_CACHE_BYTES:

@@ -91,11 +91,18 @@ class Folder:
         return f"{where.rstrip('/')}/{name}" if separator or not self.is_local else self.path(name)
 
     def read(
-        self, name: str, columns: Sequence[str] | None = None, only: pc.Expression | None = None
+        self,
+        name: str,
+        schema: pa.Schema,
+        columns: Sequence[str],
+        only: pc.Expression | None = None,
     ) -> pa.Table:
-        """Columns of a Parquet file, in their order; with `only`, of those rows alone."""
+        """Columns of a Parquet file, in their order; with `only`, of those rows alone.
+
+        Those of `schema` that the file was written before are null.
+        """
         return pq.read_table(
-            self.path(name), columns=None if columns is None else list(columns), filters=only,
+            self.path(name), columns=list(columns), schema=schema, filters=only,
             filesystem=self.files, partitioning=None,
         )  # fmt: skip
 
