@@ -424,13 +424,13 @@ def test_slices_are_named_by_uuid_and_id(tmp_path):
 def test_the_document_has_every_route_and_parameter(api):
     document = api.ok("/api/v1/openapi.json")
     assert document["openapi"].startswith("3.1")
-    for route in Routes(None, None).all():
+    for route in Routes(None).all():
         told = document["paths"][route.path]["get"]
         names = {each["name"] for each in told["parameters"] if each["in"] == "query"}
         assert names == set(route.asked.model_fields)
         assert all(each["description"] or each["schema"] for each in told["parameters"])
         assert told["responses"]["200"]
-    assert len(document["paths"]) == len(Routes(None, None).all())
+    assert len(document["paths"]) == len(Routes(None).all())
 
 
 def test_answers_have_the_fields_that_the_document_names(api):

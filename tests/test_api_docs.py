@@ -33,7 +33,7 @@ def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
 
 def test_the_page_has_every_route_and_parameter() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    for route in Routes(None, None).all():
+    for route in Routes(None).all():
         section = page.partition(f"## `GET {route.path}`\n")[2].partition("\n## ")[0]
         assert section, route.path
         for name in route.asked.model_fields:

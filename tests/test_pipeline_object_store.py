@@ -1,5 +1,6 @@
 """Tables in an object store: the same as in a folder, from the first micro-batch to the last."""
 
+import json
 import sys
 from subprocess import DEVNULL, Popen
 from urllib.error import URLError
@@ -7,6 +8,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from apiserver import RunningApi
 from buckets import Tables
 from conftest import environment, headrace, unused_ports, wait_for
 from frames import at, from_csv, wide
@@ -118,3 +120,21 @@ def test_a_store_that_is_away_is_one_line():
     assert "s3://fleet/x" in done.stderr
     assert len(done.stderr.splitlines()) <= 3
     assert "Traceback" not in done.stderr
+
+
+def test_the_api_and_the_report_read_an_object_store(bucket):
+    root = bucket("api")
+    Tables(Folder.at(root)).write(sent(0) + sent(1))
+    api = RunningApi(root, **KEYS)
+    try:
+        assert [gpu["id"] for gpu in api.ok("/api/v1/gpus")["gpus"]] == ["GPU-0", "GPU-1"]
+        rows = api.ok("/api/v1/gpus/GPU-1/telemetry", metric_name="DCGM_FI_DEV_GPU_UTIL")
+        assert [row["value"] for row in rows["telemetry"]] == [0, 1]
+        before = api.ok("/api/v1/fleet/summary", end_time=at(-3600))
+        assert (before["fleet"]["gpus"], api.ok("/api/v1/fleet/summary")["fleet"]["gpus"]) == (0, 2)
+        Tables(Folder.at(root)).write(sent(2))
+        api.has_version(1)
+    finally:
+        api.close()
+    told = headrace("report", "--tables", root, "--json", **KEYS)
+    assert json.loads(told.stdout)["fleet"]["gpus"] == 2

@@ -178,6 +178,9 @@ API_REFRESH_SECONDS: Final = 0.25
 """Between looks for a newer version of the tables: a directory of `MANIFESTS_KEPT` names, and four
 times in the shortest usual micro-batch, so that no version is older than a reader may hold."""
 
+API_REFRESH_FAR_SECONDS: Final = 2.0
+"""The same in an object store, where each look is a request that is paid for."""
+
 API_ROWS: Final = 1_000
 API_ROWS_MAX: Final = 10_000
 """Rows of telemetry in an answer, and those that one may ask for: 3 MB of JSON, 50 ms."""
@@ -186,9 +189,9 @@ API_FILES_MAX: Final = 510
 """Files that one answer about telemetry reads; a page may end before its limit because of it. A
 month of one file a day, or nine hours of tables that no compaction has seen."""
 
-API_FOOTERS_BYTES: Final = 128 * MIB
-"""Footers of Parquet files that are kept, as they are on the disk; ten times that in memory at most
-(measured: 2.2 MB of a footer with 704 row groups take 15 MB). Two months of 100 GPUs."""
+API_FOOTERS_BYTES: Final = 32 * MIB
+"""Footers of Parquet files that are kept, by their size on the disk; in memory they take ten times
+that (measured). Four months of intervals of 100 GPUs, in a file a day and bucket."""
 
 API_WINDOW_SECONDS_MAX: Final = 31 * 86_400
 """Length of a window over which telemetry is put together."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 import uvloop
 
-from headrace.adapters.machine import log_to_stderr, notify_manager
+from headrace.adapters.machine import keep_freed_memory, log_to_stderr, notify_manager
 from headrace.cli.pipeline import need_spark
 from headrace.cli.pipeline_settings import (
     config_option,
@@ -60,14 +60,17 @@ def api(*, file: Path | None, tables: str | None, bind: str | None, as_json: boo
             f"this machine; bind it to loopback: --bind 127.0.0.1:{address.port}\n"
             "and let users ask through a node: [pipeline] api names this address there"
         )
-    folder = existing(needed(config.pipeline, "tables"))
+    folder = needed(config.pipeline, "tables")
+    if not isinstance(folder, str):
+        existing(folder)
     need_spark()
     log_to_stderr(config.logging.level, config.logging.format, config.node.name)
+    keep_freed_memory()  # each answer takes megabytes of columns, and gives them back
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(folder, address, as_json=as_json))
 
 
-async def _serve(folder: Path, address: Address, *, as_json: bool) -> None:
+async def _serve(folder: Path | str, address: Address, *, as_json: bool) -> None:
     from headrace.pipeline.api.server import ApiServer  # noqa: PLC0415 - Arrow takes a second
 
     stopping = stop_on_signals()

@@ -9,16 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.pipeline import duck
 from headrace.pipeline.rollups import measures
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
-
-    import pyarrow as pa
 
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "models": ("model",),
@@ -39,6 +38,10 @@ BUSY_PERCENT: Final = 5
 
 _SUMMED: Final = (*FIGURES, "samples", "profiling_gaps")
 _LOAD: Final = ("uuid", "gpu_i_id", "host", "model", "namespace", "pod")
+
+
+HOURS: Final = ("start", *_LOAD, *(name for name in _SUMMED if name != "gpus"))
+"""Columns of `gpu_hours` that sums are made of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,26 +85,54 @@ def summary(found: pa.Table, top: int | None = None) -> dict[str, list[dict[str,
         found: `loads`, of several times together.
         top: rows of each at most.
     """
-    names = list(dict.fromkeys(name for columns in GROUPS.values() for name in columns))
-    sets = ", ".join(f"({', '.join(columns)})" for columns in (*GROUPS.values(), ()))
-    levels = ", ".join(names)
-    rows = duck.query(
-        f"""FROM (
-            SELECT {levels}, grouping({levels}) AS level,
-                count(DISTINCT gpu) AS gpus, {measures(FIGURES)}
-            FROM found GROUP BY GROUPING SETS ({sets})
-        )
-        ORDER BY coalesce(gpu_cost, 0) + coalesce(energy_cost, 0) DESC, seconds DESC, {levels}""",
-        found=found,
-    )
+    rows = _weighed(found)
+    sums = [(name, "sum") for name in rows.column_names if name not in _LOAD and name != "gpu"]
     parts = {}
     for part, columns in {"fleet": (), **GROUPS}.items():
-        # A bit of `level` is set where its column was summed over, the last column's the lowest.
-        bits = enumerate(reversed(names))
-        level = sum(1 << bit for bit, name in bits if name not in columns)
-        mine = rows.filter(pc.equal(rows["level"], level)).slice(0, top)
-        parts[part] = mine.select([*columns, *FIGURES]).to_pylist()
+        grouped = rows.group_by(list(columns)).aggregate([*sums, ("gpu", "count_distinct")])
+        spent = pc.add(
+            pc.fill_null(grouped["gpu_cost_sum"], 0.0),
+            pc.fill_null(grouped["energy_cost_sum"], 0.0),
+        )
+        order = [("spent", "descending"), ("seconds_sum", "descending")]
+        first = grouped.append_column("spent", spent).sort_by(
+            order + [(name, "ascending") for name in columns]
+        )
+        parts[part] = [_figures(row, columns) for row in first.slice(0, top).to_pylist()]
     return parts
+
+
+_MEANS: Final = {
+    "gpu_util_percent_mean": "samples",
+    "sm_active_ratio_mean": "profiled",
+    "power_watts_mean": "samples",
+}
+"""Means among the figures, and the scrapes that each stands for."""
+
+
+def _weighed(found: pa.Table) -> pa.Table:
+    """Loads with what sums up: means times their scrapes, and those scrapes."""
+    scrapes = {
+        "samples": found["samples"],
+        "profiled": pc.subtract(found["samples"], found["profiling_gaps"]),
+    }
+    rows = found.select([*_LOAD, "gpu", "seconds", "energy_joules", "gpu_cost", "energy_cost"])
+    for name, scraped in _MEANS.items():
+        weight = pc.if_else(pc.is_valid(found[name]), scrapes[scraped], 0)
+        rows = rows.append_column(name, pc.multiply(found[name], weight.cast(pa.float64())))
+        rows = rows.append_column(f"{name}_weight", weight)
+    return rows
+
+
+def _figures(row: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
+    """A part of the fleet as it is told."""
+    told = {name: row[name] for name in columns} | {"gpus": row["gpu_count_distinct"]}
+    for name in FIGURES[1:]:
+        told[name] = row[f"{name}_sum"]
+        if name in _MEANS:
+            weight = row[f"{name}_weight_sum"]
+            told[name] = told[name] / weight if weight else None
+    return told
 
 
 def series(rows: pa.Table) -> list[dict[str, Any]]:
@@ -139,11 +170,11 @@ def idle(
         start: of the stretch of time that counts; None is no bound.
         end: of it, likewise.
     """
-    prices = _hour_prices(found)
     by_gpu: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in detections:
         if row["kind"] == "idle_allocated" and _seconds(row, start, end) > 0:
             by_gpu.setdefault((row["uuid"], row["gpu_i_id"]), []).append(row)
+    prices = _hour_prices(found, {uuid for uuid, _ in by_gpu})
     idle_ones = []
     for key, rows in by_gpu.items():
         last = max(rows, key=lambda row: row["start"])
@@ -171,10 +202,14 @@ def _seconds(row: Mapping[str, Any], start: datetime | None, end: datetime | Non
     return float((last - first).total_seconds())
 
 
-def _hour_prices(found: pa.Table) -> dict[tuple[str, str], float]:
-    rows = duck.query(
-        """SELECT uuid, gpu_i_id, sum(gpu_cost) / sum(seconds) * 3600 AS price
-        FROM found WHERE seconds > 0 AND gpu_cost IS NOT NULL GROUP BY uuid, gpu_i_id""",
-        found=found,
-    )
-    return {(row["uuid"], row["gpu_i_id"]): row["price"] for row in rows.to_pylist()}
+def _hour_prices(found: pa.Table, uuids: Iterable[str]) -> dict[tuple[str, str], float]:
+    """Of GPUs with these UUIDs, where they have a price."""
+    wanted = pc.is_in(found["uuid"], pa.array(uuids, pa.string()))
+    priced = found.filter(pc.and_(wanted, pc.is_valid(found["gpu_cost"])))
+    rows = priced.group_by(["uuid", "gpu_i_id"])
+    sums = rows.aggregate([("gpu_cost", "sum"), ("seconds", "sum")]).to_pylist()
+    return {
+        (row["uuid"], row["gpu_i_id"]): row["gpu_cost_sum"] / row["seconds_sum"] * 3600
+        for row in sums
+        if row["seconds_sum"]
+    }

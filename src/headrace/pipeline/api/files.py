@@ -3,8 +3,8 @@
 Owns which row groups a question needs, and the footers that tell it. Files never change, so what
 was read of a footer holds until it is forgotten. Rows are found by what they hold, whatever the
 order in a file; order only makes it quick: a file that is sorted by GPU and time has a GPU's rows
-in one or two row groups. DuckDB reads a file's footer, plans, and decodes all that a row group
-has; for a month of one GPU that was three times the work (ADR 0072).
+in one or two row groups. DuckDB plans each question, and opens each file for it anew: for a month
+of one GPU that was twice the work (ADR 0072).
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from headrace.pipeline.schemas import arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from headrace.pipeline.folder import Folder
+    from headrace.pipeline.manifest import TableFile
 
 _TEXTS: Final = ("uuid", "gpu_i_id", "metric", "namespace", "pod", "container")
 """Few different ones, which are read as numbers into a list of them."""
@@ -88,17 +91,17 @@ class Footer:
 
 
 class Files:
-    """Reads files of tables; any number of threads may."""
+    """Reads files of tables in a folder; any number of threads may."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
         self._lock = threading.Lock()
         self._held: OrderedDict[str, Footer] = OrderedDict()
         self._bytes = 0
 
     def read(
         self,
-        path: str,
-        table: str,
+        file: TableFile,
         columns: Sequence[str],
         wanted: Mapping[str, tuple[Any, Any]],
         time: str,
@@ -106,8 +109,7 @@ class Files:
         """Rows of a file within `wanted`, times in microseconds, texts that repeat as numbers.
 
         Args:
-            path: of the file.
-            table: whose columns it has, or some of them if it is older than the others.
+            file: which; it may lack columns of its table that are newer than it is.
             columns: to read; those of `wanted` come too.
             wanted: ranges by column, ends included; texts, and `time` in microseconds.
             time: the column with the time of a row.
@@ -115,21 +117,23 @@ class Files:
         Raises:
             FileNotFoundError: a newer version of the tables has no such file.
         """
-        footer = self._footer(path, time)
+        footer = self._footer(file.path, time)
         groups = footer.groups(wanted)
         looked_at = footer.undecided(groups, wanted)
         names = list(dict.fromkeys((*looked_at, *columns)))
         with pq.ParquetFile(
-            path, metadata=footer.metadata, read_dictionary=list(footer.texts)
-        ) as file:
-            rows = file.read_row_groups(groups, columns=names, use_threads=False)
+            self._folder.path(file.path), metadata=footer.metadata,
+            read_dictionary=list(footer.texts), filesystem=self._folder.files,
+            pre_buffer=not self._folder.is_local,
+        ) as opened:  # fmt: skip
+            rows = opened.read_row_groups(groups, columns=names, use_threads=False)
         if time in names:
             at = rows.schema.get_field_index(time)
             rows = rows.set_column(at, time, pc.cast(rows[time], pa.int64()))
         if looked_at:
             fits = [_fits(rows[name], low, high) for name, (low, high) in looked_at.items()]
             rows = _chosen(rows, np.logical_and.reduce(fits))
-        return _typed(rows, table, columns, time)
+        return _typed(rows, file.table, columns, time)
 
     def _footer(self, path: str, time: str) -> Footer:
         with self._lock:
@@ -137,7 +141,8 @@ class Files:
             if found is not None:
                 self._held.move_to_end(path)
                 return found
-        found = _read_footer(path, time)
+        metadata = pq.read_metadata(self._folder.path(path), filesystem=self._folder.files)
+        found = _footer_of(metadata, time)
         with self._lock:
             if path not in self._held:
                 self._bytes += found.metadata.serialized_size
@@ -197,8 +202,7 @@ def plain(rows: pa.Table) -> pa.Table:
     return rows
 
 
-def _read_footer(path: str, time: str) -> Footer:
-    metadata = pq.read_metadata(path)
+def _footer_of(metadata: pq.FileMetaData, time: str) -> Footer:
     names = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
     places = {name: names.index(name) for name in (*_FOUND_BY, time) if name in names}
     ranges: dict[str, list[Range | None]] = {name: [] for name in places}

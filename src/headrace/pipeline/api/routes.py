@@ -24,6 +24,7 @@ from headrace.pipeline.api.asked import (
     time_text,
     written,
 )
+from headrace.pipeline.api.files import Files
 from headrace.pipeline.api.snapshot import LATEST
 from headrace.pipeline.api.sums import Sums
 from headrace.pipeline.api.telemetry import NEVER_US, Telemetry
@@ -32,13 +33,12 @@ from headrace.text import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from pathlib import Path
 
     import pyarrow as pa
 
     from headrace.adapters.answers import Fields
-    from headrace.pipeline.api.files import Files
     from headrace.pipeline.api.snapshot import Gpu, Snapshot
+    from headrace.pipeline.folder import Folder
 
 KINDS: Final = tuple(rule.kind for rule in RULES)
 
@@ -71,9 +71,9 @@ class Route:
 class Routes:
     """What can be asked of a folder of tables."""
 
-    def __init__(self, tables_dir: Path, files: Files) -> None:
-        self._telemetry = Telemetry(tables_dir, files)
-        self._sums = Sums(tables_dir)
+    def __init__(self, folder: Folder) -> None:
+        self._telemetry = Telemetry(Files(folder))
+        self._sums = Sums(folder)
 
     def close(self) -> None:
         """Ends its threads."""

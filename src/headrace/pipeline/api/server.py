@@ -26,21 +26,20 @@ from headrace.adapters.http_server import HttpServer
 from headrace.adapters.metrics import METRICS_TYPE, Exporter
 from headrace.errors import HeadraceError, UnavailableError
 from headrace.kernel import access
-from headrace.pipeline import manifest as manifests
 from headrace.pipeline.api.document import openapi, page
-from headrace.pipeline.api.files import Files
 from headrace.pipeline.api.routes import Routes
 from headrace.pipeline.api.snapshot import Snapshots
+from headrace.pipeline.folder import Folder
 from headrace.ports import Histogram, Sample
 from headrace.spark.session import core_count
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
-    from pathlib import Path
 
     from headrace.model import Address
     from headrace.pipeline.api.routes import Route
     from headrace.pipeline.api.snapshot import Snapshot
+    from headrace.pipeline.folder import Location
 
     Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -63,14 +62,17 @@ class ApiServer:
 
     Args:
         tables_dir: the folder, which may be empty still.
+
+    Raises:
+        PipelineError: it is the URI of nothing that is known.
     """
 
-    def __init__(self, tables_dir: Path) -> None:
-        self._tables_dir = tables_dir
-        self._snapshots = Snapshots(tables_dir)
+    def __init__(self, tables_dir: Location) -> None:
+        self._folder = Folder.at(tables_dir)
+        self._snapshots = Snapshots(self._folder)
         self._snapshot: Snapshot | None = None
         self._trouble = ""
-        self._routes = Routes(tables_dir, Files())
+        self._routes = Routes(self._folder)
         self._pool = ThreadPoolExecutor(core_count(), "answer")
         self._looker = ThreadPoolExecutor(1, "look")
         self._looking: asyncio.Task[None] | None = None
@@ -140,8 +142,11 @@ class ApiServer:
         return self._snapshot
 
     async def _keep_looking(self) -> None:
+        is_near = self._folder.is_local
         while True:
-            await asyncio.sleep(job_limits.API_REFRESH_SECONDS)
+            await asyncio.sleep(
+                job_limits.API_REFRESH_SECONDS if is_near else job_limits.API_REFRESH_FAR_SECONDS
+            )
             try:
                 await self._look()
             except (HeadraceError, OSError, ValueError) as error:
@@ -177,7 +182,8 @@ class ApiServer:
 
     async def _told(self, route: Route, name: str, asked: Any) -> bytes:  # noqa: ANN401 - its query
         loop = asyncio.get_running_loop()
-        assert self._snapshot is not None, "there since it was opened"
+        if self._snapshot is None:
+            raise UnavailableError("the tables are read for the first time; ask again in a moment")
         try:
             return await loop.run_in_executor(self._pool, _make, route, self._snapshot, name, asked)
         except FileNotFoundError:
@@ -196,8 +202,10 @@ class ApiServer:
     async def _ready(self, request: web.Request) -> web.Response:
         del request
         reason = self._trouble
-        if self.version < 0 and not (self._tables_dir / manifests.FOLDER).is_dir():
-            reason = f"{self._tables_dir} holds no tables yet; the pipeline is to write them"
+        if self._snapshot is None:
+            reason = "the tables are read for the first time"
+        elif not self._snapshots.is_written:
+            reason = f"{self._folder} holds no tables yet; the pipeline is to write them"
         status = "failed" if reason else "ready"
         told = {"status": status, "reason": reason, "version": self.version}
         return answer(told, status=503 if reason else 200)

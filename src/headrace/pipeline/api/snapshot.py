@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
 
 from headrace import job_limits
 from headrace.pipeline import duck, fleet
@@ -25,8 +25,8 @@ from headrace.pipeline.schemas import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
+    from headrace.pipeline.folder import Folder
     from headrace.pipeline.manifest import Manifest, TableFile
 
 GpuId = tuple[str, str]
@@ -94,10 +94,15 @@ class Snapshot:
 
 
 class Snapshots:
-    """Makes snapshots of one folder, each out of the one before."""
+    """Makes snapshots of one folder, each out of the one before.
 
-    def __init__(self, tables_dir: Path) -> None:
-        self._root = tables_dir
+    Attributes:
+        is_written: whether the folder was one of tables when it was last looked at.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self.is_written = False
         self._sums: dict[tuple[str, str], pa.Table] = {}
 
     def newer(self, than: Snapshot | None) -> Snapshot | None:
@@ -107,10 +112,11 @@ class Snapshots:
             FileNotFoundError: while this looked, so many versions were written that its files went.
             PipelineError: the manifest cannot be read.
         """
-        version = manifests.newest_version(self._root)
+        version = manifests.newest_version(self._folder)
+        self.is_written = version >= 0 or self._folder.has(manifests.FOLDER)
         if than is not None and version == than.manifest.version:
             return None
-        return self._made(manifests.newest(self._root))
+        return self._made(manifests.newest(self._folder))
 
     def _made(self, manifest: Manifest) -> Snapshot:
         before, self._sums = self._sums, {}
@@ -142,9 +148,7 @@ class Snapshots:
         return Snapshot(manifest, _gpus(seen, latest), detections, _open(detections), hours)
 
     def _read(self, file: TableFile) -> pa.Table:
-        return pq.read_table(
-            self._root / file.path, schema=arrow_schema(file.table), partitioning=None
-        )
+        return self._folder.dataset([file.path], arrow_schema(file.table)).to_table()
 
 
 def _seen(hours: pa.Table) -> pa.Table:
@@ -223,12 +227,12 @@ def _listed(detections: pa.Table) -> pa.Table:
 def _sorted(found: Sequence[pa.Table]) -> pa.Table:
     rows = pa.concat_tables(found) if found else _listed(arrow_schema(DETECTIONS).empty_table())
     return rows.take(
-        pa.compute.sort_indices(rows, sort_keys=[("start", "descending"), ("id", "ascending")])
+        pc.sort_indices(rows, sort_keys=[("start", "descending"), ("id", "ascending")])
     ).combine_chunks()
 
 
 def _open(detections: pa.Table) -> dict[GpuId, int]:
-    rows = detections.filter(pa.compute.is_null(detections["end"])).select(["uuid", "gpu_i_id"])
+    rows = detections.filter(pc.is_null(detections["end"])).select(["uuid", "gpu_i_id"])
     counted = rows.group_by(["uuid", "gpu_i_id"]).aggregate([([], "count_all")]).to_pylist()
     return {(row["uuid"], row["gpu_i_id"]): row["count_all"] for row in counted}
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from headrace.pipeline import fleet
 from headrace.pipeline.api.asked import EPOCH, time_text
@@ -23,10 +22,10 @@ from headrace.pipeline.schemas import GPU_HOURS, arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from headrace.pipeline.api.asked import SummaryAsked
     from headrace.pipeline.api.snapshot import Snapshot
+    from headrace.pipeline.folder import Folder
     from headrace.pipeline.manifest import TableFile
 
 _KEPT: Final = 32
@@ -38,8 +37,8 @@ _TIMES: Final = ("start", "end", "last")
 class Sums:
     """Summaries of a folder of tables."""
 
-    def __init__(self, tables_dir: Path) -> None:
-        self._root = tables_dir
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
         self._lock = threading.Lock()
         self._held: OrderedDict[tuple[Any, ...], dict[str, Any]] = OrderedDict()
 
@@ -97,8 +96,8 @@ class Sums:
             yield fleet.loads(pa.concat_tables(cut))
 
     def _between(self, file: TableFile, start_us: int, end_us: int) -> pa.Table:
-        rows = pq.read_table(
-            self._root / file.path, schema=arrow_schema(GPU_HOURS), partitioning=None
+        rows = self._folder.dataset([file.path], arrow_schema(GPU_HOURS)).to_table(
+            list(fleet.HOURS)
         )
         start = rows["start"].cast(pa.int64())
         return rows.filter(pc.and_(pc.greater_equal(start, start_us), pc.less_equal(start, end_us)))

@@ -28,7 +28,6 @@ from headrace.spark.session import core_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from headrace.dcgm.fields import Field
     from headrace.pipeline.api.asked import Cursor, TelemetryAsked
@@ -92,10 +91,9 @@ class _Source:
 
 
 class Telemetry:
-    """Answers about single GPUs in a folder of tables."""
+    """Answers about single GPUs."""
 
-    def __init__(self, tables_dir: Path, files: Files) -> None:
-        self._root = tables_dir
+    def __init__(self, files: Files) -> None:
         self._files = files
         self._cores = core_count()
         self._pool = ThreadPoolExecutor(self._cores, "read")
@@ -249,12 +247,7 @@ class Telemetry:
             wanted["metric"] = (source.metric, source.metric)
 
         def read(some: Sequence[TableFile]) -> list[pa.Table]:
-            return [
-                self._files.read(
-                    str(self._root / file.path), file.table, source.columns, wanted, source.time
-                )
-                for file in some
-            ]
+            return [self._files.read(file, source.columns, wanted, source.time) for file in some]
 
         # To each thread its share at once: they wait for each other less.
         shares = [files[first :: self._cores] for first in range(min(self._cores, len(files)))]
