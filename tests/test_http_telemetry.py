@@ -46,6 +46,19 @@ def test_answers_are_those_of_the_api(api, start_node):
     assert node.call("GET", "/api/docs")[0] == 404
 
 
+@pytest.mark.parametrize(
+    "path",
+    ["/api/v1/gpus/../../../metrics", "/api/v1/gpus/x/./y", "/api/v1/fleet/%2e%2e/gpus",
+     "/api/v1/gpus/a%2F..%2F..%2F..%2Fhealth"],
+)  # fmt: skip
+def test_no_path_leads_elsewhere(api, start_node, path):
+    node = start_node(HEADRACE_PIPELINE__API=api.url)
+    with socket.create_connection(("127.0.0.1", node.http), timeout=60) as client:
+        client.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        assert client.recv(65_536).startswith(b"HTTP/1.1 404 ")
+    assert node.metrics()['headrace_http_telemetry_requests_total{outcome="answered"}'] == 0
+
+
 @pytest.mark.setting("pipeline.api_bind")
 def test_the_api_listens_where_the_settings_say(api, tmp_path):
     del api

@@ -72,6 +72,9 @@ class TelemetryRoutes:
             )
 
     async def _pass(self, request: web.Request) -> web.StreamResponse:
+        if {".", ".."} & set(request.path.split("/")):
+            # It would leave what is passed on: the other end, or a URL, may put such a path right.
+            raise web.HTTPNotFound(text=f"nothing is served at {request.path}")
         user: User | None = request.get(USER)
         if not self._gate.may_read(user, request.remote, self._stream):
             raise ForbiddenError(f"no rule lets you read the stream {self._stream!r}")
