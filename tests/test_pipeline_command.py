@@ -21,6 +21,7 @@ EXPECTED = [
     ("thermal gpu-node-", "hours of GPUs"),
     ("by model", "by pod", "page: fleet.html"),
     ("deleted 0 that nothing lists",),
+    ("gpu_hours", "version 1: readings"),
 ]
 
 

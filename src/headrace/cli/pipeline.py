@@ -9,7 +9,7 @@ import json
 import signal
 import sys
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -34,9 +34,13 @@ from headrace.cli.tables import table
 from headrace.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from headrace.pipeline import Progress
+    from pyspark.sql import SparkSession
+
+    from headrace.config import PipelineSettings
+    from headrace.pipeline import Options, Progress
     from headrace.pipeline.manifest import Manifest
     from headrace.pipeline.score import Score
 
@@ -56,6 +60,7 @@ def pipeline() -> None:
       headrace pipeline run --tables tables --checkpoint checkpoint
       headrace pipeline status --tables tables
       headrace pipeline compact --tables tables
+      headrace pipeline backfill --tables tables --price default=2.5
       headrace pipeline score --tables tables --truth truth.jsonl
     """
 
@@ -125,21 +130,48 @@ def run(
     tables_dir = place_to_make(needed(settings, "tables"), "tables")
     checkpoint_dir = place_to_make(needed(settings, "checkpoint"), "checkpoint")
     need_spark()
-    from headrace.pipeline import Options  # noqa: PLC0415 - loads Spark, which takes seconds
     from headrace.pipeline import run as start  # noqa: PLC0415
     from headrace.pipeline import tables as stored  # noqa: PLC0415
     from headrace.pipeline.announce import Announcer  # noqa: PLC0415
+
+    how = _options(settings, file, rules, prices)
+    who = login(user, password_file)
+    stopped_by: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda got, _frame: stopped_by.append(got))
+    with _spark(settings) as spark, ExitStack() as opened:
+        told = None
+        if settings.mqtt is not None:
+            announcer = Announcer(tables_dir, str(settings.mqtt), who, _warn)
+            told = opened.enter_context(announcer).told
+        start(
+            spark, str(settings.kafka), settings.stream, tables_dir, checkpoint_dir,
+            options=how, login=who, on_progress=_told, on_commit=told,
+            stopped=lambda: bool(stopped_by),
+            trigger="availableNow" if once else f"{settings.every} milliseconds",
+        )  # fmt: skip
+    _show_status(stored.manifest(tables_dir), tables_dir, as_json=as_json)
+    if stopped_by and once:
+        raise click.exceptions.Exit(128 + stopped_by[0])
+
+
+def _options(
+    settings: PipelineSettings,
+    file: Path | None,
+    rules: dict[str, dict[str, float]],
+    prices: dict[str, float],
+) -> Options:
+    """What a run is told, as settings and options say it."""
+    from headrace.pipeline import Options  # noqa: PLC0415 - loads Spark, which takes seconds
     from headrace.pipeline.detections import rules_of  # noqa: PLC0415
-    from headrace.spark import close, session  # noqa: PLC0415
-    from headrace.spark.errors import PipelineError, SparkSideError, explain  # noqa: PLC0415
+    from headrace.spark.errors import PipelineError  # noqa: PLC0415
 
     all_rules = rules_with(settings, rules)
     try:
         rules_of(all_rules)
     except PipelineError as error:
         raise wrong_rules(file, error, rules) from None
-    who = login(user, password_file)
-    how = Options(
+    options = Options(
         interval_s=settings.interval / 1000,
         watermark_s=settings.watermark / 1000,
         now="event_time" if settings.replay else "ingest_time",
@@ -148,33 +180,24 @@ def run(
         prices=settings.prices | prices,
         energy_price=settings.energy_price,
     )
-    if settings.buckets is not None:
-        how = replace(how, buckets=settings.buckets)
+    return options if settings.buckets is None else replace(options, buckets=settings.buckets)
+
+
+@contextmanager
+def _spark(settings: PipelineSettings) -> Iterator[SparkSession]:
+    """A session for one command; what fails there is one line."""
+    from headrace.spark import close, session  # noqa: PLC0415
+    from headrace.spark.errors import SparkSideError, explain  # noqa: PLC0415
+
     conf = {} if settings.master is None else {"spark.master": settings.master}
-    stopped_by: list[int] = []
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda got, _frame: stopped_by.append(got))
     try:
         spark = session("headrace pipeline", memory=settings.memory, conf=conf)
         try:
-            with ExitStack() as opened:
-                told = None
-                if settings.mqtt is not None:
-                    announcer = Announcer(tables_dir, str(settings.mqtt), who, _warn)
-                    told = opened.enter_context(announcer).told
-                start(
-                    spark, str(settings.kafka), settings.stream, tables_dir, checkpoint_dir,
-                    options=how, login=who, on_progress=_told, on_commit=told,
-                    stopped=lambda: bool(stopped_by),
-                    trigger="availableNow" if once else f"{settings.every} milliseconds",
-                )  # fmt: skip
+            yield spark
         finally:
             close(spark)
     except SparkSideError as error:
         raise click.ClickException(explain(error)) from error
-    _show_status(stored.manifest(tables_dir), tables_dir, as_json=as_json)
-    if stopped_by and once:
-        raise click.exceptions.Exit(128 + stopped_by[0])
 
 
 def _warn(text: str) -> None:
@@ -256,6 +279,72 @@ def _show_status(manifest: Manifest, tables_dir: Path | str, *, as_json: bool) -
         f"version {manifest.version}: readings {totals.readings:,} = rows {totals.rows:,} + "
         f"quarantined {totals.quarantined:,} + duplicates {totals.duplicates:,}"
     )
+
+
+class _Instant(click.ParamType[int]):
+    """RFC 3339, as microseconds since the epoch."""
+
+    name = "time"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        from headrace.pipeline.api.asked import instant  # noqa: PLC0415
+
+        try:
+            return instant(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@pipeline.command(short_help="Make anew what is made of readings.")
+@config_option
+@tables_option
+@click.option(
+    "--from", "start_us", type=_Instant(), metavar="TIME", help="Event time to begin with."
+)
+@click.option("--to", "end_us", type=_Instant(), metavar="TIME", help="Event time to end before.")
+@rules_option
+@prices_option
+@click.option("--energy-price", metavar="PRICE", help="Of a kilowatt hour.  [0]")
+@click.option("--master", metavar="URL", help="Spark to run on.  [this machine's cores]")
+@click.option("--memory", help="Heap of the JVM, as Java writes it.  [2g]")
+@_json_option
+def backfill(
+    *,
+    file: Path | None,
+    tables: str | None,
+    start_us: int | None,
+    end_us: int | None,
+    rules: dict[str, dict[str, float]],
+    prices: dict[str, float],
+    as_json: bool,
+    **options: Any,  # noqa: ANN401 - settings, by their names
+) -> None:
+    """Make intervals, minutes, hours, jobs and detections anew from the readings in the tables.
+
+    After prices or rules have changed: give those that hold now. Stop the pipeline first; it goes
+    on afterwards. Hours are made whole; detections come from all intervals, whatever the times.
+
+    \b
+    Examples:
+      headrace pipeline backfill --tables tables --price default=2.5
+      headrace pipeline backfill --tables t --from 2026-11-01T00:00:00Z --config headrace.toml
+    """
+    if start_us is not None and end_us is not None and start_us >= end_us:
+        raise click.BadParameter("must be after --from", param_hint="--to")
+    tables_dir = tables_of(file, tables)
+    settings = settings_of(file, **options).pipeline
+    need_spark()
+    from headrace.pipeline.backfill import backfill as made_anew  # noqa: PLC0415
+
+    how = _options(settings, file, rules, prices)
+    with _spark(settings) as spark:
+        held = made_anew(
+            spark, tables_dir, how, start_us=start_us, end_us=end_us,
+            on_slice=lambda number, count: _warn(f"slice {number} of {count}"),
+        )  # fmt: skip
+    _show_status(held, tables_dir, as_json=as_json)
 
 
 @pipeline.command(short_help="Make few files of many small ones.")

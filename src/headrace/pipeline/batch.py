@@ -57,7 +57,7 @@ def write(readings: DataFrame, batch: int, settings: step.Settings) -> Manifest 
         task = step.task(before, settings, place, batch, derives=is_due)
         buckets = before.buckets or settings.buckets
         # A number of partitions that is named is kept as it is, so that a partition is a bucket.
-        outcomes = _run(readings.repartition(buckets, "uuid"), task, READING)
+        outcomes = run_tasks(readings.repartition(buckets, "uuid"), task, READING)
         after = step.after_batch(outcomes, batch, before, settings)
         if is_due:
             after = step.watched(folder, after, place, settings)
@@ -89,14 +89,14 @@ def finish(spark: SparkSession, settings: step.Settings) -> Manifest | None:
     place = step.work_place(before)
     task = step.task(before, settings, place, before.batch, derives=True)
     rows = spark.range(0, before.buckets, 1, before.buckets)
-    after = step.after_merging(_run(rows, task, None), before)
+    after = step.after_merging(run_tasks(rows, task, None), before)
     after = step.watched(folder, after, place, settings)
     manifests.commit(folder, after)
     manifests.prune(folder, after.version)
     return after
 
 
-def _run(frame: DataFrame, task: Task, schema: pa.Schema | None) -> list[Outcome]:
+def run_tasks(frame: DataFrame, task: Task, schema: pa.Schema | None) -> list[Outcome]:
     """Lets a task for each partition of `frame`, which is a bucket, write its files: one job.
 
     Args:

@@ -73,13 +73,7 @@ def compact(tables_dir: Location, on_progress: Callable[[str], None]) -> Compact
 def _compact(folder: Folder, bucket: int) -> None:
     for _ in range(job_limits.PIPELINE_COMMITS_MAX):
         before = manifests.newest(folder)
-        settings = step.Settings(
-            tables_dir=folder.location,
-            query=before.query,
-            interval_us=round(before.interval_seconds * 1_000_000),
-            watermark_seconds=_SETTLED_SECONDS,
-            buckets=before.buckets,
-        )
+        settings = step.of_tables(folder, before, watermark_seconds=_SETTLED_SECONDS)
         task = step.task(before, settings, step.work_place(before), before.batch, derives=False)
         outcome = Bucket(task, bucket).compact()
         if not outcome.replaced:

@@ -20,7 +20,7 @@ from headrace.pipeline.watch import Watch
 from headrace.spark.errors import PipelineError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from headrace.pipeline.folder import Location
     from headrace.pipeline.manifest import Manifest
@@ -58,6 +58,7 @@ def detect(
     *,
     place: str,
     watermark_us: int,
+    anew: bool = False,
 ) -> Manifest:
     """`after`, with what the rules find in its tables.
 
@@ -67,34 +68,52 @@ def detect(
         rules: what is looked for.
         place: folder of the tables that new files go to.
         watermark_us: how far behind the clock a reading may still come in time.
+        anew: forget what was found and remembered, and look at all intervals there are.
     """
     folder = Folder.at(tables_dir)
     watch = Watch(rules)
-    if after.watch:
+    if after.watch and not anew:
         watch.loads(folder.text(after.watch))
     clock_us = after.clock_us
     # In whole steps, and the same ones wherever micro-batches were cut.
     horizon_us = (clock_us - watermark_us) // _STEP_US * _STEP_US
+    ended: list[dict[str, Any]] = []
+    for until_us in _days(after, horizon_us) if anew else ():
+        ended += _Look(folder, after, watch, rules, until_us).advance(watch, until_us)
     look = _Look(folder, after, watch, rules)
-    ended = look.advance(watch, horizon_us)
+    ended += look.advance(watch, horizon_us)
     # What is newer is looked at with a copy: late readings may still change it.
     ahead = watch.copy_of(watch.gpus)
     changing = look.advance(ahead, clock_us)
     changing += look.fold(ahead, None)
     changing += ahead.open()
-    return _written(folder, after, place, watch, ended, changing)
+    return _written(folder, after, place, watch, ended, changing, anew=anew)
+
+
+def _days(manifest: Manifest, until_us: int) -> Iterator[int]:
+    """Ends of days with intervals, before an instant: so much is in memory at a time."""
+    starts = [file.min_time_us for file in manifest.of(GPU_INTERVALS)]
+    first = min((start for start in starts if start is not None), default=until_us)
+    yield from range(first - first % _DAY_US + _DAY_US, until_us, _DAY_US)
 
 
 class _Look:
-    """What the tables say of the time after an instant."""
+    """What the tables say of the time after what a watch knows, and until an instant if given."""
 
     def __init__(
-        self, folder: Folder, manifest: Manifest, watch: Watch, rules: Sequence[Rule]
+        self,
+        folder: Folder,
+        manifest: Manifest,
+        watch: Watch,
+        rules: Sequence[Rule],
+        until_us: int | None = None,
     ) -> None:
         self._rules = [rule for rule in rules if rule.kind not in _OWN_INPUT]
         self._straggler = next(rule for rule in rules if rule.kind == _STRAGGLER)
         since = watch.until_us
-        intervals = _since(folder, manifest, GPU_INTERVALS, signals.INTERVAL_COLUMNS, since)
+        intervals = _between_ends(
+            folder, manifest, GPU_INTERVALS, signals.INTERVAL_COLUMNS, since, until_us
+        )
         known = [
             {
                 "uuid": uuid, "gpu_i_id": gpu_i_id, "xid": gpu.xid,
@@ -106,7 +125,9 @@ class _Look:
         self._intervals = signals.of_intervals(
             intervals, pa.Table.from_pylist(known, signals.KNOWN), self._rules
         )
-        minutes = _since(folder, manifest, GPU_MINUTES, signals.MINUTE_COLUMNS, since)
+        minutes = _between_ends(
+            folder, manifest, GPU_MINUTES, signals.MINUTE_COLUMNS, since, until_us
+        )
         self._minutes = signals.of_minutes(minutes, self._straggler)
 
     def advance(self, watch: Watch, until_us: int) -> list[dict[str, Any]]:
@@ -150,21 +171,32 @@ class _Look:
         return ended + watch.rows(_of(minutes, keys | tracked), [_STRAGGLER])
 
 
-def _since(
-    folder: Folder, manifest: Manifest, table: str, columns: Sequence[str], after_us: int
+def _between_ends(
+    folder: Folder,
+    manifest: Manifest,
+    table: str,
+    columns: Sequence[str],
+    after_us: int,
+    until_us: int | None,
 ) -> pa.Table:
+    """Rows of a table that end after one instant and, if given, until another."""
     start, end = ("start", "end") if table == GPU_MINUTES else ("interval_start", "interval_end")
     whole = arrow_schema(table)
     schema = pa.schema([whole.field(name) for name in columns])
+    last_us = _NEVER_US if until_us is None else until_us
     parts = [
         folder.read(file.path, whole, columns)
         for file in manifest.of(table)
-        if file.max_time_us is not None and file.max_time_us >= after_us - _LONGEST_US
+        if file.overlaps(after_us - _LONGEST_US, last_us)
     ]
     rows = pa.concat_tables([schema.empty_table(), *parts])
-    later = pc.greater(pc.cast(rows[end], pa.int64()), after_us)
-    return rows.filter(later).sort_by([(start, "ascending")])
+    ends = pc.cast(rows[end], pa.int64())
+    inside = pc.and_(pc.greater(ends, after_us), pc.less_equal(ends, last_us))
+    return rows.filter(inside).sort_by([(start, "ascending")])
 
+
+_NEVER_US: Final = 2**63 - 1
+_DAY_US: Final = 24 * 3600 * 1_000_000
 
 _STEP_US: Final = 60_000_000
 """From one look at who is silent to the next: less than any window in which silence counts."""
@@ -195,12 +227,14 @@ def _written(
     watch: Watch,
     ended: Sequence[dict[str, Any]],
     changing: Sequence[dict[str, Any]],
+    *,
+    anew: bool,
 ) -> Manifest:
     token, schema = uuid4().hex[:12], arrow_schema(DETECTIONS)
     state = f"{place}/watch-{token}.json"
     folder.write_text(state, watch.dumps())
     files = after.of(DETECTIONS)
-    replaced = [file for file in files if file.chunk == _CHANGING]
+    replaced = [file for file in files if anew or file.chunk == _CHANGING]
     tables_of = {"changing": (_table(changing), _CHANGING), "ended": (_table(ended), None)}
     for at, group in enumerate(merge.alike(set(files) - set(replaced), after.clock_us, merge.FEW)):
         rows = pa.concat_tables(folder.read(file.path, schema, schema.names) for file in group)

@@ -6,7 +6,7 @@ Owns what tasks are told, when that is due which waits, and how what they did be
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from headrace import job_limits
@@ -146,10 +146,23 @@ def after_batch(
     return after.reached(min(_newest(outcomes), default=0))
 
 
-def watched(folder: Folder, after: Manifest, place: str, settings: Settings) -> Manifest:
-    """`after`, with what the rules find in its tables."""
+def watched(
+    folder: Folder, after: Manifest, place: str, settings: Settings, *, anew: bool = False
+) -> Manifest:
+    """`after`, with what the rules find in its tables; `anew` looks at all of them."""
     watermark_us = round(settings.watermark_seconds * _SECOND_US)
-    return detect(folder, after, settings.rules, place=place, watermark_us=watermark_us)
+    return detect(folder, after, settings.rules, place=place, watermark_us=watermark_us, anew=anew)
+
+
+def of_tables(tables_dir: Location, held: Manifest, **given: Any) -> Settings:  # noqa: ANN401
+    """Settings for who changes tables without their query: what is fixed is as they have it."""
+    return Settings(
+        tables_dir=tables_dir,
+        query=held.query,
+        interval_us=round(held.interval_seconds * _SECOND_US),
+        buckets=held.buckets,
+        **given,
+    )
 
 
 def work_place(before: Manifest) -> str:

@@ -1,0 +1,121 @@
+"""`headrace pipeline backfill`: what is made of readings comes out as if made today."""
+
+import json
+
+import pytest
+
+from buckets import Tables
+from conftest import headrace
+from frames import at, wide
+from headrace.pipeline import Options, tables
+from headrace.pipeline import manifest as manifests
+from headrace.pipeline.backfill import backfill
+from headrace.pipeline.manifest import VersionExistsError
+from headrace.pipeline.schemas import SCHEMAS
+from headrace.spark.errors import PipelineError
+
+HOUR = 3600
+HOURS = 13
+
+
+def sent(step=60):
+    """A GPU that idles for half a day with memory held, and whose counter grows."""
+    return [
+        wide(
+            {"DCGM_FI_DEV_GPU_UTIL": "0", "DCGM_FI_DEV_FB_USED": "5000",
+             "DCGM_FI_DEV_POWER_USAGE": "60", "DCGM_FI_PROF_SM_ACTIVE": "0",
+             "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": str(seconds * 60_000)},
+            labels={"gpu": "0", "modelName": "NVIDIA H200", "pod": "train-0", "namespace": "ml"},
+            event_time=at(seconds),
+        )
+        for seconds in range(0, HOURS * HOUR, step)
+    ]  # fmt: skip
+
+
+RULES = {"idle_allocated": {"window_s": 7200.0, "clear_s": 900.0}}
+
+
+def written(root, messages=None, **given):
+    made = Tables(root, buckets=2, interval_us=60_000_000, **given)
+    messages = sent() if messages is None else messages
+    for first in range(0, len(messages), 200):
+        made.write(messages[first : first + 200])
+    return made
+
+
+def everything(root):
+    return {
+        name: sorted(map(str, tables.open_arrow(root, name).to_table().to_pylist()))
+        for name in SCHEMAS
+    }
+
+
+pytestmark = pytest.mark.spark
+
+
+def test_new_prices_and_rules_hold_for_all_that_was(spark, tmp_path):
+    written(tmp_path / "old", prices={"default": 1.0})
+    new = {"prices": {"default": 3.0}, "energy_price": 0.5}
+    written(tmp_path / "new", rules=RULES, **new)
+    assert everything(tmp_path / "old") != everything(tmp_path / "new")
+    slices = []
+    backfill(
+        spark, tmp_path / "old", Options(rules=RULES, **new),
+        on_slice=lambda number, count: slices.append((number, count)),
+    )  # fmt: skip
+    assert everything(tmp_path / "old") == everything(tmp_path / "new")
+    assert slices == [(n, 3) for n in range(1, 4)]
+    before = tables.manifest(tmp_path / "old")
+    assert before.totals == tables.manifest(tmp_path / "new").totals
+    assert before.batch == tables.manifest(tmp_path / "new").batch
+
+
+def test_a_stretch_of_time_alone_changes(spark, tmp_path):
+    written(tmp_path, prices={"default": 1.0})
+    start = round(Tables.instant(at(3 * HOUR + 60)).timestamp() * 1e6)
+    end = start + 2 * HOUR * 1_000_000 - 120_000_000
+    backfill(spark, tmp_path, Options(prices={"default": 3.0}), start_us=start, end_us=end)
+    rows = tables.open_arrow(tmp_path, "gpu_hours").to_table().to_pylist()
+    costs = [row["gpu_cost"] / row["seconds"] * HOUR for row in rows]
+    assert [round(cost, 6) for cost in costs] == [3.0 if 3 <= n < 5 else 1.0 for n in range(HOURS)]
+    [job] = tables.open_arrow(tmp_path, "jobs").to_table().to_pylist()
+    assert job["gpu_cost"] == pytest.approx(sum(row["gpu_cost"] for row in rows))
+
+
+def test_a_pipeline_that_writes_meanwhile_is_named(spark, tmp_path, monkeypatch):
+    written(tmp_path, sent()[:10])
+
+    def taken(_folder, _after):
+        raise VersionExistsError("it exists")
+
+    monkeypatch.setattr(manifests, "commit", taken)
+    with pytest.raises(PipelineError, match=r"a pipeline writes .* meanwhile; stop it, and begin"):
+        backfill(spark, tmp_path, Options())
+
+
+def test_the_command_says_what_it_did(tmp_path):
+    written(tmp_path / "t", sent()[:70])
+    done = headrace(
+        "pipeline", "backfill", "--tables", str(tmp_path / "t"), "--price", "default=2",
+        "--from", "2030-01-01T00:00:00Z", "--json", timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["tables"]["gpu_hours"]["rows"] == 2
+    assert "slice 1 of 1" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("times", "says"),
+    [
+        (("--from", "yesterday"), "must be a time such as 2030-01-01T00:00:00Z"),
+        (("--to", "2030-01-01T00:00:00"), "must say its zone"),
+        (
+            ("--from", "2030-01-02T00:00:00Z", "--to", "2030-01-01T00:00:00Z"),
+            "must be after --from",
+        ),
+    ],
+)
+def test_wrong_times_are_wrong_use(tmp_path, times, says):
+    done = headrace("pipeline", "backfill", "--tables", str(tmp_path), *times)
+    assert done.returncode == 2
+    assert says in done.stderr
