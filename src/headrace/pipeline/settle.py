@@ -8,7 +8,9 @@ Owns the three rules that look beyond one reading:
 - late: older, by more than the watermark, than the newest event time before it in its partition.
 
 "Before" is log order, and what earlier micro-batches committed comes before this one. So the
-verdicts depend on the log alone, not on where micro-batches were cut.
+verdicts depend on the log alone, not on where micro-batches were cut, as long as the readings of a
+GPU are in one partition, as the stream's key sees to. Where two partitions hold the same reading,
+which of the two is the duplicate follows from the cuts, too.
 """
 
 from __future__ import annotations
