@@ -18,12 +18,14 @@ class Tables:
         buckets: shares of the GPUs, by their UUIDs.
         interval_us: length of an interval.
         rules: settings of rules, by kind.
-        given: prices, as of `Settings`; `derives` says of a manifest whether what waits is made.
+        given: prices, as of `Settings`; `derives` says of a manifest whether what waits is made;
+            `now` is what the future is measured against.
     """
 
     def __init__(self, root, *, buckets=2, interval_us=10_000_000, rules=None, **given):
         self.root = root
         self._derives = given.pop("derives", lambda _before: True)
+        self._now = given.pop("now", "event_time")
         self._settings = step.Settings(
             tables_dir=root, query="q", interval_us=interval_us, watermark_seconds=90.0,
             buckets=buckets, rules=rules_of(rules or {}), **given,
@@ -37,7 +39,7 @@ class Tables:
         derives = before.version < 0 or self._derives(before)
         place = f"batch={batch}"
         task = step.task(before, self._settings, place, batch, derives=derives)
-        readings = table(payloads, first_offset=self._sent)
+        readings = table(payloads, first_offset=self._sent, now=self._now)
         self._sent += len(payloads)
         uuids = readings["uuid"].to_pylist()
         buckets = self._settings.buckets

@@ -1,0 +1,133 @@
+"""Events that come late, twice, out of order, stamped anew, without a zone or from the future.
+
+Each is one story with the rows that it must give, whatever micro-batches it is cut into.
+"""
+
+import pytest
+
+from buckets import Tables
+from frames import at, payload
+from headrace.pipeline import tables
+
+POWER = "DCGM_FI_DEV_POWER_USAGE"
+COLLECTED = 3600
+"""`ingest_time` of `payload`: an hour after the first event."""
+
+
+def sent(second, raw, **more):
+    return payload(POWER, raw, event_time=at(second), **more)
+
+
+STORIES = {
+    "in order": (
+        [sent(0, "100"), sent(10, "200"), sent(20, "300")],
+        {0: "readings", 1: "readings", 2: "readings"},
+        [(0, 100.0, 1, 0), (10, 200.0, 1, 0), (20, 300.0, 1, 0)],
+    ),
+    "out of order, within the watermark": (
+        [sent(20, "300"), sent(0, "100"), sent(10, "200")],
+        {0: "readings", 1: "readings", 2: "readings"},
+        [(0, 100.0, 1, 0), (10, 200.0, 1, 0), (20, 300.0, 1, 0)],
+    ),
+    "late: the interval that it belongs to changes": (
+        [sent(0, "100"), sent(120, "300"), sent(5, "200"), sent(10, "400")],
+        {0: "readings", 1: "readings", 2: "late", 3: "late"},
+        [(0, 150.0, 2, 1), (10, 400.0, 1, 1), (120, 300.0, 1, 0)],
+    ),
+    "as late as the watermark is not late": (
+        [sent(90, "300"), sent(0, "100")],
+        {0: "readings", 1: "readings"},
+        [(0, 100.0, 1, 0), (90, 300.0, 1, 0)],
+    ),
+    "twice, and late for the second time": (
+        [sent(0, "100"), sent(120, "300"), sent(0, "100"), sent(120, "300")],
+        {0: "readings", 1: "readings", 2: "duplicates", 3: "duplicates"},
+        [(0, 100.0, 1, 0), (120, 300.0, 1, 0)],
+    ),
+    "the same instant in another zone, spelling or unit is the same event": (
+        [
+            payload(POWER, "100", event_time="2030-01-01T00:00:00Z"),
+            payload(POWER, "100", event_time="2030-01-01T05:30:00+05:30"),
+            payload(POWER, "100", event_time="2029-12-31 16:00:00.000-08:00"),
+            payload(POWER, "100", event_time="1893456000"),
+            payload(POWER, "100", event_time="1893456000000"),
+        ],
+        {0: "readings", 1: "duplicates", 2: "duplicates", 3: "duplicates", 4: "duplicates"},
+        [(0, 100.0, 1, 0)],
+    ),
+    "collected again later: only the event's own time counts": (
+        [sent(0, "100"), sent(0, "100", ingest_time=at(COLLECTED + 60))],
+        {0: "readings", 1: "duplicates"},
+        [(0, 100.0, 1, 0)],
+    ),
+    "stamped anew: nothing says that it is the same, so it is another": (
+        [sent(0, "100"), sent(1, "100"), sent(0, "101")],
+        {0: "readings", 1: "readings", 2: "conflict"},
+        [(0, 100.5, 2, 0)],
+    ),
+    "no zone: no instant, and no row is made of it": (
+        [
+            sent(0, "100"),
+            payload(POWER, "900", event_time="2030-01-01T00:00:10"),
+            payload(POWER, "900", event_time="2030-01-01 00:00:10 PST"),
+            payload(POWER, "900", event_time="2030-01-01T00:00:10"),
+            payload(POWER, "900", event_time=None),
+        ],
+        {0: "readings", 1: "ambiguous_time", 2: "ambiguous_time", 3: "ambiguous_time",
+         4: "ambiguous_time"},
+        [(0, 100.0, 1, 0)],
+    ),
+    "the future makes nothing late": (
+        [sent(0, "100"), sent(COLLECTED + 301, "900"), sent(10, "200"),
+         sent(COLLECTED + 301, "900")],
+        {0: "readings", 1: "future", 2: "readings", 3: "duplicates"},
+        [(0, 100.0, 1, 0), (10, 200.0, 1, 0)],
+    ),
+    "a clock five minutes ahead is believed, and what is behind it is late": (
+        [sent(COLLECTED + 300, "300"), sent(COLLECTED + 200, "200")],
+        {0: "readings", 1: "late"},
+        [(COLLECTED + 200, 200.0, 1, 1), (COLLECTED + 300, 300.0, 1, 0)],
+    ),
+}  # fmt: skip
+"""What is sent; where each message ends; rows of `gpu_intervals`: second, mean power, scrapes, late
+readings."""
+
+
+def ends(root):
+    """By message: its table, or what is said of it there."""
+    found = {}
+    for row in tables.open_arrow(root, "readings").to_table().to_pylist():
+        marks = [mark for mark in ("late", "conflict") if row[mark]]
+        found[row["offset"]] = "+".join(marks) or "readings"
+    for row in tables.open_arrow(root, "quarantine").to_table().to_pylist():
+        assert row["raw"] == "900"
+        found[row["offset"]] = row["reason"]
+    for row in tables.open_arrow(root, "duplicates").to_table().to_pylist():
+        found[row["offset"]] = "duplicates"
+    return found
+
+
+@pytest.mark.parametrize("cut", ["one micro-batch", "one for each message"])
+@pytest.mark.parametrize("story", STORIES)
+def test_each_event_gives_the_rows_that_it_should(tmp_path, story, cut):
+    messages, ending, rows = STORIES[story]
+    written = Tables(tmp_path, buckets=1, now="ingest_time")
+    for piece in [messages] if cut == "one micro-batch" else [[each] for each in messages]:
+        written.write(piece)
+    written.finish()
+    assert ends(tmp_path) == ending
+    assert tables.manifest(tmp_path).totals.balanced
+    found = [
+        (row["interval_start"], row["power_watts_mean"], row["samples"], row["late_readings"])
+        for row in written.rows("gpu_intervals")
+    ]
+    assert found == [(written.instant(at(second)), *rest) for second, *rest in rows]
+
+
+def test_the_text_of_a_time_without_an_instant_is_kept(tmp_path):
+    written = Tables(tmp_path, buckets=1)
+    texts = ["2030-01-01T00:00:10", "2030-01-01 00:00:10 PST", "yesterday"]
+    written.write([payload(POWER, "900", event_time=text) for text in texts])
+    rows = written.arrow("quarantine").sort_by("offset").to_pylist()
+    assert [row["event_time_text"] for row in rows] == texts
+    assert [row["event_time"] for row in rows] == [None] * 3
