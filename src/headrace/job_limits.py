@@ -113,6 +113,17 @@ SPARK_BATCH_ROWS_MAX: Final = 16_384
 SPARK_TASK_RECORDS_MIN: Final = 5_000
 """Records worth a task of their own: a task costs about 30 ms, as much as reading them."""
 
+SPARK_READINGS_MAX: Final = 1_000_000
+"""Readings of telemetry in one micro-batch that is bounded at all, as near as a sample tells. While
+the pipeline brings them into tables, a reading takes 2 KB in its task: 2 GB together."""
+
+SPARK_SAMPLED_RECORDS_MIN: Final = 1_000
+"""Records of a micro-batch from which on a sample is worth its fetches: fewer would have to hold a
+thousand readings each."""
+
+SPARK_SAMPLE_BYTES: Final = 64 * 1024
+"""Of a fetch that tells how many readings records hold: hundreds of narrow ones, or a few wide."""
+
 SPARK_SINK_BATCH_BYTES: Final = 256 * 1024
 """Of a batch that a Spark task appends: large enough that the log takes it as it is, and 200
 partitions hold 50 MB of them."""
@@ -126,8 +137,7 @@ SPARK_SINK_LOOK_MS: Final = 100
 # --- pipeline ------------------------------------------------------------------------------------
 
 PIPELINE_MESSAGES_PER_BATCH: Final = 20_000
-"""Messages of one micro-batch: where they are wide and hold fifty readings, a million of those,
-about 1 GB in the tasks together."""
+"""Messages of one micro-batch: where they are wide and hold fifty readings, a million of those."""
 
 PIPELINE_BUCKETS_MAX: Final = 1_024
 """Shares of the GPUs: each micro-batch writes files of each, and each is a task."""

@@ -99,6 +99,34 @@ def _read(
         at = columns.next_offset
 
 
+def rows_per_record(
+    servers: str, part: Range, decoders: Callable[[str, int], Decode], *, login: Login | None = None
+) -> float:
+    """How many rows a record of a range gives, by those at its start and in its middle.
+
+    The larger of the two; 1 where none of them comes.
+
+    Raises:
+        ClientError: the broker is not reached, or refuses.
+    """
+    found = 1.0
+    for at in {part.start, (part.start + part.end) // 2}:
+        try:
+            data = client(servers, login).fetch(
+                part.stream,
+                part.partition,
+                at,
+                job_limits.SPARK_SAMPLE_BYTES,
+                job_limits.SPARK_FETCH_WAIT_MS,
+            )
+        except OffsetOutOfRangeError:
+            continue  # What is to be said of it says who reads it.
+        records = decode_records(data, at, part.end, part.end - at)
+        rows = sum(each.num_rows for each in decoders(part.stream, part.partition)(records))
+        found = max(found, rows / max(records.records, 1))
+    return found
+
+
 def _skip(reader: FetchClient, part: Range, at: int, *, fail_on_data_loss: bool) -> int:
     """The next offset to read where `at` is no longer in the log.
 

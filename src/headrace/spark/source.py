@@ -25,6 +25,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from headrace import job_limits
 from headrace.client import ClientError
 from headrace.spark import offsets as off
 from headrace.spark import sink
@@ -32,7 +33,7 @@ from headrace.spark.errors import DataLossError, OptionError
 from headrace.spark.filters import Wanted, wanted
 from headrace.spark.options import EARLIEST, LATEST, Options, parse, parse_write, payload_of
 from headrace.spark.payload import check_schema, decoder, default_schema, is_ordered
-from headrace.spark.read import client, lost, read
+from headrace.spark.read import client, lost, read, rows_per_record
 from headrace.spark.session import core_count
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from headrace.client import FetchClient
     from headrace.spark.offsets import Offsets, Range
     from headrace.spark.options import Named, PartitionOffsets
+    from headrace.spark.payload import Decode
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -199,8 +201,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is not None:
             end = off.clip(begin, end, self._target)
         if isinstance(limit, ReadMaxRows):
-            end = off.admit(begin, end, limit.max_rows)
+            end = self._thinned(begin, off.admit(begin, end, limit.max_rows))
         return off.dump(end)
+
+    def _thinned(self, begin: Offsets, end: Offsets) -> Offsets:
+        """Fewer records, where they hold so many readings that tasks would want too much memory."""
+        parts = off.ranges(begin, end)
+        records, options = sum(map(len, parts)), self._options
+        if not is_ordered(options.payload) or records < job_limits.SPARK_SAMPLED_RECORDS_MIN:
+            return end
+
+        def decoders(stream: str, partition: int) -> Decode:
+            return decoder(options.payload, self._schema, stream, partition)
+
+        rows = sum(
+            len(part) * rows_per_record(options.servers, part, decoders, login=options.login)
+            for part in parts
+        )
+        most = job_limits.SPARK_READINGS_MAX
+        return end if rows <= most else off.admit(begin, end, max(1, int(records * most / rows)))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """The ends of the logs as last seen: progress shows the lag by them."""
