@@ -5,7 +5,9 @@
                                   compact, fetch, stored, collect, decode, produce, arrow, frame,
                                   those of the Kafka door: librdkafka, consumed, late, open5000,
                                   metadata, and those of the MQTT door: pipe, ten, fan, in,
-                                  thousand, kept, connects, passwords, tls, restore
+                                  thousand, kept, connects, passwords, tls, restore, and those
+                                  of Spark: spark-source, spark-pipeline, spark-cold,
+                                  spark-batch, spark-age
     make bench ARGS="--json"      the figures as one JSON object
 
 Each row alternates headrace and its baseline, round by round, and prints medians and their ratio:
@@ -50,6 +52,9 @@ on shared machines only the ratio means much. Rows:
   `fsync = os`; out of four partitions as Arrow batches, beside lists and confluent-kafka; from a
   schedule at half of what the first is to reach to a reader; 5,000 connections; metadata of 3,000
   partitions, and small requests beside it.
+- `spark-source`, `spark-pipeline`, `spark-cold`, `spark-batch`, `spark-age`: the measures of
+  `headrace bench spark` (docs/bench.md), beside what Spark does alone, with what they are to reach
+  (`target`).
 - `decode`: stored readings (300 bytes, four headers) into Arrow buffers, against the compiled
   reader of aiokafka.
 """
@@ -74,6 +79,7 @@ import kafka
 import mqtt
 import readers
 import sessions
+import spark
 from aiokafka.record.default_records import DefaultRecordBatch
 from servers import headrace_node, mosquitto
 
@@ -264,6 +270,7 @@ ROWS: dict[str, Callable[[], Row]] = {
     **kafka.ROWS,
     **mqtt.ROWS,
     **sessions.ROWS,
+    **spark.ROWS,
 }
 
 
