@@ -12,14 +12,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from conftest import RunningNode
 from frames import payload as telemetry
 from frames import wide
-from headrace import TopicPartition, job_limits
+from headrace import TopicPartition
 from headrace.client import FetchClient
 from headrace.client.arrow import record_batch
 from headrace.native import build_batch, decode_records
 from headrace.spark.errors import DataLossError, OffsetError, OptionError, explain
 from headrace.spark.offsets import Range
 from headrace.spark.options import parse
-from headrace.spark.payload import CORRUPT, decoder, default_schema
+from headrace.spark.payload import CORRUPT, decoder
 from headrace.spark.read import _read, lost, read
 from headrace.spark.schema import SCHEMA
 from headrace.spark.source import BatchReader, HeadraceDataSource, StreamReader
@@ -53,38 +53,6 @@ def produce_values(node, stream, values):
     with RawConnection(node) as raw:
         records = [(None, value, [], STAMP) for value in values]
         assert raw.produce(stream, build_batch(records), 0).error_code == 0
-
-
-@pytest.mark.parametrize(("metrics", "admitted"), [(1, 400), (20, 400), (50, 200), (100, 100)])
-def test_messages_with_many_readings_are_admitted_by_those(node, monkeypatch, metrics, admitted):
-    monkeypatch.setattr(job_limits, "SPARK_READINGS_MAX", 10_000)
-    monkeypatch.setattr(job_limits, "SPARK_SAMPLED_RECORDS_MIN", 300)
-    stream = f"wide-{metrics}"
-    produce_values(node, stream, [wide({f"DCGM_FI_X{n}": str(n) for n in range(metrics)})] * 500)
-    given = options(node, stream, payload="dcgm", startingOffsets="earliest")
-    reader = StreamReader(given, default_schema("dcgm"))
-    begin = reader.initialOffset()
-    end = reader.latestOffset(begin, ReadMaxRows(400))
-    assert end == {stream: {"0": admitted}}
-    [task] = reader.partitions(begin, end)
-    assert sum(rows.num_rows for rows in reader.read(task)) == admitted * metrics
-    few = reader.latestOffset(begin, ReadMaxRows(299))
-    assert few == {stream: {"0": 299}}, "so few are not looked at"
-    assert reader.latestOffset(begin, ReadAllAvailable()) == {stream: {"0": 500}}
-
-
-def test_wide_messages_behind_narrow_ones_are_seen(node, monkeypatch):
-    monkeypatch.setattr(job_limits, "SPARK_READINGS_MAX", 10_000)
-    monkeypatch.setattr(job_limits, "SPARK_SAMPLED_RECORDS_MIN", 100)
-    many = wide({f"DCGM_FI_X{n}": str(n) for n in range(100)})
-    produce_values(node, "mixed", [telemetry()] * 200)
-    with RawConnection(node) as raw:
-        for _ in range(20):
-            made = build_batch([(None, many, [], STAMP)] * 10)
-            assert raw.produce("mixed", made, 0).error_code == 0
-    given = options(node, "mixed", payload="dcgm", startingOffsets="earliest")
-    reader = StreamReader(given, default_schema("dcgm"))
-    assert reader.latestOffset(reader.initialOffset(), ReadMaxRows(400)) == {"mixed": {"0": 100}}
 
 
 def raw(stream, partition):

@@ -115,7 +115,7 @@ SPARK_TASK_RECORDS_MIN: Final = 5_000
 
 SPARK_READINGS_MAX: Final = 1_000_000
 """Readings of telemetry in one micro-batch that is bounded at all, as near as a sample tells. While
-the pipeline brings them into tables, a reading takes 2 KB in its task: 2 GB together."""
+the pipeline brings them into tables, a reading takes 3 KB in its task: 3 GB together."""
 
 SPARK_SAMPLED_RECORDS_MIN: Final = 1_000
 """Records of a micro-batch from which on a sample is worth its fetches: fewer would have to hold a

@@ -60,6 +60,12 @@ _CHECKPOINT: Final = re.compile(
 )
 """What Spark says of checkpoints: of files, of offsets that it hands on, of its metadata."""
 
+_WORKER_ENDED: Final = re.compile(
+    r"Python worker exited unexpectedly"
+    r"|^(?:\[STREAM_FAILED\] Query \[.*?\] terminated with exception: )?Broken pipe SQLSTATE"
+)
+"""What Spark says where a Python process of a task, or the one that plans a source, is gone."""
+
 
 def explain(error: BaseException) -> str:
     """The one line of `error` that a person can act on.
@@ -80,6 +86,11 @@ def explain(error: BaseException) -> str:
         return (
             "another query writes to this checkpoint, or files of it are missing: stop the other "
             "one, restore the checkpoint from a copy, or start with an empty one"
+        )
+    if _WORKER_ENDED.search(text):
+        return (
+            "a Python worker of Spark ended in the middle of its work, as one does that is killed "
+            "for want of memory: start the query again, it goes on where it was"
         )
     line = _ENDED.sub("", text.strip().partition("\n")[0])
     return line or type(error).__name__
