@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from headrace import job_limits
-from headrace.cli.collect import default_source, now_us
+from headrace.cli.collect.csv_file import default_source
+from headrace.cli.collect.show import now_us
 from headrace.cli.paths import NamedPath
 from headrace.collect import CsvFile, Origin, Span, narrow, replayed, wide
 from headrace.collect.replay import readings_of
