@@ -17,6 +17,10 @@ use crate::descriptors::Descriptors;
 use crate::leftovers::Leftovers;
 use crate::room::{remedy, Room};
 use crate::together::{check_written, FileSystem, SYNCS_MIN};
+use crate::turns::Turns;
+
+/// Hears how a sync has ended, and says whether it counts.
+pub(crate) type Hear<'a> = &'a dyn Fn(Result<(), DiskError>) -> Result<(), DiskError>;
 
 /// What a read that fails is called.
 const READING: &str = "reading";
@@ -31,6 +35,8 @@ pub struct Files {
     file_system: Option<FileSystem>,
     /// Files that are only read.
     readers: Descriptors,
+    /// Files and folders that are being synced.
+    syncing: Turns,
     pub(crate) leftovers: Leftovers,
     /// Device and inode of the folder.
     identity: Option<(u64, u64)>,
@@ -48,6 +54,7 @@ impl Files {
             root,
             open: Mutex::default(),
             readers: Descriptors::default(),
+            syncing: Turns::default(),
             leftovers: Leftovers::default(),
         }
     }
@@ -206,7 +213,7 @@ impl Files {
                 Ok(())
             }
             DiskOp::Sync { .. } | DiskOp::SyncFolder { .. } | DiskOp::Settle { .. } => {
-                unreachable!("`perform` has these synced")
+                unreachable!("`perform_each` has these synced")
             }
             DiskOp::Rename { from, to } => {
                 self.forget(from);
@@ -267,37 +274,44 @@ impl Files {
         );
     }
 
+    /// Performs effects in order, as [`Disk::perform_all`] does. Each sync is told before what follows
+    /// on it, and before the next of its file begins: of a page that was lost the kernel tells once,
+    /// and two threads would have to guess which of them it was told first.
+    pub(crate) fn perform_heard(&self, ops: &[DiskOp], hear: Hear) -> Result<(), DiskError> {
+        let is_sync = |op: &DiskOp| op.is_sync() || matches!(op, DiskOp::WriteOut { .. });
+        for run in ops.chunk_by(|a, b| is_sync(a) == is_sync(b)) {
+            if is_sync(&run[0]) {
+                self.sync_together(run, hear)?;
+            } else {
+                self.perform_each(run, hear)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Syncs of many files, as one where that is known to be as good.
-    fn sync_together(&self, ops: &[DiskOp]) -> Result<(), DiskError> {
+    fn sync_together(&self, ops: &[DiskOp], hear: Hear) -> Result<(), DiskError> {
         let syncs: Vec<&DiskOp> = ops.iter().filter(|op| op.is_sync()).collect();
         let (Some(system), [others @ .., last]) = (&self.file_system, &*syncs) else {
-            return self.perform_each(ops);
+            return self.perform_each(ops, hear);
         };
         if syncs.len() < SYNCS_MIN {
-            return self.perform_each(ops);
+            return self.perform_each(ops, hear);
         }
         let written = system.write();
-        written.map_err(|error| DiskError {
+        hear(written.map_err(|error| DiskError {
             lossy: true,
             ..self.error("", "syncing the file system of", &error)
-        })?;
+        }))?;
         // What was not open before is opened here, one after the other: of a write-back that failed
         // without a descriptor `syncfs` has told.
-        for op in others {
-            let found = self.target(op).and_then(|file| {
-                let held = system.holds(&file)?;
-                Ok((file, held))
-            });
-            let (file, held) = found.map_err(|error| self.failure(op, &error))?;
-            let synced = match op {
-                _ if !held => file.sync_all(),
-                DiskOp::Sync { .. } => check_written(&file),
-                _ => Ok(()), // a folder has no pages of its own
-            };
-            synced.map_err(|error| self.lossy(op, &error))?;
-            self.synced(op);
-        }
-        self.perform(last)
+        let ask = |op: &DiskOp, file: &File| match op {
+            _ if !system.holds(file)? => file.sync_all(),
+            DiskOp::Sync { .. } => check_written(file),
+            _ => Ok(()), // a folder has no pages of its own
+        };
+        others.iter().try_for_each(|op| self.sync(op, hear, ask))?;
+        self.perform_each(std::slice::from_ref(last), hear)
     }
 
     /// See [`DiskOp::Settle`].
@@ -305,7 +319,7 @@ impl Files {
         let is_there = |path: &&Path| !matches!(self.size(path), Ok(None));
         let paths = paths.iter().filter(is_there);
         let sync = |path: &Path| DiskOp::Sync { path: path.clone() };
-        self.sync_together(&paths.clone().map(sync).collect::<Vec<_>>())?;
+        self.sync_together(&paths.clone().map(sync).collect::<Vec<_>>(), &|end| end)?;
         for path in paths {
             let dropped = self.file(path, false).and_then(|file| drop_cache(&file));
             dropped.map_err(|error| self.error(path, "syncing", &error))?;
@@ -314,13 +328,17 @@ impl Files {
         Ok(())
     }
 
-    fn sync(&self, op: &DiskOp) -> Result<(), DiskError> {
-        let file = self.target(op).map_err(|error| self.failure(op, &error))?;
-        let synced = match op {
-            DiskOp::SyncFolder { .. } => file.sync_all(),
-            _ => file.sync_data(),
-        };
-        synced.map_err(|error| self.lossy(op, &error))?;
+    /// One sync, which `ask` performs.
+    fn sync(
+        &self,
+        op: &DiskOp,
+        hear: Hear,
+        ask: impl Fn(&DiskOp, &File) -> io::Result<()>,
+    ) -> Result<(), DiskError> {
+        let (_, path) = describe(op);
+        let _turn = self.syncing.take(path);
+        let opened = self.target(op).map_err(|error| self.failure(op, &error));
+        hear(opened.and_then(|file| ask(op, &file).map_err(|error| self.lossy(op, &error))))?;
         self.synced(op);
         Ok(())
     }
@@ -340,8 +358,15 @@ impl Files {
         }
     }
 
-    fn perform_each(&self, ops: &[DiskOp]) -> Result<(), DiskError> {
-        ops.iter().try_for_each(|op| self.perform(op))
+    fn perform_each(&self, ops: &[DiskOp], hear: Hear) -> Result<(), DiskError> {
+        ops.iter().try_for_each(|op| match op {
+            DiskOp::Settle { paths } => self.settle_all(paths),
+            DiskOp::Sync { .. } => self.sync(op, hear, |_, file| file.sync_data()),
+            DiskOp::SyncFolder { .. } => self.sync(op, hear, |_, folder| folder.sync_all()),
+            op => self
+                .try_perform(op)
+                .map_err(|error| self.failure(op, &error)),
+        })
     }
 
     fn failure(&self, op: &DiskOp, error: &io::Error) -> DiskError {
@@ -401,26 +426,11 @@ impl Disk for Files {
     }
 
     fn perform(&self, op: &DiskOp) -> Result<(), DiskError> {
-        if let DiskOp::Settle { paths } = op {
-            return self.settle_all(paths);
-        }
-        if op.is_sync() {
-            return self.sync(op);
-        }
-        self.try_perform(op)
-            .map_err(|error| self.failure(op, &error))
+        self.perform_each(std::slice::from_ref(op), &|end| end)
     }
 
     fn perform_all(&self, ops: &[DiskOp]) -> Result<(), DiskError> {
-        let is_sync = |op: &DiskOp| op.is_sync() || matches!(op, DiskOp::WriteOut { .. });
-        for run in ops.chunk_by(|a, b| is_sync(a) == is_sync(b)) {
-            if is_sync(&run[0]) {
-                self.sync_together(run)?;
-            } else {
-                self.perform_each(run)?;
-            }
-        }
-        Ok(())
+        self.perform_heard(ops, &|end| end)
     }
 }
 

@@ -17,6 +17,7 @@ mod room;
 mod shared;
 mod store;
 mod together;
+mod turns;
 mod wake;
 mod warm;
 

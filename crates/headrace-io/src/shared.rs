@@ -137,8 +137,26 @@ impl Shared {
             .expect("the store's machine panicked")
     }
 
-    fn perform(&self, ops: &[DiskOp]) -> Result<(), String> {
-        self.files.perform_all(ops).map_err(|error| error.text)
+    /// Performs effects in order; the machine hears how each sync has ended.
+    pub(crate) fn perform(&self, ops: &[DiskOp]) -> Result<(), DiskError> {
+        self.files.perform_heard(ops, &|ended| self.hear(ended))
+    }
+
+    /// Tells the machine of a sync, and who waits, where that ends the store.
+    fn hear(&self, outcome: Result<(), DiskError>) -> Result<(), DiskError> {
+        let mut state = self.lock();
+        let outcome = state.machine.sync_ended(outcome);
+        if outcome.is_err() {
+            let ended = state.machine.ended();
+            self.tell_of_failure(state, ended);
+        }
+        outcome
+    }
+
+    fn tell_of_failure(&self, mut state: MutexGuard<'_, State>, ended: Vec<Completion>) {
+        self.deliver(&mut state, ended);
+        self.ended.notify_all();
+        self.overtaken.notify_all();
     }
 
     /// Puts into the outbox what has ended; and, once, that the store has failed: what failed may
@@ -169,9 +187,7 @@ impl Shared {
     pub(crate) fn abort(&self, why: &str) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let ended = state.machine.abort(why);
-        self.deliver(&mut state, ended);
-        self.ended.notify_all();
-        self.overtaken.notify_all();
+        self.tell_of_failure(state, ended);
     }
 
     /// The flusher thread.
@@ -189,7 +205,7 @@ impl Shared {
             let began_ns = self.now_ns();
             let round = draft.build();
             let (attempts, before) = round.before.split_at(round.attempts);
-            let refused = self.files.perform_all(attempts).err();
+            let refused = self.perform(attempts).err();
             let outcome = match &refused {
                 Some(why) if why.lossy => Ok(()), // nothing more is written
                 Some(_) => self.perform(&round.undoes()),
@@ -197,6 +213,7 @@ impl Shared {
                     .perform(before)
                     .and_then(|()| self.perform(&round.after)),
             };
+            let outcome = outcome.map_err(|error| error.text);
             state = self.lock();
             let ended = match refused {
                 Some(why) => state.machine.round_refused(round, &why),
@@ -264,7 +281,7 @@ impl Shared {
                 continue;
             };
             drop(state);
-            let outcome = self.perform(&chore.ops);
+            let outcome = self.perform(&chore.ops).map_err(|error| error.text);
             state = self.lock();
             let ended = state.machine.chore_done(&chore, outcome);
             self.deliver(&mut state, ended);
@@ -274,9 +291,8 @@ impl Shared {
     }
 }
 
-/// The files, for work beside the rounds and the chores. The kernel tells of a write-back that failed
-/// once, to whoever syncs first, and what was lost may be theirs: a sync that fails here ends all
-/// writing too.
+/// The files, for work beside the rounds and the chores. What a sync that fails has lost may be
+/// theirs: one that fails here, for whatever reason, ends all writing too.
 #[derive(Clone, Copy)]
 pub(crate) struct Beside<'a>(pub(crate) &'a Shared);
 
@@ -294,7 +310,7 @@ impl Disk for Beside<'_> {
     }
 
     fn perform(&self, op: &DiskOp) -> Result<(), DiskError> {
-        let outcome = self.0.files.perform(op);
+        let outcome = self.0.perform(std::slice::from_ref(op));
         if let (Err(error), true) = (&outcome, op.is_sync()) {
             self.0.abort(&format!("{}, then restart", error.text));
         }

@@ -343,13 +343,15 @@ impl Drop for Store {
 
 #[cfg(test)]
 mod tests {
-    use headrace_core::log::Bounds;
+    use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
+
+    use headrace_core::log::{Bounds, DiskOp};
 
     use super::*;
 
-    #[test]
-    fn a_thread_that_panics_fails_the_store() {
-        let folder = std::env::temp_dir().join(format!("headrace-io-{}", std::process::id()));
+    fn opened(name: &str) -> (PathBuf, Store) {
+        let folder = std::env::temp_dir().join(format!("headrace-{name}-{}", std::process::id()));
         let options = Options {
             journal_bytes: 1 << 20,
             segment_bytes: 1 << 20,
@@ -360,6 +362,37 @@ mod tests {
             bounds: Bounds::NODE,
         };
         let store = Store::open(&folder, options).unwrap();
+        (folder, store)
+    }
+
+    #[test]
+    fn after_a_sync_that_failed_none_counts() {
+        let (folder, store) = opened("none-counts");
+        symlink("/dev/null", folder.join("null")).unwrap(); // of which nothing can be synced
+        let sync = |path: &str| {
+            let path = path.into();
+            store.shared.perform(&[DiskOp::Sync { path }])
+        };
+        fs::write(folder.join("sound"), "seven").unwrap();
+        assert_eq!(sync("sound"), Ok(()));
+        let missing = sync("missing").unwrap_err();
+        assert!(
+            !missing.lossy && store.failed().is_none(),
+            "it was not begun"
+        );
+        let lost = sync("null").unwrap_err();
+        assert!(lost.lossy);
+        let why = store.failed().unwrap();
+        assert_eq!(why, format!("{}, then restart", lost.text));
+        let after = sync("sound").unwrap_err();
+        assert_eq!((after.lossy, after.text), (true, why));
+        drop(store);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_thread_that_panics_fails_the_store() {
+        let (folder, store) = opened("panics");
         let log = store.open_log("a", 0, 1, 0).unwrap();
         let batch = {
             let mut builder = headrace_core::record::BatchBuilder::new();

@@ -97,7 +97,11 @@ pub enum DiskOp {
         path: Path,
     },
     /// Makes the file's bytes and length durable. A failure is final: the pages may be gone
-    /// from memory, so another call could succeed without them.
+    /// from memory, so another call could succeed without them, that of another thread among
+    /// them. The machine hears of each before it counts ([`Machine::sync_ended`]), and those of one
+    /// file or folder take turns, so that it hears of them in order.
+    ///
+    /// [`Machine::sync_ended`]: super::Machine::sync_ended
     Sync {
         /// An existing file.
         path: Path,

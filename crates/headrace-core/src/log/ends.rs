@@ -2,13 +2,37 @@
 
 use std::sync::Arc;
 
-use super::disk::Path;
+use super::disk::{DiskError, Path};
 use super::journal::FileHeader;
 use super::machine::{Completion, Life, Machine};
 use super::round::{Frontier, Queued, Round, Work};
 
 impl Machine {
-    /// The round was performed, or failed. Returns the appends that ended.
+    /// A sync has ended, and may count no more: what follows on it is performed only where this
+    /// returns no error.
+    ///
+    /// A page that was lost is told of once, to whoever syncs its file first, and a later sync
+    /// succeeds without it. So after one that has failed none counts, whoever's it is and of
+    /// whatever: the journal vouches for nothing more, and nothing goes that others were to replace.
+    /// One that could not begin has lost nothing, and is for who wanted it to judge.
+    pub fn sync_ended(&mut self, outcome: Result<(), DiskError>) -> Result<(), DiskError> {
+        if let Err(why) = &outcome {
+            if why.lossy {
+                self.fail(&format!("{}, then restart", why.text));
+            }
+            return outcome;
+        }
+        let failed = self.failed.as_ref();
+        failed.map_or(Ok(()), |why| {
+            Err(DiskError {
+                lossy: true,
+                ..DiskError::from(why.to_string())
+            })
+        })
+    }
+
+    /// The round was performed, or failed; one that ends after the store has failed counts as failed.
+    /// Returns the appends that ended.
     ///
     /// # Panics
     /// Where the round is not this machine's.
@@ -20,9 +44,10 @@ impl Machine {
         now_ns: u64,
     ) -> Vec<Completion> {
         self.round_under_way = false;
-        if let Err(why) = outcome {
+        if let Some(why) = outcome.err() {
             self.fail(&format!("{why}, then restart"));
-            let failed = self.failed.clone().expect("just failed");
+        }
+        if let Some(failed) = self.failed.clone() {
             self.end(round.items, &failed);
             return std::mem::take(&mut self.ended);
         }

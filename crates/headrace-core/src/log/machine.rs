@@ -10,11 +10,14 @@
 //! round_done(round, outcome, now)       -> completions; or round_refused
 //! next_chore() -> Chore                 one at a time, beside the rounds
 //! chore_done(chore, outcome)
+//! sync_ended(outcome) -> outcome        each sync, whoever performs it, before what follows on it
 //! ```
 //!
 //! Invariants. One round is under way at most; a round takes what was submitted in order, so journal
 //! order is offset order. A journal file is released only when everything that it could rebuild
-//! is synced. After any failed effect nothing more is written and every append ends in that error.
+//! is synced. After any failed effect nothing more is written and every append ends in that error:
+//! that of a round under way, too, whose syncs count no more. One file is synced by one at a time, and
+//! each sync is told before the next of that file begins.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -67,8 +67,11 @@ impl Shell {
         self.round.is_none() && self.chore.is_none() && nothing_waits
     }
 
-    fn perform(&self, lane: &str, op: &DiskOp, trace: &mut Trace) -> Result<(), DiskError> {
-        let outcome = self.port.perform(op);
+    fn perform(&mut self, lane: &str, op: &DiskOp, trace: &mut Trace) -> Result<(), DiskError> {
+        let mut outcome = self.port.perform(op);
+        if op.is_sync() {
+            outcome = self.machine.sync_ended(outcome);
+        }
         trace.effect(lane, op, outcome.is_err());
         outcome
     }

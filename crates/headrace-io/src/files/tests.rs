@@ -1,5 +1,8 @@
 //! Effects on real files.
 
+use std::sync::mpsc;
+use std::time::Duration;
+
 use super::*;
 
 #[test]
@@ -76,5 +79,43 @@ fn what_cannot_be_removed_is_told_and_tried_again() {
     assert_eq!(files.perform(&DiskOp::Create { path }), Ok(()));
     files.retry_leftovers();
     assert!(root.join("gone").exists(), "it is a new file's name");
+    fs::remove_dir_all(root).unwrap();
+}
+
+#[test]
+fn a_sync_is_told_before_the_next_of_its_file_begins() {
+    let root = std::env::temp_dir().join(format!("headrace-turns-{}", std::process::id()));
+    fs::create_dir_all(&root).unwrap();
+    let files = Files::new(root.clone());
+    let [first, other] = ["first", "other"].map(|name| Path::from(name));
+    for path in [&first, &other] {
+        assert_eq!(
+            files.perform(&DiskOp::Create { path: path.clone() }),
+            Ok(())
+        );
+    }
+    let [again, other] = [&first, &other].map(|path| DiskOp::Sync { path: path.clone() });
+    let (told, hears) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let hear = |ended: Result<(), DiskError>| {
+            let told = told.clone();
+            let (files, again) = (&files, &again);
+            scope.spawn(move || {
+                files.perform_heard(std::slice::from_ref(again), &|ended| {
+                    told.send(()).unwrap();
+                    ended
+                })
+            });
+            let early = hears.recv_timeout(Duration::from_millis(100));
+            assert!(early.is_err(), "the first is not told yet");
+            assert_eq!(files.perform(&other), Ok(()), "nobody else waits");
+            ended
+        };
+        assert_eq!(
+            files.perform_heard(std::slice::from_ref(&again), &hear),
+            Ok(())
+        );
+    });
+    assert_eq!(hears.recv(), Ok(()));
     fs::remove_dir_all(root).unwrap();
 }

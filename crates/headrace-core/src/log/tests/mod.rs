@@ -11,6 +11,7 @@ mod marks;
 mod memory;
 mod opening;
 mod orders;
+mod overlap;
 mod producers;
 mod sources;
 mod space;
