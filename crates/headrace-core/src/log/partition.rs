@@ -151,24 +151,29 @@ impl Log {
         Some(&mut self.segments[at])
     }
 
-    /// The effects that make a new log's folder and first segment; what is queued may have rolled
-    /// on from there.
+    /// The effects that make a new log.
     pub(super) fn creation(&self) -> Vec<DiskOp> {
         let epochs = layout::epochs(&self.folder);
+        let mut ops = self.beginning();
+        ops.push(DiskOp::Create {
+            path: epochs.clone(),
+        });
+        ops.push(DiskOp::Write {
+            path: epochs,
+            position: 0,
+            data: self.epochs.file().into(),
+        });
+        ops
+    }
+
+    /// Those that make its folder and first segment; what is queued may have rolled on from there.
+    pub(super) fn beginning(&self) -> Vec<DiskOp> {
         vec![
             DiskOp::CreateFolder {
                 path: layout::stream_folder(&self.stream),
             },
             DiskOp::CreateFolder {
                 path: self.folder.clone(),
-            },
-            DiskOp::Create {
-                path: epochs.clone(),
-            },
-            DiskOp::Write {
-                path: epochs,
-                position: 0,
-                data: self.epochs.file().into(),
             },
             DiskOp::Create {
                 path: self.segments[0].path.clone(),

@@ -118,7 +118,9 @@ impl<'a, D: Disk> Mender<'a, D> {
         let is_new = state.segments.len() == 1 && state.next_offset == 0;
         let is_new = is_new && state.segments[0].generation == 0;
         if is_new && self.disk.size(&log.active().path)?.is_none() {
-            self.perform(log.creation())?;
+            // The segment may have been trimmed since. The epochs' file, which may be sound and is then
+            // nobody's to write over, is mended with the rest.
+            self.perform(log.beginning())?;
         }
         if self.disk.list(&log.folder)?.is_empty() {
             let what =

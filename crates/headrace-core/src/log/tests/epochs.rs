@@ -6,6 +6,7 @@ use super::*;
 use crate::log::inspect::{repair, verify, Action, Consent};
 use crate::log::open;
 use crate::record::Batches;
+use crate::testing::Random;
 
 const LOG: LogId = LogId(0);
 const SEGMENT: &str = "streams/gpu/0/00000000000000000000.log";
@@ -75,4 +76,40 @@ fn a_stamp_that_was_flipped_is_mended_without_a_journal_too() {
         "{actions:?}"
     );
     assert_eq!(disk.bytes(SEGMENT), stored);
+}
+
+/// The log's oldest checkpoint tells that it is new, and its first segment was trimmed since.
+#[test]
+fn a_start_that_is_cut_short_leaves_a_sound_file_as_it_was() {
+    let disk = SimDisk::default();
+    let (mut machine, _) = open(&disk, SMALL).unwrap();
+    machine.open_log("gpu", 0, 1, 0).unwrap();
+    commit(&mut machine, &disk);
+    let (mut machine, _) = open(&disk, SMALL).unwrap();
+    machine.open_log("gpu", 0, 1, 0).unwrap();
+    for _ in 0..2 {
+        machine.append(LOG, batch(1, 50, 1, 1000), 0, 0, 0).unwrap();
+        machine.roll(LOG, 0).unwrap();
+        commit(&mut machine, &disk);
+    }
+    let known = machine.plan_sources(LOG).unwrap().read(&disk).unwrap();
+    let saving = machine.save_sources(LOG, &known).unwrap();
+    save(&mut machine, &disk, saving);
+    machine.trim(LOG, 1).unwrap();
+    commit(&mut machine, &disk);
+    assert_eq!(disk.size(SEGMENT), Ok(None));
+    let streams = BTreeMap::from([("gpu".to_owned(), 1)]);
+    for count in 0.. {
+        let cut = disk.killed();
+        cut.fail_after(count, "it is cut short");
+        if open(&cut, SMALL).is_ok() {
+            assert!(count > 20, "it has much to do");
+            return;
+        }
+        for seed in 0..20 {
+            let left = cut.power_cut(&mut Random::new(seed));
+            let findings = verify(&left, SMALL, &streams, |_, _| true, |_| ());
+            assert_eq!(findings, Ok(Vec::new()), "after {count} effects");
+        }
+    }
 }
