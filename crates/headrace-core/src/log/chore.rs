@@ -63,7 +63,7 @@ impl Machine {
     /// Background work that is due; None where there is none or one is under way.
     pub fn next_chore(&mut self) -> Option<Chore> {
         let over = self.failed.is_some() || self.life == Life::Closed;
-        if over || self.chore_under_way {
+        if over || self.chore_under_way || self.round_is_alone {
             return None;
         }
         let (spare, path) = (layout::SPARE, layout::JOURNAL.into());

@@ -269,6 +269,8 @@ impl Machine {
         let place = self.place(STREAM_NAME_BYTES_MAX as u64)?;
         let folder = layout::stream_folder(&stream);
         let trash = layout::trash_folder(&stream, below, self.journal.chain.round, self.next_id);
+        // Until it is durable that the stream is gone, the journal may have to make its files again.
+        self.round_is_alone = true;
         let inside = |path: &Path| path.starts_with(&format!("{folder}/"));
         self.dirt.files.retain(|path| !inside(path));
         self.dirt.finished.retain(|path| !inside(path));
@@ -316,6 +318,8 @@ impl Machine {
             first.extend(log.side_files());
             log.snapshot_taken(log.next_offset);
         }
+        // A journal file that were released beside it would go before what it can make again is synced.
+        self.round_is_alone = true;
         let mut dirt = std::mem::take(&mut self.dirt);
         dirt.note(&first);
         let obsolete = self.obsolete(LET_GO_FILES); // the next start finds the rest

@@ -43,7 +43,7 @@ impl Machine {
         began_ns: u64,
         now_ns: u64,
     ) -> Vec<Completion> {
-        self.round_under_way = false;
+        (self.round_under_way, self.round_is_alone) = (false, false);
         if let Some(why) = outcome.err() {
             self.fail(&format!("{why}, then restart"));
         }

@@ -113,6 +113,10 @@ pub(super) struct Deletion {
 
 /// The store as a machine.
 #[derive(Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "a round and a chore come and go by themselves, and beside each other"
+)]
 pub struct Machine {
     pub(super) options: Options,
     pub(super) logs: BTreeMap<LogId, Log>,
@@ -149,6 +153,8 @@ pub struct Machine {
     /// Ends of appends that no round carries.
     pub(super) ended: Vec<Completion>,
     pub(super) round_under_way: bool,
+    /// It sees to what is unsynced itself: no chore begins beside it.
+    pub(super) round_is_alone: bool,
     pub(super) chore_under_way: bool,
     pub(super) life: Life,
     pub(super) space: Space,
@@ -184,6 +190,7 @@ impl Machine {
             deleted: BTreeSet::new(),
             ended: Vec::new(),
             round_under_way: false,
+            round_is_alone: false,
             chore_under_way: false,
             life: Life::Open,
             space: Space::default(),

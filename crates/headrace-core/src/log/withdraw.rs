@@ -38,7 +38,7 @@ impl Machine {
             // What the sync had to write may have been names of other streams.
             return self.round_done(round, Err(why.text.clone()), 0, 0);
         }
-        self.round_under_way = false;
+        (self.round_under_way, self.round_is_alone) = (false, false);
         let why: Arc<str> = Arc::from(&*why.text);
         let mut gone: BTreeSet<LogId> = round.registered.iter().copied().collect();
         if let Some((stream, trash)) = round.deleted {

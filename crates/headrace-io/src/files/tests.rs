@@ -87,7 +87,7 @@ fn a_sync_is_told_before_the_next_of_its_file_begins() {
     let root = std::env::temp_dir().join(format!("headrace-turns-{}", std::process::id()));
     fs::create_dir_all(&root).unwrap();
     let files = Files::new(root.clone());
-    let [first, other] = ["first", "other"].map(|name| Path::from(name));
+    let [first, other] = ["first", "other"].map(Path::from);
     for path in [&first, &other] {
         assert_eq!(
             files.perform(&DiskOp::Create { path: path.clone() }),

@@ -6,7 +6,7 @@ use crate::log::layout;
 use crate::log::machine::Machine;
 use crate::log::open;
 use crate::log::partition::LogId;
-use crate::testing::SimDisk;
+use crate::testing::{Random, SimDisk};
 
 fn machine_with(disk: &SimDisk, streams: &[&str]) -> (Machine, Vec<LogId>) {
     let (mut machine, _) = open(disk, SMALL).unwrap();
@@ -177,4 +177,71 @@ fn the_files_of_a_large_trim_go_by_and_by() {
     assert_eq!(removed, [24, 24, 12], "three files of each segment");
     let left = disk.list("streams/a/0").unwrap();
     assert_eq!(layout::offsets(&left, layout::SEGMENT), [20]);
+}
+
+/// Two logs whose journal has gone on to its next file; no chore has synced anything.
+fn rotated(disk: &SimDisk) -> (Machine, Vec<LogId>) {
+    let (mut machine, logs) = machine_with(disk, &["gone", "stays"]);
+    while machine.journal.previous.is_none() {
+        for log in &logs {
+            let sent = batch(1, 700, 1, 1);
+            machine.append(*log, sent, 1, 0, 0).unwrap();
+        }
+        assert!(round(&mut machine, disk));
+    }
+    (machine, logs)
+}
+
+/// Begins the next round, has a chore do all that it would do beside it, and stops after each effect
+/// of the round.
+fn stopped_anywhere(begin: impl Fn(&mut Machine), check: impl Fn(&SimDisk, i64)) {
+    for count in 0.. {
+        let disk = SimDisk::default();
+        let (mut machine, logs) = rotated(&disk);
+        let (_, end) = machine.bounds(logs[1]).unwrap();
+        begin(&mut machine);
+        let round = machine.next_round(0).unwrap().build();
+        if let Some(chore) = machine.next_chore() {
+            super::perform(&disk, &chore.ops);
+        }
+        if count > round.before.len() {
+            return;
+        }
+        super::perform(&disk, &round.before[..count]);
+        check(&disk, end);
+    }
+}
+
+/// What a start finds in the log that nobody deletes.
+fn finds(disk: &SimDisk, end: i64) {
+    let (mut machine, _) = open(disk, SMALL).unwrap();
+    let log = machine.open_log("stays", 0, 1, 0).unwrap();
+    assert_eq!(machine.bounds(log), Ok((0, end)));
+    for offset in 0..end {
+        let found = super::read(&mut machine, disk, log, offset, 1).unwrap();
+        assert_eq!(found, super::stamped(batch(1, 700, 1, 1), offset));
+    }
+}
+
+#[test]
+fn no_journal_file_is_released_beside_a_close_that_has_not_synced_what_it_makes_again() {
+    let check = |disk: &SimDisk, end| {
+        let disk = disk.killed();
+        finds(&disk, end);
+        for seed in 0..10 {
+            finds(&disk.power_cut(&mut Random::new(seed)), end);
+        }
+    };
+    stopped_anywhere(Machine::close, check);
+}
+
+#[test]
+fn no_journal_file_is_released_beside_a_deletion_that_may_not_come_to_be() {
+    let delete = |machine: &mut Machine| machine.delete_stream("gone").unwrap();
+    let check = |disk: &SimDisk, end| {
+        for seed in 0..10 {
+            finds(&disk.power_cut(&mut Random::new(seed)), end);
+        }
+    };
+    stopped_anywhere(delete, check);
 }
