@@ -492,5 +492,5 @@ def test_a_damaged_file_of_users_stops_a_start(tmp_path):
     data.mkdir()
     (data / "users.json").write_text('{"users": {"ann": {}}}')
     refused = headrace("serve", "--data", str(data))
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert "users.json is damaged (users.ann.roles" in refused.stderr

@@ -67,6 +67,7 @@ def test_a_source_is_measured_also_where_sparks_own_is_not_to_be_had(tmp_path):
         assert row["note"].startswith(f"{package} is not to be had: ")
 
 
+@pytest.mark.soak
 def test_micro_batches_and_a_pipeline_that_catches_up_are_measured(tmp_path):
     rows = rows_of(tmp_path, "batch", "pipeline")
     assert [(row["name"], row["target"]) for row in rows] == [
@@ -77,6 +78,7 @@ def test_micro_batches_and_a_pipeline_that_catches_up_are_measured(tmp_path):
     assert are_compared(rows)
 
 
+@pytest.mark.soak
 def test_a_cold_start_and_the_age_of_live_readings_are_measured(tmp_path):
     rows = rows_of(tmp_path, "cold", "age")
     assert [(row["name"], row["target"]) for row in rows] == [

@@ -110,7 +110,7 @@ def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("tables")
     many, ordered = Tables(root / "many", buckets=1), Tables(root / "ordered", buckets=1)
     late = [sent(20, 30), sent(45, 30)]
-    batches = [sent(minute) for minute in range(0, 180, 3)] + late
+    batches = [sent(minute) for minute in range(0, 180, 4)] + late
     for batch in batches:
         many.write(batch)
     many.finish()

@@ -108,7 +108,9 @@ def test_late_readings_join_two_jobs(tmp_path):
     assert (job["samples"], seconds_of([job], "end")) == (5, [4 * hour + 10])
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 12))]
+)
 def test_rows_do_not_depend_on_the_order_of_arrival(tmp_path, seed):
     """Whatever comes late or is cut elsewhere, the tables are those of one micro-batch."""
     choice = random.Random(seed)
