@@ -25,15 +25,15 @@ pub(super) fn append(simulation: &mut Simulation, name: Name) -> Result<(), Anom
 pub(super) fn produce(simulation: &mut Simulation, name: Name) -> Result<(), Anomaly> {
     let at = simulation.random.below(2);
     let producer = &simulation.logs[&name].producers[at];
+    if producer.count(Fate::UnderWay) >= WINDOW {
+        return Ok(()); // more of them, unanswered, the store would not know again
+    }
     let due = producer
         .batches
         .iter()
         .find(|batch| batch.fate == Fate::Due);
     if let Some(due) = due {
         return send_produced(simulation, name, at, due.sequence);
-    }
-    if producer.count(Fate::UnderWay) >= WINDOW {
-        return Ok(());
     }
     let count = simulation.random.between(1, RECORDS_MAX);
     let values = simulation.fresh(count);
