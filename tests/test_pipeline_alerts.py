@@ -215,3 +215,42 @@ def test_the_end_does_not_wait_for_a_broker_that_stays_away(fleet, broker, troub
         said.told(tables.manifest(fleet.root))
         said.told(raised(fleet))
     assert "did not take all; the next run says what it lacks then" in troubles[-1]
+
+
+def test_a_connection_that_breaks_between_two_alerts_loses_neither(
+    tmp_path, broker, start_node, troubles
+):
+    fleet = Tables(tmp_path / "tables", buckets=1)
+    both = ("GPU-1", "GPU-2")
+    for seconds, code in ((0, 0), (10, 79)):
+        fleet.write(
+            [
+                wide(
+                    {"DCGM_FI_DEV_XID_ERRORS": str(code), "DCGM_FI_DEV_POWER_USAGE": "100"},
+                    gpu_id=uuid, event_time=at(seconds),
+                )
+                for uuid in both
+            ]
+        )  # fmt: skip
+    said = announcer(fleet, broker, troubles)
+    publish, published = said._connection.publish, []
+
+    def breaking(*args, **more):
+        packet_id = publish(*args, **more)
+        if not published:
+            broker.kill()
+        published.append(args[0])
+        return packet_id
+
+    said._connection.publish = breaking
+    with said:
+        said.told(tables.manifest(fleet.root))
+        wait_for(lambda: troubles)
+        again = start_node.again(broker)
+        wait_for((fleet.root / "_manifest" / "alerts").exists)
+    listener = Listener(again.mqtt)
+    heard = sorted(listener.next() for _ in both)
+    assert heard == [(f"alerts/xid/node-1/{uuid}", True, "open") for uuid in both]
+    assert listener.heard_all()
+    listener.close()
+    assert len(published) == 2

@@ -70,6 +70,9 @@ class Announcer:
         self._last_trouble = ""
         self._waiting: deque[Manifest] = deque()
         self._caught_up = False
+        self._unsaid: deque[tuple[str, str, bool]] = deque()
+        """Topic, payload, whether retained: of the version that is being said."""
+        self._saying: Manifest | None = None
         self._unanswered: set[int] = set()
         self._closing = threading.Event()
         self._connection = Connection(
@@ -102,7 +105,7 @@ class Announcer:
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join(job_limits.PIPELINE_ALERTS_CLOSE_SECONDS)
-        if self._waiting or self._unanswered:
+        if self._waiting or self._unsaid or self._unanswered:
             self._on_trouble(
                 f"alerts: {self._where} did not take all; the next run says what it lacks then"
             )
@@ -125,17 +128,23 @@ class Announcer:
 
     def _serve(self) -> None:
         while True:
-            if self._unanswered:
+            if self._unsaid:
+                self._publish(*self._unsaid[0])
+                self._unsaid.popleft()
+            elif self._unanswered:
                 self._connection.step(_STEP_SECONDS)
+            elif self._saying is not None:
+                self._mark(self._saying)
+                self._saying = None
             elif self._waiting:
-                self._say(self._waiting[0])
+                self._begin(self._waiting[0])
             elif self._closing.is_set():
                 return
             else:
                 self._connection.step(_STEP_SECONDS)
 
-    def _say(self, manifest: Manifest) -> None:
-        """Publishes what a version changed, and waits for the answers."""
+    def _begin(self, manifest: Manifest) -> None:
+        """Takes what a version changed apart, into what is to be published."""
         changes: Sequence[Change] = manifest.changes
         if not self._caught_up:
             changes = self._missed(manifest)
@@ -144,23 +153,29 @@ class Announcer:
         for change in changes:
             if change.state != "open":
                 # First: a crash in between leaves no alert that nobody takes back.
-                self._publish(change.topic, "", retain=True)
-            self._publish(change.topic, change.payload, retain=change.state == "open")
-        while self._unanswered:
-            self._connection.step(_STEP_SECONDS)
-        if manifest.alerts_version >= 0:
-            self._folder.write_text(_MARK, str(manifest.alerts_version))
+                self._unsaid.append((change.topic, "", True))
+            self._unsaid.append((change.topic, change.payload, change.state == "open"))
+        self._saying = manifest
 
-    def _publish(self, topic: str, payload: str, *, retain: bool) -> None:
+    def _publish(self, topic: str, payload: str, retain: bool) -> None:
         self._connection.step(0.0)  # fails where there is no connection, before it is queued
         packet_id = self._connection.publish(topic, payload.encode(), _QOS, retain=retain)
         self._unanswered.add(packet_id)
+
+    def _mark(self, manifest: Manifest) -> None:
+        """Notes that all was said, until a version; without that the next process looks."""
+        if manifest.alerts_version < 0:
+            return
+        try:
+            self._folder.write_text(_MARK, str(manifest.alerts_version))
+        except OSError as error:
+            self._trouble(f"{self._folder.shown(_MARK)} cannot be written: {error}")
 
     def _missed(self, manifest: Manifest) -> list[Change]:
         """What an earlier process may have left unsaid."""
         try:
             said = int(self._folder.text(_MARK))
-        except (FileNotFoundError, ValueError):
+        except (OSError, ValueError):
             said = -1
         if said >= manifest.alerts_version:
             return []
