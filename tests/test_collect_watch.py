@@ -1,8 +1,10 @@
 """What is said of an exporter over its rounds, and what waits for a broker."""
 
+import math
+
 from exporterpages import CAPITAL, EXPORTERS_OWN
 from headrace import job_limits
-from headrace.collect import narrow
+from headrace.collect import Pause, narrow
 from headrace.collect.exporter import Watch
 from headrace.collect.exposition import Scrape, read_page
 from headrace.collect.feed import Batch, Feed
@@ -99,7 +101,7 @@ def test_a_feed_says_when_it_is_full_and_loses_nothing():
 def test_a_feed_without_anything_waits_and_then_ends():
     feed = Feed(narrow, lambda: None)
     messages = feed.messages()
-    assert next(messages) is None
+    assert next(messages) == Pause(math.inf), "until it is woken"
     feed.put(Batch(page(CAPITAL).readings, 0, 1))
     feed.close()
     assert len(list(messages)) == 2

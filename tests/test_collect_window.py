@@ -1,9 +1,11 @@
 """The collector's window, alone: any order of sending, losing, refusing and acknowledging."""
 
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.collect import Message
+from headrace.collect import Message, Pause
 from headrace.collect.window import Window
 
 EVENTS = st.lists(
@@ -117,6 +119,19 @@ def test_an_ended_input_leaves_only_what_is_out():
     assert window.take() is None
     window.acknowledged(1, repeat=False)
     assert window.done
+
+
+def test_how_long_the_input_has_nothing_is_told_until_it_has_something():
+    first, second = messages(2)
+    window = Window(iter([Pause(2.5), first, second, Pause()]), 2)
+    assert window.take() is None
+    assert window.pause_s == 2.5
+    for packet_id in (1, 2):
+        window.sent(packet_id, window.take())
+    assert (window.take(), window.pause_s) == (None, 0.0), "it is full, and asks for nothing"
+    window.acknowledged(1, repeat=False)
+    assert window.take() is None
+    assert window.pause_s == math.inf
 
 
 def test_an_unknown_acknowledgement_changes_nothing():

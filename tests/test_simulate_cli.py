@@ -10,7 +10,7 @@ import pytest
 
 from conftest import environment, headrace
 from headrace.client import FetchClient
-from headrace.collect import CsvFile
+from headrace.collect import CsvFile, Pause
 from headrace.simulate import Kind, in_time
 from simulated import fleet
 from test_collect_cli import records
@@ -98,7 +98,7 @@ def test_messages_are_given_when_they_are_due():
     clock = iter([0.0, 1.9, 2.0, *[1e9] * 1000])
     shape = lambda readings, _: iter([next(iter(readings)).uuid])  # noqa: E731
     got = list(in_time(scrapes, shape, start_us, 2.0, lambda: next(clock)))
-    assert got[:2] == [None, None]
+    assert got[:2] == [Pause(2.0), Pause(pytest.approx(0.1))]
     assert got[2:] == [scrape.uuid for scrape in scrapes]
 
 

@@ -75,7 +75,7 @@ def pipeline() -> None:
 @tables_option
 @click.option("--checkpoint", metavar="DIR", help="Spark's checkpoint; belongs to the tables.")
 @click.option("--once", is_flag=True, help="Stop when all that is stored now is in the tables.")
-@click.option("--every", metavar="DURATION", help="Time from one micro-batch to the next.  [1s]")
+@click.option("--every", metavar="DURATION", help="Time from one micro-batch to the next.  [500ms]")
 @click.option(
     "--interval", metavar="DURATION",
     help="Length of an interval of gpu_intervals; fixed with the first micro-batch.  [10s]",

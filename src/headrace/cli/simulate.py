@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from headrace.collect import Message
+    from headrace.collect import Message, Pause
     from headrace.model import Address
     from headrace.simulate import Scrape
 
@@ -324,7 +324,7 @@ def _publish(simulated: Fleet, to: _Publishing, *, as_json: bool) -> None:
         publisher = Publisher(to.broker, origin, login=who, on_progress=shown_on(progress, begun))
         stopped_by = stop_on_signals(publisher.stop)
         scrapes = simulated.scrapes()
-        outgoing: Iterator[Message | None] = messages(scrapes, shape)
+        outgoing: Iterator[Message | Pause] = messages(scrapes, shape)
         if to.speed is not None:
             first_us = simulated.settings.start_us
             outgoing = in_time(scrapes, shape, first_us, to.speed, lambda: time.monotonic() - begun)

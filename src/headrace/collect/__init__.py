@@ -11,7 +11,7 @@ Two more origins go on for as long as they are let: `exporter` asks for pages (`
 """
 
 from headrace.collect.link import Origin
-from headrace.collect.messages import Message, narrow, wide
+from headrace.collect.messages import Message, Pause, narrow, wide
 from headrace.collect.publish import Publisher
 from headrace.collect.readings import CsvFile, Reading
 from headrace.collect.replay import Span, fleet, replayed
@@ -22,6 +22,7 @@ __all__ = [
     "CsvFile",
     "Message",
     "Origin",
+    "Pause",
     "Publisher",
     "Reading",
     "Span",

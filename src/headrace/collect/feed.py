@@ -11,6 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace import job_limits
+from headrace.collect.messages import Pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -67,8 +68,8 @@ class Feed:
         self._closed = True
         self._wake()
 
-    def messages(self) -> Iterator[Message | None]:
-        """Messages as they come, None where there is none now, to the end after `close`."""
+    def messages(self) -> Iterator[Message | Pause]:
+        """Messages as they come, a pause where there is none now, to the end after `close`."""
         while True:
             closed = self._closed  # before looking: what was put before it is then seen
             batch = self._next()
@@ -77,7 +78,7 @@ class Feed:
             elif closed:
                 return
             else:
-                yield None
+                yield Pause()
 
     def _next(self) -> Batch | None:
         with self._lock:

@@ -36,6 +36,13 @@ class Message(NamedTuple):
     """Readings in it; 1 in the narrow shape."""
 
 
+class Pause(NamedTuple):
+    """What an input that goes on gives where it has no message now."""
+
+    seconds: float = math.inf
+    """Until it has one, if `Publisher.wake` does not tell of one before."""
+
+
 def topic_level(text: str) -> str:
     """`text` as one level of a topic: `/ + #` and NUL become `_`, and so does an empty level.
 

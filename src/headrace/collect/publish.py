@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from headrace.client import Login
-    from headrace.collect.messages import Message
+    from headrace.collect.messages import Message, Pause
     from headrace.model import Address
 
 WAITING: Final = "waiting for the broker"
@@ -100,10 +100,10 @@ class Publisher:
         except OSError:  # full of wake-ups, or `run` has ended: either way nothing to wake
             return
 
-    def run(self, messages: Iterator[Message | None]) -> Counts:
+    def run(self, messages: Iterator[Message | Pause]) -> Counts:
         """Publishes `messages`; returns once all is acknowledged, or stopped.
 
-        None among them is nothing for now: `wake` tells when there is more.
+        A pause among them is nothing for now: there is more when it is over, or `wake` tells.
 
         Raises:
             PublishError: no broker was ever reached, or it refuses for good.
@@ -135,7 +135,7 @@ class Publisher:
         while not self._finished(window):
             now = time.monotonic()
             sent = self._send(link, window, now)
-            link.wait(0.0 if sent == _BURST or window.done else self._patience(now))
+            link.wait(0.0 if sent == _BURST or window.done else self._patience(window, now))
             self._settle(link, window)
             link.check()
             if now >= self._progress_at:
@@ -189,9 +189,9 @@ class Publisher:
         )
         return f"the broker at {self._broker} refuses to store: {reason}{remedy}"
 
-    def _patience(self, now: float) -> float:
+    def _patience(self, window: Window, now: float) -> float:
         """How long there is nothing to do but listen."""
-        due = max(self._hold_until - now, self._pace.due_in(now))
+        due = max(self._hold_until - now, self._pace.due_in(now), window.pause_s)
         return min(due, _IDLE_S_MAX) if due > 0.0 else _IDLE_S_MAX
 
     def _finished(self, window: Window) -> bool:

@@ -18,6 +18,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.collect.messages import Pause
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -58,17 +60,21 @@ class Counts:
 class Window:
     """At most `size_max` messages unacknowledged, of an input that is read as room appears.
 
-    An input that goes on gives None where it has nothing now.
+    Attributes:
+        counts: what it has seen.
+        pause_s: of the input, when it was last asked for a message; 0.0 where it had one.
+        size_max: may be changed.
     """
 
-    __slots__ = ("_again", "_flying", "_input", "_sequence", "counts", "size_max")
+    __slots__ = ("_again", "_flying", "_input", "_sequence", "counts", "pause_s", "size_max")
 
-    def __init__(self, messages: Iterator[Message | None], size_max: int) -> None:
-        self._input: Iterator[Message | None] | None = messages
+    def __init__(self, messages: Iterator[Message | Pause], size_max: int) -> None:
+        self._input: Iterator[Message | Pause] | None = messages
         self._flying: dict[int, Entry] = {}
         self._again: deque[Entry] = deque()
         self._sequence = 0
         self.size_max = size_max
+        self.pause_s = 0.0
         self.counts = Counts()
 
     @property
@@ -90,6 +96,7 @@ class Window:
 
         What it returns must be told to `sent` before the next call.
         """
+        self.pause_s = 0.0
         if len(self._flying) >= self.size_max:
             return None
         if self._again:
@@ -102,7 +109,8 @@ class Window:
             except StopIteration:
                 self._input = None
                 return None
-            if message is None:
+            if isinstance(message, Pause):
+                self.pause_s = message.seconds
                 return None
             entry = Entry(message)
             self.counts.published += message.readings

@@ -141,7 +141,7 @@ class PipelineSettings(Table):
         "tables.",
     )
     every: Annotated[int, duration(1, 365 * limits.DAY_MS)] = Field(
-        default=1_000, description="Time from one micro-batch to the next."
+        default=500, description="Time from one micro-batch to the next."
     )
     interval: Annotated[int, duration(1, limits.DAY_MS)] = Field(
         default=10_000,

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.collect.messages import Pause
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -32,8 +34,8 @@ def in_time(
     start_us: int,
     speed: float,
     elapsed_s: Callable[[], float],
-) -> Iterator[Message | None]:
-    """Messages when they are due, None while there is none.
+) -> Iterator[Message | Pause]:
+    """Messages when they are due, pauses until then.
 
     Args:
         scrapes: in the order of their arrival.
@@ -43,6 +45,7 @@ def in_time(
         elapsed_s: a clock.
     """
     for scrape in scrapes:
-        while start_us + elapsed_s() * speed * 1e6 < scrape.arrival_us:
-            yield None
+        due_s = (scrape.arrival_us - start_us) / 1e6 / speed
+        while (left_s := due_s - elapsed_s()) > 0.0:
+            yield Pause(left_s)
         yield from messages((scrape,), shape)

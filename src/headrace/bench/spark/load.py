@@ -55,7 +55,7 @@ class Load:
     batches: int = 60
     rate: float = 10_000.0
     scrape_s: float = 1.0
-    every: str = "1s"
+    every: str = "500ms"
     warm_up: float = 5.0
     duration: float = 20.0
     memory: str = "2g"

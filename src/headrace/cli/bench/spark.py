@@ -55,7 +55,7 @@ from headrace.cli.tables import table
     help="Between two of a GPU.",
 )  # fmt: skip
 @click.option(
-    "--every", default="1s", show_default=True, help="From one micro-batch to the next, of age."
+    "--every", default="500ms", show_default=True, help="From one micro-batch to the next, of age."
 )
 @click.option("--warm-up", type=SECONDS, default="5s", show_default=True, help="Of age.")
 @click.option("--duration", type=MEASURED, default="20s", show_default=True, help="Of age.")
