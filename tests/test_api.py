@@ -383,7 +383,7 @@ def test_tables_that_are_gone_are_503_and_no_fault(tmp_path):
     day(root, gpus=1, scrapes=10)
     api = RunningApi(root)
     try:
-        shutil.rmtree(root / "batch=0")
+        shutil.rmtree(root / "readings")
         status, told = api.get("/api/v1/gpus/GPU-0/telemetry")
         assert (status, told["error"]) == (503, "unavailable")
         assert "restore the tables" in told["detail"]

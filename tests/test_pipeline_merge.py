@@ -133,10 +133,10 @@ def test_a_pipeline_merges_as_it_goes(folders):
 
 def test_the_command_merges_the_rest(folders):
     many, ordered = folders
-    orphan = many.root / "batch=3" / "readings-0-dead.parquet"
+    orphan = many.root / "readings" / "batch=3" / "0-dead.parquet"
     orphan.parent.mkdir(exist_ok=True)
     orphan.write_bytes(b"torn")
-    coming = many.root / "batch=9999" / "readings-0-alive.parquet"
+    coming = many.root / "readings" / "batch=9999" / "0-alive.parquet"
     coming.parent.mkdir()
     coming.write_bytes(b"of a micro-batch that is being written")
     done = headrace("pipeline", "compact", "--tables", str(many.root), "--json")

@@ -74,7 +74,7 @@ def test_tables_are_the_same_there(bucket, tmp_path):
     done = compact(there.root, lambda _: None)
     assert done.files_after < done.files_before
     assert everything(there.root) == everything(here.root)
-    assert not Folder.at(there.root).names("batch=0/readings-0-x.parquet")
+    assert not Folder.at(there.root).names("readings/batch=0/0-x.parquet")
 
 
 def test_a_version_is_committed_once(bucket):

@@ -164,7 +164,7 @@ def test_a_batch_that_is_committed_is_skipped(spark, tmp_path):
 
 
 def test_what_a_crashed_batch_left_is_never_read(spark, tmp_path):
-    left = tmp_path / "batch=0" / "rows" / "table=readings"
+    left = tmp_path / "readings" / "batch=0"
     left.mkdir(parents=True)
     (left / "part-0.parquet").write_bytes(b"half a file")
     with pytest.raises(PipelineError, match="holds no tables yet"):

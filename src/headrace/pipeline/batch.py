@@ -1,8 +1,8 @@
 """One micro-batch: readings in, one new version of all tables out.
 
-Owns the order of things: clear what a crash left of this batch, let a task for each bucket write
-its files, commit the manifest. A batch that is committed already is skipped; so each message
-changes the tables once, however often Spark runs a batch.
+Owns the order of things: let a task for each bucket write its files, commit the manifest. A batch
+that is committed already is skipped; so each message changes the tables once, however often Spark
+runs a batch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from headrace import job_limits
 from headrace.dcgm.readings import SCHEMA as READING
 from headrace.pipeline import manifest as manifests
-from headrace.pipeline import step
+from headrace.pipeline import step, tables
 from headrace.pipeline.bucket import Bucket, Outcome, Task
 from headrace.pipeline.folder import Folder
 from headrace.pipeline.manifest import Manifest, VersionExistsError
@@ -45,13 +45,14 @@ def write(readings: DataFrame, batch: int, settings: step.Settings) -> Manifest 
         PipelineError: the tables belong to another query or have other intervals.
     """
     folder = Folder.at(settings.tables_dir)
-    for _ in range(job_limits.PIPELINE_COMMITS_MAX):
+    for attempt in range(job_limits.PIPELINE_COMMITS_MAX):
         before = manifests.newest(folder)
         step.check(before, settings)
         if batch <= before.batch:
             return None
         place = f"batch={batch}"
-        folder.clear(place)
+        if attempt:
+            tables.clear(folder, place)
         # Also the first one: whoever starts a pipeline sees what becomes of it.
         is_due = before.version < 0 or step.is_due_after(before.derived_us, before.clock_us)
         task = step.task(before, settings, place, batch, derives=is_due)

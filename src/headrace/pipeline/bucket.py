@@ -65,7 +65,7 @@ class Task:
 
     Attributes:
         tables_dir: location of the tables.
-        place: folder in it that new files go to.
+        place: folder in that of each table that new files go to.
         batch: number of the micro-batch.
         interval_us: length of an interval of `gpu_intervals` in microseconds.
         watermark_seconds: how far behind the newest event time a reading is still in time.
@@ -106,6 +106,7 @@ class Outcome:
         rows: rows of `readings`, `quarantine` and `duplicates` that it wrote.
         added: files that it wrote.
         replaced: paths of files that those stand for.
+        moved: of both, those between which rows went unchanged.
         pending: stretches of event time whose intervals are still to be made anew.
     """
 
@@ -118,6 +119,7 @@ class Outcome:
     rows: dict[str, int] = field(default_factory=dict)
     added: list[TableFile] = field(default_factory=list)
     replaced: list[str] = field(default_factory=list)
+    moved: list[str] = field(default_factory=list)
     pending: list[Span] = field(default_factory=list)
 
 
@@ -159,6 +161,7 @@ class Bucket:
         self._outcome.pending = list(pending)
         self._outcome.added = self._files.added
         self._outcome.replaced = self._files.replaced
+        self._outcome.moved = self._files.moved
         return self._outcome
 
     def _write(self, readings: pa.Table) -> list[Span]:
@@ -254,7 +257,7 @@ class Bucket:
         others = old.join(keys, JOB_KEY, join_type="left anti")
         self._files.drop(files)
         # What goes on is written again each time, and what has ended is left alone.
-        self._files.add(JOBS, others, name=f"{JOBS}-ended")
+        self._files.add(JOBS, others, name="ended-")
         self._files.add(JOBS, jobs(mine))
 
     def _merge(self, fewest: int) -> None:
@@ -264,22 +267,14 @@ class Bucket:
             # A job goes on where its pod comes back within the hour.
             until_us = cold_us - (2 * JOB_GAP_US if table == JOBS else 0)
             for group in merge.alike(files.of(table), until_us, fewest):
-                rows = self._whole(table, group)
-                files.add(table, rows if table == JOBS else rows.sort_by(_ORDER))
+                files.merge(table, group, () if table == JOBS else _ORDER)
         for table, instant, chunk_us in (
             (GPU_INTERVALS, "interval_start", self._task.interval_us * CHUNK_INTERVALS),
             (GPU_MINUTES, "start", _MINUTES_CHUNK_US),
             (GPU_HOURS, "start", _HOURS_CHUNK_US),
         ):
             for chunk, group in merge.longer(files.of(table), chunk_us, cold_us):
-                rows = self._whole(table, group).sort_by([*_OF_A_GPU, (instant, "ascending")])
-                files.add(table, rows, chunk=chunk)
-
-    def _whole(self, table: str, group: Sequence[TableFile]) -> pa.Table:
-        names = arrow_schema(table).names
-        rows = pa.concat_tables(self._files.read(file, names) for file in group)
-        self._files.drop(group)
-        return rows
+                files.merge(table, group, [*_OF_A_GPU, (instant, "ascending")], chunk=chunk)
 
 
 _OF_A_GPU: Final[Any] = [("uuid", "ascending"), ("gpu_i_id", "ascending")]

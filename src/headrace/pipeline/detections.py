@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from headrace.pipeline import merge, signals, tables
 from headrace.pipeline.folder import Folder
+from headrace.pipeline.manifest import WATCH
 from headrace.pipeline.rules import RULES
 from headrace.pipeline.schemas import DETECTIONS, GPU_INTERVALS, GPU_MINUTES, arrow_schema
 from headrace.pipeline.watch import Watch
@@ -66,7 +67,7 @@ def detect(
         tables_dir: location of the tables.
         after: the manifest, with all other tables and its clock.
         rules: what is looked for.
-        place: folder of the tables that new files go to.
+        place: folder in that of each table that new files go to.
         watermark_us: how far behind the clock a reading may still come in time.
         anew: forget what was found and remembered, and look at all intervals there are.
     """
@@ -231,7 +232,7 @@ def _written(
     anew: bool,
 ) -> Manifest:
     token, schema = uuid4().hex[:12], arrow_schema(DETECTIONS)
-    state = f"{place}/watch-{token}.json"
+    state = f"{WATCH}/{place}/{token}.json"
     folder.write_text(state, watch.dumps())
     files = after.of(DETECTIONS)
     replaced = [file for file in files if anew or file.chunk == _CHANGING]
@@ -242,7 +243,7 @@ def _written(
         replaced += group
     added = [
         tables.add(
-            folder, f"{place}/{DETECTIONS}-{name}-{token}.parquet", DETECTIONS, rows,
+            folder, f"{DETECTIONS}/{place}/{name}-{token}.parquet", DETECTIONS, rows,
             batch=after.batch, chunk=chunk,
         )
         for name, (rows, chunk) in tables_of.items()

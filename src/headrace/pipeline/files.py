@@ -32,13 +32,14 @@ class Files:
 
     Args:
         folder: of the tables.
-        place: folder in it that new files go to.
+        place: folder in that of each table that new files go to.
         batch: micro-batch that writes them.
         bucket: number of the bucket.
         before: the bucket's live files.
 
     Attributes:
         replaced: paths of files that others stand for now.
+        moved: paths of files, added or replaced, between which rows went unchanged.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Files:
         self._rows: dict[str, pa.Table] = {}
         self._added: list[TableFile] = []
         self.replaced: list[str] = []
+        self.moved: list[str] = []
 
     @property
     def added(self) -> list[TableFile]:
@@ -108,8 +110,9 @@ class Files:
             return
         schema = arrow_schema(table)
         rows = rows.select(schema.names).cast(schema)
-        stem = name or (table if chunk is None else f"{table}-{chunk[0] // 1_000_000}")
-        path = f"{self._place}/{stem}-{self._bucket}-{self._token}-{len(self._added)}.parquet"
+        stem = name or ("" if chunk is None else f"{chunk[0] // 1_000_000}-")
+        number = len(self._added)
+        path = f"{table}/{self._place}/{stem}{self._bucket}-{self._token}-{number}.parquet"
         self._rows[path] = rows
         self._added.append(
             tables.add(
@@ -117,6 +120,23 @@ class Files:
                 batch=self._batch, bucket=self._bucket, chunk=chunk,
             )
         )  # fmt: skip
+
+    def merge(
+        self,
+        table: str,
+        group: Sequence[TableFile],
+        order: Sequence[tuple[str, str]],
+        *,
+        chunk: tuple[int, int] | None = None,
+    ) -> None:
+        """Makes one file of several, its rows in `order`, or as they come where that is empty."""
+        names = arrow_schema(table).names
+        rows = pa.concat_tables(self.read(file, names) for file in group)
+        is_moved = not {file.path for file in group} & {file.path for file in self._added}
+        self.drop(group)
+        self.add(table, rows.sort_by(order) if order else rows, chunk=chunk)
+        if is_moved:
+            self.moved += [*(file.path for file in group), self._added[-1].path]
 
     def drop(self, files: Iterable[TableFile]) -> None:
         """Replaces files by what was, or will be, added."""

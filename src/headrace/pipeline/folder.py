@@ -191,13 +191,13 @@ class Folder:
         self.files.create_dir(self.path(folder), recursive=True)
 
     def remove(self, name: str) -> None:
-        """Deletes a file, where there is one, and folders that it was the last in."""
+        """Deletes a file, where there is one, and folders of its table that it was the last in."""
         path = self.path(name)
         with contextlib.suppress(FileNotFoundError):
             self.files.delete_file(path)
         if self.is_local:
             with contextlib.suppress(OSError):  # others are in one of them
-                for parent in Path(name).parents[:-1]:
+                for parent in Path(name).parents[:-2]:
                     Path(self.path(str(parent))).rmdir()
 
     def clear(self, folder: str) -> None:

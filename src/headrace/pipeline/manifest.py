@@ -8,9 +8,10 @@ that is still there finds all its files.
 Layout of a tables folder:
 
 ```
-_manifest/00000000000000000007.json     all tables at version 7
-batch=N/TABLE[-CHUNK]-BUCKET-….parquet  files that micro-batch N wrote
-work=V/…                                files that version V wrote without a micro-batch
+_manifest/00000000000000000007.json   all tables at version 7
+TABLE/batch=N/[CHUNK-]BUCKET-….parquet  files that micro-batch N wrote
+TABLE/work=V/…                        files that version V wrote without a micro-batch
+watch/…                               what rules remember, the same way
 ```
 """
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 3
 FOLDER: Final = "_manifest"
+WATCH: Final = "watch"
+"""Folder of what the rules remember."""
 
 
 class VersionExistsError(PipelineError):
@@ -125,6 +128,7 @@ class Manifest:
         batch: last micro-batch in them; -1 before the first.
         files: every live file.
         removed: files that this version replaced; deleted when the version before it goes.
+        moved: files that this version added or replaced, between which rows went unchanged.
         totals: readings so far, by where they ended.
         offsets: per stream and partition the offset after the last message in the tables.
         newest_us: per stream and partition the newest event time of a usable reading.
@@ -145,6 +149,7 @@ class Manifest:
     batch: int = -1
     files: tuple[TableFile, ...] = ()
     removed: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
     totals: Totals = field(default_factory=Totals)
     offsets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     newest_us: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -181,15 +186,18 @@ class Manifest:
 
     def next_version(self) -> Manifest:
         """The manifest after this one, before anything in it has changed."""
-        return replace(self, version=self.version + 1, removed=())
+        return replace(self, version=self.version + 1, removed=(), moved=())
 
-    def with_files(self, added: Iterable[TableFile], replaced: Iterable[str]) -> Manifest:
-        """With these files, in place of those."""
+    def with_files(
+        self, added: Iterable[TableFile], replaced: Iterable[str], moved: Iterable[str] = ()
+    ) -> Manifest:
+        """With these files, in place of those; `moved` are those of both that change no row."""
         gone = set(replaced)
         return replace(
             self,
             files=(*(file for file in self.files if file.path not in gone), *added),
             removed=tuple(sorted({*self.removed, *gone})),
+            moved=(*self.moved, *moved),
         )
 
     def with_readings(
@@ -254,14 +262,16 @@ class Manifest:
         files = tuple(_file(file) for file in fields.pop("files"))
         totals = Totals(**fields.pop("totals"))
         removed = tuple(fields.pop("removed"))
+        moved = tuple(fields.pop("moved", ()))
         pending = {
             bucket: tuple((start, end) for start, end in spans)
             for bucket, spans in fields.pop("pending").items()
         }
         changes = tuple(Change(**change) for change in fields.pop("changes"))
         return Manifest(
-            **fields, files=files, totals=totals, removed=removed, pending=pending, changes=changes
-        )
+            **fields, files=files, totals=totals, removed=removed, moved=moved, pending=pending,
+            changes=changes,
+        )  # fmt: skip
 
 
 def _file(fields: dict[str, Any]) -> TableFile:
@@ -358,7 +368,7 @@ def sweep(tables_dir: Location) -> int:
         listed |= {file.path for file in at.files} | {*at.removed, at.watch}
     deleted = 0
     for name in folder.all_names():
-        kind, _, number = name.partition("/")[0].partition("=")
+        kind, _, number = f"{name}/".split("/")[1].partition("=")
         done = {"batch": newest_one.batch, "work": newest_one.version}.get(kind, -1)
         if number.isdigit() and int(number) <= done and name not in listed:
             folder.remove(name)

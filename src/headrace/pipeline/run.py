@@ -202,7 +202,9 @@ def start_on(
 ) -> StreamingQuery:
     """As `start`, on readings: a stream of `format("headrace")` with the option `payload=dcgm`."""
     options = options or Options()
-    newest = _check_pair(Folder.at(tables_dir), Folder.at(checkpoint_dir))
+    folder = Folder.at(tables_dir)
+    newest = _check_pair(folder, Folder.at(checkpoint_dir))
+    tables.clear(folder, f"batch={newest.batch + 1}")  # as a crash may have left it
     rules_of(options.rules)
     if on_commit is not None:
         on_commit(newest)

@@ -89,7 +89,7 @@ def task(before: Manifest, settings: Settings, place: str, batch: int, *, derive
     Args:
         before: the version that it starts from.
         settings: of the run.
-        place: folder of the tables that new files go to.
+        place: folder in that of each table that new files go to.
         batch: micro-batch that the files belong to.
         derives: whether tables are made of readings.
     """
@@ -135,7 +135,7 @@ def after_batch(
             reasons=outcome.reasons,
         )
         totals += more
-        after = after.with_files(outcome.added, outcome.replaced)
+        after = after.with_files(outcome.added, outcome.replaced, outcome.moved)
         after = after.with_readings(more, outcome.offsets, outcome.newest_us)
         after = after.with_pending(outcome.bucket, outcome.pending)
     if not totals.balanced:
@@ -174,7 +174,7 @@ def after_merging(outcomes: Iterable[Outcome], before: Manifest) -> Manifest:
     """The manifest after a step without readings."""
     after = before.next_version()
     for outcome in outcomes:
-        after = after.with_files(outcome.added, outcome.replaced)
+        after = after.with_files(outcome.added, outcome.replaced, outcome.moved)
         after = after.with_pending(outcome.bucket, outcome.pending)
     return after
 

@@ -66,6 +66,12 @@ def begin(tables_dir: Location) -> None:
         folder.make(manifests.FOLDER)
 
 
+def clear(folder: Folder, place: str) -> None:
+    """Deletes what an attempt left in that folder of each table's."""
+    for name in (*SCHEMAS, manifests.WATCH):
+        folder.clear(f"{name}/{place}")
+
+
 def committed(folder: Folder, version: int | None = None) -> Manifest:
     """As `manifest`, for a reader, who would take the wrong folder for empty tables."""
     if not folder.has(manifests.FOLDER):
