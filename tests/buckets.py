@@ -3,8 +3,7 @@
 from datetime import datetime
 
 from frames import table
-from headrace.pipeline import manifest as manifests
-from headrace.pipeline import step, tables
+from headrace.pipeline import mirror, step, tables
 from headrace.pipeline.bucket import Bucket
 from headrace.pipeline.detections import rules_of
 from headrace.pipeline.folder import Folder
@@ -18,8 +17,8 @@ class Tables:
         buckets: shares of the GPUs, by their UUIDs.
         interval_us: length of an interval.
         rules: settings of rules, by kind.
-        given: prices, as of `Settings`; `derives` says of a manifest whether what waits is made;
-            `now` is what the future is measured against.
+        given: prices and format, as of `Settings`; `derives` says of a manifest whether what waits
+            is made; `now` is what the future is measured against.
     """
 
     def __init__(self, root, *, buckets=2, interval_us=10_000_000, rules=None, **given):
@@ -31,6 +30,7 @@ class Tables:
             buckets=buckets, rules=rules_of(rules or {}), **given,
         )  # fmt: skip
         self._sent = 0
+        mirror.begin(root, self._settings.format)
 
     def write(self, payloads):
         """Brings messages into the tables, as one micro-batch; the committed manifest."""
@@ -51,8 +51,7 @@ class Tables:
         after = step.after_batch(outcomes, batch, before, self._settings)
         if derives:
             after = step.watched(Folder.at(self.root), after, place, self._settings)
-        manifests.commit(self.root, after)
-        manifests.prune(self.root, after.version)
+        mirror.commit(self.root, after, self._settings.format)
         return after
 
     def finish(self):
@@ -63,10 +62,8 @@ class Tables:
         none = table([], first_offset=0)
         outcomes = [Bucket(task, number).run(none) for number in range(self._settings.buckets)]
         after = step.after_merging(outcomes, before)
-        manifests.commit(
-            self.root, step.watched(Folder.at(self.root), after, place, self._settings)
-        )
-        manifests.prune(self.root, after.version)
+        after = step.watched(Folder.at(self.root), after, place, self._settings)
+        mirror.commit(self.root, after, self._settings.format)
 
     @staticmethod
     def instant(text):

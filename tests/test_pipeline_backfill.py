@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from deltalake import DeltaTable
 
 from buckets import Tables
 from conftest import headrace
@@ -71,13 +72,16 @@ def test_new_prices_and_rules_hold_for_all_that_was(spark, tmp_path):
 
 
 def test_a_stretch_of_time_alone_changes(spark, tmp_path):
-    written(tmp_path, prices={"default": 1.0})
+    written(tmp_path, prices={"default": 1.0}, format="delta")
     start = round(Tables.instant(at(3 * HOUR + 60)).timestamp() * 1e6)
     end = start + 2 * HOUR * 1_000_000 - 120_000_000
-    backfill(spark, tmp_path, Options(prices={"default": 3.0}), start_us=start, end_us=end)
+    options = Options(prices={"default": 3.0}, format="delta")
+    backfill(spark, tmp_path, options, start_us=start, end_us=end)
     rows = tables.open_arrow(tmp_path, "gpu_hours").to_table().to_pylist()
     costs = [row["gpu_cost"] / row["seconds"] * HOUR for row in rows]
     assert [round(cost, 6) for cost in costs] == [3.0 if 3 <= n < 5 else 1.0 for n in range(HOURS)]
+    by_delta = DeltaTable(str(tmp_path / "gpu_hours")).to_pyarrow_table().to_pylist()
+    assert sorted(map(str, by_delta)) == sorted(map(str, rows))
     [job] = tables.open_arrow(tmp_path, "jobs").to_table().to_pylist()
     assert job["gpu_cost"] == pytest.approx(sum(row["gpu_cost"] for row in rows))
 

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.job_limits import MANIFESTS_KEPT
 from headrace.pipeline import manifest as manifests
-from headrace.pipeline.manifest import Manifest, TableFile, Totals
+from headrace.pipeline.manifest import Manifest, TableFile, Totals, VersionExistsError
 from headrace.spark.errors import PipelineError
 
 
@@ -63,6 +63,25 @@ def test_two_writers_cannot_commit_one_version(tmp_path):
     manifests.commit(tmp_path, again)
     with pytest.raises(PipelineError, match="another query writes these tables"):
         manifests.commit(tmp_path, again)
+    assert not list((tmp_path / "_manifest").glob("*.draft"))
+
+
+def test_two_writers_of_one_moment_commit_one_of_them(tmp_path, monkeypatch):
+    before = grow(tmp_path, Manifest())
+    first, second = (
+        before.next(batch=1, query=query, buckets=1, interval_seconds=1.0) for query in "ab"
+    )
+    link = os.link
+
+    def late(draft, path):
+        monkeypatch.setattr(os, "link", link)
+        manifests.commit(tmp_path, second)
+        link(draft, path)
+
+    monkeypatch.setattr(os, "link", late)
+    with pytest.raises(VersionExistsError):
+        manifests.commit(tmp_path, first)
+    assert manifests.newest(tmp_path) == second
     assert not list((tmp_path / "_manifest").glob("*.draft"))
 
 

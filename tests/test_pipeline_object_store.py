@@ -7,11 +7,13 @@ from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 import pytest
+from deltalake import DeltaTable
 
 from apiserver import RunningApi
 from buckets import Tables
 from conftest import environment, headrace, unused_ports, wait_for
 from frames import at, from_csv, wide
+from headrace import job_limits
 from headrace.pipeline import Options, run, tables
 from headrace.pipeline import manifest as manifests
 from headrace.pipeline.compact import compact
@@ -75,6 +77,23 @@ def test_tables_are_the_same_there(bucket, tmp_path):
     assert done.files_after < done.files_before
     assert everything(there.root) == everything(here.root)
     assert not Folder.at(there.root).names("readings/batch=0/0-x.parquet")
+
+
+def test_delta_logs_follow_the_tables_there(store, bucket, monkeypatch):
+    monkeypatch.setattr(job_limits, "PIPELINE_DELTA_CHECKPOINT_COMMITS", 3)
+    written = Tables(bucket("delta"), buckets=1, format="delta")
+    for minute in (0, 40, 80, 120, 3):
+        written.write(sent(minute))
+    compact(written.root, lambda _: None, "delta")
+    again = Tables(bucket("delta"), buckets=1, format="delta")  # as after a restart
+    again._sent = 10
+    again.write(sent(160))
+    options = {"AWS_ENDPOINT_URL": f"http://{store}", "AWS_ALLOW_HTTP": "true"}
+    for table, rows in everything(written.root).items():
+        read = DeltaTable(f"s3://fleet/delta/{table}", storage_options=options)
+        assert sorted(map(str, read.to_pyarrow_table().to_pylist())) == rows, table
+    names = Folder.at(written.root).names("readings/_delta_log")
+    assert {"_last_checkpoint", f"{6:020d}.json"} <= set(names)
 
 
 def test_a_version_is_committed_once(bucket):

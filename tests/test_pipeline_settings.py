@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from buckets import Tables
 from conftest import environment, headrace, wait_for
@@ -30,6 +31,7 @@ replay = true
 messages_per_batch = 2
 buckets = 3
 energy_price = 0.5
+format = "delta"
 prices = {{ default = 36 }}
 
 [pipeline.rules.xid]
@@ -69,7 +71,7 @@ def produce(node, payloads):
 @pytest.mark.setting("pipeline.every", "pipeline.interval", "pipeline.watermark")
 @pytest.mark.setting("pipeline.replay", "pipeline.messages_per_batch", "pipeline.buckets")
 @pytest.mark.setting("pipeline.prices", "pipeline.energy_price", "pipeline.rules")
-@pytest.mark.setting("pipeline.mqtt")
+@pytest.mark.setting("pipeline.mqtt", "pipeline.format")
 def test_a_file_alone_says_what_a_pipeline_does(start_node, tmp_path):
     node = start_node()
     node.create_stream("fleet")
@@ -101,6 +103,7 @@ def test_a_file_alone_says_what_a_pipeline_does(start_node, tmp_path):
     held = tables.manifest(kept)
     assert (held.buckets, held.interval_seconds) == (3, 30.0)
     readings = tables.open_arrow(kept, "readings").to_table().to_pylist()
+    assert DeltaTable(str(kept / "readings")).to_pyarrow_table().num_rows == len(readings) == 7
     assert [row["raw"] for row in readings if row["late"]] == ["100"], "30 s behind the newest"
     (hour,) = [
         row
@@ -177,6 +180,7 @@ def test_prices_and_rules_are_tables_or_texts(tmp_path):
         ("stram = 'x'", "[pipeline] stram: unknown; did you mean 'stream'?"),
         ("interval = 10", "[pipeline] interval: must be a duration with its unit"),
         ("memory = '2 GB'", "[pipeline] memory: must be a size as Java writes it"),
+        ("format = 'iceberg'", "[pipeline] format: input should be 'parquet' or"),
         ("energy_price = -1", "[pipeline] energy_price: must be a price"),
         ("prices = {a = 'b'}", "[pipeline] prices: must be MODEL=PRICE"),
         ("rules = {xid = 3}", "[pipeline] rules: must be KIND.SETTING=NUMBER"),

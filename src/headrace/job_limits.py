@@ -178,6 +178,18 @@ MANIFESTS_KEPT: Final = 20
 """Versions of the tables that stay readable beside the newest: a reader may hold one for as many
 micro-batches."""
 
+PIPELINE_DELTA_MANIFESTS_KEPT: Final = 600
+"""The same where Delta logs follow: foreign readers do not begin again where a file is gone, so a
+query has five minutes at two versions a second. Manifests of 500 files take 80 MB then."""
+
+PIPELINE_DELTA_CHECKPOINT_COMMITS: Final = 100
+"""From one checkpoint of a Delta log to the next: that many commits a reader reads one by one. Half
+of what a checkpoint costs, 50 ms, is to read what came since the last."""
+
+PIPELINE_DELTA_LOG_SECONDS: Final = 3_600
+"""How long commits of a Delta log are kept behind a checkpoint, and removed files named in it: who
+follows the log may be away for that long."""
+
 FUTURE_SECONDS_MAX: Final = 300
 """How far an event may lie after its reading: clocks of a fleet differ, and five minutes is what
 Kerberos lets them (RFC 4120, `clockskew`)."""

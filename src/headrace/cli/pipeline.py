@@ -20,6 +20,8 @@ from headrace.cli.login import login, login_options
 from headrace.cli.paths import NamedPath
 from headrace.cli.pipeline_settings import (
     config_option,
+    format_option,
+    need_format,
     needed,
     place_to_make,
     prices_option,
@@ -96,6 +98,7 @@ def pipeline() -> None:
 @rules_option
 @prices_option
 @click.option("--energy-price", metavar="PRICE", help="Of a kilowatt hour.  [0]")
+@format_option
 @click.option(
     "--master", metavar="URL",
     help="Spark to run on, such as spark://host:7077.  [this machine's cores]",
@@ -127,6 +130,7 @@ def run(
       headrace pipeline run --tables t --checkpoint c --rule idle_allocated.window_s=600
     """
     settings = settings_of(file, **options).pipeline
+    need_format(settings)
     tables_dir = place_to_make(needed(settings, "tables"), "tables")
     checkpoint_dir = place_to_make(needed(settings, "checkpoint"), "checkpoint")
     need_spark()
@@ -179,6 +183,7 @@ def _options(
         rules=all_rules,
         prices=settings.prices | prices,
         energy_price=settings.energy_price,
+        format=settings.format,
     )
     return options if settings.buckets is None else replace(options, buckets=settings.buckets)
 
@@ -307,6 +312,7 @@ class _Instant(click.ParamType[int]):
 @rules_option
 @prices_option
 @click.option("--energy-price", metavar="PRICE", help="Of a kilowatt hour.  [0]")
+@format_option
 @click.option("--master", metavar="URL", help="Spark to run on.  [this machine's cores]")
 @click.option("--memory", help="Heap of the JVM, as Java writes it.  [2g]")
 @_json_option
@@ -335,6 +341,7 @@ def backfill(
         raise click.BadParameter("must be after --from", param_hint="--to")
     tables_dir = tables_of(file, tables)
     settings = settings_of(file, **options).pipeline
+    need_format(settings)
     need_spark()
     from headrace.pipeline.backfill import backfill as made_anew  # noqa: PLC0415
 
@@ -350,8 +357,15 @@ def backfill(
 @pipeline.command(short_help="Make few files of many small ones.")
 @config_option
 @tables_option
+@format_option
 @_json_option
-def compact(*, file: Path | None, tables: str | None, as_json: bool) -> None:
+def compact(
+    *,
+    file: Path | None,
+    tables: str | None,
+    as_json: bool,
+    **options: Any,  # noqa: ANN401 - settings, by their names
+) -> None:
     """Merge small files of settled time, and delete what no version of the tables lists.
 
     A running pipeline does the first by itself as it goes, and this command may run beside it. No
@@ -362,12 +376,14 @@ def compact(*, file: Path | None, tables: str | None, as_json: bool) -> None:
       headrace pipeline compact --tables tables
     """
     tables_dir = tables_of(file, tables)
+    settings = settings_of(file, **options).pipeline
+    need_format(settings)
     need_spark()
     from headrace.pipeline.compact import compact as merged  # noqa: PLC0415
     from headrace.spark.errors import PipelineError  # noqa: PLC0415
 
     try:
-        done = merged(tables_dir, lambda text: click.echo(text, err=True))
+        done = merged(tables_dir, _warn, settings.format)
     except PipelineError as error:
         raise click.ClickException(str(error)) from error
     if as_json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -29,6 +30,11 @@ config_option: Final = click.option(
 tables_option: Final = click.option(
     "--tables", metavar="DIR",
     help="Folder of the tables, or a URI such as s3://bucket/tables.",
+)  # fmt: skip
+
+format_option: Final = click.option(
+    "--format", type=click.Choice(["parquet", "delta"]),
+    help="delta: each table is a Delta Lake table, too.  [parquet]",
 )  # fmt: skip
 
 
@@ -126,6 +132,16 @@ def place_to_make(place: Path | str, option: str) -> Path | str:
         InputError: the folder is not there and cannot be made, or may not be written.
     """
     return place if isinstance(place, str) else folder_to_make(place, option)
+
+
+def need_format(settings: PipelineSettings) -> None:
+    """Refuses a format of the tables that takes what is not installed.
+
+    Raises:
+        InputError: it does.
+    """
+    if settings.format == "delta" and find_spec("deltalake") is None:
+        raise InputError("the format delta needs deltalake: pip install 'headrace[delta]'")
 
 
 def wrong_rules(file: Path | None, error: Exception, options: object) -> Exception:

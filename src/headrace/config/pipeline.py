@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from math import isfinite
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field, PlainValidator
 
@@ -163,6 +163,11 @@ class PipelineSettings(Table):
         default=None,
         description="Shares of the GPUs, each of which one task brings into the tables; fixed "
         "with the first micro-batch. Not set: as many as there are cores.",
+    )
+    format: Literal["parquet", "delta"] = Field(
+        default="parquet",
+        description="`delta`: each table is a Delta Lake table, too, which needs "
+        "`headrace[delta]`.",
     )
     master: Text | None = Field(
         default=None,

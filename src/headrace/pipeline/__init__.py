@@ -3,9 +3,10 @@
 The way of a reading: `format("headrace")` decodes and judges it; `batch` gives each `bucket` of
 GPUs to a task, which lets `settle` find what repeats, contradicts or comes late, `intervals` and
 `rollups` add up, and writes files; `detections` lets `watch` fold what `signals` and `rules` say;
-`manifest` commits all tables together. `step` is what of this needs no Spark; `merge` and `compact`
-keep files few, `backfill` makes tables anew; `folder` and `files` hold them. `alerts` and
-`announce` tell of what opened and ended. `schemas` knows the tables, `tables` is the readers' door.
+`mirror` commits the `manifest` of all tables together, and the logs that `delta` makes of it.
+`step` is what of this needs no Spark; `merge` and `compact` keep files few, `backfill` makes tables
+anew; `folder` and `files` hold them. `alerts` and `announce` tell of what opened and ended.
+`schemas` knows the tables, `tables` is the readers' door.
 """
 
 from headrace.pipeline.run import Options, Progress, run, start

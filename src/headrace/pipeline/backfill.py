@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace import job_limits
 from headrace.pipeline import manifest as manifests
-from headrace.pipeline import step, tables
+from headrace.pipeline import mirror, step, tables
 from headrace.pipeline.batch import run_tasks
 from headrace.pipeline.detections import rules_of
 from headrace.pipeline.folder import Folder
@@ -63,6 +63,7 @@ def backfill(
     """
     folder = Folder.at(tables_dir)
     slices = list(_slices(tables.committed(folder), start_us, end_us))
+    mirror.begin(folder, options.format)
     given = {
         "watermark_seconds": options.watermark_s,
         "prices": options.prices,
@@ -85,14 +86,13 @@ def backfill(
             if number == len(slices):
                 after = step.watched(folder, after, place, settings, anew=True)
             try:
-                manifests.commit(folder, after)
+                mirror.commit(folder, after, options.format)
             except VersionExistsError as error:
                 if attempt + 1 < job_limits.PIPELINE_COMMITS_MAX:
                     continue
                 raise PipelineError(
                     f"a pipeline writes {folder} meanwhile; stop it, and begin again"
                 ) from error
-            manifests.prune(folder, after.version)
             break
         if on_slice is not None:
             on_slice(number, len(slices))

@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from headrace import job_limits
 from headrace.dcgm.readings import SCHEMA as READING
 from headrace.pipeline import manifest as manifests
-from headrace.pipeline import step, tables
+from headrace.pipeline import mirror, step, tables
 from headrace.pipeline.bucket import Bucket, Outcome, Task
 from headrace.pipeline.folder import Folder
 from headrace.pipeline.manifest import Manifest, VersionExistsError
@@ -63,8 +63,7 @@ def write(readings: DataFrame, batch: int, settings: step.Settings) -> Manifest 
         if is_due:
             after = step.watched(folder, after, place, settings)
         with contextlib.suppress(VersionExistsError):
-            manifests.commit(folder, after)
-            manifests.prune(folder, after.version)
+            mirror.commit(folder, after, settings.format)
             return after
     raise PipelineError(
         f"other versions of the tables in {folder} come faster than micro-batch {batch} can be "
@@ -92,8 +91,7 @@ def finish(spark: SparkSession, settings: step.Settings) -> Manifest | None:
     rows = spark.range(0, before.buckets, 1, before.buckets)
     after = step.after_merging(run_tasks(rows, task, None), before)
     after = step.watched(folder, after, place, settings)
-    manifests.commit(folder, after)
-    manifests.prune(folder, after.version)
+    mirror.commit(folder, after, settings.format)
     return after
 
 

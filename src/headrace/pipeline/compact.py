@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace import job_limits
 from headrace.pipeline import manifest as manifests
-from headrace.pipeline import step, tables
+from headrace.pipeline import mirror, step, tables
 from headrace.pipeline.bucket import Bucket
 from headrace.pipeline.folder import Folder
 from headrace.pipeline.manifest import VersionExistsError
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.pipeline.folder import Location
+    from headrace.pipeline.mirror import Format
 
 _SETTLED_SECONDS: Final = 3600.0
 """Behind the newest event time: longer than anybody lets readings be late."""
@@ -45,20 +46,24 @@ class Compacted:
     deleted: int
 
 
-def compact(tables_dir: Location, on_progress: Callable[[str], None]) -> Compacted:
+def compact(
+    tables_dir: Location, on_progress: Callable[[str], None], form: Format = "parquet"
+) -> Compacted:
     """Merges small files bucket by bucket, each a version of its own.
 
     Args:
         tables_dir: location of the tables.
         on_progress: is told of each bucket, a line.
+        form: whether Delta logs follow the tables.
 
     Raises:
         PipelineError: there are no tables, or a pipeline commits faster than this can.
     """
     folder = Folder.at(tables_dir)
     before = tables.committed(folder)
+    mirror.begin(folder, form)
     for bucket in range(before.buckets):
-        _compact(folder, bucket)
+        _compact(folder, bucket, form)
         on_progress(f"bucket {bucket + 1} of {before.buckets}")
     after = manifests.newest(folder)
     return Compacted(
@@ -70,7 +75,7 @@ def compact(tables_dir: Location, on_progress: Callable[[str], None]) -> Compact
     )
 
 
-def _compact(folder: Folder, bucket: int) -> None:
+def _compact(folder: Folder, bucket: int, form: Format) -> None:
     for _ in range(job_limits.PIPELINE_COMMITS_MAX):
         before = manifests.newest(folder)
         settings = step.of_tables(folder, before, watermark_seconds=_SETTLED_SECONDS)
@@ -80,10 +85,9 @@ def _compact(folder: Folder, bucket: int) -> None:
             return
         after = step.after_merging([outcome], before)
         try:
-            manifests.commit(folder, after)
+            mirror.commit(folder, after, form)
         except VersionExistsError:
             continue
-        manifests.prune(folder, after.version)
         return
     raise PipelineError(
         f"the pipeline that writes {folder} commits faster than bucket {bucket} can be merged; "

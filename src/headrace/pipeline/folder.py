@@ -11,6 +11,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -143,7 +144,7 @@ class Folder:
                 raise FileExistsError(name)
             self.write_text(name, text)
             return
-        draft = Path(self.path(name)).with_suffix(".draft")
+        draft = Path(self.path(name)).with_suffix(f".{uuid4().hex[:12]}.draft")
         self.write_text(str(draft.relative_to(self.root)), text)
         path = self.path(name)
         try:

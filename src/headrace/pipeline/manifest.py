@@ -341,14 +341,14 @@ def commit(tables_dir: Location, manifest: Manifest) -> None:
         ) from None
 
 
-def prune(tables_dir: Location, version: int) -> None:
-    """Deletes manifests `job_limits.MANIFESTS_KEPT` older than `version`, and what they alone list.
+def prune(tables_dir: Location, version: int, kept: int = job_limits.MANIFESTS_KEPT) -> None:
+    """Deletes manifests more than `kept` older than `version`, and what they alone list.
 
     Stopping anywhere in between leaves at most files that nothing lists.
     """
     folder = Folder.at(tables_dir)
     for old in sorted(_versions(folder)):
-        if old >= version - job_limits.MANIFESTS_KEPT:
+        if old >= version - kept:
             return
         folder.remove(_name(old))
         for name in load(folder, old + 1).removed:

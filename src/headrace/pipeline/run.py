@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.errors import StreamingQueryException
 
 from headrace import job_limits
-from headrace.pipeline import tables
+from headrace.pipeline import mirror, tables
 from headrace.pipeline.batch import finish, write
 from headrace.pipeline.detections import rules_of
 from headrace.pipeline.folder import Folder
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from headrace.dcgm.readings import Now
     from headrace.pipeline.folder import Location
     from headrace.pipeline.manifest import Manifest, Totals
+    from headrace.pipeline.mirror import Format
 
 INTERVAL_SECONDS: Final = 10.0
 WATERMARK_SECONDS: Final = 90.0
@@ -71,6 +72,7 @@ class Options:
         prices: of an hour of a GPU, by model; `default` is that of any other model.
         energy_price: of a kilowatt hour.
         rules: settings of the rules that find faults, by kind (`headrace.pipeline.rules`).
+        format: `parquet`, or `delta` for tables that are Delta Lake tables, too.
     """
 
     interval_s: float = INTERVAL_SECONDS
@@ -81,6 +83,7 @@ class Options:
     prices: Mapping[str, float] = field(default_factory=dict)
     energy_price: float = 0.0
     rules: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    format: Format = "parquet"
 
 
 def run(  # noqa: PLR0913 - what to run it on, and how
@@ -206,6 +209,7 @@ def start_on(
     newest = _check_pair(folder, Folder.at(checkpoint_dir))
     tables.clear(folder, f"batch={newest.batch + 1}")  # as a crash may have left it
     rules_of(options.rules)
+    mirror.begin(folder, options.format)
     if on_commit is not None:
         on_commit(newest)
 
@@ -236,6 +240,7 @@ def _settings(options: Options, tables_dir: Location, checkpoint_dir: Location) 
         prices=options.prices,
         energy_price=options.energy_price,
         rules=rules_of(options.rules),
+        format=options.format,
     )
 
 

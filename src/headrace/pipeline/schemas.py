@@ -325,6 +325,14 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
 }
 
 
+def time_columns(table: str) -> tuple[str, str]:
+    """Columns with the first and with the last instant that a row of a table is about."""
+    names = SCHEMAS[table].names
+    first = next(name for name in ("event_time", "interval_start", "start") if name in names)
+    # A job lies in all the time until its end.
+    return first, "end" if table == JOBS else first
+
+
 @cache
 def arrow_schema(table: str) -> pa.Schema:
     """The columns of a table as Arrow's types."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from headrace.pipeline.folder import Location
+    from headrace.pipeline.mirror import Format
 
 _SECOND_US: Final = 1_000_000
 
@@ -41,6 +42,7 @@ class Settings:
         prices: of an hour of a GPU, by model; `default` is that of any other model.
         energy_price: of a kilowatt hour.
         rules: what is looked for.
+        format: whether Delta logs follow the tables.
     """
 
     tables_dir: Location
@@ -51,6 +53,7 @@ class Settings:
     prices: Mapping[str, float] = field(default_factory=dict)
     energy_price: float = 0.0
     rules: tuple[Rule, ...] = RULES
+    format: Format = "parquet"
 
 
 def check(manifest: Manifest, settings: Settings) -> None:

@@ -6,14 +6,14 @@ no manifest lists do not exist: what a crashed micro-batch left behind is never 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pyarrow.dataset
 
 from headrace.pipeline import manifest as manifests
 from headrace.pipeline.folder import Folder
 from headrace.pipeline.manifest import Manifest, TableFile
-from headrace.pipeline.schemas import JOBS, SCHEMA_VERSION, SCHEMAS, arrow_schema
+from headrace.pipeline.schemas import SCHEMA_VERSION, SCHEMAS, arrow_schema, time_columns
 from headrace.spark.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from headrace.pipeline.folder import Location
 
 __all__ = ["Manifest", "TableFile", "manifest", "open_arrow", "read"]
-
-_TIME_COLUMNS: Final = ("event_time", "interval_start", "start")
 
 
 def manifest(tables_dir: Location, version: int | None = None) -> Manifest:
@@ -119,10 +117,7 @@ def add(
 ) -> TableFile:
     """Writes rows of a table to a file, which is described as the manifest lists it."""
     footer, size = folder.write(name, rows)
-    low, high = _time_range(footer)
-    if table == JOBS:
-        # A job lies in all the time until its end.
-        high = _time_range(footer, ("end",))[1]
+    first, last = time_columns(table)
     return TableFile(
         table=table,
         path=name,
@@ -131,17 +126,14 @@ def add(
         batch=batch,
         schema=SCHEMA_VERSION,
         bucket=bucket,
-        min_time_us=low,
-        max_time_us=high,
+        min_time_us=_time_range(footer, first)[0],
+        max_time_us=_time_range(footer, last)[1],
         chunk=chunk,
     )
 
 
-def _time_range(
-    footer: pyarrow.parquet.FileMetaData, columns: Iterable[str] = _TIME_COLUMNS
-) -> tuple[int | None, int | None]:
-    names = [footer.schema.column(at).path for at in range(footer.num_columns)]
-    at = next(names.index(name) for name in columns if name in names)
+def _time_range(footer: pyarrow.parquet.FileMetaData, column: str) -> tuple[int | None, int | None]:
+    at = [footer.schema.column(at).path for at in range(footer.num_columns)].index(column)
     lows, highs = [], []
     for group in range(footer.num_row_groups):
         statistics = footer.row_group(group).column(at).statistics
