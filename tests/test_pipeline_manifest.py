@@ -141,6 +141,27 @@ def test_replaced_files_go_when_no_kept_version_lists_them(tmp_path):
     assert all((tmp_path / kept.path).exists() for kept in at.files)
 
 
+@pytest.mark.parametrize("work", ["prune", "sweep"])
+def test_versions_that_another_writer_prunes_meanwhile_are_no_fault(tmp_path, monkeypatch, work):
+    at = Manifest()
+    for _ in range(MANIFESTS_KEPT + 4):
+        at = grow(tmp_path, at)
+    load = manifests.load
+
+    def racing(folder, version):
+        if version == 1:
+            monkeypatch.setattr(manifests, "load", load)
+            manifests.prune(tmp_path, at.version)
+        return load(folder, version)
+
+    monkeypatch.setattr(manifests, "load", racing)
+    {"prune": lambda: manifests.prune(tmp_path, at.version),
+     "sweep": lambda: manifests.sweep(tmp_path)}[work]()  # fmt: skip
+    assert manifests.load is load, "the other was there"
+    assert len(list((tmp_path / "_manifest").glob("*.json"))) == MANIFESTS_KEPT + 1
+    assert all((tmp_path / kept.path).exists() for kept in at.files)
+
+
 def test_time_ranges_prune():
     held = file("a", 0, min_time_us=10, max_time_us=20)
     assert held.overlaps(20, 21)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 _ROW_GROUP: Final = 20_000
 """Rows that a reader of one GPU and metric must look at, at least."""
+
+_creating: Final = threading.Lock()
+"""Held from the look whether a name is free until it is taken, where a store does not do both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +138,19 @@ class Folder:
     def create(self, name: str, text: str) -> None:
         """Makes a durable file, whole or not at all.
 
-        In an object store two writers of the same name at the same moment may both succeed.
+        In an object store two processes that make the same name at the same moment may both
+        succeed.
 
         Raises:
             FileExistsError: there is one of that name.
         """
         if not self.is_local:
-            if self._info([self.path(name)])[0].type != fs.FileType.NotFound:
-                raise FileExistsError(name)
-            self.write_text(name, text)
+            with _creating:
+                if self._info([self.path(name)])[0].type != fs.FileType.NotFound:
+                    raise FileExistsError(name)
+                self.write_text(name, text)
             return
+        # Of its own: what another writer drafts of this name must not come under it.
         draft = Path(self.path(name)).with_suffix(f".{uuid4().hex[:12]}.draft")
         self.write_text(str(draft.relative_to(self.root)), text)
         path = self.path(name)

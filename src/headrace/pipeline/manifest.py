@@ -351,7 +351,8 @@ def prune(tables_dir: Location, version: int, kept: int = job_limits.MANIFESTS_K
         if old >= version - kept:
             return
         folder.remove(_name(old))
-        for name in load(folder, old + 1).removed:
+        after = _load_kept(folder, old + 1)
+        for name in () if after is None else after.removed:
             folder.remove(name)
 
 
@@ -364,8 +365,9 @@ def sweep(tables_dir: Location) -> int:
     newest_one = newest(folder)
     listed: set[str] = set()
     for version in _versions(folder):
-        at = load(folder, version)
-        listed |= {file.path for file in at.files} | {*at.removed, at.watch}
+        at = _load_kept(folder, version)
+        if at is not None:
+            listed |= {file.path for file in at.files} | {*at.removed, at.watch}
     deleted = 0
     for name in folder.all_names():
         kind, _, number = f"{name}/".split("/")[1].partition("=")
@@ -374,6 +376,22 @@ def sweep(tables_dir: Location) -> int:
             folder.remove(name)
             deleted += 1
     return deleted
+
+
+def _load_kept(folder: Folder, version: int) -> Manifest | None:
+    """One version; None where somebody else, who writes these tables too, has pruned it.
+
+    What it alone listed goes with it, or is what the next version `removed`.
+
+    Raises:
+        PipelineError: it is there and cannot be read.
+    """
+    try:
+        return load(folder, version)
+    except PipelineError:
+        if version in _versions(folder):
+            raise
+        return None
 
 
 def _versions(folder: Folder) -> list[int]:
