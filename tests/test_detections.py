@@ -123,6 +123,23 @@ def test_a_code_is_raised_when_it_changes(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("without_s", "code", "found"),
+    [(600, 79, ["XID 79 was raised"]), (600, 45, []), (30, 79, []), (0, 79, [])],
+)
+@pytest.mark.parametrize("cut", [7, 1000])
+def test_a_first_code_is_new_where_there_was_none_for_a_while(
+    tmp_path, cut, without_s, code, found
+):
+    """Neither NVML nor DCGM since 4.5 says 0 before it; what is there from the start may be old."""
+    tables = Tables(tmp_path)
+    story = every(15, 0, without_s, BUSY)
+    story += every(15, without_s, 900, {**BUSY, "DCGM_FI_DEV_XID_ERRORS": str(code)})
+    for first in range(0, len(story), cut):
+        tables.write(story[first : first + cut])
+    assert [row["text"] for row in tables.rows("detections") if row["kind"] == "xid"] == found
+
+
+@pytest.mark.parametrize(
     ("field", "values", "kind", "severity"),
     [
         ("ECC_DBE_VOL_TOTAL", [0, 0, 1, 1], "ecc", "critical"),
@@ -169,6 +186,20 @@ def test_who_is_silent_has_vanished_until_it_returns(tmp_path):
     assert told(tables) == [("vanished", 290, 900)]
 
 
+def test_who_is_silent_for_a_week_was_taken_out(tmp_path):
+    tables = Tables(tmp_path)
+    tables.write(every(15, 0, 300, BUSY))
+    ends = []
+    for day in range(1, 9):
+        after = tables.write([scrape(day * 86_400, BUSY, gpu_id="GPU-2")])
+        ends += [row["end"] for row in tables.rows("detections") if row["uuid"] == "GPU-1"]
+    assert ends[:6] == [None] * 6
+    assert len(ends) == 8
+    assert ends[-1] is not None, "its alert ends, too"
+    assert "alerts/vanished/node-1/GPU-1" not in after.alerts
+    assert "GPU-1" not in (tmp_path / after.watch).read_text(), "and nothing remembers it"
+
+
 def test_values_that_stand_still_are_stale(tmp_path):
     tables = Tables(tmp_path)
     still = {**BUSY, "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": "123456"}
@@ -183,6 +214,26 @@ def test_a_lowered_power_limit_is_a_warning_and_a_full_load_is_not(tmp_path):
     tables.write(every(15, 0, 300, capped) + every(15, 0, 300, lowered, gpu_id="GPU-2"))
     found = {row["uuid"]: row["severity"] for row in tables.rows("detections")}
     assert found == {"GPU-1": "info", "GPU-2": "warning"}
+
+
+def test_a_limit_that_a_model_has_from_the_factory_was_not_lowered(tmp_path):
+    limits = {
+        "NVIDIA A100-PCIE-40GB": 250, "NVIDIA A100 80GB PCIe": 300, "NVIDIA H100 NVL": 400,
+        "Tesla V100-PCIE-32GB": 250, "NVIDIA L40": 300, "NVIDIA A30": 165, "NVIDIA RTX A6000": 300,
+    }  # fmt: skip
+    story = [
+        wide(
+            {**BUSY, "DCGM_FI_DEV_POWER_USAGE": str(watts), "DCGM_FI_DEV_POWER_MGMT_LIMIT": watts,
+             "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": "4"},
+            event_time=at(n), labels={"modelName": model}, gpu_id=f"GPU {model}",
+        )
+        for model, watts in limits.items()
+        for n in range(0, 300, 15)
+    ]  # fmt: skip
+    tables = Tables(tmp_path)
+    tables.write(story)
+    found = tables.rows("detections")
+    assert {row["model"]: row["severity"] for row in found} == dict.fromkeys(limits, "info")
 
 
 def test_one_slow_gpu_of_a_job_is_a_straggler(tmp_path):

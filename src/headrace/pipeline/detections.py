@@ -70,11 +70,20 @@ def detect(
         place: folder in that of each table that new files go to.
         watermark_us: how far behind the clock a reading may still come in time.
         anew: forget what was found and remembered, and look at all intervals there are.
+
+    Raises:
+        PipelineError: what the rules remember cannot be read.
     """
     folder = Folder.at(tables_dir)
     watch = Watch(rules)
     if after.watch and not anew:
-        watch.loads(folder.text(after.watch))
+        try:
+            watch.loads(folder.text(after.watch))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise PipelineError(
+                f"{folder.shown(after.watch)}: what the rules remember cannot be read ({error}); "
+                "restore it, or let `headrace pipeline backfill` make detections anew"
+            ) from error
     clock_us = after.clock_us
     # In whole steps, and the same ones wherever micro-batches were cut.
     horizon_us = (clock_us - watermark_us) // _STEP_US * _STEP_US
@@ -141,7 +150,7 @@ class _Look:
             if step_us > watch.until_us:
                 ended += self.fold(watch, step_us)
                 watch.until_us = step_us
-                watch.missing(step_us)
+                ended += watch.missing(step_us)
                 ended += watch.quiet(step_us)
         return ended
 

@@ -34,12 +34,16 @@ APPLICATION_XIDS: Final = (13, 31, 43, 45)
 
 POWER_LIMITS: Final[tuple[tuple[str, float], ...]] = (
     ("GB300", 1400.0), ("GB200", 1200.0), ("B300", 1400.0), ("B200", 1000.0), ("H200 NVL", 600.0),
-    ("H200", 700.0), ("H100 PCIe", 350.0), ("H100", 700.0), ("H800", 700.0), ("A100", 400.0),
-    ("A800", 400.0), ("L40", 350.0), ("L4", 72.0), ("A10", 150.0), ("T4", 70.0), ("V100", 300.0),
+    ("H200", 700.0), ("H100 PCIe", 350.0), ("H100 NVL", 400.0), ("H100", 700.0),
+    ("H800 PCIe", 350.0), ("H800", 700.0), ("A100-PCIE", 250.0), ("A100 80GB PCIe", 300.0),
+    ("A100", 400.0), ("A800 80GB PCIe", 300.0), ("A800", 400.0), ("L40S", 350.0), ("L40", 300.0),
+    ("L4", 72.0), ("A10", 150.0), ("T4", 70.0), ("V100-PCIE", 250.0), ("V100S", 250.0),
+    ("V100", 300.0),
 )  # fmt: skip
-"""Watts by a part of the model's name, the first that fits, where a GPU does not report its own."""
+"""Watts by a part of the model's name, the first that fits, as GPUs leave the factory."""
 
 POWER_LIMIT_DEFAULT: Final = 400.0
+"""What is taken for the limit of a GPU of another model that does not report its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,10 @@ _EVIDENCE: Final = {
 _LIMIT: Final = (
     "(CASE "
     + " ".join(f"WHEN contains(model, '{part}') THEN {watts}" for part, watts in POWER_LIMITS)
-    + f" ELSE {POWER_LIMIT_DEFAULT} END)::DOUBLE"
+    + " END)::DOUBLE"
+)
+_OWN_LIMIT: Final = (
+    "last_value(power_limit_watts_last IGNORE NULLS) OVER series, known.power_limit_watts"
 )
 
 
@@ -97,17 +100,16 @@ def of_intervals(intervals: pa.Table, known: pa.Table, rules: Sequence[Rule]) ->
                     AS nvlink_replays,
                 coalesce(nvlink_crc_flit_errors, 0) + coalesce(nvlink_crc_data_errors, 0)
                     AS nvlink_crc,
-                coalesce(
-                    last_value(power_limit_watts_last IGNORE NULLS) OVER series,
-                    known.power_limit_watts, {_LIMIT}
-                ) AS power_limit_watts,
-                {_LIMIT} AS power_default_watts,
+                coalesce({_OWN_LIMIT}, {_LIMIT}, {POWER_LIMIT_DEFAULT}) AS power_limit_watts,
+                -- Of a model that is not listed nobody knows whether its limit was lowered.
+                coalesce({_LIMIT}, {_OWN_LIMIT}, {POWER_LIMIT_DEFAULT}) AS power_default_watts,
                 coalesce(
                     last_value(slowdown_temp_celsius_last IGNORE NULLS) OVER series,
                     known.slowdown_celsius
                 ) AS slowdown_celsius,
                 coalesce(
-                    xid_last != coalesce(lag(xid_last IGNORE NULLS) OVER series, known.xid), false
+                    xid_last != coalesce(lag(xid_last IGNORE NULLS) OVER series, known.xid, 0),
+                    false
                 ) AS raised
             FROM intervals LEFT JOIN known USING (uuid, gpu_i_id)
             WINDOW series AS (

@@ -28,7 +28,7 @@ Key = tuple[str, str]
 _SECOND_US: Final = 1_000_000
 _CONTEXT: Final = ("host", "gpu_index", "model", "namespace", "pod", "container")
 
-_SCRAPE_SECONDS: Final = 60.0
+_SCRAPE_US: Final = 60 * _SECOND_US
 """Longer than between two scrapes: who is silent for less may still go on."""
 
 _COUNTED: Final = frozenset(
@@ -78,7 +78,8 @@ class Gpu:
 
     Attributes:
         last_us: end of its last interval.
-        context: of that.
+        first_us: start of the first one that is known of; None before it.
+        context: of the last one.
         power_limit_watts: as last reported, or assumed.
         slowdown_celsius: as last reported.
         xid: last code; it stays until another comes.
@@ -87,6 +88,7 @@ class Gpu:
     """
 
     last_us: int = 0
+    first_us: int | None = None
     context: Row = field(default_factory=dict)
     power_limit_watts: float | None = None
     slowdown_celsius: float | None = None
@@ -194,14 +196,18 @@ class Watch:
     def _xid(self, gpu: Gpu, row: Row) -> tuple[bool | None, Severity, int]:
         """A code is raised when it changes: the field holds the last one for ever.
 
-        The first that is seen of a GPU may be old, and is not raised.
+        The first that is seen of a GPU may be old, and is not raised, unless the GPU has been there
+        without one: since 4.5 DCGM gives no 0 before the first, and NVML never did.
         """
-        code = row["xid"]
-        raised = code is not None and code != 0 and gpu.xid is not None and code != gpu.xid
-        if not raised or code in APPLICATION_XIDS:
-            return False, "info", row["start_us"]
+        code, start_us = row["xid"], row["start_us"]
+        if gpu.xid is None:
+            is_new = gpu.first_us is not None and start_us - gpu.first_us >= _SCRAPE_US
+        else:
+            is_new = code != gpu.xid
+        if not code or not is_new or code in APPLICATION_XIDS:
+            return False, "info", start_us
         row["code"] = code
-        return True, "critical" if code in FATAL_XIDS else "warning", row["start_us"]
+        return True, "critical" if code in FATAL_XIDS else "warning", start_us
 
     def summaries(self, found: Iterable[Row]) -> None:
         """Takes over the last row of each GPU, whether or not it was folded."""
@@ -212,18 +218,26 @@ class Watch:
 
     def _known(self, gpu: Gpu, row: Row) -> None:
         gpu.last_us = row["end_us"]
+        if gpu.first_us is None:
+            gpu.first_us = row["start_us"]
         gpu.context = {name: row[name] for name in _CONTEXT}
         gpu.power_limit_watts = row["power_limit_watts"]
         gpu.slowdown_celsius = row["slowdown_celsius"]
         if row["xid"] is not None:
             gpu.xid = row["xid"]
 
-    def missing(self, clock_us: int) -> None:
-        """Opens `vanished` for who has been silent for its window, by the clock of the stream."""
+    def missing(self, clock_us: int) -> list[Row]:
+        """Opens `vanished` for who has been silent for its window, by the clock of the stream.
+
+        Who is silent for long is forgotten; the detections that end with that.
+        """
         rule = self._rules["vanished"]
+        ended: list[Row] = []
         for key, gpu in list(self.gpus.items()):
             silent_us = clock_us - gpu.last_us
-            if silent_us > _FORGOTTEN_US and not gpu.tracks:
+            if silent_us > _FORGOTTEN_US:
+                for each in list(gpu.tracks.values()):
+                    self._drop(key, gpu, each, ended)
                 del self.gpus[key]
             elif gpu.last_us and silent_us >= rule.window_s * _SECOND_US:
                 silent_from = gpu.last_us
@@ -233,6 +247,7 @@ class Watch:
                     track.is_open = True
                     gpu.tracks["vanished"] = track
                 track.last_us = clock_us
+        return ended
 
     def quiet(self, clock_us: int) -> list[Row]:
         """Ends tracks of GPUs that say nothing more: the detections among them."""
@@ -240,7 +255,7 @@ class Watch:
         for key, gpu in self.gpus.items():
             for track in list(gpu.tracks.values()):
                 rule = self._rules[track.kind]
-                patience_us = max(rule.clear_s, _SCRAPE_SECONDS) * _SECOND_US
+                patience_us = max(rule.clear_s * _SECOND_US, _SCRAPE_US)
                 if track.kind != "vanished" and clock_us - track.last_us > patience_us:
                     self._drop(key, gpu, track, ended)
         return ended
