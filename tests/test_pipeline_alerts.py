@@ -50,6 +50,11 @@ def test_an_alert_opens_once_and_ends_once():
 def test_late_readings_move_a_start_or_take_an_alert_back():
     known, _ = changed({}, [row()], "q")
     assert changed(known, [row(start=500_000)], "q") == (known, [])
+    none, changes = changed(known, [row(start=500_000, end=2_000_000)], "q")
+    assert (none, states(changes)) == ({}, [(TOPIC, "resolved")])
+    assert json.loads(changes[0].payload)["end"] == "1970-01-01T00:00:02.000+00:00"
+    earlier = [row(start=100_000, end=900_000), row(gpu_i_id="1", id="a", end=2_000_000)]
+    assert states(changed(known, earlier, "q")[1]) == [(TOPIC, "withdrawn")], "those are others"
     none, changes = changed(known, [], "q")
     assert (none, states(changes)) == ({}, [(TOPIC, "withdrawn")])
     assert json.loads(changes[0].payload)["state"] == "withdrawn"

@@ -67,9 +67,11 @@ def changed(
     changes: list[Change] = []
     for topic, payload in known.items():
         said = json.loads(payload)
-        if said["id"] in ended:
-            text = _payload(ended[said["id"]], "resolved", query)
-            changes.append(Change(topic, "resolved", text))
+        end = ended.get(said["id"])
+        if end is None and topic not in begun:
+            end = _moved(said, ended.values())
+        if end is not None:
+            changes.append(Change(topic, "resolved", _payload(end, "resolved", query)))
         elif topic not in begun:
             text = json.dumps(said | {"state": "withdrawn"}, sort_keys=True)
             changes.append(Change(topic, "withdrawn", text))
@@ -82,6 +84,21 @@ def changed(
             still[topic] = _payload(row, "open", query)
             changes.append(Change(topic, "open", still[topic]))
     return still, changes
+
+
+def _moved(said: Mapping[str, Any], ended: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The detection that an alert was about, where readings that came late have moved its start."""
+    since_us = datetime.fromisoformat(said["start"]).timestamp() * 1e6
+    return max(
+        (
+            row
+            for row in ended
+            if all(row[name] == said[name] for name in ("kind", "uuid", "gpu_i_id"))
+            and row["end_us"] > since_us
+        ),
+        key=lambda row: row["end_us"],
+        default=None,
+    )
 
 
 def _payload(row: Mapping[str, Any], state: State, query: str) -> str:
