@@ -160,6 +160,17 @@ def test_a_counter_that_falls_has_started_again():
     assert (row["pcie_replays"], row["counter_restarts"]) == (5.0, 1)
 
 
+def test_two_exporters_of_a_gpu_make_no_energy():
+    """Each keeps values for a while, so one tells of earlier than the other: 100 W all the time."""
+    told = [(0, 0), (1, -20), (30, 30), (31, 10), (60, 60), (61, 40), (90, 90)]
+    found = compute([energy(at, 10**9 + of * 100) for at, of in told])
+    assert sum(row["energy_joules"] or 0 for row in found) == 9000.0
+    assert sum(row["counter_restarts"] for row in found) == 0
+    found = compute([energy(0, 10**9), energy(30, 2000), energy(31, 2100)])
+    assert sum(row["energy_joules"] or 0 for row in found) == 2100.0, "the driver was loaded anew"
+    assert sum(row["counter_restarts"] for row in found) == 1
+
+
 def test_growth_stands_where_the_counter_was_read():
     found = compute([energy(0, 100), energy(8, 180), energy(12, 220)])
     assert [row["energy_joules"] for row in found] == [80.0, 40.0]

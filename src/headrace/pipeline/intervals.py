@@ -129,21 +129,37 @@ _SCRAPES: Final = f"""
     )
     GROUP BY ALL"""
 
+_GROWTH_MAX: Final = " ".join(
+    # µJ are thousandths of the counter's mJ; in a µs a GPU throttles for 1000 ns at most.
+    f"WHEN {field.id} THEN since_us * {POWER.high / 1000 if field is ENERGY else 1000}"
+    for field in IN_INTERVALS
+    if field is ENERGY or (Keep.DELTA in field.keeps and field.unit == "ns")
+)
+"""What a counter that started again can stand at, by field: what it grew to since the value before.
+One that fell and stands above that has not: of two exporters of a GPU, one tells an older value.
+That is taken back, so that the sum stays right."""
+
 # Growth needs the value before of the same field. Power stands in for the energy counter only
 # where that has not been seen within the look-back, so that no time is counted twice. Slices of
 # one device repeat each other at one time: between them nothing has passed.
 _STEPS: Final = f"""
     SELECT
         *,
-        CASE WHEN stepped AND value_long >= before_long
-             THEN (value_long - before_long)::DOUBLE
-             -- A counter that fell has started again from 0.
-             WHEN stepped AND value_long < before_long THEN value_long::DOUBLE END AS growth,
+        CASE WHEN restarted THEN value_long::DOUBLE
+             WHEN stepped THEN (value_long - before_long)::DOUBLE END AS growth,
         CASE WHEN stepped AND field_id = {POWER.id}
                   AND coalesce(time_us - counted_at > {_LOOKBACK_US}, true)
              THEN since_us / 1e6 * (value + before) / 2 END AS joules
     FROM (
-        SELECT *, coalesce(since_us > 0 AND since_us <= {_LOOKBACK_US}, false) AS stepped
+        SELECT
+            *,
+            coalesce(since_us > 0 AND since_us <= {_LOOKBACK_US}, false) AS stepped,
+            -- A counter that fell has started again from 0.
+            stepped AND coalesce(
+                value_long < before_long
+                AND value_long <= CASE field_id {_GROWTH_MAX} ELSE value_long END,
+                false
+            ) AS restarted
         FROM (
             SELECT
                 uuid, gpu_i_id, start, time_us, field_id, value, value_long,
@@ -177,7 +193,7 @@ _FIELDS: Final = f"""
         sum(growth) AS growth,
         sum(joules) AS joules,
         sum(CASE WHEN coalesce(growth, joules) IS NOT NULL THEN since_us END) / 1e6 AS seconds,
-        count_if(stepped AND value_long < before_long) AS restarts
+        count_if(restarted) AS restarts
     FROM steps GROUP BY ALL"""
 
 _KEPT: Final = {
