@@ -108,6 +108,25 @@ def test_late_readings_join_two_jobs(tmp_path):
     assert (job["samples"], seconds_of([job], "end")) == (5, [4 * hour + 10])
 
 
+def test_late_readings_beside_new_ones_leave_the_jobs_between_alone(tmp_path):
+    tables, hour = Tables(tmp_path), 3600
+    for start in (0, 5, 10):
+        tables.write([load(start * hour)])
+    tables.write([load(600), load(10 * hour + 600)])
+    jobs = tables.rows("jobs")
+    assert seconds_of(jobs, "start") == [0, 5 * hour, 10 * hour]
+    assert [row["samples"] for row in jobs] == [2, 1, 2]
+
+
+def test_jobs_that_have_ended_are_not_written_again(tmp_path):
+    tables = Tables(tmp_path, buckets=1)
+    for n in range(40):
+        after = tables.write([load(n * 900 + k * 30, pod=f"p-{n}") for k in range(2)])
+    assert [row["pod"] for row in tables.rows("jobs")] == [f"p-{n}" for n in range(40)]
+    written = [file.rows for file in after.of("jobs") if file.batch == after.batch]
+    assert sum(written) < 20, "those of the last hours"
+
+
 @pytest.mark.parametrize(
     "seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 12))]
 )

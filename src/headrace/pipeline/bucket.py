@@ -235,10 +235,7 @@ class Bucket:
     def _write_jobs(self, fresh: pa.Table, spans: Sequence[Span]) -> None:
         """Makes the jobs anew that have hours in `spans`, from their first hour on."""
         near = [(start - JOB_GAP_US, end + JOB_GAP_US) for start, end in spans]
-        files = self._files.overlapping(JOBS, near)
-        schema = arrow_schema(JOBS)
-        known = [self._files.read(file, schema.names) for file in files]
-        old = pa.concat_tables([schema.empty_table(), *known])
+        _, old = self._jobs_in(near)
         keys = pa.concat_tables(
             [
                 fresh.filter(pc.not_equal(fresh["pod"], "")).select(JOB_KEY),
@@ -248,17 +245,33 @@ class Bucket:
         keys = keys.group_by(JOB_KEY).aggregate([])
         if not keys.num_rows:
             return
-        changed = old.join(keys, JOB_KEY, join_type="left semi")
-        begins = [start for start, _ in spans] + pc.cast(changed["start"], pa.int64()).to_pylist()
-        ends = [end for _, end in spans] + pc.cast(changed["end"], pa.int64()).to_pylist()
-        reach = aligned([(min(begins), max(ends))], HOUR_US)
-        rows = self._files.within(GPU_HOURS, COLUMNS, "start", reach)
-        mine = rows.join(keys, JOB_KEY, join_type="left semi")
-        others = old.join(keys, JOB_KEY, join_type="left anti")
+        reach = (near[0][0], near[-1][1])
+        while True:
+            files, old = self._jobs_in([reach])
+            inside = overlap(old["start"], old["end"], [reach])
+            changed = old.filter(inside).join(keys, JOB_KEY, join_type="left semi")
+            begins = [reach[0], *pc.cast(changed["start"], pa.int64()).to_pylist()]
+            ends = [reach[1], *pc.cast(changed["end"], pa.int64()).to_pylist()]
+            [wider] = aligned([(min(begins), max(ends))], HOUR_US)
+            if wider == reach:
+                break
+            reach = wider  # All their jobs in it are made anew, so none may stick out.
+        others = old.filter(inside).join(keys, JOB_KEY, join_type="left anti")
+        others = pa.concat_tables([others, old.filter(pc.invert(inside))])
+        rows = self._files.within(GPU_HOURS, COLUMNS, "start", [reach])
         self._files.drop(files)
-        # What goes on is written again each time, and what has ended is left alone.
-        self._files.add(JOBS, others, name="ended-")
-        self._files.add(JOBS, jobs(mine))
+        # What goes on is written again each time; what has ended, in files of its own, is not.
+        recent = overlap(others["start"], others["end"], near)
+        self._files.add(JOBS, others.filter(pc.invert(recent)), name="ended-")
+        self._files.add(JOBS, others.filter(recent), name="others-")
+        self._files.add(JOBS, jobs(rows.join(keys, JOB_KEY, join_type="left semi")))
+
+    def _jobs_in(self, spans: Sequence[Span]) -> tuple[list[TableFile], pa.Table]:
+        """Files that may have jobs in `spans`, and all that is in them."""
+        files = self._files.overlapping(JOBS, spans)
+        schema = arrow_schema(JOBS)
+        known = [self._files.read(file, schema.names) for file in files]
+        return files, pa.concat_tables([schema.empty_table(), *known])
 
     def _merge(self, fewest: int) -> None:
         """Makes one file of many small ones, of time that is settled."""
