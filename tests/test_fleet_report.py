@@ -75,6 +75,18 @@ def test_json_adds_up(folder):
     assert told["series"][5]["watts"] == pytest.approx(1080)
 
 
+def test_a_report_of_a_day_opens_no_file_of_another(tmp_path):
+    made = Tables(tmp_path, buckets=1)
+    for hours in (0, 24, 48):
+        made.write([metric(POWER, 100, hours * 3600 + n * 15, gpu_id="GPU-1") for n in range(9)])
+    for file in tables.manifest(tmp_path).files:
+        if file.table in {"gpu_hours", "gpu_minutes"} and file.chunk[0] < 1_893_628_800_000_000:
+            (tmp_path / file.path).unlink()
+    told = json.loads(report(tmp_path, "--start", "2030-01-03T00:00:00Z", "--json"))
+    assert told["fleet"]["seconds"] == 8 * 15
+    assert [row["gpus"] for row in told["series"]] == [1, 1, 1]
+
+
 def test_a_time_is_cut_out_by_hours(folder):
     assert json.loads(report(folder, "--end", "2029-12-31T23:00:00Z", "--json"))["start"] is None
     assert report(folder, "--end", "2029-12-31T23:00:00Z") == "no telemetry in that time\n"

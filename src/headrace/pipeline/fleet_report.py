@@ -6,14 +6,17 @@ Owns which rows that takes. Prints nothing; `cli.report` shows it, `fleet_page` 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.compute as pc
 
 from headrace.pipeline import fleet, tables
+from headrace.pipeline.folder import Folder
 from headrace.pipeline.rules import SEVERITIES
-from headrace.pipeline.schemas import DETECTIONS, GPU_HOURS, GPU_MINUTES
+from headrace.pipeline.schemas import DETECTIONS, GPU_HOURS, GPU_MINUTES, arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,6 +25,11 @@ if TYPE_CHECKING:
 
     from headrace.pipeline.fleet import Idle
     from headrace.pipeline.folder import Location
+    from headrace.pipeline.manifest import Manifest
+
+_1970: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_NEVER_US: Final = 1 << 62
 
 _BY_MINUTE: Final = timedelta(hours=6)
 """Time up to which the course is told by minutes; beyond, by hours."""
@@ -73,22 +81,21 @@ def gathered(tables_dir: Location, start: datetime | None, end: datetime | None)
     Raises:
         PipelineError: there are no tables, or they cannot be read.
     """
-    version = tables.manifest(tables_dir).version
-    read = version if version >= 0 else None
-    hours = _within(tables.open_arrow(tables_dir, GPU_HOURS, read).to_table(), start, end)
-    rows = tables.open_arrow(tables_dir, DETECTIONS, read).to_table().to_pylist()
+    folder = Folder.at(tables_dir)
+    held = tables.committed(folder)
+    hours = _within(folder, held, GPU_HOURS, start, end)
+    rows = _within(folder, held, DETECTIONS, None, None).to_pylist()
     loads = fleet.loads(hours)
     parts = fleet.summary(loads)
     (whole,) = parts.pop("fleet")
     begin, until = pc.min(hours["active_from"]).as_py(), pc.max(hours["active_to"]).as_py()
     course = hours
     if begin is not None and until - begin <= _BY_MINUTE:
-        minutes = tables.open_arrow(tables_dir, GPU_MINUTES, read).to_table()
-        course = _within(minutes, begin - timedelta(minutes=1), until)
+        course = _within(folder, held, GPU_MINUTES, begin - timedelta(minutes=1), until)
     serious = [row for row in rows if row["severity"] != "info"]
-    held = [row for row in serious if _holds(row, start, end)]
+    at_the_time = [row for row in serious if _holds(row, start, end)]
     return FleetReport(
-        version=version,
+        version=held.version,
         start=begin,
         end=until,
         whole=whole,
@@ -99,19 +106,27 @@ def gathered(tables_dir: Location, start: datetime | None, end: datetime | None)
             key=lambda row: (-SEVERITIES.index(row["severity"]), row["start"], row["id"]),
         ),
         found={
-            kind: sum(row["kind"] == kind for row in held)
-            for kind in sorted({row["kind"] for row in held})
+            kind: sum(row["kind"] == kind for row in at_the_time)
+            for kind in sorted({row["kind"] for row in at_the_time})
         },
         series=fleet.series(course),
     )
 
 
-def _within(rows: pa.Table, start: datetime | None, end: datetime | None) -> pa.Table:
+def _within(
+    folder: Folder, held: Manifest, table: str, start: datetime | None, end: datetime | None
+) -> pa.Table:
+    """The rows of a table that begin within a time, ends included; no other file is opened."""
+    first_us = -_NEVER_US if start is None else (start - _1970) // _MICROSECOND
+    last_us = _NEVER_US if end is None else (end - _1970) // _MICROSECOND
+    files = [file.path for file in held.of(table) if file.overlaps(first_us, last_us + 1)]
+    begins, bounds = pc.field("start"), []
     if start is not None:
-        rows = rows.filter(pc.greater_equal(rows["start"], start))
+        bounds.append(begins >= start)
     if end is not None:
-        rows = rows.filter(pc.less_equal(rows["start"], end))
-    return rows
+        bounds.append(begins <= end)
+    only = reduce(and_, bounds) if bounds else None
+    return folder.dataset(files, arrow_schema(table)).to_table(filter=only)
 
 
 def _holds(row: Mapping[str, Any], start: datetime | None, end: datetime | None) -> bool:
