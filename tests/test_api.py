@@ -404,11 +404,13 @@ def test_slices_are_named_by_uuid_and_id(tmp_path):
         for number in (1, 2)
         for scrape in range(5)
     ]  # fmt: skip
-    made.write(slices)
+    made.write([*slices, metric(UTIL, 1, 0, gpu_id="GPU-9-a")])
     api = RunningApi(tmp_path / "tables")
     try:
         ids = [gpu["id"] for gpu in api.ok("/api/v1/gpus")["gpus"]]
-        assert ids == ["GPU-0", "GPU-9/1", "GPU-9/2"]
+        assert ids == ["GPU-0", "GPU-9/1", "GPU-9/2", "GPU-9-a"]
+        pages = api.pages("/api/v1/gpus", "gpus", limit=1)
+        assert [gpu["id"] for page in pages for gpu in page] == ids
         rows = telemetry(api, "GPU-9/2")["telemetry"]
         assert [row["value"] for row in rows] == [0.5] * 5
         status, told = api.get("/api/v1/gpus/GPU-9")

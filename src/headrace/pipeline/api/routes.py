@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.adapters.answers import Fields
-    from headrace.pipeline.api.snapshot import Gpu, Snapshot
+    from headrace.pipeline.api.snapshot import Gpu, GpuId, Snapshot
     from headrace.pipeline.folder import Folder
 
 KINDS: Final = tuple(rule.kind for rule in RULES)
@@ -125,11 +125,11 @@ class Routes:
         ]  # fmt: skip
 
     def _gpus(self, snapshot: Snapshot, _id: str, asked: GpusAsked) -> dict[str, Any]:
-        after = None if asked.next is None else asked.next[1]
+        after = None if asked.next is None else _id_of(asked.next[1])
         found = [
             gpu
             for gpu in snapshot.gpus.values()
-            if (after is None or _name(gpu) > after) and _is_meant(gpu, asked)
+            if (after is None or gpu.id > after) and _is_meant(gpu, asked)
         ][: asked.limit + 1]
         page = found[: asked.limit]
         following = (0, _name(page[-1])) if len(found) > len(page) else None
@@ -200,17 +200,22 @@ def _name(gpu: Gpu) -> str:
     return f"{uuid}/{gpu_i_id}" if gpu_i_id else uuid
 
 
+def _id_of(name: str) -> GpuId:
+    """The id of what is named so."""
+    uuid, _, gpu_i_id = name.partition("/")
+    return uuid, gpu_i_id
+
+
 def _find(snapshot: Snapshot, name: str) -> Gpu:
     """The GPU of this name.
 
     Raises:
         UnknownGpuError: it is not in the tables.
     """
-    uuid, _, gpu_i_id = name.partition("/")
-    found = snapshot.gpus.get((uuid, gpu_i_id))
+    found = snapshot.gpus.get(_id_of(name))
     if found is not None:
         return found
-    slices = [_name(gpu) for gpu in snapshot.gpus.values() if gpu.id[0] == uuid]
+    slices = [_name(gpu) for gpu in snapshot.gpus.values() if gpu.id[0] == _id_of(name)[0]]
     if slices:
         raise UnknownGpuError(
             f"GPU {name!r} has only slices; name one, with / as %2F: {', '.join(slices[:8])}"
