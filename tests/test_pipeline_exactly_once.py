@@ -1,6 +1,8 @@
 """The pipeline against a real node, killed where it hurts: each reading ends in one table, once."""
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -8,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, environment
+from conftest import ROOT, environment, headrace
 from frames import from_csv
+from headrace import TopicPartition
 from headrace.native import build_batch
 from headrace.pipeline import Options, run, tables
 from headrace.spark.errors import PipelineError
+from headrace.sync import Admin
 from kafkaraw import RawConnection
 
 TRACE = ROOT / "src/headrace/data/h200-1hz.csv.gz"
@@ -152,6 +156,58 @@ def test_tables_belong_to_one_checkpoint(spark, broker, tmp_path):
             spark, broker.servers, STREAM, tmp_path / "tables", tmp_path / "checkpoint",
             options=Options(interval_s=5),
         )  # fmt: skip
+
+
+def test_a_copy_of_yesterday_is_refused(spark, broker, tmp_path):
+    """Tables behind their checkpoint lack readings; in front of it, they would leave some out."""
+    here = {name: tmp_path / name for name in ("tables", "checkpoint")}
+
+    def ran():
+        options = Options(now="event_time")
+        return run(spark, broker.servers, STREAM, here["tables"], here["checkpoint"],
+                   options=options)  # fmt: skip
+
+    def swapped(name):
+        """Yesterday's in place of today's, and back."""
+        for old, new in ((name, "aside"), (f"old-{name}", name), ("aside", f"old-{name}")):
+            (tmp_path / old).rename(tmp_path / new)
+
+    payloads = from_csv(TRACE)
+    produce(broker, payloads[:31])
+    ran()
+    for name, folder in here.items():
+        shutil.copytree(folder, tmp_path / f"old-{name}")
+    produce(broker, payloads[31:93])
+    assert ran().messages == 93
+    swapped("checkpoint")
+    with pytest.raises(PipelineError, match=r"ends with micro-batch 0, the tables in .* with 1"):
+        ran()
+    swapped("checkpoint")
+    swapped("tables")
+    with pytest.raises(PipelineError, match=r"end with micro-batch 0, the checkpoint in .* with 1"):
+        ran()
+    for folder in ("commits", "offsets"):  # as the message says
+        (here["checkpoint"] / folder / "1").unlink()
+    assert ran().messages == 93
+
+
+@pytest.mark.setting("pipeline.fail_on_data_loss")
+def test_what_retention_took_ends_the_pipeline_or_is_passed_over(spark, broker, tmp_path):
+    payloads, folders = from_csv(TRACE), (tmp_path / "tables", tmp_path / "checkpoint")
+    produce(broker, payloads[:30])
+    run(spark, broker.servers, STREAM, *folders, options=Options(now="event_time"))
+    produce(broker, payloads[30:60])
+    with Admin(broker.servers) as admin:
+        admin.delete_records({TopicPartition(STREAM, 0): 15})
+    with pytest.raises(PipelineError, match=r"records 10 to 14 are gone, the log starts at 15"):
+        run(spark, broker.servers, STREAM, *folders, options=Options(now="event_time"))
+    ran = headrace(
+        "pipeline", "run", "--once", "--replay", "--kafka", broker.servers,
+        "--tables", str(folders[0]), "--checkpoint", str(folders[1]), "--json", timeout=240,
+        HEADRACE_PIPELINE__FAIL_ON_DATA_LOSS="false",
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["messages"] == 55
 
 
 def test_an_unknown_stream_is_one_line(spark, broker, tmp_path):

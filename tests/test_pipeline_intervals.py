@@ -12,6 +12,7 @@ import pytest
 
 from frames import at, from_csv, payload, readings, table
 from headrace.job_limits import PIPELINE_SPANS_MAX
+from headrace.pipeline import manifest as manifests
 from headrace.pipeline import tables
 from headrace.pipeline.batch import finish, write
 from headrace.pipeline.intervals import LOOKBACK_SECONDS
@@ -148,6 +149,23 @@ def test_intervals_are_unique_and_whole(trace):
     assert all((row["interval_end"] - row["interval_start"]).total_seconds() == 1 for row in found)
     assert sum(row["samples"] for row in found) == len({row["timestamp"] for row in rows})
     assert sum(row["readings"] for row in found) == tables.manifest(root).totals.rows
+
+
+def test_what_is_due_is_made_beside_somebody_who_commits(spark, tmp_path, monkeypatch):
+    write(readings(spark, [energy(0, 100)]), 0, settings(tmp_path))
+    write(readings(spark, [energy(1, 200)], first_offset=1), 1, settings(tmp_path))
+    assert tables.manifest(tmp_path).pending
+    commit = manifests.commit
+
+    def racing(folder, after):
+        monkeypatch.setattr(manifests, "commit", commit)
+        commit(folder, manifests.newest(folder).next_version())
+        commit(folder, after)
+
+    monkeypatch.setattr(manifests, "commit", racing)
+    finish(spark, settings(tmp_path))
+    assert not tables.manifest(tmp_path).pending
+    assert [row["energy_joules"] for row in intervals(tmp_path)] == [100.0]
 
 
 # --- counters and energy -------------------------------------------------------------------------

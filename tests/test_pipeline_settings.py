@@ -55,6 +55,7 @@ def test_defaults_are_those_of_the_pipeline():
     assert held.interval / 1000 == options.interval_s
     assert held.watermark / 1000 == options.watermark_s
     assert held.messages_per_batch == options.messages_per_batch
+    assert held.fail_on_data_loss == options.fail_on_data_loss
     assert held.energy_price == options.energy_price
     assert (held.prices, held.rules) == (options.prices, options.rules) == ({}, {})
 

@@ -90,6 +90,10 @@ def pipeline() -> None:
     "--replay/--no-replay", default=None,
     help="Telemetry of a file that is played again: no event time is in the future.",
 )  # fmt: skip
+@click.option(
+    "--fail-on-data-loss/--no-fail-on-data-loss", default=None,
+    help="End where retention took messages that were not read yet, or go on.  [end]",
+)  # fmt: skip
 @click.option("--messages-per-batch", metavar="NUMBER", help="Of one micro-batch at most.  [20000]")
 @click.option(
     "--buckets", metavar="NUMBER",
@@ -179,6 +183,7 @@ def _options(
         interval_s=settings.interval / 1000,
         watermark_s=settings.watermark / 1000,
         now="event_time" if settings.replay else "ingest_time",
+        fail_on_data_loss=settings.fail_on_data_loss,
         messages_per_batch=settings.messages_per_batch,
         rules=all_rules,
         prices=settings.prices | prices,

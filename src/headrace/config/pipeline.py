@@ -155,6 +155,10 @@ class PipelineSettings(Table):
         description="Whether telemetry of a file is played again, of which no event time is in "
         "the future.",
     )
+    fail_on_data_loss: Flag = Field(
+        default=True,
+        description="Whether messages that retention took before they were read end the pipeline.",
+    )
     messages_per_batch: Annotated[int, count(1, 10_000_000)] = Field(
         default=job_limits.PIPELINE_MESSAGES_PER_BATCH,
         description="Messages of one micro-batch at most.",

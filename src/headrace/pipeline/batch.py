@@ -71,16 +71,36 @@ def write(readings: DataFrame, batch: int, settings: step.Settings) -> Manifest 
     )
 
 
-def finish(spark: SparkSession, settings: step.Settings) -> Manifest | None:
+def finish(
+    spark: SparkSession,
+    settings: step.Settings,
+    *,
+    attempts: int = job_limits.PIPELINE_COMMITS_MAX,
+) -> Manifest | None:
     """Makes what is due of readings that are in the tables, when no micro-batch follows soon.
+
+    Args:
+        spark: where tasks run.
+        settings: of the run.
+        attempts: how often it is done again where somebody commits meanwhile, > 0.
 
     Returns:
         The manifest that it committed; None where nothing was due.
 
     Raises:
-        VersionExistsError: a micro-batch was committed meanwhile; nothing is lost.
+        VersionExistsError: somebody committed during each attempt; nothing is lost.
         PipelineError: the tables belong to another query.
     """
+    for left in reversed(range(attempts)):
+        try:
+            return _finish(spark, settings)
+        except VersionExistsError:
+            if not left:
+                raise
+    return None
+
+
+def _finish(spark: SparkSession, settings: step.Settings) -> Manifest | None:
     folder = Folder.at(settings.tables_dir)
     before = manifests.newest(folder)
     if before.version < 0 or (not before.pending and before.derived_us == before.clock_us):

@@ -66,6 +66,7 @@ class Options:
         watermark_s: how far behind the newest event time a reading is still in time, in seconds.
         now: what a `future` event time is measured against: `ingest_time`, or `event_time` for a
             replayed file.
+        fail_on_data_loss: whether messages that retention took before they were read end the run.
         messages_per_batch: messages in one micro-batch at most.
         buckets: shares of the GPUs, each of which one task brings into the tables; fixed with the
             first micro-batch. Default: the cores.
@@ -78,6 +79,7 @@ class Options:
     interval_s: float = INTERVAL_SECONDS
     watermark_s: float = WATERMARK_SECONDS
     now: Now = "ingest_time"
+    fail_on_data_loss: bool = True
     messages_per_batch: int = job_limits.PIPELINE_MESSAGES_PER_BATCH
     buckets: int = field(default_factory=core_count)
     prices: Mapping[str, float] = field(default_factory=dict)
@@ -134,8 +136,9 @@ def run(  # noqa: PLR0913 - what to run it on, and how
         if manifest is not None and on_commit is not None:
             on_commit(manifest)
 
-    def made_due() -> None:
-        committed(finish(spark, _settings(options, tables_dir, checkpoint_dir)))
+    def made_due(attempts: int) -> None:
+        settings = _settings(options, tables_dir, checkpoint_dir)
+        committed(finish(spark, settings, attempts=attempts))
 
     query = start(
         spark, servers, stream, tables_dir, checkpoint_dir,
@@ -150,10 +153,10 @@ def run(  # noqa: PLR0913 - what to run it on, and how
                 told[0] = monotonic()
                 # Nothing comes that would make what is due.
                 with suppress(VersionExistsError):
-                    made_due()
+                    made_due(1)
     except StreamingQueryException as error:
         raise PipelineError(explain(error)) from error
-    made_due()
+    made_due(job_limits.PIPELINE_COMMITS_MAX)
     tables.begin(tables_dir)  # where nothing was stored, there was no micro-batch
     return tables.manifest(tables_dir).totals
 
@@ -183,6 +186,7 @@ def start(  # noqa: PLR0913
         .option("servers", servers)
         .option("stream", stream)
         .option("startingOffsets", "earliest")
+        .option("failOnDataLoss", options.fail_on_data_loss)
         .option("maxOffsetsPerTrigger", options.messages_per_batch)
         .option("payload", "dcgm" if options.now == "ingest_time" else "dcgm-replay")
         .load()
@@ -262,13 +266,36 @@ def query_id(checkpoint: Folder) -> str:
 
 
 def _check_pair(root: Folder, checkpoint: Folder) -> Manifest:
-    """The newest manifest, where the checkpoint belongs to it."""
+    """The newest manifest, where the checkpoint belongs to it, and neither is older than the other.
+
+    A micro-batch of which Spark knows that it is done is in the tables, even one without rows; and
+    one that is in the tables was planned before.
+    """
     manifest = tables.manifest(root)
-    # A micro-batch of which Spark knows that it is done is in the tables, even one without rows.
-    has_lost = manifest.version < 0 and any(name.isdigit() for name in checkpoint.names("commits"))
+    done, planned = _newest_batch(checkpoint, "commits"), _newest_batch(checkpoint, "offsets")
+    has_lost = manifest.version < 0 and done >= 0
     if has_lost or (manifest.version >= 0 and manifest.query != query_id(checkpoint)):
         raise PipelineError(
             f"the tables in {root} were not written with the checkpoint in {checkpoint}: use the "
             "one they were written with, or empty folders for both"
         )
+    if done > manifest.batch:
+        raise PipelineError(
+            f"the tables in {root} end with micro-batch {manifest.batch}, the checkpoint in "
+            f"{checkpoint} with {done}, so readings are missing: restore newer tables, or delete "
+            f"all after {manifest.batch} in the checkpoint's folders commits and offsets to read "
+            "them again"
+        )
+    if planned < manifest.batch:
+        raise PipelineError(
+            f"the checkpoint in {checkpoint} ends with micro-batch {planned}, the tables in {root} "
+            f"with {manifest.batch}, so readings would be left out: restore a newer checkpoint, or "
+            "use empty folders for both"
+        )
     return manifest
+
+
+def _newest_batch(checkpoint: Folder, kind: str) -> int:
+    """The newest micro-batch that a checkpoint has a file of this kind of; -1 where it has none."""
+    names = checkpoint.names(kind)
+    return max((int(name) for name in names if name.isdigit()), default=-1)
