@@ -2,7 +2,8 @@
 
 A message is on disk before it is acknowledged, a micro-batch is in the tables once, and what is
 made of readings is a function of them. So each table is compared row for row, to the last bit of a
-mean, with tables that another run made of the same stream at one go.
+mean, with tables that another run made of the same stream at one go; and Delta's readers see the
+same.
 
 What may be claimed of `detections`: a reading that comes later than the watermark changes no
 detection that is settled (ADR 0068), and what is settled by then follows from where micro-batches
@@ -26,6 +27,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from conftest import ROOT, environment, headrace
 from headrace.native import build_batch
@@ -57,7 +59,7 @@ servers, root = sys.argv[1], Path(sys.argv[2])
 spark = session("driver", cores=2, short_run=True, log_file=root / "spark.log")
 run(spark, servers, "gpu-telemetry", root / "tables", root / "checkpoint",
     options=Options(interval_s=1, watermark_s=30, now="event_time", messages_per_batch=300,
-                    buckets=2, rules=DEMO),
+                    buckets=2, rules=DEMO, format="delta"),
     trigger="100 milliseconds", on_commit=lambda manifest: print(manifest.version, flush=True))
 """
 
@@ -227,13 +229,16 @@ class World:
             spark, self.broker.servers, STREAM, root / "tables", root / "checkpoint",
             options=Options(
                 interval_s=1, watermark_s=WATERMARK_SECONDS, now="event_time", buckets=2,
-                rules=DEMO, messages_per_batch=messages_per_batch,
+                rules=DEMO, messages_per_batch=messages_per_batch, format="delta",
             ),
         )  # fmt: skip
         opened = {table: tables.open_arrow(root / "tables", table) for table in SCHEMAS}
         rows = {
             table: sorted(map(str, each.to_table().to_pylist())) for table, each in opened.items()
         }
+        for table in SCHEMAS:
+            by_delta = DeltaTable(str(root / "tables" / table)).to_pyarrow_table().to_pylist()
+            assert sorted(map(str, by_delta)) == rows[table], (table, self.kills)
         return rows, totals
 
 

@@ -67,8 +67,6 @@ def begin(tables_dir: Location, form: Format) -> None:
 def commit(tables_dir: Location, manifest: Manifest, form: Format) -> None:
     """Makes `manifest` the newest version of the tables, and deletes what no kept one lists.
 
-    A process calls `begin` before.
-
     Raises:
         VersionExistsError: another writer has committed this version.
         PipelineError: a Delta log cannot follow. The version is committed all the same.
@@ -77,7 +75,7 @@ def commit(tables_dir: Location, manifest: Manifest, form: Format) -> None:
     manifests.commit(folder, manifest)
     kept = job_limits.MANIFESTS_KEPT
     if form == "delta":
-        _mirrors[folder.location].follow(manifest)
+        _mirrors.setdefault(folder.location, Mirror(folder)).follow(manifest)
         kept = job_limits.PIPELINE_DELTA_MANIFESTS_KEPT
     manifests.prune(folder, manifest.version, kept)
 
