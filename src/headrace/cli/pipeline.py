@@ -140,6 +140,7 @@ def run(
     need_spark()
     from headrace.pipeline import run as start  # noqa: PLC0415
     from headrace.pipeline import tables as stored  # noqa: PLC0415
+    from headrace.pipeline import warm_up  # noqa: PLC0415
     from headrace.pipeline.announce import Announcer  # noqa: PLC0415
 
     how = _options(settings, file, rules, prices)
@@ -148,6 +149,7 @@ def run(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda got, _frame: stopped_by.append(got))
     with _spark(settings) as spark, ExitStack() as opened:
+        warm_up(spark, how.buckets)
         told = None
         if settings.mqtt is not None:
             announcer = Announcer(tables_dir, str(settings.mqtt), who, _warn)

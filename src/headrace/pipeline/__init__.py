@@ -9,6 +9,7 @@ anew; `folder` and `files` hold them. `alerts` and `announce` tell of what opene
 `schemas` knows the tables, `tables` is the readers' door.
 """
 
+from headrace.pipeline.batch import warm_up
 from headrace.pipeline.run import Options, Progress, run, start
 
-__all__ = ["Options", "Progress", "run", "start"]
+__all__ = ["Options", "Progress", "run", "start", "warm_up"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,8 +17,8 @@ from pyspark import TaskContext
 
 from headrace import job_limits
 from headrace.dcgm.readings import SCHEMA as READING
+from headrace.pipeline import duck, mirror, step, tables
 from headrace.pipeline import manifest as manifests
-from headrace.pipeline import mirror, step, tables
 from headrace.pipeline.bucket import Bucket, Outcome, Task
 from headrace.pipeline.folder import Folder
 from headrace.pipeline.manifest import Manifest, VersionExistsError
@@ -113,6 +114,32 @@ def _finish(spark: SparkSession, settings: step.Settings) -> Manifest | None:
     after = step.watched(folder, after, place, settings)
     mirror.commit(folder, after, settings.format)
     return after
+
+
+def warm_up(spark: SparkSession, buckets: int) -> Thread:
+    """Starts workers that have read what tasks need, while a query is being planned.
+
+    The first micro-batch would wait for that: seconds, half of them on one core. The job goes the
+    ways of a micro-batch, without readings, on a thread that is returned.
+    """
+
+    def job() -> None:
+        # What is wrong with Spark is wrong with the micro-batch, too, which tells.
+        with contextlib.suppress(Exception):
+            rows = spark.range(0, buckets, 1, buckets).repartition(buckets, "id")
+            rows.mapInArrow(_warmed, "outcome binary").collect()
+
+    thread = Thread(target=job, name="headrace-warm-up", daemon=True)
+    thread.start()
+    return thread
+
+
+def _warmed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """A task that has loaded this module, and DuckDB's, and does nothing."""
+    freeze()
+    for _ in batches:
+        duck.query("SELECT 1")
+    yield pa.RecordBatch.from_pydict({"outcome": [b""]})
 
 
 def run_tasks(frame: DataFrame, task: Task, schema: pa.Schema | None) -> list[Outcome]:
