@@ -12,7 +12,7 @@ from pathlib import Path
 import pyspark
 
 from conftest import STOP_SECONDS, environment, unused_ports, wait_for
-from headrace.spark.session import _LOCAL_CHECKPOINTS
+from headrace.spark.session import _BY_RENAME
 
 HOME = Path(pyspark.__file__).parent
 START_SECONDS = 120
@@ -99,7 +99,7 @@ class ConnectServer(Processes):
             "spark.sql.shuffle.partitions": 2,
             "spark.sql.python.filterPushdown.enabled": "true",
             "spark.python.unix.domain.socket.enabled": "true",
-            "spark.sql.streaming.checkpointFileManagerClass": _LOCAL_CHECKPOINTS,
+            "spark.sql.streaming.checkpointFileManagerClass": _BY_RENAME,
             "spark.driver.memory": "1g",
             "spark.executor.memory": "512m",
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",

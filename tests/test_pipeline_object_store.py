@@ -1,11 +1,16 @@
-"""Tables in an object store: the same as in a folder, from the first micro-batch to the last."""
+"""Tables and checkpoint in an object store: the same as in a folder, whatever is killed."""
 
 import json
+import os
+import signal
 import sys
-from subprocess import DEVNULL, Popen
+from contextlib import suppress
+from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
+import pyspark
 import pytest
 from deltalake import DeltaTable
 
@@ -20,8 +25,19 @@ from headrace.pipeline.compact import compact
 from headrace.pipeline.folder import Folder
 from headrace.pipeline.manifest import VersionExistsError
 from headrace.pipeline.schemas import SCHEMAS
-from headrace.spark.errors import PipelineError
+from headrace.spark.errors import HADOOP_AWS, PipelineError
+from processes import descendants
 from test_pipeline_exactly_once import TRACE, produce
+from test_pipeline_kills import seeded
+
+SDK = ("s3", "s3-transfer-manager")
+"""What a checkpoint needs of Amazon's SDK, of which `bundle` has 686 MB."""
+
+PACKAGES = [HADOOP_AWS, *(f"software.amazon.awssdk:{name}:2.35.4" for name in SDK)]
+JARS = {
+    "spark.jars.packages": ",".join(PACKAGES),
+    "spark.jars.excludes": "software.amazon.awssdk:bundle",
+}
 
 KEYS = {"AWS_ACCESS_KEY_ID": "me", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
 
@@ -157,3 +173,94 @@ def test_the_api_and_the_report_read_an_object_store(bucket):
         api.close()
     told = headrace("report", "--tables", root, "--json", **KEYS)
     assert json.loads(told.stdout)["fleet"]["gpus"] == 2
+
+
+def test_jars_are_named_for_the_hadoop_that_pyspark_brings():
+    jars = Path(pyspark.__file__).parent / "jars"
+    assert list(jars.glob(f"hadoop-client-api-{HADOOP_AWS.rpartition(':')[2]}.jar"))
+
+
+class There:
+    """A pipeline with all that it keeps in the object store, and one in a folder to compare."""
+
+    def __init__(self, store, broker, name):
+        self.variables = KEYS | {"AWS_ENDPOINT_URL": f"http://{store}"}
+        self.folders = (
+            "--tables", f"s3://fleet/{name}/tables", "--checkpoint", f"s3a://fleet/{name}/kept",
+        )  # fmt: skip
+        self._how = (
+            "--replay", "--interval", "1s", "--messages-per-batch", "31", "--kafka", broker.servers,
+        )  # fmt: skip
+
+    def arguments(self, *folders, jars=JARS):
+        options = [
+            word for key, value in jars.items() for word in ("--spark-conf", f"{key}={value}")
+        ]
+        return ("pipeline", "run", *self._how, *(folders or self.folders), *options)
+
+    def once(self, *folders, jars=JARS):
+        """A run to the end of what is stored."""
+        words = self.arguments(*folders, jars=jars)
+        return headrace(*words, "--once", "--json", timeout=600, **self.variables)
+
+    def killed(self, choose):
+        """A run that is killed a little after one of its micro-batches, with its JVM."""
+        words = self.arguments()
+        with Popen(
+            [sys.executable, "-m", "headrace", *words, "--every", "50ms"],
+            env=environment(**self.variables), stderr=PIPE, text=True, start_new_session=True,
+        ) as process:  # fmt: skip
+            for _ in range(choose.randrange(1, 4)):
+                said = process.stderr.readline()
+                assert said.startswith("batch"), said
+            with suppress(TimeoutExpired):
+                process.wait(choose.uniform(0, 1))
+            for pid in (process.pid, *descendants(process.pid)):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.spark
+def test_a_checkpoint_there_without_jars_is_one_line_that_names_them(store, broker):
+    done = There(store, broker, "jarless").once(jars={})
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert f"--spark-conf spark.jars.packages={HADOOP_AWS}" in line
+
+
+@pytest.mark.soak
+@pytest.mark.spark
+@pytest.mark.timeout(3600)
+def test_kills_change_no_row_of_tables_with_their_checkpoint_there(
+    spark, store, broker, tmp_path, monkeypatch
+):
+    choose = seeded()
+    there, payloads = There(store, broker, "all"), from_csv(TRACE)
+    produce(broker, payloads[:62])
+    first = there.once()
+    assert first.returncode == 0, first.stderr
+    for first_of_piece in range(62, 62 + 3 * 186, 186):
+        produce(broker, payloads[first_of_piece : first_of_piece + 186])
+        there.killed(choose)
+    last = there.once()
+    assert last.returncode == 0, last.stderr
+    for name, value in there.variables.items():
+        monkeypatch.setenv(name, value)
+    run(
+        spark, broker.servers, "gpu-telemetry", tmp_path / "tables", tmp_path / "checkpoint",
+        options=Options(now="event_time", interval_s=1),
+    )  # fmt: skip
+    assert everything("s3://fleet/all/tables") == everything(tmp_path / "tables")
+    kept = Folder.at("s3a://fleet/all/kept")
+    assert sorted(map(int, filter(str.isdigit, kept.names("offsets")))) == sorted(
+        map(int, filter(str.isdigit, kept.names("commits")))
+    )
+    for tables_of, kept_of in (("all", "other"), ("other", "all")):
+        foreign = there.once(
+            "--tables",
+            f"s3://fleet/{tables_of}/tables",
+            "--checkpoint",
+            f"s3://fleet/{kept_of}/kept",
+        )
+        assert foreign.returncode == 1
+        assert "were not written with the checkpoint" in foreign.stderr

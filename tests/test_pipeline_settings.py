@@ -124,10 +124,14 @@ def test_a_file_alone_says_what_a_pipeline_does(start_node, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.setting("pipeline.master", "pipeline.memory")
+@pytest.mark.setting("pipeline.master", "pipeline.memory", "pipeline.spark_conf")
 @pytest.mark.parametrize(
     ("variable", "value", "says"),
-    [("MASTER", "nowhere", "Master must"), ("MEMORY", "1k", "heap")],
+    [
+        ("MASTER", "nowhere", "Master must"),
+        ("MEMORY", "1k", "heap"),
+        ("SPARK_CONF", "spark.driver.memory=1k", "heap"),
+    ],
 )
 def test_spark_and_its_memory_are_settings(tmp_path, variable, value, says):
     folders = ("--tables", str(tmp_path / "t"), "--checkpoint", str(tmp_path / "c"))
@@ -175,6 +179,35 @@ def test_prices_and_rules_are_tables_or_texts(tmp_path):
     assert load(None, variables).pipeline == held
 
 
+def test_settings_of_spark_are_a_table_or_texts(tmp_path):
+    file = tmp_path / "headrace.toml"
+    held = {"spark.jars.packages": "a:b:1,c:d:2", "spark.ui.enabled": "true", "spark.x.y": "3=4"}
+    texts = [
+        """[pipeline.spark_conf]
+        "spark.jars.packages" = "a:b:1,c:d:2"
+        "spark.ui.enabled" = true
+        "spark.x.y" = "3=4"
+        """,
+        """[pipeline.spark_conf.spark]
+        jars.packages = "a:b:1,c:d:2"
+        ui.enabled = true
+        x.y = "3=4"
+        """,
+        """[pipeline]
+        spark_conf = ["spark.jars.packages=a:b:1,c:d:2", "spark.ui.enabled=true", "spark.x.y=3=4"]
+        """,
+    ]
+    for text in texts:
+        file.write_text(text)
+        assert load(file).pipeline.spark_conf == held
+        shown = headrace("config", "show", "--config", str(file))
+        file.write_text(shown.stdout)
+        assert load(file).pipeline.spark_conf == held
+    variable = "spark.jars.packages=a:b:1,c:d:2, spark.ui.enabled=true,spark.x.y=3=4"
+    assert load(None, {"HEADRACE_PIPELINE__SPARK_CONF": variable}).pipeline.spark_conf == held
+    assert load(None, {"HEADRACE_PIPELINE__SPARK_CONF": ""}).pipeline.spark_conf == {}
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -184,6 +217,9 @@ def test_prices_and_rules_are_tables_or_texts(tmp_path):
         ("format = 'iceberg'", "[pipeline] format: input should be 'parquet' or"),
         ("energy_price = -1", "[pipeline] energy_price: must be a price"),
         ("prices = {a = 'b'}", "[pipeline] prices: must be MODEL=PRICE"),
+        ("spark_conf = {memory = '2g'}", "[pipeline] spark_conf: must be KEY=VALUE with a key of"),
+        ("spark_conf = {spark = {jars = ['a']}}", "must be KEY=VALUE with a key of Spark's"),
+        ("spark_conf = ['spark.jars']", "must be KEY=VALUE with a key of Spark's"),
         ("rules = {xid = 3}", "[pipeline] rules: must be KIND.SETTING=NUMBER"),
         ("rules = {heat = {window_s = 3}}", "no rule 'heat'; there are"),
         ("stream = 'x'", "Missing option '--tables'"),

@@ -8,6 +8,7 @@ import pytest
 from conftest import environment
 from headrace.spark.errors import JavaMissingError
 from headrace.spark.java import java_home
+from headrace.spark.session import _BY_RENAME, checkpoint_settings
 
 
 @pytest.fixture
@@ -52,6 +53,33 @@ def test_a_missing_java_is_one_line_with_the_remedy(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(JavaMissingError, match="no java on PATH; install Java 17"):
         java_home()
+
+
+MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "environment", "settings"),
+    [
+        ("", {"AWS_REGION": "eu-north-1"}, {MANAGER: _BY_RENAME}),
+        ("kept/here", {}, {MANAGER: _BY_RENAME}),
+        ("file:///kept/here", {}, {MANAGER: _BY_RENAME}),
+        ("gs://bucket/here", {"AWS_REGION": "eu-north-1"}, {}),
+        ("s3a://bucket/here", {}, {MANAGER: _BY_RENAME}),
+        (
+            "s3a://bucket/here",
+            {"AWS_REGION": "eu-north-1", "AWS_DEFAULT_REGION": "us-east-1"},
+            {MANAGER: _BY_RENAME, "spark.hadoop.fs.s3a.endpoint.region": "eu-north-1"},
+        ),
+        (
+            "s3a://bucket/here",
+            {"AWS_ENDPOINT_URL": "http://minio:9000"},
+            {MANAGER: _BY_RENAME, "spark.hadoop.fs.s3a.path.style.access": "true"},
+        ),
+    ],
+)
+def test_a_checkpoint_is_kept_as_its_place_wants_it(checkpoint, environment, settings):
+    assert checkpoint_settings(checkpoint, environment) == settings
 
 
 SCRIPT = """

@@ -76,8 +76,8 @@ bytes) pass as well as `"7d"` and `"16MiB"`.
 
 PIPELINE = """
 Of `headrace pipeline`, which takes the same file (`headrace pipeline run --config FILE`), the same
-variables and options of its own. `--price` and `--rule` add to what the file says. A node
-reads over all but `api` and, for who may ask there, `stream` ([api.md](api.md)).
+variables and options of its own. `--price`, `--rule` and `--spark-conf` add to what the file says.
+A node reads over all but `api` and, for who may ask there, `stream` ([api.md](api.md)).
 """
 
 

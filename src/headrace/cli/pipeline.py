@@ -28,6 +28,7 @@ from headrace.cli.pipeline_settings import (
     rules_option,
     rules_with,
     settings_of,
+    spark_conf_option,
     tables_of,
     tables_option,
     wrong_rules,
@@ -75,7 +76,10 @@ def pipeline() -> None:
 )
 @click.option("--stream", help="Stream with telemetry.  [gpu-telemetry]")
 @tables_option
-@click.option("--checkpoint", metavar="DIR", help="Spark's checkpoint; belongs to the tables.")
+@click.option(
+    "--checkpoint", metavar="DIR",
+    help="Spark's checkpoint, or a URI such as s3://bucket/checkpoint; belongs to the tables.",
+)  # fmt: skip
 @click.option("--once", is_flag=True, help="Stop when all that is stored now is in the tables.")
 @click.option("--every", metavar="DURATION", help="Time from one micro-batch to the next.  [500ms]")
 @click.option(
@@ -108,6 +112,7 @@ def pipeline() -> None:
     help="Spark to run on, such as spark://host:7077.  [this machine's cores]",
 )  # fmt: skip
 @click.option("--memory", help="Heap of the JVM, as Java writes it.  [2g]")
+@spark_conf_option
 @login_options
 @_json_option
 def run(
@@ -116,6 +121,7 @@ def run(
     once: bool,
     rules: dict[str, dict[str, float]],
     prices: dict[str, float],
+    spark_conf: dict[str, str],
     user: str | None,
     password_file: Path | None,
     as_json: bool,
@@ -142,13 +148,20 @@ def run(
     from headrace.pipeline import tables as stored  # noqa: PLC0415
     from headrace.pipeline import warm_up  # noqa: PLC0415
     from headrace.pipeline.announce import Announcer  # noqa: PLC0415
+    from headrace.pipeline.folder import Folder  # noqa: PLC0415
+    from headrace.spark.errors import PipelineError  # noqa: PLC0415
 
+    try:
+        Folder.at(tables_dir)
+        checkpoint = Folder.at(checkpoint_dir).for_spark
+    except PipelineError as error:
+        raise InputError(str(error)) from None
     how = _options(settings, file, rules, prices)
     who = login(user, password_file)
     stopped_by: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda got, _frame: stopped_by.append(got))
-    with _spark(settings) as spark, ExitStack() as opened:
+    with _spark(settings, spark_conf, checkpoint) as spark, ExitStack() as opened:
         warm_up(spark, how.buckets)
         told = None
         if settings.mqtt is not None:
@@ -196,14 +209,19 @@ def _options(
 
 
 @contextmanager
-def _spark(settings: PipelineSettings) -> Iterator[SparkSession]:
+def _spark(
+    settings: PipelineSettings, spark_conf: dict[str, str], checkpoint: str = ""
+) -> Iterator[SparkSession]:
     """A session for one command; what fails there is one line."""
     from headrace.spark import close, session  # noqa: PLC0415
     from headrace.spark.errors import SparkSideError, explain  # noqa: PLC0415
 
     conf = {} if settings.master is None else {"spark.master": settings.master}
+    conf |= settings.spark_conf | spark_conf
     try:
-        spark = session("headrace pipeline", memory=settings.memory, conf=conf)
+        spark = session(
+            "headrace pipeline", memory=settings.memory, checkpoint=checkpoint, conf=conf
+        )
         try:
             yield spark
         finally:
@@ -322,6 +340,7 @@ class _Instant(click.ParamType[int]):
 @format_option
 @click.option("--master", metavar="URL", help="Spark to run on.  [this machine's cores]")
 @click.option("--memory", help="Heap of the JVM, as Java writes it.  [2g]")
+@spark_conf_option
 @_json_option
 def backfill(
     *,
@@ -331,6 +350,7 @@ def backfill(
     end_us: int | None,
     rules: dict[str, dict[str, float]],
     prices: dict[str, float],
+    spark_conf: dict[str, str],
     as_json: bool,
     **options: Any,  # noqa: ANN401 - settings, by their names
 ) -> None:
@@ -353,7 +373,7 @@ def backfill(
     from headrace.pipeline.backfill import backfill as made_anew  # noqa: PLC0415
 
     how = _options(settings, file, rules, prices)
-    with _spark(settings) as spark:
+    with _spark(settings, spark_conf) as spark:
         held = made_anew(
             spark, tables_dir, how, start_us=start_us, end_us=end_us,
             on_slice=lambda number, count: _warn(f"slice {number} of {count}"),

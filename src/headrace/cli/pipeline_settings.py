@@ -10,7 +10,7 @@ import click
 
 from headrace.cli.paths import NamedPath, folder_to_make, held_folder
 from headrace.config import read
-from headrace.config.pipeline import prices, rules
+from headrace.config.pipeline import prices, rules, spark_conf
 from headrace.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
@@ -71,6 +71,11 @@ rules_option: Final = click.option(
 prices_option: Final = click.option(
     "--price", "prices", multiple=True, metavar="MODEL=PRICE", callback=pairs(prices),
     help="Of an hour of a GPU; 'default' is that of any other model.",
+)  # fmt: skip
+
+spark_conf_option: Final = click.option(
+    "--spark-conf", "spark_conf", multiple=True, metavar="KEY=VALUE", callback=pairs(spark_conf),
+    help="A further setting of Spark, such as spark.jars.packages=GROUP:NAME:VERSION.",
 )  # fmt: skip
 
 

@@ -17,7 +17,8 @@ from pydantic import BaseModel, ValidationError
 from headrace import limits
 from headrace.config import mosquitto
 from headrace.config.lines import lines_of
-from headrace.config.schema import STREAM_KEYS, Config, StreamSettings, flatten
+from headrace.config.readers import flatten
+from headrace.config.schema import STREAM_KEYS, Config, StreamSettings
 from headrace.errors import ConfigError
 from headrace.settings import SETTINGS, find
 from headrace.text import nearest

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import Field, PlainValidator
 
 from headrace import job_limits, limits
-from headrace.config.readers import Bind, DataLocation, Flag, Table, Text, count, duration, words
+from headrace.config.readers import (
+    Bind,
+    DataLocation,
+    Flag,
+    Table,
+    Text,
+    count,
+    duration,
+    flatten,
+    words,
+)
 from headrace.model import Address
 from headrace.text import shown
 
@@ -21,6 +31,10 @@ if TYPE_CHECKING:
 
 _RULE: Final = "must be KIND.SETTING=NUMBER, such as idle_allocated.window_s=600"
 _PRICE: Final = "must be MODEL=PRICE, such as 'NVIDIA H200=3.9' or default=2.5"
+_SPARK: Final = (
+    "must be KEY=VALUE with a key of Spark's, such as "
+    "spark.jars.packages=org.apache.hadoop:hadoop-aws:3.5.0"
+)
 
 
 def number(value: object) -> float:
@@ -84,6 +98,33 @@ def rules(value: object) -> dict[str, dict[str, float]]:
     return found
 
 
+def spark_conf(value: object) -> dict[str, str]:
+    """Settings of Spark, from a table or from texts `KEY=VALUE`.
+
+    Values may hold commas. So in one text, as of a variable, a comma ends a setting only where the
+    next one begins.
+
+    Raises:
+        ValueError: they are none.
+    """
+    if isinstance(value, dict):
+        return dict(_of_spark(key, each) for key, each in flatten(value).items())
+    if isinstance(value, str):
+        value = [each for each in re.split(r",\s*(?=spark\.[^\s,=]+=)", value) if each.strip()]
+    pairs = [each.partition("=") for each in words(value)]
+    return dict(_of_spark(key.strip(), each if equals else None) for key, equals, each in pairs)
+
+
+def _of_spark(key: str, value: object) -> tuple[str, str]:
+    if isinstance(value, bool):
+        value = str(value).lower()
+    is_known = value is not None and re.fullmatch(r"spark\.[^\s=\0]+", key)
+    if not is_known or not isinstance(value, int | float | str) or "\0" in str(value):
+        # What has no such key may be a secret.
+        raise ValueError(f"{_SPARK}; got {shown(f'{key}={value}' if is_known else key)}")
+    return key, str(value)
+
+
 def _items(value: object) -> Iterable[tuple[str, object]]:
     if isinstance(value, dict):
         return value.items()
@@ -117,6 +158,10 @@ _Rules = Annotated[
     dict[str, dict[str, float]],
     PlainValidator(rules, json_schema_input_type=dict[str, dict[str, float]] | list[str]),
 ]
+_SparkConf = Annotated[
+    dict[str, str],
+    PlainValidator(spark_conf, json_schema_input_type=dict[str, str | float | bool] | list[str]),
+]
 _Memory = Annotated[str, PlainValidator(_memory, json_schema_input_type=str)]
 
 
@@ -137,8 +182,8 @@ class PipelineSettings(Table):
     )
     checkpoint: DataLocation | None = Field(
         default=None,
-        description="Folder of Spark's checkpoint, or a URI that Spark knows; belongs to the "
-        "tables.",
+        description="Folder of Spark's checkpoint, or the URI of one in an object store; belongs "
+        "to the tables.",
     )
     every: Annotated[int, duration(1, 365 * limits.DAY_MS)] = Field(
         default=500, description="Time from one micro-batch to the next."
@@ -178,6 +223,11 @@ class PipelineSettings(Table):
         description="Spark to run on, such as `spark://host:7077`. Not set: this machine's cores.",
     )
     memory: _Memory = Field(default="2g", description="Heap of the JVM, as Java writes it.")
+    spark_conf: _SparkConf = Field(
+        default={},
+        description="Further settings of Spark, which win over all others: a table "
+        "`[pipeline.spark_conf]`, or texts `KEY=VALUE`.",
+    )
     energy_price: _Number = Field(default=0.0, description="Of a kilowatt hour.")
     prices: _Prices = Field(
         default={},

@@ -111,6 +111,17 @@ def words(value: object) -> tuple[str, ...]:
     raise ValueError(f"must be a list of texts; got {shown(value)}")
 
 
+def flatten(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The settings in a table of tables, by names with dots."""
+    flat: dict[str, Any] = {}
+    for name, value in table.items():
+        if isinstance(value, dict):
+            flat |= flatten(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
 def _parse_origins(value: object) -> tuple[str, ...]:
     origins = words(value)
     for origin in origins:

@@ -12,8 +12,8 @@ from pydantic import BaseModel
 
 from headrace import limits
 from headrace.config.changes import is_live
-from headrace.config.readers import DURATION_PATTERN, SIZE_PATTERN, Within
-from headrace.config.schema import Config, StreamSettings, flatten
+from headrace.config.readers import DURATION_PATTERN, SIZE_PATTERN, Within, flatten
+from headrace.config.schema import Config, StreamSettings
 from headrace.settings import SETTINGS, Kind, Setting
 
 if TYPE_CHECKING:
@@ -57,7 +57,10 @@ def written(key: str, field: FieldInfo, value: object) -> Written | None:
     if isinstance(value, bool):
         return value
     if isinstance(value, dict):
-        value = tuple(f"{name}={each:.15g}" for name, each in flatten(value).items())
+        value = tuple(
+            f"{name}={each if isinstance(each, str) else format(each, '.15g')}"
+            for name, each in flatten(value).items()
+        )
     if key in _MODES:
         return f"{value:04o}"
     if type(value) is tuple:

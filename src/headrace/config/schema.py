@@ -12,7 +12,16 @@ from headrace.config.access import AccessSettings
 from headrace.config.doors import MqttListeners, ProxySettings, TlsSettings
 from headrace.config.pipeline import PipelineSettings
 from headrace.config.quotas import KafkaQuota  # noqa: TC001 - a model's field
-from headrace.config.readers import Bind, DataPath, Door, Flag, SettingOfStream, Text, Words
+from headrace.config.readers import (
+    Bind,
+    DataPath,
+    Door,
+    Flag,
+    SettingOfStream,
+    Text,
+    Words,
+    flatten,
+)
 from headrace.config.readers import Table as _Table
 from headrace.config.readers import count as _count
 from headrace.config.readers import duration as _duration
@@ -478,14 +487,3 @@ class Config(_Table):
     access: AccessSettings = AccessSettings()
     pipeline: PipelineSettings = PipelineSettings()
     streams: dict[str, StreamSettings] = Field(default_factory=dict)
-
-
-def flatten(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The settings in a table of tables, by names with dots."""
-    flat: dict[str, Any] = {}
-    for name, value in table.items():
-        if isinstance(value, dict):
-            flat |= flatten(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = value
-    return flat

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     import pyarrow.compute as pc
+
+_S3: Final = re.compile(r"^s3://")
+_S3A: Final = re.compile(r"^s3a://")
+"""What Arrow, and what Spark calls the same object store."""
 
 _ROW_GROUP: Final = 20_000
 """Rows that a reader of one GPU and metric must look at, at least."""
@@ -63,8 +68,7 @@ class Folder:
         if "://" not in name:
             return cls(name, fs.LocalFileSystem(), str(Path(name).absolute()))
         try:
-            # Spark's own name for it.
-            files, root = fs.FileSystem.from_uri(name.replace("s3a://", "s3://", 1))
+            files, root = fs.FileSystem.from_uri(_S3A.sub("s3://", name))
             if not root:
                 raise ValueError("it names no bucket")  # noqa: TRY301 - as all that is wrong with it
         except (OSError, ValueError) as error:
@@ -85,6 +89,23 @@ class Folder:
     def address(self) -> str:
         """What finds it from any process, wherever that was started."""
         return self.root if self.is_local else self.location
+
+    @property
+    def for_spark(self) -> str:
+        """What Spark's file systems call it.
+
+        Raises:
+            PipelineError: its URI says more than they read there.
+        """
+        if self.is_local:
+            return self.location
+        place, has_options, _ = self.location.partition("?")
+        if has_options:
+            raise PipelineError(
+                f"{self}: Spark reads no options behind '?' in the URI of a checkpoint; set "
+                "AWS_ENDPOINT_URL, AWS_REGION and the like instead"
+            )
+        return _S3.sub("s3a://", place)
 
     def path(self, name: str) -> str:
         """What the file system calls a file."""

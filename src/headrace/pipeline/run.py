@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from pyspark.errors import StreamingQueryException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException, StreamingQueryException
 
 from headrace import job_limits
 from headrace.pipeline import mirror, tables
@@ -209,8 +210,8 @@ def start_on(
 ) -> StreamingQuery:
     """As `start`, on readings: a stream of `format("headrace")` with the option `payload=dcgm`."""
     options = options or Options()
-    folder = Folder.at(tables_dir)
-    newest = _check_pair(folder, Folder.at(checkpoint_dir))
+    folder, checkpoint = Folder.at(tables_dir), Folder.at(checkpoint_dir)
+    newest = _check_pair(folder, checkpoint)
     tables.clear(folder, f"batch={newest.batch + 1}")  # as a crash may have left it
     rules_of(options.rules)
     mirror.begin(folder, options.format)
@@ -226,12 +227,15 @@ def start_on(
         if on_progress is not None:
             on_progress(Progress(batch, committed.totals, committed.offsets))
 
-    writer = readings.writeStream.option("checkpointLocation", str(checkpoint_dir))
+    writer = readings.writeStream.option("checkpointLocation", checkpoint.for_spark)
     if trigger == "availableNow":
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime=trigger)
-    return writer.foreachBatch(on_batch).start()
+    try:
+        return writer.foreachBatch(on_batch).start()
+    except (Py4JJavaError, PySparkException) as error:
+        raise PipelineError(explain(error)) from error
 
 
 def _settings(options: Options, tables_dir: Location, checkpoint_dir: Location) -> Settings:

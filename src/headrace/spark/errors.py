@@ -66,6 +66,15 @@ _WORKER_ENDED: Final = re.compile(
 )
 """What Spark says where a Python process of a task, or the one that plans a source, is gone."""
 
+_NO_S3A: Final = re.compile(
+    r'No FileSystem for scheme "?s3a|Class(?:NotFoundException: | )org\.apache\.hadoop\.fs\.s3a'
+)
+HADOOP_AWS: Final = "org.apache.hadoop:hadoop-aws:3.5.0"
+"""What reads `s3a://`, of the version of Hadoop that PySpark brings."""
+
+_CALLED: Final = re.compile(r"^An error occurred while calling \S+\n: (?:[\w$]+\.)*[\w$]+: ")
+"""How an error begins that Spark's Python has no class for."""
+
 
 def explain(error: BaseException) -> str:
     """The one line of `error` that a person can act on.
@@ -82,6 +91,11 @@ def explain(error: BaseException) -> str:
             f"the checkpoint cannot be read ({place} is damaged): restore it from a copy, or start "
             "with an empty one"
         )
+    if _NO_S3A.search(text):
+        return (
+            "Spark has no jars for s3a://; run with --spark-conf "
+            f"spark.jars.packages={HADOOP_AWS}, or keep the checkpoint in a local folder"
+        )
     if "CONCURRENT_STREAM_LOG_UPDATE" in text:
         return (
             "another query writes to this checkpoint, or files of it are missing: stop the other "
@@ -92,5 +106,5 @@ def explain(error: BaseException) -> str:
             "a Python worker of Spark ended in the middle of its work, as one does that is killed "
             "for want of memory: start the query again, it goes on where it was"
         )
-    line = _ENDED.sub("", text.strip().partition("\n")[0])
+    line = _ENDED.sub("", _CALLED.sub("", text.strip()).partition("\n")[0])
     return line or type(error).__name__
