@@ -36,7 +36,7 @@ pub(crate) struct Shared {
     pub(crate) overtaken: Condvar,
     pub(crate) files: Files,
     pub(crate) reads: Reads,
-    /// Held while sources are kept.
+    /// Held while sources are kept, and taken before the machine's lock.
     pub(crate) keeping: Mutex<()>,
     outbox: Mutex<Outbox>,
     pub(crate) wake: Wake,
@@ -292,7 +292,8 @@ impl Shared {
 }
 
 /// The files, for work beside the rounds and the chores. What a sync that fails has lost may be
-/// theirs: one that fails here, for whatever reason, ends all writing too.
+/// theirs, and ends all writing. One that could not begin is for who wanted it alone: a deletion
+/// may have moved the folder away meanwhile.
 #[derive(Clone, Copy)]
 pub(crate) struct Beside<'a>(pub(crate) &'a Shared);
 
@@ -310,11 +311,7 @@ impl Disk for Beside<'_> {
     }
 
     fn perform(&self, op: &DiskOp) -> Result<(), DiskError> {
-        let outcome = self.0.perform(std::slice::from_ref(op));
-        if let (Err(error), true) = (&outcome, op.is_sync()) {
-            self.0.abort(&format!("{}, then restart", error.text));
-        }
-        outcome
+        self.0.perform(std::slice::from_ref(op))
     }
 }
 

@@ -157,8 +157,12 @@ impl Store {
 
     /// Removes a stream; returns when that is durable and its files are gone, or left over.
     pub fn delete_stream(&self, stream: &str) -> Result<(), Error> {
+        // What is being kept is in its folder first: a later stream may have one of that name.
+        let keeping = self.shared.keeping.lock();
+        let keeping = keeping.unwrap_or_else(PoisonError::into_inner);
         let mut state = self.shared.lock();
         state.machine.delete_stream(stream)?;
+        drop(keeping);
         self.shared.overtaken.notify_all();
         let ended = state.machine.ended();
         self.shared.deliver(&mut state, ended);
@@ -386,6 +390,17 @@ mod tests {
         assert_eq!(why, format!("{}, then restart", lost.text));
         let after = sync("sound").unwrap_err();
         assert_eq!((after.lossy, after.text), (true, why));
+        drop(store);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_sync_of_what_a_deletion_took_meanwhile_ends_nothing_else() {
+        let (folder, store) = opened("overtaken");
+        let path = "streams/gone/0".into();
+        let overtaken = Beside(&store.shared).perform(&DiskOp::SyncFolder { path });
+        assert!(overtaken.is_err_and(|why| !why.lossy));
+        assert_eq!(store.failed(), None);
         drop(store);
         fs::remove_dir_all(folder).unwrap();
     }

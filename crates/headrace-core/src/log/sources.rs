@@ -16,7 +16,7 @@ use super::disk::{Disk, DiskOp};
 use super::error::{Damage, Error};
 use super::kept::{Kept, Kind};
 use super::layout;
-use super::machine::Machine;
+use super::machine::{unknown, Machine};
 use super::partition::{Log, LogId};
 use super::read::{Walk, SLACK_BYTES};
 use crate::record::{
@@ -98,7 +98,12 @@ impl Machine {
 
     /// How `sources` are kept. One saving of a log at a time: until [`Machine::sources_saved`]
     /// hears of it, it counts for nothing.
+    ///
+    /// Refused where its stream is on its way out: the folder may soon be another log's.
     pub fn save_sources(&self, log: LogId, sources: &Sources) -> Result<Saving, Error> {
+        if self.deleted.contains(&log) {
+            return Err(unknown(log));
+        }
         let (round, synced) = (self.journal.chain.round, self.journal.synced);
         Ok(self.log(log)?.save_sources(sources, round, synced))
     }

@@ -33,7 +33,7 @@ pub(super) struct Shell {
     pub(super) compactor: Option<Compactor>,
     /// Sources that a caller keeps by itself.
     errand: Option<UnderWay<Saving>>,
-    /// Appends that a sync beside the rounds has ended, which failed.
+    /// Appends that a sync which failed has ended.
     ended: Vec<Completion>,
     /// Syncs that a sabotaged shell puts off.
     late: Vec<DiskOp>,
@@ -71,23 +71,11 @@ impl Shell {
         let mut outcome = self.port.perform(op);
         if op.is_sync() {
             outcome = self.machine.sync_ended(outcome);
+            if outcome.is_err() {
+                self.ended.extend(self.machine.ended());
+            }
         }
         trace.effect(lane, op, outcome.is_err());
-        outcome
-    }
-
-    /// The same beside rounds and chores: a sync that fails there ends all writing, too.
-    fn perform_beside(
-        &mut self,
-        lane: &str,
-        op: &DiskOp,
-        trace: &mut Trace,
-    ) -> Result<(), DiskError> {
-        let outcome = self.perform(lane, op, trace);
-        if let (Err(why), true) = (&outcome, op.is_sync()) {
-            let why = format!("{}, then restart", why.text);
-            self.ended.extend(self.machine.abort(&why));
-        }
         outcome
     }
 
@@ -228,7 +216,7 @@ impl Shell {
         let mut compactor = self.compactor.take().expect("just seen");
         let outcome = match compactor.next_op() {
             Some(op) => {
-                let outcome = self.perform_beside("compaction", &op, trace);
+                let outcome = self.perform("compaction", &op, trace);
                 outcome.map_err(Error::from)
             }
             None => compactor.go_on(&mut self.machine, &self.port),
@@ -251,7 +239,7 @@ impl Shell {
     /// The same, all of it before anything else happens; false where that failed.
     pub(super) fn run_at_once(&mut self, work: Saving, trace: &mut Trace) -> bool {
         let mut ops = work.ops.iter();
-        let done = ops.all(|op| self.perform_beside("errand", op, trace).is_ok());
+        let done = ops.all(|op| self.perform("errand", op, trace).is_ok());
         if done {
             self.machine.sources_saved(work);
         }
@@ -277,14 +265,10 @@ impl Shell {
             return;
         };
         match errand.ops.pop_front() {
-            Some(op) if self.perform_beside("errand", &op, trace).is_err() => {}
+            Some(op) if self.perform("errand", &op, trace).is_err() => {}
             Some(_) => self.errand = Some(errand),
             None => self.machine.sources_saved(errand.work),
         }
-    }
-
-    pub(super) fn cancel_errand(&mut self) {
-        self.errand = None;
     }
 
     /// As `headrace-io` reads.

@@ -208,6 +208,7 @@ impl Simulation {
     }
 
     fn live(&mut self, weights: &[u32]) -> Result<(), Anomaly> {
+        let refused = self.shell.disk().refused();
         for _ in 0..self.random.below(STEPS_MAX) {
             self.wall_ms += self.random.below(20_i64);
             match self.random.below(100) {
@@ -218,8 +219,22 @@ impl Simulation {
                 _ => self.shell.advance_errand(&mut self.trace),
             }
             self.verdict()?;
+            self.fails_for_a_reason(refused)?;
         }
         Ok(())
+    }
+
+    /// Nothing but a disk that has refused something since ends all writing.
+    fn fails_for_a_reason(&self, refused: usize) -> Result<(), Anomaly> {
+        let disk = self.shell.disk();
+        let may_fail = disk.has_failed() || disk.refused() > refused;
+        match self.shell.machine.failed() {
+            Some(why) if !may_fail => {
+                let text = format!("it failed, and its disk did not: {why}");
+                Err(Self::refused("the store", text))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The first anomaly that the checker has found ends the run.

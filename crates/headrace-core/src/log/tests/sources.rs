@@ -251,6 +251,17 @@ fn snapshots_that_were_all_removed_after_a_trim_are_missed() {
     assert_eq!(repair(), Ok(vec![]));
 }
 
+#[test]
+fn nothing_is_kept_beside_a_log_that_is_being_deleted() {
+    let disk = SimDisk::default();
+    let mut machine = opened(&disk);
+    publish(&mut machine, &disk, "a", 7);
+    let sources = machine.plan_sources(LOG).unwrap().read(&disk).unwrap();
+    machine.delete_stream("gpu").unwrap();
+    let refused = machine.save_sources(LOG, &sources).map(drop);
+    assert_eq!(refused, Err(Error::Argument("there is no log 0".into())));
+}
+
 /// What a pass takes may be below the newest snapshot, and above an older one.
 #[test]
 fn a_pass_that_ends_before_the_newest_snapshot_needs_no_other() {

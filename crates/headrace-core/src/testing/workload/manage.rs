@@ -40,14 +40,13 @@ pub(super) fn open_log(simulation: &mut Simulation) -> Result<(), Anomaly> {
 
 pub(super) fn delete_stream(simulation: &mut Simulation) -> Result<(), Anomaly> {
     let stream = STREAMS[simulation.random.below(STREAMS.len())];
-    if simulation.deleting.contains(&stream) {
-        return Ok(());
+    if simulation.deleting.contains(&stream) || simulation.shell.keeps_sources() {
+        return Ok(()); // it waits for what is being kept
     }
     if let Err(error) = simulation.shell.machine.delete_stream(stream) {
         return simulation.may_refuse(Name(stream, 0), &error);
     }
     simulation.logs.retain(|name, _| name.0 != stream);
-    simulation.shell.cancel_errand();
     simulation.deleting.push(stream);
     let ended = simulation.shell.machine.ended();
     simulation.completed(ended)
