@@ -192,6 +192,7 @@ impl Log {
             next_offset: self.high_watermark,
             cleaned_to: self.cleaned_to,
             epochs: self.epochs.clone(),
+            has_sources: self.saved_sources.has_any,
             segments: self
                 .segments
                 .iter()

@@ -47,6 +47,8 @@ pub struct Sources {
 #[derive(Clone, Debug)]
 pub(super) struct Snapshots {
     kept: Kept,
+    /// There was one once.
+    has_any: bool,
     start_offset: i64,
     cleaned_to: i64,
 }
@@ -58,6 +60,8 @@ pub(super) struct Saved {
     whole: Vec<(i64, u64)>,
     /// Those that a start found damaged; they go when another is written.
     spoilt: Vec<i64>,
+    /// There was one once: the journal keeps that, for the files may all be lost.
+    pub(super) has_any: bool,
 }
 
 /// What the snapshots tell.
@@ -137,6 +141,7 @@ impl Log {
     pub(super) fn sources(&self) -> Snapshots {
         Snapshots {
             kept: Kept::beside(self, SOURCES),
+            has_any: self.saved_sources.has_any,
             start_offset: self.start_offset,
             cleaned_to: self.cleaned_to,
         }
@@ -160,10 +165,15 @@ impl Log {
 }
 
 impl Saved {
-    /// What a start found, when all records were durable.
-    pub(super) fn found(whole: &[i64], spoilt: Vec<i64>) -> Self {
+    /// What a start found, when all records were durable; `told`: that the journal tells of some.
+    pub(super) fn found(whole: &[i64], spoilt: Vec<i64>, told: bool) -> Self {
+        let has_any = told || !whole.is_empty() || !spoilt.is_empty();
         let whole = whole.iter().map(|offset| (*offset, 0)).collect();
-        Self { whole, spoilt }
+        Self {
+            whole,
+            spoilt,
+            has_any,
+        }
     }
 
     /// All records below are in one that is whole.
@@ -177,6 +187,7 @@ impl Saved {
         if let Err(place) = self.whole.binary_search_by_key(&end, |(offset, _)| *offset) {
             self.whole.insert(place, (end, round));
         }
+        self.has_any = true;
         let mut others = std::mem::take(&mut self.whole);
         let newest = others.pop();
         if !others.is_empty() {
@@ -208,7 +219,7 @@ impl Snapshots {
                 break;
             }
         }
-        let is_kept = !offsets.is_empty();
+        let is_kept = self.has_any || !offsets.is_empty();
         // Compaction may have done without one.
         let gone = self
             .start_offset

@@ -125,6 +125,7 @@ impl Told {
         let at = segments.partition_point(|segment| segment.base < swap.from);
         segments.splice(at..at, swap.segments);
         self.state.cleaned_to = swap.cleaned_to;
+        self.state.has_sources |= swap.has_sources;
     }
 }
 
@@ -241,6 +242,7 @@ impl Story {
                     next_offset: 0,
                     cleaned_to: 0,
                     epochs: Epochs::default(),
+                    has_sources: false,
                     segments: vec![SegmentState::empty(0, created_ms)],
                 };
                 self.logs.insert(id, Told::new(state));

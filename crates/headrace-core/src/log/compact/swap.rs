@@ -96,11 +96,12 @@ impl Machine {
             from: replacement.old[0].0,
             to: replacement.to,
             cleaned_to: replacement.cleaned_to,
+            has_sources: self.logs[&replacement.log].saved_sources.has_any,
             segments: segments.collect(),
         };
         let log = replacement.log;
         let states = swap.segments.len() as u64 * SEGMENT_STATE_BYTES;
-        let place = self.place(MACHINE_ENTRY_BYTES + states)?;
+        let place = self.place(MACHINE_ENTRY_BYTES + 1 + states)?;
         Some(Draft {
             first: self.producers_synced(log),
             pieces: vec![Piece::Replace { log, swap }],

@@ -60,6 +60,7 @@ pub(super) fn found(
         next_offset: 0,
         cleaned_to: 0,
         epochs: heard(disk, &folder, &segments, known)?,
+        has_sources: false,
         segments,
     })
 }

@@ -1,6 +1,6 @@
 //! The entries of a round, as recovery reads them.
 
-use super::state::{Checkpoint, SegmentState, Swap};
+use super::state::{flag, Checkpoint, SegmentState, Swap};
 use crate::log::codec::{maybe, Take};
 
 /// Bytes of an entry before its body.
@@ -128,6 +128,7 @@ fn entry(kind: u8, mut body: Take<'_>, end: usize) -> Option<Entry<'_>> {
                 segments: (0..body.u32()?)
                     .map(|_| SegmentState::decode(&mut body))
                     .collect::<Option<_>>()?,
+                has_sources: flag(&mut body),
             },
         },
         kind::WRITE => Entry::Write {
@@ -172,6 +173,7 @@ mod tests {
                 next_offset: 30,
                 cleaned_to: 20,
                 epochs: Epochs::default(),
+                has_sources: true,
                 segments: vec![
                     SegmentState {
                         newest: Some(-1),
@@ -186,12 +188,20 @@ mod tests {
             from: 0,
             to: 20,
             cleaned_to: 15,
+            has_sources: true,
             segments: vec![SegmentState {
                 generation: 3,
                 horizon_ms: Some(-1),
                 ..SegmentState::empty(0, Some(98))
             }],
         };
+        let body = state.encode();
+        let older = Checkpoint::decode(Take(&body[..body.len() - state.logs.len()])).unwrap();
+        assert!(
+            !older.logs[0].has_sources,
+            "a journal of before says nothing of them"
+        );
+        assert_eq!(older.logs[0].segments, state.logs[0].segments);
         let mut out = Vec::new();
         let mut round = RoundWriter::begin(&mut out, Chain { round: 1, crc: 2 }, 2, 1);
         round.checkpoint(&state.encode());

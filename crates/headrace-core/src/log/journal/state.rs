@@ -16,6 +16,8 @@ pub(in crate::log) struct LogState {
     /// Offset up to which the log was compacted.
     pub(in crate::log) cleaned_to: i64,
     pub(in crate::log) epochs: Epochs,
+    /// MQTT sources are kept beside it: there is a file of them.
+    pub(in crate::log) has_sources: bool,
     /// Ascending; the last is the active one.
     pub(in crate::log) segments: Vec<SegmentState>,
 }
@@ -94,8 +96,15 @@ pub(in crate::log) struct Swap {
     pub(in crate::log) to: i64,
     /// Offset up to which the log is compacted then.
     pub(in crate::log) cleaned_to: i64,
+    /// As of [`LogState`].
+    pub(in crate::log) has_sources: bool,
     /// Those that come, whole and synced.
     pub(in crate::log) segments: Vec<SegmentState>,
+}
+
+/// Journals of before there were any end without them.
+pub(super) fn flag(take: &mut Take) -> bool {
+    take.u8().is_some_and(|found| found != 0)
 }
 
 /// The state of every log between two rounds.
@@ -127,6 +136,9 @@ impl Checkpoint {
                 segment.encode(&mut body);
             }
         }
+        for log in &self.logs {
+            body.put_u8(u8::from(log.has_sources));
+        }
         body
     }
 
@@ -144,12 +156,16 @@ impl Checkpoint {
                 next_offset: take.i64()?,
                 cleaned_to: take.i64()?,
                 epochs: Epochs::take(&mut take)?,
+                has_sources: false,
                 segments: Vec::new(),
             };
             for _ in 0..take.u32()? {
                 log.segments.push(SegmentState::decode(&mut take)?);
             }
             logs.push(log);
+        }
+        for log in &mut logs {
+            log.has_sources = flag(&mut take);
         }
         Some(Self {
             clean,

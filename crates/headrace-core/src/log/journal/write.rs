@@ -87,6 +87,7 @@ impl<'a> RoundWriter<'a> {
         for segment in &swap.segments {
             segment.encode(self.out);
         }
+        self.out.put_u8(u8::from(swap.has_sources));
         self.close(at);
     }
 

@@ -159,7 +159,7 @@ impl<'a, D: Disk> Mender<'a, D> {
         self.keep_sound_tail(&mut log)?;
         self.cut(&mut log, told.open)?;
         self.load(&mut log, told, snapshot)?;
-        self.list_snapshots(&mut log)?;
+        self.list_snapshots(&mut log, state.has_sources)?;
         self.mend_epochs(&mut log)?;
         log.shed();
         let base = log.active().base;
@@ -411,8 +411,9 @@ impl<'a, D: Disk> Mender<'a, D> {
         Ok(())
     }
 
-    /// What stands beside the segments; what never came to stand there goes.
-    fn list_snapshots(&mut self, log: &mut Log) -> Result<(), Error> {
+    /// What stands beside the segments; what never came to stand there goes. `has_sources`: the journal
+    /// tells of some.
+    fn list_snapshots(&mut self, log: &mut Log, has_sources: bool) -> Result<(), Error> {
         let names = self.disk.list(&log.folder)?;
         for name in names.iter().filter(|name| layout::is_unfinished(name)) {
             let path = format!("{}/{name}", log.folder).into();
@@ -432,7 +433,7 @@ impl<'a, D: Disk> Mender<'a, D> {
         let is_whole = |file: &[u8], offset| Sources::of_file(file, offset).is_some();
         // Nothing may make up for a damaged one of these: it stays, so that it can be named.
         let (sources, spoilt) = self.verified(log, &names, layout::SOURCES, false, is_whole)?;
-        log.saved_sources = Saved::found(&sources, spoilt);
+        log.saved_sources = Saved::found(&sources, spoilt, has_sources);
         Ok(())
     }
 

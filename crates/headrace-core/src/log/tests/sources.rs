@@ -233,21 +233,41 @@ fn a_lost_snapshot_of_records_that_are_gone_is_named_until_it_is_repaired() {
 }
 
 #[test]
-fn snapshots_that_were_all_removed_after_a_trim_are_missed() {
-    let disk = SimDisk::default();
-    drop(kept_twice(&disk, true));
-    for path in snapshots(&disk) {
-        disk.erase(&path);
+fn snapshots_that_were_all_removed_are_missed() {
+    for (trims, closes) in [(true, false), (false, false), (false, true)] {
+        let disk = SimDisk::default();
+        let mut machine = kept_twice(&disk, trims);
+        if !trims {
+            machine.roll(LOG, 0).unwrap();
+            commit(&mut machine, &disk);
+            compact(&mut machine, &disk);
+        }
+        if closes {
+            machine.close();
+            commit(&mut machine, &disk);
+        }
+        drop(machine);
+        for path in snapshots(&disk) {
+            disk.erase(&path);
+        }
+        opened(&disk); // the journal goes on telling of them
+        all_are_missed(&disk);
     }
-    let refused = known(&opened(&disk), &disk).unwrap_err().to_string();
+}
+
+fn all_are_missed(disk: &SimDisk) {
+    let refused = known(&opened(disk), disk).unwrap_err().to_string();
     let place = "streams/gpu/0/00000000000000000002.sources";
     assert!(refused.starts_with(place), "{refused}");
     let streams = BTreeMap::from([("gpu".to_owned(), 1)]);
+    let found = inspect::verify(disk, SMALL, &streams, |_, _| true, |_| ()).unwrap();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].damage.path, place);
     let consent = Consent::default();
-    let repair = || inspect::repair(&disk, SMALL, &streams, |_, _| true, consent, false);
+    let repair = || inspect::repair(disk, SMALL, &streams, |_, _| true, consent, false);
     let actions = repair().unwrap();
     assert_eq!(actions.len(), 1, "{actions:?}");
-    assert_eq!(known(&opened(&disk), &disk), Ok(vec![]));
+    assert!(known(&opened(disk), disk).is_ok());
     assert_eq!(repair(), Ok(vec![]));
 }
 
