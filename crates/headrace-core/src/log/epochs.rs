@@ -70,6 +70,13 @@ impl Epochs {
         self.0.truncate(kept.max(1));
     }
 
+    /// The newest has records below `end`, the end of the log, or is the one with which every log
+    /// begins. Else its first batch may still have waited.
+    pub(super) fn has_begun(&self, end: i64) -> bool {
+        let newest = self.0.last();
+        *self == Self::default() || newest.is_some_and(|(_, first)| *first < end)
+    }
+
     /// The file: its version, how many there are, and each.
     pub(super) fn file(&self) -> Vec<u8> {
         let lines = self.0.iter();

@@ -216,7 +216,7 @@ impl Story {
                 self.next_id = self.next_id.max(checkpoint.next_id);
                 let told = |state: LogState| {
                     let settled = Told {
-                        epochs_settled: true,
+                        epochs_settled: state.epochs.has_begun(state.next_offset),
                         ..Told::new(state)
                     };
                     (settled.state.id, settled)

@@ -113,3 +113,35 @@ fn a_start_that_is_cut_short_leaves_a_sound_file_as_it_was() {
         }
     }
 }
+
+/// Its batch waits while rounds of another kind go on to the journal's next files.
+#[test]
+fn an_epoch_that_a_checkpoint_tells_of_before_its_batch_is_written_is_no_damage() {
+    let disk = SimDisk::default();
+    let (mut machine, _) = open(&disk, SMALL).unwrap();
+    machine.open_log("gpu", 0, 1, 0).unwrap();
+    for _ in 0..100 {
+        machine.append(LOG, batch(1, 5, 1, 1000), 0, 0, 0).unwrap();
+    }
+    commit(&mut machine, &disk);
+    let known = machine.plan_sources(LOG).unwrap().read(&disk).unwrap();
+    let saving = machine.save_sources(LOG, &known).unwrap();
+    save(&mut machine, &disk, saving);
+    machine.lead(LOG, 1).unwrap();
+    machine.append(LOG, batch(1, 5, 1, 1000), 0, 0, 0).unwrap(); // and is not submitted
+    for offset in 1..100 {
+        machine.trim(LOG, offset).unwrap();
+        let round = machine.next_round(0).unwrap().build();
+        perform(&disk, &round.before);
+        perform(&disk, &round.after);
+        machine.round_done(round, Ok(()), 0, 0);
+        while let Some(chore) = machine.next_chore() {
+            perform(&disk, &chore.ops);
+            machine.chore_done(&chore, Ok(()));
+        }
+    }
+    assert!(machine.statistics().journal_rotations > 1);
+    let streams = BTreeMap::from([("gpu".to_owned(), 1)]);
+    let findings = verify(&disk.killed(), SMALL, &streams, |_, _| true, |_| ());
+    assert_eq!(findings, Ok(Vec::new()));
+}
