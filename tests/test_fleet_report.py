@@ -75,6 +75,16 @@ def test_json_adds_up(folder):
     assert told["series"][5]["watts"] == pytest.approx(1080)
 
 
+def test_a_damaged_file_is_said_in_one_line(tmp_path):
+    held = Tables(tmp_path, buckets=1).write([metric(POWER, 100, 0)])
+    (tmp_path / held.of("gpu_hours")[0].path).write_bytes(b"torn")
+    ran = headrace("report", "--tables", str(tmp_path))
+    assert ran.returncode == 1
+    assert held.of("gpu_hours")[0].path in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert len(ran.stderr.strip().splitlines()) <= 3
+
+
 def test_a_report_of_a_day_opens_no_file_of_another(tmp_path):
     made = Tables(tmp_path, buckets=1)
     for hours in (0, 24, 48):

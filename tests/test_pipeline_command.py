@@ -79,6 +79,35 @@ def test_what_is_wrong_is_said_in_few_lines(tmp_path, monkeypatch, args, says):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("damage", [lambda file: file.write_bytes(b"torn"), Path.unlink])
+@pytest.mark.parametrize(
+    ("command", "table"),
+    [
+        (("status",), "detections"),
+        (("score", "--truth", "truth.jsonl"), "detections"),
+        (("compact",), "readings"),
+        (("backfill",), "readings"),
+    ],
+)
+def test_tables_that_are_damaged_are_said_in_few_lines(
+    tmp_path, monkeypatch, command, table, damage
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "truth.jsonl").write_text("")
+    tables = Tables(tmp_path / "t", buckets=1)
+    for hour in range(9):
+        codes = [0, 79]
+        story = [
+            metric("DCGM_FI_DEV_XID_ERRORS", code, hour * 3600 + n * 15)
+            for n, code in enumerate(codes)
+        ]
+        held = tables.write(story)
+    damage(tmp_path / "t" / held.of(table)[0].path)
+    out, err = pipeline(*command, "--tables", "t", code=1)
+    assert (out, "Traceback" in err) == ("", False)
+    assert len(err.strip().splitlines()) <= 3, err
+
+
 def test_status_and_score_read_the_tables_alone(tmp_path):
     tables = Tables(tmp_path / "tables")
     codes = [0, 0, 79, 79]

@@ -48,6 +48,23 @@ def test_a_worker_that_is_killed_is_said_in_one_line(spark):
     assert explain(RuntimeError(planner)) == explain(error.value)
 
 
+@pytest.mark.spark
+def test_what_python_raised_within_spark_is_the_line_that_is_told(spark, tmp_path):
+    def full(*_):
+        raise OSError(28, "No space left on device", "/tables/x")
+
+    with pytest.raises((PySparkException, Py4JJavaError)) as of_task:
+        spark.range(1).mapInArrow(full, "id long").collect()
+    query = (
+        spark.readStream.format("rate").load().writeStream.foreachBatch(full)
+        .option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    )  # fmt: skip
+    with pytest.raises(PySparkException) as of_query:
+        query.awaitTermination()
+    for error in (of_task, of_query):
+        assert explain(error.value) == "OSError: [Errno 28] No space left on device: '/tables/x'"
+
+
 @pytest.mark.parametrize(("metrics", "admitted"), [(1, 400), (20, 400), (50, 200), (100, 100)])
 def test_messages_with_many_readings_are_admitted_by_those(shared, monkeypatch, metrics, admitted):
     monkeypatch.setattr(job_limits, "SPARK_READINGS_MAX", 10_000)

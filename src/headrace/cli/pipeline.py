@@ -31,6 +31,7 @@ from headrace.cli.pipeline_settings import (
     spark_conf_option,
     tables_of,
     tables_option,
+    tables_read,
     wrong_rules,
 )
 from headrace.cli.tables import table
@@ -161,7 +162,7 @@ def run(
     stopped_by: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda got, _frame: stopped_by.append(got))
-    with _spark(settings, spark_conf, checkpoint) as spark, ExitStack() as opened:
+    with _spark(settings, spark_conf, tables_dir, checkpoint) as spark, ExitStack() as opened:
         warm_up(spark, how.buckets)
         told = None
         if settings.mqtt is not None:
@@ -210,11 +211,11 @@ def _options(
 
 @contextmanager
 def _spark(
-    settings: PipelineSettings, spark_conf: dict[str, str], checkpoint: str = ""
+    settings: PipelineSettings, spark_conf: dict[str, str], place: Path | str, checkpoint: str = ""
 ) -> Iterator[SparkSession]:
-    """A session for one command; what fails there is one line."""
-    from headrace.spark import close, session  # noqa: PLC0415
+    """A session for one command on the tables at `place`; what fails there is one line."""
     from headrace.spark.errors import SparkSideError, explain  # noqa: PLC0415
+    from headrace.spark.session import FAILURES, close, session  # noqa: PLC0415
 
     conf = {} if settings.master is None else {"spark.master": settings.master}
     conf |= settings.spark_conf | spark_conf
@@ -223,7 +224,10 @@ def _spark(
             "headrace pipeline", memory=settings.memory, checkpoint=checkpoint, conf=conf
         )
         try:
-            yield spark
+            with tables_read(place):
+                yield spark
+        except FAILURES as error:
+            raise SparkSideError(explain(error)) from error
         finally:
             close(spark)
     except SparkSideError as error:
@@ -279,7 +283,8 @@ def _show_status(manifest: Manifest, tables_dir: Path | str, *, as_json: bool) -
         }
         for name in SCHEMAS
     }
-    found = stored.open_arrow(tables_dir, DETECTIONS).to_table(["kind", "severity", "end"])
+    with tables_read(tables_dir):
+        found = stored.open_arrow(tables_dir, DETECTIONS).to_table(["kind", "severity", "end"])
     still_open = Counter(row["kind"] for row in found.to_pylist() if row["end"] is None)
     totals = manifest.totals
     if as_json:
@@ -373,7 +378,7 @@ def backfill(
     from headrace.pipeline.backfill import backfill as made_anew  # noqa: PLC0415
 
     how = _options(settings, file, rules, prices)
-    with _spark(settings, spark_conf) as spark:
+    with _spark(settings, spark_conf, tables_dir) as spark:
         held = made_anew(
             spark, tables_dir, how, start_us=start_us, end_us=end_us,
             on_slice=lambda number, count: _warn(f"slice {number} of {count}"),
@@ -407,12 +412,9 @@ def compact(
     need_format(settings)
     need_spark()
     from headrace.pipeline.compact import compact as merged  # noqa: PLC0415
-    from headrace.spark.errors import PipelineError  # noqa: PLC0415
 
-    try:
+    with tables_read(tables_dir):
         done = merged(tables_dir, _warn, settings.format)
-    except PipelineError as error:
-        raise click.ClickException(str(error)) from error
     if as_json:
         click.echo(json.dumps(asdict(done)))
         return
@@ -452,7 +454,9 @@ def score(*, file: Path | None, tables: str | None, truth: Path, as_json: bool) 
         why = error.strerror if isinstance(error, OSError) else error
         raise InputError(f"{truth}: {why}") from None
     try:
-        rows = stored.open_arrow(tables_of(file, tables), "detections").to_table().to_pylist()
+        folder = tables_of(file, tables)
+        with tables_read(folder):
+            rows = stored.open_arrow(folder, "detections").to_table().to_pylist()
     except PipelineError as error:
         raise InputError(str(error)) from None
     scores = scored(rows, known)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +15,7 @@ from headrace.config.pipeline import prices, rules, spark_conf
 from headrace.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from headrace.config import Config, PipelineSettings
@@ -115,6 +116,22 @@ def tables_of(file: Path | None, tables: str | None) -> Path | str:
     if not (folder / _MANIFESTS).is_dir():
         raise InputError(f"tables {folder}: none are there yet; {_WRITTEN}")
     return folder
+
+
+@contextmanager
+def tables_read(place: Path | str) -> Iterator[None]:
+    """Says in one line what of the tables cannot be read or written."""
+    import pyarrow as pa  # noqa: PLC0415 - takes a moment, and not every command needs it
+
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        why = str(error).splitlines()[0]
+        raise click.ClickException(
+            f"tables {place}: {why}\nmend that, or restore the tables from a copy"
+        ) from error
 
 
 def existing(folder: Path | str) -> Path:

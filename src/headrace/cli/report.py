@@ -10,7 +10,7 @@ import click
 
 from headrace.cli.paths import NamedPath
 from headrace.cli.pipeline import need_spark
-from headrace.cli.pipeline_settings import config_option, tables_of, tables_option
+from headrace.cli.pipeline_settings import config_option, tables_of, tables_option, tables_read
 from headrace.cli.tables import table
 from headrace.text import span
 
@@ -67,7 +67,8 @@ def report(
     need_spark()
     from headrace.pipeline.fleet_report import gathered  # noqa: PLC0415 - loads Arrow
 
-    found = gathered(folder, start, end)
+    with tables_read(folder):
+        found = gathered(folder, start, end)
     if html is not None:
         from headrace.pipeline.chart import fleet_pictures  # noqa: PLC0415 - loads matplotlib
         from headrace.pipeline.fleet_page import page  # noqa: PLC0415

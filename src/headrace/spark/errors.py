@@ -60,6 +60,9 @@ _CHECKPOINT: Final = re.compile(
 )
 """What Spark says of checkpoints: of files, of offsets that it hands on, of its metadata."""
 
+_RAISED: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)")
+"""What a Python process of Spark, or a function that Spark called, raised."""
+
 _WORKER_ENDED: Final = re.compile(
     r"Python worker exited unexpectedly"
     r"|^(?:\[STREAM_FAILED\] Query \[.*?\] terminated with exception: )?Broken pipe SQLSTATE"
@@ -80,7 +83,8 @@ def explain(error: BaseException) -> str:
     """The one line of `error` that a person can act on.
 
     Our own errors come out as they were raised, wherever Spark wrapped them; what Spark says of a
-    checkpoint that it cannot read is said with a remedy; of any other the first line is kept.
+    checkpoint that it cannot read is said with a remedy; of any other the line is kept that Python
+    raised, or the first one.
     """
     text = str(error)
     if found := _OURS.search(text):
@@ -106,5 +110,6 @@ def explain(error: BaseException) -> str:
             "a Python worker of Spark ended in the middle of its work, as one does that is killed "
             "for want of memory: start the query again, it goes on where it was"
         )
-    line = _ENDED.sub("", _CALLED.sub("", text.strip()).partition("\n")[0])
-    return line or type(error).__name__
+    first = _ENDED.sub("", _CALLED.sub("", text.strip()).partition("\n")[0])
+    *_, line = first, *_RAISED.findall(text)
+    return line.strip() or type(error).__name__

@@ -12,8 +12,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkRuntimeError
+from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
@@ -22,6 +23,9 @@ from headrace.spark.java import java_home
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+FAILURES: Final = (PySparkException, Py4JError)
+"""What Spark raises. They ask the JVM for their text, so that is to be had before it ends."""
 
 _LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 
