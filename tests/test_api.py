@@ -125,6 +125,17 @@ def test_intervals_answer_where_they_say_the_same(api, query, source):
     )
 
 
+def test_a_mean_of_huge_numbers_is_a_number(tmp_path):
+    made = day(tmp_path / "tables", gpus=1, scrapes=10)
+    made.write([metric("VENDOR_X", "1.5e308", n, gpu_id="GPU-0") for n in range(3)])
+    api = RunningApi(tmp_path / "tables")
+    try:
+        [row] = telemetry(api, metric_name="VENDOR_X", window="5m")["telemetry"]
+        assert row["avg"] == pytest.approx(1.5e308)
+    finally:
+        api.close()
+
+
 def test_metrics_of_a_gpu_have_their_last_values(api):
     told = api.ok("/api/v1/gpus/GPU-0/metrics")
     last = {each["metric_name"]: each["last_value"] for each in told["metrics"]}

@@ -93,7 +93,7 @@ def windows(
     columns = zip(
         start[begins].tolist(),
         metric[begins].tolist(),
-        (np.add.reduceat(value * weight, begins) / samples).tolist(),
+        _mean(value, weight, begins, samples).tolist(),
         np.minimum.reduceat(value, begins).tolist(),
         np.maximum.reduceat(high, begins).tolist(),
         value[ends].tolist(),
@@ -111,6 +111,16 @@ def windows(
             "start": begin, "metric": name, "avg": avg, "min": low, "max": greatest,
             "last": last, "samples": scrapes,
         }  # fmt: skip
+
+
+def _mean(value: _Real, weight: _Whole, begins: _Whole, samples: _Whole) -> _Real:
+    """Means of what begins there; of numbers whose sum is beyond a double, too."""
+    with np.errstate(over="ignore"):
+        found: _Real = np.add.reduceat(value * weight, begins) / samples
+    if not np.isfinite(found).all():
+        share = value * (weight / np.repeat(samples, np.diff(begins, append=len(value))))
+        found = np.add.reduceat(share, begins)
+    return found
 
 
 def _real(rows: pa.Table, name: str) -> _Real:
