@@ -122,6 +122,13 @@ def test_a_code_is_raised_when_it_changes(tmp_path):
     assert told(tables) == [("xid", 130, 140)], "the first code may be old, 13 is an application's"
 
 
+def test_a_code_that_an_application_has_at_once_hides_no_other(tmp_path):
+    tables = Tables(tmp_path)
+    codes = [(0, 0), (15, 0), (30, 79), (30.000001, 45), (45, 45), (60, 45)]
+    tables.write([metric("DCGM_FI_DEV_XID_ERRORS", code, seconds) for seconds, code in codes])
+    assert [row["text"] for row in tables.rows("detections")] == ["XID 79 was raised"]
+
+
 @pytest.mark.parametrize(
     ("without_s", "code", "found"),
     [(600, 79, ["XID 79 was raised"]), (600, 45, []), (30, 79, []), (0, 79, [])],

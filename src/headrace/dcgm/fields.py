@@ -198,6 +198,9 @@ def _exported(name: str, unit: str) -> Field:
 ENERGY: Final = _counter(
     "DEV_TOTAL_ENERGY_CONSUMPTION", 156, "mJ", column="energy_joules", scale=0.001
 )
+XID: Final = _gauge(
+    "DEV_XID_ERRORS", 230, "", (0.0, 255.0), "DEV_XID_ERROR", column="xid", keeps=_LAST
+)
 POWER: Final = _gauge(
     "DEV_POWER_USAGE", 155, "W", _WATTS, "DEV_BOARD_POWER_WATTS",
     column="power_watts", keeps=_MEAN_MAX, integer=False,
@@ -265,7 +268,7 @@ FIELDS: Final[tuple[Field, ...]] = (
     _counter("DEV_LOW_UTIL_VIOLATION", 244, "ns"),
     _counter("DEV_RELIABILITY_VIOLATION", 245, "ns"),
     # --- errors
-    _gauge("DEV_XID_ERRORS", 230, "", (0.0, 255.0), "DEV_XID_ERROR", column="xid", keeps=_LAST),
+    XID,
     _counter("DEV_ECC_SBE_VOL_TOTAL", 310, "", column="ecc_sbe_volatile"),
     _counter("DEV_ECC_DBE_VOL_TOTAL", 311, "", column="ecc_dbe_volatile"),
     _counter("DEV_ECC_SBE_AGG_TOTAL", 312, "", column="ecc_sbe_aggregate"),

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headrace.dcgm.fields import ENERGY, IN_INTERVALS, POWER, Keep
+from headrace.dcgm.fields import ENERGY, IN_INTERVALS, POWER, XID, Keep
 from headrace.pipeline import duck
+from headrace.pipeline.rules import APPLICATION_XIDS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -183,12 +184,18 @@ _STEPS: Final = f"""
         ) USING (uuid, time_us)
     )"""
 
+# An XID 45 follows most others at once, as what runs is ended: the other is the one that says why.
+_RANK: Final = (
+    f"time_us + CASE WHEN field_id = {XID.id} AND value NOT IN {(0, *APPLICATION_XIDS)} "
+    f"THEN {1 << 61} ELSE 0 END"
+)
+
 _FIELDS: Final = f"""
     SELECT
         uuid, gpu_i_id, start, field_id,
         avg(value) AS mean,
         max(value) AS max,
-        arg_max(value, time_us) AS last,
+        arg_max(value, {_RANK}) AS last,
         bit_or(CASE WHEN field_id IN ({_ids(_BITS)}) THEN value::BIGINT END) AS bits,
         sum(growth) AS growth,
         sum(joules) AS joules,

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from headrace.dcgm.fields import IN_INTERVALS, Keep
+from headrace.dcgm.fields import IN_INTERVALS, XID, Keep
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -161,13 +161,16 @@ _KEPT: Final[Mapping[Keep, str]] = {
 }
 
 
+_LAST_XID: Final = f"last {XID.name} that is not an application's, else the last one"
+
+
 def _interval_columns(field: Field) -> list[StructField]:
     unit = field.unit or "no unit"
     return [
         _column(
             column,
             _LONG if keep is Keep.ANY_BITS else _DOUBLE,
-            _KEPT[keep].format(name=field.name, unit=unit),
+            _LAST_XID if field is XID else _KEPT[keep].format(name=field.name, unit=unit),
         )
         for keep, column in field.columns.items()
     ]
