@@ -4,9 +4,12 @@ import json
 import os
 import signal
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
+from threading import Barrier
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
@@ -118,6 +121,25 @@ def test_a_version_is_committed_once(bucket):
     at_first = written.write(sent(0))
     with pytest.raises(VersionExistsError, match=r"s3://fleet/once/_manifest/0+\.json exists"):
         manifests.commit(root, at_first)
+
+
+def test_of_the_threads_of_a_process_one_takes_a_version(bucket):
+    """That of a micro-batch, and the one that makes what is due."""
+    root = bucket("threads")
+    after = Tables(root, buckets=1).write(sent(0)).next_version()
+    at_once = Barrier(4)
+
+    def commit(query):
+        at_once.wait()
+        try:
+            manifests.commit(root, replace(after, query=query))
+        except VersionExistsError:
+            return None
+        return query
+
+    with ThreadPoolExecutor(4) as threads:
+        took = [query for query in threads.map(commit, "abcd") if query]
+    assert took == [manifests.newest(root).query]
 
 
 def test_the_pipeline_writes_there(spark, broker, bucket, tmp_path):
