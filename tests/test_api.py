@@ -11,6 +11,7 @@ from apiserver import POWER, UTIL, XID, RunningApi, at, day, scrape
 from conftest import headrace
 from frames import metric
 from headrace.pipeline import manifest as manifests
+from headrace.pipeline.api.asked import written
 from headrace.pipeline.api.routes import Routes
 
 SCRAPES = 40
@@ -172,6 +173,10 @@ def test_the_summary_adds_up_by_model_host_namespace_and_pod(api):
         assert sum(each["seconds"] for each in told[part]) == pytest.approx(fleet["seconds"])
     assert told["pods"][0]["pod"] == "train-1"
     assert told["open"] == {"xid": 1}
+    ever = api.ok(
+        "/api/v1/fleet/summary", start_time="0001-01-01T00:00:00Z", end_time="9999-12-31T23:59:59Z"
+    )
+    assert ever["fleet"] == told["fleet"]
     before = api.ok("/api/v1/fleet/summary", end_time="2029-12-31T00:00:00Z")
     assert (before["fleet"]["gpus"], before["pods"]) == (0, [])
 
@@ -268,6 +273,9 @@ def test_detections_have_pages_newest_first(tmp_path):
         ("/api/v1/gpus/GPU-0/telemetry", {"start_time": "2030-01-01"}, 400, "must be a time such"),
         ("/api/v1/gpus/GPU-0/telemetry", {"end_time": "2030-01-01T00:00:00"}, 400, "its zone"),
         ("/api/v1/gpus/GPU-0/telemetry", {"end_time": "2030-02-30T00:00:00Z"}, 400, "day is out"),
+        ("/api/v1/fleet/summary", {"end_time": "0001-01-01T00:00:00+18:00"}, 400, "out of range"),
+        ("/api/v1/fleet/summary", {"start_time": "9999-12-31T23:00:00-18:00"}, 400, "out of range"),
+        ("/api/v1/detections", {"next": written((0, "\ud800"))}, 400, "must be the next of"),
         (
             "/api/v1/gpus/GPU-0/telemetry",
             {"end_time": "2030-01-01T00:00:00 05:30"},
@@ -426,7 +434,7 @@ def test_slices_are_named_by_uuid_and_id(tmp_path):
         assert [row["value"] for row in rows] == [0.5] * 5
         status, told = api.get("/api/v1/gpus/GPU-9")
         assert status == 404
-        assert "only slices" in told["detail"]
+        assert "of its board there are, with / as %2F in a path: GPU-9/1, GPU-9/2" in told["detail"]
     finally:
         api.close()
 

@@ -91,6 +91,7 @@ def test_whole_numbers_beyond_doubles_stay_exact():
 @pytest.mark.parametrize(
     ("text", "level"),
     [
+        ("\x1b[31mred\n\x7f\x85", "_[31mred___"),
         ("node-1", "node-1"),
         ("", "_"),
         ("a/b+c#d\0e", "a_b_c_d_e"),

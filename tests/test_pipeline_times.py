@@ -6,8 +6,9 @@ Each is one story with the rows that it must give, whatever micro-batches it is 
 import pytest
 
 from buckets import Tables
-from frames import at, payload
+from frames import at, decoded, payload
 from headrace.pipeline import tables
+from headrace.pipeline.fleet_report import gathered
 
 POWER = "DCGM_FI_DEV_POWER_USAGE"
 COLLECTED = 3600
@@ -131,3 +132,23 @@ def test_the_text_of_a_time_without_an_instant_is_kept(tmp_path):
     rows = written.arrow("quarantine").sort_by("offset").to_pylist()
     assert [row["event_time_text"] for row in rows] == texts
     assert [row["event_time"] for row in rows] == [None] * 3
+
+
+def test_an_event_of_no_calendar_breaks_no_report(tmp_path):
+    """Go's clocks begin in year 1: what they tell before they are set was measured at no time."""
+    odd = ["0001-01-01T00:00:00Z", "0000-01-01T00:00:00+18:00", "9999-12-31T23:59:59-18:00"]
+    made = Tables(tmp_path, now="event_time")
+    made.write([sent(0, "100"), *(payload(POWER, "100", event_time=text) for text in odd)])
+    made.finish()
+    rows = made.arrow("quarantine").sort_by("offset").to_pylist()
+    assert [(row["reason"], row["event_time_text"]) for row in rows] == [
+        ("ambiguous_time", text) for text in odd
+    ]
+    assert gathered(tmp_path, None, None).start.year == 2030
+
+
+def test_the_time_of_storage_stands_for_a_time_of_collection_of_no_calendar():
+    live = [payload(POWER, "100", ingest_time=text) for text in ("0000-01-01T00:00:00Z", None)]
+    assert len({row["ingest_time"] for row in decoded(live)}) == 1
+    later = decoded([payload(POWER, "100", event_time="9999-12-31T23:59:59-18:00")])
+    assert [row["reason"] for row in later] == ["future"]

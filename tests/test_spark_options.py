@@ -76,12 +76,20 @@ def test_streams_are_named_one_by_one_or_in_a_list(given, streams):
         {"stream": "a", "startingOffsets": '{"a": {"0": 1.5}}'},
         {"stream": "a", "startingOffsets": '{"a": {"0": true}}'},
         {"stream": "a", "startingOffsets": '{"a": {"x": 1}}'},
+        {"stream": "a", "startingOffsets": '{"a": {"-1": 1}}'},
+        {"stream": "a", "startingOffsets": '{"a": {"0": 9223372036854775808}}'},
+        {"stream": "a", "startingOffsets": "[" * 100_000},
+        {"stream": "a", "startingTimestamp": "9223372036854775808"},
+        {"stream": "a", "maxTasks": "9" * 5000},
+        {"streamPattern": "(" * 3000},
+        {"streamPattern": "a{99999999999}"},
     ],
 )
 @pytest.mark.parametrize("kind", ["batch", "streaming"])
 def test_what_is_malformed_or_contradicts_is_refused(given, kind):
-    with pytest.raises(OptionError):
+    with pytest.raises(OptionError) as error:
         parse({"servers": "h:1", **given}, kind)
+    assert len(str(error.value)) < 400
 
 
 @pytest.mark.parametrize(

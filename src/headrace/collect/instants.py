@@ -19,6 +19,9 @@ _RFC3339: Final = re.compile(
 )
 _DIGITS: Final = re.compile(r"\d{9,19}", re.ASCII)
 
+_YEARS: Final = range(2, 9999)
+"""A year inside of `datetime`'s, so that what is reckoned around an event is in them, too."""
+
 _EPOCH_UNITS: Final = ((11, 1_000_000, 1), (14, 1_000, 1), (17, 1, 1), (19, 1, 1_000))
 """`(digits at most, times, over)`: 9 to 11 digits are seconds, 12 to 14 milliseconds, 15 to 17
 microseconds, 18 and 19 nanoseconds. From 1973 to 5138 the lengths do not overlap."""
@@ -28,12 +31,13 @@ microseconds, 18 and 19 nanoseconds. From 1973 to 5138 the lengths do not overla
 def parse_instant(text: str) -> int | None:
     """Microseconds since 1970-01-01T00:00:00Z, or None where `text` names no single instant.
 
-    Digits beyond the microsecond are cut.
+    Digits beyond the microsecond are cut. Years are 2 to 9998.
     """
     text = text.strip()
     if _RFC3339.fullmatch(text):
         try:
-            return (datetime.fromisoformat(text.upper()) - _EPOCH) // _MICROSECOND
+            instant = datetime.fromisoformat(text.upper()).astimezone(UTC)
+            return (instant - _EPOCH) // _MICROSECOND if instant.year in _YEARS else None
         except (ValueError, OverflowError):  # the 30th of February, a leap second
             return None
     if _DIGITS.fullmatch(text):

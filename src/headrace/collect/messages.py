@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
     from headrace.collect.readings import Reading
 
-_FORBIDDEN: Final = str.maketrans("/+#\0", "____")
+_FORBIDDEN: Final = dict.fromkeys((*map(ord, "/+#"), *range(0x20), *range(0x7F, 0xA0)), "_")
+"""What parts levels or stands for them, and control characters, at which brokers end a connection
+(MQTT 5.0 1.5.4)."""
+
 _NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _INTEGER: Final = re.compile(r"[+-]?\d{1,100}", re.ASCII)
 
@@ -44,10 +47,10 @@ class Pause(NamedTuple):
 
 
 def topic_level(text: str) -> str:
-    """`text` as one level of a topic: `/ + #` and NUL become `_`, and so does an empty level.
+    """`text` as one level of a topic: `/ + #` and control characters become `_`.
 
-    A level is cut to `job_limits.TOPIC_LEVEL_BYTES_MAX` bytes of UTF-8; payloads hold the whole
-    text.
+    So does an empty level. A level is cut to `job_limits.TOPIC_LEVEL_BYTES_MAX` bytes of UTF-8;
+    payloads hold the whole text.
     """
     level = text.translate(_FORBIDDEN) or "_"
     if len(level) * 4 <= job_limits.TOPIC_LEVEL_BYTES_MAX:

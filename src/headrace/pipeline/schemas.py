@@ -99,7 +99,8 @@ REASONS: Final[Mapping[str, str]] = {
     "not_a_number": "NaN or an infinity",
     "out_of_range": "outside the field's range; never clamped",
     "no_identity": "no UUID",
-    "ambiguous_time": "a time that names no single instant: no zone, or a zone's name",
+    "ambiguous_time": "a time that names no single instant: no zone, or a zone's name; or none of "
+    "the years 2 to 9998",
     "future": "measured after it was read",
     "undecodable": "a message, or a line of one, in which no reading was found",
 }

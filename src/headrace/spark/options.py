@@ -10,11 +10,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from headrace import limits
 from headrace.client import Login
 from headrace.model import Address
 from headrace.spark.errors import OptionError
 from headrace.spark.payload import PAYLOADS, Payload
-from headrace.text import nearest
+from headrace.text import nearest, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -167,7 +168,7 @@ def _canonical(given: Mapping[str, str], names: tuple[str, ...] = _NAMES) -> dic
     for name, value in given.items():
         known = by_lower.get(name.lower())
         if known is None:
-            raise OptionError(f"no option {name!r}; {nearest(name, names)}")
+            raise OptionError(f"no option {shown(name)}; {nearest(name, names)}")
         options[known] = value
     return options
 
@@ -196,7 +197,7 @@ def _streams(options: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
     if given == ["streamPattern"]:
         try:
             re.compile(value)
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             raise OptionError(f"option streamPattern is no regular expression: {error}") from None
         return (), value
     names = tuple(name.strip() for name in value.split(",")) if given == ["streams"] else (value,)
@@ -209,18 +210,29 @@ def _positive(options: Mapping[str, str], name: str) -> int | None:
     value = options.get(name)
     if value is None:
         return None
-    if not (value.isascii() and value.isdigit() and int(value) > 0):
-        raise OptionError(f"option {name} must be a whole number above 0; got {value!r}")
-    return int(value)
+    number = _whole(value)
+    if number is None or number < 1:
+        raise OptionError(f"option {name} must be a whole number above 0; got {shown(value)}")
+    return number
 
 
 def _milliseconds(options: Mapping[str, str], name: str) -> int | None:
     value = options.get(name)
     if value is None:
         return None
-    if not (value.isascii() and value.isdigit()):
-        raise OptionError(f"option {name} must be milliseconds since 1970 (UTC); got {value!r}")
-    return int(value)
+    number = _whole(value)
+    if number is None:
+        raise OptionError(
+            f"option {name} must be milliseconds since 1970 (UTC); got {shown(value)}"
+        )
+    return number
+
+
+def _whole(text: str) -> int | None:
+    """A number of the wire's 64 bits, or None."""
+    if not re.fullmatch("[0-9]{1,19}", text) or int(text) > limits.INT64_MAX:
+        return None
+    return int(text)
 
 
 def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
@@ -268,18 +280,25 @@ def _offsets(options: Mapping[str, str], name: str, default: Named) -> Named | P
     least = EARLIEST if name == "startingOffsets" else LATEST
     try:
         offsets = {
-            stream: {int(partition): _offset(offset, least) for partition, offset in by.items()}
+            stream: {_partition(text): _offset(offset, least) for text, offset in by.items()}
             for stream, by in json.loads(value).items()
         }
-    except (ValueError, AttributeError, TypeError):
+    except (ValueError, AttributeError, TypeError, RecursionError):
         raise OptionError(
             f'option {name} must be {words} or JSON such as {{"stream": {{"0": 42, "1": -1}}}} '
-            f"(-1 latest{', -2 earliest' if least == EARLIEST else ''}); got {value!r}"
+            f"(-1 latest{', -2 earliest' if least == EARLIEST else ''}); got {shown(value)}"
         ) from None
     return offsets
 
 
+def _partition(text: str) -> int:
+    number = _whole(text)
+    if number is None:
+        raise ValueError(text)
+    return number
+
+
 def _offset(offset: object, least: int) -> int:
-    if isinstance(offset, bool) or not isinstance(offset, int) or offset < least:
+    if type(offset) is not int or not least <= offset <= limits.INT64_MAX:
         raise ValueError(offset)
     return offset

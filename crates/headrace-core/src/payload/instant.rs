@@ -7,6 +7,16 @@ use super::text::{filled, is_digits};
 
 const DAY_US: i64 = 86_400_000_000;
 
+/// The years 2 to 9998: a year inside of the calendars of Python and RFC 3339, so that every
+/// window around an event is in them, too. What lies outside, as the zero of Go's clocks does, is
+/// not when something was measured.
+const EVENTS_US: std::ops::Range<i64> = -718_797 * DAY_US..2_932_532 * DAY_US;
+
+/// As it is, where something can have been measured at that instant.
+pub fn of_an_event(instant_us: i64) -> Option<i64> {
+    EVENTS_US.contains(&instant_us).then_some(instant_us)
+}
+
 /// Microseconds since 1970 of `text`: RFC 3339 with `Z` or a numeric offset, or digits counted
 /// from the epoch in seconds, milliseconds, microseconds or nanoseconds, which their number tells
 /// apart from 1973 to 5138. Digits beyond the microsecond are cut. None where the text is anything

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use crate::hash::{Key, Map};
 
 use super::arrow::{Bytes, Column, Numbers};
-use super::instant::instant;
+use super::instant::{instant, of_an_event};
 use super::json::{self, Pairs};
 use super::number::{self, Number};
 use super::text::{filled, is_digits, readable, Text};
@@ -466,9 +466,10 @@ impl Items<'_, '_, '_> {
         let field = at.map(|at| &readings.fields[*at]);
         let text = raw.map(|raw| raw.trim_matches(' '));
         let number = text.and_then(Number::read);
-        let event_us = subject.event_time.as_deref().and_then(instant);
+        let told_us = subject.event_time.as_deref().and_then(instant);
+        let event_us = told_us.and_then(of_an_event);
         let ingest_us = subject.ingest_time.as_deref().and_then(instant);
-        let ingest_us = ingest_us.unwrap_or(message.stored_us);
+        let ingest_us = ingest_us.and_then(of_an_event).unwrap_or(message.stored_us);
         let is_future = |event_us: i64| {
             readings
                 .future_us
@@ -478,10 +479,10 @@ impl Items<'_, '_, '_> {
             Some("undecodable")
         } else if subject.uuid().is_none() {
             Some("no_identity")
+        } else if told_us.is_some_and(is_future) {
+            Some("future")
         } else if event_us.is_none() {
             Some("ambiguous_time")
-        } else if event_us.is_some_and(is_future) {
-            Some("future")
         } else {
             fault(text.unwrap_or_default(), number.as_ref(), field)
         };

@@ -48,7 +48,8 @@ def instant(value: object) -> int:
     zone = "+00:00" if zone in "Zz" else zone
     try:
         read = datetime.fromisoformat(f"{day}T{time}{(fraction or '.0')[:7]:0<7}{zone}")
-        return (read - EPOCH) // _MICROSECOND
+        # In UTC it may lie beyond the years 1 to 9999.
+        return (read.astimezone(UTC) - EPOCH) // _MICROSECOND
     except (ValueError, OverflowError) as error:
         raise ValueError(f"must be {_SUCH_AS}: {error}; got {shown(text)}") from None
 
@@ -81,6 +82,7 @@ def _cursor(value: object) -> Cursor:
         read: Any = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
         micros, name = read
         if type(micros) is int and type(name) is str and abs(micros) < limits.INT64_MAX:
+            name.encode()  # half a character is in no text of a table
             return micros, name
     except (ValueError, TypeError, binascii.Error, RecursionError):
         pass

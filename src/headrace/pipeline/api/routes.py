@@ -218,7 +218,8 @@ def _find(snapshot: Snapshot, name: str) -> Gpu:
     slices = [_name(gpu) for gpu in snapshot.gpus.values() if gpu.id[0] == _id_of(name)[0]]
     if slices:
         raise UnknownGpuError(
-            f"GPU {name!r} has only slices; name one, with / as %2F: {', '.join(slices[:8])}"
+            f"no GPU {name!r} is in the tables; of its board there are, with / as %2F in a path: "
+            f"{', '.join(slices[:8])}"
         )
     raise UnknownGpuError(f"no GPU {name!r} is in the tables; GET /api/v1/gpus lists them")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import Counter, OrderedDict
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -68,7 +68,9 @@ class Sums:
         parts = list(self._loads(snapshot, start_us, end_us))
         loads = pa.concat_tables(parts) if parts else fleet.loads(_EMPTY)
         told = fleet.summary(loads, asked.top)
-        start, end = (EPOCH + timedelta(microseconds=each) for each in (start_us, end_us + HOUR_US))
+        start = EPOCH + timedelta(microseconds=start_us)
+        # What is asked may reach to the last hour of the calendar.
+        end = EPOCH + timedelta(microseconds=min(end_us + HOUR_US, _LAST_US))
         idle = fleet.idle(_idle_ones(snapshot.detections), loads, start, end)
         kinds = snapshot.detections.filter(pc.is_null(snapshot.detections["end"]))["kind"]
         return {
@@ -103,6 +105,7 @@ class Sums:
         return rows.filter(pc.and_(pc.greater_equal(start, start_us), pc.less_equal(start, end_us)))
 
 
+_LAST_US: Final = (datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
 _EMPTY: Final = arrow_schema(GPU_HOURS).empty_table()
 
 
