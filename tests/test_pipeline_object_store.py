@@ -250,6 +250,14 @@ def test_a_checkpoint_there_without_jars_is_one_line_that_names_them(store, brok
     assert f"--spark-conf spark.jars.packages={HADOOP_AWS}" in line
 
 
+@pytest.mark.spark
+def test_a_checkpoint_that_spark_cannot_open_is_one_line(spark, broker, tmp_path):
+    with pytest.raises(PipelineError, match=r"^\[CANNOT_LOAD_CHECKPOINT_FILE_MANAGER") as error:
+        run(spark, broker.servers, "gpu-telemetry", tmp_path / "tables", "mock:///kept")
+    assert 'No FileSystem for scheme "mock"' in str(error.value)
+    assert "\n" not in str(error.value)
+
+
 @pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.timeout(3600)
