@@ -282,7 +282,10 @@ def test_addresses(text, address):
     assert str(Address.parse(text)) == text
 
 
-@pytest.mark.parametrize("text", ["", ":1", "a", "a:", "a:-1", "::1:80", "[::1]", "a:1x", "a:٣"])
+@pytest.mark.parametrize(
+    "text",
+    ["", ":1", "a", "a:", "a:-1", "::1:80", "[::1]", "a:1x", "a:٣", "a..b:1", f"{'x' * 64}:1"],
+)
 def test_what_is_no_address(text):
     with pytest.raises(ValueError, match="must"):
         Address.parse(text)

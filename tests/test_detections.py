@@ -1,5 +1,6 @@
 """Faults that are found, and what is none: on real traces, on stories, on simulated fleets."""
 
+import json
 import random
 from importlib.resources import as_file, files
 from itertools import pairwise
@@ -360,10 +361,26 @@ def test_a_score_counts_what_meets():
     scores = {each.kind: each for each in score(rows, known)}
     assert (scores["xid"].recall, scores["xid"].precision) == (0.5, 0.5)
     assert (scores["power_cap"].recall, scores["power_cap"].precision) == (None, None)
+
+
+FAULT = {"kind": "xid", "uuid": "a", "start": "2030-01-01T00:00:00Z", "end": "2030-01-02T00:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x",
+        "[" * 100_000,
+        "[]",
+        json.dumps(FAULT | {"uuid": ["a"]}),
+        json.dumps(FAULT | {"start": 5}),
+        json.dumps(FAULT | {"start": "2030-01-01"}),
+        json.dumps(FAULT | {"end": "9999-12-31T23:59:59Z"}),
+    ],
+)
+def test_a_line_that_is_no_fault_is_named(line):
     with pytest.raises(PipelineError, match="line 2 of the truth is no fault"):
-        read_truth(
-            ['{"kind": "xid", "uuid": "a", "start": "2030-01-01", "end": "2030-01-02"}', "x"]
-        )
+        read_truth([json.dumps(FAULT), line])
 
 
 def test_a_replay_in_large_batches_finds_what_small_ones_do(tmp_path):

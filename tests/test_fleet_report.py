@@ -85,6 +85,16 @@ def test_a_damaged_file_is_said_in_one_line(tmp_path):
     assert len(ran.stderr.strip().splitlines()) <= 3
 
 
+def test_a_file_that_is_gone_is_said_to_be_gone(tmp_path):
+    made = day(tmp_path, gpus=1, scrapes=10)
+    made.finish()
+    for file in tables.manifest(tmp_path).of("gpu_hours"):
+        (tmp_path / file.path).unlink()
+    ran = headrace("report", "--tables", str(tmp_path))
+    assert ran.returncode == 1
+    assert ".parquet: no such file, though a version of the tables names it" in ran.stderr
+
+
 def test_a_report_of_a_day_opens_no_file_of_another(tmp_path):
     made = Tables(tmp_path, buckets=1)
     for hours in (0, 24, 48):

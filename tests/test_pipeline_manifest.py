@@ -105,7 +105,14 @@ def test_a_manifest_whose_name_may_not_last_is_none(tmp_path, monkeypatch):
     assert manifests.newest(tmp_path) == after
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 4}', '{"format": 3}', "\x00"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "{}", "[]", '{"format": 4}', '{"format": 3}', "\x00", "[" * 100_000,
+        json.dumps(json.loads(Manifest().dumps()) | {"files": [1]}),
+        json.dumps(json.loads(Manifest().dumps()) | {"pending": []}),
+    ],
+)  # fmt: skip
 def test_a_damaged_manifest_is_named_with_its_remedy(tmp_path, text):
     grow(tmp_path, Manifest())
     path = tmp_path / "_manifest" / f"{0:020d}.json"

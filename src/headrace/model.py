@@ -52,7 +52,7 @@ class Address(NamedTuple):
         """Reads `HOST:PORT` or `[IPV6]:PORT`; an error has port `such_as` in its example.
 
         Raises:
-            ValueError: there is no host, or no port from 0 to 65535.
+            ValueError: there is no host, none that can have a name, or no port from 0 to 65535.
         """
         host, colon, port = text.rpartition(":")
         bracketed = host.startswith("[") and host.endswith("]")
@@ -61,6 +61,10 @@ class Address(NamedTuple):
             raise ValueError(f"must be HOST:PORT, such as 127.0.0.1:{such_as}; got {text!r}")
         if not (port.isascii() and port.isdigit() and int(port) <= 65_535):
             raise ValueError(f"must end in a port from 0 to 65535; got {text!r}")
+        try:
+            host.encode("idna")  # as who looks the name up does
+        except UnicodeError as error:
+            raise ValueError(f"must name a host ({error}); got {text[:80]!r}") from None
         return cls(host, int(port))
 
     @property

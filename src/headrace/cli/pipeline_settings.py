@@ -129,6 +129,8 @@ def tables_read(place: Path | str) -> Iterator[None]:
         raise
     except (pa.ArrowException, OSError) as error:
         why = str(error).splitlines()[0]
+        if isinstance(error, FileNotFoundError):  # of which Arrow says nothing but its name
+            why = f"{error.filename or why}: no such file, though a version of the tables names it"
         raise click.ClickException(
             f"tables {place}: {why}\nmend that, or restore the tables from a copy"
         ) from error

@@ -315,7 +315,7 @@ def load(tables_dir: Location, version: int) -> Manifest:
     folder, name = Folder.at(tables_dir), _name(version)
     try:
         return Manifest.loads(folder.text(name))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise PipelineError(
             f"{folder.shown(name)}: not a readable manifest ({error}); restore it, or delete it to "
             "go back to the version before"

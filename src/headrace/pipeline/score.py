@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from headrace.collect.instants import parse_instant
 from headrace.pipeline.rules import RULES
 from headrace.spark.errors import PipelineError
+from headrace.text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 SLACK: Final = timedelta(minutes=3)
 """How far a detection may lie beside its fault: scrapes apart, a temperature that follows."""
@@ -71,14 +75,27 @@ def read_truth(lines: Iterable[str]) -> list[Known]:
     for number, line in enumerate(lines, 1):
         try:
             fault = json.loads(line)
-            start, end = (datetime.fromisoformat(fault[name]) for name in ("start", "end"))
-            known.append(Known(fault["kind"], fault["uuid"], start, end))
-        except (ValueError, KeyError, TypeError) as error:
+            start, end = (_instant(fault[name]) for name in ("start", "end"))
+            known.append(Known(_text(fault["kind"]), _text(fault["uuid"]), start, end))
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise PipelineError(
                 f"line {number} of the truth is no fault ({error}); it must be a line that "
                 "headrace simulate fleet --truth wrote"
             ) from None
     return known
+
+
+def _instant(text: str) -> datetime:
+    instant_us = parse_instant(_text(text))
+    if instant_us is None:
+        raise ValueError(f"{shown(text)} is no time with a zone")
+    return _EPOCH + timedelta(microseconds=instant_us)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    raise TypeError(f"{shown(value)} is no text")
 
 
 def score(detections: Sequence[Mapping[str, Any]], known: Sequence[Known]) -> list[Score]:
