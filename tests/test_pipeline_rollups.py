@@ -72,6 +72,44 @@ def test_a_price_is_of_the_model_or_the_default(tmp_path):
     assert unpriced.rows("gpu_hours")[0]["gpu_cost"] is None
 
 
+@pytest.mark.parametrize(
+    ("model", "profiles", "parts"),
+    [
+        ("H200", ["1g.18gb"] * 7, [1 / 7] * 7),
+        ("H200", ["3g.71gb", "4g.71gb"], [3 / 7, 4 / 7]),
+        ("H200", ["7g.141gb"], [1]),
+        ("H200", ["1c.2g.35gb", "1g.18gb+me", "?", None], [2 / 7, 1 / 7, 1 / 7, 1 / 7]),
+        ("NVIDIA A30", ["2g.12gb", "1g.6gb", "1g.6gb"], [1 / 2, 1 / 4, 1 / 4]),
+        ("H200", ["4g.71gb", "3g.71gb", "7g.141gb"], [2 / 7, 3 / 14, 1 / 2]),
+    ],
+)
+@pytest.mark.parametrize("tells_of_itself", [False, True])
+def test_slices_of_a_gpu_never_cost_more_than_it(tmp_path, model, profiles, parts, tells_of_itself):
+    def labels(**more):
+        return {"modelName": model, **more}
+
+    sent = [
+        wide(
+            {"DCGM_FI_PROF_GR_ENGINE_ACTIVE": "0.5"}, event_time=at(n * 30), pod="a",
+            labels=labels(GPU_I_ID=str(number), **({"GPU_I_PROFILE": name} if name else {})),
+        )
+        for number, name in enumerate(profiles) for n in range(3)
+    ]  # fmt: skip
+    if tells_of_itself:
+        metrics = {"DCGM_FI_DEV_POWER_USAGE": "300"}
+        sent += [wide(metrics, event_time=at(n * 30), labels=labels()) for n in range(3)]
+    tables = Tables(tmp_path, prices={"default": 3600.0})
+    tables.write(sent)
+    for name in ("gpu_minutes", "gpu_hours", "jobs"):
+        costs = {}
+        for row in tables.rows(name):
+            costs[row["gpu_i_id"]] = costs.get(row["gpu_i_id"], 0) + row["gpu_cost"]
+        rest = costs.pop("", None)
+        assert [cost / 60 for cost in costs.values()] == pytest.approx(parts)
+        if tells_of_itself and name != "jobs":
+            assert rest / 60 == pytest.approx(1 - sum(parts))
+
+
 def test_a_load_of_its_own_has_a_row_of_its_own(tmp_path):
     tables = Tables(tmp_path)
     tables.write([load(n * 10, pod="a" if n < 3 else "b") for n in range(6)])

@@ -56,6 +56,20 @@ COLUMNS: Final = (
 
 JOB_KEY: Final = ("uuid", "gpu_i_id", *_LOAD)
 
+_SHARE: Final = r"""
+    CASE WHEN gpu_i_id != '' THEN coalesce(
+        try_cast(regexp_extract(gpu_i_profile, '([0-9]+)g([.]|$)', 1) AS INT), 1
+    ) / CASE WHEN regexp_matches(model, '\bA30\b|RTX PRO 6000') THEN 4 ELSE 7 END END"""
+"""Of a MIG slice, its part of the GPU by the compute slices of its profile (`3g.40gb`: 3 of 7); one
+without a known profile counts as the smallest. Source: NVIDIA, MIG User Guide, supported profiles.
+"""
+
+_PAID: Final = """
+    CASE WHEN share IS NULL THEN greatest(1 - coalesce(slices, 0), 0)
+        ELSE share / greatest(slices, 1) END"""
+"""The part of a GPU's price that a row bears: beside slices, the GPU itself bears what they leave,
+so that all together never cost more than it."""
+
 _HOUR_PRICES: Final = pa.schema([("model", pa.string()), ("hour", pa.float64())])
 
 
@@ -63,7 +77,7 @@ def minutes(intervals: pa.Table, prices: Mapping[str, float], energy_price: floa
     """The rows of `gpu_minutes` for whole minutes of `intervals` (`FROM_INTERVALS`).
 
     Args:
-        intervals: rows of `gpu_intervals`.
+        intervals: rows of `gpu_intervals`, those of all slices of a GPU together.
         prices: of an hour of a GPU, by model; `default` is that of any other model.
         energy_price: of a kilowatt hour.
     """
@@ -71,13 +85,17 @@ def minutes(intervals: pa.Table, prices: Mapping[str, float], energy_price: floa
         [{"model": model, "hour": price} for model, price in prices.items()], _HOUR_PRICES
     )
     priced = f"""
+        WITH shared AS (
+            SELECT *, sum(share) OVER (PARTITION BY uuid, interval_start) AS slices
+            FROM (SELECT *, {_SHARE} AS share FROM intervals)
+        )
         SELECT
-            intervals.* EXCLUDE (interval_start, interval_end),
+            intervals.* EXCLUDE (interval_start, interval_end, share, slices),
             interval_start AS active_from,
             interval_end AS active_to,
-            coalesce(own.hour, other.hour) * seconds / 3600 AS gpu_cost,
+            coalesce(own.hour, other.hour) * seconds / 3600 * {_PAID} AS gpu_cost,
             {energy_price!r} * energy_joules / 3.6e6 AS energy_cost
-        FROM intervals
+        FROM shared AS intervals
         LEFT JOIN prices AS own ON own.model = intervals.model
         LEFT JOIN prices AS other ON other.model = 'default'
         ORDER BY interval_start, uuid, gpu_i_id"""

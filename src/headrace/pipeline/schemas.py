@@ -211,7 +211,9 @@ _ROLLED: Final = (
     _column("seconds", _DOUBLE, "time that its scrapes cover"),
     _column("energy_joules", _DOUBLE, "energy (J); once for all slices of a MIG device"),
     _column("energy_seconds", _DOUBLE, "time that `energy_joules` covers"),
-    _column("gpu_cost", _DOUBLE, "price of `seconds` of the GPU; null without a price"),
+    _column(
+        "gpu_cost", _DOUBLE, "price of `seconds`, of a MIG slice its share; null without a price"
+    ),
     _column("energy_cost", _DOUBLE, "price of `energy_joules`; null without energy"),
 )
 
