@@ -197,6 +197,37 @@ def test_a_new_process_says_what_the_last_one_did_not(fleet, broker, troubles):
     listener.close()
 
 
+def test_a_broker_that_never_heard_of_an_open_alert_is_told(
+    tmp_path, fleet, broker, start_node, troubles
+):
+    raised(fleet)
+    with announcer(fleet, broker, troubles) as said:
+        said.told(tables.manifest(fleet.root))
+    other = start_node(data=tmp_path / "another")
+    listener = Listener(other.mqtt)
+    for _ in range(2):
+        with announcer(fleet, other, troubles) as said:
+            said.told(tables.manifest(fleet.root))
+    assert listener.next() == (TOPIC, False, "open")
+    assert listener.heard_all(), "once"
+    listener.close()
+    assert troubles == []
+
+
+def test_what_others_retain_among_alerts_ends_nothing(fleet, broker, troubles):
+    raised(fleet)
+    listener = Listener(broker.mqtt)
+    for at_topic, text in enumerate(['{"query": "q"}', '{"query": "q", "id": 7}', "[" * 100_000]):
+        listener.client.publish(f"alerts/{at_topic}", text, 1, retain=True).wait_for_publish(30)
+        listener._heard.get(timeout=30)
+    with announcer(fleet, broker, troubles) as said:
+        said.told(tables.manifest(fleet.root))
+    assert listener.next() == (TOPIC, False, "open")
+    assert listener.heard_all()
+    listener.close()
+    assert troubles == []
+
+
 def test_a_broker_that_is_away_hears_it_when_it_is_back(fleet, broker, start_node, troubles):
     broker.kill()
     with announcer(fleet, broker, troubles) as said:

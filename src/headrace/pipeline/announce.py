@@ -2,9 +2,10 @@
 
 The shell around `alerts`, on a thread of its own: a broker that is away holds up no micro-batch.
 QoS 2 over a session that outlives its connections says each change once for as long as the process
-lives; a mark in the tables tells the next process up to which version all was said. Where it was
-not, the broker's own retained messages tell what is missing; an end that was cut off from its
-cleared topic by a crash is not said again.
+lives. The next process asks the broker for its retained messages, which tell what is missing: it
+may be another broker, or an emptied one. Where nobody may read them, a mark in the tables tells up
+to which version that broker was told all. An end that was cut off from its cleared topic by a crash
+is not said again.
 """
 
 from __future__ import annotations
@@ -163,26 +164,33 @@ class Announcer:
         self._unanswered.add(packet_id)
 
     def _mark(self, manifest: Manifest) -> None:
-        """Notes that all was said, until a version; without that the next process looks."""
+        """Notes that this broker was told all, until a version."""
         if manifest.alerts_version < 0:
             return
         try:
-            self._folder.write_text(_MARK, str(manifest.alerts_version))
+            self._folder.write_text(_MARK, f"{manifest.alerts_version} {self._where}")
         except OSError as error:
             self._trouble(f"{self._folder.shown(_MARK)} cannot be written: {error}")
 
-    def _missed(self, manifest: Manifest) -> list[Change]:
-        """What an earlier process may have left unsaid."""
+    def _is_marked(self, manifest: Manifest) -> bool:
+        """Whether this broker was told all, by the mark."""
         try:
-            said = int(self._folder.text(_MARK))
+            version, where = self._folder.text(_MARK).split()
+            return where == self._where and int(version) >= manifest.alerts_version
         except (OSError, ValueError):
-            said = -1
-        if said >= manifest.alerts_version:
-            return []
-        return alerts.missed(manifest.alerts, self._retained(manifest.query), manifest.changes)
+            return False
 
-    def _retained(self, query: str) -> dict[str, str]:
-        """The broker's retained alerts of this query."""
+    def _missed(self, manifest: Manifest) -> list[Change]:
+        """What the broker has not heard from an earlier process."""
+        if manifest.alerts_version < 0:
+            return []
+        retained = self._retained(manifest.query)
+        if retained is None and self._is_marked(manifest):
+            return []
+        return alerts.missed(manifest.alerts, retained or {}, manifest.changes)
+
+    def _retained(self, query: str) -> dict[str, str] | None:
+        """The broker's retained alerts of this query; None where it lets nobody read them."""
         found: dict[str, str] = {}
         last = [time.monotonic()]
 
@@ -190,8 +198,10 @@ class Announcer:
             last[0] = time.monotonic()
             self._connection.acknowledge(message)
             text = message.payload.decode(errors="replace")
-            with suppress(ValueError, AttributeError):
-                if message.retain and json.loads(text).get("query") == query:
+            with suppress(ValueError, AttributeError, RecursionError):  # of somebody else
+                said = json.loads(text)
+                is_ours = said.get("query") == query and isinstance(said.get("id"), str)
+                if message.retain and is_ours:
                     found[message.topic] = text
 
         self._connection.on_message = on_message
@@ -199,7 +209,7 @@ class Announcer:
         [code] = self._connection.subscribe(topics, SubscribeOptions(qos=1, noLocal=True))
         if code.value >= _REFUSED:
             self._trouble(f"{self._where} lets nobody read what alerts it holds: {code}")
-            return found
+            return None
         while time.monotonic() - last[0] < job_limits.PIPELINE_ALERTS_QUIET_SECONDS:
             self._connection.step(_STEP_SECONDS)
         self._connection.unsubscribe(topics)
