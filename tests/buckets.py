@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from frames import table
+from frames import STORED, table
 from headrace.pipeline import mirror, step, tables
 from headrace.pipeline.bucket import Bucket
 from headrace.pipeline.detections import rules_of
@@ -32,14 +32,14 @@ class Tables:
         self._sent = 0
         mirror.begin(root, self._settings.format)
 
-    def write(self, payloads):
+    def write(self, payloads, stored=STORED):
         """Brings messages into the tables, as one micro-batch; the committed manifest."""
         before = tables.manifest(self.root)
         batch = before.batch + 1
         derives = before.version < 0 or self._derives(before)
         place = f"batch={batch}"
         task = step.task(before, self._settings, place, batch, derives=derives)
-        readings = table(payloads, first_offset=self._sent, now=self._now)
+        readings = table(payloads, first_offset=self._sent, now=self._now, stored=stored)
         self._sent += len(payloads)
         uuids = readings["uuid"].to_pylist()
         buckets = self._settings.buckets

@@ -351,15 +351,23 @@ def test_the_original_documents_message_is_understood():
     assert (row["driver"], row["uuid"]) == ("535.129.03", sent["gpu_id"])
 
 
-def test_each_reading_knows_the_newest_event_time_before_it():
+def test_each_reading_knows_the_newest_event_time_so_far():
     sent = [
         payload(event_time=at(5)), payload(event_time=at(2)), payload(raw="N/A", event_time=at(99)),
         payload(event_time=at(7)), payload(event_time=at(6)),
     ]  # fmt: skip
     newest = [micros(row["newest_time"]) for row in decoded(sent)]
-    first, *rest = newest
-    assert first is None
-    assert [time // 1_000_000 - 1_893_456_000 for time in rest] == [5, 5, 5, 7]
+    assert [time // 1_000_000 - 1_893_456_000 for time in newest] == [5, 5, 5, 7, 7]
+    assert decoded([payload(raw="N/A")])[0]["newest_time"] is None
+
+
+def test_no_live_event_time_counts_as_newer_than_the_storage_of_its_message():
+    """`STORED` is an hour after the first event."""
+    ahead = payload(event_time=at(9000), ingest_time=at(9000))
+    for now, newest in (("ingest_time", 3600), ("event_time", 9000)):
+        [row] = decoded([ahead], now=now)
+        assert row["reason"] is None
+        assert micros(row["newest_time"]) == 1_000_000 * (1_893_456_000 + newest)
 
 
 @pytest.mark.parametrize("rows", [1, 7, 20_000])

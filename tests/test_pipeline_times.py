@@ -3,11 +3,13 @@
 Each is one story with the rows that it must give, whatever micro-batches it is cut into.
 """
 
+from datetime import datetime, timedelta
+
 import pytest
 
 from buckets import Tables
-from frames import at, decoded, payload
-from headrace.pipeline import tables
+from frames import at, decoded, payload, wide
+from headrace.pipeline import step, tables
 from headrace.pipeline.fleet_report import gathered
 
 POWER = "DCGM_FI_DEV_POWER_USAGE"
@@ -84,10 +86,16 @@ STORIES = {
         {0: "readings", 1: "future", 2: "readings", 3: "duplicates"},
         [(0, 100.0, 1, 0), (10, 200.0, 1, 0)],
     ),
-    "a clock five minutes ahead is believed, and what is behind it is late": (
-        [sent(COLLECTED + 300, "300"), sent(COLLECTED + 200, "200")],
-        {0: "readings", 1: "late"},
-        [(COLLECTED + 200, 200.0, 1, 1), (COLLECTED + 300, 300.0, 1, 0)],
+    "a clock five minutes ahead is believed, and what is behind it is not late": (
+        [sent(COLLECTED + 300, "300"), sent(COLLECTED - 60, "100")],
+        {0: "readings", 1: "readings"},
+        [(COLLECTED - 60, 100.0, 1, 0), (COLLECTED + 300, 300.0, 1, 0)],
+    ),
+    "the clock of a whole host is a day ahead: only its own rows are": (
+        [sent(COLLECTED + 86_400, "300", ingest_time=at(COLLECTED + 86_400)),
+         sent(COLLECTED - 60, "100")],
+        {0: "readings", 1: "readings"},
+        [(COLLECTED - 60, 100.0, 1, 0), (COLLECTED + 86_400, 300.0, 1, 0)],
     ),
 }  # fmt: skip
 """What is sent; where each message ends; rows of `gpu_intervals`: second, mean power, scrapes, late
@@ -123,6 +131,35 @@ def test_each_event_gives_the_rows_that_it_should(tmp_path, story, cut):
         for row in written.rows("gpu_intervals")
     ]
     assert found == [(written.instant(at(second)), *rest) for second, *rest in rows]
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_host_with_a_wrong_clock_holds_up_nobody_else(tmp_path, together):
+    """It is alone in its micro-batches, or shares its only partition with all."""
+    due = step.is_due_after
+    written = Tables(
+        tmp_path, buckets=1, now="ingest_time",
+        derives=lambda before: due(before.derived_us, before.clock_us),
+    )  # fmt: skip
+    start = datetime.fromisoformat(at(0))
+    for second in range(0, 900, 30):
+        wrong = at(second + 10 * 365 * 86_400)
+        odd = [xid(0, wrong, gpu_id="GPU-9", hostname="node-9", ingest_time=wrong)]
+        good = [xid(79 if second >= 60 else 0, at(second), ingest_time=at(second))]
+        for messages in [odd + good] if together else [odd, good]:
+            after = written.write(messages, stored=start + timedelta(seconds=second))
+    assert after.clock_us == round(start.timestamp() * 1e6) + 870_000_000
+    intervals = [row for row in written.rows("gpu_intervals") if row["uuid"] == "GPU-1"]
+    assert len(intervals) >= 28, "they are made while data flows"
+    found = {(row["kind"], row["uuid"]) for row in written.rows("detections")}
+    assert found == {("xid", "GPU-1")}, "found, and nobody is missed"
+    written.finish()
+    assert {row["uuid"] for row in written.rows("gpu_intervals")} == {"GPU-1", "GPU-9"}
+
+
+def xid(code, event_time, **more):
+    metrics = {"DCGM_FI_DEV_XID_ERRORS": str(code), POWER: "100"}
+    return wide(metrics, event_time=event_time, **more)
 
 
 def test_the_text_of_a_time_without_an_instant_is_kept(tmp_path):

@@ -370,7 +370,7 @@ class ReadingDecoder:
             value of each field.
         names: names and aliases, each with the place of its field.
         future_us: an event time further after its collection than this is in the future; None: no
-            time is.
+            time is. With it, none counts as newer than the timestamp of its record.
         newest_us: newest event time of a usable reading before the first record.
 
     Raises:

@@ -65,7 +65,8 @@ SCHEMA: Final = pa.schema(
     ]
 )
 """Columns of a reading. `reason` is null where the value is usable; `newest_time` is the newest
-event time of a usable reading before it in what was decoded of its partition."""
+event time of a usable reading up to it in what was decoded of its partition; live, none counts as
+newer than the storage of its message, so that a host with a wrong clock moves no other's."""
 
 _FIELDS: Final = [
     (

@@ -102,7 +102,7 @@ class Outcome:
         messages: messages whose first reading is in this bucket.
         reasons: quarantined readings by reason.
         offsets: per stream and partition the offset after the last message seen.
-        newest_us: per stream and partition the newest event time of a usable reading.
+        newest_us: per stream and partition the newest event time (`newest_time` of readings).
         rows: rows of `readings`, `quarantine` and `duplicates` that it wrote.
         added: files that it wrote.
         replaced: paths of files that those stand for.
@@ -308,7 +308,7 @@ _LOOK: Final = """
         count(*) AS readings,
         count_if(item = 0)::BIGINT AS messages,
         max("offset") + 1 AS next_offset,
-        max(CASE WHEN reason IS NULL THEN time_us END) AS newest_us,
+        epoch_us(max(newest_time)) AS newest_us,
         list(DISTINCT time_us - (time_us % $step + $step) % $step)
             FILTER (WHERE time_us IS NOT NULL) AS starts
     FROM (SELECT *, epoch_us(event_time) AS time_us FROM readings)

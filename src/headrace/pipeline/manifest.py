@@ -131,7 +131,7 @@ class Manifest:
         moved: files that this version added or replaced, between which rows went unchanged.
         totals: readings so far, by where they ended.
         offsets: per stream and partition the offset after the last message in the tables.
-        newest_us: per stream and partition the newest event time of a usable reading.
+        newest_us: per stream and partition the newest event time that counts (`newest_time`).
         interval_seconds: length of the intervals of `gpu_intervals`; 0 before the first batch.
         buckets: shares of the GPUs, each in files of its own; 0 before the first batch.
         clock_us: the event time that all partitions have reached.

@@ -188,6 +188,7 @@ impl Readings {
     /// For `fields` under `names`, each a name and the index of its field; aliases are names too.
     ///
     /// An event time more than `future_us` after its collection is in the future; None: no time is.
+    /// Where one can be, no event time counts as newer than the storage of its message.
     /// `newest_us` is the newest event time of a usable reading before the first message.
     ///
     /// # Panics
@@ -518,15 +519,18 @@ impl Items<'_, '_, '_> {
             .push_text(Some(field.map_or("", |field| &field.unit)));
         columns.status.push_text(Some(status));
         columns.reason.push_text(reason);
+        // Quarantined event times move no clock: one that is wrong would make all that follow late.
+        // Nor does a collector whose own clock is ahead, too: nothing live is stored before it is.
+        if reason.is_none() {
+            let bound_us = readings.future_us.map_or(i64::MAX, |_| message.stored_us);
+            let reached_us = event_us.map(|event_us| event_us.min(bound_us));
+            readings.newest_us = readings.newest_us.max(reached_us);
+        }
         columns
             .newest_time
             .push(readings.newest_us.map(i64::to_le_bytes));
         columns.payload.push(payload);
         columns.bytes += raw.map_or(0, str::len) + payload.map_or(0, <[u8]>::len);
-        // Quarantined event times move no clock: one that is wrong would make all that follow late.
-        if reason.is_none() {
-            readings.newest_us = readings.newest_us.max(event_us);
-        }
         columns.push_subject(subject);
         columns.push_source(message);
         columns.rows += 1;
