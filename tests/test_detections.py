@@ -13,7 +13,7 @@ from frames import at, from_csv, metric, wide
 from headrace.collect import CsvFile
 from headrace.collect import wide as wide_messages
 from headrace.pipeline.detections import rules_of
-from headrace.pipeline.rules import DEMO, RULES
+from headrace.pipeline.rules import DEMO, DEMO_STALENESS_SECONDS, RULES
 from headrace.pipeline.score import Known, read_truth, score
 from headrace.pipeline.watch import Watch
 from headrace.simulate import Fleet, Settings, messages, pools
@@ -31,7 +31,9 @@ HEALTHY = {"gemm-bf16-0", "copy-hbm-0", "gemm-fp64-0", "train-0"}
 @pytest.mark.parametrize("cut", [8000, 1500])
 def test_a_trace_is_judged_as_its_loads_were(tmp_path, trace, cut):
     """Rules read no pod; here it names the load that they should have recognised."""
-    tables = Tables(tmp_path, interval_us=1_000_000, rules=DEMO)
+    tables = Tables(
+        tmp_path, interval_us=1_000_000, rules=DEMO, staleness_seconds=DEMO_STALENESS_SECONDS
+    )
     sent = from_csv(TRACES / trace)
     for start in range(0, len(sent), cut):
         tables.write(sent[start : start + cut])
@@ -289,9 +291,9 @@ def test_a_watch_goes_on_where_its_text_left_off():
         "power_limit_watts": 700.0, "slowdown_celsius": None, "pcie": False, "pcie_worse": False,
         "pcie_0": 50.0, "pcie_replays": 50.0,
     }  # fmt: skip
-    first = Watch(RULES)
+    first = Watch(RULES, 10_000_000, 150_000_000)
     assert first.rows([row], ["pcie"]) == []
-    again = Watch(RULES)
+    again = Watch(RULES, 10_000_000, 150_000_000)
     again.loads(first.dumps())
     assert again.dumps() == first.dumps()
     later = {**row, "start_us": 20_000_000, "end_us": 30_000_000}

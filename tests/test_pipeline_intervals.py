@@ -15,7 +15,6 @@ from headrace.job_limits import PIPELINE_SPANS_MAX
 from headrace.pipeline import manifest as manifests
 from headrace.pipeline import tables
 from headrace.pipeline.batch import finish, write
-from headrace.pipeline.intervals import LOOKBACK_SECONDS
 from headrace.pipeline.intervals import intervals as make_intervals
 from headrace.pipeline.settle import COMMITTED, settle
 from headrace.pipeline.spans import touched
@@ -24,6 +23,7 @@ from headrace.spark.errors import PipelineError
 
 TRACES = Path(__file__).parent.parent / "src/headrace/data"
 SECOND_US = 1_000_000
+STALENESS_US = 150 * SECOND_US
 
 pytestmark = pytest.mark.spark
 
@@ -51,7 +51,7 @@ def compute(sent):
     """The intervals of one lot of messages, without files."""
     settled = settle(table(sent), COMMITTED.empty_table(), {}, 90.0)
     ends = (settled.filter(pc.equal(settled["ends"], name)) for name in ("readings", "quarantine"))
-    return make_intervals(*ends, 10 * SECOND_US).to_pylist()
+    return make_intervals(*ends, 10 * SECOND_US, STALENESS_US).to_pylist()
 
 
 def metric(name, raw, seconds, **more):
@@ -197,9 +197,9 @@ def test_growth_stands_where_the_counter_was_read():
 
 
 def test_over_a_long_silence_nothing_is_known():
-    found = compute([energy(0, 100), energy(60, 160), energy(121, 999)])
+    found = compute([energy(0, 100), energy(150, 160), energy(301, 999)])
     assert [row["energy_joules"] for row in found] == [None, 60.0, None]
-    assert [row["seconds"] for row in found] == [0.0, 60.0, 0.0]
+    assert [row["seconds"] for row in found] == [0.0, 150.0, 0.0]
 
 
 def test_slices_of_one_device_count_its_energy_once():
@@ -245,11 +245,11 @@ def test_the_last_of_a_conflict_counts():
     assert (row["gpu_util_percent_mean"], row["readings"], row["samples"]) == (60.0, 1, 1)
 
 
-def test_bits_are_joined_and_codes_are_the_last():
+def test_bits_are_joined_and_codes_are_the_last_of_no_application():
     sent = [metric("DEV_CLOCK_THROTTLE_REASONS", raw, n) for n, raw in enumerate([1, 4, 0])]
     sent += [metric("DEV_XID_ERRORS", raw, n) for n, raw in enumerate([79, 31, 0])]
     [row] = compute(sent)
-    assert (row["throttle_reasons_any"], row["xid_last"]) == (5, 0.0)
+    assert (row["throttle_reasons_any"], row["xid_last"]) == (5, 79.0), "31 is an application's"
 
 
 def test_the_context_is_that_of_most_scrapes():
@@ -326,13 +326,13 @@ def test_years_that_a_datetime_cannot_hold_stop_nothing(spark, tmp_path):
 
 
 def test_spans_are_few_and_reach_to_the_next_scrape():
-    step, lookback = 10 * SECOND_US, LOOKBACK_SECONDS * SECOND_US
-    assert touched([0], step, lookback) == [(0, 70 * SECOND_US)]
-    assert touched([0, step, 20 * step], step, lookback) == [
+    step, staleness = 10 * SECOND_US, 60 * SECOND_US
+    assert touched([0], step, staleness) == [(0, 70 * SECOND_US)]
+    assert touched([0, step, 20 * step], step, staleness) == [
         (0, 80 * SECOND_US),
         (200 * SECOND_US, 270 * SECOND_US),
     ]
-    many = touched([n * 100 * step for n in range(50)], step, lookback)
+    many = touched([n * 100 * step for n in range(50)], step, staleness)
     assert len(many) == PIPELINE_SPANS_MAX
     assert many[0][0] == 0
     assert many[-1][1] == 49 * 100 * step + 70 * SECOND_US

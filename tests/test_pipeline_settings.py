@@ -27,6 +27,7 @@ checkpoint = "kept/checkpoint"
 every = "30d"
 interval = "30s"
 watermark = "5s"
+staleness = "20s"
 replay = true
 messages_per_batch = 2
 buckets = 3
@@ -54,6 +55,7 @@ def test_defaults_are_those_of_the_pipeline():
     held, options = Config().pipeline, Options()
     assert held.interval / 1000 == options.interval_s
     assert held.watermark / 1000 == options.watermark_s
+    assert held.staleness is options.staleness_s is None
     assert held.messages_per_batch == options.messages_per_batch
     assert held.fail_on_data_loss == options.fail_on_data_loss
     assert held.energy_price == options.energy_price
@@ -72,7 +74,7 @@ def produce(node, payloads):
 @pytest.mark.setting("pipeline.every", "pipeline.interval", "pipeline.watermark")
 @pytest.mark.setting("pipeline.replay", "pipeline.messages_per_batch", "pipeline.buckets")
 @pytest.mark.setting("pipeline.prices", "pipeline.energy_price", "pipeline.rules")
-@pytest.mark.setting("pipeline.mqtt", "pipeline.format")
+@pytest.mark.setting("pipeline.mqtt", "pipeline.format", "pipeline.staleness")
 def test_a_file_alone_says_what_a_pipeline_does(start_node, tmp_path):
     node = start_node()
     node.create_stream("fleet")
@@ -111,6 +113,7 @@ def test_a_file_alone_says_what_a_pipeline_does(start_node, tmp_path):
         for row in tables.open_arrow(kept, "gpu_hours").to_table().to_pylist()
         if row["start"] == Tables.instant(at(0))
     ]
+    assert hour["seconds"] == 10, "the next scrape came 30 s later"
     assert hour["gpu_cost"] == pytest.approx(hour["seconds"] / 3600 * 36)
     assert hour["energy_cost"] == pytest.approx(hour["energy_joules"] / 3.6e6 * 0.5)
     found = tables.open_arrow(kept, "detections").to_table().to_pylist()

@@ -154,6 +154,11 @@ PIPELINE_DERIVE_SECONDS: Final = 5
 """Of event time, after which intervals, minutes, hours, jobs and detections are made anew. Shorter
 than an interval, and it leaves most micro-batches of a live stream with the readings alone."""
 
+PIPELINE_STALENESS_SECONDS: Final = 150
+"""Between two scrapes of a GPU that still reports, where nobody says otherwise: one scrape of 60 s
+that is missed, or four of the 30 s at which dcgm-exporter collects, as while it is started anew.
+Prometheus looks back 5 min, but that is how long a GPU is silent that has vanished."""
+
 PIPELINE_WHOLE_BYTES_MAX: Final = 4 * MIB
 """Of a file that a task reads whole, and keeps for the next micro-batch; of a larger one it reads
 the rows that it needs."""

@@ -19,7 +19,9 @@ import click
 from headrace.cli.login import login, login_options
 from headrace.cli.paths import NamedPath
 from headrace.cli.pipeline_settings import (
+    Instant,
     config_option,
+    energy_price_option,
     format_option,
     need_format,
     needed,
@@ -29,6 +31,7 @@ from headrace.cli.pipeline_settings import (
     rules_with,
     settings_of,
     spark_conf_option,
+    staleness_option,
     tables_of,
     tables_option,
     tables_read,
@@ -91,6 +94,7 @@ def pipeline() -> None:
     "--watermark", metavar="DURATION",
     help="How far behind the newest a reading is still in time.  [90s]",
 )  # fmt: skip
+@staleness_option
 @click.option(
     "--replay/--no-replay", default=None,
     help="Telemetry of a file that is played again: no event time is in the future.",
@@ -106,7 +110,7 @@ def pipeline() -> None:
 )  # fmt: skip
 @rules_option
 @prices_option
-@click.option("--energy-price", metavar="PRICE", help="Of a kilowatt hour.  [0]")
+@energy_price_option
 @format_option
 @click.option(
     "--master", metavar="URL",
@@ -198,6 +202,7 @@ def _options(
     options = Options(
         interval_s=settings.interval / 1000,
         watermark_s=settings.watermark / 1000,
+        staleness_s=None if settings.staleness is None else settings.staleness / 1000,
         now="event_time" if settings.replay else "ingest_time",
         fail_on_data_loss=settings.fail_on_data_loss,
         messages_per_batch=settings.messages_per_batch,
@@ -316,32 +321,17 @@ def _show_status(manifest: Manifest, tables_dir: Path | str, *, as_json: bool) -
     )
 
 
-class _Instant(click.ParamType[int]):
-    """RFC 3339, as microseconds since the epoch."""
-
-    name = "time"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
-        from headrace.pipeline.api.asked import instant  # noqa: PLC0415
-
-        try:
-            return instant(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
 @pipeline.command(short_help="Make anew what is made of readings.")
 @config_option
 @tables_option
 @click.option(
-    "--from", "start_us", type=_Instant(), metavar="TIME", help="Event time to begin with."
+    "--from", "start_us", type=Instant(), metavar="TIME", help="Event time to begin with."
 )
-@click.option("--to", "end_us", type=_Instant(), metavar="TIME", help="Event time to end before.")
+@click.option("--to", "end_us", type=Instant(), metavar="TIME", help="Event time to end before.")
+@staleness_option
 @rules_option
 @prices_option
-@click.option("--energy-price", metavar="PRICE", help="Of a kilowatt hour.  [0]")
+@energy_price_option
 @format_option
 @click.option("--master", metavar="URL", help="Spark to run on.  [this machine's cores]")
 @click.option("--memory", help="Heap of the JVM, as Java writes it.  [2g]")
@@ -361,8 +351,9 @@ def backfill(
 ) -> None:
     """Make intervals, minutes, hours, jobs and detections anew from the readings in the tables.
 
-    After prices or rules have changed: give those that hold now. Stop the pipeline first; it goes
-    on afterwards. Hours are made whole; detections come from all intervals, whatever the times.
+    After prices, rules or staleness have changed: give those that hold now. Stop the pipeline
+    first; it goes on afterwards. Hours are made whole; detections come from all intervals,
+    whatever the times.
 
     \b
     Examples:

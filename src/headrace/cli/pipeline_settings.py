@@ -37,6 +37,27 @@ format_option: Final = click.option(
     "--format", type=click.Choice(["parquet", "delta"]),
     help="delta: each table is a Delta Lake table, too.  [parquet]",
 )  # fmt: skip
+staleness_option: Final = click.option(
+    "--staleness", metavar="DURATION",
+    help="Longest time between two scrapes of a GPU that still reports.  [150s]",
+)  # fmt: skip
+
+
+class Instant(click.ParamType[int]):
+    """RFC 3339, as microseconds since the epoch."""
+
+    name = "time"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        """As click asks for it."""
+        from headrace.pipeline.api.asked import instant  # noqa: PLC0415
+
+        try:
+            return instant(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 def settings_of(file: Path | None, **options: object) -> Config:
@@ -74,6 +95,9 @@ prices_option: Final = click.option(
     help="Of an hour of a GPU; 'default' is that of any other model.",
 )  # fmt: skip
 
+energy_price_option: Final = click.option(
+    "--energy-price", metavar="PRICE", help="Of a kilowatt hour.  [0]"
+)
 spark_conf_option: Final = click.option(
     "--spark-conf", "spark_conf", multiple=True, metavar="KEY=VALUE", callback=pairs(spark_conf),
     help="A further setting of Spark, such as spark.jars.packages=GROUP:NAME:VERSION.",

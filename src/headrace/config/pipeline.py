@@ -195,6 +195,12 @@ class PipelineSettings(Table):
     watermark: Annotated[int, duration(1, 365 * limits.DAY_MS)] = Field(
         default=90_000, description="How far behind the newest a reading is still in time."
     )
+    staleness: Annotated[int, duration(1_000, limits.DAY_MS)] | None = Field(
+        default=None,
+        description="Longest time between two scrapes of a GPU that still reports: counters and "
+        "costs go on over it, and faults stay open. Not set: 150s, or twice the interval where "
+        "that is longer.",
+    )
     replay: Flag = Field(
         default=False,
         description="Whether telemetry of a file is played again, of which no event time is in "

@@ -50,7 +50,8 @@ def backfill(
     Args:
         spark: a session, such as `headrace.spark.session` builds.
         tables_dir: location of the tables.
-        options: prices, rules and watermark; interval and buckets are those of the tables.
+        options: prices, rules, watermark and staleness; interval and buckets are as the tables have
+            them.
         start_us: event time to begin with, microseconds since the epoch; default: the first.
         end_us: event time to end before; default: after the last.
         on_slice: called after each slice with its number, from 1, and how many there are.
@@ -66,6 +67,7 @@ def backfill(
     mirror.begin(folder, options.format)
     given = {
         "watermark_seconds": options.watermark_s,
+        "staleness_seconds": options.staleness_s,
         "prices": options.prices,
         "energy_price": options.energy_price,
         "rules": rules_of(options.rules),

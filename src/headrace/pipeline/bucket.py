@@ -20,7 +20,7 @@ from headrace.dcgm.fields import PROFILING_PREFIX
 from headrace.pipeline import duck, merge
 from headrace.pipeline.files import Files
 from headrace.pipeline.folder import Folder
-from headrace.pipeline.intervals import LOOKBACK_SECONDS, NEEDED, intervals
+from headrace.pipeline.intervals import NEEDED, intervals, latest_before
 from headrace.pipeline.rollups import (
     COLUMNS,
     FROM_INTERVALS,
@@ -56,7 +56,6 @@ CHUNK_INTERVALS: Final = 6
 
 _MINUTES_CHUNK_US: Final = 10 * MINUTE_US
 _HOURS_CHUNK_US: Final = 24 * HOUR_US
-_LOOKBACK_US: Final = LOOKBACK_SECONDS * 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +67,7 @@ class Task:
         place: folder in that of each table that new files go to.
         batch: number of the micro-batch.
         interval_us: length of an interval of `gpu_intervals` in microseconds.
+        staleness_us: longest time between two scrapes of a GPU that still reports, in microseconds.
         watermark_seconds: how far behind the newest event time a reading is still in time.
         newest_us: newest event time before this micro-batch, by stream and partition.
         prices: of an hour of a GPU, by model; `default` is that of any other model.
@@ -82,6 +82,7 @@ class Task:
     place: str
     batch: int
     interval_us: int
+    staleness_us: int
     watermark_seconds: float
     newest_us: Mapping[str, Mapping[str, int]]
     prices: Mapping[str, float]
@@ -175,7 +176,7 @@ class Bucket:
             if table == QUARANTINE:
                 counted = pc.value_counts(rows["reason"]).to_pylist()
                 self._outcome.reasons = {each["values"]: each["counts"] for each in counted}
-        return touched(starts, self._task.interval_us, _LOOKBACK_US)
+        return touched(starts, self._task.interval_us, self._task.staleness_us)
 
     def _look(self, readings: pa.Table) -> list[int]:
         """Counts the readings by partition; the intervals in which they lie.
@@ -211,13 +212,15 @@ class Bucket:
 
     def _write_intervals(self, spans: Sequence[Span]) -> None:
         """Makes the intervals in `spans` anew, in the files that hold them."""
-        needed = [(start - _LOOKBACK_US, end) for start, end in spans]
+        needed = [(start - self._task.staleness_us, end) for start, end in spans]
         readings = self._files.within(READINGS, NEEDED, "event_time", needed)
         quarantine = self._files.within(QUARANTINE, _GAP_COLUMNS, "event_time", needed)
         profiled = pc.starts_with(quarantine["metric"], PROFILING_PREFIX)
         nans = pc.equal(quarantine["reason"], "not_a_number")
         step = self._task.interval_us
-        fresh = intervals(readings, quarantine.filter(pc.and_(profiled, nans)), step)
+        gaps = quarantine.filter(pc.and_(profiled, nans))
+        readings = latest_before(readings, spans)
+        fresh = intervals(readings, gaps, step, self._task.staleness_us)
         self._files.rewrite(GPU_INTERVALS, fresh, "interval_start", spans, step * CHUNK_INTERVALS)
 
     def _write_rollups(self, spans: Sequence[Span]) -> None:

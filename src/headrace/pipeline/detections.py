@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from headrace.pipeline import merge, signals, tables
 from headrace.pipeline.folder import Folder
 from headrace.pipeline.manifest import WATCH
+from headrace.pipeline.rollups import MINUTE_US
 from headrace.pipeline.rules import RULES
 from headrace.pipeline.schemas import DETECTIONS, GPU_INTERVALS, GPU_MINUTES, arrow_schema
 from headrace.pipeline.watch import Watch
@@ -59,6 +60,7 @@ def detect(
     *,
     place: str,
     watermark_us: int,
+    staleness_us: int,
     anew: bool = False,
 ) -> Manifest:
     """`after`, with what the rules find in its tables.
@@ -69,13 +71,14 @@ def detect(
         rules: what is looked for.
         place: folder in that of each table that new files go to.
         watermark_us: how far behind the clock a reading may still come in time.
+        staleness_us: longest time between two scrapes of a GPU that still reports.
         anew: forget what was found and remembered, and look at all intervals there are.
 
     Raises:
         PipelineError: what the rules remember cannot be read.
     """
     folder = Folder.at(tables_dir)
-    watch = Watch(rules)
+    watch = Watch(rules, _interval_us(after), staleness_us)
     if after.watch and not anew:
         try:
             watch.loads(folder.text(after.watch))
@@ -190,17 +193,22 @@ def _between_ends(
     until_us: int | None,
 ) -> pa.Table:
     """Rows of a table that end after one instant and, if given, until another."""
-    start, end = ("start", "end") if table == GPU_MINUTES else ("interval_start", "interval_end")
+    is_minutes = table == GPU_MINUTES
+    start, end = ("start", "end") if is_minutes else ("interval_start", "interval_end")
     whole = arrow_schema(table)
     schema = pa.schema([whole.field(name) for name in columns])
     last_us = _NEVER_US if until_us is None else until_us
+    # A row that ends after an instant begins no longer than this before it.
+    longest_us = _interval_us(manifest) + MINUTE_US
     parts = [
         folder.read(file.path, whole, columns)
         for file in manifest.of(table)
-        if file.overlaps(after_us - _LONGEST_US, last_us)
+        if file.overlaps(after_us - longest_us, last_us)
     ]
     rows = pa.concat_tables([schema.empty_table(), *parts])
     ends = pc.cast(rows[end], pa.int64())
+    if is_minutes:
+        ends = pc.max_element_wise(ends, pc.cast(rows["active_to"], pa.int64()))
     inside = pc.and_(pc.greater(ends, after_us), pc.less_equal(ends, last_us))
     return rows.filter(inside).sort_by([(start, "ascending")])
 
@@ -211,8 +219,9 @@ _DAY_US: Final = 24 * 3600 * 1_000_000
 _STEP_US: Final = 60_000_000
 """From one look at who is silent to the next: less than any window in which silence counts."""
 
-_LONGEST_US: Final = 3_600_000_000
-"""A row that ends after an instant begins no longer than this before it."""
+
+def _interval_us(manifest: Manifest) -> int:
+    return round(manifest.interval_seconds * 1_000_000)
 
 
 def _between(rows: pa.Table, after_us: int, until_us: int | None) -> pa.Table:

@@ -16,20 +16,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+
 from headrace.dcgm.fields import ENERGY, IN_INTERVALS, POWER, XID, Keep
 from headrace.pipeline import duck
 from headrace.pipeline.rules import APPLICATION_XIDS
+from headrace.pipeline.spans import lie_within
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from collections.abc import Sequence
 
     from headrace.dcgm.fields import Field
+    from headrace.pipeline.spans import Span
 
-LOOKBACK_SECONDS: Final = 60
-"""How far back the scrape before may be. Twice the 30 s at which dcgm-exporter collects; a longer
-silence is a gap, over which nothing is known."""
-
-_LOOKBACK_US: Final = LOOKBACK_SECONDS * 1_000_000
 _BITS: Final = tuple(field for field in IN_INTERVALS if Keep.ANY_BITS in field.keeps)
 _PROFILED: Final = tuple(field for field in IN_INTERVALS if field.profiling)
 
@@ -48,18 +47,42 @@ def _ids(fields: tuple[Field, ...]) -> str:
     return ", ".join(str(field.id) for field in fields)
 
 
-def intervals(readings: pa.Table, quarantine: pa.Table, interval_us: int) -> pa.Table:
+def intervals(
+    readings: pa.Table, quarantine: pa.Table, interval_us: int, staleness_us: int
+) -> pa.Table:
     """The rows of `gpu_intervals` for all intervals that hold a scrape.
 
     Args:
-        readings: of whole intervals, and of `LOOKBACK_SECONDS` before the first (`NEEDED`).
+        readings: of whole intervals, and of the staleness before the first (`NEEDED`).
         quarantine: of the same time, the PROF values that are NaN.
         interval_us: length of an interval in microseconds; intervals start at multiples of it
             since the epoch.
+        staleness_us: how far back the scrape before may be, in microseconds; a longer silence is
+            a gap, over which nothing is known.
     """
-    sql = _SQL.replace("$interval_us", str(interval_us))
+    sql = _SQL.replace("$interval_us", str(interval_us)).replace("$stale_us", str(staleness_us))
     return duck.query(sql, readings=readings, gaps=quarantine)
 
+
+def latest_before(readings: pa.Table, spans: Sequence[Span]) -> pa.Table:
+    """`readings` in `spans`; of those before each, the latest of each GPU, slice and metric.
+
+    Growth needs no more, and the staleness may hold many times the readings of the spans.
+    """
+    parts = [readings.filter(lie_within(readings["event_time"], spans))]
+    before_us = _BEGIN_US
+    for start, end in spans:
+        if start > before_us:
+            earlier = readings.filter(lie_within(readings["event_time"], [(before_us, start)]))
+            latest = earlier.group_by(_SERIES).aggregate([("event_time", "max")])
+            keys = [*_SERIES, "event_time"]
+            parts.append(earlier.join(latest, keys, [*_SERIES, "event_time_max"], "left semi"))
+        before_us = end
+    return pa.concat_tables(parts)
+
+
+_SERIES: Final = ["uuid", "gpu_i_id", "metric"]
+_BEGIN_US: Final = -(2**63)
 
 NEEDED: Final = (
     "topic", "partition", "offset", "item", "event_time", "uuid", "gpu_i_id", "metric", "field_id",
@@ -93,7 +116,7 @@ _ROWS: Final = f"""
 
 # What an interval's scrapes say as such: how many, how far apart, in which context: that of most
 # scrapes, of the latest where two have as many.
-_SCRAPES: Final = f"""
+_SCRAPES: Final = """
     SELECT
         uuid, gpu_i_id, start,
         sum(samples)::BIGINT AS samples,
@@ -101,7 +124,7 @@ _SCRAPES: Final = f"""
         sum(late_readings)::BIGINT AS late_readings,
         sum(profiling_gaps)::BIGINT AS profiling_gaps,
         sum(covered_us) / 1e6 AS seconds,
-        max({{'samples': samples, 'latest': latest, 'context': context}}).context AS context
+        max({'samples': samples, 'latest': latest, 'context': context}).context AS context
     FROM (
         SELECT
             uuid, gpu_i_id, start, context,
@@ -110,7 +133,7 @@ _SCRAPES: Final = f"""
             sum(readings) AS readings,
             sum(late_readings) AS late_readings,
             count_if(no_profile) AS profiling_gaps,
-            sum(CASE WHEN since_us <= {_LOOKBACK_US} THEN since_us ELSE 0 END) AS covered_us
+            sum(CASE WHEN since_us <= $stale_us THEN since_us ELSE 0 END) AS covered_us
         FROM (
             SELECT
                 *,
@@ -141,7 +164,7 @@ One that fell and stands above that has not: of two exporters of a GPU, one tell
 That is taken back, so that the sum stays right."""
 
 # Growth needs the value before of the same field. Power stands in for the energy counter only
-# where that has not been seen within the look-back, so that no time is counted twice. Slices of
+# where that has not been seen within the staleness, so that no time is counted twice. Slices of
 # one device repeat each other at one time: between them nothing has passed.
 _STEPS: Final = f"""
     SELECT
@@ -149,12 +172,12 @@ _STEPS: Final = f"""
         CASE WHEN restarted THEN value_long::DOUBLE
              WHEN stepped THEN (value_long - before_long)::DOUBLE END AS growth,
         CASE WHEN stepped AND field_id = {POWER.id}
-                  AND coalesce(time_us - counted_at > {_LOOKBACK_US}, true)
+                  AND coalesce(time_us - counted_at > $stale_us, true)
              THEN since_us / 1e6 * (value + before) / 2 END AS joules
     FROM (
         SELECT
             *,
-            coalesce(since_us > 0 AND since_us <= {_LOOKBACK_US}, false) AS stepped,
+            coalesce(since_us > 0 AND since_us <= $stale_us, false) AS stepped,
             -- A counter that fell has started again from 0.
             stepped AND coalesce(
                 value_long < before_long

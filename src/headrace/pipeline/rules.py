@@ -274,3 +274,6 @@ DEMO: Final[Mapping[str, Mapping[str, float]]] = {
     "vanished": {"window_s": 60.0},
 }
 """Windows for a trace of minutes at one scrape a second."""
+
+DEMO_STALENESS_SECONDS: Final = 55.0
+"""Of such a trace: shorter than the silence after which a GPU of it has vanished."""

@@ -65,6 +65,8 @@ class Options:
     Attributes:
         interval_s: length of an interval of `gpu_intervals`, in seconds.
         watermark_s: how far behind the newest event time a reading is still in time, in seconds.
+        staleness_s: longest time between two scrapes of a GPU that still reports, in seconds.
+            None: two and a half minutes, or twice the interval where that is longer.
         now: what a `future` event time is measured against: `ingest_time`, or `event_time` for a
             replayed file.
         fail_on_data_loss: whether messages that retention took before they were read end the run.
@@ -79,6 +81,7 @@ class Options:
 
     interval_s: float = INTERVAL_SECONDS
     watermark_s: float = WATERMARK_SECONDS
+    staleness_s: float | None = None
     now: Now = "ingest_time"
     fail_on_data_loss: bool = True
     messages_per_batch: int = job_limits.PIPELINE_MESSAGES_PER_BATCH
@@ -244,6 +247,7 @@ def _settings(options: Options, tables_dir: Location, checkpoint_dir: Location) 
         query=query_id(Folder.at(checkpoint_dir)),
         interval_us=round(options.interval_s * 1e6),
         watermark_seconds=options.watermark_s,
+        staleness_seconds=options.staleness_s,
         buckets=options.buckets,
         prices=options.prices,
         energy_price=options.energy_price,

@@ -139,7 +139,11 @@ _INTERVAL_HEAD: Final = (
         "scrapes without a valid profiling sample: a PROF field is NaN. Their other PROF values "
         "are in no column of this row",
     ),
-    _column("seconds", _DOUBLE, "time since the scrape before, summed over the scrapes"),
+    _column(
+        "seconds",
+        _DOUBLE,
+        "time since the scrape before, where that is within the staleness, summed over the scrapes",
+    ),
 )
 _INTERVAL_ENERGY: Final = (
     _column(

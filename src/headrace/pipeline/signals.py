@@ -32,8 +32,8 @@ INTERVAL_COLUMNS: Final = (
 )  # fmt: skip
 
 MINUTE_COLUMNS: Final = (
-    "uuid", "gpu_i_id", "start", "end", *CONTEXT, "gpu_util_percent_mean", "power_watts_mean",
-    "sm_clock_mhz_mean", "sm_active_ratio_mean", "throttle_reasons_any",
+    "uuid", "gpu_i_id", "start", "end", "active_to", *CONTEXT, "gpu_util_percent_mean",
+    "power_watts_mean", "sm_clock_mhz_mean", "sm_active_ratio_mean", "throttle_reasons_any",
 )  # fmt: skip
 
 KNOWN: Final = pa.schema(
@@ -149,7 +149,9 @@ def of_minutes(minutes: pa.Table, rule: Rule) -> pa.Table:
             )
         )
         SELECT
-            uuid, gpu_i_id, epoch_us(start) AS start_us, epoch_us(rows.end) AS end_us,
+            uuid, gpu_i_id, epoch_us(start) AS start_us,
+            -- An interval longer than a minute stands in its first one.
+            epoch_us(greatest(rows.end, active_to)) AS end_us,
             {", ".join(CONTEXT)},
             {rule.sql(rule.condition)} AS {rule.kind},
             {rule.sql(rule.worse)} AS {rule.kind}_worse,

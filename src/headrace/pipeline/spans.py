@@ -43,13 +43,13 @@ def aligned(spans: Iterable[Span], step_us: int) -> list[Span]:
     return merged((start - start % step_us, end + (-end) % step_us) for start, end in spans)
 
 
-def touched(starts: Iterable[int], interval_us: int, lookback_us: int) -> list[Span]:
+def touched(starts: Iterable[int], interval_us: int, staleness_us: int) -> list[Span]:
     """The stretches of time whose intervals change when those at `starts` get new readings.
 
     A new reading changes its own interval, and the growth of the next scrape's, which may be the
-    look-back later.
+    staleness later.
     """
-    reach = interval_us + lookback_us + (-lookback_us) % interval_us
+    reach = interval_us + staleness_us + (-staleness_us) % interval_us
     return merged((start, start + reach) for start in starts)
 
 

@@ -13,7 +13,6 @@ from headrace import job_limits
 from headrace.pipeline.bucket import Outcome, Task
 from headrace.pipeline.detections import detect
 from headrace.pipeline.folder import Folder
-from headrace.pipeline.intervals import LOOKBACK_SECONDS
 from headrace.pipeline.manifest import Manifest, Totals
 from headrace.pipeline.rules import RULES, Rule
 from headrace.pipeline.schemas import DUPLICATES, QUARANTINE, READINGS
@@ -43,6 +42,8 @@ class Settings:
         energy_price: of a kilowatt hour.
         rules: what is looked for.
         format: whether Delta logs follow the tables.
+        staleness_seconds: longest time between two scrapes of a GPU that still reports. None: two
+            and a half minutes, or twice the interval where that is longer.
     """
 
     tables_dir: Location
@@ -54,6 +55,14 @@ class Settings:
     energy_price: float = 0.0
     rules: tuple[Rule, ...] = RULES
     format: Format = "parquet"
+    staleness_seconds: float | None = None
+
+    @property
+    def staleness_us(self) -> int:
+        """`staleness_seconds` in microseconds, or what it is where none is given."""
+        if self.staleness_seconds is not None:
+            return round(self.staleness_seconds * _SECOND_US)
+        return max(job_limits.PIPELINE_STALENESS_SECONDS * _SECOND_US, 2 * self.interval_us)
 
 
 def check(manifest: Manifest, settings: Settings) -> None:
@@ -102,6 +111,7 @@ def task(before: Manifest, settings: Settings, place: str, batch: int, *, derive
         place=place,
         batch=batch,
         interval_us=settings.interval_us,
+        staleness_us=settings.staleness_us,
         watermark_seconds=settings.watermark_seconds,
         newest_us=before.newest_us,
         prices=settings.prices,
@@ -109,7 +119,7 @@ def task(before: Manifest, settings: Settings, place: str, batch: int, *, derive
         files=before.by_bucket(),
         pending={int(bucket): spans for bucket, spans in before.pending.items()},
         derives=derives,
-        cold_us=settled_us - LOOKBACK_SECONDS * _SECOND_US,
+        cold_us=settled_us - settings.staleness_us,
     )
 
 
@@ -154,7 +164,10 @@ def watched(
 ) -> Manifest:
     """`after`, with what the rules find in its tables; `anew` looks at all of them."""
     watermark_us = round(settings.watermark_seconds * _SECOND_US)
-    return detect(folder, after, settings.rules, place=place, watermark_us=watermark_us, anew=anew)
+    return detect(
+        folder, after, settings.rules, place=place, watermark_us=watermark_us,
+        staleness_us=settings.staleness_us, anew=anew,
+    )  # fmt: skip
 
 
 def of_tables(tables_dir: Location, held: Manifest, **given: Any) -> Settings:  # noqa: ANN401

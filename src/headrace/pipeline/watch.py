@@ -11,9 +11,11 @@ from __future__ import annotations
 import copy
 import json
 from collections import deque
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
+from headrace.pipeline.rollups import MINUTE_US
 from headrace.pipeline.rules import APPLICATION_XIDS, FATAL_XIDS, SEVERITIES
 
 if TYPE_CHECKING:
@@ -27,9 +29,6 @@ Key = tuple[str, str]
 
 _SECOND_US: Final = 1_000_000
 _CONTEXT: Final = ("host", "gpu_index", "model", "namespace", "pod", "container")
-
-_SCRAPE_US: Final = 60 * _SECOND_US
-"""Longer than between two scrapes: who is silent for less may still go on."""
 
 _COUNTED: Final = frozenset(
     {"ecc_dbe", "ecc_sbe", "uncorrectable_remapped_rows", "nvlink_replays", "nvlink_crc",
@@ -102,10 +101,19 @@ class Watch:
 
     Args:
         rules: what is looked for.
+        interval_us: length of a row of `gpu_intervals`, in microseconds.
+        staleness_us: longest time between two scrapes of a GPU that still reports, in microseconds:
+            who is silent for less may still go on.
     """
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
+    def __init__(self, rules: Sequence[Rule], interval_us: int, staleness_us: int) -> None:
+        self._interval_us, self._staleness_us = interval_us, staleness_us
+        # From the end of a row to that of the next, and of a minute's, where a GPU reports.
+        self._silent_us = staleness_us + max(interval_us, MINUTE_US)
         self._rules = {rule.kind: rule for rule in rules}
+        missed = self._rules["vanished"]
+        least_s = (staleness_us + interval_us) / _SECOND_US
+        self._rules["vanished"] = replace(missed, window_s=max(missed.window_s, least_s))
         self.gpus: dict[Key, Gpu] = {}
         self.until_us = 0
         """What ends at or before it is in here."""
@@ -133,7 +141,9 @@ class Watch:
         holds, severity, start_us = self._holds(gpu, rule, row)
         track = gpu.tracks.get(rule.kind)
         if holds:
-            if track is not None and self._is_over(rule, track, row["start_us"]):
+            # Silence says nothing, so it ends nothing while the GPU still reports.
+            patience_us = max(rule.clear_s * _SECOND_US, self._staleness_us)
+            if track is not None and row["start_us"] - track.last_us > patience_us:
                 self._drop(key, gpu, track, ended)
                 track = None
             if track is None:
@@ -144,11 +154,8 @@ class Watch:
         elif track is not None and holds is not None:
             track.rows += 1
             too_seldom = not track.is_open and track.held < rule.share * track.rows
-            if too_seldom or self._is_over(rule, track, row["end_us"]):
+            if too_seldom or row["end_us"] - track.last_us > rule.clear_s * _SECOND_US:
                 self._drop(key, gpu, track, ended)
-
-    def _is_over(self, rule: Rule, track: Track, now_us: int) -> bool:
-        return now_us - track.last_us > rule.clear_s * _SECOND_US
 
     def _extend(self, rule: Rule, track: Track, row: Row, severity: Severity) -> None:
         track.rows += 1
@@ -183,8 +190,13 @@ class Watch:
             if not growth:
                 continue
             recent = gpu.recent.setdefault(f"{rule.kind}_{place}", deque())
+            within_us = rule.settings[count.seconds] * _SECOND_US
+            since_us = row["end_us"] - (gpu.last_us or row["start_us"])
+            if since_us > within_us:
+                # It grew in longer than that: so much is in a part of that length at least.
+                growth = ceil(growth * within_us / since_us)
             recent.append((row["end_us"], growth, row["start_us"]))
-            oldest = row["end_us"] - rule.settings[count.seconds] * _SECOND_US
+            oldest = row["end_us"] - within_us
             while recent[0][0] <= oldest:
                 recent.popleft()
             if sum(amount for _, amount, _ in recent) >= rule.settings[count.threshold]:
@@ -201,7 +213,7 @@ class Watch:
         """
         code, start_us = row["xid"], row["start_us"]
         if gpu.xid is None:
-            is_new = gpu.first_us is not None and start_us - gpu.first_us >= _SCRAPE_US
+            is_new = gpu.first_us is not None and start_us - gpu.first_us >= self._staleness_us
         else:
             is_new = code != gpu.xid
         if not code or not is_new or code in APPLICATION_XIDS:
@@ -255,7 +267,7 @@ class Watch:
         for key, gpu in self.gpus.items():
             for track in list(gpu.tracks.values()):
                 rule = self._rules[track.kind]
-                patience_us = max(rule.clear_s * _SECOND_US, _SCRAPE_US)
+                patience_us = max(rule.clear_s * _SECOND_US, self._silent_us)
                 if track.kind != "vanished" and clock_us - track.last_us > patience_us:
                     self._drop(key, gpu, track, ended)
         return ended
@@ -299,7 +311,7 @@ class Watch:
 
     def copy_of(self, keys: Iterable[Key]) -> Watch:
         """A watch that knows these GPUs alone, to look ahead with."""
-        ahead = Watch(tuple(self._rules.values()))
+        ahead = Watch(tuple(self._rules.values()), self._interval_us, self._staleness_us)
         ahead.until_us = self.until_us
         ahead.gpus = {key: copy.deepcopy(self.gpus[key]) for key in keys if key in self.gpus}
         return ahead

@@ -20,7 +20,7 @@ from headrace.collect import Publisher
 from headrace.pipeline import Options
 from headrace.pipeline import run as run_pipeline
 from headrace.pipeline.audit import Ends, stored_messages, stored_readings
-from headrace.pipeline.rules import DEMO
+from headrace.pipeline.rules import DEMO, DEMO_STALENESS_SECONDS
 from headrace.spark import close, session
 
 if TYPE_CHECKING:
@@ -166,7 +166,12 @@ def _pipe(
             STREAM,
             folder.tables,
             folder.root / "checkpoint",
-            options=Options(interval_s=job.interval_s, now="event_time", rules=DEMO),
+            options=Options(
+                interval_s=job.interval_s,
+                staleness_s=max(DEMO_STALENESS_SECONDS, 2 * job.interval_s),
+                now="event_time",
+                rules=DEMO,
+            ),
             on_progress=watcher.piped,
         )
         if last:
