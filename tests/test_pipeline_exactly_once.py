@@ -131,6 +131,26 @@ def test_kills_lose_and_double_nothing(spark, broker, tmp_path):
     assert sum(row["readings"] for row in rows) == SENT - 1
 
 
+def test_files_of_another_attempt_stay_until_their_micro_batch_is_committed(
+    spark, broker, tmp_path
+):
+    """They may be those of another driver, which is about to commit them."""
+    produce(broker, from_csv(TRACE)[:31])
+    root = tmp_path / "tables"
+    other = root / "readings" / "batch=0" / "0-other-0.parquet"
+    other.parent.mkdir(parents=True)
+    other.write_bytes(b"of another")
+    seen = []
+    run(
+        spark, broker.servers, STREAM, root, tmp_path / "checkpoint",
+        options=Options(interval_s=1, now="event_time"),
+        on_commit=lambda after: seen.append((after.version, other.exists())),
+    )  # fmt: skip
+    assert seen[0] == (-1, True)
+    assert not other.exists(), "nobody can commit them now"
+    assert tables.open_arrow(root, "readings").count_rows() == 31
+
+
 def test_tables_belong_to_one_checkpoint(spark, broker, tmp_path):
     produce(broker, from_csv(TRACE)[:31])
     seen = []

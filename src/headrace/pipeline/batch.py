@@ -52,8 +52,6 @@ def write(readings: DataFrame, batch: int, settings: step.Settings) -> Manifest 
         if batch <= before.batch:
             return None
         place = f"batch={batch}"
-        if attempt:
-            tables.clear(folder, place)
         # Also the first one: whoever starts a pipeline sees what becomes of it.
         is_due = before.version < 0 or step.is_due_after(before.derived_us, before.clock_us)
         task = step.task(before, settings, place, batch, derives=is_due)
@@ -65,6 +63,8 @@ def write(readings: DataFrame, batch: int, settings: step.Settings) -> Manifest 
             after = step.watched(folder, after, place, settings)
         with contextlib.suppress(VersionExistsError):
             mirror.commit(folder, after, settings.format)
+            if attempt:
+                tables.clear(folder, after)
             return after
     raise PipelineError(
         f"other versions of the tables in {folder} come faster than micro-batch {batch} can be "

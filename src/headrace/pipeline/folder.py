@@ -229,11 +229,6 @@ class Folder:
                 for parent in Path(name).parents[:-2]:
                     Path(self.path(str(parent))).rmdir()
 
-    def clear(self, folder: str) -> None:
-        """Deletes one of its folders with all that is in it, where there is one."""
-        with contextlib.suppress(FileNotFoundError):
-            self.files.delete_dir(self.path(folder))
-
     def dataset(self, names: Iterable[str], schema: pa.Schema) -> dataset.Dataset:
         """Files as one table."""
         paths = [self.path(name) for name in names]

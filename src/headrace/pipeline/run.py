@@ -215,7 +215,6 @@ def start_on(
     options = options or Options()
     folder, checkpoint = Folder.at(tables_dir), Folder.at(checkpoint_dir)
     newest = _check_pair(folder, checkpoint)
-    tables.clear(folder, f"batch={newest.batch + 1}")  # as a crash may have left it
     rules_of(options.rules)
     mirror.begin(folder, options.format)
     if on_commit is not None:
@@ -225,6 +224,8 @@ def start_on(
         committed = write(frame, batch, _settings(options, tables_dir, checkpoint_dir))
         if committed is None:
             return
+        if batch == newest.batch + 1:
+            tables.clear(folder, committed)  # as a crash may have left it
         if on_commit is not None:
             on_commit(committed)
         if on_progress is not None:

@@ -64,10 +64,17 @@ def begin(tables_dir: Location) -> None:
         folder.make(manifests.FOLDER)
 
 
-def clear(folder: Folder, place: str) -> None:
-    """Deletes what an attempt left in that folder of each table's."""
-    for name in (*SCHEMAS, manifests.WATCH):
-        folder.clear(f"{name}/{place}")
+def clear(folder: Folder, committed: Manifest) -> None:
+    """Deletes what other attempts at the micro-batch of a version left.
+
+    Not before it is committed: they may be those of another driver, that is about to.
+    """
+    listed = {file.path for file in committed.files} | {committed.watch}
+    for table in (*SCHEMAS, manifests.WATCH):
+        place = f"{table}/batch={committed.batch}"
+        for name in folder.names(place):
+            if f"{place}/{name}" not in listed:
+                folder.remove(f"{place}/{name}")
 
 
 def committed(folder: Folder, version: int | None = None) -> Manifest:
