@@ -32,7 +32,10 @@ use streams::{lags_of, read_of, Placement, StreamRequest};
 
 /// The MQTT data plane of one event loop; not thread-safe by design.
 #[pyclass(module = "headrace._native")]
-struct Switchboard(core::Switchboard);
+struct Switchboard(Box<core::Switchboard>); // the topic tree fills cache lines
+
+/// Python's allocator aligns objects to 16 bytes, and Rust relies on its own alignment.
+const _: () = assert!(align_of::<Switchboard>() <= 16);
 
 #[pymethods]
 impl Switchboard {
@@ -41,7 +44,7 @@ impl Switchboard {
     fn new(hash_key: (u64, u64), limits: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let limits = limits_from(core::Limits::default(), limits)?;
         let hash_key = Key(hash_key.0, hash_key.1);
-        Ok(Self(core::Switchboard::new(hash_key, limits)))
+        Ok(Self(Box::new(core::Switchboard::new(hash_key, limits))))
     }
 
     #[pyo3(signature = (mono_ms, wall_ms, **limits))]
