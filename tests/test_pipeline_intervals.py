@@ -321,8 +321,9 @@ def test_years_that_a_datetime_cannot_hold_stop_nothing(spark, tmp_path):
         payload(event_time="2030-01-01T00:00:00Z"),
     ]
     manifest = write(readings(spark, sent), 0, settings(tmp_path))
-    assert manifest.totals.rows == 3
-    assert tables.read(spark, tmp_path, "gpu_intervals").count() == 3
+    assert (manifest.totals.rows, manifest.totals.reasons) == (1, {"ambiguous_time": 2})
+    assert tables.read(spark, tmp_path, "gpu_intervals").count() == 1
+    assert tables.read(spark, tmp_path, "quarantine").count() == 2
 
 
 def test_spans_are_few_and_reach_to_the_next_scrape():

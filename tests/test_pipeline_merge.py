@@ -106,11 +106,11 @@ def everything(root):
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """The same readings in some hundred micro-batches, and in one."""
+    """The same readings in some sixty micro-batches, and in one."""
     root = tmp_path_factory.mktemp("tables")
     many, ordered = Tables(root / "many", buckets=1), Tables(root / "ordered", buckets=1)
     late = [sent(20, 30), sent(45, 30)]
-    batches = [sent(minute) for minute in range(0, 180, 4)] + late
+    batches = [sent(minute) for minute in range(0, 240, 4)] + late
     for batch in batches:
         many.write(batch)
     many.finish()
@@ -122,7 +122,7 @@ def test_a_pipeline_merges_as_it_goes(folders):
     many, ordered = folders
     assert everything(many.root) == everything(ordered.root)
     held = tables.manifest(many.root)
-    for table, files in (("readings", 20), ("gpu_intervals", 20), ("gpu_minutes", 12)):
+    for table, files in (("readings", 20), ("gpu_intervals", 20), ("gpu_minutes", 16)):
         assert len(held.of(table)) < files, table
     listed = {each.path for each in held.files} | {held.watch}
     kept = [tables.manifest(many.root, held.version - back) for back in range(MANIFESTS_KEPT + 1)]
