@@ -15,6 +15,14 @@ STORED = datetime(2030, 1, 1, 1, tzinfo=UTC)
 NOW_US = 1_893_459_600_000_000
 """Time of collection: 2030-01-01T01:00:00Z."""
 
+IDLE = {
+    "DCGM_FI_DEV_GPU_UTIL": "0",
+    "DCGM_FI_DEV_FB_USED": "40000",
+    "DCGM_FI_DEV_POWER_USAGE": "90",
+}
+BUSY = {**IDLE, "DCGM_FI_DEV_GPU_UTIL": "95", "DCGM_FI_DEV_POWER_USAGE": "600"}
+"""Scrapes of a GPU that is held and does nothing, and of one at work."""
+
 _GPU = {
     "gpu_id": "GPU-1",
     "device": "nvidia0",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from buckets import Tables
-from frames import at, from_csv, metric, wide
+from frames import BUSY, IDLE, at, from_csv, metric, wide
 from headrace.collect import CsvFile
 from headrace.collect import wide as wide_messages
 from headrace.pipeline.detections import rules_of
@@ -49,13 +49,6 @@ def test_a_trace_is_judged_as_its_loads_were(tmp_path, trace, cut):
 
 
 # --- stories -------------------------------------------------------------------------------------
-
-IDLE = {
-    "DCGM_FI_DEV_GPU_UTIL": "0",
-    "DCGM_FI_DEV_FB_USED": "40000",
-    "DCGM_FI_DEV_POWER_USAGE": "90",
-}
-BUSY = {**IDLE, "DCGM_FI_DEV_GPU_UTIL": "95", "DCGM_FI_DEV_POWER_USAGE": "600"}
 
 
 def scrape(seconds, metrics, **more):

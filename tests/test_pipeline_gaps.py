@@ -5,14 +5,7 @@ import random
 import pytest
 
 from buckets import Tables
-from frames import at, metric, wide
-
-IDLE = {
-    "DCGM_FI_DEV_GPU_UTIL": "0",
-    "DCGM_FI_DEV_FB_USED": "40000",
-    "DCGM_FI_DEV_POWER_USAGE": "90",
-}
-BUSY = {**IDLE, "DCGM_FI_DEV_GPU_UTIL": "95", "DCGM_FI_DEV_POWER_USAGE": "600"}
+from frames import BUSY, IDLE, at, metric, wide
 
 
 def scrapes(moments, metrics, **more):
