@@ -12,10 +12,10 @@ import click
 import uvloop
 
 from headrace.adapters.machine import keep_freed_memory, log_to_stderr, notify_manager
-from headrace.cli.pipeline import need_spark
 from headrace.cli.pipeline_settings import (
     config_option,
     existing,
+    need_spark,
     needed,
     settings_of,
     tables_option,

@@ -7,23 +7,23 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from headrace.cli.login import login, login_options
 from headrace.cli.paths import NamedPath
+from headrace.cli.pipeline_prepare import prepare
 from headrace.cli.pipeline_settings import (
     Instant,
     config_option,
     energy_price_option,
     format_option,
     need_format,
+    need_spark,
     needed,
     place_to_make,
     prices_option,
@@ -69,7 +69,11 @@ def pipeline() -> None:
       headrace pipeline compact --tables tables
       headrace pipeline backfill --tables tables --price default=2.5
       headrace pipeline score --tables tables --truth truth.jsonl
+      headrace pipeline prepare
     """
+
+
+pipeline.add_command(prepare)
 
 
 @pipeline.command(short_help="Keep tables up to date with a stream.")
@@ -476,13 +480,3 @@ def _score(each: Score) -> dict[str, Any]:
 
 def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
-
-
-def need_spark() -> None:
-    """Ends the command where what the pipeline is made of is not installed."""
-    if find_spec("pyspark") is None or find_spec("duckdb") is None:
-        click.echo(
-            "the pipeline needs Spark, which is not installed\ntry: pip install 'headrace[spark]'",
-            err=True,
-        )
-        sys.exit(1)

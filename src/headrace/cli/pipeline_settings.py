@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
@@ -197,3 +198,13 @@ def wrong_rules(file: Path | None, error: Exception, options: object) -> Excepti
     if options or file is None:
         return click.BadParameter(str(error), param_hint="--rule")
     return ConfigError(f"{file}: [pipeline.rules]: {error}")
+
+
+def need_spark() -> None:
+    """Ends the command where what the pipeline is made of is not installed."""
+    if find_spec("pyspark") is None or find_spec("duckdb") is None:
+        click.echo(
+            "the pipeline needs Spark, which is not installed\ntry: pip install 'headrace[spark]'",
+            err=True,
+        )
+        sys.exit(1)

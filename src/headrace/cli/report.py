@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli.paths import NamedPath
-from headrace.cli.pipeline import need_spark
-from headrace.cli.pipeline_settings import config_option, tables_of, tables_option, tables_read
+from headrace.cli.pipeline_settings import (
+    config_option,
+    need_spark,
+    tables_of,
+    tables_option,
+    tables_read,
+)
 from headrace.cli.tables import table
 from headrace.text import span
 

@@ -18,6 +18,7 @@ from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from headrace.spark.archive import archive_path, reading, writing
 from headrace.spark.errors import SparkSideError
 from headrace.spark.java import java_home
 
@@ -63,6 +64,7 @@ def session(
     log_file: Path | None = None,
     checkpoint: str | Path = "",
     conf: Mapping[str, str] | None = None,
+    classes_to: Path | None = None,
 ) -> SparkSession:
     """A local session; the one that runs already, where there is one.
 
@@ -76,6 +78,8 @@ def session(
             as `s3a://bucket/path`. The address of an object store and its region are then those
             that its own tools take, `AWS_ENDPOINT_URL` and `AWS_REGION`.
         conf: further Spark settings; they win over ours.
+        classes_to: where the JVM writes its class archive when it ends, which takes some ten
+            seconds. Default: it uses the one that `headrace pipeline prepare` made, if any.
 
     Raises:
         JavaMissingError: no Java 17 or newer is found.
@@ -90,7 +94,9 @@ def session(
     # Without this, workers run whatever `python3` PATH has.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    settings = _settings(name, cores or core_count(), memory, short_run=short_run)
+    jvm = reading(archive_path()) if classes_to is None else writing(classes_to)
+    jvm += _SHORT_RUN_JVM if short_run else ()
+    settings = _settings(name, cores or core_count(), memory, jvm)
     settings |= checkpoint_settings(str(checkpoint), os.environ)
     settings |= conf or {}
     return _start(SparkConf(loadDefaults=False).setAll(list(settings.items())), log_file)
@@ -118,8 +124,8 @@ def checkpoint_settings(location: str, environment: Mapping[str, str]) -> dict[s
     return told
 
 
-def _settings(name: str, cores: int, memory: str, *, short_run: bool) -> dict[str, str]:
-    jvm = [f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}", *(_SHORT_RUN_JVM if short_run else ())]
+def _settings(name: str, cores: int, memory: str, jvm: list[str]) -> dict[str, str]:
+    jvm = [f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}", *jvm]
     return {
         "spark.app.name": name,
         "spark.master": f"local[{cores}]",

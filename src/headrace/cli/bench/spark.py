@@ -16,7 +16,7 @@ from headrace.bench.spark import MEASURES, Load, Row
 from headrace.cli.bench.show import MEASURED, SECONDS, SIZE, number, progress_bar
 from headrace.cli.client import json_option
 from headrace.cli.demo.broker import Broker
-from headrace.cli.pipeline import need_spark
+from headrace.cli.pipeline_settings import need_spark
 from headrace.cli.tables import table
 
 
