@@ -55,4 +55,4 @@ rust:
 	@$(ENV) cargo test --quiet --workspace
 
 python:
-	@$(ENV) pytest -n 3 --dist loadfile -m "not soak"
+	@$(ENV) pytest -n 4 --dist loadfile -m "not soak"

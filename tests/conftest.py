@@ -45,8 +45,17 @@ KEEP_ALL = {"HEADRACE_LOG__RETENTION_MS": "-1"}
 """Tests write records of any date; the default of seven days would let go of them at any moment."""
 
 
+SHORT_RUN_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A test runs Spark for seconds: to compile code well for them is waste."""
+
+
 SOAK_SECONDS = 1800
 """A soak test runs for minutes, and on a machine that is busy elsewhere for many of them."""
+
+
+def soaked(*values: object) -> object:
+    """Parameters of a case that only repeats what others show: for `make soak`."""
+    return pytest.param(*values, marks=pytest.mark.soak)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -62,7 +71,8 @@ def environment(**extra: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
     # The ports that no test chooses.
     ports = dict.fromkeys(("HEADRACE_MQTT__WS_BIND", "HEADRACE_FRAME__BIND"), "127.0.0.1:0")
-    return kept | ports | {"PYTHONPATH": os.pathsep.join(path)} | extra
+    own = {"PYTHONPATH": os.pathsep.join(path), "JAVA_TOOL_OPTIONS": SHORT_RUN_JAVA}
+    return kept | ports | own | extra
 
 
 PORTS_OF_A_RUN = 1000

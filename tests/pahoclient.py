@@ -10,6 +10,22 @@ WAIT = 30
 V311, V5 = paho.MQTTv311, paho.MQTTv5
 
 
+def leave(client: paho.Client) -> None:
+    """DISCONNECT, and the end."""
+    client.disconnect()
+    drop(client)
+
+
+def drop(client: paho.Client) -> None:
+    """The end without DISCONNECT.
+
+    paho closes its sockets when it is collected, or the collector has them first and warns: amid
+    another test.
+    """
+    client.loop_stop()
+    client._reset_sockets()
+
+
 class Client:
     """paho-mqtt with blocking calls: each waits for the broker's answer."""
 
@@ -37,8 +53,7 @@ class Client:
         return self
 
     def __exit__(self, *_):
-        self.paho.disconnect()
-        self.paho.loop_stop()
+        leave(self.paho)
 
     def event(self, kind):
         got, event = self.events.get(timeout=WAIT)

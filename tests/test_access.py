@@ -28,6 +28,7 @@ from headrace.kernel import credentials
 from headrace.kernel import users as users_of_node
 from headrace.native import Switchboard
 from headrace.node.access import Gate
+from pahoclient import leave
 
 pytestmark = pytest.mark.slow
 
@@ -143,9 +144,7 @@ def connected(*args, **options):
     try:
         yield client
     finally:
-        client.client.disconnect()
-        client.client.loop_stop()
-        client.client._reset_sockets()  # or its pair of sockets waits for the collector
+        leave(client.client)
 
 
 def connack(*args, **options) -> int:

@@ -180,6 +180,7 @@ def test_what_a_broker_loses_or_stores_twice_is_counted(start_node, client, time
     assert counts["received"] == counts["sent"] + stored_more
 
 
+@pytest.mark.soak
 def test_two_brokers_are_compared_with_settings_of_their_topics(shared, start_node):
     other = start_node()
     found = report(

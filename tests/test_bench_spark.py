@@ -54,6 +54,7 @@ def are_compared(rows):
     )
 
 
+@pytest.mark.soak
 def test_a_source_is_measured_also_where_sparks_own_is_not_to_be_had(tmp_path):
     package = "headrace.example:no-such-source:1"
     rows = rows_of(tmp_path, "source", "--kafka-package", package)

@@ -95,6 +95,7 @@ def test_the_gaps_trace_has_84_readings_without_a_number(tmp_path):
 
 
 @pytest.mark.spark
+@pytest.mark.soak
 def test_a_fleet_snapshot_in_wide_messages(tmp_path):
     out, _ = run(tmp_path, "--json", "--wide", "--input", str(DATA / "dcgm_snapshot.csv"))
     result = json.loads(out)

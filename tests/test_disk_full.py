@@ -13,6 +13,7 @@ from conftest import headrace, wait_for
 from headrace import limits
 from headrace.client import DeadlineError, FetchClient
 from headrace.client import Producer as HeadraceProducer
+from pahoclient import leave
 from rawclient import RawConnection, RawMqtt
 
 pytestmark = pytest.mark.slow
@@ -40,8 +41,7 @@ def puback(node) -> int:
     client.connect("127.0.0.1", node.mqtt)
     client.loop_start()
     code = codes.get(timeout=30)
-    client.disconnect()
-    client.loop_stop()
+    leave(client)
     return code
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import environment
+from conftest import environment, soaked
 from headrace import limits
 from headrace.client import FetchClient
 from headrace.native import decode_records
@@ -170,8 +170,8 @@ def test_one_fdatasync_covers_many_pipelined_messages(run: Run) -> None:
     assert 0 < len(syncs) < PIPELINED / 2, "group commit does not group"
 
 
-@pytest.mark.parametrize("unsynced", ["lost", "lost, kept or torn"])
-@pytest.mark.parametrize("count", [CUTS, pytest.param(CUTS_SOAKED, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("unsynced", [soaked("lost"), "lost, kept or torn"])
+@pytest.mark.parametrize("count", [CUTS, soaked(CUTS_SOAKED)])
 def test_a_power_cut_at_any_moment_leaves_every_acknowledged_message(
     run: Run, unsynced: str, count: int, tmp_path: Path, start_node
 ) -> None:

@@ -10,19 +10,17 @@ import confluent_kafka
 import paho.mqtt.client as paho
 import pytest
 
+from conftest import soaked
 from headrace.client import FetchClient
 from headrace.native import decode_records
 from headrace.testing import History, payload, value_of
+from pahoclient import leave
 
 pytestmark = pytest.mark.slow
 
 PARTITIONS = 3
 SECONDS_MAX = 120
 NODE = {"HEADRACE_LOG__SEGMENT_BYTES": "64KiB"}
-
-
-def soaked(number):
-    return pytest.param(number, marks=pytest.mark.soak)
 
 
 class Clients:
@@ -134,12 +132,11 @@ class Clients:
         self.history.quiet()
 
     def close(self):
-        self.mqtt.disconnect()
-        self.mqtt.loop_stop()
+        leave(self.mqtt)
         self.fetcher.close()
 
 
-@pytest.mark.parametrize("round_", [0, *(soaked(number) for number in range(1, 20))])
+@pytest.mark.parametrize("round_", [0, *map(soaked, range(1, 20))])
 def test_histories_of_killed_nodes_have_no_anomaly(start_node, round_):
     seed = int(os.environ.get("HEADRACE_TEST_SEED", str(round_)))
     print(f"HEADRACE_TEST_SEED={seed}")

@@ -24,6 +24,7 @@ from headrace.wire.kafka import admin as m
 from headrace.wire.kafka import apis
 from headrace.wire.kafka.errors import ErrorCode
 from kafkaraw import batch
+from pahoclient import leave
 
 pytestmark = pytest.mark.clients
 
@@ -332,8 +333,7 @@ def test_a_stream_grows_while_it_is_written(node, admin):
             published.append(b"m%d" % number)
             if number == 100:
                 growing.set()
-        client.loop_stop()
-        client.disconnect()
+        leave(client)
 
     thread = threading.Thread(target=publish)
     thread.start()

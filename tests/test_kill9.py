@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import RunningNode, environment
+from conftest import RunningNode, environment, soaked
 from headrace.cli.demo.broker import Broker
 from headrace.client import FetchClient
 from headrace.collect import CsvFile, Origin, Publisher, narrow, replayed
@@ -28,10 +28,6 @@ TRACE = Path(__file__).parent.parent / "src/headrace/data/h200-1hz.csv.gz"
 PID = re.compile(r"\d+")
 MOMENT = threading.Event()
 """Never set: waiting for it is letting time pass."""
-
-
-def _soaked(number):
-    return pytest.param(number, marks=pytest.mark.soak)
 
 
 def seeded(seed):
@@ -61,7 +57,7 @@ def stored(servers):
 # --- the broker and the collector alone ----------------------------------------------------------
 
 
-@pytest.mark.parametrize("round_", [0, *(_soaked(number) for number in range(1, 20))])
+@pytest.mark.parametrize("round_", [0, *map(soaked, range(1, 20))])
 def test_every_acknowledged_reading_is_stored_once(tmp_path, monkeypatch, round_):
     monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
     choose = seeded(round_)
@@ -242,7 +238,8 @@ class Demo:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("round_", [0, *(_soaked(number) for number in range(1, 4))])
+@pytest.mark.soak
+@pytest.mark.parametrize("round_", range(4))
 def test_the_line_holds_when_the_broker_is_killed_on_the_way(tmp_path, round_):
     choose = seeded(round_)
     gpus = 3
@@ -274,8 +271,8 @@ def test_the_line_holds_when_the_broker_is_killed_on_the_way(tmp_path, round_):
     ("number", "moment"),
     [
         (signal.SIGKILL, "Spark is up"),
-        (signal.SIGTERM, "Spark is up"),
-        (signal.SIGINT, "Spark is up"),
+        soaked(signal.SIGTERM, "Spark is up"),
+        soaked(signal.SIGINT, "Spark is up"),
         (signal.SIGINT, "broker ready"),
     ],
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import filler
-from conftest import environment
+from conftest import environment, soaked
 from headrace.native import Store, decode_records
 
 GB = 10**9
@@ -47,7 +47,7 @@ def check(folder: Path, records: float) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("gigabytes", [0.4, pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("gigabytes", [0.4, soaked(20)])
 def test_logs_of_many_gigabytes_open_in_flat_memory(tmp_path: Path, gigabytes: float) -> None:
     total = int(gigabytes * GB)
     free = shutil.disk_usage(tmp_path).free

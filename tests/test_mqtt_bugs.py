@@ -7,6 +7,7 @@ import struct
 
 import pytest
 
+from conftest import soaked
 from rawclient import RawMqtt, varint
 from test_mqtt_routing import Client
 
@@ -46,7 +47,7 @@ def test_a_payload_is_never_that_of_another_topic(shared):
             assert len({each.payload for each in messages}) == count
 
 
-@pytest.mark.parametrize("rounds", [4, pytest.param(25, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("rounds", [4, soaked(25)])
 def test_filters_that_come_and_go_leave_no_memory_behind(start_node, rounds):
     """NanoMQ#768, moquette#752: 40,000 filters a round that nobody had before."""
     node = start_node()

@@ -11,7 +11,7 @@ import pytest
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from conftest import wait_for
-from pahoclient import V5, V311, WAIT, Client, publish_properties
+from pahoclient import V5, V311, WAIT, Client, drop, publish_properties
 from rawclient import RawConnection, RawMqtt
 
 PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
@@ -173,7 +173,7 @@ def test_a_newer_connection_takes_the_client_id_over(shared):
     first.paho.reconnect_on_failure = False
     with Client(shared, client_id="same") as second:
         assert first.event("disconnect")[3].value == 0x8E, "session taken over"
-        first.paho.loop_stop()
+        drop(first.paho)
         assert second.publish("t") == 0x10, "no matching subscribers"
 
 
@@ -199,8 +199,7 @@ def test_a_will_is_published_when_the_connection_breaks(shared, version):
     with Client(shared) as watcher:
         watcher.subscribe("will")
         client = Client(shared, version, will=("will", b"gone", 1))
-        client.paho.loop_stop()
-        client.paho.socket().shutdown(socket.SHUT_RDWR)
+        drop(client.paho)
         assert watcher.receive().payload == b"gone"
 
 

@@ -16,8 +16,9 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from conftest import wait_for
+from conftest import soaked, wait_for
 from device import Device
+from pahoclient import drop, leave
 from rawclient import RawMqtt
 
 pytestmark = pytest.mark.slow
@@ -28,10 +29,6 @@ WINDOW = 50
 """Publishes of a device whose exchange is not over."""
 UNBOUNDED = {"HEADRACE_LIMITS__SESSION_MESSAGES": "10000"}
 """More than is ever sent: a subscriber that falls behind would lose the newest, as it may."""
-
-
-def soaked(number):
-    return pytest.param(number, marks=pytest.mark.soak)
 
 
 class Client:
@@ -69,9 +66,7 @@ class Client:
         return [self.messages.get(timeout=WAIT).payload.decode() for _ in range(count)]
 
     def leave(self):
-        self.paho.disconnect()
-        self.paho.loop_stop()
-        self.paho._reset_sockets()  # it would leave a pair of sockets open
+        leave(self.paho)
 
 
 def kill(start_node, node, **settings):
@@ -133,7 +128,7 @@ def test_the_last_word_of_a_client_that_was_there_is_published(start_node, clien
     polite.leave()
     wait_for(lambda: node.metrics()["headrace_mqtt_sessions_away"] == 2)
     node = kill(start_node, node)
-    gone.paho.loop_stop()
+    drop(gone.paho)
     listener = clients(node, "listener")
     message = listener.messages.get(timeout=WAIT)
     assert (message.topic, message.payload) == ("wills/gone", b"gone")
@@ -186,7 +181,7 @@ def test_a_session_that_is_discarded_stays_so(start_node, clients):
     client.loop_start()
     connected.get(timeout=WAIT)
     node = kill(start_node, node)
-    client.loop_stop()
+    drop(client)
     assert not clients(node, "a").present
 
 
@@ -215,8 +210,7 @@ def test_sessions_expire_while_the_node_is_down(start_node):
     client.connect(node.host, node.mqtt, properties=properties)
     client.loop_start()
     connected.get(timeout=WAIT)
-    client.disconnect()
-    client.loop_stop()
+    leave(client)
     wait_for(lambda: node.metrics()["headrace_mqtt_sessions_away"] == 1)
     left = time.monotonic()
     node.kill()
@@ -269,7 +263,7 @@ def devices():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("round_", [0, *(soaked(number) for number in range(1, 70))])
+@pytest.mark.parametrize("round_", [0, *map(soaked, range(1, 70))])
 def test_nothing_acknowledged_is_lost_and_qos_2_comes_once(start_node, devices, round_):
     """`make soak` kills the node 210 times, under load at QoS 1 and 2 and while clients return.
 

@@ -9,8 +9,9 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from conftest import wait_for
+from conftest import soaked, wait_for
 from headrace import limits
+from pahoclient import drop, leave
 from rawclient import RawMqtt
 
 pytestmark = pytest.mark.slow
@@ -97,7 +98,7 @@ def test_properties_last_and_what_expires_while_the_node_is_down_is_not_delivere
     brief.MessageExpiryInterval = 1
     client.publish("brief", "x", 1, retain=True, properties=brief).wait_for_publish(30)
     published = time.time()
-    client.disconnect()
+    leave(client)
     node.kill()
     wait_for(lambda: time.time() > published + 1.2)  # nothing says when an interval has passed
     node = start_node.again(node)
@@ -114,7 +115,7 @@ def test_properties_last_and_what_expires_while_the_node_is_down_is_not_delivere
     assert message.properties.CorrelationData == b"42"
     assert message.properties.UserProperty == [("b", "1"), ("a", "2"), ("b", "3")]
     assert 0 < message.properties.MessageExpiryInterval <= 3600
-    client.disconnect()
+    leave(client)
     wait_for(lambda: node.metrics()["headrace_mqtt_retained_expired_total"] == 1)
 
 
@@ -131,8 +132,7 @@ def connected(node, **will):
 def test_a_will_with_retain_lasts(start_node):
     node = start_node()
     client = connected(node, topic="status/a", payload="gone", qos=1, retain=True)
-    client.loop_stop()
-    client.socket().close()
+    drop(client)
     wait_for(lambda: node.metrics()["headrace_mqtt_wills_total"] == 1)
     wait_for(lambda: node.metrics()["headrace_mqtt_retained_undurable"] == 0)
     node.kill()
@@ -189,12 +189,8 @@ def test_a_state_is_kept_beside_traffic(start_node):
     assert retained(node) == {"few": b"x", "busy": b"last"}
 
 
-def _soaked(number):
-    return pytest.param(number, marks=pytest.mark.soak)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("round_", [0, 1, *(_soaked(number) for number in range(2, 50))])
+@pytest.mark.parametrize("round_", [0, 1, *map(soaked, range(2, 50))])
 def test_kill_9_at_any_moment_loses_nothing_acknowledged(start_node, round_):
     """Topics go through numbers and clears; a start brings back what is as new as the answers."""
     seed = int(os.environ.get("HEADRACE_TEST_SEED", time.time_ns()))

@@ -9,6 +9,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from pahoclient import leave
 from rawclient import RawConnection
 
 pytestmark = pytest.mark.slow
@@ -46,8 +47,7 @@ class Client:
         return self
 
     def __exit__(self, *_):
-        self.paho.disconnect()
-        self.paho.loop_stop()
+        leave(self.paho)
 
     def subscribe(self, topic_filter, qos=1, identifier=None, **options):
         properties = Properties(PacketTypes.SUBSCRIBE)

@@ -15,6 +15,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from conftest import wait_for
+from pahoclient import drop, leave
 from rawclient import RawConnection, RawMqtt
 
 pytestmark = pytest.mark.slow
@@ -68,8 +69,7 @@ class Client:
 
     def leave(self):
         """DISCONNECT."""
-        self.paho.disconnect()
-        self._stop()
+        leave(self.paho)
 
     def refused(self):
         """The reason code of a CONNACK that says no."""
@@ -79,11 +79,7 @@ class Client:
     def vanish(self):
         """The connection is lost."""
         self.paho.socket().shutdown(socket.SHUT_RDWR)
-        self._stop()
-
-    def _stop(self):
-        self.paho.loop_stop()
-        del self.paho  # which closes its sockets
+        drop(self.paho)
 
     def subscribe(self, topic_filter, qos=2):
         self.paho.subscribe(topic_filter, qos)

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from conftest import wait_for
+from conftest import soaked, wait_for
 from device import Device
 from headrace import limits
 from headrace.errors import StorageFullError
@@ -60,7 +60,7 @@ def port(node):
     return node.listeners["mqtt"].address.port
 
 
-@pytest.mark.parametrize("at", [(0, 3, 6), pytest.param(range(8), marks=pytest.mark.soak)], ids=str)
+@pytest.mark.parametrize("at", [(0, 3, 6), soaked(range(8))], ids=str)
 async def test_a_node_may_end_at_any_commit_of_a_checkpoint(tmp_path, at):
     """What waits is there once, whatever of a checkpoint had become durable."""
     away, here, publisher = Device("away"), Device("here"), Device("publisher")

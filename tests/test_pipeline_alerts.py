@@ -13,6 +13,7 @@ from frames import at, wide
 from headrace.pipeline import tables
 from headrace.pipeline.alerts import Change, changed, missed, topic_of
 from headrace.pipeline.announce import Announcer
+from pahoclient import leave
 
 TOPIC = "alerts/xid/node-1/GPU-1"
 
@@ -120,8 +121,7 @@ class Listener:
         return self.next() == ("alerts/end", False, "end")
 
     def close(self):
-        self.client.disconnect()
-        self.client.loop_stop()
+        leave(self.client)
 
 
 def scrape(seconds, code):

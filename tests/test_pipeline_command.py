@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from buckets import Tables
-from conftest import SMALL_JOURNAL, environment
+from conftest import SMALL_JOURNAL, environment, soaked
 from frames import at, metric
 from shellblocks import ROOT, run_blocks
 
@@ -23,6 +23,7 @@ EXPECTED = [
     ("deleted 0 that nothing lists",),
     ("gpu_hours", "version 1: readings"),
     ("deleted 0 that nothing lists", "hours of GPUs"),
+    ("starts of Spark use it",),
 ]
 
 
@@ -86,7 +87,7 @@ def test_what_is_wrong_is_said_in_few_lines(tmp_path, monkeypatch, args, says):
         (("status",), "detections"),
         (("score", "--truth", "truth.jsonl"), "detections"),
         (("compact",), "readings"),
-        (("backfill",), "readings"),
+        soaked(("backfill",), "readings"),
     ],
 )
 def test_tables_that_are_damaged_are_said_in_few_lines(

@@ -103,6 +103,7 @@ def ended(root):
     }
 
 
+@pytest.mark.soak
 def test_kills_lose_and_double_nothing(spark, broker, tmp_path):
     payloads = from_csv(TRACE)[:SENT]
     produce(broker, payloads + payloads[:REPEATED])

@@ -86,6 +86,7 @@ def everything(root):
     }
 
 
+@pytest.mark.soak
 def test_tables_are_the_same_there(bucket, tmp_path):
     there, here = Tables(bucket("same"), buckets=1), Tables(tmp_path / "here", buckets=1)
     for minute in (*range(0, 400, 40), 3):

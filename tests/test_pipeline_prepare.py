@@ -42,12 +42,11 @@ def shared(prefix, tmp_path):
     return len(re.findall(r"source: shared objects file \(top\)", loaded.read_text()))
 
 
-def test_a_session_uses_what_was_prepared_and_starts_without_it(tmp_path):
+def test_a_session_uses_what_was_prepared(tmp_path):
     ran = headrace("pipeline", "prepare", timeout=250)
     assert ran.returncode == 0, ran.stderr
     assert re.fullmatch(r"/.*\.jsa: \d+ MB; starts of Spark use it\n", ran.stdout)
     assert shared(sys.prefix, tmp_path) > 8000
-    assert shared(tmp_path / "elsewhere", tmp_path) == 0
 
 
 @pytest.mark.soak
@@ -62,6 +61,7 @@ def test_it_is_made_once_and_whole(tmp_path):
     assert (again.stdout, again.stderr) == (first.stdout, "")
 
 
+@pytest.mark.soak
 def test_a_damaged_one_stops_no_start(tmp_path):
     """The JVM looks at its head, and goes on without it."""
     found = python("from headrace.spark.archive import archive_path; print(archive_path().name)")

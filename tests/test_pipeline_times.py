@@ -133,7 +133,7 @@ def test_each_event_gives_the_rows_that_it_should(tmp_path, story, cut):
     assert found == [(written.instant(at(second)), *rest) for second, *rest in rows]
 
 
-@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("together", [pytest.param(False, marks=pytest.mark.soak), True])
 def test_a_host_with_a_wrong_clock_holds_up_nobody_else(tmp_path, together):
     """It is alone in its micro-batches, or shares its only partition with all."""
     due = step.is_due_after

@@ -252,13 +252,8 @@ class Driver:
         self.reached.unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize(
-    "places",
-    [
-        ["1:0:4"],
-        pytest.param(["0:0:4", "0:1:5", "1:1:3", "1:0:5"], marks=pytest.mark.soak),
-    ],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("places", [["1:0:4"], ["0:0:4", "0:1:5", "1:1:3", "1:0:5"]])
 def test_drivers_that_are_killed_in_a_micro_batch_double_and_lose_nothing(
     spark, node, stream, tmp_path, places
 ):

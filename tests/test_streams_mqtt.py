@@ -13,6 +13,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from conftest import RunningNode, headrace, wait_for
 from headrace import native
 from kafkaraw import RawConnection
+from pahoclient import leave
 from test_access import ADMIN, basic, put_users
 
 WAIT = 30
@@ -69,9 +70,7 @@ class Reader:
         return self
 
     def __exit__(self, *_):
-        self.paho.disconnect()
-        self.paho.loop_stop()
-        self.paho._reset_sockets()
+        leave(self.paho)
 
     def subscribe(self, topic_filter, *said, qos=1, **options):
         """Reason code and reason string."""

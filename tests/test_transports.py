@@ -17,6 +17,7 @@ import paho.mqtt.client as paho
 import pytest
 
 from conftest import headrace, wait_for
+from pahoclient import leave
 from rawclient import RawMqtt
 from rawwebsocket import BINARY, CLOSE, RawWebSocket
 from secure import (
@@ -79,8 +80,7 @@ def test_paho_makes_its_round_trip(node, authority, listener, protocol):
     for size in sizes:
         client.publish("a/b", b"x" * size, 1)
     assert [len(messages.get(timeout=WAIT).payload) for _ in sizes] == sizes
-    client.disconnect()
-    client.loop_stop()
+    leave(client)
 
 
 @pytest.mark.parametrize("listener", ["mqtts", "ws", "wss"])
