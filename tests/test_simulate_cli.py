@@ -136,6 +136,7 @@ def test_a_file_is_what_would_be_published_and_always_the_same(tmp_path):
         ("--source " + "x" * 201, "--source"),
         ("--truth=", "the path is empty"),
         ("--out fleet.csv --speed 2", "--speed is for publishing"),
+        ("--out fleet.csv --truth ./fleet.csv", "--out and --truth name one file"),
         ("--out fleet.csv --mqtt 127.0.0.1:1", "--mqtt is for publishing"),
         ("--gpus 2 --hours 1", "straggler: no room for fault 1 of 3 on 2 GPUs"),
         ("--duration 20m --faults pcie", "pcie: shows in 15 minutes at least"),

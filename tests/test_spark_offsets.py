@@ -34,7 +34,10 @@ def test_the_same_offsets_have_one_text(offsets, random):
     assert load(json.loads(json.dumps(dump(offsets)))) == offsets
 
 
-@pytest.mark.parametrize("written", [None, [], {"s": 1}, {"s": {"x": 1}}, {"0": 5}])
+@pytest.mark.parametrize(
+    "written",
+    [None, [], {"s": 1}, {"s": {"x": 1}}, {"0": 5}, {"s": {"0": 2**63}}, {"s": {"0": -1}}],
+)
 def test_offsets_of_another_source_are_refused(written):
     with pytest.raises(OffsetError, match="checkpoint of its own"):
         load(written)

@@ -106,6 +106,15 @@ def test_an_option_of_the_other_kind_of_read_is_refused(given, kind):
         parse({**NEEDED, **given}, kind)
 
 
+def test_a_name_that_no_stream_or_group_can_have_is_refused_before_anything_is_asked():
+    longest = {"stream": "s" * 249, "groupId": "ü" * 127}
+    assert parse({"servers": "h:1", **longest}, "streaming").group == "ü" * 127
+    for name, value in (("stream", "s" * 250), ("groupId", "ü" * 128)):
+        with pytest.raises(OptionError, match=f"option {name}: a name has") as error:
+            parse({"servers": "h:1", **longest, name: value}, "streaming")
+        assert len(str(error.value)) < 400
+
+
 def test_an_end_cannot_be_the_beginning():
     for ending in ("earliest", '{"s": {"0": -2}}'):
         with pytest.raises(OptionError, match="endingOffsets"):

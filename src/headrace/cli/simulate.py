@@ -210,6 +210,8 @@ def fleet(
     if out is not None and (ignored := [name for name in _TO_PUBLISH if _given(context, name)]):
         option = next(o.opts[0] for o in context.command.params if o.name == ignored[0])
         raise click.UsageError(f"{option} is for publishing; with --out nothing is", context)
+    if truth is not None and out is not None and truth.resolve() == out.resolve():
+        raise click.UsageError("--out and --truth name one file", context)
     simulated = _fleet(
         Settings(
             gpus=gpus,

@@ -11,7 +11,7 @@ from bisect import bisect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace import job_limits
+from headrace import job_limits, limits
 from headrace.spark.errors import OffsetError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def load(written: Any) -> Offsets:  # noqa: ANN401 - JSON out of a checkpoint
     """
     try:
         return {
-            stream: {int(partition): int(offset) for partition, offset in by.items()}
+            stream: {int(partition): _held(int(offset)) for partition, offset in by.items()}
             for stream, by in written.items()
         }
     except (AttributeError, TypeError, ValueError):
@@ -61,6 +61,12 @@ def load(written: Any) -> Offsets:  # noqa: ANN401 - JSON out of a checkpoint
             f"the checkpoint holds offsets that are not of this source: {written!r}; give the "
             "query a checkpoint of its own"
         ) from None
+
+
+def _held(offset: int) -> int:
+    if not 0 <= offset <= limits.INT64_MAX:
+        raise ValueError(offset)
+    return offset
 
 
 def advance(start: Offsets, latest: Offsets) -> Offsets:

@@ -149,6 +149,8 @@ def parse_write(given: Mapping[str, str]) -> WriteOptions:
     stream = options.get("stream")
     if stream is not None and not stream.strip():
         raise OptionError("option stream must not be empty")
+    if stream is not None:
+        _short("stream", stream)
     return WriteOptions(_servers(options), stream, _login(options))
 
 
@@ -202,7 +204,9 @@ def _streams(options: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
         return (), value
     names = tuple(name.strip() for name in value.split(",")) if given == ["streams"] else (value,)
     if not all(names) or len(set(names)) != len(names):
-        raise OptionError(f"option {given[0]} must name streams, each once; got {value!r}")
+        raise OptionError(f"option {given[0]} must name streams, each once; got {shown(value)}")
+    for name in names:
+        _short(given[0], name)
     return tuple(sorted(names)), None
 
 
@@ -248,7 +252,16 @@ def _group(options: Mapping[str, str]) -> str | None:
     group = options.get("groupId")
     if group is not None and not group.strip():
         raise OptionError("option groupId must not be empty")
+    if group is not None:
+        _short("groupId", group, limits.GROUP_ID_BYTES_MAX)
     return group
+
+
+def _short(option: str, name: str, bytes_max: int = limits.STREAM_NAME_LENGTH_MAX) -> None:
+    if len(name.encode()) > bytes_max:
+        raise OptionError(
+            f"option {option}: a name has {bytes_max} bytes at most; got {shown(name)}"
+        )
 
 
 def _payload(options: Mapping[str, str]) -> Payload:
