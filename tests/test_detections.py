@@ -190,6 +190,7 @@ def test_who_is_silent_has_vanished_until_it_returns(tmp_path):
     assert told(tables) == [("vanished", 290, 900)]
 
 
+@pytest.mark.soak
 def test_who_is_silent_for_a_week_was_taken_out(tmp_path):
     tables = Tables(tmp_path)
     tables.write(every(15, 0, 300, BUSY))
@@ -379,6 +380,7 @@ def test_a_line_that_is_no_fault_is_named(line):
         read_truth([json.dumps(FAULT), line])
 
 
+@pytest.mark.soak
 def test_a_replay_in_large_batches_finds_what_small_ones_do(tmp_path):
     """Also who falls silent and comes back within one of them."""
     sent = [

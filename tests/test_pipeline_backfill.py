@@ -54,6 +54,7 @@ def everything(root):
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.soak
 def test_new_prices_and_rules_hold_for_all_that_was(spark, tmp_path):
     written(tmp_path / "old", prices={"default": 1.0})
     new = {"prices": {"default": 3.0}, "energy_price": 0.5}

@@ -253,6 +253,7 @@ def test_columns_of_a_later_release_are_new_in_the_log(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_a_log_stays_short(tmp_path, monkeypatch):
     monkeypatch.setattr(job_limits, "PIPELINE_DELTA_CHECKPOINT_COMMITS", 5)
     now_ns, long_ago = time.time_ns(), time.time() - 7200

@@ -44,6 +44,7 @@ def test_long_intervals_end_no_detection(tmp_path, interval_s, cut):
     assert told(tables) == [("idle_allocated", 0, None)]
 
 
+@pytest.mark.soak
 def test_a_long_interval_judges_a_job_when_it_is_whole(tmp_path):
     """It stands in the first of its minutes, which is over long before its readings are there."""
     story = []

@@ -99,6 +99,7 @@ def test_tables_are_the_same_there(bucket, tmp_path):
     assert not Folder.at(there.root).names("readings/batch=0/0-x.parquet")
 
 
+@pytest.mark.soak
 def test_delta_logs_follow_the_tables_there(store, bucket, monkeypatch):
     monkeypatch.setattr(job_limits, "PIPELINE_DELTA_CHECKPOINT_COMMITS", 3)
     written = Tables(bucket("delta"), buckets=1, format="delta")

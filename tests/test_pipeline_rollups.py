@@ -157,6 +157,7 @@ def test_late_readings_beside_new_ones_leave_the_jobs_between_alone(tmp_path):
     assert [row["samples"] for row in jobs] == [2, 1, 2]
 
 
+@pytest.mark.soak
 def test_jobs_that_have_ended_are_not_written_again(tmp_path):
     tables = Tables(tmp_path, buckets=1)
     for n in range(40):

@@ -8,7 +8,7 @@ from pathlib import Path
 import kafka
 import pytest
 
-from conftest import RunningNode, headrace
+from conftest import RunningNode, headrace, soaked
 from headrace.adapters.files import FileDefinitions
 from headrace.cli.log.folder import Wanted, opened
 from headrace.errors import DefinitionError
@@ -61,7 +61,7 @@ def killed(stopped, tmp_path_factory) -> Path:
     return data
 
 
-@pytest.fixture(params=["stopped", "killed"])
+@pytest.fixture(params=[soaked("stopped"), "killed"])
 def data(request, tmp_path) -> Path:
     copy = tmp_path / "data"
     shutil.copytree(request.getfixturevalue(request.param), copy)

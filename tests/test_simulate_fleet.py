@@ -197,6 +197,7 @@ def test_a_trace_without_loads_is_refused():
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_six_hours_of_200_gpus(capsys):
     simulated = fleet(200, 6, seed=1)
     begun = time.perf_counter()

@@ -99,6 +99,7 @@ def copies_are_whole(node, stream, where, folder, times):
     assert stored_values(node, f"{stream}-query") == sent
 
 
+@pytest.mark.soak
 def test_workers_in_processes_of_their_own_copy_a_stream(node, stream, tmp_path):
     copies_are_whole(node, stream, "local-cluster[1,2,512]", tmp_path, 1)
 

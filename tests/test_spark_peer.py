@@ -11,7 +11,7 @@ import pytest
 from conftest import RunningNode, environment
 from kafkajars import jars
 
-pytestmark = [pytest.mark.clients, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.clients, pytest.mark.spark, pytest.mark.soak]
 
 JARS = [
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
