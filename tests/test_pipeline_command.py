@@ -109,6 +109,21 @@ def test_tables_that_are_damaged_are_said_in_few_lines(
     assert len(err.strip().splitlines()) <= 3, err
 
 
+def test_status_says_of_how_many_gpus_nothing_counts(tmp_path):
+    """Three scrapes in an hour, none within the staleness of another."""
+    tables = Tables(tmp_path)
+    scrapes = [
+        (second, f"GPU-{gpu}")
+        for gpu, apart in enumerate((149, 151, 400, 1700, 1900))
+        for second in range(0, 3600, apart)
+    ]
+    tables.write(
+        [metric("DCGM_FI_DEV_GPU_UTIL", 50, n, gpu_id=uuid) for n, uuid in sorted(scrapes)]
+    )
+    out, _ = pipeline("status", "--tables", tmp_path, code=0)
+    assert "GPUs scraped too rarely: 3. No time" in out
+
+
 def test_status_and_score_read_the_tables_alone(tmp_path):
     tables = Tables(tmp_path / "tables")
     codes = [0, 0, 79, 79]
@@ -117,7 +132,7 @@ def test_status_and_score_read_the_tables_alone(tmp_path):
     out, _ = pipeline("status", "--tables", tmp_path / "tables", "--json", code=0)
     said = json.loads(out)
     assert (said["version"], said["tables"]["readings"]["rows"]) == (0, 4)
-    assert said["open"] == {"xid": 1}
+    assert (said["open"], said["scraped_too_rarely"]) == ({"xid": 1}, 0)
     truth = {"kind": "xid", "uuid": "GPU-1", "start": at(30), "end": at(60)}
     (tmp_path / "truth.jsonl").write_text(json.dumps(truth) + "\n")
     args = ("--tables", tmp_path / "tables", "--truth", tmp_path / "truth.jsonl")

@@ -282,7 +282,8 @@ def status(*, file: Path | None, tables: str | None, as_json: bool) -> None:
 
 def _show_status(manifest: Manifest, tables_dir: Path | str, *, as_json: bool) -> None:
     from headrace.pipeline import tables as stored  # noqa: PLC0415
-    from headrace.pipeline.schemas import DETECTIONS, SCHEMAS  # noqa: PLC0415
+    from headrace.pipeline.fleet import too_rare  # noqa: PLC0415
+    from headrace.pipeline.schemas import DETECTIONS, GPU_HOURS, SCHEMAS  # noqa: PLC0415
 
     held = {
         name: {
@@ -294,6 +295,8 @@ def _show_status(manifest: Manifest, tables_dir: Path | str, *, as_json: bool) -
     }
     with tables_read(tables_dir):
         found = stored.open_arrow(tables_dir, DETECTIONS).to_table(["kind", "severity", "end"])
+        columns = ["uuid", "gpu_i_id", "start", "samples", "seconds"]
+        unjudged = too_rare(stored.open_arrow(tables_dir, GPU_HOURS).to_table(columns))
     still_open = Counter(row["kind"] for row in found.to_pylist() if row["end"] is None)
     totals = manifest.totals
     if as_json:
@@ -309,6 +312,7 @@ def _show_status(manifest: Manifest, tables_dir: Path | str, *, as_json: bool) -
             "offsets": manifest.offsets,
             "tables": held,
             "open": dict(sorted(still_open.items())),
+            "scraped_too_rarely": unjudged,
         }
         click.echo(json.dumps(said))
         return
@@ -319,6 +323,11 @@ def _show_status(manifest: Manifest, tables_dir: Path | str, *, as_json: bool) -
     table(["table", "rows", "bytes", "files"], rows, right={1, 2, 3})
     for kind, count in sorted(still_open.items()):
         click.echo(f"open: {count} {kind}")
+    if unjudged:
+        click.echo(
+            f"GPUs scraped too rarely: {unjudged}. No time, cost or fault of them counts: run and "
+            "backfill with a --staleness of more than twice the distance of scrapes"
+        )
     click.echo(
         f"version {manifest.version}: readings {totals.readings:,} = rows {totals.rows:,} + "
         f"quarantined {totals.quarantined:,} + duplicates {totals.duplicates:,}"

@@ -102,6 +102,21 @@ def summary(found: pa.Table, top: int | None = None) -> dict[str, list[dict[str,
     return parts
 
 
+def too_rare(hours: pa.Table) -> int:
+    """GPUs that were scraped thrice in one of the last 24 hours, and reported for none of it.
+
+    Their scrapes are further apart than the staleness, so no time, cost or fault of them counts.
+
+    Args:
+        hours: `uuid`, `gpu_i_id`, `start`, `samples` and `seconds` of `gpu_hours`.
+    """
+    sql = """SELECT count(DISTINCT (uuid, gpu_i_id)) AS gpus FROM hours
+        WHERE samples >= 3 AND coalesce(seconds, 0) = 0
+          AND start > (SELECT max(start) FROM hours) - INTERVAL 24 HOURS"""
+    [row] = duck.query(sql, hours=hours).to_pylist()
+    return int(row["gpus"])
+
+
 _MEANS: Final = {
     "gpu_util_percent_mean": "samples",
     "sm_active_ratio_mean": "profiled",
