@@ -95,7 +95,9 @@ def test_every_acknowledged_reading_is_stored_once(tmp_path, monkeypatch, round_
 
         origin = Origin("kill9", time.time_ns())
         publisher = Publisher(broker.address("mqtt"), origin, on_acknowledged=acknowledge)
+        broker.failure.add_done_callback(lambda _: publisher.stop())
         counts = publisher.run(messages())
+        assert not broker.failure.done(), broker.failure.exception()
         found = list(stored(str(broker.address("kafka"))))
     finally:
         broker.close()
@@ -108,6 +110,15 @@ def test_every_acknowledged_reading_is_stored_once(tmp_path, monkeypatch, round_
     assert sorted(keys) == [(*origin, sequence) for sequence in sorted(acknowledged)]
     for (_, _, sequence), value in found:
         assert value == payloads[sequence]
+
+
+def test_no_connection_takes_a_port_of_a_broker_that_comes_back(tmp_path):
+    """The kernel gives connections ports of another range."""
+    first, _ = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    broker = Broker(tmp_path / "data", tmp_path / "log", print)
+    ports = [broker.address(door).port for door in ("mqtt", "kafka", "http")]
+    assert len(set(ports)) == 3
+    assert max(ports) < first
 
 
 def test_a_broker_that_somebody_else_restarts_is_used(tmp_path, monkeypatch):

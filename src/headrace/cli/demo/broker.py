@@ -1,19 +1,22 @@
 """The demo's broker: a child process that is restarted where it dies.
 
 Owns one `headrace serve` on free loopback ports, its log, and its end. The ports stay the same
-through restarts, so that clients come back by themselves. The child ends with this process,
-however this one ends.
+through restarts, so that clients come back by themselves; they are none that the kernel gives to
+connections, one of which could have such a port when the broker comes back. The child ends with
+this process, however this one ends.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
 import threading
 from concurrent.futures import Future
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.errors import StartError
@@ -21,7 +24,6 @@ from headrace.model import Address
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 DOORS: Final = ("mqtt", "kafka", "http")
 
@@ -31,6 +33,10 @@ _LOOK_S: Final = 0.5
 _REFUSALS_MAX: Final = 10
 """Restarts in a row that end before they are ready."""
 
+_PORT_MIN: Final = 10_000
+_EPHEMERAL_MIN: Final = 49_152
+"""Where the ports of connections begin, unless the kernel says otherwise (RFC 6335, section 6)."""
+
 _LAUNCH: Final = (
     "import ctypes, os, signal, sys;"
     "ctypes.CDLL(None).prctl(1, signal.SIGTERM);"  # PR_SET_PDEATHSIG; it survives the exec
@@ -39,6 +45,25 @@ _LAUNCH: Final = (
 )
 """Runs a command that gets SIGTERM when its parent is gone. In a process of its own, because code
 between fork and exec may deadlock in a process with threads."""
+
+
+def _unused(count: int) -> list[Address]:
+    """Free loopback ports below those that connections get by themselves (ip(7))."""
+    try:
+        end = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except OSError:
+        end = _EPHEMERAL_MIN
+    found: list[Address] = []
+    for port in random.sample(range(_PORT_MIN, max(end, _PORT_MIN + 1000)), 1000):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        found.append(Address("127.0.0.1", port))
+        if len(found) == count:
+            return found
+    raise StartError("no free port on 127.0.0.1")
 
 
 class Broker:
@@ -55,7 +80,7 @@ class Broker:
         self._log = log
         self._on_change = on_change
         self._child: subprocess.Popen[bytes] | None = None
-        self._addresses = dict.fromkeys(DOORS, Address("127.0.0.1", 0))
+        self._addresses = dict(zip(DOORS, _unused(len(DOORS)), strict=True))
         self.failure: Future[None] = Future()
         """Gets an exception where the broker does not come back."""
         self._refusals = 0
