@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, environment, headrace
-from frames import from_csv
+from frames import from_csv, metric
 from headrace import TopicPartition
 from headrace.native import build_batch
 from headrace.pipeline import Options, run, tables
@@ -229,6 +229,21 @@ def test_what_retention_took_ends_the_pipeline_or_is_passed_over(spark, broker, 
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout)["messages"] == 55
+
+
+def test_a_crash_amid_the_first_offsets_keeps_no_pipeline_from_its_start(spark, broker, tmp_path):
+    """Spark writes them under another name, and begins only where there is no file at all."""
+    produce(broker, [metric("DCGM_FI_DEV_GPU_UTIL", 50, n) for n in range(9)])
+    offsets = tmp_path / "checkpoint" / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / ".0.3f0e.tmp").write_text("v1\n{")
+    (offsets / "..0.3f0e.tmp.crc").write_bytes(b"crc")
+    told = run(
+        spark, broker.servers, STREAM, tmp_path / "tables", tmp_path / "checkpoint",
+        options=Options(now="event_time"),
+    )  # fmt: skip
+    assert told.rows == 9
+    assert [each.name for each in offsets.iterdir() if "3f0e" in each.name] == []
 
 
 def test_an_unknown_stream_is_one_line(spark, broker, tmp_path):

@@ -98,8 +98,9 @@ def test_a_file_alone_says_what_a_pipeline_does(start_node, tmp_path):
         assert ran.returncode == 0, ran.stderr
         assert tables.manifest(tmp_path / "first/tables").batch == 0
     finally:
-        begun.send_signal(signal.SIGTERM)
-        begun.communicate(timeout=60)
+        begun.send_signal(signal.SIGINT)
+        _, told = begun.communicate(timeout=60)
+    assert (begun.returncode, told.count("stopping;"), "Traceback" in told) == (0, 1, False), told
     said = json.loads(ran.stdout)
     assert (said["rows"], said["quarantined"], said["batch"]) == (7, 0, 3), "and none is future"
     kept = tmp_path / "kept/tables"

@@ -6,7 +6,6 @@ Here: arguments and what a person reads. What the pipeline does is `headrace.pip
 from __future__ import annotations
 
 import json
-import signal
 from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
@@ -37,6 +36,7 @@ from headrace.cli.pipeline_settings import (
     tables_read,
     wrong_rules,
 )
+from headrace.cli.processes import heed_signals
 from headrace.cli.tables import table
 from headrace.errors import InputError
 
@@ -168,8 +168,7 @@ def run(
     how = _options(settings, file, rules, prices)
     who = login(user, password_file)
     stopped_by: list[int] = []
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda got, _frame: stopped_by.append(got))
+    heed_signals(stopped_by)
     with _spark(settings, spark_conf, tables_dir, checkpoint) as spark, ExitStack() as opened:
         warm_up(spark, how.buckets)
         told = None

@@ -30,6 +30,20 @@ def stop_on_signals() -> asyncio.Event:
     return stopping
 
 
+def heed_signals(stopped_by: list[int]) -> None:
+    """The first signal is noted, for an end in order; the second is the end."""
+
+    def heed(number: int, _frame: object) -> None:
+        if stopped_by:  # Spark's processes end with this one
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        stopped_by.append(number)
+        os.write(2, b"stopping; a second signal ends it at once\n")  # print may be under way
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, heed)
+
+
 def announce(line: str) -> None:
     """Prints the ready line; what serves does so all the same where nobody can read it."""
     try:

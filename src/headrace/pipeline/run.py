@@ -215,6 +215,7 @@ def start_on(
     options = options or Options()
     folder, checkpoint = Folder.at(tables_dir), Folder.at(checkpoint_dir)
     newest = _check_pair(folder, checkpoint)
+    _clear_unbegun(checkpoint)
     rules_of(options.rules)
     mirror.begin(folder, options.format)
     if on_commit is not None:
@@ -302,6 +303,16 @@ def _check_pair(root: Folder, checkpoint: Folder) -> Manifest:
             "use empty folders for both"
         )
     return manifest
+
+
+def _clear_unbegun(checkpoint: Folder) -> None:
+    """Removes what a crash, or a full disk, left of the first offsets while they were written.
+
+    Spark refuses to begin beside any file there, and takes none of them for offsets.
+    """
+    if _newest_batch(checkpoint, "offsets") < 0:
+        for name in checkpoint.names("offsets"):
+            checkpoint.remove(f"offsets/{name}")
 
 
 def _newest_batch(checkpoint: Folder, kind: str) -> int:

@@ -7,8 +7,10 @@ stdout or stderr. A session built elsewhere works as well; only speed and quiet 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -150,7 +152,12 @@ def _start(settings: SparkConf, log_file: Path | None) -> SparkSession:
             gateway = launch_gateway(settings, popen_kwargs=output)  # type: ignore[no-untyped-call]
         except PySparkRuntimeError as error:
             raise SparkSideError(f"Spark did not start; its log is {log_file}") from error
+    theirs = signal.getsignal(signal.SIGINT)
     context = SparkContext(conf=settings, gateway=gateway)
+    # Spark takes SIGINT for itself, also from a caller who heeds it.
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and theirs not in {None, signal.default_int_handler}:
+        signal.signal(signal.SIGINT, theirs)
     return SparkSession(context)
 
 
