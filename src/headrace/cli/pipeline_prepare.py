@@ -13,7 +13,7 @@ __all__ = ["prepare"]
 def prepare() -> None:
     """Keep what Spark loads, so that it starts in two thirds of the time.
 
-    Spark reads and verifies 15,000 classes when it starts. This starts it
+    Spark reads and verifies 18,000 classes when it starts. This starts it
     once, and keeps them as the JVM has them in memory: 170 MB beside the
     installed packages, half a minute. Run it once more after an update of
     Java or Spark, and in the build of a container image.

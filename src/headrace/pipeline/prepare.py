@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def prepare() -> Path:
     """Makes the archive, unless it is there; returns where it is.
 
-    Takes half a minute, and 160 MB below the prefix of the Python environment. What is there is
+    Takes half a minute, and 170 MB below the prefix of the Python environment. What is there is
     whole: it gets its name when it is done.
 
     Raises:

@@ -1,6 +1,6 @@
 """The class archive with which Spark's JVM starts in two thirds of the time.
 
-A start of Spark loads some 15,000 classes from 300 jars, and verifies each. An archive holds them
+A start of Spark loads some 18,000 classes from 280 jars, and verifies each. An archive holds them
 as the JVM has them in memory, and the next JVM maps it (JEP 350: JDK 13 and newer).
 
 Owns where the archive lies. It belongs to one Java and one Spark, and goes with the Python
