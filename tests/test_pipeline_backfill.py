@@ -9,9 +9,7 @@ from buckets import Tables
 from conftest import headrace
 from frames import at, wide
 from headrace.pipeline import Options, tables
-from headrace.pipeline import manifest as manifests
 from headrace.pipeline.backfill import backfill
-from headrace.pipeline.manifest import VersionExistsError
 from headrace.pipeline.schemas import SCHEMAS
 from headrace.spark.errors import PipelineError
 
@@ -19,17 +17,17 @@ HOUR = 3600
 HOURS = 13
 
 
-def sent(step=60):
-    """A GPU that idles for half a day with memory held, and whose counter grows."""
+def sent(start=0, minutes=HOURS * 60, gpu="GPU-1"):
+    """A GPU that idles, for half a day, with memory held, and whose counter grows."""
     return [
         wide(
             {"DCGM_FI_DEV_GPU_UTIL": "0", "DCGM_FI_DEV_FB_USED": "5000",
              "DCGM_FI_DEV_POWER_USAGE": "60", "DCGM_FI_PROF_SM_ACTIVE": "0",
              "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": str(seconds * 60_000)},
             labels={"gpu": "0", "modelName": "NVIDIA H200", "pod": "train-0", "namespace": "ml"},
-            event_time=at(seconds),
+            event_time=at(seconds), gpu_id=gpu,
         )
-        for seconds in range(0, HOURS * HOUR, step)
+        for seconds in range(start, start + minutes * 60, 60)
     ]  # fmt: skip
 
 
@@ -87,15 +85,61 @@ def test_a_stretch_of_time_alone_changes(spark, tmp_path):
     assert job["gpu_cost"] == pytest.approx(sum(row["gpu_cost"] for row in rows))
 
 
-def test_a_pipeline_that_writes_meanwhile_is_named(spark, tmp_path, monkeypatch):
-    written(tmp_path, sent()[:10])
+def test_years_without_readings_take_no_time_and_all_changes_at_once(spark, tmp_path):
+    # Nobody is there over a midnight; then one alone, who is on time; then a clock years ahead.
+    day, years = 30 * HOUR, 4 * 365 * 24 * HOUR
+    messages = [
+        *sent(0, 150), *sent(day, 60, "GPU-2"), *sent(day + HOUR, 150), *sent(years, 30),
+    ]  # fmt: skip
+    written(tmp_path / "old", messages, prices={"default": 1.0})
+    written(tmp_path / "new", messages, prices={"default": 3.0}, rules=RULES)
+    before = tables.manifest(tmp_path / "old")
+    slices = []
 
-    def taken(_folder, _after):
-        raise VersionExistsError("it exists")
+    def told(number, count):
+        slices.append((number, count))
+        assert tables.manifest(tmp_path / "old") == before
 
-    monkeypatch.setattr(manifests, "commit", taken)
-    with pytest.raises(PipelineError, match=r"a pipeline writes .* meanwhile; stop it, and begin"):
-        backfill(spark, tmp_path, Options())
+    options = Options(prices={"default": 3.0}, rules=RULES)
+    after = backfill(spark, tmp_path / "old", options, on_slice=told)
+    assert slices == [(1, 3), (2, 3), (3, 3)]
+    assert after.version == before.version + 1
+    assert after == tables.manifest(tmp_path / "old")
+    assert everything(tmp_path / "old") == everything(tmp_path / "new")
+    found = tables.open_arrow(tmp_path / "old", "detections").to_table()["kind"].to_pylist()
+    assert sorted(found) == ["idle_allocated"] * 2 + ["vanished"] * 2
+
+
+def test_one_that_is_ended_in_the_middle_changes_nothing(spark, tmp_path):
+    written(tmp_path, prices={"default": 1.0})
+    before, rows = tables.manifest(tmp_path), everything(tmp_path)
+
+    def ended(number, _count):
+        if number == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        backfill(spark, tmp_path, Options(prices={"default": 3.0}), on_slice=ended)
+    assert tables.manifest(tmp_path) == before
+    assert everything(tmp_path) == rows
+
+
+@pytest.mark.parametrize("moment", [1, 2])
+def test_who_writes_meanwhile_is_named(spark, tmp_path, moment):
+    made = written(tmp_path, sent(0, 8 * 60))
+    begun = []
+
+    def told(number, count):
+        assert count == 2
+        begun.append(number)
+        if number == moment:
+            made.write(sent(8 * HOUR, 1))
+
+    with pytest.raises(PipelineError, match=r"somebody writes .* nothing has changed: stop it"):
+        backfill(spark, tmp_path, Options(prices={"default": 3.0}), on_slice=told)
+    assert begun == [*range(1, moment + 1)]  # it ends as soon as it can know
+    costs = tables.open_arrow(tmp_path, "gpu_hours").to_table()["gpu_cost"].to_pylist()
+    assert set(costs) == {None}
 
 
 def test_the_command_says_what_it_did(tmp_path):

@@ -22,7 +22,7 @@ from headrace.pipeline.watch import Watch
 from headrace.spark.errors import PipelineError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from headrace.pipeline.folder import Location
     from headrace.pipeline.manifest import Manifest
@@ -103,11 +103,19 @@ def detect(
     return _written(folder, after, place, watch, ended, changing, anew=anew)
 
 
-def _days(manifest: Manifest, until_us: int) -> Iterator[int]:
-    """Ends of days with intervals, before an instant: so much is in memory at a time."""
-    starts = [file.min_time_us for file in manifest.of(GPU_INTERVALS)]
-    first = min((start for start in starts if start is not None), default=until_us)
-    yield from range(first - first % _DAY_US + _DAY_US, until_us, _DAY_US)
+def _days(manifest: Manifest, until_us: int) -> list[int]:
+    """Ends of the last intervals of each day, before an instant: so much is in memory at a time.
+
+    No midnights: where the whole stream was silent then, no GPU has vanished.
+    """
+    last: dict[int, int] = {}
+    for file in manifest.of(GPU_INTERVALS):
+        if file.max_time_us is not None:
+            end = file.max_time_us + _interval_us(manifest)
+            end += -end % _STEP_US
+            day = (end - 1) // _DAY_US
+            last[day] = max(end, last.get(day, end))
+    return [end for end in sorted(last.values()) if end < until_us]
 
 
 class _Look:

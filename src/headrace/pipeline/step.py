@@ -188,7 +188,11 @@ def work_place(before: Manifest) -> str:
 
 def after_merging(outcomes: Iterable[Outcome], before: Manifest) -> Manifest:
     """The manifest after a step without readings."""
-    after = before.next_version()
+    return with_outcomes(before.next_version(), outcomes)
+
+
+def with_outcomes(after: Manifest, outcomes: Iterable[Outcome]) -> Manifest:
+    """`after`, which is being made, with the files of what tasks without readings did."""
     for outcome in outcomes:
         after = after.with_files(outcome.added, outcome.replaced, outcome.moved)
         after = after.with_pending(outcome.bucket, outcome.pending)
