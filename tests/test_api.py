@@ -288,6 +288,12 @@ def test_detections_have_pages_newest_first(tmp_path):
             400,
             "start_time is after end_time",
         ),
+        (
+            "/api/v1/gpus/GPU-0/telemetry",
+            {"metric_name": "DCGM_FI_DEV_POWER"},
+            400,
+            "metric_name: no such metric; did you mean 'DCGM_FI_DEV_POWER_USAGE'?",
+        ),
         ("/api/v1/detections", {"kind": "xidd"}, 400, "kind: no such kind; did you mean 'xid'?"),
         ("/api/v1/detections", {"open": "yes"}, 400, "open: must be true or false"),
         ("/api/v1/detections", {"severity": "bad"}, 400, "severity: input should be 'info'"),

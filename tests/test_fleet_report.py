@@ -175,6 +175,7 @@ def test_a_month_is_told_by_hours(tmp_path):
     found = gathered(root, None, None)
     assert len(found.series) == 8
     assert found.whole["gpu_cost"] is None
+    assert report(root).splitlines()[2].split()[-1] == "-"  # and not a cost of 0.00
 
 
 def test_empty_tables_are_told_of(tmp_path):

@@ -74,7 +74,7 @@ def prices(value: object) -> dict[str, float]:
     try:
         return {model: price(each) for model, each in _items(value)}
     except ValueError:
-        raise ValueError(f"{_PRICE}; got {shown(value)}") from None
+        raise ValueError(f"{_PRICE}; got {_shown(value)}") from None
 
 
 def rules(value: object) -> dict[str, dict[str, float]]:
@@ -94,7 +94,7 @@ def rules(value: object) -> dict[str, dict[str, float]]:
                 raise ValueError  # noqa: TRY301 - one error for all that is no rule
             found.setdefault(kind, {})[setting] = number(settings)
     except ValueError:
-        raise ValueError(f"{_RULE}; got {shown(value)}") from None
+        raise ValueError(f"{_RULE}; got {_shown(value)}") from None
     return found
 
 
@@ -132,6 +132,11 @@ def _items(value: object) -> Iterable[tuple[str, object]]:
     if not all(name and equals for name, equals, _ in pairs):
         raise ValueError("a name, an equals sign, a number")
     return [(name, each) for name, _, each in pairs]
+
+
+def _shown(value: object) -> str:
+    """A value as errors tell it; of an option, its one text."""
+    return shown(value[0] if isinstance(value, tuple) and len(value) == 1 else value)
 
 
 def _memory(value: object) -> str:

@@ -53,9 +53,9 @@ def money(value: float | None) -> str:
 
 
 def cost(row: Mapping[str, Any]) -> float | None:
-    """Of GPUs and their energy."""
-    known = [row[name] for name in ("gpu_cost", "energy_cost") if row[name] is not None]
-    return sum(known) if known else None
+    """Of GPUs and their energy; None without a price of either: energy that costs 0 has none."""
+    gpu, energy = row["gpu_cost"], row["energy_cost"]
+    return None if gpu is None and not energy else (gpu or 0.0) + (energy or 0.0)
 
 
 FIGURES: Final[tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...]] = (

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow.compute as pc
 
 from headrace.adapters.answers import bad_request
+from headrace.dcgm.fields import BY_NAME
 from headrace.errors import HeadraceError
 from headrace.pipeline import fleet
 from headrace.pipeline.api.asked import (
@@ -153,6 +154,8 @@ class Routes:
     def _readings(self, snapshot: Snapshot, name: str, asked: TelemetryAsked) -> dict[str, Any]:
         gpu = _find(snapshot, name)
         page = self._telemetry.page(snapshot, gpu, asked)
+        if not page.rows and page.following is None and asked.metric_name is not None:
+            self._check_metric(snapshot, gpu, asked.metric_name)
         for row in page.rows:
             for column in ("timestamp", "start", "end"):
                 if column in row:
@@ -163,6 +166,14 @@ class Routes:
             "telemetry": page.rows,
             **_next(page.following),
         }
+
+    def _check_metric(self, snapshot: Snapshot, gpu: Gpu, name: str) -> None:
+        """Refuses a metric that nobody knows: nothing would ever be found of it."""
+        if name not in BY_NAME:
+            reported = [row["metric_name"] for row in self._telemetry.metrics(snapshot, gpu)]
+            if name not in reported:
+                known = dict.fromkeys([*reported, *BY_NAME])
+                raise bad_request(f"metric_name: no such metric; {nearest(name, known)}")
 
     def _metrics(self, snapshot: Snapshot, name: str, _asked: Nothing) -> dict[str, Any]:
         gpu = _find(snapshot, name)
