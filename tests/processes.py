@@ -1,7 +1,9 @@
 """Processes of a test: who descends from whom, and waiting until they are gone."""
 
+import contextlib
 import os
 import select
+import signal
 from pathlib import Path
 
 
@@ -21,6 +23,13 @@ def descendants(pid: int) -> set[int]:
         found.update(children)
         todo.extend(children)
     return found
+
+
+def kill_all(pid: int) -> None:
+    """SIGKILL for a process and all below it, of whatever group: a driver, its JVM, its workers."""
+    for each in (pid, *descendants(pid)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(each, signal.SIGKILL)
 
 
 def left_after(pids: set[int], seconds: float) -> set[int]:

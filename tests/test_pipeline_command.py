@@ -54,7 +54,7 @@ FOLDERS = ("--tables", "t", "--checkpoint", "c")
         (("run", *FOLDERS, "--rule", "xid"), "must be KIND.SETTING=NUMBER"),
         (("run", *FOLDERS, "--rule", "xid.window=1"), "xid has no setting 'window'; there are"),
         (("run", *FOLDERS, "--rule", "heat.window_s=1"), "no rule 'heat'; there are"),
-        (("run", *FOLDERS, "--price", "H200"), "must be MODEL=PRICE"),
+        (("run", *FOLDERS, "--price", "H200"), "or default=2.5; got 'H200'"),
         (("run", *FOLDERS, "--price", "H200=nan"), "must be MODEL=PRICE"),
         (("run", *FOLDERS, "--energy-price", "inf"), "--energy-price"),
         (("run", *FOLDERS, "--energy-price", "nan"), "--energy-price"),

@@ -1,9 +1,7 @@
 """The pipeline against a real node, killed where it hurts: each reading ends in one table, once."""
 
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +16,7 @@ from headrace.pipeline import Options, run, tables
 from headrace.spark.errors import PipelineError
 from headrace.sync import Admin
 from kafkaraw import RawConnection
+from processes import kill_all
 
 TRACE = ROOT / "src/headrace/data/h200-1hz.csv.gz"
 STREAM = "gpu-telemetry"
@@ -69,7 +68,6 @@ class Driver:
         self.process = subprocess.Popen(
             [sys.executable, "-c", DRIVER, node.servers, str(root), str(PER_BATCH)],
             env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            start_new_session=True,
         )  # fmt: skip
 
     def until(self, place):
@@ -80,8 +78,8 @@ class Driver:
             self.process.stdin.flush()
 
     def kill(self):
-        """SIGKILL for the driver, its JVM and all they started that is still in their group."""
-        os.killpg(self.process.pid, signal.SIGKILL)
+        """SIGKILL for the driver, its JVM and all that they started."""
+        kill_all(self.process.pid)
         self.close()
 
     def close(self):

@@ -36,7 +36,7 @@ from headrace.pipeline import manifest as manifests
 from headrace.pipeline.rules import DEMO
 from headrace.pipeline.schemas import SCHEMAS
 from kafkaraw import RawConnection
-from processes import descendants
+from processes import descendants, kill_all
 
 TRACE = ROOT / "src/headrace/data/h200-1hz.csv.gz"
 STREAM = "gpu-telemetry"
@@ -159,7 +159,7 @@ class Driver:
     def __init__(self, node, root):
         self.process = subprocess.Popen(
             [sys.executable, "-c", DRIVER, node.servers, str(root)],
-            env=environment(), stdout=subprocess.PIPE, text=True, start_new_session=True,
+            env=environment(), stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert self.process.stdout.readline(), "it did not start"
 
@@ -175,12 +175,7 @@ class Driver:
 
     def kill(self):
         """SIGKILL for the driver, its JVM and all that they started."""
-        below = descendants(self.process.pid)
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        for pid in below:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        kill_all(self.process.pid)
         self.process.stdout.close()
         self.process.wait(60)
 

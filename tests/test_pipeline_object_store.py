@@ -1,8 +1,6 @@
 """Tables and checkpoint in an object store: the same as in a folder, whatever is killed."""
 
 import json
-import os
-import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -29,7 +27,7 @@ from headrace.pipeline.folder import Folder
 from headrace.pipeline.manifest import VersionExistsError
 from headrace.pipeline.schemas import SCHEMAS
 from headrace.spark.errors import HADOOP_AWS, PipelineError
-from processes import descendants
+from processes import kill_all
 from test_pipeline_exactly_once import TRACE, produce
 from test_pipeline_kills import seeded
 
@@ -232,16 +230,14 @@ class There:
         words = self.arguments()
         with Popen(
             [sys.executable, "-m", "headrace", *words, "--every", "50ms"],
-            env=environment(**self.variables), stderr=PIPE, text=True, start_new_session=True,
+            env=environment(**self.variables), stderr=PIPE, text=True,
         ) as process:  # fmt: skip
             for _ in range(choose.randrange(1, 4)):
                 said = process.stderr.readline()
                 assert said.startswith("batch"), said
             with suppress(TimeoutExpired):
                 process.wait(choose.uniform(0, 1))
-            for pid in (process.pid, *descendants(process.pid)):
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            kill_all(process.pid)
 
 
 @pytest.mark.spark

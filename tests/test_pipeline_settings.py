@@ -137,8 +137,9 @@ def test_a_file_alone_says_what_a_pipeline_does(start_node, tmp_path):
         ("SPARK_CONF", "spark.driver.memory=1k", "heap"),
     ],
 )
-def test_spark_and_its_memory_are_settings(tmp_path, variable, value, says):
+def test_spark_and_its_memory_are_settings(broker, tmp_path, variable, value, says):
     folders = ("--tables", str(tmp_path / "t"), "--checkpoint", str(tmp_path / "c"))
+    folders += ("--kafka", broker.servers)
     extra = {f"HEADRACE_PIPELINE__{variable}": value}
     ran = headrace("pipeline", "run", *folders, "--once", timeout=120, **extra)
     assert ran.returncode == 1

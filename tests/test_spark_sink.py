@@ -1,7 +1,5 @@
 """`format("headrace")` as a sink, in Spark: batch and streaming, retries, killed drivers."""
 
-import os
-import signal
 import subprocess
 import sys
 
@@ -12,6 +10,7 @@ from conftest import RunningNode, environment, wait_for
 from headrace.client.append import AppendClient
 from headrace.spark.errors import explain
 from headrace.spark.intent import load
+from processes import kill_all
 from sinkrows import stored, stored_values
 
 pytestmark = pytest.mark.spark
@@ -238,7 +237,7 @@ class Driver:
         self.reached = folder / "reached"
         self.process = subprocess.Popen(
             [sys.executable, "-c", DRIVER, node.servers, source, stream, str(folder), place],
-            env=environment(), start_new_session=True,
+            env=environment(),
         )  # fmt: skip
 
     def is_there(self):
@@ -246,8 +245,8 @@ class Driver:
         return self.reached.exists()
 
     def kill(self):
-        """SIGKILL for the driver, its JVM and all they started that is still in their group."""
-        os.killpg(self.process.pid, signal.SIGKILL)
+        """SIGKILL for the driver, its JVM and all that they started."""
+        kill_all(self.process.pid)
         self.process.wait(60)
         self.reached.unlink(missing_ok=True)
 

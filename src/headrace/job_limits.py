@@ -136,6 +136,9 @@ SPARK_SINK_LOOK_MS: Final = 100
 
 # --- pipeline ------------------------------------------------------------------------------------
 
+PIPELINE_REACH_SECONDS: Final = 10.0
+"""How long the broker is waited for, as while it starts, before Spark is started."""
+
 PIPELINE_MESSAGES_PER_BATCH: Final = 20_000
 """Messages of one micro-batch: where they are wide and hold fifty readings, a million of those."""
 

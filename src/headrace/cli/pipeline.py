@@ -6,13 +6,16 @@ Here: arguments and what a person reads. What the pipeline does is `headrace.pip
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from headrace import job_limits
 from headrace.cli.login import login, login_options
 from headrace.cli.paths import NamedPath
 from headrace.cli.pipeline_prepare import prepare
@@ -41,17 +44,20 @@ from headrace.cli.tables import table
 from headrace.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
+    from headrace.client import Login
     from headrace.config import PipelineSettings
     from headrace.pipeline import Options, Progress
     from headrace.pipeline.manifest import Manifest
     from headrace.pipeline.score import Score
 
 __all__ = ["pipeline"]
+
+_TOLD_EVERY_SECONDS: Final = 5.0
 
 _json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object instead of text."
@@ -167,9 +173,14 @@ def run(
         raise InputError(str(error)) from None
     how = _options(settings, file, rules, prices)
     who = login(user, password_file)
+    _reach_stream(str(settings.kafka), settings.stream, who)
     stopped_by: list[int] = []
     heed_signals(stopped_by)
-    with _spark(settings, spark_conf, tables_dir, checkpoint) as spark, ExitStack() as opened:
+    with (
+        _stopping(stopped_by),
+        _spark(settings, spark_conf, tables_dir, checkpoint) as spark,
+        ExitStack() as opened,
+    ):
         warm_up(spark, how.buckets)
         told = None
         if settings.mqtt is not None:
@@ -225,6 +236,8 @@ def _spark(
     from headrace.spark.errors import SparkSideError, explain  # noqa: PLC0415
     from headrace.spark.session import FAILURES, close, session  # noqa: PLC0415
 
+    # Where the JVM is gone, py4j logs tracebacks, and not by its own logger; what it raises tells.
+    logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)
     conf = {} if settings.master is None else {"spark.master": settings.master}
     conf |= settings.spark_conf | spark_conf
     try:
@@ -232,14 +245,53 @@ def _spark(
             "headrace pipeline", memory=settings.memory, checkpoint=checkpoint, conf=conf
         )
         try:
-            with tables_read(place):
-                yield spark
+            try:
+                with tables_read(place):
+                    yield spark
+            except FAILURES as error:
+                raise SparkSideError(explain(error)) from error  # while Spark can be asked
+            finally:
+                close(spark)
         except FAILURES as error:
             raise SparkSideError(explain(error)) from error
-        finally:
-            close(spark)
     except SparkSideError as error:
         raise click.ClickException(explain(error)) from error
+
+
+def _reach_stream(servers: str, stream: str, who: Login | None) -> None:
+    """Asks for the stream before Spark is started, which takes seconds, and tells minutes later.
+
+    Raises:
+        ClickException: no broker answers, or it has no such stream, or lets nobody read it.
+    """
+    from headrace.client import ClientError, DeadlineError, FetchClient  # noqa: PLC0415
+
+    wait_s = job_limits.PIPELINE_REACH_SECONDS
+    asking = FetchClient(servers, client_id="headrace-pipeline", login=who, timeout_s=wait_s)
+    try:
+        with asking as client:
+            client.latest_offsets(stream)
+    except DeadlineError as error:
+        raise click.ClickException(
+            f"{error}\nstart a broker there (headrace serve), or name another with --kafka"
+        ) from None
+    except ClientError as error:
+        raise click.ClickException(str(error)) from None
+
+
+@contextmanager
+def _stopping(stopped_by: list[int]) -> Iterator[None]:
+    """Where a signal reached Spark, too, its end is no failure of its own."""
+    try:
+        yield
+    except click.ClickException as error:
+        if not stopped_by:
+            raise
+        raise click.ClickException(
+            f"Spark was ended before the pipeline could end in order ({error.message}); nothing is "
+            "lost: run it again and it goes on. Have the signal sent to this command alone, as "
+            "systemd does with KillMode=mixed"
+        ) from error
 
 
 def _warn(text: str) -> None:
@@ -315,6 +367,9 @@ def _show_status(manifest: Manifest, tables_dir: Path | str, *, as_json: bool) -
         }
         click.echo(json.dumps(said))
         return
+    if manifest.version < 0:
+        click.echo("nothing was read yet: the tables are empty")
+        return
     rows = [
         [name, f"{each['rows']:,}", f"{each['bytes']:,}", f"{each['files']:,}"]
         for name, each in held.items()
@@ -365,7 +420,7 @@ def backfill(
 
     After prices, rules or staleness have changed: give those that hold now. Stop the pipeline
     first; it goes on afterwards. Hours are made whole; detections come from all intervals,
-    whatever the times.
+    whatever the times. All changes at once, at the end: ended before, it has changed nothing.
 
     \b
     Examples:
@@ -384,9 +439,22 @@ def backfill(
     with _spark(settings, spark_conf, tables_dir) as spark:
         held = made_anew(
             spark, tables_dir, how, start_us=start_us, end_us=end_us,
-            on_slice=lambda number, count: _warn(f"slice {number} of {count}"),
+            on_slice=_slice_told(),
         )  # fmt: skip
     _show_status(held, tables_dir, as_json=as_json)
+
+
+def _slice_told() -> Callable[[int, int], None]:
+    """Tells of slices every few seconds, and of the last."""
+    told_at = 0.0
+
+    def told(number: int, count: int) -> None:
+        nonlocal told_at
+        if number == count or monotonic() - told_at >= _TOLD_EVERY_SECONDS:
+            told_at = monotonic()
+            _warn(f"slice {number:,} of {count:,}")
+
+    return told
 
 
 @pipeline.command(short_help="Make few files of many small ones.")

@@ -150,10 +150,12 @@ def tables_read(place: Path | str) -> Iterator[None]:
 
     try:
         yield
-    except BrokenPipeError:
+    except ConnectionError:  # of another process: the tables have none
         raise
     except (pa.ArrowException, OSError) as error:
         why = str(error).splitlines()[0]
+        if isinstance(error, OSError) and error.filename and error.strerror:
+            why = f"{error.filename}: {error.strerror}"
         if isinstance(error, FileNotFoundError):  # of which Arrow says nothing but its name
             why = f"{error.filename or why}: no such file, though a version of the tables names it"
         raise click.ClickException(

@@ -95,6 +95,9 @@ _REMEDIES: dict[ErrorCode, str] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: (
         "; `headrace streams list` shows what is there, `headrace streams create` adds one"
     ),
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: (
+        "; no rule of the broker gives this user that right (`headrace access check` tells)"
+    ),
 }
 
 

@@ -22,7 +22,7 @@ from pyarrow import dataset, fs
 from headrace.spark.errors import PipelineError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow.compute as pc
 
@@ -133,12 +133,17 @@ class Folder:
         )  # fmt: skip
 
     def write(self, name: str, rows: pa.Table) -> tuple[pq.FileMetaData, int]:
-        """Writes a Parquet file; its footer and its size in bytes. It is not durable yet."""
-        self._parent(name)
-        with self.files.open_output_stream(self.path(name)) as stream:
-            with pq.ParquetWriter(stream, rows.schema, compression="zstd") as writer:
-                writer.write_table(rows, _ROW_GROUP)
-            return writer.writer.metadata, stream.tell()
+        """Writes a Parquet file; its footer and its size in bytes. It is not durable yet.
+
+        Raises:
+            OSError: it cannot be written; the error names it.
+        """
+        with self._named(name):
+            self._parent(name)
+            with self.files.open_output_stream(self.path(name)) as stream:
+                with pq.ParquetWriter(stream, rows.schema, compression="zstd") as writer:
+                    writer.write_table(rows, _ROW_GROUP)
+                return writer.writer.metadata, stream.tell()
 
     def text(self, name: str) -> str:
         """The text of a file.
@@ -151,10 +156,15 @@ class Folder:
             return bytes(stream.read()).decode()
 
     def write_text(self, name: str, text: str) -> None:
-        """Writes a file. It is not durable yet."""
-        self._parent(name)
-        with self.files.open_output_stream(self.path(name)) as stream:
-            stream.write(text.encode())
+        """Writes a file. It is not durable yet.
+
+        Raises:
+            OSError: it cannot be written; the error names it.
+        """
+        with self._named(name):
+            self._parent(name)
+            with self.files.open_output_stream(self.path(name)) as stream:
+                stream.write(text.encode())
 
     def create(self, name: str, text: str) -> None:
         """Makes a durable file, whole or not at all.
@@ -247,6 +257,20 @@ class Folder:
         except OSError as error:
             why = str(error).splitlines()[0]
             raise PipelineError(f"{self}: {why}; is its address right, and its key?") from error
+
+    @contextlib.contextmanager
+    def _named(self, name: str) -> Iterator[None]:
+        """Says of which file the system spoke, as Arrow does not.
+
+        Raises:
+            OSError: it refused.
+        """
+        try:
+            yield
+        except OSError as error:
+            if error.errno is None:
+                raise OSError(f"{self.shown(name)}: {str(error).splitlines()[0]}") from error
+            raise OSError(error.errno, os.strerror(error.errno), self.shown(name)) from error
 
     def _parent(self, name: str) -> None:
         if self.is_local:

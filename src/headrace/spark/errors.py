@@ -19,7 +19,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from py4j.protocol import Py4JNetworkError
+
 from headrace.errors import HeadraceError
+from headrace.text import remedy
 
 
 class SparkSideError(HeadraceError):
@@ -79,6 +82,13 @@ _CALLED: Final = re.compile(r"^An error occurred while calling \S+\n: (?:[\w$]+\
 """How an error begins that Spark's Python has no class for."""
 
 
+_SQLSTATE: Final = re.compile(r" SQLSTATE: \w{5}$")
+"""A class of errors of the SQL standard, with which Spark ends its own."""
+
+_SYSTEM: Final = re.compile(r"^(?:\w+\.)*\w*Error: \[Errno (\d+)\] (.+?): '(.+)'$")
+"""What the system refused, and of which file."""
+
+
 def explain(error: BaseException) -> str:
     """The one line of `error` that a person can act on.
 
@@ -89,6 +99,17 @@ def explain(error: BaseException) -> str:
     text = str(error)
     if found := _OURS.search(text):
         return found[1].strip()
+    is_gone = isinstance(error, ConnectionError | Py4JNetworkError)
+    return _known(text, is_gone=is_gone) or _first(text) or type(error).__name__
+
+
+def _known(text: str, *, is_gone: bool) -> str | None:
+    """What Spark's words mean, and what to do; None where nothing more is known than they say."""
+    if is_gone:
+        return (
+            "Spark's JVM has ended, as one does that is killed for want of memory: run it again, "
+            "it goes on where it was"
+        )
     if found := _CHECKPOINT.search(text):
         place = found["file"] or found["sum"] or ("offsets" if found["offsets"] else "metadata")
         return (
@@ -110,6 +131,14 @@ def explain(error: BaseException) -> str:
             "a Python worker of Spark ended in the middle of its work, as one does that is killed "
             "for want of memory: start the query again, it goes on where it was"
         )
+    return None
+
+
+def _first(text: str) -> str:
+    """The line that Python raised, or the first one."""
     first = _ENDED.sub("", _CALLED.sub("", text.strip()).partition("\n")[0])
     *_, line = first, *_RAISED.findall(text)
-    return line.strip() or type(error).__name__
+    if found := _SYSTEM.match(line.strip()):
+        to_do = remedy(OSError(int(found[1]), found[2]), "mend that")
+        return f"{found[3]}: {found[2]}; {to_do}, and run it again: it goes on"
+    return _SQLSTATE.sub("", line.strip())

@@ -6,6 +6,7 @@ stdout or stderr. A session built elsewhere works as well; only speed and quiet 
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -27,9 +28,11 @@ from headrace.spark.java import java_home
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-FAILURES: Final = (PySparkException, Py4JError)
-"""What Spark raises. They ask the JVM for their text, so that is to be had before it ends."""
+FAILURES: Final = (PySparkException, Py4JError, ConnectionError)
+"""What Spark raises, the last where its JVM is gone. They ask the JVM for their text, so that is to
+be had before it ends."""
 
+_LOG: Final = logging.getLogger(__name__)
 _LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 
 _SETTINGS: Final[Mapping[str, str]] = {
@@ -148,12 +151,18 @@ def _start(settings: SparkConf, log_file: Path | None) -> SparkSession:
         log_file = Path(path)
     with log_file.open("ab") as log:
         try:
-            output = {"stdout": log, "stderr": log}
-            gateway = launch_gateway(settings, popen_kwargs=output)  # type: ignore[no-untyped-call]
+            # In a session of its own: what signals the caller's whole group, as a terminal or
+            # `timeout` do, must not end Spark before the caller has ended its queries. Without
+            # the caller the JVM ends by itself.
+            how = {"stdout": log, "stderr": log, "start_new_session": True}
+            gateway = launch_gateway(settings, popen_kwargs=how)  # type: ignore[no-untyped-call]
         except PySparkRuntimeError as error:
             raise SparkSideError(f"Spark did not start; its log is {log_file}") from error
     theirs = signal.getsignal(signal.SIGINT)
     context = SparkContext(conf=settings, gateway=gateway)
+    # It prints tracebacks where the JVM is gone, which whoever calls it is told by what it raises.
+    accumulators: Any = context._accumulatorServer  # noqa: SLF001 - Spark has no door to it
+    accumulators.handle_error = lambda _request, address: _LOG.debug("%s hung up", address)
     # Spark takes SIGINT for itself, also from a caller who heeds it.
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and theirs not in {None, signal.default_int_handler}:

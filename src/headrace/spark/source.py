@@ -26,10 +26,10 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from headrace import job_limits
-from headrace.client import ClientError
+from headrace.client import ClientError, UnknownStreamError
 from headrace.spark import offsets as off
 from headrace.spark import sink
-from headrace.spark.errors import DataLossError, OptionError
+from headrace.spark.errors import DataLossError, OffsetError, OptionError
 from headrace.spark.filters import Wanted, wanted
 from headrace.spark.options import EARLIEST, LATEST, Options, parse, parse_write, payload_of
 from headrace.spark.payload import check_schema, decoder, default_schema, is_ordered
@@ -192,12 +192,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the next micro-batch ends.
 
         Raises:
-            OffsetError: a log is shorter than what was read of it.
+            OffsetError: a log is shorter than what was read of it, or gone.
         """
         begin = off.load(start)
         # Spark plans a batch only when the one before is done: all before `start` is processed.
         self._publish(begin)
-        end = off.advance(begin, self._ends())
+        try:
+            end = off.advance(begin, self._ends())
+        except UnknownStreamError as error:
+            gone = str(error).partition(":")[0].removeprefix("offsets of ")
+            raise OffsetError(
+                f"stream {gone} is gone; create it again and start with a new checkpoint"
+            ) from error
         if self._target is not None:
             end = off.clip(begin, end, self._target)
         if isinstance(limit, ReadMaxRows):
