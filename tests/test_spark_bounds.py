@@ -62,7 +62,17 @@ def test_what_python_raised_within_spark_is_the_line_that_is_told(spark, tmp_pat
     with pytest.raises(PySparkException) as of_query:
         query.awaitTermination()
     for error in (of_task, of_query):
-        assert explain(error.value) == "OSError: [Errno 28] No space left on device: '/tables/x'"
+        assert explain(error.value) == (
+            "/tables/x: No space left on device; free space there, and run it again: it goes on"
+        )
+
+
+def test_of_what_spark_says_a_person_hears_what_to_do():
+    ended = "[STREAM_FAILED] Query [id = 8] terminated with exception: "
+    full = explain(RuntimeError(f"{ended}java.io.IOException: No space left on device"))
+    assert full.startswith("a disk is full that Spark writes to")
+    assert explain(RuntimeError(f"{ended}Something else. SQLSTATE: XXKST")) == "Something else."
+    assert explain(ConnectionRefusedError(111, "x")).startswith("Spark's JVM has ended")
 
 
 @pytest.mark.parametrize(("metrics", "admitted"), [(1, 400), (20, 400), (50, 200), (100, 100)])

@@ -125,6 +125,7 @@ def test_a_stream_that_was_made_anew_is_refused(node, admin, query):
     admin.delete_topic(query.stream)
     gone = query.fails()
     assert f"{query.stream}: UNKNOWN_TOPIC_OR_PARTITION" in gone
+    assert "a query that has read of it before needs a new checkpoint" in gone
     node.create_stream(query.stream, partitions=3)
     produce(node, query.stream, range(2))
     for flag in ("true", "false"):

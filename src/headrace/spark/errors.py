@@ -99,17 +99,16 @@ def explain(error: BaseException) -> str:
     text = str(error)
     if found := _OURS.search(text):
         return found[1].strip()
-    is_gone = isinstance(error, ConnectionError | Py4JNetworkError)
-    return _known(text, is_gone=is_gone) or _first(text) or type(error).__name__
-
-
-def _known(text: str, *, is_gone: bool) -> str | None:
-    """What Spark's words mean, and what to do; None where nothing more is known than they say."""
-    if is_gone:
+    if isinstance(error, ConnectionError | Py4JNetworkError):
         return (
             "Spark's JVM has ended, as one does that is killed for want of memory: run it again, "
             "it goes on where it was"
         )
+    return _known(text) or _first(text) or type(error).__name__
+
+
+def _known(text: str) -> str | None:
+    """What Spark's words mean, and what to do; None where nothing more is known than they say."""
     if found := _CHECKPOINT.search(text):
         place = found["file"] or found["sum"] or ("offsets" if found["offsets"] else "metadata")
         return (
@@ -125,6 +124,11 @@ def _known(text: str, *, is_gone: bool) -> str | None:
         return (
             "another query writes to this checkpoint, or files of it are missing: stop the other "
             "one, restore the checkpoint from a copy, or start with an empty one"
+        )
+    if "java.io.IOException: No space left on device" in text:
+        return (
+            "a disk is full that Spark writes to, that of the checkpoint or of its own files "
+            "(spark.local.dir): free space there, and run it again: it goes on"
         )
     if _WORKER_ENDED.search(text):
         return (

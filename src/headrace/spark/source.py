@@ -197,13 +197,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = off.load(start)
         # Spark plans a batch only when the one before is done: all before `start` is processed.
         self._publish(begin)
-        try:
-            end = off.advance(begin, self._ends())
-        except UnknownStreamError as error:
-            gone = str(error).partition(":")[0].removeprefix("offsets of ")
-            raise OffsetError(
-                f"stream {gone} is gone; create it again and start with a new checkpoint"
-            ) from error
+        end = off.advance(begin, self._ends())
         if self._target is not None:
             end = off.clip(begin, end, self._target)
         if isinstance(limit, ReadMaxRows):
@@ -250,7 +244,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _ends(self) -> Offsets:
         reader = _client(self._options)
         names = _names(reader, self._options)
-        self._latest = {name: reader.latest_offsets(name) for name in names}
+        try:
+            self._latest = {name: reader.latest_offsets(name) for name in names}
+        except UnknownStreamError as error:
+            raise OffsetError(
+                f"{error}; a query that has read of it before needs a new checkpoint then"
+            ) from None  # of two of ours, `explain` tells the first
         return self._latest
 
     def _publish(self, done: Offsets) -> None:
