@@ -15,6 +15,7 @@ from headrace.native import RecordColumns, RecordSpread, batch_headers, build_ba
 from headrace.spark.errors import WriteError
 from headrace.spark.intent import EPOCH_MAX, Attempt, Intent, begin, load
 from headrace.spark.write import CarefulLane, Lane, lane, write
+from headrace.sync import Admin
 from kafkaraw import RawConnection, batch
 from sinkrows import STAMP_MS, rows, stored, stored_values
 
@@ -403,6 +404,50 @@ def test_attempts_at_the_same_time_leave_each_row_once(node, stream, task, seed)
         thread.join()
     assert failures == []
     assert stored_values(node, stream) == values
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Waits that end with an error within a test."""
+    monkeypatch.setattr(job_limits, "SPARK_SILENCE_SECONDS_MAX", 0.3)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_an_attempt_at_what_a_later_epoch_has_ended_says_so(node, log, stream, task):
+    """It waits for another attempt's batch, as one may be on its way, and none comes."""
+    mine = lane(log, stream, task, ["value"])
+    with RawConnection(node) as raw:
+        who = (mine._intent.producer, mine._intent.epoch + 1, 0)
+        for place in range(3):
+            later = build_batch([(None, b"later", [], 0)], producer=who)
+            assert raw.produce(stream, later, place).error_code == 0
+    mine.push(rows(numbered(4)))
+    with pytest.raises(WriteError, match=r"takes nothing more of micro-batch 4: a later one has"):
+        mine.finish()
+    assert stored_values(node, stream) == [b"later"] * 3
+
+
+class MakingAnewClient(AppendClient):
+    """A stream is deleted and created anew as soon as it was asked for its ends twice."""
+
+    def latest_offsets(self, stream):
+        ends = super().latest_offsets(stream)
+        self.node.looks += 1
+        if self.node.looks == 2:
+            with Admin(self.node.servers) as admin:
+                admin.delete_topic(stream)
+            self.node.create_stream(stream, partitions=3)
+        return ends
+
+
+@pytest.mark.usefixtures("impatient", "small_batches")
+def test_a_stream_that_is_made_anew_under_an_attempt_is_told(node, log, stream, task):
+    with pytest.raises(KilledError):
+        write(log, some(numbered(500), 250), stream, task)
+    anew = MakingAnewClient(node.servers)
+    anew.node, node.looks = node, 0
+    with anew, pytest.raises(WriteError, match="record 0 does not come; was the stream created"):
+        write(anew, some(numbered(500)), stream, replace(task, run="b"))
 
 
 def test_records_too_large_to_go_in_pairs_are_looked_at(node, log, stream, task, monkeypatch):

@@ -273,8 +273,7 @@ class CarefulLane(Lane):
                 self._next[place] = self._log.earliest_offsets(self._stream)[place]
                 continue
             is_awaited = False
-            self._take(place, data)
-            if data:
+            if self._take(place, data):
                 silent_since = monotonic()
             elif monotonic() - silent_since > job_limits.SPARK_SILENCE_SECONDS_MAX:
                 raise WriteError(
@@ -282,10 +281,12 @@ class CarefulLane(Lane):
                     "not come; was the stream created anew?"
                 )
 
-    def _take(self, place: int, data: bytes) -> None:
-        """Takes note of the batches of this task."""
+    def _take(self, place: int, data: bytes) -> bool:
+        """Takes note of the batches of this task. Whether there was any batch at all."""
         mine = (self._intent.producer, self._intent.epoch)
         batches, size = batch_headers(data)
+        if not batches:
+            return False
         ends = [position for position, *_ in batches[1:]] + [size]
         for (position, first, last, _, _, _, (*producer, sequence), *_), stop in zip(
             batches, ends, strict=True
@@ -298,3 +299,4 @@ class CarefulLane(Lane):
                     self._stored[self._key(place, row[1], digest)] += 1
                 self._last[place] = sequence + last - first
             self._next[place] = max(self._next[place], last + 1)
+        return True
