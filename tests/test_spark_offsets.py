@@ -71,6 +71,20 @@ def test_shares_follow_the_lag():
     assert end == {"s": {0: 90, 1: 10, 2: 0}}
 
 
+@given(starts_and_ends(), st.integers(1, 100))
+def test_whoever_has_a_lag_gets_a_record_while_there_are_as_many(bounds, records_max):
+    start, latest = bounds
+    wanted = ranges(start, latest)
+    served = ranges(start, admit(start, latest, records_max))
+    assert len(served) == min(len(wanted), records_max) or len(wanted) > records_max
+    assert len(served) <= records_max
+
+
+def test_a_little_does_not_wait_for_much():
+    end = admit({}, {"s": {0: 1_000_000, 1: 3, 2: 1}}, 100)
+    assert end == {"s": {0: 98, 1: 1, 2: 1}}
+
+
 @given(starts_and_ends(), logs)
 def test_available_now_ends_at_its_target_and_never_goes_back(bounds, target):
     start, latest = bounds

@@ -108,16 +108,25 @@ def clip(start: Offsets, latest: Offsets, target: Offsets) -> Offsets:
 def admit(start: Offsets, latest: Offsets, records_max: int) -> Offsets:
     """An end with at most `records_max` new records, each partition in proportion to its lag.
 
-    Fractions go to the partitions that lose most by rounding, so that all `records_max` are used.
+    A share below one record is one, while there are as many records: otherwise a partition with a
+    little would wait for all that has much. Fractions go to the partitions that lose most by
+    rounding, so that all `records_max` are used.
     """
     lags = {(r.stream, r.partition): len(r) for r in ranges(start, latest)}
     total = sum(lags.values())
     if total <= records_max:
         return latest
+    taken: dict[tuple[str, int], int] = {}
+    if len(lags) <= records_max:
+        # What the small ones take lowers the shares of the others, which may fall below one by it.
+        while small := [key for key, lag in lags.items() if lag * records_max < total]:
+            taken |= dict.fromkeys(small, 1)
+            records_max -= len(small)
+            total -= sum(lags.pop(key) for key in small)
     shares = {key: divmod(lag * records_max, total) for key, lag in lags.items()}
     spare = records_max - sum(whole for whole, _ in shares.values())
     lucky = sorted(shares, key=lambda key: (-shares[key][1], key))[:spare]
-    taken = {key: whole + (key in lucky) for key, (whole, _) in shares.items()}
+    taken |= {key: whole + (key in lucky) for key, (whole, _) in shares.items()}
     return {
         stream: {
             partition: start.get(stream, {}).get(partition, 0) + taken.get((stream, partition), 0)
