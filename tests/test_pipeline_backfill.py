@@ -35,7 +35,7 @@ RULES = {"idle_allocated": {"window_s": 7200.0, "clear_s": 900.0}}
 
 
 def written(root, messages=None, **given):
-    made = Tables(root, buckets=2, interval_us=60_000_000, **given)
+    made = Tables(root, **{"buckets": 2, "interval_us": 60_000_000, **given})
     messages = sent() if messages is None else messages
     for first in range(0, len(messages), 200):
         made.write(messages[first : first + 200])
@@ -83,6 +83,48 @@ def test_a_stretch_of_time_alone_changes(spark, tmp_path):
     assert sorted(map(str, by_delta)) == sorted(map(str, rows))
     [job] = tables.open_arrow(tmp_path, "jobs").to_table().to_pylist()
     assert job["gpu_cost"] == pytest.approx(sum(row["gpu_cost"] for row in rows))
+
+
+@pytest.mark.parametrize("minutes", [7, 120])
+def test_an_interval_is_made_of_all_its_readings_wherever_hours_end(spark, tmp_path, minutes):
+    given = {"interval_us": minutes * 60_000_000, "staleness_seconds": 150.0}
+    messages = sent(HOUR, 9 * 60 + 11)
+    written(tmp_path / "old", messages, prices={"default": 1.0}, **given)
+    written(tmp_path / "new", messages, prices={"default": 3.0}, **given)
+    slices = []
+    options = Options(prices={"default": 3.0}, staleness_s=150.0)
+    backfill(spark, tmp_path / "old", options, on_slice=lambda *each: slices.append(each))
+    assert slices == [(1, 2), (2, 2)]
+    assert everything(tmp_path / "old") == everything(tmp_path / "new")
+
+
+@pytest.mark.parametrize(
+    ("minutes", "until", "hours"),
+    [(7, 3 * HOUR + 1, {2}), (120, 5 * HOUR, {2, 4})],  # 3:00 is of the interval from 2:58 on
+)
+def test_hours_that_intervals_cut_through_are_made_whole(spark, tmp_path, minutes, until, hours):
+    given = {"interval_us": minutes * 60_000_000, "staleness_seconds": 150.0}
+    written(tmp_path, sent(0, 6 * 60), prices={"default": 1.0}, **given)
+    before = everything(tmp_path)["gpu_intervals"]
+    start_us, end_us = (
+        round(Tables.instant(at(seconds)).timestamp() * 1e6) for seconds in (3 * HOUR, until)
+    )
+    options = Options(prices={"default": 3.0}, staleness_s=150.0)
+    backfill(spark, tmp_path, options, start_us=start_us, end_us=end_us)
+    assert everything(tmp_path)["gpu_intervals"] == before
+    rows = tables.open_arrow(tmp_path, "gpu_hours").to_table().to_pylist()
+    paid = {row["start"].hour: round(row["gpu_cost"] / row["seconds"] * HOUR, 6) for row in rows}
+    assert paid == {hour: 3.0 if hour in hours else 1.0 for hour in paid}
+
+
+def test_a_time_without_readings_has_new_detections_all_the_same(spark, tmp_path):
+    written(tmp_path, sent(0, 90), prices={"default": 1.0})
+    before = everything(tmp_path)
+    assert len(before["detections"]) == 1
+    start_us = round(Tables.instant(at(HOURS * HOUR)).timestamp() * 1e6)
+    backfill(spark, tmp_path, Options(rules=RULES), start_us=start_us)
+    after = everything(tmp_path)
+    assert after == before | {"detections": []}
 
 
 def test_years_without_readings_take_no_time_and_all_changes_at_once(spark, tmp_path):
@@ -146,7 +188,7 @@ def test_the_command_says_what_it_did(tmp_path):
     written(tmp_path / "t", sent()[:70])
     done = headrace(
         "pipeline", "backfill", "--tables", str(tmp_path / "t"), "--price", "default=2",
-        "--from", "2030-01-01T00:00:00Z", "--json", timeout=120,
+        "--from", "2030-01-01T00:00:00Z", "--watermark", "10m", "--json", timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["tables"]["gpu_hours"]["rows"] == 2

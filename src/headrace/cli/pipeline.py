@@ -37,6 +37,7 @@ from headrace.cli.pipeline_settings import (
     tables_of,
     tables_option,
     tables_read,
+    watermark_option,
     wrong_rules,
 )
 from headrace.cli.processes import heed_signals
@@ -100,10 +101,7 @@ pipeline.add_command(prepare)
     "--interval", metavar="DURATION",
     help="Length of an interval of gpu_intervals; fixed with the first micro-batch.  [10s]",
 )  # fmt: skip
-@click.option(
-    "--watermark", metavar="DURATION",
-    help="How far behind the newest a reading is still in time.  [90s]",
-)  # fmt: skip
+@watermark_option
 @staleness_option
 @click.option(
     "--replay/--no-replay", default=None,
@@ -395,6 +393,7 @@ def _show_status(manifest: Manifest, tables_dir: Path | str, *, as_json: bool) -
     "--from", "start_us", type=Instant(), metavar="TIME", help="Event time to begin with."
 )
 @click.option("--to", "end_us", type=Instant(), metavar="TIME", help="Event time to end before.")
+@watermark_option
 @staleness_option
 @rules_option
 @prices_option
@@ -418,9 +417,10 @@ def backfill(
 ) -> None:
     """Make intervals, minutes, hours, jobs and detections anew from the readings in the tables.
 
-    After prices, rules or staleness have changed: give those that hold now. Stop the pipeline
-    first; it goes on afterwards. Hours are made whole; detections come from all intervals,
-    whatever the times. All changes at once, at the end: ended before, it has changed nothing.
+    After prices, rules or staleness have changed: give those that hold now, and the --watermark of
+    the run. Stop the pipeline first; it goes on afterwards. Hours are made whole; detections come
+    from all intervals, whatever the times. All changes at once, at the end: ended before, it has
+    changed nothing.
 
     \b
     Examples:

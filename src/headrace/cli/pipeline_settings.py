@@ -38,6 +38,10 @@ format_option: Final = click.option(
     "--format", type=click.Choice(["parquet", "delta"]),
     help="delta: each table is a Delta Lake table, too.  [parquet]",
 )  # fmt: skip
+watermark_option: Final = click.option(
+    "--watermark", metavar="DURATION",
+    help="How far behind the newest a reading is still in time.  [90s]",
+)  # fmt: skip
 staleness_option: Final = click.option(
     "--staleness", metavar="DURATION",
     help="Longest time between two scrapes of a GPU that still reports.  [150s]",

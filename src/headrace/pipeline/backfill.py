@@ -52,6 +52,8 @@ def backfill(
 ) -> Manifest:
     """Makes tables anew, a quarter of a day at a time, and commits them as one version.
 
+    Where no reading lies in the time that is asked for, detections alone are made anew.
+
     Args:
         spark: a session, such as `headrace.spark.session` builds.
         tables_dir: location of the tables.
@@ -71,8 +73,8 @@ def backfill(
     before = tables.committed(folder)
     slices = _slices(folder, before, start_us, end_us)
     mirror.begin(folder, options.format)
-    if not slices:
-        return before
+    if before.version < 0:
+        return before  # nothing was read yet: the first micro-batch says whose tables they are
     settings = step.of_tables(
         folder,
         before,
@@ -112,14 +114,20 @@ def _taken(folder: Folder) -> PipelineError:
 
 
 def _slices(folder: Folder, held: Manifest, start_us: int | None, end_us: int | None) -> list[Span]:
-    """Stretches with readings, whole hours, so that a row is made of all that belongs to it."""
+    """Stretches of whole hours in which intervals with readings begin.
+
+    An interval counts to the hour, and the minute, that it begins in, as rollups have it, however
+    far it reaches: so no interval is in two slices, and each hour is made of all that belongs to
+    it, also where intervals cut through hours or are longer.
+    """
+    step_us = round(held.interval_seconds * 1_000_000)
     hours: set[int] = set()
     for file in held.of(READINGS):
         if file.min_time_us is not None and file.max_time_us is not None:
             low = file.min_time_us if start_us is None else max(start_us, file.min_time_us)
             high = file.max_time_us if end_us is None else min(end_us - 1, file.max_time_us)
             if low <= high:
-                hours |= _hours(folder, file, low // _HOUR_US, high // _HOUR_US)
+                hours |= _hours(folder, file, _hour(low, step_us), _hour(high, step_us), step_us)
     slices: list[list[int]] = []
     for hour in sorted(hours):
         if slices and hour < slices[-1][0] + _SLICE_HOURS:
@@ -129,8 +137,13 @@ def _slices(folder: Folder, held: Manifest, start_us: int | None, end_us: int | 
     return [(each[0] * _HOUR_US, (each[-1] + 1) * _HOUR_US) for each in slices]
 
 
-def _hours(folder: Folder, file: TableFile, first: int, last: int) -> set[int]:
-    """Hours since the epoch, from `first` to `last`, of which a file has readings.
+def _hour(at_us: int, step_us: int) -> int:
+    """The hour since the epoch in which the interval of an instant begins."""
+    return (at_us - at_us % step_us) // _HOUR_US
+
+
+def _hours(folder: Folder, file: TableFile, first: int, last: int, step_us: int) -> set[int]:
+    """Hours since the epoch, from `first` to `last`, to which readings of a file count.
 
     One that reaches far may have them at its ends alone, as with a clock that was wrong for once.
     """
@@ -138,4 +151,4 @@ def _hours(folder: Folder, file: TableFile, first: int, last: int) -> set[int]:
         return set(range(first, last + 1))
     column = folder.read(file.path, arrow_schema(READINGS), ["event_time"])["event_time"]
     instants = pc.unique(pc.cast(pc.drop_null(column), pa.int64())).to_pylist()
-    return {hour for at in instants if first <= (hour := at // _HOUR_US) <= last}
+    return {hour for at in instants if first <= (hour := _hour(at, step_us)) <= last}

@@ -211,15 +211,17 @@ class Bucket:
         )
 
     def _write_intervals(self, spans: Sequence[Span]) -> None:
-        """Makes the intervals in `spans` anew, in the files that hold them."""
-        needed = [(start - self._task.staleness_us, end) for start, end in spans]
+        """Makes the intervals that begin in `spans` anew, in the files that hold them."""
+        step = self._task.interval_us
+        # Of a backfill's hours the last interval may reach beyond the end.
+        whole = merged((start, end + (-end) % step) for start, end in spans)
+        needed = [(start - self._task.staleness_us, end) for start, end in whole]
         readings = self._files.within(READINGS, NEEDED, "event_time", needed)
         quarantine = self._files.within(QUARANTINE, _GAP_COLUMNS, "event_time", needed)
         profiled = pc.starts_with(quarantine["metric"], PROFILING_PREFIX)
         nans = pc.equal(quarantine["reason"], "not_a_number")
-        step = self._task.interval_us
         gaps = quarantine.filter(pc.and_(profiled, nans))
-        readings = latest_before(readings, spans)
+        readings = latest_before(readings, whole)
         fresh = intervals(readings, gaps, step, self._task.staleness_us)
         self._files.rewrite(GPU_INTERVALS, fresh, "interval_start", spans, step * CHUNK_INTERVALS)
 
