@@ -11,6 +11,7 @@ from apiserver import POWER, UTIL, XID, RunningApi, at, day, scrape
 from conftest import headrace
 from frames import metric
 from headrace.pipeline import manifest as manifests
+from headrace.pipeline import tables
 from headrace.pipeline.api.asked import written
 from headrace.pipeline.api.routes import Routes
 
@@ -69,6 +70,39 @@ def test_one_gpu_has_its_last_minute_and_open_detections(api):
     assert [each["kind"] for each in told["detections"]] == ["xid"]
     assert told["latest"]["time"] == z(9 * 60)
     assert told["latest"]["power_watts_mean"] == 100
+
+
+def test_the_last_minute_of_a_gpu_is_one_row_whatever_other_clocks_say(tmp_path):
+    made = day(tmp_path / "tables", gpus=3, scrapes=40, buckets=1, now="ingest_time")
+    power = metric(POWER, 70, 600, gpu_id="GPU-0")
+    made.write([power], stored=made.instant(at(620)))
+    api = RunningApi(tmp_path / "tables")
+    try:
+        told = {gpu: api.ok(f"/api/v1/gpus/GPU-{gpu}")["latest"] for gpu in range(3)}
+        assert (told[0]["time"], told[0]["power_watts_mean"]) == (z(600), 70)
+        assert told[0]["gpu_util_percent_mean"] is None, "of that minute, and of no other"
+        assert (told[1]["time"], told[1]["power_watts_mean"]) == (z(540), 101)
+        ahead = 10 * 365 * 86_400
+        wrong = metric(POWER, 9, ahead, gpu_id="GPU-1", ingest_time=at(ahead))
+        made.write([wrong], stored=made.instant(at(630)))
+        made.write(scrape(3, 640), stored=made.instant(at(640)))
+        made.finish()
+        api.has_version(7)
+        assert api.ok("/api/v1/gpus/GPU-1")["gpu"]["last_seen"] > z(ahead - 1)
+        again = {gpu: api.ok(f"/api/v1/gpus/GPU-{gpu}")["latest"] for gpu in range(3)}
+        assert again == told
+        # Minutes of two hours become one file; those of more than an hour ago are old in it, too.
+        for seconds in (7000, 7500, 7510):
+            alone = metric(POWER, 5, seconds, gpu_id="GPU-3", ingest_time=at(seconds))
+            version = made.write([alone], stored=made.instant(at(seconds))).version
+            api.has_version(version)
+            found = [api.ok(f"/api/v1/gpus/GPU-{gpu}")["latest"] for gpu in range(4)]
+            assert found[:3] == [None] * 3
+            assert found[3]["time"] == z(seconds // 60 * 60)
+        spans = [file.chunk for file in tables.manifest(tmp_path / "tables").of("gpu_minutes")]
+        assert max(end - start for start, end in spans) == 7_200_000_000
+    finally:
+        api.close()
 
 
 def test_telemetry_has_every_reading_by_time_ends_included(api):

@@ -111,7 +111,7 @@ def test_tables_that_are_damaged_are_said_in_few_lines(
 
 def test_status_says_of_how_many_gpus_nothing_counts(tmp_path):
     """Three scrapes in an hour, none within the staleness of another."""
-    tables = Tables(tmp_path)
+    tables = Tables(tmp_path, now="ingest_time")
     scrapes = [
         (second, f"GPU-{gpu}")
         for gpu, apart in enumerate((149, 151, 400, 1700, 1900))
@@ -120,6 +120,9 @@ def test_status_says_of_how_many_gpus_nothing_counts(tmp_path):
     tables.write(
         [metric("DCGM_FI_DEV_GPU_UTIL", 50, n, gpu_id=uuid) for n, uuid in sorted(scrapes)]
     )
+    ahead = 10 * 365 * 86_400  # one clock that is wrong hides none of them
+    tables.write([metric("DCGM_FI_DEV_GPU_UTIL", 50, ahead, gpu_id="GPU-9", ingest_time=at(ahead))])
+    tables.finish()
     out, _ = pipeline("status", "--tables", tmp_path, code=0)
     assert "GPUs scraped too rarely: 3. No time" in out
 

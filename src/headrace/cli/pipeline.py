@@ -345,7 +345,8 @@ def _show_status(manifest: Manifest, tables_dir: Path | str, *, as_json: bool) -
     with tables_read(tables_dir):
         found = stored.open_arrow(tables_dir, DETECTIONS).to_table(["kind", "severity", "end"])
         columns = ["uuid", "gpu_i_id", "start", "samples", "seconds"]
-        unjudged = too_rare(stored.open_arrow(tables_dir, GPU_HOURS).to_table(columns))
+        hours = stored.open_arrow(tables_dir, GPU_HOURS).to_table(columns)
+    unjudged = too_rare(hours, manifest.reached_us)
     still_open = Counter(row["kind"] for row in found.to_pylist() if row["end"] is None)
     totals = manifest.totals
     if as_json:

@@ -36,6 +36,8 @@ FIGURES: Final = (
 BUSY_PERCENT: Final = 5
 """GPU_UTIL from which a GPU is no idle one, as idle-GPU rules in use have it."""
 
+_DAY_US: Final = 24 * 3600 * 1_000_000
+
 _SUMMED: Final = (*FIGURES, "samples", "profiling_gaps")
 _LOAD: Final = ("uuid", "gpu_i_id", "host", "model", "namespace", "pod")
 
@@ -102,17 +104,19 @@ def summary(found: pa.Table, top: int | None = None) -> dict[str, list[dict[str,
     return parts
 
 
-def too_rare(hours: pa.Table) -> int:
+def too_rare(hours: pa.Table, until_us: int) -> int:
     """GPUs that were scraped thrice in one of the last 24 hours, and reported for none of it.
 
     Their scrapes are further apart than the staleness, so no time, cost or fault of them counts.
 
     Args:
         hours: `uuid`, `gpu_i_id`, `start`, `samples` and `seconds` of `gpu_hours`.
+        until_us: the newest time of the tables (`Manifest.reached_us`), which is no time of a
+            clock that is ahead, in microseconds since the epoch.
     """
-    sql = """SELECT count(DISTINCT (uuid, gpu_i_id)) AS gpus FROM hours
+    sql = f"""SELECT count(DISTINCT (uuid, gpu_i_id)) AS gpus FROM hours
         WHERE samples >= 3 AND coalesce(seconds, 0) = 0
-          AND start > (SELECT max(start) FROM hours) - INTERVAL 24 HOURS"""
+          AND epoch_us(start) > {until_us} - {_DAY_US}"""
     [row] = duck.query(sql, hours=hours).to_pylist()
     return int(row["gpus"])
 

@@ -163,6 +163,16 @@ class Manifest:
     changes: tuple[Change, ...] = ()
     alerts_version: int = -1
 
+    @property
+    def reached_us(self) -> int:
+        """The newest event time that counts, of any partition; 0 before the first.
+
+        Unlike the newest in a table it is no time of a clock that is ahead (`newest_time`), and
+        unlike `clock_us` none that a partition which is behind holds up.
+        """
+        times = (time for partitions in self.newest_us.values() for time in partitions.values())
+        return max(times, default=0)
+
     def of(self, table: str) -> tuple[TableFile, ...]:
         """The live files of one table."""
         return tuple(file for file in self.files if file.table == table)

@@ -53,7 +53,8 @@ class Gpu:
         first_us, last_us: first and last instant of its intervals.
         place: host, device, index, profile and model, when it was last seen.
         load: namespace, pod and container, likewise.
-        latest: values of its last minute; None where that is long before the newest of all.
+        latest: values of its last minute up to the tables' newest time; None where that is long
+            before it.
     """
 
     id: GpuId
@@ -133,19 +134,55 @@ class Snapshots:
             seen = _together(
                 [sums(file, _seen, "seen") for file in hours], [file.bucket for file in hours]
             )
-            last_us = max(seen["last_us"].to_pylist(), default=0)
-            recent = [
-                file
-                for file in manifest.of(GPU_MINUTES)
-                if file.overlaps(last_us - job_limits.API_RECENT_SECONDS * 1_000_000, last_us + 1)
-            ]
-            latest = _latest([sums(file, _last_minutes, "minutes") for file in recent])
+            latest = self._latest(manifest, before)
             found = [sums(file, _listed, "listed") for file in manifest.of(DETECTIONS)]
         except FileNotFoundError:
             self._sums = before | self._sums
             raise
         detections = _sorted(found)
         return Snapshot(manifest, _gpus(seen, latest), detections, _open(detections), hours)
+
+    def _latest(
+        self, manifest: Manifest, before: Mapping[tuple[str, str], pa.Table]
+    ) -> dict[GpuId, dict[str, Any]]:
+        """The last minute of each GPU in the hour up to the tables' newest time.
+
+        Rows are bounded by time, not files: which file they are in tells nothing. What a clock that
+        is ahead has written after that time comes when it does.
+        """
+        until_us = manifest.reached_us
+        since_us = until_us - job_limits.API_RECENT_SECONDS * 1_000_000
+        latest: dict[GpuId, dict[str, Any]] = {}
+        for file in manifest.of(GPU_MINUTES):
+            if not file.overlaps(since_us, until_us + 1):
+                continue
+            assert file.max_time_us is not None, "it overlaps"
+            # Of a file that reaches no further the last rows stay what they are.
+            end_us = min(until_us, file.max_time_us)
+            key = (f"minutes until {end_us}", file.path)
+            found = before.get(key)
+            if found is None:
+                found = _last_minutes(self._minutes(file, end_us))
+            self._sums[key] = found
+            for row in found.to_pylist():
+                gpu = (row["uuid"], row["gpu_i_id"])
+                if row["start_us"] >= since_us and (
+                    gpu not in latest or latest[gpu]["start_us"] < row["start_us"]
+                ):
+                    latest[gpu] = row
+        return latest
+
+    def _minutes(self, file: TableFile, end_us: int) -> pa.Table:
+        """Rows of the hour up to an instant, of which there may be newer ones in other files."""
+        start = pc.field("start")
+        since, until = (
+            pa.scalar(each, pa.int64()).cast(pa.timestamp("us", "UTC"))
+            for each in (end_us - job_limits.API_RECENT_SECONDS * 1_000_000, end_us)
+        )
+        return self._folder.dataset([file.path], arrow_schema(file.table)).to_table(
+            ["uuid", "gpu_i_id", "start", "active_to", *_LOAD, *LATEST],
+            filter=(start >= since) & (start <= until),
+        )
 
     def _read(self, file: TableFile) -> pa.Table:
         return self._folder.dataset([file.path], arrow_schema(file.table)).to_table()
@@ -179,22 +216,16 @@ def _together(found: Sequence[pa.Table], buckets: Sequence[int]) -> pa.Table:
 
 
 def _last_minutes(minutes: pa.Table) -> pa.Table:
-    last = ", ".join(f"arg_max({name}, start) AS {name}" for name in LATEST)
+    """The last row of each GPU in rows of minutes, as a whole: also what is null in it."""
+    columns = ", ".join((*_LOAD, *LATEST))
     return duck.query(
-        f"""SELECT uuid, gpu_i_id, max(epoch_us(start)) AS start_us, {last}
-        FROM minutes GROUP BY uuid, gpu_i_id""",
+        f"""SELECT uuid, gpu_i_id, unnest(max(last)) FROM (
+            SELECT uuid, gpu_i_id, struct_pack(
+                start_us := epoch_us(start), end_us := epoch_us(active_to), {columns}
+            ) AS last FROM minutes
+        ) GROUP BY uuid, gpu_i_id""",
         minutes=minutes,
     )
-
-
-def _latest(found: Sequence[pa.Table]) -> dict[GpuId, dict[str, Any]]:
-    latest: dict[GpuId, dict[str, Any]] = {}
-    for table in found:
-        for row in table.to_pylist():
-            key = (row.pop("uuid"), row.pop("gpu_i_id"))
-            if key not in latest or latest[key]["start_us"] < row["start_us"]:
-                latest[key] = row
-    return latest
 
 
 def _gpus(seen: pa.Table, latest: Mapping[GpuId, Mapping[str, Any]]) -> dict[GpuId, Gpu]:
