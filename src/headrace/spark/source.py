@@ -129,7 +129,8 @@ class BatchReader(DataSourceReader):
         begins: Offsets = {}
         ends: Offsets = {}
         for stream, by in end.items():
-            places = [p for p in by if self._wanted.may_be_in(stream, p)]
+            # One that was added between the two looks is none of what this frame reads.
+            places = [p for p in by if p in start[stream] and self._wanted.may_be_in(stream, p)]
             times: dict[int, int | None] = dict.fromkeys(places, 0)
             if since_ms is not None and places and not is_whole:
                 times = reader.offsets_for_time(stream, since_ms)
@@ -137,7 +138,7 @@ class BatchReader(DataSourceReader):
                 first, last = start[stream][p], by[p]
                 if not is_whole:  # rows depend on those before them
                     first, last = self._wanted.clip(first, last)
-                at = times[p]
+                at = times.get(p, first)
                 first = last if at is None else max(first, at)
                 begins.setdefault(stream, {})[p] = first
                 ends.setdefault(stream, {})[p] = max(first, last)
@@ -297,7 +298,9 @@ def _resolve(
             latest = reader.latest_offsets(name)
             found = reader.offsets_for_time(name, timestamp_ms)
             # Where all records are older, there is nothing from that time on.
-            resolved[name] = {p: latest[p] if at is None else at for p, at in found.items()}
+            resolved[name] = {
+                p: latest[p] if at is None else at for p, at in found.items() if p in latest
+            }
         elif wanted == "earliest":
             resolved[name] = reader.earliest_offsets(name)
         elif wanted == "latest":
@@ -322,7 +325,10 @@ def _explicit(reader: FetchClient, name: str, given: dict[int, int]) -> dict[int
                 f"offset {offset} of {name}/{p} is beyond its end, which is {latest[p]}"
             )
     special = {EARLIEST: earliest, LATEST: latest}
-    return {p: special[offset][p] if offset in special else offset for p, offset in given.items()}
+    # A partition that was added between the two looks begins at 0.
+    return {
+        p: special[offset].get(p, 0) if offset in special else offset for p, offset in given.items()
+    }
 
 
 def _tasks(reader: FetchClient, start: Offsets, end: Offsets, options: Options) -> list[Task]:
