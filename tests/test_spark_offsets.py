@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.spark.errors import OffsetError
-from headrace.spark.offsets import Range, admit, advance, clip, dump, load, plan, ranges
+from headrace.spark.offsets import Range, admit, advance, clip, dump, left, load, plan, ranges
 
 offset = st.integers(0, 2**60)
 partitions = st.dictionaries(st.integers(0, 30), offset, min_size=1, max_size=6)
@@ -116,6 +116,27 @@ def test_tasks_cover_every_record_once_and_evenly(bounds, most, least):
     assert merged == wanted
     sizes = [sum(map(len, task)) for task in tasks]
     assert not sizes or max(sizes) - min(sizes) <= 1
+
+
+@given(starts_and_ends(), st.integers(1, 8), st.data())
+def test_what_retention_takes_moves_no_record_to_another_task(bounds, least, data):
+    start, end = bounds
+    tasks = plan(ranges(start, end), 8, least)
+    earliest = {
+        s: {p: data.draw(st.integers(0, last)) for p, last in by.items()} for s, by in end.items()
+    }
+    after = left(tasks, earliest)
+    for whole, rest in zip(tasks, after, strict=True):
+        homes = {(part.stream, part.partition, part.end): part.start for part in whole}
+        for part in rest:
+            assert homes[part.stream, part.partition, part.end] <= part.start
+            assert earliest[part.stream][part.partition] <= part.start < part.end
+    begin = {
+        s: {p: max(first, start.get(s, {}).get(p, 0)) for p, first in by.items()}
+        for s, by in earliest.items()
+    }
+    remaining = sum(map(len, ranges(begin, end)))
+    assert sum(len(part) for task in after for part in task) == remaining
 
 
 def test_few_records_are_not_worth_many_tasks():

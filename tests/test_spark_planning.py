@@ -5,8 +5,10 @@ import os
 import pytest
 
 from conftest import RunningNode
+from headrace import TopicPartition
 from headrace.client import FetchClient
 from headrace.spark import read
+from headrace.spark.errors import DataLossError
 from headrace.spark.options import parse
 from headrace.spark.schema import SCHEMA
 from headrace.spark.source import BatchReader, StreamReader
@@ -97,3 +99,31 @@ def test_a_query_that_starts_at_a_time_reads_an_added_partition_from_its_start(
     assert start == {stream: {"0": 0, "1": 0, "2": 0}}
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
     assert spans(reader.partitions(start, end)) == [(3, 0, 1)]
+
+
+def test_a_repeated_micro_batch_has_the_same_tasks_after_retention(node, stream, caplog):
+    """A sink finds what it wrote by the numbers of its tasks: no record may change its task."""
+    for partition in range(3):
+        produce(node, stream, 10, partition)
+    given = {"servers": node.servers, "stream": stream, "failOnDataLoss": "false"}
+    reader = StreamReader(parse(given | {"minPartitions": "5"}, "streaming"), SCHEMA)
+    start = {stream: {str(partition): 0 for partition in range(3)}}
+    end = {stream: {str(partition): 10 for partition in range(3)}}
+    before = [spans([task]) for task in reader.partitions(start, end)]
+    assert before == [
+        [(0, 0, 6)], [(0, 6, 10), (1, 0, 2)], [(1, 2, 8)], [(1, 8, 10), (2, 0, 4)], [(2, 4, 10)],
+    ]  # fmt: skip
+    assert not caplog.records
+    with Admin(node.servers) as admin:
+        admin.delete_records({TopicPartition(stream, 0): 8, TopicPartition(stream, 2): 1})
+    after = [spans([task]) for task in reader.partitions(start, end)]
+    assert after == [
+        [], [(0, 8, 10), (1, 0, 2)], [(1, 2, 8)], [(1, 8, 10), (2, 1, 4)], [(2, 4, 10)],
+    ]  # fmt: skip
+    assert [record.message for record in caplog.records] == [
+        f"{stream}/0 [0, 10): records 0 to 7 are gone and left out",
+        f"{stream}/2 [0, 10): records 0 to 0 are gone and left out",
+    ]
+    strict = StreamReader(parse(given | {"failOnDataLoss": "true"}, "streaming"), SCHEMA)
+    with pytest.raises(DataLossError, match="records 0 to 7 are gone"):
+        strict.partitions(start, end)

@@ -174,6 +174,24 @@ def plan(
     return [tuple(piece) for piece in pieces if piece]
 
 
+def left(
+    tasks: Iterable[tuple[Range, ...]], earliest: Mapping[str, Mapping[int, int]]
+) -> list[tuple[Range, ...]]:
+    """The tasks without the records before `earliest`; what that does not name is whole.
+
+    As many tasks, in the same order, even where nothing is left of one: a sink that repeats a
+    micro-batch tells what was written by the numbers of its tasks.
+    """
+    return [
+        tuple(
+            Range(part.stream, part.partition, max(part.start, first), part.end)
+            for part in task
+            if (first := earliest.get(part.stream, {}).get(part.partition, 0)) < part.end
+        )
+        for task in tasks
+    ]
+
+
 def _dealt(wanted: Iterable[Range], cuts: Sequence[int]) -> list[list[Range]]:
     pieces: list[list[Range]] = [[] for _ in range(len(cuts) + 1)]
     passed = 0

@@ -334,22 +334,25 @@ def _explicit(reader: FetchClient, name: str, given: dict[int, int]) -> dict[int
 def _tasks(reader: FetchClient, start: Offsets, end: Offsets, options: Options) -> list[Task]:
     """Divides what lies between `start` and `end`; what retention took is left out or refused.
 
+    It is divided by the offsets alone, so that a micro-batch that is repeated has the same rows in
+    the same tasks, but for those that are gone by then.
+
     Raises:
         DataLossError: records are gone and `failOnDataLoss` is set.
     """
     wanted = off.ranges(start, end)
     kept = {stream: reader.earliest_offsets(stream) for stream in {part.stream for part in wanted}}
-    present = []
     for part in wanted:
         first = kept[part.stream].get(part.partition, part.start)
-        if first > part.start and options.fail_on_data_loss:
-            raise DataLossError(lost(part, part.start, first))
-        begin = min(max(first, part.start), part.end)
-        if begin < part.end:
-            present.append(off.Range(part.stream, part.partition, begin, part.end))
+        if first > part.start:
+            if options.fail_on_data_loss:
+                raise DataLossError(lost(part, part.start, first))
+            gone = min(first, part.end) - 1
+            _LOG.warning("%s: records %d to %d are gone and left out", part, part.start, gone)
     most = options.max_tasks or max(core_count(), options.min_partitions or 1)
     least, whole = options.min_partitions, is_ordered(options.payload)
-    return [Task(ranges) for ranges in off.plan(present, most, least, whole=whole)]
+    tasks = off.plan(wanted, most, least, whole=whole)
+    return [Task(ranges) for ranges in off.left(tasks, kept)]
 
 
 def _read(
