@@ -11,9 +11,13 @@ import pytest
 from apiserver import POWER, UTIL, XID, day, scrape
 from buckets import Tables
 from conftest import headrace
-from frames import metric
+from frames import at, metric
 from headrace.pipeline import fleet, tables
+from headrace.pipeline.api.asked import SummaryAsked
+from headrace.pipeline.api.snapshot import Snapshots
+from headrace.pipeline.api.sums import Sums
 from headrace.pipeline.fleet_report import gathered
+from headrace.pipeline.folder import Folder
 
 EVIL = "<img src=x onerror=alert(1)>&\"'$x$"
 
@@ -128,6 +132,44 @@ def test_costs_of_idle_gpus_are_cut_to_the_time(folder):
     assert fleet.idle(rows, loads, end=row["start"]) == []
 
 
+@pytest.fixture(scope="module")
+def held(tmp_path_factory):
+    """A GPU that was held and idle for three hours and a half."""
+    root = tmp_path_factory.mktemp("held") / "tables"
+    made = Tables(root, buckets=1, interval_us=60_000_000, prices={"default": 3.6})
+    idle = {UTIL: 0, POWER: 80, "DCGM_FI_DEV_FB_USED": 40_000}
+    made.write([each for minute in range(210) for each in scrape(2, minute * 60, **idle)])
+    return root
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "hours"),
+    [
+        (None, None, 3.5),
+        (None, 5400, 2),  # the hour that begins at one counts whole
+        (None, 7200, 3),
+        (1800, 5400, 1),
+        (3600, 3600, 1),
+        (1800, None, 2.5),
+        (13_000, None, 0),
+    ],
+)
+def test_report_and_summary_tell_the_same_of_the_same_time(held, start, end, hours):
+    times = [each if each is None else Tables.instant(at(each)) for each in (start, end)]
+    report = gathered(held, *times).as_json(10)
+    folder = Folder.at(held)
+    asked = {
+        name: each.isoformat()
+        for name, each in zip(("start_time", "end_time"), times, strict=True)
+        if each is not None
+    }
+    told = Sums(folder).summary(Snapshots(folder).newer(None), SummaryAsked(**asked))
+    assert told["idle_allocated"] == report["idle_allocated"]
+    assert sum(each["seconds"] for each in told["idle_allocated"]) == hours * 3600
+    assert told["fleet"] == report["fleet"]
+    assert report["found"] == {"idle_allocated": 1}, "it goes on"
+
+
 class Page(HTMLParser):
     """What a page loads, and the text that a reader sees."""
 
@@ -175,7 +217,7 @@ def test_a_month_is_told_by_hours(tmp_path):
     found = gathered(root, None, None)
     assert len(found.series) == 8
     assert found.whole["gpu_cost"] is None
-    assert report(root).splitlines()[2].split()[-1] == "-"  # and not a cost of 0.00
+    assert report(root).splitlines()[4].split()[-1] == "-"  # and not a cost of 0.00
 
 
 def test_empty_tables_are_told_of(tmp_path):

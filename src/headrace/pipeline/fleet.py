@@ -7,6 +7,7 @@ the pipeline was given prices for; without a price they are None.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -17,7 +18,6 @@ from headrace.pipeline.rollups import measures
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from datetime import datetime
 
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "models": ("model",),
@@ -36,6 +36,7 @@ FIGURES: Final = (
 BUSY_PERCENT: Final = 5
 """GPU_UTIL from which a GPU is no idle one, as idle-GPU rules in use have it."""
 
+_HOUR: Final = timedelta(hours=1)
 _DAY_US: Final = 24 * 3600 * 1_000_000
 
 _SUMMED: Final = (*FIGURES, "samples", "profiling_gaps")
@@ -173,6 +174,29 @@ def series(rows: pa.Table) -> list[dict[str, Any]]:
         rows=rows,
     ).to_pylist()
     return found
+
+
+def hours_within(
+    start: datetime | None, end: datetime | None
+) -> tuple[datetime | None, datetime | None]:
+    """First and last instant of the hours that begin within a time, ends included.
+
+    What is told beside sums over hours is of the same stretch. None is no bound.
+    """
+    if start is not None and (past := start - _hour_of(start)):
+        start = _later(start, _HOUR - past)
+    return start, None if end is None else _later(_hour_of(end), _HOUR)
+
+
+def _hour_of(instant: datetime) -> datetime:
+    at = instant.astimezone(UTC)  # in which hours begin
+    return at.replace(minute=0, second=0, microsecond=0)
+
+
+def _later(instant: datetime, by: timedelta) -> datetime:
+    """That much later, or the end of the calendar."""
+    last = datetime.max.replace(tzinfo=UTC)
+    return instant + by if last - instant > by else last
 
 
 def idle(

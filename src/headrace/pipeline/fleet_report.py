@@ -46,7 +46,7 @@ class FleetReport:
         parts: the same by `fleet.GROUPS`, what costs most first.
         idle: GPUs that were held and did nothing, what cost most first.
         detections: those that are open, the worst first; without `info`.
-        found: detections in that time by kind, without `info`.
+        found: detections in those hours by kind, without `info`.
         series: `fleet.series`.
     """
 
@@ -93,14 +93,15 @@ def gathered(tables_dir: Location, start: datetime | None, end: datetime | None)
     if begin is not None and until - begin <= _BY_MINUTE:
         course = _within(folder, held, GPU_MINUTES, begin - timedelta(minutes=1), until)
     serious = [row for row in rows if row["severity"] != "info"]
-    at_the_time = [row for row in serious if _holds(row, start, end)]
+    bounds = fleet.hours_within(start, end)
+    at_the_time = [row for row in serious if _holds(row, *bounds)]
     return FleetReport(
         version=held.version,
         start=begin,
         end=until,
         whole=whole,
         parts=parts,
-        idle=fleet.idle(rows, loads, start, end),
+        idle=fleet.idle(rows, loads, *bounds),
         detections=sorted(
             (row for row in serious if row["end"] is None),
             key=lambda row: (-SEVERITIES.index(row["severity"]), row["start"], row["id"]),
@@ -130,7 +131,7 @@ def _within(
 
 
 def _holds(row: Mapping[str, Any], start: datetime | None, end: datetime | None) -> bool:
-    begins_in_time = end is None or row["start"] <= end
+    begins_in_time = end is None or row["start"] < end
     return begins_in_time and (start is None or row["end"] is None or row["end"] >= start)
 
 

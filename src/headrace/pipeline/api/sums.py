@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import Counter, OrderedDict
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 
 from headrace.pipeline import fleet
 from headrace.pipeline.api.asked import EPOCH, time_text
-from headrace.pipeline.rollups import HOUR_US
 from headrace.pipeline.schemas import GPU_HOURS, arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
 
     from headrace.pipeline.api.asked import SummaryAsked
     from headrace.pipeline.api.snapshot import Snapshot
@@ -68,10 +68,8 @@ class Sums:
         parts = list(self._loads(snapshot, start_us, end_us))
         loads = pa.concat_tables(parts) if parts else fleet.loads(_EMPTY)
         told = fleet.summary(loads, asked.top)
-        start = EPOCH + timedelta(microseconds=start_us)
-        # What is asked may reach to the last hour of the calendar.
-        end = EPOCH + timedelta(microseconds=min(end_us + HOUR_US, _LAST_US))
-        idle = fleet.idle(_idle_ones(snapshot.detections), loads, start, end)
+        bounds = fleet.hours_within(_time(asked.start_time), _time(asked.end_time))
+        idle = fleet.idle(_idle_ones(snapshot.detections), loads, *bounds)
         kinds = snapshot.detections.filter(pc.is_null(snapshot.detections["end"]))["kind"]
         return {
             "start_time": time_text(start_us),
@@ -105,8 +103,11 @@ class Sums:
         return rows.filter(pc.and_(pc.greater_equal(start, start_us), pc.less_equal(start, end_us)))
 
 
-_LAST_US: Final = (datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
 _EMPTY: Final = arrow_schema(GPU_HOURS).empty_table()
+
+
+def _time(micros: int | None) -> datetime | None:
+    return None if micros is None else EPOCH + timedelta(microseconds=micros)
 
 
 def _idle_ones(detections: pa.Table) -> Iterator[dict[str, Any]]:
