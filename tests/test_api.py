@@ -4,6 +4,7 @@ import json
 import shutil
 import urllib.parse
 from html.parser import HTMLParser
+from itertools import islice
 
 import pytest
 
@@ -123,7 +124,26 @@ def test_telemetry_has_every_reading_by_time_ends_included(api):
 def test_a_metric_has_the_names_that_dcgm_has_had_for_it(api):
     rows = telemetry(api, metric_name="DCGM_FI_DEV_BOARD_POWER_WATTS")["telemetry"]
     assert {row["metric_name"] for row in rows} == {POWER}
-    assert telemetry(api, metric_name="NO_SUCH_METRIC")["telemetry"] == []
+
+
+def test_a_metric_of_a_site_is_known_however_long_ago_it_was_reported(tmp_path):
+    made = day(tmp_path / "tables", gpus=2, scrapes=10)
+    made.write([metric("SITE_FAN_RPM", 900, 150, gpu_id="GPU-0")])
+    made.write(scrape(0, 3 * 3600) + scrape(1, 3 * 3600))
+    api = RunningApi(tmp_path / "tables")
+    try:
+        path = "/api/v1/gpus/GPU-0/telemetry"
+        assert len(api.ok(path, metric_name="SITE_FAN_RPM")["telemetry"]) == 1
+        later = {"metric_name": "SITE_FAN_RPM", "start_time": z(3600)}
+        assert api.ok(path, **later)["telemetry"] == []
+        assert api.ok(path, **later, window="60s")["telemetry"] == []
+        reported = api.ok("/api/v1/gpus/GPU-0/metrics")["metrics"]
+        assert "SITE_FAN_RPM" not in {each["metric_name"] for each in reported}
+        status, told = api.get(path, metric_name="SITE_FAN_RPMS")
+        assert (status, "no such metric" in told["detail"]) == (400, True)
+        assert api.get("/api/v1/gpus/GPU-1/telemetry", **later)[0] == 400, "of another GPU"
+    finally:
+        api.close()
 
 
 def test_windows_put_readings_together(api):
@@ -295,6 +315,8 @@ def test_detections_have_pages_newest_first(tmp_path):
         ("/api/v1/gpus", {"limit": "many"}, 400, "limit: must be from 1 to 1000"),
         ("/api/v1/gpus", {"next": "x"}, 400, "next: must be the next of the page before"),
         ("/api/v1/gpus", {"next": "W1tbW1tb"}, 400, "next: must be the next of the page before"),
+        ("/api/v1/gpus", {"next": written((0, "GPU-0"))}, 400, "must be the next of the page"),
+        ("/api/v1/gpus", {"next": written((0, "[1, 2]"))}, 400, "must be the next of the page"),
         ("/api/v1/gpus/GPU-9", {}, 404, "no GPU 'GPU-9' is in the tables"),
         ("/api/v1/gpus/GPU-0", {"limit": "1"}, 400, "limit: unknown"),
         ("/api/v1/gpus/GPU-9/telemetry", {}, 404, "no GPU 'GPU-9'"),
@@ -475,6 +497,28 @@ def test_slices_are_named_by_uuid_and_id(tmp_path):
         status, told = api.get("/api/v1/gpus/GPU-9")
         assert status == 404
         assert "of its board there are, with / as %2F in a path: GPU-9/1, GPU-9/2" in told["detail"]
+    finally:
+        api.close()
+
+
+def test_a_uuid_that_holds_a_slash_is_found_and_listed_once(tmp_path):
+    """NVIDIA's UUIDs of MIG devices before R470: MIG-GPU-UUID/GI/CI."""
+    uuids = ["MIG-GPU-abc/1/0", "MIG-GPU-abc/2/0", "MIG-GPU-abc/20/0"]
+    made = day(tmp_path / "tables", gpus=1, scrapes=10)
+    labels = {"GPU_I_ID": "7", "GPU_I_PROFILE": "1g.10gb"}
+    sliced = metric(UTIL, 9, 0, gpu_id=uuids[2], labels=labels)
+    made.write([*(metric(UTIL, n, 0, gpu_id=uuid) for n, uuid in enumerate(uuids[:2])), sliced])
+    api = RunningApi(tmp_path / "tables")
+    try:
+        ids = ["GPU-0", *uuids[:2], f"{uuids[2]}/7"]
+        pages = islice(api.pages("/api/v1/gpus", "gpus", limit=1), len(ids) + 1)
+        assert [gpu["id"] for page in pages for gpu in page] == ids
+        for value, name in ((0, ids[1]), (1, ids[2]), (9, ids[3])):
+            path = f"/api/v1/gpus/{urllib.parse.quote(name, safe='')}"
+            assert api.ok(path)["gpu"]["id"] == name
+            assert [row["value"] for row in telemetry(api, name)["telemetry"]] == [value]
+        status, told = api.get(f"/api/v1/gpus/{urllib.parse.quote(uuids[2], safe='')}")
+        assert (status, f"%2F in a path: {ids[3]}" in told["detail"]) == (404, True)
     finally:
         api.close()
 

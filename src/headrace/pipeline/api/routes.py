@@ -6,6 +6,7 @@ computing would hold up the loop.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
@@ -126,14 +127,14 @@ class Routes:
         ]  # fmt: skip
 
     def _gpus(self, snapshot: Snapshot, _id: str, asked: GpusAsked) -> dict[str, Any]:
-        after = None if asked.next is None else _id_of(asked.next[1])
+        after = None if asked.next is None else _pair(asked.next[1])
         found = [
             gpu
             for gpu in snapshot.gpus.values()
             if (after is None or gpu.id > after) and _is_meant(gpu, asked)
         ][: asked.limit + 1]
         page = found[: asked.limit]
-        following = (0, _name(page[-1])) if len(found) > len(page) else None
+        following = (0, json.dumps(page[-1].id)) if len(found) > len(page) else None
         return {"gpus": [_told(snapshot, gpu) for gpu in page], **_next(following)}
 
     def _gpu(self, snapshot: Snapshot, name: str, _asked: Nothing) -> dict[str, Any]:
@@ -169,11 +170,10 @@ class Routes:
 
     def _check_metric(self, snapshot: Snapshot, gpu: Gpu, name: str) -> None:
         """Refuses a metric that nobody knows: nothing would ever be found of it."""
-        if name not in BY_NAME:
+        if name not in BY_NAME and not self._telemetry.may_have(snapshot, gpu, name):
             reported = [row["metric_name"] for row in self._telemetry.metrics(snapshot, gpu)]
-            if name not in reported:
-                known = dict.fromkeys([*reported, *BY_NAME])
-                raise bad_request(f"metric_name: no such metric; {nearest(name, known)}")
+            known = dict.fromkeys([*reported, *BY_NAME])
+            raise bad_request(f"metric_name: no such metric; {nearest(name, known)}")
 
     def _metrics(self, snapshot: Snapshot, name: str, _asked: Nothing) -> dict[str, Any]:
         gpu = _find(snapshot, name)
@@ -211,22 +211,28 @@ def _name(gpu: Gpu) -> str:
     return f"{uuid}/{gpu_i_id}" if gpu_i_id else uuid
 
 
-def _id_of(name: str) -> GpuId:
-    """The id of what is named so."""
-    uuid, _, gpu_i_id = name.partition("/")
-    return uuid, gpu_i_id
+def _pair(text: str) -> GpuId:
+    """The id that a cursor carries; of its name alone it would be a guess."""
+    try:
+        uuid, gpu_i_id = json.loads(text)
+        if type(uuid) is str and type(gpu_i_id) is str:
+            return uuid, gpu_i_id
+    except (ValueError, TypeError, RecursionError):
+        pass
+    raise bad_request("next: must be the next of the page before")
 
 
 def _find(snapshot: Snapshot, name: str) -> Gpu:
-    """The GPU of this name.
+    """The GPU of this name; a UUID may hold `/` itself, as those of MIG devices did before R470.
 
     Raises:
         UnknownGpuError: it is not in the tables.
     """
-    found = snapshot.gpus.get(_id_of(name))
+    board, _, gpu_i_id = name.rpartition("/")
+    found = snapshot.gpus.get((name, "")) or snapshot.gpus.get((board, gpu_i_id))
     if found is not None:
         return found
-    slices = [_name(gpu) for gpu in snapshot.gpus.values() if gpu.id[0] == _id_of(name)[0]]
+    slices = [_name(gpu) for gpu in snapshot.gpus.values() if gpu.id[0] in {name, board}]
     if slices:
         raise UnknownGpuError(
             f"no GPU {name!r} is in the tables; of its board there are, with / as %2F in a path: "

@@ -150,6 +150,19 @@ class Telemetry:
             for row in last.to_pylist()
         ]
 
+    def may_have(self, snapshot: Snapshot, gpu: Gpu, metric: str) -> bool:
+        """Whether a GPU has ever reported a metric, as far as one answer reads files."""
+        source = _Source(READINGS, "event_time", ("metric",), metric)
+        ever = (-NEVER_US, NEVER_US)
+        newest_first = snapshot.files(READINGS, gpu.bucket, *ever)[::-1]
+        done = 0
+        for count in _AT_ONCE:
+            found = self._read(gpu, source, newest_first[done : done + count], ever)
+            if any(rows.num_rows for rows in found):
+                return True
+            done += count
+        return done < len(newest_first)
+
     def _readings(
         self, snapshot: Snapshot, gpu: Gpu, metric: str | None, time_us: tuple[int, int],
         asked: TelemetryAsked,
