@@ -92,6 +92,8 @@ def test_what_a_crash_left_unsaid_is_found_from_what_is_retained():
     two, changes = changed(one, [row(end=2_000_000), row(start=9_000_000)], "q")
     assert missed(two, one, changes) == changes
     assert isinstance(changes[0], Change)
+    assert missed(two, None, changes) == changes, "where it tells nobody what it holds"
+    assert missed({}, None, [closed]) == [closed]
 
 
 class Listener:
@@ -226,6 +228,61 @@ def test_what_others_retain_among_alerts_ends_nothing(fleet, broker, troubles):
     assert listener.heard_all()
     listener.close()
     assert troubles == []
+
+
+SILENT = """
+[access]
+anonymous = true
+no_match = "allow"
+[[access.rules]]
+deny = ["subscribe"]
+clients = ["headrace-alerts-*"]
+"""
+
+
+@pytest.fixture
+def silent(start_node, tmp_path):
+    """A broker that tells the pipeline nothing of what it retains."""
+    file = tmp_path / "headrace.toml"
+    file.write_text(SILENT)
+    return start_node("--config", str(file), data=tmp_path / "silent")
+
+
+def scrape_of(uuid, seconds, code):
+    values = {"DCGM_FI_DEV_XID_ERRORS": str(code), "DCGM_FI_DEV_POWER_USAGE": "100"}
+    return wide(values, event_time=at(seconds), gpu_id=uuid)
+
+
+def test_what_nobody_may_read_back_is_said_by_the_mark(tmp_path, silent, troubles):
+    """Two alerts are open, and one ends; the process is killed before it says so."""
+    fleet = Tables(tmp_path / "tables", buckets=1)
+    fleet.write([scrape_of(uuid, 0, 0) for uuid in ("GPU-1", "GPU-2")])
+    with announcer(fleet, silent, troubles) as said:
+        said.told(tables.manifest(fleet.root))
+        said.told(fleet.write([scrape_of(uuid, 10, 79) for uuid in ("GPU-1", "GPU-2")]))
+    listener = Listener(silent.mqtt)
+    assert sorted(listener.next() for _ in range(2)) == [
+        (f"alerts/xid/node-1/GPU-{gpu}", True, "open") for gpu in (1, 2)
+    ]
+    for seconds in range(20, 2000, 60):
+        after = fleet.write([scrape_of("GPU-1", seconds, 79), scrape_of("GPU-2", seconds, seconds)])
+        if after.changes[0].state == "resolved":
+            break
+    for _ in range(2):
+        with announcer(fleet, silent, troubles) as said:
+            said.told(tables.manifest(fleet.root))
+    assert [listener.next() for _ in range(2)] == [(TOPIC, False, ""), (TOPIC, False, "resolved")]
+    assert listener.heard_all(), "once, and nothing of the alert that goes on"
+    (fleet.root / "_manifest" / "alerts").unlink()  # as where several versions were left unsaid
+    with announcer(fleet, silent, troubles) as said:
+        said.told(tables.manifest(fleet.root))
+    assert [listener.next() for _ in range(3)] == [
+        (TOPIC, False, ""), (TOPIC, False, "resolved"),
+        ("alerts/xid/node-1/GPU-2", False, "open"),
+    ]  # fmt: skip
+    assert listener.heard_all()
+    listener.close()
+    assert "lets nobody read what alerts it holds" in troubles[0]
 
 
 def test_a_broker_that_is_away_hears_it_when_it_is_back(fleet, broker, start_node, troubles):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from headrace.collect.messages import topic_level
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 TOPICS: Final = "alerts"
 State = Literal["open", "resolved", "withdrawn"]
@@ -114,16 +114,20 @@ def _instant(time_us: int | None) -> str | None:
 
 
 def missed(
-    alerts: Mapping[str, str], retained: Mapping[str, str], changes: Iterable[Change]
+    alerts: Mapping[str, str], retained: Mapping[str, str] | None, changes: Sequence[Change]
 ) -> list[Change]:
     """What is still to be published after a run that ended before it had said all.
 
     Args:
         alerts: payloads of the alerts that are open, by topic.
-        retained: payloads that the broker holds of this query, by topic.
+        retained: payloads that the broker holds of this query, by topic; None where it tells
+            nobody: then all that is open is said, and all that ended last.
         changes: those of the last version that made any.
     """
     ends = {change.topic: change for change in changes if change.state != "open"}
+    if retained is None:
+        opened = (Change(topic, "open", payload) for topic, payload in alerts.items())
+        return [*ends.values(), *opened]
     said = {topic: json.loads(payload) for topic, payload in retained.items()}
     found: list[Change] = []
     for topic in retained:

@@ -4,7 +4,8 @@ The shell around `alerts`, on a thread of its own: a broker that is away holds u
 QoS 2 over a session that outlives its connections says each change once for as long as the process
 lives. The next process asks the broker for its retained messages, which tell what is missing: it
 may be another broker, or an emptied one. Where nobody may read them, a mark in the tables tells up
-to which version that broker was told all. An end that was cut off from its cleared topic by a crash
+to which version that broker was told all: what the next version changed is said as it is, and of
+several all that is open. An end that was cut off from its cleared topic by a crash
 is not said again.
 """
 
@@ -25,8 +26,10 @@ from headrace.client.mqtt import Connection, Target
 from headrace.errors import MqttError
 from headrace.model import Address
 from headrace.pipeline import alerts
+from headrace.pipeline import manifest as manifests
 from headrace.pipeline.folder import Folder
 from headrace.pipeline.manifest import FOLDER
+from headrace.spark.errors import PipelineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -172,22 +175,32 @@ class Announcer:
         except OSError as error:
             self._trouble(f"{self._folder.shown(_MARK)} cannot be written: {error}")
 
-    def _is_marked(self, manifest: Manifest) -> bool:
-        """Whether this broker was told all, by the mark."""
+    def _marked(self) -> int | None:
+        """Up to which version this broker was told all, by the mark; None where that is unknown."""
         try:
             version, where = self._folder.text(_MARK).split()
-            return where == self._where and int(version) >= manifest.alerts_version
+            return int(version) if where == self._where else None
         except (OSError, ValueError):
-            return False
+            return None
 
-    def _missed(self, manifest: Manifest) -> list[Change]:
+    def _missed(self, manifest: Manifest) -> Sequence[Change]:
         """What the broker has not heard from an earlier process."""
         if manifest.alerts_version < 0:
             return []
         retained = self._retained(manifest.query)
-        if retained is None and self._is_marked(manifest):
-            return []
-        return alerts.missed(manifest.alerts, retained or {}, manifest.changes)
+        if retained is None and (marked := self._marked()) is not None:
+            if marked >= manifest.alerts_version:
+                return []
+            if marked == self._alerts_version_before(manifest):
+                return manifest.changes
+        return alerts.missed(manifest.alerts, retained, manifest.changes)
+
+    def _alerts_version_before(self, manifest: Manifest) -> int | None:
+        """The version that changed alerts before the last one that did; None if that is gone."""
+        try:
+            return manifests.load(self._folder, manifest.alerts_version - 1).alerts_version
+        except PipelineError:
+            return None
 
     def _retained(self, query: str) -> dict[str, str] | None:
         """The broker's retained alerts of this query; None where it lets nobody read them."""
