@@ -2,6 +2,7 @@
 
 import json
 import random
+from datetime import timedelta
 from importlib.resources import as_file, files
 from itertools import pairwise
 from pathlib import Path
@@ -190,13 +191,63 @@ def test_who_is_silent_has_vanished_until_it_returns(tmp_path):
     assert told(tables) == [("vanished", 290, 900)]
 
 
+@pytest.mark.parametrize("size", [6, 1000])
+def test_while_the_whole_stream_is_silent_nobody_vanishes(tmp_path, size):
+    """An hour without a broker, from which the fleet comes back one after the other."""
+    tables = Tables(tmp_path, buckets=1)
+    seconds = [*range(0, 900, 30), *range(4500, 5400, 30)]
+    sent = [scrape(n + gpu / 2, BUSY, gpu_id=f"GPU-{gpu}") for n in seconds for gpu in (1, 2)]
+    sent += [scrape(n, BUSY, gpu_id="GPU-3") for n in range(0, 600, 30)]
+    sent += [scrape(n, BUSY, gpu_id="GPU-3") for n in range(5100, 5400, 30)]
+    sent.sort(key=lambda message: json.loads(message)["event_time"])
+    for first in range(0, len(sent), size):
+        after = tables.write(sent[first : first + size])
+        alerts = {topic.rpartition("/")[2] for topic in after.alerts}
+        assert alerts <= {"GPU-3"}
+    # It was silent for five minutes before, and for longer than that behind.
+    assert told(tables) == [("vanished", 580, 5100)]
+
+
+@pytest.mark.parametrize("size", [2, 5, 1000])
+def test_who_is_silent_for_little_more_than_the_window_has_vanished_wherever_batches_are_cut(
+    tmp_path, size
+):
+    tables = Tables(tmp_path, buckets=1)
+    others = [scrape(n, BUSY, gpu_id="GPU-2") for n in range(0, 1500, 30)]
+    sent = [*every(30, 0, 300, BUSY), *every(30, 600, 1500, BUSY), *others]
+    sent.sort(key=lambda message: json.loads(message)["event_time"])
+    for first in range(0, len(sent), size):
+        tables.write(sent[first : first + size])
+    assert told(tables) == [("vanished", 280, 600)]
+
+
+@pytest.mark.parametrize("code", [79, None])
+def test_a_clock_that_was_ahead_for_once_hides_nothing(tmp_path, code):
+    """A host that boots a year ahead until its time is set, and then raises an XID, or is gone."""
+    tables = Tables(tmp_path, now="ingest_time", buckets=1)
+    start = Tables.instant(at(0))
+    year = 365 * 86_400
+    odd = scrape(year, BUSY, ingest_time=at(year))
+    tables.write([odd], stored=start)
+    for second in range(0, 1200, 30):
+        values = {**BUSY, "DCGM_FI_DEV_XID_ERRORS": str(code if code and second >= 1080 else 0)}
+        scrapes = [scrape(second, BUSY, gpu_id="GPU-2", ingest_time=at(second))]
+        if code or second < 600:
+            scrapes.append(scrape(second, values, ingest_time=at(second)))
+        after = tables.write(scrapes, stored=start + timedelta(seconds=second))
+    kind = "xid" if code else "vanished"
+    assert [row["end"] for row in tables.rows("detections") if row["kind"] == kind] == [None]
+    assert [topic.split("/")[1] for topic in after.alerts] == [kind]
+
+
 @pytest.mark.soak
 def test_who_is_silent_for_a_week_was_taken_out(tmp_path):
     tables = Tables(tmp_path)
     tables.write(every(15, 0, 300, BUSY))
     ends = []
     for day in range(1, 9):
-        after = tables.write([scrape(day * 86_400, BUSY, gpu_id="GPU-2")])
+        seconds = range(day * 86_400, day * 86_400 + 250, 15)
+        after = tables.write([scrape(second, BUSY, gpu_id="GPU-2") for second in seconds])
         ends += [row["end"] for row in tables.rows("detections") if row["uuid"] == "GPU-1"]
     assert ends[:6] == [None] * 6
     assert len(ends) == 8

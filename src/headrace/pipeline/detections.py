@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headrace.pipeline.folder import Location
     from headrace.pipeline.manifest import Manifest
     from headrace.pipeline.rules import Rule
+    from headrace.pipeline.watch import Key
 
 _STRAGGLER: Final = "straggler"
 _OWN_INPUT: Final = frozenset({"vanished", _STRAGGLER})
@@ -98,8 +99,16 @@ def detect(
     # What is newer is looked at with a copy: late readings may still change it.
     ahead = watch.copy_of(watch.gpus)
     changing = look.advance(ahead, clock_us)
+    # Some partitions are ahead of the others, and by that of the clock.
+    changing += look.fold(ahead, clock_us + staleness_us)
+    ahead.until_us = clock_us + staleness_us
+    # A host's clock that was ahead for once says nothing of what is open now.
+    jumped = look.jumped(ahead, staleness_us)
+    kept = [row for row in ahead.open() if (row["uuid"], row["gpu_i_id"]) in jumped]
     changing += look.fold(ahead, None)
     changing += ahead.open()
+    ids = {row["id"] for row in kept}
+    changing = kept + [row for row in changing if row["id"] not in ids]
     return _written(folder, after, place, watch, ended, changing, anew=anew)
 
 
@@ -171,20 +180,35 @@ class _Look:
         steps = pc.unique(pc.multiply(pc.divide(up, _STEP_US), _STEP_US)).to_pylist()
         return sorted(step for step in steps if step < until_us)
 
+    def jumped(self, watch: Watch, staleness_us: int) -> set[Key]:
+        """GPUs of which the next row is further ahead than one that still reports may be silent."""
+        rows = _between(self._intervals, watch.until_us, None)
+        first = rows.group_by(["uuid", "gpu_i_id"]).aggregate([("start_us", "min")]).to_pylist()
+        keys = {(row["uuid"], row["gpu_i_id"]): row["start_us_min"] for row in first}
+        return {
+            key
+            for key, start_us in keys.items()
+            if key in watch.gpus
+            and start_us - max(watch.gpus[key].last_us, watch.until_us) > staleness_us
+        }
+
     def fold(self, watch: Watch, until_us: int | None) -> list[dict[str, Any]]:
         """Lets `watch` fold what ends after what it knows and, if given, until an instant."""
         after_us = watch.until_us
         rows = _between(self._intervals, after_us, until_us)
+        watch.activity.saw(rows["start_us"], rows["end_us"])
         tracked = {key for key, gpu in watch.gpus.items() if gpu.tracks}
         changed = rows.filter(rows["changes"])
         keys = set(zip(changed["uuid"].to_pylist(), changed["gpu_i_id"].to_pylist(), strict=True))
         ended = watch.rows(_of(rows, keys | tracked), [rule.kind for rule in self._rules])
-        last = rows.group_by(["uuid", "gpu_i_id"]).aggregate([("end_us", "max")])
+        ends = rows.group_by(["uuid", "gpu_i_id"]).aggregate(
+            [("end_us", "max"), ("start_us", "min")]
+        )
         last = rows.join(
-            last, ["uuid", "gpu_i_id", "end_us"], ["uuid", "gpu_i_id", "end_us_max"],
-            join_type="left semi",
+            ends.rename_columns({"end_us_max": "end_us", "start_us_min": "since_us"}),
+            ["uuid", "gpu_i_id", "end_us"], join_type="inner",
         )  # fmt: skip
-        watch.summaries(last.to_pylist())
+        ended += watch.summaries(last.to_pylist())
         minutes = _between(self._minutes, after_us, until_us)
         slow = minutes.filter(minutes[_STRAGGLER])
         keys = set(zip(slow["uuid"].to_pylist(), slow["gpu_i_id"].to_pylist(), strict=True))

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
+from headrace.pipeline.activity import Activity
 from headrace.pipeline.rollups import MINUTE_US
 from headrace.pipeline.rules import APPLICATION_XIDS, FATAL_XIDS, SEVERITIES
 
@@ -77,6 +78,7 @@ class Gpu:
 
     Attributes:
         last_us: end of its last interval.
+        active_us: the same in time for which the stream went on (`Activity.at`).
         first_us: start of the first one that is known of; None before it.
         context: of the last one.
         power_limit_watts: as last reported, or assumed.
@@ -87,6 +89,7 @@ class Gpu:
     """
 
     last_us: int = 0
+    active_us: int = 0
     first_us: int | None = None
     context: Row = field(default_factory=dict)
     power_limit_watts: float | None = None
@@ -115,6 +118,7 @@ class Watch:
         least_s = (staleness_us + interval_us) / _SECOND_US
         self._rules["vanished"] = replace(missed, window_s=max(missed.window_s, least_s))
         self.gpus: dict[Key, Gpu] = {}
+        self.activity = Activity(staleness_us)
         self.until_us = 0
         """What ends at or before it is in here."""
 
@@ -132,10 +136,28 @@ class Watch:
 
     def _reported(self, key: Key, gpu: Gpu, row: Row, ended: list[Row]) -> None:
         """Takes over what an interval says of the GPU itself."""
-        if missed := gpu.tracks.pop("vanished", None):
-            missed.last_us = row["start_us"]
-            ended.append(self._detection(key, missed, is_open=False))
+        self._is_back(key, gpu, row["start_us"], ended)
         self._known(gpu, row)
+
+    def _is_back(self, key: Key, gpu: Gpu, start_us: int, ended: list[Row]) -> None:
+        """Ends `vanished` where a GPU reports again, also where nobody had looked meanwhile."""
+        missed = gpu.tracks.pop("vanished", None)
+        if missed is None and self._is_missing(gpu, start_us):
+            missed = self._vanished(gpu)
+        if missed is not None:
+            missed.last_us = start_us
+            ended.append(self._detection(key, missed, is_open=False))
+
+    def _is_missing(self, gpu: Gpu, time_us: int) -> bool:
+        """Whether nothing has come of a GPU for the window, while the stream went on."""
+        window_us = self._rules["vanished"].window_s * _SECOND_US
+        return gpu.last_us > 0 and self.activity.at(time_us) - gpu.active_us >= window_us
+
+    def _vanished(self, gpu: Gpu) -> Track:
+        rule = self._rules["vanished"]
+        track = Track(rule.kind, gpu.last_us, gpu.last_us, rule.severity, gpu.context)
+        track.is_open = True
+        return track
 
     def _judge(self, key: Key, gpu: Gpu, rule: Rule, row: Row, ended: list[Row]) -> None:
         holds, severity, start_us = self._holds(gpu, rule, row)
@@ -221,15 +243,24 @@ class Watch:
         row["code"] = code
         return True, "critical" if code in FATAL_XIDS else "warning", start_us
 
-    def summaries(self, found: Iterable[Row]) -> None:
-        """Takes over the last row of each GPU, whether or not it was folded."""
+    def summaries(self, found: Iterable[Row]) -> list[Row]:
+        """Takes over the last row of each GPU, folded or not; the detections that ended.
+
+        Each has the start of its GPU's first row as `since_us`.
+        """
+        ended: list[Row] = []
         for row in found:
-            gpu = self.gpus.setdefault((row["uuid"], row["gpu_i_id"]), Gpu())
+            key = (row["uuid"], row["gpu_i_id"])
+            gpu = self.gpus.setdefault(key, Gpu())
+            if row["since_us"] > gpu.last_us:
+                self._is_back(key, gpu, row["since_us"], ended)
             if row["end_us"] >= gpu.last_us:
                 self._known(gpu, row)
+        return ended
 
     def _known(self, gpu: Gpu, row: Row) -> None:
         gpu.last_us = row["end_us"]
+        gpu.active_us = self.activity.at(gpu.last_us)
         if gpu.first_us is None:
             gpu.first_us = row["start_us"]
         gpu.context = {name: row[name] for name in _CONTEXT}
@@ -239,26 +270,21 @@ class Watch:
             gpu.xid = row["xid"]
 
     def missing(self, clock_us: int) -> list[Row]:
-        """Opens `vanished` for who has been silent for its window, by the clock of the stream.
+        """Opens `vanished` for who has been silent for its window, while the stream went on.
 
         Who is silent for long is forgotten; the detections that end with that.
         """
-        rule = self._rules["vanished"]
         ended: list[Row] = []
+        now_us = min(clock_us, self.activity.seen_us)
         for key, gpu in list(self.gpus.items()):
             silent_us = clock_us - gpu.last_us
             if silent_us > _FORGOTTEN_US:
                 for each in list(gpu.tracks.values()):
                     self._drop(key, gpu, each, ended)
                 del self.gpus[key]
-            elif gpu.last_us and silent_us >= rule.window_s * _SECOND_US:
-                silent_from = gpu.last_us
-                track = gpu.tracks.get("vanished")
-                if track is None:
-                    track = Track(rule.kind, silent_from, silent_from, rule.severity, gpu.context)
-                    track.is_open = True
-                    gpu.tracks["vanished"] = track
-                track.last_us = clock_us
+            elif "vanished" in gpu.tracks or self._is_missing(gpu, now_us):
+                track = gpu.tracks.setdefault("vanished", self._vanished(gpu))
+                track.last_us = max(track.last_us, now_us)
         return ended
 
     def quiet(self, clock_us: int) -> list[Row]:
@@ -313,6 +339,7 @@ class Watch:
         """A watch that knows these GPUs alone, to look ahead with."""
         ahead = Watch(tuple(self._rules.values()), self._interval_us, self._staleness_us)
         ahead.until_us = self.until_us
+        ahead.activity = copy.copy(self.activity)
         ahead.gpus = {key: copy.deepcopy(self.gpus[key]) for key in keys if key in self.gpus}
         return ahead
 
@@ -322,13 +349,19 @@ class Watch:
             [uuid, gpu_i_id, {**asdict(gpu), "recent": {k: list(v) for k, v in gpu.recent.items()}}]
             for (uuid, gpu_i_id), gpu in sorted(self.gpus.items())
         ]
-        return json.dumps({"until_us": self.until_us, "gpus": gpus}, separators=(",", ":"))
+        seen = {"seen_us": self.activity.seen_us, "paused_us": self.activity.paused_us}
+        state = {"until_us": self.until_us, **seen, "gpus": gpus}
+        return json.dumps(state, separators=(",", ":"))
 
     def loads(self, text: str) -> None:
         """Reads what `dumps` wrote."""
         state: Mapping[str, Any] = json.loads(text)
         self.until_us = state["until_us"]
+        # What an older release remembers knows of no pauses.
+        seen_us, paused_us = state.get("seen_us", self.until_us), state.get("paused_us", 0)
+        self.activity = Activity(self._staleness_us, seen_us, paused_us)
         for uuid, gpu_i_id, fields in state["gpus"]:
+            fields.setdefault("active_us", fields["last_us"])
             tracks = {kind: Track(**track) for kind, track in fields.pop("tracks").items()}
             recent = {
                 name: deque(tuple(each) for each in rows)
