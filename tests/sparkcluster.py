@@ -81,7 +81,7 @@ class Cluster(Processes):
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.web}/json/", timeout=10) as answer:
                 return json.load(answer)["aliveworkers"] == 2
-        except OSError:
+        except (OSError, ValueError):  # until its pages are there, it answers with another
             return False
 
 

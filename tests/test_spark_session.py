@@ -1,5 +1,6 @@
 """A local session: the Java it needs, and the noise it keeps to itself."""
 
+import json
 import subprocess
 import sys
 
@@ -8,7 +9,8 @@ import pytest
 from conftest import environment
 from headrace.spark.errors import JavaMissingError
 from headrace.spark.java import java_home
-from headrace.spark.session import _BY_RENAME, checkpoint_settings
+from headrace.spark.session import _BY_RENAME, checkpoint_settings, settings
+from sparkcluster import HOME, spark_environment
 
 
 @pytest.fixture
@@ -80,6 +82,71 @@ MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 )
 def test_a_checkpoint_is_kept_as_its_place_wants_it(checkpoint, environment, settings):
     assert checkpoint_settings(checkpoint, environment) == settings
+
+
+LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+
+
+@pytest.mark.parametrize(
+    ("master", "is_here"),
+    [
+        ("local[3]", True),
+        ("local-cluster[1,2,512]", True),
+        ("spark://127.0.0.1:7077", True),
+        ("spark://localhost:7077", True),
+        ("spark://master.example:7077", False),
+        ("spark://one:7077,two:7077", False),
+        ("yarn", False),
+        ("k8s://https://10.0.0.1:6443", False),
+    ],
+)
+@pytest.mark.parametrize("by", ["conf", "submit"])
+def test_a_driver_is_on_loopback_only_where_its_executors_are(master, is_here, by):
+    given = {"spark.master": master}
+    told = settings("x", 2, {}, *([given] if by == "conf" else [{}, given]))
+    assert told["spark.master"] == master
+    assert {name: told[name] for name in LOOPBACK if name in told} == (LOOPBACK if is_here else {})
+
+
+def test_settings_are_those_of_the_caller_then_of_the_submission_then_ours():
+    ours = {"a": "ours", "b": "ours", "c": "ours"}
+    told = settings("x", 2, ours, {"a": "conf"}, {"a": "submitted", "b": "submitted"})
+    assert (told["a"], told["b"], told["c"]) == ("conf", "submitted", "ours")
+    assert settings("x", 2, {}, {}) == {
+        "spark.app.name": "x", "spark.master": "local[2]", "spark.sql.shuffle.partitions": "2",
+        **LOOPBACK,
+    }  # fmt: skip
+    assert (
+        settings("x", 2, {}, {"spark.driver.host": "10.0.0.1"})["spark.driver.host"] == "10.0.0.1"
+    )
+
+
+SUBMITTED = """
+import json
+from headrace.spark import close, session
+
+found = []
+for _ in range(2):
+    spark = session("mine", memory="7g")
+    told = spark.sparkContext.getConf()
+    names = ("master", "sql.shuffle.partitions", "sql.session.timeZone", "driver.memory")
+    found.append([spark.range(5).count(), *(told.get("spark." + name) for name in names)])
+    close(spark)
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.spark
+def test_a_program_of_spark_submit_has_what_was_submitted(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(SUBMITTED)
+    ran = subprocess.run(
+        [HOME / "bin" / "spark-submit", "--master", "local[2]", "--driver-memory", "600m",
+         "--conf", "spark.sql.shuffle.partitions=3", program],
+        capture_output=True, check=False, env=spark_environment(), text=True, timeout=250,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == [[5, "local[2]", "3", "UTC", "600m"]] * 2
 
 
 SCRIPT = """

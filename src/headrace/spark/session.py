@@ -1,4 +1,4 @@
-"""Builds a local Spark session with the settings that suit headrace.
+"""Builds a Spark session with the settings that suit headrace.
 
 Owns how the JVM is started and where its noise goes: nothing of Spark reaches the caller's
 stdout or stderr. A session built elsewhere works as well; only speed and quiet differ.
@@ -14,6 +14,7 @@ import tempfile
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
@@ -28,14 +29,17 @@ from headrace.spark.java import java_home
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from py4j.java_gateway import JavaGateway
+
 FAILURES: Final = (PySparkException, Py4JError, ConnectionError)
 """What Spark raises, the last where its JVM is gone. They ask the JVM for their text, so that is to
 be had before it ends."""
 
 _LOG: Final = logging.getLogger(__name__)
+_HERE: Final = "127.0.0.1"
 _LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 
-_SETTINGS: Final[Mapping[str, str]] = {
+_SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
@@ -71,7 +75,11 @@ def session(
     conf: Mapping[str, str] | None = None,
     classes_to: Path | None = None,
 ) -> SparkSession:
-    """A local session; the one that runs already, where there is one.
+    """A local session, or one on the cluster that `conf` or `spark-submit` names.
+
+    The one that runs already, where there is one. A program of `spark-submit` has a JVM: `memory`,
+    `short_run`, `log_file` and `classes_to` come too late for it, and what was submitted wins over
+    our settings.
 
     Args:
         name: shown in Spark's own tools.
@@ -93,18 +101,26 @@ def session(
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
+    # Without this, workers run whatever `python3` PATH has.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    cores, conf = cores or core_count(), conf or {}
+    ours = _SETTINGS | checkpoint_settings(str(checkpoint), os.environ)
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        SparkContext._ensure_initialized()  # noqa: SLF001 - as SparkContext does, but before it
+        submitted = dict(SparkConf().getAll())
+        return _begin(SparkConf().setAll([*settings(name, cores, ours, conf, submitted).items()]))
+    told = settings(name, cores, ours, conf)
     home = java_home()
     if home is not None:
         os.environ["JAVA_HOME"] = str(home)
-    # Without this, workers run whatever `python3` PATH has.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    jvm = reading(archive_path()) if classes_to is None else writing(classes_to)
+    if "spark.driver.host" in told:
+        os.environ.setdefault("SPARK_LOCAL_IP", told["spark.driver.host"])
+    jvm = [f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"]
+    jvm += reading(archive_path()) if classes_to is None else writing(classes_to)
     jvm += _SHORT_RUN_JVM if short_run else ()
-    settings = _settings(name, cores or core_count(), memory, jvm)
-    settings |= checkpoint_settings(str(checkpoint), os.environ)
-    settings |= conf or {}
-    return _start(SparkConf(loadDefaults=False).setAll(list(settings.items())), log_file)
+    started = {"spark.driver.memory": memory, "spark.driver.extraJavaOptions": " ".join(jvm)} | told
+    options = SparkConf(loadDefaults=False).setAll([*started.items()])
+    return _begin(options, _launch(options, log_file))
 
 
 def core_count() -> int:
@@ -129,21 +145,41 @@ def checkpoint_settings(location: str, environment: Mapping[str, str]) -> dict[s
     return told
 
 
-def _settings(name: str, cores: int, memory: str, jvm: list[str]) -> dict[str, str]:
-    jvm = [f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}", *jvm]
-    return {
+def settings(
+    name: str,
+    cores: int,
+    ours: Mapping[str, str],
+    conf: Mapping[str, str],
+    submitted: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """What Spark is told: `conf` wins over what was `submitted`, and that over ours.
+
+    Args:
+        name: of the application.
+        cores: threads for tasks, of a local session.
+        ours: what suits headrace anywhere.
+        conf: what the caller asks for.
+        submitted: what `spark-submit` was told.
+    """
+    given = {**(submitted or {}), **conf}
+    told = {
         "spark.app.name": name,
         "spark.master": f"local[{cores}]",
-        "spark.driver.memory": memory,
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraJavaOptions": " ".join(jvm),
         "spark.sql.shuffle.partitions": str(cores),
-        **_SETTINGS,
-    }
+        **ours,
+    } | given
+    if _is_here(told["spark.master"]):
+        # Elsewhere Spark tells executors the address of this host, by which they find the driver.
+        told = {"spark.driver.bindAddress": _HERE, "spark.driver.host": _HERE} | told
+    return told
 
 
-def _start(settings: SparkConf, log_file: Path | None) -> SparkSession:
+def _is_here(master: str) -> bool:
+    """Whether executors are on this host: in this process, or of a master on loopback."""
+    return master.startswith("local") or urlsplit(master).hostname in {_HERE, "localhost"}
+
+
+def _launch(options: SparkConf, log_file: Path | None) -> JavaGateway:
     """Starts the JVM with its output, and that of the workers it starts, in `log_file`."""
     if log_file is None:
         handle, path = tempfile.mkstemp(prefix="headrace-spark-", suffix=".log")
@@ -155,11 +191,14 @@ def _start(settings: SparkConf, log_file: Path | None) -> SparkSession:
             # `timeout` do, must not end Spark before the caller has ended its queries. Without
             # the caller the JVM ends by itself.
             how = {"stdout": log, "stderr": log, "start_new_session": True}
-            gateway = launch_gateway(settings, popen_kwargs=how)  # type: ignore[no-untyped-call]
+            return launch_gateway(options, popen_kwargs=how)  # type: ignore[no-untyped-call]
         except PySparkRuntimeError as error:
             raise SparkSideError(f"Spark did not start; its log is {log_file}") from error
+
+
+def _begin(options: SparkConf, gateway: JavaGateway | None = None) -> SparkSession:
     theirs = signal.getsignal(signal.SIGINT)
-    context = SparkContext(conf=settings, gateway=gateway)
+    context = SparkContext(conf=options, gateway=gateway)
     # It prints tracebacks where the JVM is gone, which whoever calls it is told by what it raises.
     accumulators: Any = context._accumulatorServer  # noqa: SLF001 - Spark has no door to it
     accumulators.handle_error = lambda _request, address: _LOG.debug("%s hung up", address)
@@ -174,13 +213,13 @@ def close(spark: SparkSession) -> None:
     """Stops the queries of a session that `session` started, then it, then its JVM.
 
     On return no process of it is left. Spark alone would leave the JVM to end by itself once
-    this process has.
+    this process has. The JVM of `spark-submit` is not ours to end.
     """
     gateway: Any = SparkContext._gateway  # noqa: SLF001 - Spark has no door to its JVM's process
     for query in spark.streams.active:
         query.stop()
     spark.stop()
-    if gateway is not None:
+    if gateway is not None and gateway.proc is not None:
         gateway.shutdown()
         gateway.proc.stdin.close()  # the JVM reads it, and ends with it
         gateway.proc.wait()
