@@ -13,7 +13,7 @@ from headrace.client.append import AppendClient
 from headrace.client.errors import ClientError, RequestError
 from headrace.native import RecordColumns, RecordSpread, batch_headers, build_batch, murmur2
 from headrace.spark.errors import WriteError
-from headrace.spark.intent import EPOCH_MAX, Attempt, Intent, begin, load
+from headrace.spark.intent import Attempt
 from headrace.spark.write import CarefulLane, Lane, lane, write
 from headrace.sync import Admin
 from kafkaraw import RawConnection, batch
@@ -67,59 +67,6 @@ def some(values, dying_after=None):
             raise KilledError
         part = values[at : at + 10]
         yield rows(part, keys=[value[-1:] for value in part])
-
-
-# --- who an attempt is ---------------------------------------------------------------------------
-
-
-def refuse():
-    raise AssertionError("no producer id is needed")
-
-
-def test_each_micro_batch_has_an_epoch_of_its_own():
-    first = begin(None, TASK, 10, lambda: 7)
-    assert first == (Intent(4, "a", 7, 0, 10), False, False)
-    second = begin(first.intent, replace(TASK, batch=5), 20, refuse)
-    assert second == (Intent(5, "a", 7, 1, 20), False, True)
-    last = replace(second.intent, epoch=EPOCH_MAX)
-    assert begin(last, replace(TASK, batch=6), 30, lambda: 8).intent == Intent(6, "a", 8, 0, 30)
-
-
-@pytest.mark.parametrize("is_first", [True, False])
-@pytest.mark.parametrize("run", ["a", "b"])
-def test_what_is_repeated_keeps_its_intent_and_is_not_trusted(is_first, run):
-    kept = Intent(4, "a", 7, 3, 10)
-    found = begin(kept, replace(TASK, is_first=is_first, run=run), 20, refuse)
-    assert found == (kept, True, False)
-
-
-@pytest.mark.parametrize(
-    ("kept", "more", "is_trusted"),
-    [
-        (None, {"is_new": True}, True),
-        (None, {"is_new": True, "is_first": False}, False),
-        (None, {}, False),
-        (Intent(3, "a", 7, 3, 10), {}, True),
-        (Intent(3, "a", 7, 3, 10), {"is_first": False}, False),
-        (Intent(3, "a", 7, 3, 10), {"run": "b"}, False),
-    ],
-)
-def test_only_who_is_alone_is_trusted(kept, more, is_trusted):
-    assert begin(kept, replace(TASK, **more), 20, lambda: 9).is_trusted is is_trusted
-
-
-def test_an_attempt_at_what_is_over_is_refused():
-    with pytest.raises(WriteError, match="micro-batch 4 is over, 5 has begun"):
-        begin(Intent(5, "a", 7, 3, 10), TASK, 20, refuse)
-
-
-def test_the_latest_intent_counts():
-    old, new = Intent(3, "a", 7, 3, 10), Intent(4, "b", 7, 4, 20)
-    assert load({0: old.dump(), 1: new.dump(), 2: old.dump()}) == new
-    assert load({}) is None
-    for text in ("", "{}", '{"batch": 1}', "[1]"):
-        with pytest.raises(WriteError, match="holds what no sink has written"):
-            load({0: text})
 
 
 # --- columns -------------------------------------------------------------------------------------

@@ -3,7 +3,9 @@
 A pure part: no broker, no Spark. An intent is kept beside offsets in a group of the task, for each
 partition of the stream that is written to: the offset is one before which the task has written
 nothing of this micro-batch, the text says as whom it writes. Invariants: an epoch belongs to one
-micro-batch, in which sequences begin at 0; what is trusted has no other attempt beside it.
+micro-batch, in which sequences begin at 0, and follows from its number, so that an intent that is
+set back by a late attempt leads nobody into the epoch of another; what is trusted has no other
+attempt beside it.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from headrace.spark.errors import WriteError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-EPOCH_MAX: Final = 2**15 - 1
+EPOCHS: Final = 2**15
 """Of a producer id: an int16 in each batch."""
 
 
@@ -47,8 +49,8 @@ class Intent:
     Attributes:
         batch: number of the micro-batch.
         run: of the query in which it began.
-        producer: id, drawn once for the group and stream.
-        epoch: of this micro-batch.
+        producer: id, drawn once for the group and stream, and each `EPOCHS` micro-batches.
+        epoch: of this micro-batch: its number modulo `EPOCHS`.
         at_ms: when it began: the time of records that are given none, in every attempt.
     """
 
@@ -85,26 +87,23 @@ def begin(
     Raises:
         WriteError: a later micro-batch has begun: Spark has given up on this attempt long ago.
     """
-    if kept is None:
-        intent = Intent(attempt.batch, attempt.run, draw_producer(), 0, at_ms)
-        return Begun(intent, is_repeated=False, is_trusted=attempt.is_first and attempt.is_new)
-    if kept.batch == attempt.batch:
+    epoch = attempt.batch % EPOCHS
+    if kept is not None and kept.batch == attempt.batch:
         return Begun(kept, is_repeated=True, is_trusted=False)
-    if kept.batch > attempt.batch:
+    if kept is not None and kept.batch > attempt.batch:
         raise WriteError(
             f"micro-batch {attempt.batch} is over, {kept.batch} has begun ({attempt.group}); a "
             "checkpoint that was set back needs a new query: start with an empty checkpoint"
         )
-    fresh = kept.epoch == EPOCH_MAX
-    intent = Intent(
-        attempt.batch,
-        attempt.run,
-        draw_producer() if fresh else kept.producer,
-        0 if fresh else kept.epoch + 1,
-        at_ms,
+    # Earlier releases counted epochs: theirs may be beyond the one that is due.
+    is_known = kept is not None and kept.batch - kept.epoch == attempt.batch - epoch
+    producer = kept.producer if kept is not None and is_known else draw_producer()
+    is_alone = attempt.is_new if kept is None else kept.run == attempt.run
+    return Begun(
+        Intent(attempt.batch, attempt.run, producer, epoch, at_ms),
+        is_repeated=False,
+        is_trusted=attempt.is_first and is_alone,
     )
-    is_alone = attempt.is_first and kept.run == attempt.run
-    return Begun(intent, is_repeated=False, is_trusted=is_alone)
 
 
 def load(texts: Mapping[int, str]) -> Intent | None:
