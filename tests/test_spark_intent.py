@@ -3,6 +3,7 @@
 import itertools
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +11,9 @@ from hypothesis import strategies as st
 from conftest import RunningNode
 from headrace.client.append import AppendClient
 from headrace.spark.errors import WriteError
-from headrace.spark.intent import EPOCHS, Attempt, Intent, begin, load
+from headrace.spark.intent import EPOCHS, OVER, OVER_MAX, Attempt, Intent, begin, load, with_over
+from headrace.spark.options import parse_write
+from headrace.spark.sink import BatchWriter
 from headrace.spark.write import lane, write
 from sinkrows import rows, stored_values
 
@@ -91,6 +94,14 @@ def test_the_latest_intent_counts():
             load({0: text})
 
 
+def test_the_last_writes_that_are_over_are_known():
+    text = ""
+    for n in range(OVER_MAX + 6):
+        text = with_over(text, f"{n:032}")
+    assert text.split() == [f"{n:032}" for n in range(6, OVER_MAX + 6)]
+    assert len(text) < 4096
+
+
 # --- on a node -----------------------------------------------------------------------------------
 
 
@@ -140,3 +151,53 @@ def test_an_intent_that_is_kept_late_leads_nobody_into_the_epoch_of_another(
         run(number)
     numbers = [3, 4, 5, 6, 7] if has_written_before else [4, 5, 6, 7]
     assert stored_values(node, stream) == [value for n in numbers for value in values(n)]
+
+
+class Task:
+    """What Spark tells a writer of its task."""
+
+    def __init__(self, attempt=0):
+        self.attempt = attempt
+
+    def partitionId(self):  # noqa: N802 - Spark's name
+        return 0
+
+    def attemptNumber(self):  # noqa: N802 - Spark's name
+        return self.attempt
+
+
+@pytest.mark.parametrize("by", ["commit", "abort"])
+@pytest.mark.parametrize("attempt", [0, 1])
+@pytest.mark.parametrize("column", [False, True])
+def test_an_attempt_that_begins_after_its_write_is_over_writes_nothing(
+    node, log, stream, monkeypatch, by, attempt, column
+):
+    """As one of an executor that was lost, or of a speculation that was the slower one."""
+    given = {"servers": node.servers} | ({} if column else {"stream": stream})
+    more = {"topic": pa.array([stream] * 2, pa.string())} if column else {}
+    for count in range(1, 3):  # the second write is another one
+        writer = BatchWriter(parse_write(given))
+        monkeypatch.setattr("headrace.spark.sink._task", Task)
+        written = writer.write(iter([rows([b"a", b"b"], **more)]))
+        getattr(writer, by)([written, None])
+        monkeypatch.setattr("headrace.spark.sink._task", lambda: Task(attempt))
+        with pytest.raises(WriteError, match="the write is over, and this attempt of a task late"):
+            writer.write(iter([rows([b"a", b"b"], **more)]))
+        assert stored_values(node, stream) == sorted([b"a", b"b"] * count)
+        assert log.kept(written.group, stream) == {}
+    assert len(log.kept(OVER, stream)[0][1].split()) == 2
+
+
+def test_an_attempt_that_began_before_its_write_was_over_doubles_nothing(node, stream, monkeypatch):
+    writer = BatchWriter(parse_write({"servers": node.servers, "stream": stream}))
+    monkeypatch.setattr("headrace.spark.sink._task", Task)
+    written = writer.write(iter([rows([b"a", b"b"])]))
+    monkeypatch.setattr("headrace.spark.sink._task", lambda: Task(1))
+
+    def meanwhile():
+        yield rows([b"a"])
+        writer.commit([written])
+        yield rows([b"b"])
+
+    writer.write(meanwhile())
+    assert stored_values(node, stream) == [b"a", b"b"]

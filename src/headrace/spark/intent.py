@@ -19,6 +19,12 @@ from headrace.spark.errors import WriteError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+OVER: Final = "headrace-sink-over"
+"""Group in which batch writes that are over are named, at the first partition of each stream."""
+
+OVER_MAX: Final = 64
+"""Names kept there: 2 KB of text, of the 4 KB that a broker takes."""
+
 EPOCHS: Final = 2**15
 """Of a producer id: an int16 in each batch."""
 
@@ -104,6 +110,21 @@ def begin(
         is_repeated=False,
         is_trusted=attempt.is_first and is_alone,
     )
+
+
+def with_over(text: str, run: str) -> str:
+    """The names of writes that are over, and one more; the oldest go."""
+    return " ".join([*text.split(), run][-OVER_MAX:])
+
+
+def refuse_over(text: str, attempt: Attempt) -> None:
+    """Refuses an attempt at a write that is named in `text`.
+
+    Raises:
+        WriteError: it is: its intents are gone, and it cannot tell what was written.
+    """
+    if attempt.run in text.split():
+        raise WriteError(f"the write is over, and this attempt of a task late ({attempt.group})")
 
 
 def load(texts: Mapping[int, str]) -> Intent | None:

@@ -22,7 +22,7 @@ from headrace.client import ClientError
 from headrace.spark.errors import OptionError, WriteError
 from headrace.spark.intent import Attempt
 from headrace.spark.rows import check_columns
-from headrace.spark.write import client, write
+from headrace.spark.write import client, end, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,10 +41,12 @@ class Written(WriterCommitMessage):
     """What a task has written.
 
     Attributes:
-        group: where its intents are; None where it had no rows, and no intent.
+        group: where its intents are, if there are any.
+        streams: that it had rows for, and has intents of.
     """
 
-    group: str | None
+    group: str
+    streams: tuple[str, ...]
 
 
 def check(options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
@@ -86,20 +88,18 @@ class BatchWriter(DataSourceArrowWriter):
         )
 
     def commit(self, messages: list[Written | None]) -> None:  # type: ignore[override]
-        """Nothing is left to be done but to tidy up: no attempt comes after this."""
-        self._forget(messages)
+        """Nothing is left to be done but to tidy up."""
+        self._end(messages)
 
     def abort(self, messages: list[Written | None]) -> None:  # type: ignore[override]
         """What has been written stays."""
-        self._forget(messages)
+        self._end(messages)
 
-    def _forget(self, messages: list[Written | None]) -> None:
-        log = client(self._options.servers, self._options.login)
-        for message in messages:
-            if message is not None and message.group is not None:
-                # Not needed any more; it would go by itself in seven days.
-                with suppress(ClientError):
-                    log.forget(message.group)
+    def _end(self, messages: list[Written | None]) -> None:
+        written = {each.group: each.streams for each in messages if each and each.streams}
+        # Intents that stay do no harm, and go by themselves in seven days.
+        with suppress(ClientError):
+            end(client(self._options.servers, self._options.login), self._name, written)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -143,7 +143,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 def _write(options: WriteOptions, rows: Iterator[pa.RecordBatch], attempt: Attempt) -> Written:
     log = client(options.servers, options.login)
-    return Written(attempt.group if write(log, rows, options.stream, attempt) else None)
+    return Written(attempt.group, write(log, rows, options.stream, attempt))
 
 
 def _task() -> TaskContext:

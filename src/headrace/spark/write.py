@@ -22,11 +22,11 @@ from headrace.client.append import AppendClient
 from headrace.client.errors import OffsetOutOfRangeError
 from headrace.native import RecordSpread, batch_headers, build_batch, decode_records
 from headrace.spark.errors import WriteError
-from headrace.spark.intent import Attempt, Begun, begin, load
+from headrace.spark.intent import OVER, Attempt, Begun, begin, load, refuse_over, with_over
 from headrace.spark.rows import by_stream, records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -53,8 +53,8 @@ def client(servers: str, login: Login | None) -> AppendClient:
 
 def write(
     log: AppendClient, rows: Iterable[pa.RecordBatch], stream: str | None, attempt: Attempt
-) -> bool:
-    """Writes all rows; on return each is durable, once. Whether there were any.
+) -> tuple[str, ...]:
+    """Writes all rows; on return each is durable, once. The streams that there were any for.
 
     Args:
         log: where to.
@@ -63,7 +63,8 @@ def write(
         attempt: who writes.
 
     Raises:
-        WriteError: a row cannot be written, or another attempt of the task is under way.
+        WriteError: a row cannot be written, another attempt of the task is under way, or its
+            write is over.
         ClientError: the brokers are not reached, or refuse.
     """
     lanes: dict[str, Lane] = {}
@@ -76,7 +77,27 @@ def write(
             lanes[name].push(part)
     for each in lanes.values():
         each.finish()
-    return bool(lanes)
+    return tuple(lanes)
+
+
+def end(log: AppendClient, run: str, groups: Mapping[str, Iterable[str]]) -> None:
+    """Deletes the intents of a batch write that is over, and keeps that it is.
+
+    An attempt may begin after it, as one that Spark gave up on, and finds no intent.
+
+    Args:
+        log: where they are.
+        run: name of the write.
+        groups: of its tasks, with the streams that each wrote to.
+
+    Raises:
+        ClientError: the brokers are not reached, or refuse; what is left goes in seven days.
+    """
+    for stream in sorted({stream for streams in groups.values() for stream in streams}):
+        offset, text = log.kept(OVER, stream).get(0, (0, ""))
+        log.keep(OVER, {(stream, 0): (offset, with_over(text, run))})
+    for group in groups:
+        log.forget(group)
 
 
 def lane(log: AppendClient, stream: str, attempt: Attempt, columns: Sequence[str]) -> Lane:
@@ -85,6 +106,8 @@ def lane(log: AppendClient, stream: str, attempt: Attempt, columns: Sequence[str
     ends = log.latest_offsets(stream)
     kept = log.kept(attempt.group, stream)
     intent = load({place: text for place, (_, text) in kept.items()})
+    if intent is None and attempt.is_new:  # after the look for intents, as they go after the name
+        refuse_over(log.kept(OVER, stream).get(0, (0, ""))[1], attempt)
     begun = begin(intent, attempt, time_ns() // 1_000_000, log.producer_id)
     if not begun.is_repeated:
         text = begun.intent.dump()
