@@ -82,6 +82,15 @@ class RunningApi:
         self.process.communicate(timeout=60)
 
 
+def telemetry(api, gpu="GPU-0", **query):
+    return api.ok(f"/api/v1/gpus/{urllib.parse.quote(gpu, safe='')}/telemetry", **query)
+
+
+def z(seconds):
+    """A time as the API tells it."""
+    return at(seconds).replace(".000000+00:00", "Z")
+
+
 def scrape(gpu, seconds, pod="train-1", **values):
     """Narrow messages of one GPU at one time."""
     host = f"node-{gpu // 8}"
@@ -107,4 +116,7 @@ def day(root, gpus=3, scrapes=40, **given):
     return made
 
 
-__all__ = ["ENERGY", "POWER", "UTIL", "XID", "RunningApi", "at", "day", "payload", "scrape"]
+__all__ = [
+    "ENERGY", "POWER", "UTIL", "XID", "RunningApi", "at", "day", "payload", "scrape", "telemetry",
+    "z",
+]  # fmt: skip
