@@ -127,3 +127,27 @@ def test_a_repeated_micro_batch_has_the_same_tasks_after_retention(node, stream,
     strict = StreamReader(parse(given | {"failOnDataLoss": "true"}, "streaming"), SCHEMA)
     with pytest.raises(DataLossError, match="records 0 to 7 are gone"):
         strict.partitions(start, end)
+
+
+@pytest.mark.spark
+def test_a_frame_has_the_offsets_of_its_first_action(spark, node, stream):
+    def frame():
+        given = {"servers": node.servers, "stream": stream}
+        return spark.read.format("headrace").options(**given).load()
+
+    rows = frame()
+    produce(node, stream, 2)
+    assert rows.count() == 2
+    produce(node, stream, 3)
+    assert rows.count() == rows.select("value").count() == len(rows.collect()) == 2
+    assert frame().count() == 5
+    # Where the session offers filters to sources, one plans anew, also for what comes after it.
+    name = "spark.sql.python.filterPushdown.enabled"
+    assert spark.conf.get(name) == "true"
+    assert (rows.filter("offset >= 0").count(), rows.count()) == (5, 5)
+    spark.conf.set(name, "false")
+    try:
+        produce(node, stream, 4)
+        assert (rows.filter("offset >= 0").count(), rows.count()) == (5, 5)
+    finally:
+        spark.conf.set(name, "true")
