@@ -1,5 +1,6 @@
 """As whom a task of a sink writes: pure, and with attempts whose intents cross on a real node."""
 
+import contextlib
 import itertools
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import RunningNode
+from headrace import job_limits
 from headrace.client.append import AppendClient
 from headrace.spark.errors import WriteError
 from headrace.spark.intent import EPOCHS, OVER, OVER_MAX, Attempt, Intent, begin, load, with_over
@@ -201,3 +203,35 @@ def test_an_attempt_that_began_before_its_write_was_over_doubles_nothing(node, s
 
     writer.write(meanwhile())
     assert stored_values(node, stream) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("dying", [False, True])
+def test_a_micro_batch_whose_intent_was_set_back_is_repeated_whole(
+    node, log, stream, monkeypatch, dying
+):
+    """An attempt at an older one keeps its intent while this one is under way."""
+    monkeypatch.setattr(job_limits, "SPARK_SILENCE_SECONDS_MAX", 1.0)
+    monkeypatch.setattr(job_limits, "SPARK_SINK_BATCH_BYTES", 400)
+    task = replace(TASK, group=f"sink-{stream}")
+    old = [b"old-%03d" % n for n in range(200)]
+    new = [b"new-%03d" % n for n in range(200)]
+
+    def given():
+        for at in range(0, 200, 10):
+            if dying and at == 150:
+                raise KeyError("planted")
+            yield rows(new[at : at + 10])
+
+    write(log, [rows([b"before"])], stream, replace(task, batch=3))
+
+    def meanwhile():
+        write(log, [rows(old)], stream, replace(task, run="b"))
+        with contextlib.suppress(KeyError):
+            write(log, given(), stream, replace(task, batch=5, run="b"))
+
+    with LateClient(node.servers) as late:
+        late.meanwhile = meanwhile
+        lane(late, stream, task, ["value"])
+    for again in ({"is_first": False}, {"run": "c"}):
+        write(log, [rows(new)], stream, replace(task, batch=5, **again))
+    assert stored_values(node, stream) == sorted([b"before", *old, *new])

@@ -109,12 +109,14 @@ def lane(log: AppendClient, stream: str, attempt: Attempt, columns: Sequence[str
     if intent is None and attempt.is_new:  # after the look for intents, as they go after the name
         refuse_over(log.kept(OVER, stream).get(0, (0, ""))[1], attempt)
     begun = begin(intent, attempt, time_ns() // 1_000_000, log.producer_id)
+    if begun.is_repeated or (kept and not attempt.is_first):
+        # Not this one's intent, perhaps, where one that was late has kept an older one over it.
+        starts = {place: kept[place][0] if place in kept else 0 for place in ends}
+    else:
+        starts = ends
     if not begun.is_repeated:
         text = begun.intent.dump()
-        log.keep(attempt.group, {(stream, place): (end, text) for place, end in ends.items()})
-        starts = ends
-    else:
-        starts = {place: kept[place][0] if place in kept else 0 for place in ends}
+        log.keep(attempt.group, {(stream, place): (at, text) for place, at in starts.items()})
     if begun.is_trusted:
         return Lane(log, stream, begun, len(ends))
     return CarefulLane(log, stream, begun, starts, columns)
