@@ -45,6 +45,13 @@ def test_what_new_readings_touch_is_left_alone():
     assert merge.alike(files, 7, merge.FEW) == []
 
 
+def test_what_lies_ahead_as_a_whole_is_merged_with_its_like():
+    near, far = [file(f"n{n}", first=90, last=n) for n in range(91, 99)], range(1000, 1008)
+    ahead = [file(n, first=n, last=n) for n in far]
+    assert names(merge.alike([*near, *ahead], 90, merge.FEW, 100)) == [[str(n) for n in far]]
+    assert merge.alike([*near, *ahead], 90, merge.FEW) == []
+
+
 def test_no_file_grows_beyond_its_bound():
     size = PIPELINE_MERGED_BYTES_MAX // 5
     files = [file(n, size, first=n, last=n) for n in range(23)]

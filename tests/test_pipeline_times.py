@@ -157,6 +157,26 @@ def test_a_host_with_a_wrong_clock_holds_up_nobody_else(tmp_path, together):
     assert {row["uuid"] for row in written.rows("gpu_intervals")} == {"GPU-1", "GPU-9"}
 
 
+def test_a_clock_that_is_ahead_leaves_few_files_and_none_that_is_read_for_all(tmp_path):
+    """Its readings lie in files of their own, which are merged."""
+    written = Tables(
+        tmp_path, buckets=1, now="ingest_time", derives=lambda before: before.batch % 9
+    )
+    start = datetime.fromisoformat(at(0))
+    for second in range(0, 24 * 30, 30):
+        odd = xid(0, at(second + 86_400), gpu_id="GPU-9", ingest_time=at(second + 86_400))
+        good = xid(0, at(second), ingest_time=at(second))
+        after = written.write([odd, good], stored=start + timedelta(seconds=second))
+    readings = after.of("readings")
+    begin_us = round(start.timestamp() * 1e6)
+    spans = sorted((each.max_time_us - each.min_time_us) / 1e6 for each in readings)
+    assert spans[-1] < 86_400 - 1200, "none reaches from one clock to the other"
+    ahead = [each for each in readings if each.min_time_us >= begin_us + 86_400_000_000]
+    assert len(ahead) <= 10
+    assert sum(each.rows for each in ahead) == 48
+    assert len(written.arrow("readings")) == 96
+
+
 def xid(code, event_time, **more):
     metrics = {"DCGM_FI_DEV_XID_ERRORS": str(code), POWER: "100"}
     return wide(metrics, event_time=event_time, **more)

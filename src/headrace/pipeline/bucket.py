@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace import job_limits
 from headrace.dcgm.fields import PROFILING_PREFIX
 from headrace.pipeline import duck, merge
 from headrace.pipeline.files import Files
@@ -76,6 +77,7 @@ class Task:
         pending: stretches of event time whose intervals are to be made anew, by bucket.
         derives: whether to make them.
         cold_us: event time before which files are merged, where there are many small ones.
+        ahead_us: event time behind which those of clocks that are ahead are; None for never.
     """
 
     tables_dir: str
@@ -91,6 +93,7 @@ class Task:
     pending: Mapping[int, Sequence[Span]] = field(default_factory=dict)
     derives: bool = True
     cold_us: int = 0
+    ahead_us: int | None = None
 
 
 @dataclass(slots=True)
@@ -172,7 +175,11 @@ class Bucket:
         for table in (READINGS, QUARANTINE, DUPLICATES):
             rows = settled.filter(pc.equal(settled["ends"], table))
             self._outcome.rows[table] = rows.num_rows
-            self._files.add(table, rows.sort_by(_ORDER))
+            # One row of a clock that is ahead would have its file read for all time until then.
+            is_ahead = pc.greater(pc.cast(rows["event_time"], pa.int64()), _latest_us(rows))
+            is_ahead = pc.fill_null(is_ahead, fill_value=False)
+            self._files.add(table, rows.filter(pc.invert(is_ahead)).sort_by(_ORDER))
+            self._files.add(table, rows.filter(is_ahead).sort_by(_ORDER), name="ahead-")
             if table == QUARANTINE:
                 counted = pc.value_counts(rows["reason"]).to_pylist()
                 self._outcome.reasons = {each["values"]: each["counts"] for each in counted}
@@ -284,7 +291,8 @@ class Bucket:
         for table in (READINGS, QUARANTINE, DUPLICATES, JOBS):
             # A job goes on where its pod comes back within the hour.
             until_us = cold_us - (2 * JOB_GAP_US if table == JOBS else 0)
-            for group in merge.alike(files.of(table), until_us, fewest):
+            ahead_us = None if table == JOBS else self._task.ahead_us
+            for group in merge.alike(files.of(table), until_us, fewest, ahead_us):
                 files.merge(table, group, () if table == JOBS else _ORDER)
         for table, instant, chunk_us in (
             (GPU_INTERVALS, "interval_start", self._task.interval_us * CHUNK_INTERVALS),
@@ -293,6 +301,12 @@ class Bucket:
         ):
             for chunk, group in merge.longer(files.of(table), chunk_us, cold_us):
                 files.merge(table, group, [*_OF_A_GPU, (instant, "ascending")], chunk=chunk)
+
+
+def _latest_us(rows: pa.Table) -> pa.ChunkedArray:
+    """Up to when an event time of a row is one of a clock that is right, or nearly so."""
+    newest = pc.cast(rows["newest_time"], pa.int64())
+    return pc.add(newest, job_limits.FUTURE_SECONDS_MAX * 1_000_000)
 
 
 _OF_A_GPU: Final[Any] = [("uuid", "ascending"), ("gpu_i_id", "ascending")]

@@ -29,19 +29,25 @@ _LONGEST_US: Final = 24 * 3600 * 1_000_000
 _SMALLEST_BYTES: Final = 64 * 1024
 
 
-def alike(files: Iterable[TableFile], cold_us: int, fewest: int) -> list[list[TableFile]]:
+def alike(
+    files: Iterable[TableFile], cold_us: int, fewest: int, ahead_us: int | None = None
+) -> list[list[TableFile]]:
     """Groups of files of about one size, each of `fewest` files at least.
 
     Args:
         files: of one table and bucket; none holds a stretch of time alone.
         cold_us: files that reach beyond it are left alone, in microseconds since the epoch.
         fewest: `FEW`; less merges all that can be merged, whatever the sizes.
+        ahead_us: files that lie behind it as a whole, as those of a host whose clock is ahead, are
+            merged with each other. None: they are left alone.
     """
-    cold = [file for file in files if file.max_time_us is None or file.max_time_us < cold_us]
-    small = [file for file in cold if file.bytes < job_limits.PIPELINE_MERGED_BYTES_MAX // 2]
-    by_tier: dict[int, list[TableFile]] = {}
-    for file in sorted(small, key=lambda file: (file.min_time_us or 0, file.path)):
-        by_tier.setdefault(0 if fewest < FEW else _tier(file.bytes), []).append(file)
+    by_tier: dict[tuple[bool, int], list[TableFile]] = {}
+    for file in sorted(files, key=lambda file: (file.min_time_us or 0, file.path)):
+        is_cold = file.max_time_us is None or file.max_time_us < cold_us
+        is_ahead = ahead_us is not None and (file.min_time_us or 0) > ahead_us
+        if (is_cold or is_ahead) and file.bytes < job_limits.PIPELINE_MERGED_BYTES_MAX // 2:
+            tier = 0 if fewest < FEW else _tier(file.bytes)
+            by_tier.setdefault((is_ahead, tier), []).append(file)
     found = [group for tier in by_tier.values() for group in _packed(tier)]
     return [group for group in found if len(group) >= fewest]
 

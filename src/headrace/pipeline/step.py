@@ -120,6 +120,7 @@ def task(before: Manifest, settings: Settings, place: str, batch: int, *, derive
         pending={int(bucket): spans for bucket, spans in before.pending.items()},
         derives=derives,
         cold_us=settled_us - settings.staleness_us,
+        ahead_us=before.clock_us + job_limits.FUTURE_SECONDS_MAX * _SECOND_US,
     )
 
 
