@@ -105,6 +105,7 @@ def test_a_stop_that_reaches_spark_too_is_told_as_one(broker, tmp_path):
     os.kill(run.process.pid, signal.SIGCONT)
     code, told, said = run.end()
     assert (code, told) == (1, "")
+    assert said.splitlines()[-2].startswith("headrace: Spark's JVM has ended")
     assert "nothing is lost: run it again" in said.splitlines()[-1]
     assert "KillMode=mixed" in said
 

@@ -279,16 +279,16 @@ def _reach_stream(servers: str, stream: str, who: Login | None) -> None:
 
 @contextmanager
 def _stopping(stopped_by: list[int]) -> Iterator[None]:
-    """Where a signal reached Spark, too, its end is no failure of its own."""
+    """A failure after a signal may be that of Spark, which the signal has reached, too."""
     try:
         yield
     except click.ClickException as error:
         if not stopped_by:
             raise
         raise click.ClickException(
-            f"Spark was ended before the pipeline could end in order ({error.message}); nothing is "
-            "lost: run it again and it goes on. Have the signal sent to this command alone, as "
-            "systemd does with KillMode=mixed"
+            f"{error.message}\nit was being stopped, and nothing is lost: run it again, and it "
+            "goes on. If the signal has ended Spark, too, have it sent to this command alone "
+            "(systemd: KillMode=mixed)"
         ) from error
 
 
