@@ -10,9 +10,12 @@ import pytest
 from buckets import Tables
 from frames import at, decoded, payload, wide
 from headrace.pipeline import step, tables
+from headrace.pipeline.bucket import Outcome
 from headrace.pipeline.fleet_report import gathered
+from headrace.pipeline.manifest import Manifest
 
 POWER = "DCGM_FI_DEV_POWER_USAGE"
+DAY = 86_400
 COLLECTED = 3600
 """`ingest_time` of `payload`: an hour after the first event."""
 
@@ -155,6 +158,25 @@ def test_a_host_with_a_wrong_clock_holds_up_nobody_else(tmp_path, together):
     assert found == {("xid", "GPU-1")}, "found, and nobody is missed"
     written.finish()
     assert {row["uuid"] for row in written.rows("gpu_intervals")} == {"GPU-1", "GPU-9"}
+
+
+@pytest.mark.parametrize(
+    ("newest", "reached"),
+    [([500, 900], 500), ([900 - DAY, 900], 900 - DAY), ([900 - DAY - 1, 850, 900], 850), ([], 0)],
+)
+def test_a_partition_that_is_days_behind_does_not_hold_the_clock(newest, reached):
+    """All of its GPUs are on hosts whose clock is wrong."""
+    begin_us = 10 * DAY * 1_000_000
+    before = Manifest(version=0, query="q", batch=0, buckets=1, interval_seconds=10.0)
+    outcomes = [
+        Outcome(0, newest_us={"s": {str(n): begin_us + each * 1_000_000}})
+        for n, each in enumerate(newest)
+    ]
+    settings = step.Settings(
+        tables_dir="t", query="q", interval_us=10_000_000, watermark_seconds=90.0, buckets=1
+    )
+    after = step.after_batch(outcomes, 1, before, settings)
+    assert after.clock_us == (begin_us + reached * 1_000_000 if newest else 0)
 
 
 def test_a_clock_that_is_ahead_leaves_few_files_and_none_that_is_read_for_all(tmp_path):

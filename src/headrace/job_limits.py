@@ -157,6 +157,11 @@ PIPELINE_DERIVE_SECONDS: Final = 5
 """Of event time, after which intervals, minutes, hours, jobs and detections are made anew. Shorter
 than an interval, and it leaves most micro-batches of a live stream with the readings alone."""
 
+PIPELINE_BEHIND_SECONDS: Final = 24 * 3_600
+"""How far a partition may be behind the newest of its micro-batch and still hold the clock. While a
+backlog is read, one whose GPUs have stopped may be hours behind the others; a clock that has lost
+its battery is years."""
+
 PIPELINE_STALENESS_SECONDS: Final = 150
 """Between two scrapes of a GPU that still reports, where nobody says otherwise: one scrape of 60 s
 that is missed, or four of the 30 s at which dcgm-exporter collects, as while it is started anew.

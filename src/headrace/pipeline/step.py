@@ -157,7 +157,7 @@ def after_batch(
             f"{totals.readings} readings were read and {totals.rows} + {totals.quarantined} + "
             f"{totals.duplicates} written: the batch is not committed; run the pipeline again"
         )
-    return after.reached(min(_newest(outcomes), default=0))
+    return after.reached(_reached(_newest(outcomes)))
 
 
 def watched(
@@ -198,6 +198,17 @@ def with_outcomes(after: Manifest, outcomes: Iterable[Outcome]) -> Manifest:
         after = after.with_files(outcome.added, outcome.replaced, outcome.moved)
         after = after.with_pending(outcome.bucket, outcome.pending)
     return after
+
+
+def _reached(newest_us: Sequence[int]) -> int:
+    """The time that all partitions have reached, but for those that are days behind the others.
+
+    What such a one tells comes from a clock that is wrong, and is late in any case.
+    """
+    if not newest_us:
+        return 0
+    least = max(newest_us) - job_limits.PIPELINE_BEHIND_SECONDS * _SECOND_US
+    return min(each for each in newest_us if each >= least)
 
 
 def _newest(outcomes: Iterable[Outcome]) -> list[int]:
