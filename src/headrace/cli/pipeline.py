@@ -6,19 +6,18 @@ Here: arguments and what a person reads. What the pipeline does is `headrace.pip
 from __future__ import annotations
 
 import json
-import logging
 from collections import Counter
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from headrace import job_limits
 from headrace.cli.login import login, login_options
 from headrace.cli.paths import NamedPath
 from headrace.cli.pipeline_prepare import prepare
+from headrace.cli.pipeline_session import reach_stream, spark_for, stopping
 from headrace.cli.pipeline_settings import (
     Instant,
     config_option,
@@ -45,12 +44,9 @@ from headrace.cli.tables import table
 from headrace.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
-
-    from headrace.client import Login
     from headrace.config import PipelineSettings
     from headrace.pipeline import Options, Progress
     from headrace.pipeline.manifest import Manifest
@@ -171,12 +167,12 @@ def run(
         raise InputError(str(error)) from None
     how = _options(settings, file, rules, prices)
     who = login(user, password_file)
-    _reach_stream(str(settings.kafka), settings.stream, who)
+    reach_stream(str(settings.kafka), settings.stream, who)
     stopped_by: list[int] = []
     heed_signals(stopped_by)
     with (
-        _stopping(stopped_by),
-        _spark(settings, spark_conf, tables_dir, checkpoint) as spark,
+        stopping(stopped_by),
+        spark_for(settings, spark_conf, tables_dir, checkpoint) as spark,
         ExitStack() as opened,
     ):
         warm_up(spark, how.buckets)
@@ -224,72 +220,6 @@ def _options(
         format=settings.format,
     )
     return options if settings.buckets is None else replace(options, buckets=settings.buckets)
-
-
-@contextmanager
-def _spark(
-    settings: PipelineSettings, spark_conf: dict[str, str], place: Path | str, checkpoint: str = ""
-) -> Iterator[SparkSession]:
-    """A session for one command on the tables at `place`; what fails there is one line."""
-    from headrace.spark.errors import SparkSideError, explain  # noqa: PLC0415
-    from headrace.spark.session import FAILURES, close, session  # noqa: PLC0415
-
-    # Where the JVM is gone, py4j logs tracebacks, and not by its own logger; what it raises tells.
-    logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)
-    conf = {} if settings.master is None else {"spark.master": settings.master}
-    conf |= settings.spark_conf | spark_conf
-    try:
-        spark = session(
-            "headrace pipeline", memory=settings.memory, checkpoint=checkpoint, conf=conf
-        )
-        try:
-            try:
-                with tables_read(place):
-                    yield spark
-            except FAILURES as error:
-                raise SparkSideError(explain(error)) from error  # while Spark can be asked
-            finally:
-                close(spark)
-        except FAILURES as error:
-            raise SparkSideError(explain(error)) from error
-    except SparkSideError as error:
-        raise click.ClickException(explain(error)) from error
-
-
-def _reach_stream(servers: str, stream: str, who: Login | None) -> None:
-    """Asks for the stream before Spark is started, which takes seconds, and tells minutes later.
-
-    Raises:
-        ClickException: no broker answers, or it has no such stream, or lets nobody read it.
-    """
-    from headrace.client import ClientError, DeadlineError, FetchClient  # noqa: PLC0415
-
-    wait_s = job_limits.PIPELINE_REACH_SECONDS
-    asking = FetchClient(servers, client_id="headrace-pipeline", login=who, timeout_s=wait_s)
-    try:
-        with asking as client:
-            client.latest_offsets(stream)
-    except DeadlineError as error:
-        raise click.ClickException(
-            f"{error}\nstart a broker there (headrace serve), or name another with --kafka"
-        ) from None
-    except ClientError as error:
-        raise click.ClickException(str(error)) from None
-
-
-@contextmanager
-def _stopping(stopped_by: list[int]) -> Iterator[None]:
-    """A failure after a signal may be that of Spark, which the signal has reached, too."""
-    try:
-        yield
-    except click.ClickException as error:
-        if not stopped_by:
-            raise
-        raise click.ClickException(
-            f"{error.message}\nit was being stopped, and nothing is lost: run it again, and it "
-            "goes on. If the signal has ended Spark, too, have it sent to this command alone "
-            "(systemd: KillMode=mixed)"
-        ) from error
 
 
 def _warn(text: str) -> None:
@@ -437,7 +367,7 @@ def backfill(
     from headrace.pipeline.backfill import backfill as made_anew  # noqa: PLC0415
 
     how = _options(settings, file, rules, prices)
-    with _spark(settings, spark_conf, tables_dir) as spark:
+    with spark_for(settings, spark_conf, tables_dir) as spark:
         held = made_anew(
             spark, tables_dir, how, start_us=start_us, end_us=end_us,
             on_slice=_slice_told(),
