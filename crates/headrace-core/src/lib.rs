@@ -11,6 +11,7 @@ pub mod hash;
 pub mod log;
 pub mod mqtt;
 pub mod payload;
+pub mod queue;
 pub mod record;
 pub mod session;
 mod sums;

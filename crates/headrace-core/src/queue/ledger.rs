@@ -1,0 +1,542 @@
+//! One partition of a queue, as one group has it.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use super::flights::{Flight, Flights};
+use super::settled::{Settled, Try};
+use super::{Cause, Failed, Late, Meta, Next, Order, Policy, PRIORITIES, TURNS};
+use crate::hash::{Key, Map};
+use crate::Now;
+
+/// The one key of all messages, where they are given out one at a time.
+const ALL: u64 = 0;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Ready,
+    /// An earlier one of its key is not settled.
+    Behind,
+    /// Until then, on the clock that never steps back.
+    Resting(u64),
+    /// With this id.
+    Flying(usize),
+    /// It is dead, and that is not durable yet.
+    Dying,
+}
+
+/// A message that is known and not settled.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    meta: Meta,
+    attempt: u32,
+    failures: u32,
+    /// Of the first delivery, milliseconds since 1970.
+    first_ms: i64,
+    state: State,
+}
+
+/// The messages of a key that are known: the first, and those behind it.
+#[derive(Debug)]
+struct Row {
+    head: i64,
+    behind: VecDeque<i64>,
+}
+
+/// What one group was given of one partition, and what it is owed.
+#[derive(Debug)]
+pub struct Ledger {
+    policy: Policy,
+    settled: Settled,
+    /// From here on the log has not been read.
+    next: i64,
+    /// Behind the last message.
+    end: i64,
+    open: Map<i64, Entry>,
+    ready: [BTreeSet<i64>; PRIORITIES],
+    resting: BTreeSet<(u64, i64)>,
+    flights: Flights,
+    rows: Map<u64, Row>,
+    dying: usize,
+    turns: u32,
+}
+
+impl Ledger {
+    /// What is settled is known; nothing has been read.
+    pub fn new(policy: Policy, settled: Settled, end: i64, hash_key: Key) -> Self {
+        Self {
+            policy,
+            next: settled.floor(),
+            settled,
+            end,
+            open: Map::with_hasher(hash_key),
+            ready: Default::default(),
+            resting: BTreeSet::new(),
+            flights: Flights::new(hash_key),
+            rows: Map::with_hasher(hash_key),
+            dying: 0,
+            turns: 0,
+        }
+    }
+
+    /// What is settled.
+    pub fn settled(&self) -> &Settled {
+        &self.settled
+    }
+
+    /// What is settled, to take or give back what is to be written of it.
+    pub fn settled_mut(&mut self) -> &mut Settled {
+        &mut self.settled
+    }
+
+    /// Messages that are not settled.
+    pub fn depth(&self) -> u64 {
+        self.settled.open_below(self.end)
+    }
+
+    /// Deliveries that are not over.
+    pub fn in_flight(&self) -> usize {
+        self.flights.len()
+    }
+
+    /// Messages that rest after a failure, or until their time.
+    pub fn resting(&self) -> usize {
+        self.resting.len()
+    }
+
+    /// When something is to be done without anybody's doing, on the clock that never steps back.
+    pub fn wake_ms(&self) -> Option<u64> {
+        let overdue = self.flights.first().map(|(_, flight)| flight.deadline_ms);
+        let due = self.resting.first().map(|(due_ms, _)| *due_ms);
+        [overdue, due].into_iter().flatten().min()
+    }
+
+    /// The log has grown.
+    pub fn grown(&mut self, end: i64) {
+        self.end = self.end.max(end);
+    }
+
+    /// Retention has taken what is before `start`: it is owed no longer.
+    pub fn trimmed(&mut self, start: i64) {
+        let mut lost: Vec<i64> = self.open.keys().copied().filter(|at| *at < start).collect();
+        lost.sort_unstable();
+        for offset in lost {
+            self.end_of(offset);
+        }
+        let mut at = self.settled.floor();
+        while at < start {
+            self.settled.settle(at);
+            at = self.settled.next_unsettled(at);
+        }
+        self.end = self.end.max(start);
+        self.next = self.next.max(start);
+    }
+
+    /// Begins at `start`, whatever was settled; deliveries that are not over can no longer settle.
+    pub fn seek(&mut self, start: i64) {
+        let (end, key) = (self.end.max(start), *self.open.hasher());
+        let mut settled = std::mem::replace(&mut self.settled, Settled::new(0));
+        settled.seek(start);
+        *self = Self::new(self.policy, settled, end, key);
+    }
+
+    /// Another policy, for what comes from now on.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.policy = policy;
+    }
+
+    /// What can be done now.
+    ///
+    /// # Panics
+    /// Never.
+    pub fn next(&mut self, now: Now) -> Next {
+        while let Some((due_ms, offset)) = self.resting.first().copied() {
+            if due_ms > now.mono_ms {
+                break;
+            }
+            self.resting.pop_first();
+            self.join(offset);
+        }
+        if let Some(offset) = self.first_ready() {
+            let is_over = self.open[&offset].meta.expires_ms <= now.wall_ms;
+            return if is_over {
+                Next::Expired(offset)
+            } else {
+                Next::Deliver(offset)
+            };
+        }
+        self.next = self.settled.next_unsettled(self.next);
+        while self.open.contains_key(&self.next) {
+            self.next = self.settled.next_unsettled(self.next + 1);
+        }
+        let is_strict = self.policy.order == Order::Strict && !self.open.is_empty();
+        if self.next >= self.end || is_strict {
+            return Next::Wait;
+        }
+        let ahead = self.open.len() - self.flights.len() - self.dying;
+        if ahead < self.policy.read_ahead.max(1) {
+            Next::Read(self.next)
+        } else {
+            Next::Blocked
+        }
+    }
+
+    /// The log has a message at `offset`, and between where reading was and there it has none.
+    pub fn met(&mut self, offset: i64, meta: Meta, now: Now) {
+        let mut missing = self.settled.next_unsettled(self.next);
+        while missing < offset {
+            if !self.open.contains_key(&missing) {
+                self.settled.settle(missing);
+            }
+            missing = self.settled.next_unsettled(missing + 1);
+        }
+        self.next = self.next.max(offset + 1);
+        self.met_early(offset, meta, now);
+    }
+
+    /// As [`Self::met`], of one that is not read in its turn.
+    pub fn met_early(&mut self, offset: i64, meta: Meta, now: Now) {
+        if self.settled.has(offset) || self.open.contains_key(&offset) {
+            return;
+        }
+        self.end = self.end.max(offset + 1);
+        let tried = self.settled.tried(offset);
+        let due_ms = tried.map_or(meta.due_ms, |tried| tried.due_ms.max(meta.due_ms));
+        let rests_ms = (due_ms - now.wall_ms).max(0) as u64;
+        let entry = Entry {
+            meta: Meta {
+                key: match self.policy.order {
+                    Order::None => None,
+                    Order::Key => meta.key,
+                    Order::Strict => Some(ALL),
+                },
+                priority: meta.priority.min(PRIORITIES as u8 - 1),
+                ..meta
+            },
+            attempt: tried.map_or(0, |tried| tried.attempt),
+            failures: tried.map_or(0, |tried| tried.failures),
+            first_ms: tried.map_or(0, |tried| tried.first_ms),
+            state: State::Behind,
+        };
+        self.open.insert(offset, entry);
+        if rests_ms == 0 {
+            return self.join(offset);
+        }
+        // One that has failed keeps its place; one whose time has not come has none yet.
+        if tried.is_some() && !self.stand_in_row(offset) {
+            return;
+        }
+        self.rest(offset, now.mono_ms + rests_ms);
+    }
+
+    /// Gives a message to `holder`: its attempt, from 1.
+    ///
+    /// # Panics
+    /// Where [`Self::next`] has not said so.
+    pub fn deliver(&mut self, offset: i64, holder: u64, now: Now) -> u32 {
+        let deadline_ms = now.mono_ms + self.policy.deadline_ms;
+        let id = self.flights.add(Flight {
+            offset,
+            holder,
+            deadline_ms,
+        });
+        let entry = self.open.get_mut(&offset).expect("it was told of");
+        assert_eq!(entry.state, State::Ready, "it was told of");
+        entry.state = State::Flying(id);
+        entry.attempt += 1;
+        if entry.first_ms == 0 {
+            entry.first_ms = now.wall_ms;
+        }
+        let attempt = entry.attempt;
+        self.ready[usize::from(entry.meta.priority)].remove(&offset);
+        self.turns = (self.turns + 1) % TURNS;
+        attempt
+    }
+
+    /// The delivery was done with.
+    ///
+    /// # Errors
+    /// It can no longer be settled.
+    pub fn ack(&mut self, offset: i64, attempt: u32) -> Result<(), Late> {
+        self.flying(offset, attempt)?;
+        self.end_of(offset);
+        Ok(())
+    }
+
+    /// The delivery has failed: the message comes again after `delay_ms`, or what the back-off says.
+    ///
+    /// # Errors
+    /// It can no longer be settled.
+    pub fn nack(
+        &mut self,
+        offset: i64,
+        attempt: u32,
+        delay_ms: Option<u64>,
+        now: Now,
+        random: u64,
+    ) -> Result<Failed, Late> {
+        self.flying(offset, attempt)?;
+        Ok(self.fail(offset, delay_ms, true, now, random))
+    }
+
+    /// The message is not to come again.
+    ///
+    /// # Errors
+    /// It can no longer be settled.
+    pub fn reject(&mut self, offset: i64, attempt: u32) -> Result<Failed, Late> {
+        self.flying(offset, attempt)?;
+        Ok(self.die(offset, Cause::Rejected))
+    }
+
+    /// The delivery has until `deadline_ms`, on the clock that never steps back.
+    ///
+    /// # Errors
+    /// It can no longer be settled.
+    pub fn extend(&mut self, offset: i64, attempt: u32, deadline_ms: u64) -> Result<(), Late> {
+        let id = self.flying(offset, attempt)?;
+        self.flights.extend(id, deadline_ms);
+        Ok(())
+    }
+
+    /// A message whose deadline has passed, and what becomes of it; None where there is none.
+    pub fn overdue(&mut self, now: Now, random: u64) -> Option<(i64, Failed)> {
+        let (_, flight) = self.flights.first()?;
+        let is_over = flight.deadline_ms <= now.mono_ms;
+        is_over.then(|| {
+            (
+                flight.offset,
+                self.fail(flight.offset, None, true, now, random),
+            )
+        })
+    }
+
+    /// A message that `holder`, who is gone, had, and what becomes of it; None where it has none.
+    /// Whoever leaves in order has not failed.
+    pub fn gone(
+        &mut self,
+        holder: u64,
+        has_failed: bool,
+        now: Now,
+        random: u64,
+    ) -> Option<(i64, Failed)> {
+        let flight = self.flights.get(self.flights.held_by(holder)?);
+        let failed = self.fail(flight.offset, Some(0), has_failed, now, random);
+        Some((flight.offset, failed))
+    }
+
+    /// A message that [`Self::next`] has told to be too old is dead.
+    ///
+    /// # Panics
+    /// It has not.
+    pub fn expire(&mut self, offset: i64) -> Failed {
+        assert_eq!(self.open[&offset].state, State::Ready, "it was told of");
+        self.die(offset, Cause::Expired)
+    }
+
+    /// What became of a dead message is durable: it is settled.
+    pub fn buried(&mut self, offset: i64) {
+        let entry = self.open.get(&offset);
+        if entry.is_some_and(|entry| entry.state == State::Dying) {
+            self.end_of(offset);
+        }
+    }
+
+    /// The id of a delivery that is not over.
+    fn flying(&self, offset: i64, attempt: u32) -> Result<usize, Late> {
+        match self.open.get(&offset) {
+            Some(entry) if entry.attempt == 0 || attempt > entry.attempt => Err(Late::Unknown),
+            Some(entry) => match entry.state {
+                State::Flying(id) if entry.attempt == attempt => Ok(id),
+                _ => Err(Late::Superseded),
+            },
+            None if self.settled.has(offset) => Err(Late::Settled),
+            None if self.settled.tried(offset).is_some() => Err(Late::Superseded),
+            None => Err(Late::Unknown),
+        }
+    }
+
+    fn fail(
+        &mut self,
+        offset: i64,
+        delay_ms: Option<u64>,
+        has_failed: bool,
+        now: Now,
+        random: u64,
+    ) -> Failed {
+        self.land(offset);
+        let policy = self.policy;
+        let entry = self.open.get_mut(&offset).expect("it was in flight");
+        entry.failures += u32::from(has_failed);
+        let tried_ms = (now.wall_ms - entry.first_ms).max(0) as u64;
+        let cause = if policy.failures_max > 0 && entry.failures >= policy.failures_max {
+            Some(Cause::Attempts)
+        } else if policy.total_ms > 0 && tried_ms >= policy.total_ms {
+            Some(Cause::TotalTime)
+        } else {
+            None
+        };
+        if let (Some(cause), true) = (cause, has_failed) {
+            return self.die(offset, cause);
+        }
+        let rest_ms = delay_ms.unwrap_or_else(|| policy.backoff.rest_ms(entry.failures, random));
+        let tried = Try {
+            attempt: entry.attempt,
+            failures: entry.failures,
+            first_ms: entry.first_ms,
+            due_ms: now.wall_ms + rest_ms as i64,
+        };
+        self.settled.note(offset, tried);
+        let due_ms = now.mono_ms + rest_ms;
+        self.rest(offset, due_ms);
+        Failed::Again(due_ms)
+    }
+
+    fn die(&mut self, offset: i64, cause: Cause) -> Failed {
+        self.land(offset);
+        let entry = self.open.get_mut(&offset).expect("it is owed");
+        self.ready[usize::from(entry.meta.priority)].remove(&offset);
+        entry.state = State::Dying;
+        self.dying += 1;
+        Failed::Dead(cause)
+    }
+
+    /// Ends the delivery of a message, where there is one.
+    fn land(&mut self, offset: i64) {
+        if let Some(State::Flying(id)) = self.open.get(&offset).map(|entry| entry.state) {
+            self.flights.remove(id);
+            self.open.get_mut(&offset).expect("it is there").state = State::Behind;
+        }
+    }
+
+    fn rest(&mut self, offset: i64, due_ms: u64) {
+        let entry = self.open.get_mut(&offset).expect("it is owed");
+        entry.state = State::Resting(due_ms);
+        self.resting.insert((due_ms, offset));
+    }
+
+    /// A message is to be given out, as soon as those of its key before it are settled.
+    fn join(&mut self, offset: i64) {
+        if self.stand_in_row(offset) {
+            let entry = self.open.get_mut(&offset).expect("it is owed");
+            entry.state = State::Ready;
+            self.ready[usize::from(entry.meta.priority)].insert(offset);
+        }
+    }
+
+    /// Stands a message behind the others of its key; whether it is the first.
+    fn stand_in_row(&mut self, offset: i64) -> bool {
+        let entry = self.open.get_mut(&offset).expect("it is owed");
+        let Some(key) = entry.meta.key else {
+            return true;
+        };
+        let Some(row) = self.rows.get_mut(&key) else {
+            let behind = VecDeque::new();
+            self.rows.insert(
+                key,
+                Row {
+                    head: offset,
+                    behind,
+                },
+            );
+            return true;
+        };
+        if row.head != offset {
+            entry.state = State::Behind;
+            row.behind.push_back(offset);
+        }
+        row.head == offset
+    }
+
+    /// A message is owed no longer.
+    fn end_of(&mut self, offset: i64) {
+        self.land(offset);
+        let Some(entry) = self.open.remove(&offset) else {
+            return;
+        };
+        match entry.state {
+            State::Ready => {
+                self.ready[usize::from(entry.meta.priority)].remove(&offset);
+            }
+            State::Resting(due_ms) => {
+                self.resting.remove(&(due_ms, offset));
+            }
+            State::Dying => self.dying -= 1,
+            State::Behind | State::Flying(_) => {}
+        }
+        self.settled.settle(offset);
+        let Some(key) = entry.meta.key else {
+            return;
+        };
+        let Some(row) = self.rows.get_mut(&key) else {
+            return; // its time had not come
+        };
+        if row.head != offset {
+            row.behind.retain(|each| *each != offset);
+            return;
+        }
+        match row.behind.pop_front() {
+            None => {
+                self.rows.remove(&key);
+            }
+            Some(head) => {
+                row.head = head;
+                self.join(head);
+            }
+        }
+    }
+
+    /// The message that is to be given out next: of the highest priority, or now and then of the
+    /// lowest, and of those the first.
+    fn first_ready(&self) -> Option<i64> {
+        let first = |class: &BTreeSet<i64>| class.first().copied();
+        if self.turns + 1 == TURNS {
+            self.ready.iter().find_map(first)
+        } else {
+            self.ready.iter().rev().find_map(first)
+        }
+    }
+
+    /// Asserts what must always hold.
+    ///
+    /// # Panics
+    /// It does not.
+    pub fn validate(&self) {
+        let mut counted = [0_usize; 4];
+        for (offset, entry) in &self.open {
+            assert!(!self.settled.has(*offset), "{offset} is settled and owed");
+            let heads = entry.meta.key.and_then(|key| self.rows.get(&key));
+            let is_head = entry.meta.key.is_none() || heads.is_some_and(|row| row.head == *offset);
+            match entry.state {
+                State::Ready => {
+                    assert!(self.ready[usize::from(entry.meta.priority)].contains(offset));
+                    assert!(is_head);
+                    counted[0] += 1;
+                }
+                State::Resting(due_ms) => {
+                    assert!(self.resting.contains(&(due_ms, *offset)));
+                    counted[1] += 1;
+                }
+                State::Flying(id) => {
+                    assert_eq!(self.flights.get(id).offset, *offset);
+                    assert!(is_head);
+                    counted[2] += 1;
+                }
+                State::Dying => {
+                    assert!(is_head);
+                    counted[3] += 1;
+                }
+                State::Behind => {
+                    let row = heads.expect("it stands in one");
+                    assert!(row.behind.contains(offset));
+                }
+            }
+        }
+        let ready: usize = self.ready.iter().map(BTreeSet::len).sum();
+        let expected = [ready, self.resting.len(), self.flights.len(), self.dying];
+        assert_eq!(counted, expected);
+        for (key, row) in &self.rows {
+            for offset in row.behind.iter().chain([&row.head]) {
+                assert_eq!(self.open[offset].meta.key, Some(*key));
+            }
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Settlement of a queue: what a group was given, what it has settled, and what comes again.
+//!
+//! A queue is a stream, and a message of it a record. Of each partition a group has a [`Ledger`]:
+//! which messages are settled ([`settled`]), which are in flight until a deadline ([`flights`]),
+//! which rest after a failure or until their time, and in which order the others come.
+//!
+//! Owns attempts, deadlines, back-off, order by key, priorities and read-ahead. Must not know where
+//! messages lie, who the members of a group are or how they are told: the owner reads the log
+//! ([`Next::Read`]), has room for a message or not, and writes what is to be kept
+//! ([`Settled::record`]).
+//!
+//! Invariants: a message is settled once, or still owed; of two deliveries of one message the later
+//! alone can settle it; with [`Order::Key`] no two messages of a key are in flight, and none passes
+//! an earlier one that is not settled; what is read ahead is bounded.
+
+mod flights;
+mod ledger;
+mod settled;
+#[cfg(test)]
+mod tests;
+
+pub use flights::Flight;
+pub use ledger::Ledger;
+pub use settled::{read, Chunk, Settled, Try, CHUNK_MESSAGES};
+
+/// Priorities: 9 is the highest.
+pub const PRIORITIES: usize = 10;
+
+/// Deliveries after which the lowest priority that waits has a turn.
+pub const TURNS: u32 = 8;
+
+/// In which order messages are given out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// As they come; what failed comes later.
+    #[default]
+    None,
+    /// One of a key at a time; what failed keeps its place before the others of its key.
+    Key,
+    /// One at a time.
+    Strict,
+}
+
+/// How long a message rests after a failure: `initial_ms` the first time, each time so many percent
+/// of the time before, `max_ms` at most; of that up to `jitter_percent` is taken off by chance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    /// Milliseconds.
+    pub initial_ms: u64,
+    /// 100 or more; 200 doubles.
+    pub growth_percent: u32,
+    /// Milliseconds.
+    pub max_ms: u64,
+    /// From 0 to 100.
+    pub jitter_percent: u32,
+}
+
+impl Backoff {
+    /// After so many failures, one at least.
+    pub fn rest_ms(&self, failures: u32, random: u64) -> u64 {
+        let percent = |of: u64, share: u32| of.saturating_mul(share.into()) / 100;
+        let mut rest_ms = self.initial_ms;
+        for _ in 1..failures {
+            let longer = percent(rest_ms, self.growth_percent);
+            if longer <= rest_ms || rest_ms >= self.max_ms {
+                break; // it has come to its end
+            }
+            rest_ms = longer;
+        }
+        rest_ms = rest_ms.min(self.max_ms);
+        let drawn = random % (percent(rest_ms, self.jitter_percent.min(100)) + 1);
+        rest_ms - drawn
+    }
+}
+
+/// What a group does with messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// In which they are given out.
+    pub order: Order,
+    /// From a delivery until it counts as a failure, milliseconds.
+    pub deadline_ms: u64,
+    /// After a failure.
+    pub backoff: Backoff,
+    /// Failures after which a message is dead; 0 for no bound.
+    pub failures_max: u32,
+    /// From the first delivery on, after which a failure is the last, milliseconds; 0 for no bound.
+    pub total_ms: u64,
+    /// Messages that are known, and neither in flight nor settled, at most.
+    pub read_ahead: usize,
+}
+
+/// What is to be known of a message to give it out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// A hash of its key; None without one.
+    pub key: Option<u64>,
+    /// From 0 to 9.
+    pub priority: u8,
+    /// When it is to be given out at the earliest, milliseconds since 1970.
+    pub due_ms: i64,
+    /// When it is too old, milliseconds since 1970.
+    pub expires_ms: i64,
+}
+
+/// What a group can do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Give this message out ([`Ledger::deliver`]).
+    Deliver(i64),
+    /// This one is too old: settle it, or let it die ([`Ledger::expire`]).
+    Expired(i64),
+    /// Read on from this offset ([`Ledger::met`]).
+    Read(i64),
+    /// Nothing, until something changes.
+    Wait,
+    /// Nothing: more is not read ahead, and all that is known waits for what failed.
+    Blocked,
+}
+
+/// Why a delivery can no longer be settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Late {
+    /// The message is settled.
+    Settled,
+    /// It is to be delivered again, or was.
+    Superseded,
+    /// It was never delivered.
+    Unknown,
+}
+
+/// Why a message is dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// A member has rejected it.
+    Rejected,
+    /// It has failed too often.
+    Attempts,
+    /// It has failed, too long after its first delivery.
+    TotalTime,
+    /// It was too old.
+    Expired,
+}
+
+/// What became of a message that was not settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failed {
+    /// It comes again, at this time of the clock that never steps back.
+    Again(u64),
+    /// It does not. It is owed until [`Ledger::buried`].
+    Dead(Cause),
+}
