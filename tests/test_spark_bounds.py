@@ -71,6 +71,8 @@ def test_of_what_spark_says_a_person_hears_what_to_do():
     ended = "[STREAM_FAILED] Query [id = 8] terminated with exception: "
     full = explain(RuntimeError(f"{ended}java.io.IOException: No space left on device"))
     assert full.startswith("a disk is full that Spark writes to")
+    busy = explain(RuntimeError(f"{ended}Python worker failed to connect back. SQLSTATE: XXKST"))
+    assert busy.startswith("a Python worker of Spark did not start within ten seconds")
     assert explain(RuntimeError(f"{ended}Something else. SQLSTATE: XXKST")) == "Something else."
     assert explain(ConnectionRefusedError(111, "x")).startswith("Spark's JVM has ended")
 

@@ -66,17 +66,39 @@ _CHECKPOINT: Final = re.compile(
 _RAISED: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)")
 """What a Python process of Spark, or a function that Spark called, raised."""
 
-_WORKER_ENDED: Final = re.compile(
-    r"Python worker exited unexpectedly"
-    r"|^(?:\[STREAM_FAILED\] Query \[.*?\] terminated with exception: )?Broken pipe SQLSTATE"
-)
-"""What Spark says where a Python process of a task, or the one that plans a source, is gone."""
-
-_NO_S3A: Final = re.compile(
-    r'No FileSystem for scheme "?s3a|Class(?:NotFoundException: | )org\.apache\.hadoop\.fs\.s3a'
-)
 HADOOP_AWS: Final = "org.apache.hadoop:hadoop-aws:3.5.0"
 """What reads `s3a://`, of the version of Hadoop that PySpark brings."""
+
+_MEANINGS: Final = {
+    re.compile(
+        r'No FileSystem for scheme "?s3a'
+        r"|Class(?:NotFoundException: | )org\.apache\.hadoop\.fs\.s3a"
+    ): (
+        "Spark has no jars for s3a://; run with --spark-conf "
+        f"spark.jars.packages={HADOOP_AWS}, or keep the checkpoint in a local folder"
+    ),
+    re.compile("CONCURRENT_STREAM_LOG_UPDATE"): (
+        "another query writes to this checkpoint, or files of it are missing: stop the other one, "
+        "restore the checkpoint from a copy, or start with an empty one"
+    ),
+    re.compile(r"java\.io\.IOException: No space left on device"): (
+        "a disk is full that Spark writes to, that of the checkpoint or of its own files "
+        "(spark.local.dir): free space there, and run it again: it goes on"
+    ),
+    re.compile("Python worker failed to connect back"): (
+        "a Python worker of Spark did not start within ten seconds, as on a machine that is very "
+        "busy: start the query again, it goes on where it was"
+    ),
+    # Of a task, or of the process that plans a source.
+    re.compile(
+        r"Python worker exited unexpectedly"
+        r"|^(?:\[STREAM_FAILED\] Query \[.*?\] terminated with exception: )?Broken pipe SQLSTATE"
+    ): (
+        "a Python worker of Spark ended in the middle of its work, as one does that is killed for "
+        "want of memory: start the query again, it goes on where it was"
+    ),
+}
+"""What Spark says, and what to tell of it."""
 
 _CALLED: Final = re.compile(r"^An error occurred while calling \S+\n: (?:[\w$]+\.)*[\w$]+: ")
 """How an error begins that Spark's Python has no class for."""
@@ -115,27 +137,7 @@ def _known(text: str) -> str | None:
             f"the checkpoint cannot be read ({place} is damaged): restore it from a copy, or start "
             "with an empty one"
         )
-    if _NO_S3A.search(text):
-        return (
-            "Spark has no jars for s3a://; run with --spark-conf "
-            f"spark.jars.packages={HADOOP_AWS}, or keep the checkpoint in a local folder"
-        )
-    if "CONCURRENT_STREAM_LOG_UPDATE" in text:
-        return (
-            "another query writes to this checkpoint, or files of it are missing: stop the other "
-            "one, restore the checkpoint from a copy, or start with an empty one"
-        )
-    if "java.io.IOException: No space left on device" in text:
-        return (
-            "a disk is full that Spark writes to, that of the checkpoint or of its own files "
-            "(spark.local.dir): free space there, and run it again: it goes on"
-        )
-    if _WORKER_ENDED.search(text):
-        return (
-            "a Python worker of Spark ended in the middle of its work, as one does that is killed "
-            "for want of memory: start the query again, it goes on where it was"
-        )
-    return None
+    return next((meaning for words, meaning in _MEANINGS.items() if words.search(text)), None)
 
 
 def _first(text: str) -> str:
