@@ -191,7 +191,7 @@ def test_who_is_silent_has_vanished_until_it_returns(tmp_path):
     assert told(tables) == [("vanished", 290, 900)]
 
 
-@pytest.mark.parametrize("size", [6, 1000])
+@pytest.mark.parametrize("size", [6, soaked(1000)])
 def test_while_the_whole_stream_is_silent_nobody_vanishes(tmp_path, size):
     """An hour without a broker, from which the fleet comes back one after the other."""
     tables = Tables(tmp_path, buckets=1)
@@ -208,7 +208,7 @@ def test_while_the_whole_stream_is_silent_nobody_vanishes(tmp_path, size):
     assert told(tables) == [("vanished", 580, 5100)]
 
 
-@pytest.mark.parametrize("size", [2, 5, 1000])
+@pytest.mark.parametrize("size", [soaked(2), 5, soaked(1000)])
 def test_who_is_silent_for_little_more_than_the_window_has_vanished_wherever_batches_are_cut(
     tmp_path, size
 ):
@@ -221,7 +221,7 @@ def test_who_is_silent_for_little_more_than_the_window_has_vanished_wherever_bat
     assert told(tables) == [("vanished", 280, 600)]
 
 
-@pytest.mark.parametrize("code", [79, None])
+@pytest.mark.parametrize("code", [79, soaked(None)])
 def test_a_clock_that_was_ahead_for_once_hides_nothing(tmp_path, code):
     """A host that boots a year ahead until its time is set, and then raises an XID, or is gone."""
     tables = Tables(tmp_path, now="ingest_time", buckets=1)

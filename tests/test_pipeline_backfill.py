@@ -6,7 +6,7 @@ import pytest
 from deltalake import DeltaTable
 
 from buckets import Tables
-from conftest import headrace
+from conftest import headrace, soaked
 from frames import at, wide
 from headrace.pipeline import Options, tables
 from headrace.pipeline.backfill import backfill
@@ -85,7 +85,7 @@ def test_a_stretch_of_time_alone_changes(spark, tmp_path):
     assert job["gpu_cost"] == pytest.approx(sum(row["gpu_cost"] for row in rows))
 
 
-@pytest.mark.parametrize("minutes", [7, 120])
+@pytest.mark.parametrize("minutes", [soaked(7), 120])
 def test_an_interval_is_made_of_all_its_readings_wherever_hours_end(spark, tmp_path, minutes):
     given = {"interval_us": minutes * 60_000_000, "staleness_seconds": 150.0}
     messages = sent(HOUR, 9 * 60 + 11)
@@ -166,7 +166,7 @@ def test_one_that_is_ended_in_the_middle_changes_nothing(spark, tmp_path):
     assert everything(tmp_path) == rows
 
 
-@pytest.mark.parametrize("moment", [1, 2])
+@pytest.mark.parametrize("moment", [1, soaked(2)])
 def test_who_writes_meanwhile_is_named(spark, tmp_path, moment):
     made = written(tmp_path, sent(0, 8 * 60))
     begun = []

@@ -64,8 +64,9 @@ def test_a_signal_to_its_whole_group_ends_it_in_order(broker, tmp_path, number):
     assert '"rows": 3' in told
 
 
+@pytest.mark.soak
 @pytest.mark.spark
-@pytest.mark.parametrize("number", [signal.SIGTERM, soaked(signal.SIGINT)])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_ends_it_at_once(broker, tmp_path, number):
     run = Run(broker, tmp_path)
     run.process.send_signal(number)
@@ -95,6 +96,7 @@ def test_without_its_jvm_it_ends_with_a_line_and_the_next_goes_on(broker, tmp_pa
     assert (totals.readings, totals.rows, totals.duplicates) == (6, 3, 3)
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 def test_a_stop_that_reaches_spark_too_is_told_as_one(broker, tmp_path):
     run = Run(broker, tmp_path)
