@@ -97,6 +97,7 @@ def test_the_api_answers_from_files_without_a_column(old):
         api.close()
 
 
+@pytest.mark.soak
 def test_old_files_and_new_ones_are_merged_and_read_together(tmp_path):
     """Rows of before keep their null; what is made anew of them and of new rows has a value."""
     written = Tables(tmp_path / "tables", buckets=1)

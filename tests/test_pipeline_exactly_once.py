@@ -130,6 +130,7 @@ def test_kills_lose_and_double_nothing(spark, broker, tmp_path):
     assert sum(row["readings"] for row in rows) == SENT - 1
 
 
+@pytest.mark.soak
 def test_files_of_another_attempt_stay_until_their_micro_batch_is_committed(
     spark, broker, tmp_path
 ):

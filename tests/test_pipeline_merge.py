@@ -125,6 +125,7 @@ def folders(tmp_path_factory):
     return many, ordered
 
 
+@pytest.mark.soak
 def test_a_pipeline_merges_as_it_goes(folders):
     many, ordered = folders
     assert everything(many.root) == everything(ordered.root)
@@ -163,6 +164,7 @@ def test_the_command_merges_the_rest(folders):
     assert everything(many.root) == everything(ordered.root)
 
 
+@pytest.mark.soak
 def test_a_pipeline_that_commits_meanwhile_wins_nothing_and_loses_nothing(tmp_path, monkeypatch):
     written = Tables(tmp_path, buckets=1)
     for minute in range(0, 400, 20):

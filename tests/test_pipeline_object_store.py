@@ -241,6 +241,7 @@ class There:
 
 
 @pytest.mark.spark
+@pytest.mark.soak
 def test_a_checkpoint_there_without_jars_is_one_line_that_names_them(store, broker):
     done = There(store, broker, "jarless").once(jars={})
     assert done.returncode == 1
