@@ -8,6 +8,7 @@
 pub mod access;
 pub mod frame;
 pub mod hash;
+mod leb128;
 pub mod log;
 pub mod mqtt;
 pub mod payload;

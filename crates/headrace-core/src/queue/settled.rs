@@ -11,6 +11,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use crate::leb128;
+
 /// Messages of a chunk.
 pub const CHUNK_MESSAGES: i64 = 4096;
 
@@ -276,8 +278,8 @@ fn write(chunk: &Chunk) -> Vec<u8> {
             .take_while(|each| **each == value)
             .count();
         match value {
-            0 => number(&mut out, (run as u64) << 2),
-            u64::MAX => number(&mut out, (run as u64) << 2 | 1),
+            0 => leb128::write(&mut out, (run as u64) << 2),
+            u64::MAX => leb128::write(&mut out, (run as u64) << 2 | 1),
             _ => {
                 // As they are: of what is settled in no order few words are equal.
                 let rest = &chunk.settled[word..];
@@ -285,7 +287,7 @@ fn write(chunk: &Chunk) -> Vec<u8> {
                     .iter()
                     .take_while(|each| **each != 0 && **each != u64::MAX);
                 let run = mixed.count();
-                number(&mut out, (run as u64) << 2 | 2);
+                leb128::write(&mut out, (run as u64) << 2 | 2);
                 for each in &rest[..run] {
                     out.extend_from_slice(&each.to_le_bytes());
                 }
@@ -296,11 +298,11 @@ fn write(chunk: &Chunk) -> Vec<u8> {
         word += run;
     }
     for (place, tried) in &chunk.tries {
-        number(&mut out, (*place).into());
-        number(&mut out, tried.attempt.into());
-        number(&mut out, tried.failures.into());
-        number(&mut out, tried.first_ms.max(0) as u64);
-        number(&mut out, tried.due_ms.max(0) as u64);
+        leb128::write(&mut out, (*place).into());
+        leb128::write(&mut out, tried.attempt.into());
+        leb128::write(&mut out, tried.failures.into());
+        leb128::write(&mut out, tried.first_ms.max(0) as u64);
+        leb128::write(&mut out, tried.due_ms.max(0) as u64);
     }
     out
 }
@@ -317,7 +319,7 @@ pub fn read(mut bytes: &[u8]) -> Option<Chunk> {
     bytes = rest;
     let mut word = 0;
     while word < WORDS {
-        let told = take(&mut bytes)?;
+        let told = leb128::read(&mut bytes)?;
         let run = usize::try_from(told >> 2).ok().filter(|run| *run > 0)?;
         let words = chunk.settled.get_mut(word..word.checked_add(run)?)?;
         match told & 3 {
@@ -341,12 +343,12 @@ pub fn read(mut bytes: &[u8]) -> Option<Chunk> {
         .sum();
     let mut last = None;
     while !bytes.is_empty() {
-        let place = u16::try_from(take(&mut bytes)?).ok()?;
+        let place = u16::try_from(leb128::read(&mut bytes)?).ok()?;
         let tried = Try {
-            attempt: u32::try_from(take(&mut bytes)?).ok()?,
-            failures: u32::try_from(take(&mut bytes)?).ok()?,
-            first_ms: i64::try_from(take(&mut bytes)?).ok()?,
-            due_ms: i64::try_from(take(&mut bytes)?).ok()?,
+            attempt: u32::try_from(leb128::read(&mut bytes)?).ok()?,
+            failures: u32::try_from(leb128::read(&mut bytes)?).ok()?,
+            first_ms: i64::try_from(leb128::read(&mut bytes)?).ok()?,
+            due_ms: i64::try_from(leb128::read(&mut bytes)?).ok()?,
         };
         let is_next = last.is_none_or(|last| last < place);
         if !is_next || i64::from(place) >= CHUNK_MESSAGES || chunk.has(place) {
@@ -356,30 +358,6 @@ pub fn read(mut bytes: &[u8]) -> Option<Chunk> {
         last = Some(place);
     }
     Some(chunk)
-}
-
-fn number(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
-fn take(bytes: &mut &[u8]) -> Option<u64> {
-    let mut value = 0_u64;
-    for place in 0..10 {
-        let (byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        let bits = u64::from(byte & 0x7f);
-        value |= bits
-            .checked_shl(7 * place)
-            .filter(|shifted| shifted >> (7 * place) == bits)?;
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
 }
 
 #[cfg(test)]

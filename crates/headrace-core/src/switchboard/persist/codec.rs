@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 
+use crate::leb128;
 use crate::mqtt::packet::QoS;
 use crate::session::{Ids, Places};
 
@@ -37,12 +38,8 @@ impl Writer {
         Self(vec![VERSION])
     }
 
-    pub fn number(&mut self, mut number: u64) {
-        while number >= 0x80 {
-            self.0.push(number as u8 | 0x80);
-            number >>= 7;
-        }
-        self.0.push(number as u8);
+    pub fn number(&mut self, number: u64) {
+        leb128::write(&mut self.0, number);
     }
 
     pub fn bytes(&mut self, bytes: &[u8]) {
@@ -97,15 +94,7 @@ impl<'a> Reader<'a> {
     }
 
     pub fn number(&mut self) -> Option<u64> {
-        let mut number = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            number |= u64::from(byte & 0x7F) << shift;
-            if byte < 0x80 {
-                return Some(number);
-            }
-        }
-        None
+        leb128::read(&mut self.0)
     }
 
     pub fn number_32(&mut self) -> Option<u32> {
