@@ -22,7 +22,7 @@ EXPECTED = [
     ("by model", "by pod", "page: fleet.html"),
     ("deleted 0 that nothing lists",),
     ("gpu_hours", "version 1: readings"),
-    ("deleted 0 that nothing lists", "hours of GPUs"),
+    ("deleted 0 that nothing lists", "kwh"),
     ("starts of Spark use it",),
 ]
 
