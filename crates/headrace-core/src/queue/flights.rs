@@ -98,6 +98,11 @@ impl Flights {
         self.nodes[id].flight
     }
 
+    /// Who has each.
+    pub fn holders(&self) -> impl Iterator<Item = u64> + '_ {
+        self.nodes.iter().map(|(_, node)| node.flight.holder)
+    }
+
     /// Ends one.
     pub fn remove(&mut self, id: usize) -> Flight {
         self.displace(id);

@@ -1,6 +1,7 @@
 //! One partition of a queue, as one group has it.
 
 mod validate;
+mod views;
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -90,21 +91,6 @@ impl Ledger {
         &mut self.settled
     }
 
-    /// Messages that are not settled.
-    pub fn depth(&self) -> u64 {
-        self.settled.open_below(self.end)
-    }
-
-    /// Deliveries that are not over.
-    pub fn in_flight(&self) -> usize {
-        self.flights.len()
-    }
-
-    /// Messages that rest after a failure, or until their time.
-    pub fn resting(&self) -> usize {
-        self.resting.len()
-    }
-
     /// When something is to be done without anybody's doing, on the clock that never steps back.
     pub fn wake_ms(&self) -> Option<u64> {
         let overdue = self.flights.first().map(|(_, flight)| flight.deadline_ms);
@@ -117,10 +103,14 @@ impl Ledger {
         self.end = self.end.max(end);
     }
 
-    /// Retention has taken what is before `start`: it is owed no longer.
-    pub fn trimmed(&mut self, start: i64) {
+    /// Retention has taken what is before `start`: it is owed no longer. Who had it.
+    pub fn trimmed(&mut self, start: i64) -> Vec<u64> {
         let mut lost: Vec<i64> = self.open.keys().copied().filter(|at| *at < start).collect();
         lost.sort_unstable();
+        let holders = lost
+            .iter()
+            .filter_map(|offset| self.holder(*offset))
+            .collect();
         for offset in lost {
             self.end_of(offset);
         }
@@ -131,6 +121,7 @@ impl Ledger {
         }
         self.end = self.end.max(start);
         self.next = self.next.max(start);
+        holders
     }
 
     /// Begins at `start`, whatever was settled; deliveries that are not over can no longer settle.
@@ -184,6 +175,13 @@ impl Ledger {
 
     /// The log has a message at `offset`, and between where reading was and there it has none.
     pub fn met(&mut self, offset: i64, meta: Meta, now: Now) {
+        self.pass(offset);
+        self.next = self.next.max(offset + 1);
+        self.met_early(offset, meta, now);
+    }
+
+    /// Between where reading was and `offset` there is nothing for the group.
+    pub fn pass(&mut self, offset: i64) {
         let mut missing = self.settled.next_unsettled(self.next);
         while missing < offset {
             if !self.open.contains_key(&missing) {
@@ -191,8 +189,12 @@ impl Ledger {
             }
             missing = self.settled.next_unsettled(missing + 1);
         }
-        self.next = self.next.max(offset + 1);
-        self.met_early(offset, meta, now);
+        self.next = self.next.max(offset);
+    }
+
+    /// A message that was known is no more.
+    pub fn lost(&mut self, offset: i64) {
+        self.end_of(offset);
     }
 
     /// As [`Self::met`], of one that is not read in its turn.
@@ -299,16 +301,12 @@ impl Ledger {
         Ok(())
     }
 
-    /// A message whose deadline has passed, and what becomes of it; None where there is none.
-    pub fn overdue(&mut self, now: Now, random: u64) -> Option<(i64, Failed)> {
+    /// A delivery whose deadline has passed, and what becomes of its message; None where there is
+    /// none.
+    pub fn overdue(&mut self, now: Now, random: u64) -> Option<(Flight, Failed)> {
         let (_, flight) = self.flights.first()?;
         let is_over = flight.deadline_ms <= now.mono_ms;
-        is_over.then(|| {
-            (
-                flight.offset,
-                self.fail(flight.offset, None, true, now, random),
-            )
-        })
+        is_over.then(|| (flight, self.fail(flight.offset, None, true, now, random)))
     }
 
     /// A message that `holder`, who is gone, had, and what becomes of it; None where it has none.

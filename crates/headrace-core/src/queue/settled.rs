@@ -235,6 +235,11 @@ impl Settled {
         self.changed.extend(numbers);
     }
 
+    /// Numbers of all chunks, from the first.
+    pub fn numbers(&self) -> std::ops::Range<i64> {
+        self.base..self.base + self.chunks.len() as i64
+    }
+
     /// The record of a chunk; None where it has none, for all of it is settled and told by those
     /// that follow, or nothing of it is.
     pub fn record(&self, number: i64) -> Option<Vec<u8>> {

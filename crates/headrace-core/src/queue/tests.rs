@@ -36,6 +36,12 @@ fn at(mono_ms: u64) -> Now {
     }
 }
 
+/// A message whose deadline has passed by then.
+fn overdue(ledger: &mut Ledger, mono_ms: u64) -> Option<(i64, Failed)> {
+    let (flight, failed) = ledger.overdue(at(mono_ms), 0)?;
+    Some((flight.offset, failed))
+}
+
 fn ledger(policy: Policy, end: i64) -> Ledger {
     Ledger::new(policy, Settled::new(0), end, Key(1, 2))
 }
@@ -93,16 +99,16 @@ fn what_takes_too_long_comes_again_and_may_be_given_longer() {
     let mut ledger = ledger(POLICY, 3);
     assert_eq!(given(&mut ledger, |_| PLAIN, at(0)).len(), 3);
     assert_eq!(ledger.extend(1, 1, 90_000), Ok(()));
-    assert_eq!(ledger.overdue(at(29_999), 0), None);
+    assert_eq!(overdue(&mut ledger, 29_999), None);
     assert_eq!(
-        ledger.overdue(at(30_000), 0),
+        overdue(&mut ledger, 30_000),
         Some((0, Failed::Again(31_000)))
     );
     assert_eq!(
-        ledger.overdue(at(30_000), 0),
+        overdue(&mut ledger, 30_000),
         Some((2, Failed::Again(31_000)))
     );
-    assert_eq!(ledger.overdue(at(30_000), 0), None);
+    assert_eq!(overdue(&mut ledger, 30_000), None);
     assert_eq!(ledger.ack(2, 1), Err(Late::Superseded));
     assert_eq!(ledger.wake_ms(), Some(31_000));
     assert_eq!(given(&mut ledger, |_| PLAIN, at(31_000)), [(0, 2), (2, 2)]);

@@ -39,7 +39,7 @@ pub use columns::{decode_columns, BinaryColumn, Columns, COLUMN_BYTES_MAX};
 pub use error::{Error, Fault};
 pub use filter::{hollow, stretch, Filter};
 pub use header::{set_base_offset, set_leader_epoch, Batch, BatchHeader, Batches, Codec};
-pub use murmur2::{murmur2, partition_of};
+pub use murmur2::{fnv1a, murmur2, partition_of};
 pub use recode::recode;
 pub(crate) use records::Mark;
 pub use records::{Headers, Record, Records};

@@ -32,9 +32,29 @@ pub fn partition_of(key: &[u8], partitions: u32) -> u32 {
     (murmur2(key) & 0x7FFF_FFFF) % partitions
 }
 
+/// FNV-1a of 32 bits, by which the queues of the original design spread their keys (Fowler, Noll,
+/// Vo; draft-eastlake-fnv).
+pub fn fnv1a(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0x811C_9DC5, |hash, byte| {
+        (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Source: draft-eastlake-fnv, appendix C.
+    #[test]
+    fn known_vectors_of_fnv1a() {
+        for (key, hash) in [
+            (&b""[..], 0x811C_9DC5),
+            (b"a", 0xE40C_292C),
+            (b"foobar", 0xBF9C_F968),
+        ] {
+            assert_eq!(fnv1a(key), hash);
+        }
+    }
 
     /// Source: the vectors of Kafka's own `UtilsTest.testMurmur2`.
     #[test]

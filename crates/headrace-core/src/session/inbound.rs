@@ -30,6 +30,18 @@ pub enum Outcome {
     TooLarge,
     /// All clients together hold as many packet ids at `QoS` 2 as they may.
     UnreleasedFull,
+    /// There is no such queue.
+    NoQueue,
+    /// It says of no delivery that it is over.
+    NoMessageId,
+    /// It says of no time how long it is.
+    BadDelay,
+    /// No such delivery was made to the client's group.
+    NoDelivery,
+    /// The message is settled already.
+    SettledBefore,
+    /// The message is to be delivered again, or was.
+    TooLate,
 }
 
 /// How the append of a publish ended.
@@ -58,9 +70,14 @@ impl Outcome {
     pub const fn reason_code(self) -> u8 {
         match self {
             Self::Accepted | Self::AlreadyStored => 0x00,
-            Self::NoSubscribers => 0x10,
+            Self::NoSubscribers | Self::SettledBefore => 0x10,
             Self::NotStored => 0x80,
-            Self::StaleEpoch => 0x83,
+            Self::StaleEpoch
+            | Self::NoMessageId
+            | Self::BadDelay
+            | Self::NoDelivery
+            | Self::TooLate => 0x83,
+            Self::NoQueue => 0x90,
             Self::NotAuthorized => 0x87,
             Self::NoRoom | Self::RetainedFull | Self::TooLarge | Self::UnreleasedFull => 0x97,
         }
@@ -77,6 +94,12 @@ impl Outcome {
             Self::NoRoom => Some("not stored: the broker's disk is nearly full"),
             Self::RetainedFull => Some("the broker retains as many messages as it may"),
             Self::UnreleasedFull => Some("clients have as many QoS 2 exchanges open as they may"),
+            Self::NoQueue => Some("no queue has this name; headrace queues create makes one"),
+            Self::NoMessageId => Some("give user property message-id: PARTITION:OFFSET:ATTEMPT"),
+            Self::BadDelay => Some("delay is a time such as 500ms, 30s or 5m"),
+            Self::NoDelivery => Some("no such delivery to a group of this client; name group-id"),
+            Self::SettledBefore => Some("settled before"),
+            Self::TooLate => Some("too late: the message is delivered again, or will be"),
             Self::TooLarge => Some("larger than max.message.bytes of a stream that stores it"),
         }
     }

@@ -8,6 +8,7 @@
 //! Invariants: acknowledgements leave in the order of their packets; a packet id in flight is
 //! unique, and so is one that the client has not released; at most one will is published.
 
+mod consuming;
 mod feed;
 mod holding;
 mod inbound;
@@ -18,6 +19,7 @@ mod replay;
 mod stored;
 mod subscription;
 
+pub use consuming::{Consuming, Consumption, Handed};
 pub use feed::{Feed, Feeds, Progress, Wanted};
 pub use holding::Holding;
 pub use inbound::{Answer, Deferred, Due, Ending, Inbound, Outcome, Repeat};
@@ -81,6 +83,8 @@ pub struct Session {
     pub replays: Replays,
     /// Streams that it reads.
     pub feeds: Option<Box<Feeds>>,
+    /// Queues that it consumes.
+    pub consuming: Option<Box<Consuming>>,
     /// From the client.
     pub inbound: Inbound,
     /// To the client.
@@ -125,6 +129,7 @@ impl Session {
             will: None,
             replays: Replays::default(),
             feeds: None,
+            consuming: None,
             inbound: Inbound::default(),
             outbound: Outbound::new(in_flight_max),
             durable: None,

@@ -4,6 +4,7 @@
 use super::connection::Park;
 use super::packets::Flow;
 use super::publish::Incoming;
+use super::queues::Address;
 use super::timers::Timer;
 use super::{Counter, Switchboard};
 use crate::access::Action;
@@ -109,7 +110,10 @@ impl Switchboard {
             return if is_open { Flow::Next } else { Flow::Stop };
         }
         if publish.topic.starts_with('$') {
-            return self.reserved_topic(session, publish, now);
+            return match Address::of(publish.topic) {
+                Some(address) => self.publish_to_queue(slot, packet, publish, address, now),
+                None => self.reserved_topic(session, publish, now),
+            };
         }
         if !self.may(session, Action::Publish, publish.topic) {
             self.pay(slot, now);
@@ -154,7 +158,7 @@ impl Switchboard {
     }
 
     /// Counts one message to the rate of a client.
-    fn pay(&mut self, slot: u32, now: Now) {
+    pub(super) fn pay(&mut self, slot: u32, now: Now) {
         if let Some(interval_us) = self.limits.message_interval_us() {
             let paid_us = &mut self.connections[slot as usize].paid_us;
             let second_ago_us = (now.mono_ms * 1000).saturating_sub(1_000_000);
@@ -204,7 +208,7 @@ impl Switchboard {
 
     /// Topics that begin with `$` are the broker's own (4.7.2). 3.1.1 acknowledges what it does not
     /// take, or ends the connection (3.3.5); a client that does this once should not lose that.
-    fn reserved_topic(&mut self, session: u32, publish: &Publish<'_>, now: Now) -> Flow {
+    pub(super) fn reserved_topic(&mut self, session: u32, publish: &Publish<'_>, now: Now) -> Flow {
         self.counters.count(Counter::DroppedTopic);
         if publish.qos > QoS::AtMostOnce {
             let token = u64::from(publish.packet_id);

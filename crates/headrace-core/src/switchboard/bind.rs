@@ -64,6 +64,7 @@ impl Switchboard {
             .ok_or(Error::Stream(stream, 0))?;
         self.remove_filters(stream, slot);
         self.feeds.stream_gone(stream);
+        self.queues.stream_gone(stream);
         Ok(())
     }
 

@@ -62,6 +62,9 @@ pub struct Effects {
     pub decisions: Vec<ConnectRequest>,
     /// For policy to place.
     pub streams: Vec<StreamRequest>,
+    /// Queues by stream: the stream of their dead letters is wanted, and told by
+    /// [`Switchboard::set_queue`].
+    pub dead_letters: Vec<u64>,
     /// `(connection, reason)`, after that connection's writes.
     pub closes: Vec<(u64, &'static str)>,
     /// When [`Switchboard::tick`] is due.
@@ -75,6 +78,7 @@ impl Effects {
             && self.reads.is_empty()
             && self.decisions.is_empty()
             && self.streams.is_empty()
+            && self.dead_letters.is_empty()
             && self.closes.is_empty()
     }
 }
@@ -92,13 +96,16 @@ impl Switchboard {
         self.make_room(now);
         self.end_leases(now);
         self.end_gone_streams(now);
+        self.end_gone_queues(now);
+        self.feeds.begin_turn();
+        self.serve_queues(now);
         let mut effects = Effects {
             appends: self.streams.collect(),
+            dead_letters: self.queues.take_wants(),
             decisions: std::mem::take(&mut self.decisions),
             ..Effects::default()
         };
         self.replay_steps = retained::STEPS_MAX;
-        self.feeds.begin_turn();
         self.serve_turns(now);
         self.visit_due(&mut effects, now);
         effects.streams = self.feeds.take_requests();
@@ -108,10 +115,11 @@ impl Switchboard {
             || self.crowds.are_due()
             || !self.leaving.is_empty()
             || self.feeds.has_turns()
+            || self.queues.is_due()
             || self.groups.has_ends();
         // Reads of streams are the shell's to take: another call would not bring them on, and it
         // knows when there is room for more.
-        effects.wake_at = if has_more || self.feeds.has_gone() {
+        effects.wake_at = if has_more || self.feeds.has_gone() || self.queues.has_gone() {
             Some(now.mono_ms)
         } else {
             self.timers.next()
@@ -237,6 +245,7 @@ impl Switchboard {
             if self.sessions[session as usize].feeds.is_some() {
                 self.feed(session, now);
             }
+            self.wake_consumers(session);
         }
         taken
     }

@@ -102,6 +102,13 @@ counters! {
     DroppedExpired = "mqtt_messages_dropped_total{reason=\"expired\"}",
     /// At `QoS` 2: all clients together hold as many packet ids as they may.
     DroppedUnreleased = "mqtt_messages_dropped_total{reason=\"unreleased_full\"}",
+    /// Below `$queue/`, and there is no such queue.
+    DroppedNoQueue = "mqtt_messages_dropped_total{reason=\"unknown_queue\"}",
+    /// For one group of a queue that keeps no dead letters: it was rejected, too old, or failed too
+    /// often.
+    DroppedDead = "mqtt_messages_dropped_total{reason=\"dead\"}",
+    /// Publishes that settle a delivery which could no longer be settled, or was none.
+    QueueLate = "mqtt_queue_settlements_refused_total",
     /// A topic of the broker's own.
     DroppedTopic = "mqtt_messages_dropped_total{reason=\"reserved_topic\"}",
     /// Its client may not publish there.
@@ -153,6 +160,10 @@ counters! {
     FilterStreamOptions = "mqtt_subscriptions_refused_total{reason=\"stream_options\"}",
     /// One filter of a SUBSCRIBE: a stream is not shared.
     FilterSharedStream = "mqtt_subscriptions_refused_total{reason=\"shared_stream\"}",
+    /// One filter of a SUBSCRIBE: it names no queue that there is.
+    FilterUnknownQueue = "mqtt_subscriptions_refused_total{reason=\"unknown_queue\"}",
+    /// One filter of a SUBSCRIBE: a queue cannot be consumed so.
+    FilterQueueOptions = "mqtt_subscriptions_refused_total{reason=\"queue_options\"}",
     /// One filter of a SUBSCRIBE: the log of the stream could not be asked.
     FilterUnavailable = "mqtt_subscriptions_refused_total{reason=\"unavailable\"}",
 }

@@ -54,6 +54,19 @@ impl Switchboard {
             self.persistence.cursor_due(state);
             self.persistence.gate(connection);
         }
+        self.send_now(session, slot, (terms, packet_id), outgoing, bytes);
+    }
+
+    /// Sends a publish to a client with room for it, under a packet id that is its own.
+    pub(super) fn send_now(
+        &mut self,
+        session: u32,
+        slot: u32,
+        (terms, packet_id): (&Terms, u16),
+        outgoing: &mut Outgoing<'_>,
+        bytes: usize,
+    ) {
+        let connection = &mut self.connections[slot as usize];
         let form = (terms, packet_id, false);
         send(connection, form, outgoing, &self.lumps);
         if self.tracer.is_on() {

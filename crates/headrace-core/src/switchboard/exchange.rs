@@ -12,6 +12,10 @@ impl Switchboard {
     /// The end of a message at `QoS` 1, taken or refused.
     pub(super) fn puback(&mut self, slot: u32, ack: &Ack<'_>, now: Now) -> Flow {
         let receipt = self.outbound(slot).acknowledge(ack.packet_id);
+        if receipt == Receipt::Over {
+            let session = self.session_of(slot);
+            self.handed_back(session, ack.packet_id, ack.reason_code, now);
+        }
         self.went_on(slot, receipt, now)
     }
 

@@ -54,6 +54,7 @@ mod permit;
 mod persist;
 mod publish;
 mod publish_record;
+mod queues;
 mod record_publish;
 mod retain;
 mod retained;
@@ -88,6 +89,7 @@ use crowd::Crowds;
 use feeds::Feeds;
 use groups::Groups;
 use persist::Persistence;
+use queues::Queues;
 use route::Route;
 use streams::Streams;
 use subscribe::FILTERS_TURN_MAX;
@@ -112,6 +114,7 @@ pub use overflow::Policy;
 pub use permit::{Access, Users};
 pub use persist::{SessionAppend, SessionTrim};
 pub use publish::Published;
+pub use queues::{QueueConsumer, QueueGroup, QueuePartition, QueueSettings};
 pub use retain::{Restored, RetainedState};
 pub use retained::{Page, RetainedMessage, PAGE_MAX};
 pub use streams::{Append, KeyRule, BATCH_BYTES_MAX};
@@ -225,6 +228,7 @@ pub struct Switchboard {
 
     streams: Streams,
     feeds: Feeds,
+    queues: Queues,
     persistence: Persistence,
     bound: Tree<u32, ()>,
     filters: Map<u64, Vec<Box<str>>>,
@@ -284,6 +288,7 @@ impl Switchboard {
             decisions: Vec::new(),
             streams: Streams::new(hash_key),
             feeds: Feeds::new(hash_key),
+            queues: Queues::new(hash_key),
             persistence: Persistence::new(hash_key),
             bound: Tree::new(hash_key),
             filters: Map::with_hasher(hash_key),
@@ -376,6 +381,7 @@ impl Switchboard {
             let waiters = self.streams.durable(ticket, ending);
             let waiters = waiters.ok_or(Error::Ticket(ticket))?;
             self.retained_durable(ticket, ending, now);
+            self.burials_over(ticket, ending, now);
             self.settle(&waiters, now);
         }
         if self.undurable_bytes() < self.limits.undurable_bytes_max {
@@ -415,6 +421,7 @@ impl Switchboard {
                 Timer::Session(session) => self.session_due(session, now),
                 Timer::Retained => self.purge_retained(now),
                 Timer::Streams => self.wake_readers(now),
+                Timer::Queue(group) => self.queue_due(group, now),
                 Timer::Persist => {} // what is due is written by the next `persist`
             }
         }

@@ -265,7 +265,7 @@ impl Switchboard {
             Packet::Pubrec(ack) => return self.pubrec(slot, &ack, now),
             Packet::Pubrel(ack) => self.pubrel(slot, &ack),
             Packet::Pubcomp(ack) => return self.pubcomp(slot, &ack, now),
-            Packet::Subscribe(subscribe) => return self.subscribe(slot, &subscribe),
+            Packet::Subscribe(subscribe) => return self.subscribe(slot, &subscribe, now),
             Packet::Unsubscribe(unsubscribe) => return self.unsubscribe(slot, &unsubscribe, now),
             Packet::Pingreq => {
                 self.answer(slot, &Packet::Pingresp);
@@ -361,7 +361,8 @@ impl Switchboard {
         self.cancel_silence(slot);
         self.release_publishers(slot);
         if let Some(session) = session {
-            self.leave_session(session, now);
+            let in_order = matches!(reason, "client_disconnect" | "shutdown" | "taken_over");
+            self.leave_session(session, in_order, now);
         }
     }
 

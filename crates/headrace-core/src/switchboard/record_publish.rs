@@ -56,19 +56,7 @@ impl Texts {
         timestamp.clear();
         topic.push_str(BELOW);
         topic.push_str(stream);
-        let published = record.header(header::TOPIC.as_bytes()).map(text);
-        match published.flatten() {
-            Some(name) if is_topic_below(name, topic.len()) => {
-                topic.push('/');
-                topic.push_str(name);
-            }
-            Some(name) => push_path(topic, name),
-            None => {
-                if let Some(key) = record.key {
-                    push_path(topic, &String::from_utf8_lossy(key));
-                }
-            }
-        }
+        push_topic(topic, record);
         write!(offset, "{partition}:{}", record.offset).expect("a string takes all");
         write!(timestamp, "{}", record.timestamp).expect("a string takes all");
         topic
@@ -77,35 +65,7 @@ impl Texts {
     /// The publish that a record is which [`Texts::name`] was called with; None where it has
     /// expired.
     pub fn publish<'a>(&'a mut self, record: &Record<'a>, wall_ms: i64) -> Option<Publish<'a>> {
-        let value = record.value.unwrap_or_default();
-        let mut properties = PublishProperties::default();
-        let mut is_topic_known = false;
-        let mut left_out = 0;
-        for (name, value) in record.headers.clone() {
-            let Some(name) = text(name) else {
-                left_out += 1;
-                continue;
-            };
-            let value = value.unwrap_or_default();
-            if name.starts_with(header::OWN)
-                && take(name, value, &mut properties, &mut is_topic_known)
-            {
-                continue;
-            }
-            let name = name.strip_prefix(header::ESCAPED).unwrap_or(name);
-            match text(value) {
-                Some(value) => properties.user.push((name, value)),
-                None => left_out += 1,
-            }
-        }
-        if properties.payload_format == Some(1) && std::str::from_utf8(value).is_err() {
-            properties.payload_format = None;
-        }
-        if let Some(seconds) = &mut properties.message_expiry {
-            let waited_ms = wall_ms.saturating_sub(record.timestamp).max(0);
-            let left_ms = (i64::from(*seconds) * 1000).checked_sub(waited_ms)?;
-            *seconds = (u64::try_from(left_ms).ok()?.div_ceil(1000)) as u32;
-        }
+        let (mut properties, left_out) = properties_of(record, wall_ms)?;
         let Self {
             topic,
             offset,
@@ -120,11 +80,80 @@ impl Texts {
         properties.user.push((TIMESTAMP, timestamp));
         Some(Publish {
             topic,
-            payload: value,
+            payload: record.value.unwrap_or_default(),
             properties,
             ..Publish::default()
         })
     }
+}
+
+/// Appends the topic of a record to two levels: as it was published to, or its key.
+pub fn push_topic(topic: &mut String, record: &Record<'_>) {
+    match published_to(record) {
+        Some(name) if is_topic_below(name, topic.len()) => {
+            topic.push('/');
+            topic.push_str(name);
+        }
+        Some(name) => push_path(topic, name),
+        None => {
+            if let Some(key) = record.key {
+                push_path(topic, &String::from_utf8_lossy(key));
+            }
+        }
+    }
+}
+
+/// The topic that a record was published to.
+pub fn published_to<'a>(record: &Record<'a>) -> Option<&'a str> {
+    record.header(header::TOPIC.as_bytes()).and_then(text)
+}
+
+/// The properties that a record was published with, and how many headers no property can hold;
+/// None where it has expired.
+pub fn properties_of<'a>(
+    record: &Record<'a>,
+    wall_ms: i64,
+) -> Option<(PublishProperties<'a>, usize)> {
+    let value = record.value.unwrap_or_default();
+    let mut properties = PublishProperties::default();
+    let mut is_topic_known = false;
+    let mut left_out = 0;
+    for (name, value) in record.headers.clone() {
+        let Some(name) = text(name) else {
+            left_out += 1;
+            continue;
+        };
+        let value = value.unwrap_or_default();
+        if name.starts_with(header::OWN) && take(name, value, &mut properties, &mut is_topic_known)
+        {
+            continue;
+        }
+        let name = name.strip_prefix(header::ESCAPED).unwrap_or(name);
+        match text(value) {
+            Some(value) => properties.user.push((name, value)),
+            None => left_out += 1,
+        }
+    }
+    if properties.payload_format == Some(1) && std::str::from_utf8(value).is_err() {
+        properties.payload_format = None;
+    }
+    if let Some(seconds) = &mut properties.message_expiry {
+        let left_ms = expiry_left_ms(*seconds, record.timestamp, wall_ms)?;
+        *seconds = (u64::try_from(left_ms).ok()?.div_ceil(1000)) as u32;
+    }
+    Some((properties, left_out))
+}
+
+fn expiry_left_ms(seconds: u32, timestamp: i64, wall_ms: i64) -> Option<i64> {
+    let waited_ms = wall_ms.saturating_sub(timestamp).max(0);
+    (i64::from(seconds) * 1000).checked_sub(waited_ms)
+}
+
+/// When a record is too old, as its publisher has said, milliseconds since 1970.
+pub fn expires_ms(record: &Record<'_>) -> Option<i64> {
+    let seconds = text(record.header(header::MESSAGE_EXPIRY.as_bytes())?)?;
+    let seconds: u32 = seconds.parse().ok()?;
+    Some(record.timestamp.saturating_add(i64::from(seconds) * 1000))
 }
 
 /// Takes in a header that MQTT has a place for; false where it has none, or has it already, or the

@@ -72,6 +72,17 @@ impl<'a> Subject<'a> {
 }
 
 impl Switchboard {
+    /// Fills the route with one stream and nobody else.
+    pub(super) fn route_to_stream(&mut self, stream: u32) {
+        let route = &mut self.route;
+        route.targets.clear();
+        route.late_at = 0;
+        route.groups.clear();
+        route.streams.clear();
+        route.streams.push(stream);
+        (route.is_own, route.is_crowd) = (false, false);
+    }
+
     /// Fills the route: streams and sessions whose filters match, each once, as it was when the
     /// publish of that arrival came.
     pub(super) fn match_topic(&mut self, subject: &Subject<'_>) {

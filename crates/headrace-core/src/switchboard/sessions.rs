@@ -84,7 +84,7 @@ impl Switchboard {
     }
 
     /// The connection of a session is gone. What is due at once happens at once.
-    pub(super) fn leave_session(&mut self, session: u32, now: Now) {
+    pub(super) fn leave_session(&mut self, session: u32, in_order: bool, now: Now) {
         let state = &mut self.sessions[session as usize];
         state.detach(now.mono_ms);
         self.here -= 1;
@@ -95,6 +95,7 @@ impl Switchboard {
         }
         self.members_away(session, now);
         self.rest_feeds(session);
+        self.rest_consumers(session, !in_order, now);
         self.session_due(session, now);
     }
 

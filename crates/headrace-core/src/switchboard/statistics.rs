@@ -18,7 +18,10 @@ impl Switchboard {
             ("mqtt_sessions_away", self.by_client.len() - self.here),
             (
                 "mqtt_subscriptions",
-                self.subscriptions.len() + groups.members + self.feeds.len(),
+                self.subscriptions.len()
+                    + groups.members
+                    + self.feeds.len()
+                    + self.queues.subscriptions(),
             ),
             ("mqtt_stream_subscriptions", self.feeds.len()),
             ("mqtt_stream_positions", self.feeds.positions()),

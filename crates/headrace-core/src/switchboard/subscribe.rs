@@ -7,6 +7,7 @@ use super::connection::Park;
 use super::feeds::Placements;
 use super::packets::Flow;
 use super::permit::filter_of;
+use super::queues::Wanted;
 use super::record_publish::stream_of;
 use super::{Counter, Switchboard};
 use crate::access::Decision;
@@ -73,6 +74,20 @@ impl Refusal {
     }
 }
 
+impl Refusal {
+    /// Of a filter that names a queue.
+    pub fn of_queue(reason_code: u8, text: Cow<'static, str>) -> Self {
+        Self {
+            counter: match reason_code {
+                reason::TOPIC_FILTER_INVALID => Counter::FilterUnknownQueue,
+                _ => Counter::FilterQueueOptions,
+            },
+            reason_code,
+            text: Some(text),
+        }
+    }
+}
+
 /// As much of a text as so many bytes hold.
 fn cut(text: &str, bytes_max: usize) -> &str {
     let mut end = text.len().min(bytes_max);
@@ -100,13 +115,14 @@ impl Listed {
 }
 
 impl Switchboard {
-    pub(super) fn subscribe(&mut self, slot: u32, subscribe: &Subscribe<'_>) -> Flow {
+    pub(super) fn subscribe(&mut self, slot: u32, subscribe: &Subscribe<'_>, now: Now) -> Flow {
         if self.asks_for_streams(slot, subscribe) {
             return Flow::Next;
         }
         let mut listed = self.listed(slot);
         let share = listed.share(subscribe.filters.len());
-        self.subscribe_some(slot, subscribe, share, &Placements::new(), &mut listed);
+        let none = Placements::new();
+        self.subscribe_some(slot, subscribe, share, (&none, &mut listed), now);
         if listed.reason_codes.len() < subscribe.filters.len() {
             return self.go_on_later(slot, listed);
         }
@@ -120,10 +136,11 @@ impl Switchboard {
         slot: u32,
         subscribe: &Subscribe<'_>,
         placements: &Placements,
+        now: Now,
     ) {
         let mut listed = Listed::default();
         let all = 0..subscribe.filters.len();
-        self.subscribe_some(slot, subscribe, all, placements, &mut listed);
+        self.subscribe_some(slot, subscribe, all, (placements, &mut listed), now);
         self.answer_subscribe(slot, subscribe.packet_id, listed);
     }
 
@@ -132,13 +149,19 @@ impl Switchboard {
         slot: u32,
         subscribe: &Subscribe<'_>,
         some: Range<usize>,
-        placements: &Placements,
-        listed: &mut Listed,
+        (placements, listed): (&Placements, &mut Listed),
+        now: Now,
     ) {
         let session = self.session_of(slot);
         let id = subscribe.subscription_id.unwrap_or(0);
         self.route.visited += some.len() * FILTER_VISITS;
         for request in &subscribe.filters[some] {
+            if let Some(wanted) = Wanted::of(request.filter) {
+                let told = &subscribe.user;
+                let granted = self.subscribe_to_queue(slot, id, request, (wanted, told), now);
+                self.granted(request, granted, listed);
+                continue;
+            }
             let granted = match stream_of(request.filter) {
                 None => self.subscribe_one(session, id, request),
                 Some(Ok(name)) => {
@@ -150,20 +173,30 @@ impl Switchboard {
                     Err(Refusal::of_stream(code, text.into()))
                 }
             };
-            listed.reason_codes.push(match granted {
-                Ok(granted) => granted as u8,
-                Err(refused) => {
-                    self.counters.count(refused.counter);
-                    let texts = &mut listed.texts;
-                    if let (Some(text), true) = (refused.text, texts.len() < REASONS_BYTES_MAX) {
-                        let separator = if texts.is_empty() { "" } else { "; " };
-                        let filter = cut(request.filter, FILTER_SHOWN_BYTES_MAX);
-                        texts.extend([separator, filter, ": ", &*text]);
-                    }
-                    self.told(Version::V5, refused.reason_code)
-                }
-            });
+            self.granted(request, granted, listed);
         }
+    }
+
+    /// Notes what became of one filter.
+    fn granted(
+        &mut self,
+        request: &SubscriptionRequest<'_>,
+        granted: Result<QoS, Refusal>,
+        listed: &mut Listed,
+    ) {
+        listed.reason_codes.push(match granted {
+            Ok(granted) => granted as u8,
+            Err(refused) => {
+                self.counters.count(refused.counter);
+                let texts = &mut listed.texts;
+                if let (Some(text), true) = (refused.text, texts.len() < REASONS_BYTES_MAX) {
+                    let separator = if texts.is_empty() { "" } else { "; " };
+                    let filter = cut(request.filter, FILTER_SHOWN_BYTES_MAX);
+                    texts.extend([separator, filter, ": ", &*text]);
+                }
+                self.told(Version::V5, refused.reason_code)
+            }
+        });
     }
 
     fn answer_subscribe(&mut self, slot: u32, packet_id: u16, listed: Listed) {
@@ -176,6 +209,10 @@ impl Switchboard {
             ..ListAck::default()
         };
         self.gate_durable(slot, self.session_of(slot));
+        if self.note_changed() {
+            // A group that has begun owes its consumers all that comes from now on.
+            self.persistence.gate(&mut self.connections[slot as usize]);
+        }
         self.answer(slot, &Packet::Suback(ack));
     }
 
@@ -222,7 +259,10 @@ impl Switchboard {
 
     /// What the subscriptions of all sessions count to the bound on them.
     pub(super) fn places(&self) -> usize {
-        self.subscriptions.len() + self.groups.sums().members + self.feeds.positions()
+        self.subscriptions.len()
+            + self.groups.sums().members
+            + self.feeds.positions()
+            + self.queues.subscriptions()
     }
 
     fn subscribe_one(
@@ -342,7 +382,9 @@ impl Switchboard {
         let mut left = Vec::new();
         for text in filters {
             let parsed = topic::Subscription::parse(text).expect("it was parsed when subscribed");
-            if stream_of(text).is_some() {
+            if Wanted::of(text).is_some() {
+                self.leave_queue(session, text, now);
+            } else if stream_of(text).is_some() {
                 self.forget_feed(session, text);
             } else if parsed.group.is_some() {
                 left.push((text, parsed.filter));

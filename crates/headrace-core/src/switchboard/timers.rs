@@ -18,6 +18,8 @@ pub enum Timer {
     Retained,
     /// Those who read streams and had to rest.
     Streams,
+    /// The first deadline of a group of a queue, or the end of a rest.
+    Queue(u32),
     /// What could not be written of the sessions is tried again.
     Persist,
 }

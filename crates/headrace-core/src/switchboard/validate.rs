@@ -19,6 +19,7 @@ impl Switchboard {
         self.keeping.validate();
         self.validate_groups();
         self.validate_feeds();
+        self.validate_queues();
         self.validate_crowds();
         assert_eq!(self.by_id.len(), self.connections.len());
         self.validate_sums();
@@ -93,7 +94,7 @@ impl Switchboard {
             }
         }
         let members = self.groups.sums().members;
-        let others = members + self.feeds.len();
+        let others = members + self.feeds.len() + self.queues.subscriptions();
         assert_eq!(subscriptions, self.subscriptions.len() + others);
     }
 }

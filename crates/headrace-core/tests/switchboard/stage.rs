@@ -48,6 +48,8 @@ pub struct Stage {
     pub decisions: Vec<ConnectRequest>,
     /// Subscriptions to streams that are not yet placed.
     pub requests: Vec<StreamRequest>,
+    /// Queues whose dead letters want a stream.
+    pub dead_letters: Vec<u64>,
     /// What the shell was told last.
     pub reads: BTreeMap<u64, bool>,
     pub wake_at: Option<u64>,
@@ -78,6 +80,7 @@ impl Stage {
             checkpoints: 0,
             decisions: Vec::new(),
             requests: Vec::new(),
+            dead_letters: Vec::new(),
             reads: BTreeMap::new(),
             wake_at: None,
             is_validating: true,
@@ -370,6 +373,7 @@ impl Stage {
         self.appends.extend(effects.appends);
         self.decisions.extend(effects.decisions);
         self.requests.extend(effects.streams);
+        self.dead_letters.extend(effects.dead_letters);
         self.reads.extend(effects.reads);
         self.wake_at = effects.wake_at;
         for (connection, bytes) in effects.writes {
@@ -398,6 +402,18 @@ impl Stage {
                 .map(|reason| format!("closed: {reason}")),
         );
         lines
+    }
+
+    /// Keeps of what a client of 5.0 was sent the packets that `keeps` says.
+    pub fn sift(&mut self, connection: u64, mut keeps: impl FnMut(&Packet<'_>) -> bool) {
+        let bytes = self.raw(connection);
+        let mut kept = Vec::new();
+        super::depot::each_packet(&bytes, |packet, bytes| {
+            if keeps(packet) {
+                kept.extend_from_slice(bytes);
+            }
+        });
+        self.inboxes.get_mut(&connection).unwrap().bytes = kept;
     }
 
     /// The packet ids of the publishes that a client was sent since it last looked.

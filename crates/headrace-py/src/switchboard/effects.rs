@@ -21,7 +21,8 @@ pub(super) struct ConnectRequest {
     protocol_level: u8,
 }
 
-/// What the shell must do, in this order: appends, writes, reads, decisions, streams, closes.
+/// What the shell must do, in this order: appends, writes, reads, decisions, streams, dead
+/// letters, closes.
 #[pyclass(frozen, get_all, module = "headrace._native")]
 pub(super) struct Effects {
     appends: Py<PyList>,
@@ -29,6 +30,7 @@ pub(super) struct Effects {
     reads: Py<PyList>,
     decisions: Py<PyList>,
     streams: Py<PyList>,
+    dead_letters: Vec<u64>,
     closes: Py<PyList>,
     wake_at: Option<u64>,
 }
@@ -67,6 +69,7 @@ pub(super) fn convert(py: Python<'_>, effects: core::Effects) -> PyResult<Effect
         reads: PyList::new(py, effects.reads)?.unbind(),
         decisions: PyList::new(py, decisions.collect::<Vec<_>>())?.unbind(),
         streams: PyList::new(py, streams.collect::<Vec<_>>())?.unbind(),
+        dead_letters: effects.dead_letters,
         closes: PyList::new(py, effects.closes)?.unbind(),
         wake_at: effects.wake_at,
     })

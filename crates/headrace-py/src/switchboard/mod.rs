@@ -4,6 +4,7 @@
 mod effects;
 mod limits;
 mod publish;
+mod queues;
 mod retained;
 mod streams;
 
@@ -27,6 +28,7 @@ use crate::trace::{subject_of, TraceLine};
 use effects::{convert, ConnectRequest, Effects};
 use limits::limits_from;
 use publish::publish_of;
+use queues::{QueueGroup, QueueSettings};
 use retained::{messages_of, state_of, Messages, RetainedMessage, State};
 use streams::{lags_of, read_of, Placement, StreamRequest};
 
@@ -219,6 +221,32 @@ impl Switchboard {
 
     fn advanced(&mut self, stream: u64, partition: u32, end: i64) -> bool {
         self.0.advanced(stream, partition, end)
+    }
+
+    #[pyo3(signature = (stream, name, dead_letters, **settings))]
+    fn set_queue(
+        &mut self,
+        stream: u64,
+        name: &str,
+        dead_letters: Option<u64>,
+        settings: Option<QueueSettings>,
+    ) -> PyResult<()> {
+        let settings = settings.ok_or_else(|| PyValueError::new_err("settings are missing"))?;
+        let settings = settings.of(name, dead_letters)?;
+        self.0.set_queue(stream, settings).map_err(error)
+    }
+
+    fn queue_groups(&self, stream: u64) -> Vec<QueueGroup> {
+        let groups = self.0.queue_groups(stream).unwrap_or_default();
+        groups.into_iter().map(QueueGroup::from).collect()
+    }
+
+    fn queue_floors(&self, stream: u64) -> Option<Vec<i64>> {
+        self.0.queue_floors(stream)
+    }
+
+    fn forget_queue_group(&mut self, stream: u64, group: &str) -> PyResult<bool> {
+        self.0.forget_queue_group(stream, group).map_err(error)
     }
 
     fn next_read(&mut self, mono_ms: u64, wall_ms: i64) -> Option<(u64, u64, u32, i64, usize)> {
@@ -494,6 +522,7 @@ fn error(error: core::Error) -> PyErr {
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<ConnectRequest>()?;
     module.add_class::<Effects>()?;
+    module.add_class::<QueueGroup>()?;
     module.add_class::<RetainedMessage>()?;
     module.add_class::<StreamRequest>()?;
     module.add_class::<Switchboard>()

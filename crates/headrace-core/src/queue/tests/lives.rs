@@ -70,7 +70,9 @@ impl Life {
             _ if self.random.chance(10) => self.trim(),
             _ => self.bury(),
         }
-        while let Some((offset, failed)) = self.ledger.overdue(at(self.now), self.random.bits()) {
+        while let Some((Flight { offset, .. }, failed)) =
+            self.ledger.overdue(at(self.now), self.random.bits())
+        {
             self.failed(offset, failed);
         }
     }

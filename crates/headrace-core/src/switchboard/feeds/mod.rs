@@ -234,6 +234,12 @@ impl Feeds {
         }
     }
 
+    /// A ticket that no read had.
+    pub fn ticket(&mut self) -> u64 {
+        self.next_ticket += 1;
+        self.next_ticket - 1
+    }
+
     /// A number that no feed had.
     pub fn number(&mut self) -> u64 {
         self.next_number += 1;
@@ -275,8 +281,9 @@ impl Switchboard {
     /// Where a reader of the stream has no feed.
     pub fn advanced(&mut self, stream: u64, partition: u32, end: i64) -> bool {
         self.feeds.set_end(stream, partition, end);
+        let is_queue = self.queue_grown(stream, partition, end);
         let Some(source) = self.feeds.sources.get(&stream) else {
-            return false;
+            return is_queue;
         };
         let readers: Vec<u32> = source.readers.keys().copied().collect();
         for session in readers {
@@ -300,6 +307,10 @@ impl Switchboard {
     /// Never.
     pub fn next_read(&mut self, now: Now) -> Option<StreamRead> {
         while self.feeds.turn_bytes > 0 {
+            if let Some(read) = self.next_queue_read() {
+                self.feeds.turn_bytes = self.feeds.turn_bytes.saturating_sub(READ_BYTES);
+                return Some(read);
+            }
             let session = self.feeds.line.pop_front()?;
             let Some(wanted) = self.wanted(session) else {
                 continue;
@@ -311,8 +322,7 @@ impl Switchboard {
                 self.serve_slice(session, wanted, batches, now);
                 continue;
             }
-            let ticket = self.feeds.next_ticket;
-            self.feeds.next_ticket += 1;
+            let ticket = self.feeds.ticket();
             self.feeds.asked.insert(ticket, Asked { session, wanted });
             let feeds = self.sessions[session as usize].feeds.as_mut();
             feeds.expect("it wants something").asked = Some(ticket);
@@ -346,6 +356,9 @@ impl Switchboard {
     /// Where who has asked has no feeds.
     pub fn fed(&mut self, ticket: u64, batches: Arc<[u8]>, left_out: usize, now: Now) {
         self.tracer.at(now);
+        if self.queue_fed(ticket, &batches, now) {
+            return;
+        }
         let Some(Asked { session, wanted }) = self.answered(ticket) else {
             return;
         };
@@ -385,6 +398,9 @@ impl Switchboard {
     /// # Panics
     /// Where who has asked has no feeds.
     pub fn missed(&mut self, ticket: u64, start: i64, end: i64) {
+        if self.queue_missed(ticket, start) {
+            return;
+        }
         let Some(Asked { session, wanted }) = self.answered(ticket) else {
             return;
         };
@@ -404,6 +420,9 @@ impl Switchboard {
 
     /// What was asked for could not be read: it is tried again in a second.
     pub fn unread(&mut self, ticket: u64, now: Now) {
+        if self.queue_unread(ticket, now) {
+            return;
+        }
         if let Some(Asked { session, .. }) = self.answered(ticket) {
             self.counters.count(Counter::StreamReadsFailed);
             self.rest(session, now.mono_ms + FAILED_MS);

@@ -55,8 +55,15 @@ pub(super) struct Subscribing {
     connection: u64,
     packet_id: u16,
     subscription_id: Option<u32>,
+    user: Vec<(String, String)>,
     filters: Vec<Request>,
     streams: Vec<String>,
+}
+
+fn borrowed(user: &[(String, String)]) -> Vec<(&str, &str)> {
+    user.iter()
+        .map(|(name, value)| (&**name, &**value))
+        .collect()
 }
 
 /// Where subscriptions to streams begin, by name.
@@ -100,19 +107,21 @@ impl Switchboard {
             retain_as_published: each.retain_as_published,
             retain_handling: each.retain_handling,
         });
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let properties: Vec<_> = subscribe.user.iter().map(owned).collect();
         let subscribing = Subscribing {
             connection: connection.id,
             packet_id: subscribe.packet_id,
             subscription_id: subscribe.subscription_id,
+            user: properties.clone(),
             filters: filters.collect(),
             streams: streams.clone(),
         };
         self.feeds.placing.insert(request, subscribing);
-        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         self.feeds.requests.push(StreamRequest {
             request,
             streams,
-            properties: subscribe.user.iter().map(owned).collect(),
+            properties,
         });
         true
     }
@@ -156,10 +165,10 @@ impl Switchboard {
         let subscribe = Subscribe {
             packet_id: waiting.packet_id,
             subscription_id: waiting.subscription_id,
+            user: borrowed(&waiting.user),
             filters: filters.collect(),
-            ..Subscribe::default()
         };
-        self.subscribe_each(slot, &subscribe, &placements);
+        self.subscribe_each(slot, &subscribe, &placements, now);
         self.unpark(slot, now);
         Ok(())
     }

@@ -38,11 +38,12 @@ pub(super) struct Checkpoint {
     bytes_before: u64,
 }
 
-/// What a checkpoint has not looked at, of all that was there when it began: slots, slots, numbers.
+/// What a checkpoint has not looked at, of all that was there when it began: slots, and numbers.
 #[derive(Debug)]
 struct Walk {
     sessions: Range<usize>,
     groups: Range<usize>,
+    queue_groups: Range<usize>,
     messages: Range<u64>,
     /// Of the last one that it has looked at.
     units: VecDeque<Unit>,
@@ -69,6 +70,7 @@ impl Switchboard {
             walk: Walk {
                 sessions: 0..self.sessions.capacity(),
                 groups: 0..self.groups.capacity(),
+                queue_groups: 0..self.queues.groups_capacity(),
                 messages: 0..persistence.next_number,
                 units: VecDeque::new(),
             },
@@ -113,6 +115,9 @@ impl Switchboard {
             let text = self.groups.durable_text(slot, partition);
             let unit = text.map(|text| Unit::Group(text.into()));
             walk.units.extend(unit);
+        } else if let Some(slot) = walk.queue_groups.next() {
+            let lies = |stream, of| self.persistence.partition_of_chunk(stream, of) == partition;
+            self.chunks_of(slot, lies, |unit| walk.units.push_back(unit));
         } else {
             let live = &self.persistence.logs[partition as usize].live;
             let Some((number, _)) = live.range(walk.messages.clone()).next() else {

@@ -30,6 +30,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
 
 use super::connection::Connection;
+use super::queues::ChunkPlace;
 use super::record_publish::stream_of;
 use super::streams::Waiter;
 use crate::hash::{Key, Map};
@@ -78,13 +79,14 @@ struct Part {
 
 /// A thing whose record is to be written as it then is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Unit {
+pub(super) enum Unit {
     Head(Box<str>),
     Cursor(Box<str>),
     Filter(Box<str>, Box<str>),
     Feed(Box<str>, Box<str>),
     Group(Box<str>),
     Message(u32, u64),
+    Chunk(ChunkPlace),
 }
 
 /// What was written together.
@@ -291,6 +293,27 @@ impl Persistence {
     /// A group has changed.
     pub fn group_due(&mut self, text: &str) {
         self.due.push(Unit::Group(text.into()));
+    }
+
+    /// What a group of a queue has settled has changed.
+    pub fn chunk_due(&mut self, place: ChunkPlace) {
+        if self.is_on() {
+            self.due.push(Unit::Chunk(place));
+        }
+    }
+
+    /// The same of several things.
+    pub fn units_due(&mut self, units: Vec<Unit>) {
+        if self.is_on() {
+            self.due.extend(units);
+        }
+    }
+
+    /// Where what a queue has settled lies: by partition of its stream, so that all groups of that
+    /// are together.
+    fn partition_of_chunk(&self, stream: u64, partition: u32) -> u32 {
+        let name = [&stream.to_be_bytes()[..], &partition.to_be_bytes()].concat();
+        partition_of(&name, self.logs.len() as u32)
     }
 
     /// A session has ended: nothing of it is kept any more. Whether it was; then its filters go as

@@ -10,13 +10,15 @@
 //! f client NUL filter number of the session, options, identifier
 //! p client NUL filter number of the session, stream, offset of each partition
 //! g text              number, places                      (a shared subscription)
+//! q stream partition chunk group   what a group of a queue has settled ([`crate::queue::read`])
 //! m number            a message, and who is owed it: (number, place, options, identifiers)…
 //! ```
 
 pub use super::codec::Copy;
 use super::codec::{qos_of, Reader, Writer, RETAIN, VERSION};
 use crate::mqtt::packet::QoS;
-use crate::session::{Expiry, Places, Will};
+use crate::session::{Consumption, Expiry, Places, Will};
+use crate::switchboard::queues::ChunkPlace;
 
 /// The number of a session of which the log has the will alone, for it ends with its connection.
 pub const WILL_ALONE: u64 = 0;
@@ -25,7 +27,7 @@ const NO_LOCAL: u8 = 1 << 3;
 const REPLAYS: u8 = 1 << 4;
 
 /// What a record is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Key<'a> {
     Head(&'a str),
     Cursor(&'a str),
@@ -33,11 +35,12 @@ pub enum Key<'a> {
     Feed(&'a str, &'a str),
     Group(&'a str),
     Message(u64),
+    Chunk(ChunkPlace),
 }
 
 impl<'a> Key<'a> {
     /// Its bytes.
-    pub fn bytes(self) -> Vec<u8> {
+    pub fn bytes(&self) -> Vec<u8> {
         match self {
             Self::Head(client) => [b"s", client.as_bytes()].concat(),
             Self::Cursor(client) => [b"c", client.as_bytes()].concat(),
@@ -49,6 +52,14 @@ impl<'a> Key<'a> {
             }
             Self::Group(text) => [b"g", text.as_bytes()].concat(),
             Self::Message(number) => [&b"m"[..], &number.to_be_bytes()].concat(),
+            Self::Chunk(place) => [
+                &b"q"[..],
+                &place.stream.to_be_bytes(),
+                &place.partition.to_be_bytes(),
+                &place.chunk.to_be_bytes(),
+                place.group.as_bytes(),
+            ]
+            .concat(),
         }
     }
 
@@ -57,6 +68,17 @@ impl<'a> Key<'a> {
         let (kind, rest) = bytes.split_first()?;
         if *kind == b'm' {
             return Some(Self::Message(u64::from_be_bytes(rest.try_into().ok()?)));
+        }
+        if *kind == b'q' {
+            let (stream, rest) = rest.split_first_chunk()?;
+            let (partition, rest) = rest.split_first_chunk()?;
+            let (chunk, rest) = rest.split_first_chunk()?;
+            return Some(Self::Chunk(ChunkPlace {
+                stream: u64::from_be_bytes(*stream),
+                partition: u32::from_be_bytes(*partition),
+                chunk: i64::from_be_bytes(*chunk),
+                group: std::str::from_utf8(rest).ok()?.into(),
+            }));
         }
         let text = std::str::from_utf8(rest).ok()?;
         match kind {
@@ -132,6 +154,8 @@ pub struct Filter {
     /// It has yet to be sent retained messages.
     pub replays: bool,
     pub id: u32,
+    /// How it consumes a queue.
+    pub consumption: Option<Consumption>,
 }
 
 impl Filter {
@@ -146,6 +170,11 @@ impl Filter {
                 | flag(self.replays, REPLAYS),
         );
         out.number(self.id.into());
+        if let Some(consumption) = &self.consumption {
+            out.number(consumption.prefetch.into());
+            out.0.push(u8::from(consumption.by_puback));
+            out.bytes(consumption.group.as_deref().unwrap_or("").as_bytes());
+        }
         out.0
     }
 
@@ -160,6 +189,18 @@ impl Filter {
             retain_as_published: options & RETAIN != 0,
             replays: options & REPLAYS != 0,
             id: reader.number_32()?,
+            consumption: if reader.is_over() {
+                None
+            } else {
+                Some(Consumption {
+                    prefetch: reader.number_32()?,
+                    by_puback: reader.byte()? != 0,
+                    group: {
+                        let group = std::str::from_utf8(reader.bytes()?).ok()?;
+                        (!group.is_empty()).then(|| group.into())
+                    },
+                })
+            },
         };
         reader.over(filter)
     }
@@ -384,114 +425,4 @@ impl<'a> Message<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use crate::session::Ids;
-
-    use super::*;
-
-    fn copy() -> Copy {
-        let mut ids = Ids::of(300);
-        ids.add(7);
-        Copy {
-            qos: QoS::ExactlyOnce,
-            retain: true,
-            ids,
-        }
-    }
-
-    fn cursor() -> Cursor {
-        let sent = |claim| {
-            Some(Sent {
-                number: 1 << 40,
-                copy: copy(),
-                claim,
-            })
-        };
-        Cursor {
-            number: 9,
-            places: Places::with_open(1000, [3, 500, 501]),
-            unreleased: vec![1, 65_535],
-            exchanges: vec![(4, None), (5, sent(Some((9, 3)))), (6, sent(None))],
-        }
-    }
-
-    fn message(claims: &[u8]) -> Message<'_> {
-        Message {
-            qos: QoS::AtLeastOnce,
-            retain: true,
-            publisher: 77,
-            arrived_ms: 1_700_000_000_000,
-            expiry: Some(Expiry { seconds: 0, at: 2 }),
-            head: b"\0\x03a/b\x05\x02\0\0\0\0",
-            topic_bytes: 5,
-            payload: b"21.5",
-            claims,
-        }
-    }
-
-    #[test]
-    fn keys_are_read_as_they_were_written() {
-        for key in [
-            Key::Head("client"),
-            Key::Cursor(""),
-            Key::Filter("client", "$share/g/a/+"),
-            Key::Feed("client", "$stream/a/#"),
-            Key::Group("$share/g/a/+"),
-            Key::Message(u64::MAX),
-        ] {
-            assert_eq!(Key::read(&key.bytes()), Some(key));
-        }
-        for bytes in [&b""[..], b"x", b"fclient", b"m1234567", b"s\xFF"] {
-            assert_eq!(Key::read(bytes), None);
-        }
-    }
-
-    #[test]
-    fn values_are_read_as_they_were_written_and_cut_ones_are_refused() {
-        let head = Head {
-            number: 1 << 50,
-            expiry_s: u32::MAX,
-            left_ms: Some(0),
-            user: Some(("ada".into(), true)),
-            will: Some(Will {
-                packet: [1, 2, 3].into(),
-                delay_s: 5,
-            }),
-        };
-        let bytes = head.write();
-        assert_eq!(Head::read(&bytes), Some(head));
-        assert_eq!(Head::read(&bytes[..bytes.len() - 1]), None);
-        let filter = Filter {
-            number: 3,
-            qos: QoS::ExactlyOnce,
-            no_local: true,
-            retain_as_published: false,
-            replays: true,
-            id: 268_435_455,
-        };
-        assert_eq!(Filter::read(&filter.write()), Some(filter.clone()));
-        assert_eq!(Filter::read(&[filter.write(), vec![0]].concat()), None);
-        let feed = Feed {
-            number: 3,
-            stream: 1 << 40,
-            positions: vec![0, i64::MAX, 5],
-        };
-        let bytes = feed.write();
-        assert_eq!(Feed::read(&bytes), Some(feed));
-        assert_eq!(Feed::read(&bytes[..bytes.len() - 1]), None);
-        let bytes = cursor().write();
-        assert_eq!(Cursor::read(&bytes), Some(cursor()));
-        assert_eq!(Cursor::read(&bytes[..bytes.len() - 1]), None);
-        let places = Places::with_open(5, [4]);
-        assert_eq!(read_group(&write_group(2, &places)), Some((2, places)));
-        let mut claims = Vec::new();
-        write_claim(9, 500, &copy(), &mut claims);
-        write_claim(10, 0, &copy(), &mut claims);
-        let bytes = message(&claims).write();
-        assert_eq!(Message::read(&bytes), Some(message(&claims)));
-        let expected = vec![(9, 500, copy()), (10, 0, copy())];
-        assert_eq!(read_claims(&claims), Some(expected));
-        assert_eq!(read_claims(&claims[..claims.len() - 1]), None);
-        assert_eq!(Head::read(&[2, 0, 0, 0]), None, "of a later version");
-    }
-}
+mod tests;

@@ -9,6 +9,7 @@ use super::Log;
 use crate::mqtt::packet::QoS;
 use crate::record::{Batch, Batches, Codec, Record, Records};
 use crate::session::{Expiry, Places};
+use crate::switchboard::queues::{ChunkPlace, Kept};
 use crate::switchboard::{Error, Switchboard};
 
 /// A message as the log has it.
@@ -35,6 +36,7 @@ pub(super) struct Restoring {
     pub feeds: BTreeMap<(Box<str>, Box<str>), Feed>,
     pub groups: BTreeMap<Box<str>, (u64, Places)>,
     pub messages: BTreeMap<u64, Found>,
+    pub chunks: Kept,
     /// By partition, batches that count once the last of them is there.
     parts: BTreeMap<u32, Vec<u8>>,
     /// The highest number that anything has.
@@ -65,6 +67,23 @@ impl Restoring {
             Key::Group(text) => {
                 put(&mut self.groups, text, value, read_group)?;
                 self.seen(self.groups.get(text).map(|group| group.0));
+            }
+            Key::Chunk(ChunkPlace {
+                stream,
+                partition,
+                chunk,
+                group,
+            }) => {
+                let groups = self.chunks.entry(stream).or_default();
+                let chunks = groups
+                    .entry(group)
+                    .or_default()
+                    .entry(partition)
+                    .or_default();
+                match value {
+                    None => chunks.remove(&chunk),
+                    Some(value) => chunks.insert(chunk, crate::queue::read(value)?),
+                };
             }
             Key::Message(number) => {
                 self.seen(Some(number));

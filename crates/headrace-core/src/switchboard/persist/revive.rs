@@ -42,7 +42,9 @@ impl Switchboard {
         let feeds = std::mem::take(&mut restoring.feeds);
         self.revive_subscriptions(std::mem::take(&mut restoring.filters), feeds);
         self.revive_groups(std::mem::take(&mut restoring.groups));
+        let chunks = std::mem::take(&mut restoring.chunks);
         self.revive_messages(&slots, *restoring, now);
+        self.restore_chunks(chunks);
         for (slot, _) in slots {
             self.recount_session(slot);
             self.set_session_timer(slot);
@@ -128,6 +130,10 @@ impl Switchboard {
                 let session = &mut self.sessions[slot as usize];
                 session.filter_bytes += text.len();
                 session.subscriptions.insert(text.clone(), subscription);
+                if let Some(consumption) = filter.consumption {
+                    self.restore_consumption(slot, text, consumption);
+                    continue;
+                }
                 if let Some(feed) = feed {
                     self.revive_feed(slot, &text, &subscription, &feed);
                     continue;

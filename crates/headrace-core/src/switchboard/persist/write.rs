@@ -41,6 +41,7 @@ impl Switchboard {
         let trim = persistence.end_checkpoint();
         persistence.forget_unsaid();
         self.apply_ends();
+        self.note_changed();
         self.begin_checkpoint();
         if self.persistence.is_due(now.mono_ms) {
             self.write_round(now);
@@ -151,6 +152,16 @@ impl Switchboard {
                 });
                 (None, Key::Group(text), value)
             }
+            Unit::Chunk(place) => {
+                let lies = self
+                    .persistence
+                    .partition_of_chunk(place.stream, place.partition);
+                (
+                    Some(lies),
+                    Key::Chunk(place.clone()),
+                    self.chunk_record(place),
+                )
+            }
             Unit::Message(partition, number) => {
                 let live = &self.persistence.logs[*partition as usize].live;
                 let message = live.get(number).and_then(Weak::upgrade);
@@ -158,15 +169,15 @@ impl Switchboard {
                 (Some(*partition), Key::Message(*number), value)
             }
         };
-        let partition = partition.unwrap_or_else(|| match key {
+        let partition = partition.unwrap_or_else(|| match &key {
             Key::Head(name)
             | Key::Cursor(name)
             | Key::Filter(name, _)
             | Key::Feed(name, _)
             | Key::Group(name) => self.persistence.partition_of(name),
-            Key::Message(_) => unreachable!("a message says where it lies"),
+            Key::Message(_) | Key::Chunk(_) => unreachable!("it says where it lies"),
         });
-        self.push(partition, key, value.as_deref(), now);
+        self.push(partition, &key, value.as_deref(), now);
     }
 
     fn session_to_write(&mut self, client_id: &str) -> Option<&mut Session> {
@@ -194,12 +205,12 @@ impl Switchboard {
             self.persistence.store(&message, partition, Box::default());
             if let Some(stored) = message.stored.get() {
                 let value = write_message(&message, now);
-                self.push(partition, Key::Message(stored.number), Some(&value), now);
+                self.push(partition, &Key::Message(stored.number), Some(&value), now);
             }
         }
     }
 
-    fn push(&mut self, partition: u32, key: Key<'_>, value: Option<&[u8]>, now: Now) {
+    fn push(&mut self, partition: u32, key: &Key<'_>, value: Option<&[u8]>, now: Now) {
         let builder = &mut self.persistence.logs[partition as usize].builder;
         builder.push(now.wall_ms, Some(&key.bytes()), value, []);
         if builder.bytes() >= self.persistence.batch_bytes_max {
@@ -284,6 +295,10 @@ fn filter_of(session: &Session, filter: &str) -> Option<Vec<u8>> {
         retain_as_published: subscription.retain_as_published,
         replays: session.replays.contains(filter),
         id: subscription.id,
+        consumption: {
+            let consuming = session.consuming.as_ref();
+            consuming.and_then(|consuming| consuming.terms.get(filter).cloned())
+        },
     };
     Some(record.write())
 }

@@ -17,7 +17,7 @@ use super::publish_record::PublishRecord;
 use super::sources::{Verdict, SOURCES_OF_NODE_MAX};
 use crate::hash::{Key, Map};
 use crate::mqtt::packet::Publish;
-use crate::record::{partition_of, record_bytes, Codec, Source, HEADER_BYTES};
+use crate::record::{fnv1a, partition_of, record_bytes, Codec, Source, HEADER_BYTES};
 use crate::session::Outcome;
 
 pub use super::partition::Waiter;
@@ -63,6 +63,8 @@ struct Stream {
     partitions: Vec<Partition>,
     /// Where the next record without a key goes.
     turn: u32,
+    /// Keys are spread by FNV-1a, not by murmur2.
+    is_fnv1a: bool,
 }
 
 impl Stream {
@@ -140,6 +142,7 @@ impl Streams {
                 compacts: false,
                 partitions: Vec::new(),
                 turn: 0,
+                is_fnv1a: false,
             }) as u32;
             self.by_id.insert(id, slot);
             slot
@@ -166,6 +169,13 @@ impl Streams {
         (stream.codec, stream.batch_bytes_max) = (codec, batch_bytes_max);
         stream.compacts = compacts;
         true
+    }
+
+    /// Says by which hash the keys of a stream that is bound are spread over its partitions.
+    pub fn spread_by(&mut self, id: u64, is_fnv1a: bool) {
+        if let Some(slot) = self.by_id.get(&id) {
+            self.slots[*slot as usize].is_fnv1a = is_fnv1a;
+        }
     }
 
     /// Removes a stream; its slot. What it was given before is still appended.
@@ -261,7 +271,11 @@ impl Streams {
         let stream = &mut self.slots[slot as usize];
         let partitions = stream.partitions.len() as u32;
         let partition = if let Some(key) = stream.key.key(publish) {
-            partition_of(key.as_bytes(), partitions)
+            if stream.is_fnv1a {
+                fnv1a(key.as_bytes()) % partitions
+            } else {
+                partition_of(key.as_bytes(), partitions)
+            }
         } else {
             stream.turn = (stream.turn + 1) % partitions;
             stream.turn
@@ -288,7 +302,7 @@ impl Streams {
         source: Option<&Source>,
         wall_ms: i64,
         waiter: Option<Waiter>,
-    ) {
+    ) -> u64 {
         let bytes = self.slots[placed.slot as usize].record_bytes(record);
         let ticket = self.open(placed.slot, placed.partition, bytes, waiter);
         let stream = &mut self.slots[placed.slot as usize];
@@ -308,6 +322,13 @@ impl Streams {
         if self.sources > SOURCES_OF_NODE_MAX {
             self.bound_sources();
         }
+        ticket
+    }
+
+    /// Appends a publish of the switchboard's own; the ticket of its batch.
+    pub fn store_own(&mut self, slot: u32, publish: &Publish<'_>, wall_ms: i64) -> u64 {
+        let placed = self.place(slot, publish, None);
+        self.append(placed, &PublishRecord::of(publish), None, wall_ms, None)
     }
 
     /// Appends a record of the switchboard's own, which no source has sent, to the partition of

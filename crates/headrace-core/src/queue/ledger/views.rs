@@ -1,0 +1,49 @@
+//! What can be seen of a ledger.
+
+use super::{Ledger, State};
+
+impl Ledger {
+    /// Messages that are not settled.
+    pub fn depth(&self) -> u64 {
+        self.settled.open_below(self.end)
+    }
+
+    /// Deliveries that are not over.
+    pub fn in_flight(&self) -> usize {
+        self.flights.len()
+    }
+
+    /// Messages that rest after a failure, or until their time.
+    pub fn resting(&self) -> usize {
+        self.resting.len()
+    }
+
+    /// Who has a message.
+    pub fn holder(&self, offset: i64) -> Option<u64> {
+        match self.open.get(&offset)?.state {
+            State::Flying(id) => Some(self.flights.get(id).holder),
+            _ => None,
+        }
+    }
+
+    /// Who has each message that is in flight.
+    pub fn holders(&self) -> impl Iterator<Item = u64> + '_ {
+        self.flights.holders()
+    }
+
+    /// How often a message has been delivered.
+    pub fn attempts(&self, offset: i64) -> u32 {
+        self.open.get(&offset).map_or(0, |entry| entry.attempt)
+    }
+
+    /// Whether a message is known and not settled.
+    pub fn is_open(&self, offset: i64) -> bool {
+        self.open.contains_key(&offset)
+    }
+
+    /// Whether a message may be given out, now or in its turn.
+    pub fn is_ready(&self, offset: i64) -> bool {
+        let entry = self.open.get(&offset);
+        entry.is_some_and(|entry| entry.state == State::Ready)
+    }
+}

@@ -1,0 +1,356 @@
+//! Who consumes: subscriptions to `$queue/NAME`, with a group, room for so many deliveries, and how
+//! they settle.
+
+use std::sync::Arc;
+
+use super::{Consumer, Wanted};
+use crate::mqtt::packet::{QoS, SubscriptionRequest, Version};
+use crate::mqtt::reason;
+use crate::queue::Failed;
+use crate::session::{Consuming, Consumption, Handed, Subscription};
+use crate::switchboard::subscribe::Refusal;
+use crate::switchboard::{Counter, Switchboard};
+use crate::topic::Filter;
+use crate::Now;
+
+/// Deliveries that a consumer may ask to have open: as many as a Receive Maximum can say.
+const PREFETCH_MAX: u32 = 65_535;
+
+/// Longest name of a group, bytes: that of a client id, or of Kafka's group ids in practice.
+const GROUP_BYTES_MAX: usize = 1024;
+
+/// How a subscription consumes, as options of its filter and user properties say.
+///
+/// # Errors
+/// They cannot be served: why.
+fn consumption_of(
+    wanted: &Wanted<'_>,
+    told: &[(&str, &str)],
+    version: Version,
+) -> Result<Consumption, String> {
+    let group = wanted.option("consumer-group", told);
+    let is_name =
+        |group: &str| !group.is_empty() && group.len() <= GROUP_BYTES_MAX && !group.contains('\0');
+    if group.is_some_and(|group| !is_name(group)) {
+        return Err("a consumer-group has from 1 to 1,024 bytes".into());
+    }
+    let prefetch = match wanted.option("prefetch", told) {
+        None => 0,
+        Some(text) => match text.parse() {
+            Ok(prefetch @ 1..=PREFETCH_MAX) => prefetch,
+            _ => return Err("prefetch is a number from 1 to 65535".into()),
+        },
+    };
+    let by_puback = match wanted.option("settle", told) {
+        None => version == Version::V311,
+        Some("puback") => true,
+        Some("ack") if version == Version::V5 => false,
+        Some("ack") => return Err("MQTT 3.1.1 settles by PUBACK alone".into()),
+        Some(_) => return Err("settle is one of ack, puback".into()),
+    };
+    Ok(Consumption {
+        group: group.map(Into::into),
+        prefetch,
+        by_puback,
+    })
+}
+
+impl Switchboard {
+    /// One filter of a SUBSCRIBE that names a queue.
+    pub(in crate::switchboard) fn subscribe_to_queue(
+        &mut self,
+        slot: u32,
+        id: u32,
+        request: &SubscriptionRequest<'_>,
+        (wanted, told): (Result<Wanted<'_>, ()>, &[(&str, &str)]),
+        now: Now,
+    ) -> Result<QoS, Refusal> {
+        let wrong = |text: String| Refusal::of_queue(reason::IMPLEMENTATION_SPECIFIC, text.into());
+        let (session, version) = (
+            self.session_of(slot),
+            self.connections[slot as usize].version,
+        );
+        let filter = request.filter;
+        let wanted = wanted.map_err(|()| {
+            let text = "name the queue: $queue/NAME";
+            Refusal::of_queue(reason::TOPIC_FILTER_INVALID, text.into())
+        })?;
+        Filter::parse(filter).map_err(|_| Counter::FilterInvalid)?;
+        // What a rule says of `$queue/NAME` holds however a client asks for it.
+        let plain = plain_filter(&wanted);
+        let decision = self.decide_subscription(session, &plain);
+        if !decision.is_allowed {
+            return Err(Counter::FilterDenied.into());
+        }
+        if request.no_local {
+            return Err(wrong(
+                "No Local is not served: work is for whoever takes it".into(),
+            ));
+        }
+        let terms = consumption_of(&wanted, told, version).map_err(wrong)?;
+        let qos = request.qos.min(QoS::AtLeastOnce);
+        if qos == QoS::AtMostOnce && terms.by_puback {
+            let text = "PUBACK settles, so subscribe at QoS 1";
+            return Err(wrong(text.into()));
+        }
+        if !self.persistence.is_on() {
+            return Err(wrong("queues need mqtt.persistence = true".into()));
+        }
+        if self.queues.find(&wanted.queue).is_none() {
+            let name = &wanted.queue;
+            let text = format!("no queue is named {name}; headrace queues create {name}");
+            return Err(Refusal::of_queue(reason::TOPIC_FILTER_INVALID, text.into()));
+        }
+        self.make_room_for_filter(session, filter, decision, 1)?;
+        self.leave_queue(session, filter, now);
+        let state = &mut self.sessions[session as usize];
+        let subscription = Subscription {
+            qos,
+            no_local: false,
+            retain_as_published: request.retain_as_published,
+            id,
+            before: None,
+            since: self.arrivals,
+        };
+        state.subscriptions.insert(filter.into(), subscription);
+        let consuming = state.consuming.get_or_insert_default();
+        let is_new = consuming.terms.insert(filter.into(), terms).is_none();
+        self.queues.subscriptions += usize::from(is_new);
+        self.persistence.filter_due(state, filter);
+        self.begin_consuming(session, filter);
+        Ok(qos)
+    }
+
+    /// A subscription as the log has it; it consumes as soon as its queue is there.
+    pub(in crate::switchboard) fn restore_consumption(
+        &mut self,
+        session: u32,
+        filter: Box<str>,
+        terms: Consumption,
+    ) {
+        let state = &mut self.sessions[session as usize];
+        let consuming = state.consuming.get_or_insert_default();
+        consuming.terms.insert(filter, terms);
+        self.queues.subscriptions += 1;
+    }
+
+    /// A subscription of a session consumes from now on, where its queue is there.
+    pub(in crate::switchboard) fn begin_consuming(&mut self, session: u32, filter: &str) {
+        let Some(Ok(wanted)) = Wanted::of(filter) else {
+            return;
+        };
+        let Some(queue) = self.queues.find(&wanted.queue) else {
+            return;
+        };
+        let state = &mut self.sessions[session as usize];
+        let (Some(consuming), Some(subscription)) =
+            (&mut state.consuming, state.subscriptions.get(filter))
+        else {
+            return;
+        };
+        let terms = consuming.terms.get(filter).cloned().unwrap_or_default();
+        let group = terms.group.as_deref().unwrap_or(&state.client_id);
+        let name: Arc<str> = match wanted.filter {
+            Some(filter) => [group, "\0", filter].concat().into(),
+            None => group.into(),
+        };
+        let of = &self.queues.all[queue as usize];
+        let prefetch = match terms.prefetch {
+            0 => of.settings.prefetch,
+            prefetch => prefetch as usize,
+        };
+        let (qos, id) = (subscription.qos, subscription.id);
+        let partitions = of.ends.len();
+        let group = of.groups.get(&name).copied();
+        let group = group.unwrap_or_else(|| {
+            let none = (0..partitions).map(|_| None).collect();
+            self.queues.begin_group(queue, &name, none)
+        });
+        let number = self.queues.number();
+        let consumer = Consumer {
+            session,
+            group,
+            prefetch,
+            held: 0,
+            qos,
+            id,
+            settles_by_puback: terms.by_puback,
+        };
+        self.queues.consumers.insert(number, consumer);
+        self.queues.groups[group as usize].line.push_back(number);
+        let consuming = self.sessions[session as usize].consuming.as_mut();
+        let consuming = consuming.expect("it consumes");
+        consuming.consumers.insert(filter.into(), number);
+        self.queues.touch(group);
+    }
+
+    /// A session consumes by a filter no longer. What it has goes to others.
+    pub(in crate::switchboard) fn leave_queue(&mut self, session: u32, filter: &str, now: Now) {
+        let Some(consuming) = &mut self.sessions[session as usize].consuming else {
+            return;
+        };
+        self.queues.subscriptions -= usize::from(consuming.terms.remove(filter).is_some());
+        // What it was handed and has not acknowledged stays in its window until it does.
+        if let Some(consumer) = consuming.consumers.remove(filter) {
+            self.return_held(consumer, false, now);
+            let gone = self.queues.consumers.remove(&consumer);
+            let gone = gone.expect("it was one");
+            let group = &mut self.queues.groups[gone.group as usize];
+            group.line.retain(|each| *each != consumer);
+        }
+    }
+
+    /// The connection of a session is gone: what it has of queues goes to others, and has failed
+    /// where the client did not say good-bye.
+    pub(in crate::switchboard) fn rest_consumers(
+        &mut self,
+        session: u32,
+        has_failed: bool,
+        now: Now,
+    ) {
+        self.end_exchanges(session);
+        let Some(consuming) = &self.sessions[session as usize].consuming else {
+            return;
+        };
+        let consumers: Vec<u64> = consuming.consumers.values().copied().collect();
+        for consumer in consumers {
+            self.return_held(consumer, has_failed, now);
+        }
+    }
+
+    /// A client has come back, or has room again.
+    pub(in crate::switchboard) fn wake_consumers(&mut self, session: u32) {
+        let Some(consuming) = &self.sessions[session as usize].consuming else {
+            return;
+        };
+        for consumer in consuming.consumers.values() {
+            let group = self.queues.consumers[consumer].group;
+            if !self.queues.groups[group as usize].hot.is_empty() {
+                self.queues.touch(group);
+            }
+        }
+    }
+
+    /// PUBACK for something that a queue handed out.
+    pub(in crate::switchboard) fn handed_back(
+        &mut self,
+        session: u32,
+        packet_id: u16,
+        reason_code: u8,
+        now: Now,
+    ) {
+        let Some(consuming) = &mut self.sessions[session as usize].consuming else {
+            return;
+        };
+        let Some(handed) = consuming.handed.remove(&packet_id) else {
+            return;
+        };
+        let Some(consumer) = self.queues.consumers.get(&handed.consumer) else {
+            return;
+        };
+        if !consumer.settles_by_puback {
+            return;
+        }
+        let Handed {
+            partition,
+            offset,
+            attempt,
+            ..
+        } = handed;
+        let group = consumer.group;
+        if reason_code >= reason::UNSPECIFIED_ERROR {
+            let _late = self.fail_delivery(group, (partition, offset, attempt), None, None, now);
+        } else {
+            let _late = self.end_delivery(group, (partition, offset, attempt));
+        }
+    }
+
+    /// What a consumer has comes again, to others first.
+    fn return_held(&mut self, number: u64, has_failed: bool, now: Now) {
+        let consumer = self.queues.consumers.get_mut(&number);
+        let consumer = consumer.expect("it is one");
+        let group = consumer.group;
+        let mut held = std::mem::take(&mut consumer.held);
+        let partitions = self.queues.groups[group as usize].parts.len() as u32;
+        for partition in 0..partitions {
+            while held > 0 {
+                let random = self.queues.random();
+                let of = &mut self.queues.groups[group as usize];
+                let ledger = &mut of.parts[partition as usize].ledger;
+                let Some((offset, failed)) = ledger.gone(number, has_failed, now, random) else {
+                    break;
+                };
+                held -= 1;
+                of.counts.failed += u64::from(has_failed);
+                self.has_failed(group, partition, offset, failed, None);
+            }
+        }
+    }
+
+    /// What became of a message that was not settled.
+    pub(super) fn has_failed(
+        &mut self,
+        group: u32,
+        partition: u32,
+        offset: i64,
+        failed: Failed,
+        reason: Option<&str>,
+    ) {
+        if let Failed::Dead(cause) = failed {
+            self.dies(group, partition, offset, cause, reason);
+        }
+        self.queues.change(group, partition);
+        self.queues.heat(group, partition);
+    }
+
+    /// Ends the exchanges of what a session was handed: it is sent none of it again.
+    fn end_exchanges(&mut self, session: u32) {
+        let state = &mut self.sessions[session as usize];
+        let Some(consuming) = &mut state.consuming else {
+            return;
+        };
+        let Consuming { handed, .. } = &mut **consuming;
+        for packet_id in std::mem::take(handed).into_keys() {
+            state.outbound.end(packet_id);
+        }
+    }
+
+    /// Takes all consumers from a group that ends.
+    pub(super) fn end_consumers(&mut self, group: u32, now: Now) {
+        let line = self.queues.groups[group as usize].line.clone();
+        for number in line {
+            let session = self.queues.consumers[&number].session;
+            let consuming = self.sessions[session as usize].consuming.as_ref();
+            let mut all = consuming.iter().flat_map(|each| each.consumers.iter());
+            let filter = all.find(|(_, consumer)| **consumer == number);
+            let filter = filter.map(|(filter, _)| filter.clone());
+            if let Some(filter) = filter {
+                self.end_of_queue(session, &filter, now);
+            }
+        }
+    }
+
+    /// A client loses a subscription to a queue that is no more, and notices by the end of its
+    /// connection.
+    fn end_of_queue(&mut self, session: u32, filter: &str, now: Now) {
+        self.take_subscription(session, filter);
+        self.leave_queue(session, filter, now);
+        if let Some(slot) = self.sessions[session as usize].connection {
+            self.close(
+                slot,
+                "queue_deleted",
+                Some(reason::ADMINISTRATIVE_ACTION),
+                now,
+            );
+        }
+    }
+}
+
+/// A filter without its options.
+fn plain_filter(wanted: &Wanted<'_>) -> String {
+    let mut plain = [super::address::BELOW, &wanted.queue].concat();
+    if let Some(filter) = wanted.filter {
+        plain.extend(["/", filter]);
+    }
+    plain
+}

@@ -1,0 +1,206 @@
+//! Messages that do not come again: where they go, and when they are settled.
+
+use std::fmt::Write;
+
+use super::message::{GROUP_ID, SOURCE_TOPIC};
+use crate::mqtt::packet::Publish;
+use crate::queue::Cause;
+use crate::session::Ending;
+use crate::switchboard::connect::decode_own;
+use crate::switchboard::{Counter, Switchboard};
+use crate::Now;
+
+/// What died.
+#[derive(Clone, Debug)]
+pub struct Death {
+    cause: Cause,
+    /// What its last consumer said.
+    reason: Option<Box<str>>,
+    attempts: u32,
+    /// It is on its way to the log of dead letters.
+    is_carried: bool,
+}
+
+/// A dead message on its way to the log.
+#[derive(Clone, Copy, Debug)]
+pub struct Burial {
+    group: u32,
+    number: u64,
+    partition: u32,
+    offset: i64,
+}
+
+/// User properties of a dead letter, beside its own and those of [`super::message`].
+const REASON: &str = "reason";
+const DETAIL: &str = "reason-detail";
+const ATTEMPTS: &str = "attempts";
+const DIED: &str = "died";
+const FROM: &str = "x-source-queue";
+const PLACE: &str = "x-source-message";
+
+/// What a dead letter says of itself, and its copy must not inherit: it is of the queue that it
+/// died in.
+const OF_DELIVERY: &[&str] = &["queue", "partition", "offset", "sequence"];
+
+const fn name_of(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Rejected => "rejected",
+        Cause::Attempts => "attempts",
+        Cause::TotalTime => "total_time",
+        Cause::Expired => "expired",
+    }
+}
+
+impl Switchboard {
+    /// A message of a group is dead. It is settled at once where nobody keeps those.
+    pub(super) fn dies(
+        &mut self,
+        slot: u32,
+        partition: u32,
+        offset: i64,
+        cause: Cause,
+        reason: Option<&str>,
+    ) {
+        let queues = &mut self.queues;
+        let group = &mut queues.groups[slot as usize];
+        group.counts.dead += 1;
+        let queue = &mut queues.all[group.queue as usize];
+        let part = &mut group.parts[partition as usize];
+        if !queue.settings.keeps_dead {
+            self.counters.count(Counter::DroppedDead);
+            part.take(offset);
+            part.ledger.buried(offset);
+            return queues.change(slot, partition);
+        }
+        let death = Death {
+            cause,
+            reason: reason.map(Into::into),
+            attempts: part.ledger.attempts(offset),
+            is_carried: false,
+        };
+        part.deaths.insert(offset, death);
+        if queue.settings.dead_letters.is_none() && !std::mem::replace(&mut queue.has_asked, true) {
+            queues.wants_dead.push(queue.stream);
+        }
+        queues.heat(slot, partition);
+        queues.touch(slot);
+    }
+
+    /// Gives the dead messages of a group whose packets are at hand to the log that keeps them.
+    pub(super) fn bury_ready(&mut self, slot: u32, now: Now) {
+        let group = &self.queues.groups[slot as usize];
+        let partitions = group.parts.len() as u32;
+        let settings = &self.queues.all[group.queue as usize].settings;
+        let letters = settings
+            .dead_letters
+            .and_then(|stream| self.streams.slot(stream));
+        for partition in 0..partitions {
+            let part = &self.queues.groups[slot as usize].parts[partition as usize];
+            if part.deaths.is_empty() || part.retry_ms.is_some() {
+                continue;
+            }
+            let Some(letters) = letters else { continue };
+            let waiting = part.deaths.iter().filter(|(_, death)| !death.is_carried);
+            let waiting: Vec<i64> = waiting.map(|(offset, _)| *offset).collect();
+            for offset in waiting {
+                let part = &mut self.queues.groups[slot as usize].parts[partition as usize];
+                match part.take(offset) {
+                    Some(packet) => {
+                        self.bury(slot, partition, offset, &packet, letters, now);
+                        let part = &mut self.queues.groups[slot as usize].parts[partition as usize];
+                        part.keep(offset, packet); // for another try
+                    }
+                    None => self.queues.want(slot, partition, offset),
+                }
+            }
+        }
+    }
+
+    fn bury(
+        &mut self,
+        slot: u32,
+        partition: u32,
+        offset: i64,
+        packet: &[u8],
+        letters: u32,
+        now: Now,
+    ) {
+        let group = &mut self.queues.groups[slot as usize];
+        let number = group.number;
+        let queue = &self.queues.all[group.queue as usize].settings.name;
+        let part = &mut group.parts[partition as usize];
+        let death = part.deaths.get_mut(&offset).expect("it is dead");
+        death.is_carried = true;
+        let death = death.clone();
+        let (name, _) = group.named();
+        let (mut attempts, mut died, mut place) = (String::new(), String::new(), String::new());
+        write!(attempts, "{}", death.attempts).expect("a string takes all");
+        write!(died, "{}", now.wall_ms).expect("a string takes all");
+        write!(place, "{partition}:{offset}").expect("a string takes all");
+        let mut publish = decode_own(packet);
+        let user = &mut publish.properties.user;
+        // What a former death said of it, this one says.
+        let ours = [REASON, DETAIL, ATTEMPTS, DIED, FROM, PLACE, GROUP_ID];
+        user.retain(|(key, _)| !ours.contains(key) && !OF_DELIVERY.contains(key));
+        let source = user
+            .iter()
+            .find(|(key, _)| *key == SOURCE_TOPIC)
+            .map(|pair| pair.1);
+        user.extend([
+            (REASON, name_of(death.cause)),
+            (FROM, queue),
+            (PLACE, &place),
+            (GROUP_ID, name),
+            (ATTEMPTS, &attempts),
+            (DIED, &died),
+        ]);
+        user.extend(death.reason.as_deref().map(|reason| (DETAIL, reason)));
+        let publish = Publish {
+            topic: source.unwrap_or(publish.topic),
+            properties: crate::mqtt::packet::PublishProperties {
+                message_expiry: None, // what is dead does not expire once more
+                ..publish.properties
+            },
+            ..publish
+        };
+        let ticket = self.streams.store_own(letters, &publish, now.wall_ms);
+        let burial = Burial {
+            group: slot,
+            number,
+            partition,
+            offset,
+        };
+        self.queues.burials.entry(ticket).or_default().push(burial);
+    }
+
+    /// An append has ended: what it held of dead messages is settled, or tried again.
+    pub(in crate::switchboard) fn burials_over(&mut self, ticket: u64, ending: Ending, now: Now) {
+        let Some(burials) = self.queues.burials.remove(&ticket) else {
+            return;
+        };
+        for Burial {
+            group: slot,
+            number,
+            partition,
+            offset,
+        } in burials
+        {
+            let group = self.queues.groups.get_mut(slot as usize);
+            let Some(group) = group.filter(|group| group.number == number) else {
+                continue;
+            };
+            let part = &mut group.parts[partition as usize];
+            if ending == Ending::Stored {
+                part.deaths.remove(&offset);
+                part.take(offset);
+                part.ledger.buried(offset);
+                self.queues.change(slot, partition);
+                self.queues.heat(slot, partition);
+            } else if let Some(death) = part.deaths.get_mut(&offset) {
+                death.is_carried = false;
+                self.queues.retry(slot, partition, now);
+            }
+            self.set_queue_timer(slot);
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! A message on its way to one consumer, and how its delivery ends.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use super::message::{ATTEMPT, GROUP_ID, MESSAGE_ID};
+use super::named;
+use crate::mqtt::encode;
+use crate::mqtt::packet::{Publish, QoS, Version};
+use crate::queue::{Failed, Late};
+use crate::session::{Handed, Ids, Terms};
+use crate::switchboard::connect::decode_own;
+use crate::switchboard::outgoing::Outgoing;
+use crate::switchboard::{Counter, Switchboard};
+use crate::Now;
+
+/// Partition, offset and attempt: one delivery.
+pub(super) type Place = (u32, i64, u32);
+
+impl Switchboard {
+    /// Gives a message to a consumer that has room.
+    pub(super) fn hand_out(
+        &mut self,
+        slot: u32,
+        number: u64,
+        (partition, offset): (u32, i64),
+        now: Now,
+    ) {
+        let group = &mut self.queues.groups[slot as usize];
+        let part = &mut group.parts[partition as usize];
+        let packet = part.take(offset).expect("it is at hand");
+        let attempt = part.ledger.deliver(offset, number, now);
+        group.counts.delivered += 1;
+        group.counts.redelivered += u64::from(attempt > 1);
+        let mut place = String::new();
+        write!(place, "{partition}:{offset}:{attempt}").expect("a string takes all");
+        let which = place.rsplit_once(':').map_or("", |(_, attempt)| attempt);
+        let mut publish = decode_own(&packet);
+        let name = Arc::clone(&group.name);
+        let (name, _) = named(&name);
+        publish
+            .properties
+            .user
+            .extend([(MESSAGE_ID, &*place), (GROUP_ID, name), (ATTEMPT, which)]);
+        let consumer = self.queues.consumers.get_mut(&number);
+        let consumer = consumer.expect("it is one");
+        consumer.held += 1;
+        let (session, qos, id) = (consumer.session, consumer.qos, consumer.id);
+        let publish = Publish {
+            qos,
+            packet_id: u16::from(qos > QoS::AtMostOnce),
+            ..publish
+        };
+        let mut packet = std::mem::take(&mut self.queues.packet);
+        packet.clear();
+        encode::publish(Version::V5, &publish, &mut packet);
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let mut outgoing = Outgoing::of(Version::V5, &packet, &publish, now.mono_ms, &mut scratch);
+        let terms = Terms {
+            qos,
+            retain: false,
+            ids: Ids::of(id),
+            group: None,
+            lease: None,
+        };
+        let sent = self.send_once(session, &terms, &mut outgoing);
+        drop(outgoing);
+        self.scratch = scratch;
+        self.queues.packet = packet;
+        self.queues.change(slot, partition);
+        let place = (partition, offset, attempt);
+        match sent {
+            Some(packet_id) => {
+                if qos > QoS::AtMostOnce {
+                    let consuming = self.sessions[session as usize].consuming.as_mut();
+                    let handed = Handed {
+                        consumer: number,
+                        partition,
+                        offset,
+                        attempt,
+                    };
+                    consuming
+                        .expect("it consumes")
+                        .handed
+                        .insert(packet_id, handed);
+                }
+            }
+            None => {
+                // It is no message for this client: others may take it.
+                let _late = self.fail_delivery(slot, place, None, Some("packet too large"), now);
+            }
+        }
+    }
+
+    /// A delivery is done with.
+    ///
+    /// # Errors
+    /// It can no longer be settled.
+    pub(super) fn end_delivery(
+        &mut self,
+        slot: u32,
+        (partition, offset, attempt): Place,
+    ) -> Result<(), Late> {
+        let group = &mut self.queues.groups[slot as usize];
+        let part = group
+            .parts
+            .get_mut(partition as usize)
+            .ok_or(Late::Unknown)?;
+        let holder = part.ledger.holder(offset);
+        part.ledger.ack(offset, attempt)?;
+        group.counts.settled += 1;
+        self.settled(slot, partition, holder);
+        Ok(())
+    }
+
+    /// A delivery has failed: its message comes again, after `delay_ms` or the back-off.
+    ///
+    /// # Errors
+    /// It can no longer be settled.
+    pub(super) fn fail_delivery(
+        &mut self,
+        slot: u32,
+        (partition, offset, attempt): Place,
+        delay_ms: Option<u64>,
+        reason: Option<&str>,
+        now: Now,
+    ) -> Result<(), Late> {
+        let random = self.queues.random();
+        let group = &mut self.queues.groups[slot as usize];
+        let part = group
+            .parts
+            .get_mut(partition as usize)
+            .ok_or(Late::Unknown)?;
+        let holder = part.ledger.holder(offset);
+        let failed = part.ledger.nack(offset, attempt, delay_ms, now, random)?;
+        group.counts.failed += 1;
+        self.has_failed(slot, partition, offset, failed, reason);
+        self.settled(slot, partition, holder);
+        Ok(())
+    }
+
+    /// A message is not to come again.
+    ///
+    /// # Errors
+    /// It can no longer be settled.
+    pub(super) fn reject_delivery(
+        &mut self,
+        slot: u32,
+        (partition, offset, attempt): Place,
+        reason: Option<&str>,
+    ) -> Result<(), Late> {
+        let group = &mut self.queues.groups[slot as usize];
+        let part = group
+            .parts
+            .get_mut(partition as usize)
+            .ok_or(Late::Unknown)?;
+        let holder = part.ledger.holder(offset);
+        let failed: Failed = part.ledger.reject(offset, attempt)?;
+        self.has_failed(slot, partition, offset, failed, reason);
+        self.settled(slot, partition, holder);
+        Ok(())
+    }
+
+    /// A delivery takes longer: it has so long from now.
+    ///
+    /// # Errors
+    /// It can no longer be settled.
+    pub(super) fn extend_delivery(
+        &mut self,
+        slot: u32,
+        (partition, offset, attempt): Place,
+        delay_ms: Option<u64>,
+        now: Now,
+    ) -> Result<(), Late> {
+        let group = &mut self.queues.groups[slot as usize];
+        let policy = &self.queues.all[group.queue as usize].settings.policy;
+        let more_ms = delay_ms.unwrap_or(policy.deadline_ms);
+        let part = group
+            .parts
+            .get_mut(partition as usize)
+            .ok_or(Late::Unknown)?;
+        let deadline_ms = now.mono_ms.saturating_add(more_ms);
+        part.ledger.extend(offset, attempt, deadline_ms)?;
+        self.queues.change(slot, partition);
+        self.set_queue_timer(slot);
+        Ok(())
+    }
+
+    /// One delivery less is open.
+    fn settled(&mut self, slot: u32, partition: u32, holder: Option<u64>) {
+        self.queues.change(slot, partition);
+        self.queues.heat(slot, partition);
+        if let Some(holder) = holder {
+            self.queues.release(holder);
+        }
+    }
+
+    /// Sends what is not sent again: its packet id; None where it is longer than the client takes.
+    fn send_once(
+        &mut self,
+        session: u32,
+        terms: &Terms,
+        outgoing: &mut Outgoing<'_>,
+    ) -> Option<u16> {
+        let state = &mut self.sessions[session as usize];
+        let slot = state.connection.expect("its client has room");
+        let connection = &self.connections[slot as usize];
+        let bytes = outgoing.bytes(connection.version, terms);
+        if bytes > connection.packet_bytes_max {
+            self.drops(session, Counter::DroppedTooLarge, outgoing, bytes);
+            return None;
+        }
+        let packet_id = match terms.qos {
+            QoS::AtMostOnce => 0,
+            qos => state.outbound.begin(qos, None),
+        };
+        self.send_now(session, slot, (terms, packet_id), outgoing, bytes);
+        Some(packet_id)
+    }
+}

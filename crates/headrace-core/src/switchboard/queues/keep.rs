@@ -1,0 +1,174 @@
+//! What groups have settled, on the log of sessions: a record for each chunk of each partition of a
+//! group, under a key of its own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Queues;
+use crate::queue::{Chunk, Settled};
+use crate::switchboard::persist::Unit;
+use crate::switchboard::Switchboard;
+
+/// Of a stream, by group, by partition, by number.
+type Chunks = BTreeMap<Arc<str>, BTreeMap<u32, BTreeMap<i64, Chunk>>>;
+
+/// What the log has of streams that are not known to be queues.
+pub type Kept = BTreeMap<u64, Chunks>;
+
+/// Which chunk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChunkPlace {
+    /// The stream's id.
+    pub stream: u64,
+    /// Its partition.
+    pub partition: u32,
+    /// Number of the chunk.
+    pub chunk: i64,
+    /// The group, with its filter behind a NUL where it has one.
+    pub group: Arc<str>,
+}
+
+impl Switchboard {
+    /// Makes due what has changed of what is settled; whether anything has.
+    pub(in crate::switchboard) fn note_changed(&mut self) -> bool {
+        let dues = self.persistence.dues();
+        for (slot, partition) in std::mem::take(&mut self.queues.changed) {
+            let group = &mut self.queues.groups[slot as usize];
+            let stream = self.queues.all[group.queue as usize].stream;
+            let part = &mut group.parts[partition as usize];
+            part.is_changed = false;
+            for chunk in part.ledger.settled_mut().take_changed() {
+                self.persistence.chunk_due(ChunkPlace {
+                    stream,
+                    partition,
+                    chunk,
+                    group: Arc::clone(&group.name),
+                });
+            }
+        }
+        self.persistence.dues() > dues
+    }
+
+    /// The record of a chunk as it is now; None where it has none.
+    pub(in crate::switchboard) fn chunk_record(&self, place: &ChunkPlace) -> Option<Vec<u8>> {
+        let queues = &self.queues;
+        let queue = queues.by_stream.get(&place.stream)?;
+        let group = queues.all[*queue as usize].groups.get(&place.group)?;
+        let part = queues.groups[*group as usize]
+            .parts
+            .get(place.partition as usize)?;
+        part.ledger.settled().record(place.chunk)
+    }
+
+    /// Notes what a group, by slot, has in a partition of the log of sessions.
+    pub(in crate::switchboard) fn chunks_of(
+        &self,
+        slot: usize,
+        lies: impl Fn(u64, u32) -> bool,
+        mut see: impl FnMut(Unit),
+    ) {
+        let Some(group) = self.queues.groups.get(slot) else {
+            return;
+        };
+        let stream = self.queues.all[group.queue as usize].stream;
+        for (partition, part) in (0..).zip(&group.parts) {
+            if !lies(stream, partition) {
+                continue;
+            }
+            for chunk in part.ledger.settled().numbers() {
+                see(Unit::Chunk(ChunkPlace {
+                    stream,
+                    partition,
+                    chunk,
+                    group: Arc::clone(&group.name),
+                }));
+            }
+        }
+    }
+
+    /// What the log has of groups, by stream, of which those that are queues are told by now.
+    pub(in crate::switchboard) fn restore_chunks(&mut self, kept: Kept) {
+        self.queues.kept = kept;
+        let slots: Vec<u32> = self.queues.by_stream.values().copied().collect();
+        for slot in slots {
+            self.restore_queue(slot);
+        }
+        self.forget_chunks();
+    }
+
+    /// The groups of a queue as the log says.
+    pub(super) fn restore_queue(&mut self, slot: u32) {
+        let queue = &self.queues.all[slot as usize];
+        let (stream, partitions) = (queue.stream, queue.ends.len());
+        let groups = self.queues.kept.remove(&stream);
+        for (name, mut parts) in groups.unwrap_or_default() {
+            if parts.values().all(BTreeMap::is_empty) {
+                continue; // it was forgotten
+            }
+            let settled = (0..partitions as u32).map(|partition| {
+                let chunks = parts.remove(&partition)?;
+                Settled::restored(chunks)
+            });
+            let settled = settled.collect();
+            if !self.queues.all[slot as usize].groups.contains_key(&name) {
+                self.queues.begin_group(slot, &name, settled);
+            }
+        }
+        self.resume_consumers();
+    }
+
+    /// What the log has of streams that are no queues is written away.
+    fn forget_chunks(&mut self) {
+        for (stream, groups) in std::mem::take(&mut self.queues.kept) {
+            for (group, parts) in groups {
+                for (partition, chunks) in parts {
+                    for chunk in chunks.into_keys() {
+                        let group = Arc::clone(&group);
+                        self.persistence.chunk_due(ChunkPlace {
+                            stream,
+                            partition,
+                            chunk,
+                            group,
+                        });
+                    }
+                }
+            }
+        }
+    }
+
+    /// A group is no more, and nothing is kept of it.
+    pub(super) fn forget_group(&mut self, slot: u32) {
+        let mut units = Vec::new();
+        self.chunks_of(slot as usize, |_, _| true, |unit| units.push(unit));
+        let group = self.queues.end_group(slot);
+        if let Some(at) = group.timer_ms {
+            self.timers
+                .cancel(at, crate::switchboard::timers::Timer::Queue(slot));
+        }
+        self.persistence.units_due(units);
+    }
+
+    /// Sessions that consume a queue which has just come to be known go on.
+    fn resume_consumers(&mut self) {
+        let waiting: Vec<(u32, Box<str>)> = self
+            .sessions
+            .iter()
+            .filter_map(|(slot, session)| Some((slot, session.consuming.as_ref()?)))
+            .flat_map(|(slot, consuming)| {
+                let filters = consuming.terms.keys();
+                let away = filters.filter(|filter| !consuming.consumers.contains_key(*filter));
+                away.map(move |filter| (slot as u32, filter.clone()))
+            })
+            .collect();
+        for (session, filter) in waiting {
+            self.begin_consuming(session, &filter);
+        }
+    }
+}
+
+impl Queues {
+    /// Slots that groups may have.
+    pub fn groups_capacity(&self) -> usize {
+        self.groups.capacity()
+    }
+}

@@ -1,0 +1,99 @@
+//! What a record of a queue is to a ledger, and as a publish.
+
+use std::fmt::Write;
+use std::hash::BuildHasher;
+
+use super::address::BELOW;
+use super::{QueueSettings, Queues};
+use crate::hash::Key;
+use crate::mqtt::encode;
+use crate::mqtt::packet::{Publish, QoS, Version};
+use crate::queue::Meta;
+use crate::record::Record;
+use crate::switchboard::record_publish::{expires_ms, properties_of, published_to, push_topic};
+use crate::Now;
+
+/// Which delivery of which message it is, `PARTITION:OFFSET:ATTEMPT`; settles it.
+pub const MESSAGE_ID: &str = "message-id";
+/// The group that it is delivered to.
+pub const GROUP_ID: &str = "group-id";
+/// Which delivery of the message it is, from 1.
+pub const ATTEMPT: &str = "attempt";
+/// The topic that the message was published to.
+pub const SOURCE_TOPIC: &str = "x-source-topic";
+/// When the queue was given the message, milliseconds since 1970.
+pub const FIRST_ENQUEUED: &str = "first-enqueued";
+
+/// What a ledger is told of a record.
+pub fn meta_of(record: &Record<'_>, settings: &QueueSettings, hash_key: Key) -> Meta {
+    let ttl_ms = i64::try_from(settings.ttl_ms).unwrap_or(i64::MAX);
+    let by_queue = match ttl_ms {
+        0 => i64::MAX,
+        ttl_ms => record.timestamp.saturating_add(ttl_ms),
+    };
+    Meta {
+        key: record.key.map(|key| hash_key.hash_one(key)),
+        priority: 0,
+        due_ms: 0,
+        expires_ms: expires_ms(record).unwrap_or(i64::MAX).min(by_queue),
+    }
+}
+
+/// Writes the topic of a record below its queue: as it was enqueued, or what it was published to.
+pub fn write_topic(topic: &mut String, queue: &str, record: &Record<'_>) {
+    topic.clear();
+    if let Some(whole) = published_to(record) {
+        let rest = whole
+            .strip_prefix(BELOW)
+            .and_then(|rest| rest.strip_prefix(queue));
+        if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
+            return topic.push_str(whole);
+        }
+    }
+    topic.push_str(BELOW);
+    topic.push_str(queue);
+    push_topic(topic, record);
+}
+
+impl Queues {
+    /// The packet that a record is, but for what each delivery has of its own; its topic is in
+    /// `self.topic`.
+    pub(super) fn packet_of(
+        &mut self,
+        queue: &str,
+        partition: u32,
+        record: &Record<'_>,
+        now: Now,
+    ) -> Box<[u8]> {
+        let told = properties_of(record, now.wall_ms);
+        // The ledger says when it is too old.
+        let told = told.or_else(|| properties_of(record, record.timestamp));
+        let (mut properties, _) = told.unwrap_or_default();
+        let (mut index, mut offset, mut since) = (String::new(), String::new(), String::new());
+        write!(index, "{partition}").expect("a string takes all");
+        write!(offset, "{}", record.offset).expect("a string takes all");
+        write!(since, "{}", record.timestamp).expect("a string takes all");
+        let source = published_to(record);
+        properties.user.extend([
+            ("queue", queue),
+            ("partition", &index),
+            ("offset", &offset),
+            ("sequence", &offset),
+            (FIRST_ENQUEUED, &since),
+        ]);
+        properties
+            .user
+            .extend(source.map(|source| (SOURCE_TOPIC, source)));
+        let publish = Publish {
+            topic: &self.topic,
+            payload: record.value.unwrap_or_default(),
+            qos: QoS::AtLeastOnce,
+            packet_id: 1,
+            properties,
+            ..Publish::default()
+        };
+        self.packet.clear();
+        encode::publish(Version::V5, &publish, &mut self.packet);
+        self.packet.as_slice().into()
+    }
+}

@@ -1,0 +1,491 @@
+//! Durable queues: `$queue/NAME/…`, with settlement of each message (docs/queues.md).
+//!
+//! A queue is a stream, and groups consume it, each all of it. Of each partition a group has a
+//! [`Ledger`], which knows what is settled, in flight, resting and next. As long as a consumer of the
+//! group has room, pieces of the log are asked of the shell as for readers of streams
+//! ([`Switchboard::next_read`]), and messages go from them to consumers in turn. What is settled is
+//! written to the log of sessions, in the rounds that it has ([`keep`]).
+//!
+//! Owns who consumes what, and what the words of the protocol mean to a ledger. Must not know how
+//! long anything rests or which message is next: that is the ledger's.
+//!
+//! Invariants: a message is handed to a consumer that has room for it, and to nobody else before it
+//! failed or was given back; who settles is answered once that is durable; a message that is dead
+//! is settled once the log of dead letters has it; a consumer that is slow keeps its own messages
+//! and nobody else's.
+
+mod address;
+mod consumers;
+mod dead;
+mod hand;
+mod keep;
+mod message;
+mod piece;
+mod report;
+mod serve;
+mod settle;
+mod validate;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use slab::Slab;
+
+use super::timers::Timer;
+use super::{Error, Switchboard};
+use crate::hash::{Key, Map};
+use crate::mqtt::packet::QoS;
+use crate::queue::{Ledger, Policy, Settled};
+use crate::Now;
+use dead::{Burial, Death};
+use piece::Piece;
+
+pub(super) use address::{Address, Wanted};
+pub(super) use keep::{ChunkPlace, Kept};
+pub use report::{QueueConsumer, QueueGroup, QueuePartition};
+
+/// Messages that a turn gives out, or looks at: 5 ms or less.
+const STEPS_MAX: usize = 5_000;
+
+/// Bytes of messages of one partition that a group knows and cannot give out yet, as they stand
+/// behind others of their key. What is beyond is read again when its turn comes.
+const KEPT_BYTES_MAX: usize = 1024 * 1024;
+
+/// Until what could not be read or stored is tried again, milliseconds.
+const FAILED_MS: u64 = 1_000;
+
+/// How a queue is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueSettings {
+    /// Its name, which is its stream's.
+    pub name: Box<str>,
+    /// What its groups do with messages.
+    pub policy: Policy,
+    /// Age at which a message that is not settled is dead, milliseconds; 0 for no bound.
+    pub ttl_ms: u64,
+    /// Deliveries that a consumer may have open, unless it says otherwise; 1 at least.
+    pub prefetch: usize,
+    /// Whether keys are spread by FNV-1a instead of murmur2.
+    pub is_fnv1a: bool,
+    /// Whether dead messages are kept.
+    pub keeps_dead: bool,
+    /// The stream that keeps them, where it is there.
+    pub dead_letters: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Queue {
+    stream: u64,
+    settings: QueueSettings,
+    /// Of each partition, the offset behind its last durable record.
+    ends: Vec<i64>,
+    /// Slots, by name.
+    groups: BTreeMap<Arc<str>, u32>,
+    /// The shell was asked for the stream of dead letters.
+    has_asked: bool,
+}
+
+/// What happened in a group since the node started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    delivered: u64,
+    redelivered: u64,
+    settled: u64,
+    failed: u64,
+    dead: u64,
+}
+
+/// One partition, as a group has it.
+#[derive(Debug)]
+struct Part {
+    ledger: Ledger,
+    /// What is read on from.
+    piece: Option<Piece>,
+    /// What the shell was asked for.
+    asked: Option<u64>,
+    /// Packets of messages that are known and not handed out, by offset.
+    kept: BTreeMap<i64, Box<[u8]>>,
+    kept_bytes: usize,
+    /// Messages that are dead, until the log of dead letters has them.
+    deaths: BTreeMap<i64, Death>,
+    /// When what the shell refused is tried again.
+    retry_ms: Option<u64>,
+    /// When something is to be done, as in `Group::wakes`.
+    wake_ms: Option<u64>,
+    /// In `Group::hot`.
+    is_hot: bool,
+    /// In `Queues::changed`.
+    is_changed: bool,
+    /// Nothing can be given out, for what is known waits for what has failed.
+    is_blocked: bool,
+}
+
+/// Who consumes a queue together.
+#[derive(Debug)]
+struct Group {
+    /// Which no group before had.
+    number: u64,
+    queue: u32,
+    /// With its filter behind a NUL, where it has one.
+    name: Arc<str>,
+    parts: Vec<Part>,
+    /// Consumers, in turn.
+    line: VecDeque<u64>,
+    /// Partitions that may have something to give out, in turn.
+    hot: VecDeque<u32>,
+    /// Time and partition.
+    wakes: BTreeSet<(u64, u32)>,
+    timer_ms: Option<u64>,
+    /// In `Queues::due`.
+    is_due: bool,
+    counts: Counts,
+}
+
+impl Group {
+    /// The name that people know, and what its messages must match.
+    fn named(&self) -> (&str, Option<&str>) {
+        named(&self.name)
+    }
+}
+
+fn named(group: &str) -> (&str, Option<&str>) {
+    match group.split_once('\0') {
+        Some((name, filter)) => (name, Some(filter)),
+        None => (group, None),
+    }
+}
+
+/// A subscription that consumes.
+#[derive(Debug)]
+struct Consumer {
+    session: u32,
+    group: u32,
+    prefetch: usize,
+    /// Deliveries that are open.
+    held: usize,
+    qos: QoS,
+    /// Subscription Identifier; 0 without one.
+    id: u32,
+    /// PUBACK settles.
+    settles_by_puback: bool,
+}
+
+/// What was asked of the shell.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    group: u32,
+    number: u64,
+    partition: u32,
+    offset: i64,
+}
+
+/// The queues of a node.
+#[derive(Debug)]
+pub(super) struct Queues {
+    hash_key: Key,
+    all: Slab<Queue>,
+    by_stream: Map<u64, u32>,
+    by_name: Map<Box<str>, u32>,
+    groups: Slab<Group>,
+    consumers: BTreeMap<u64, Consumer>,
+    subscriptions: usize,
+    /// Of a group, or of a consumer.
+    next_number: u64,
+    /// Groups that may have something to give out to somebody.
+    due: VecDeque<u32>,
+    /// Group and number, partition, offset: to be read, in turn.
+    line: VecDeque<Asked>,
+    asked: Map<u64, Asked>,
+    /// Partitions with something to be written.
+    changed: Vec<(u32, u32)>,
+    /// By ticket, what has died.
+    burials: Map<u64, Vec<Burial>>,
+    /// Streams whose dead letters have no stream yet.
+    wants_dead: Vec<u64>,
+    /// Of streams that are no queue yet, or none any more.
+    kept: Kept,
+    /// Slots of queues whose stream is no more.
+    gone: Vec<u32>,
+    steps: usize,
+    draws: u64,
+    topic: String,
+    packet: Vec<u8>,
+}
+
+impl Queues {
+    /// None.
+    pub fn new(hash_key: Key) -> Self {
+        Self {
+            hash_key,
+            all: Slab::new(),
+            by_stream: Map::with_hasher(hash_key),
+            by_name: Map::with_hasher(hash_key),
+            groups: Slab::new(),
+            consumers: BTreeMap::new(),
+            subscriptions: 0,
+            next_number: 1,
+            due: VecDeque::new(),
+            line: VecDeque::new(),
+            asked: Map::with_hasher(hash_key),
+            changed: Vec::new(),
+            burials: Map::with_hasher(hash_key),
+            wants_dead: Vec::new(),
+            kept: Kept::new(),
+            gone: Vec::new(),
+            steps: STEPS_MAX,
+            draws: 0,
+            topic: String::new(),
+            packet: Vec::new(),
+        }
+    }
+
+    /// Subscriptions of all sessions to queues, whether there are such queues or not.
+    pub const fn subscriptions(&self) -> usize {
+        self.subscriptions
+    }
+
+    /// Whether another turn brings something on.
+    pub fn is_due(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    /// The stream may be a queue, and is no more.
+    pub fn stream_gone(&mut self, stream: u64) {
+        if let Some(slot) = self.by_stream.remove(&stream) {
+            self.by_name.remove(&self.all[slot as usize].settings.name);
+            self.gone.push(slot);
+        }
+    }
+
+    /// Whether somebody must be told that a queue is no more.
+    pub fn has_gone(&self) -> bool {
+        !self.gone.is_empty()
+    }
+
+    /// What the shell is to make: streams of dead letters of these streams.
+    pub fn take_wants(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.wants_dead)
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number - 1
+    }
+
+    /// For jitter; it repeats with the key.
+    fn random(&mut self) -> u64 {
+        use std::hash::BuildHasher;
+
+        self.draws += 1;
+        self.hash_key.hash_one(("queues", self.draws))
+    }
+
+    fn find(&self, name: &str) -> Option<u32> {
+        self.by_name.get(name).copied()
+    }
+
+    /// A group may have something to give out to somebody.
+    fn touch(&mut self, slot: u32) {
+        let group = &mut self.groups[slot as usize];
+        let is_idle = group.hot.is_empty() && group.wakes.is_empty();
+        if !is_idle && !std::mem::replace(&mut group.is_due, true) {
+            self.due.push_back(slot);
+        }
+    }
+
+    /// A partition may have something to give out.
+    fn heat(&mut self, slot: u32, partition: u32) {
+        let group = &mut self.groups[slot as usize];
+        let part = &mut group.parts[partition as usize];
+        if !std::mem::replace(&mut part.is_hot, true) {
+            group.hot.push_back(partition);
+        }
+        self.touch(slot);
+    }
+
+    /// What is settled of a partition has changed, or when it is to be looked at.
+    fn change(&mut self, slot: u32, partition: u32) {
+        let group = &mut self.groups[slot as usize];
+        let part = &mut group.parts[partition as usize];
+        if !std::mem::replace(&mut part.is_changed, true) {
+            self.changed.push((slot, partition));
+        }
+        let wakes = [part.ledger.wake_ms(), part.retry_ms];
+        let wake_ms = wakes.into_iter().flatten().min();
+        if part.wake_ms != wake_ms {
+            if let Some(at) = std::mem::replace(&mut part.wake_ms, wake_ms) {
+                group.wakes.remove(&(at, partition));
+            }
+            group.wakes.extend(wake_ms.map(|at| (at, partition)));
+        }
+    }
+
+    /// A group that may be asked for, with as many partitions as its queue.
+    fn begin_group(&mut self, queue: u32, name: &Arc<str>, settled: Vec<Option<Settled>>) -> u32 {
+        let number = self.number();
+        let of = &mut self.all[queue as usize];
+        let (policy, hash_key) = (of.settings.policy, self.hash_key);
+        let settled = settled.into_iter();
+        let parts = settled.zip(&of.ends).map(|(settled, end)| {
+            let settled = settled.unwrap_or_else(|| Settled::new(0));
+            Part::new(Ledger::new(policy, settled, *end, hash_key))
+        });
+        let group = Group {
+            number,
+            queue,
+            name: Arc::clone(name),
+            parts: parts.collect(),
+            line: VecDeque::new(),
+            hot: VecDeque::new(),
+            wakes: BTreeSet::new(),
+            timer_ms: None,
+            is_due: false,
+            counts: Counts::default(),
+        };
+        let slot = self.groups.insert(group) as u32;
+        of.groups.insert(Arc::clone(name), slot);
+        for partition in 0..self.groups[slot as usize].parts.len() as u32 {
+            self.change(slot, partition);
+            self.heat(slot, partition);
+        }
+        slot
+    }
+
+    /// Forgets a group without consumers.
+    fn end_group(&mut self, slot: u32) -> Group {
+        let group = self.groups.remove(slot as usize);
+        assert!(group.line.is_empty(), "it has no consumers");
+        let queue = &mut self.all[group.queue as usize];
+        queue.groups.remove(&group.name);
+        self.due.retain(|each| *each != slot);
+        self.changed.retain(|(each, _)| *each != slot);
+        self.line.retain(|asked| asked.number != group.number);
+        group
+    }
+}
+
+impl Part {
+    fn new(ledger: Ledger) -> Self {
+        Self {
+            ledger,
+            piece: None,
+            asked: None,
+            kept: BTreeMap::new(),
+            kept_bytes: 0,
+            deaths: BTreeMap::new(),
+            retry_ms: None,
+            wake_ms: None,
+            is_hot: false,
+            is_changed: false,
+            is_blocked: false,
+        }
+    }
+
+    fn keep(&mut self, offset: i64, packet: Box<[u8]>) {
+        self.kept_bytes += packet.len();
+        if let Some(before) = self.kept.insert(offset, packet) {
+            self.kept_bytes -= before.len();
+        }
+    }
+
+    fn take(&mut self, offset: i64) -> Option<Box<[u8]>> {
+        let packet = self.kept.remove(&offset)?;
+        self.kept_bytes -= packet.len();
+        Some(packet)
+    }
+}
+
+impl Switchboard {
+    /// A stream that is bound is a queue, or is served otherwise from now on.
+    ///
+    /// # Errors
+    /// The stream is not bound.
+    pub fn set_queue(&mut self, stream: u64, settings: QueueSettings) -> Result<(), Error> {
+        let partitions = self.streams.partitions(stream);
+        if partitions == 0 {
+            return Err(Error::Stream(stream, 0));
+        }
+        self.streams.spread_by(stream, settings.is_fnv1a);
+        let queues = &mut self.queues;
+        let Some(slot) = queues.by_stream.get(&stream).copied() else {
+            let name = settings.name.clone();
+            let slot = queues.all.insert(Queue {
+                stream,
+                settings,
+                ends: vec![0; partitions],
+                groups: BTreeMap::new(),
+                has_asked: false,
+            }) as u32;
+            queues.by_stream.insert(stream, slot);
+            queues.by_name.insert(name, slot);
+            self.restore_queue(slot);
+            return Ok(());
+        };
+        let queue = &mut queues.all[slot as usize];
+        queue.ends.resize(partitions, 0);
+        queue.settings = settings;
+        queue.has_asked &= queue.settings.dead_letters.is_none();
+        let (policy, groups) = (queue.settings.policy, queue.groups.clone());
+        for group in groups.into_values() {
+            let held = queues.groups[group as usize].parts.len();
+            for part in &mut queues.groups[group as usize].parts {
+                part.ledger.set_policy(policy);
+            }
+            for partition in held..partitions {
+                let ledger = Ledger::new(policy, Settled::new(0), 0, queues.hash_key);
+                queues.groups[group as usize].parts.push(Part::new(ledger));
+                queues.change(group, partition as u32);
+            }
+            for partition in 0..partitions as u32 {
+                queues.heat(group, partition);
+            }
+        }
+        Ok(())
+    }
+
+    /// Streams are no more: nobody consumes them, and nothing is kept of who did.
+    pub(super) fn end_gone_queues(&mut self, now: Now) {
+        for slot in std::mem::take(&mut self.queues.gone) {
+            let groups = self.queues.all[slot as usize].groups.clone();
+            for group in groups.into_values() {
+                self.end_consumers(group, now);
+                self.forget_group(group);
+            }
+            self.queues.all.remove(slot as usize);
+        }
+    }
+
+    /// Records of a partition of a queue are durable below `end`; false where it is none.
+    pub(super) fn queue_grown(&mut self, stream: u64, partition: u32, end: i64) -> bool {
+        let Some(slot) = self.queues.by_stream.get(&stream).copied() else {
+            return false;
+        };
+        let queue = &mut self.queues.all[slot as usize];
+        let Some(known) = queue.ends.get_mut(partition as usize) else {
+            return true;
+        };
+        *known = end.max(*known);
+        let end = *known;
+        let groups: Vec<u32> = queue.groups.values().copied().collect();
+        for group in groups {
+            let part = &mut self.queues.groups[group as usize].parts[partition as usize];
+            part.ledger.grown(end);
+            self.queues.heat(group, partition);
+        }
+        true
+    }
+
+    /// Sets the timer of a group for the first of its partitions that has something to be done.
+    fn set_queue_timer(&mut self, slot: u32) {
+        let group = &mut self.queues.groups[slot as usize];
+        let due_ms = group.wakes.first().map(|(at, _)| *at);
+        if group.timer_ms != due_ms {
+            if let Some(at) = std::mem::replace(&mut group.timer_ms, due_ms) {
+                self.timers.cancel(at, Timer::Queue(slot));
+            }
+            if let Some(at) = due_ms {
+                self.timers.set(at, Timer::Queue(slot));
+            }
+        }
+    }
+}

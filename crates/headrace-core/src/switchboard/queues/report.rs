@@ -1,0 +1,139 @@
+//! What administration is shown of queues.
+
+use super::Counts;
+use crate::switchboard::{Error, Switchboard};
+
+/// A consumer of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueConsumer {
+    /// Of its session.
+    pub client_id: String,
+    /// Whether its client is connected.
+    pub is_here: bool,
+    /// Deliveries that are open.
+    pub held: usize,
+    /// Deliveries that may be open.
+    pub prefetch: usize,
+}
+
+/// A partition, as a group has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueuePartition {
+    /// The first message that is not settled.
+    pub floor: i64,
+    /// Messages that are not settled.
+    pub depth: u64,
+    /// Deliveries that are not over.
+    pub in_flight: usize,
+    /// Messages that rest after a failure.
+    pub resting: usize,
+    /// Nothing more can be given out until what has failed is settled.
+    pub is_blocked: bool,
+}
+
+/// A group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueGroup {
+    /// Its name.
+    pub name: String,
+    /// What its messages match.
+    pub filter: Option<String>,
+    /// Who consumes, in turn.
+    pub consumers: Vec<QueueConsumer>,
+    /// By number.
+    pub partitions: Vec<QueuePartition>,
+    /// Since the node started: deliveries; of those, not the first of their message; messages
+    /// settled; deliveries that failed; messages that died.
+    pub counts: [u64; 5],
+}
+
+impl Switchboard {
+    /// The groups of a queue, by name; None where the stream is none.
+    ///
+    /// # Panics
+    /// Never.
+    pub fn queue_groups(&self, stream: u64) -> Option<Vec<QueueGroup>> {
+        let queues = &self.queues;
+        let queue = &queues.all[*queues.by_stream.get(&stream)? as usize];
+        let groups = queue.groups.values().map(|slot| {
+            let group = &queues.groups[*slot as usize];
+            let (name, filter) = group.named();
+            let consumers = group.line.iter().map(|number| {
+                let consumer = &queues.consumers[number];
+                let session = &self.sessions[consumer.session as usize];
+                QueueConsumer {
+                    client_id: session.client_id.to_string(),
+                    is_here: session.connection.is_some(),
+                    held: consumer.held,
+                    prefetch: consumer.prefetch,
+                }
+            });
+            let partitions = group.parts.iter().map(|part| QueuePartition {
+                floor: part.ledger.settled().floor(),
+                depth: part.ledger.depth(),
+                in_flight: part.ledger.in_flight(),
+                resting: part.ledger.resting(),
+                is_blocked: part.is_blocked,
+            });
+            let Counts {
+                delivered,
+                redelivered,
+                settled,
+                failed,
+                dead,
+            } = group.counts;
+            QueueGroup {
+                name: name.to_owned(),
+                filter: filter.map(str::to_owned),
+                consumers: consumers.collect(),
+                partitions: partitions.collect(),
+                counts: [delivered, redelivered, settled, failed, dead],
+            }
+        });
+        Some(groups.collect())
+    }
+
+    /// By partition, the first offset that a group of the queue is still owed; None where the stream
+    /// is no queue, or has no groups.
+    ///
+    /// # Panics
+    /// Never.
+    pub fn queue_floors(&self, stream: u64) -> Option<Vec<i64>> {
+        let queues = &self.queues;
+        let queue = &queues.all[*queues.by_stream.get(&stream)? as usize];
+        let groups = queue.groups.values();
+        let groups: Vec<_> = groups.map(|slot| &queues.groups[*slot as usize]).collect();
+        if groups.is_empty() {
+            return None;
+        }
+        let floors = (0..queue.ends.len()).map(|partition| {
+            let floors = groups
+                .iter()
+                .map(|group| group.parts[partition].ledger.settled().floor());
+            floors.min().unwrap_or(0)
+        });
+        Some(floors.collect())
+    }
+
+    /// Forgets a group and all that it has settled; false where there is none of that name.
+    ///
+    /// # Errors
+    /// It has consumers, or the stream is no queue.
+    pub fn forget_queue_group(&mut self, stream: u64, name: &str) -> Result<bool, Error> {
+        let queue = self.queues.by_stream.get(&stream);
+        let queue = queue.ok_or(Error::Stream(stream, 0))?;
+        let groups = self.queues.all[*queue as usize].groups.values().copied();
+        let named: Vec<u32> = groups
+            .filter(|slot| self.queues.groups[*slot as usize].named().0 == name)
+            .collect();
+        let is_busy = |slot: &u32| !self.queues.groups[*slot as usize].line.is_empty();
+        if named.iter().any(is_busy) {
+            let text = format!("group \"{name}\" has consumers; end their subscriptions first");
+            return Err(Error::Invalid(text));
+        }
+        for slot in &named {
+            self.forget_group(*slot);
+        }
+        Ok(!named.is_empty())
+    }
+}

@@ -1,0 +1,420 @@
+//! Which consumer is handed which message, and what must be read for it.
+
+use std::sync::Arc;
+
+use super::message::{meta_of, write_topic};
+use super::{Asked, Piece, Queues, FAILED_MS, KEPT_BYTES_MAX, STEPS_MAX};
+use crate::mqtt::packet::QoS;
+use crate::queue::{Cause, Next};
+use crate::switchboard::feeds::StreamRead;
+use crate::switchboard::retained::AHEAD_BYTES_MAX;
+use crate::switchboard::{Counter, Switchboard, READ_BYTES};
+use crate::topic;
+use crate::Now;
+
+/// What a partition has for its group.
+enum Found {
+    /// This message, with its packet at hand.
+    Message(i64),
+    /// Nothing, until something changes.
+    Nothing,
+    /// The turn is over.
+    Turn,
+}
+
+impl Switchboard {
+    /// Hands out what groups have for consumers with room.
+    pub(in crate::switchboard) fn serve_queues(&mut self, now: Now) {
+        self.queues.steps = STEPS_MAX;
+        for _ in 0..self.queues.due.len() {
+            let Some(slot) = self.queues.due.pop_front() else {
+                break;
+            };
+            self.queues.groups[slot as usize].is_due = false;
+            self.serve_group(slot, now);
+        }
+    }
+
+    /// The time of a group has come.
+    pub(in crate::switchboard) fn queue_due(&mut self, slot: u32, now: Now) {
+        if let Some(group) = self.queues.groups.get_mut(slot as usize) {
+            group.timer_ms = None;
+            self.wake_parts(slot, now);
+            self.queues.touch(slot);
+            self.set_queue_timer(slot);
+        }
+    }
+
+    /// Lets deliveries fail whose deadline has passed, and goes on with what has rested.
+    fn wake_parts(&mut self, slot: u32, now: Now) {
+        while let Some((at, partition)) = self.queues.groups[slot as usize].wakes.first().copied() {
+            if at > now.mono_ms {
+                break;
+            }
+            loop {
+                let random = self.queues.random();
+                let group = &mut self.queues.groups[slot as usize];
+                let part = &mut group.parts[partition as usize];
+                part.retry_ms = part.retry_ms.filter(|at| *at > now.mono_ms);
+                let Some((flight, failed)) = part.ledger.overdue(now, random) else {
+                    break;
+                };
+                group.counts.failed += 1;
+                self.queues.release(flight.holder);
+                self.has_failed(slot, partition, flight.offset, failed, Some("deadline"));
+            }
+            self.queues.heat(slot, partition);
+            let group = &mut self.queues.groups[slot as usize];
+            let part = &mut group.parts[partition as usize];
+            // What rests joins the others as soon as somebody has room for it.
+            group.wakes.remove(&(at, partition));
+            part.wake_ms = None;
+        }
+    }
+
+    fn serve_group(&mut self, slot: u32, now: Now) {
+        self.wake_parts(slot, now);
+        while let Some(consumer) = self.next_consumer(slot) {
+            match self.find_message(slot, now) {
+                Found::Message(offset) => {
+                    let group = &mut self.queues.groups[slot as usize];
+                    let partition = group.hot[0];
+                    group.hot.rotate_left(1);
+                    group.line.rotate_left(1);
+                    self.hand_out(slot, consumer, (partition, offset), now);
+                }
+                Found::Nothing => break,
+                Found::Turn => {
+                    self.queues.touch(slot);
+                    break;
+                }
+            }
+        }
+        self.bury_ready(slot, now);
+        self.set_queue_timer(slot);
+    }
+
+    /// The next consumer in turn that has room; it stands first in the line then.
+    fn next_consumer(&mut self, slot: u32) -> Option<u64> {
+        for _ in 0..self.queues.groups[slot as usize].line.len() {
+            let line = &mut self.queues.groups[slot as usize].line;
+            let number = *line.front()?;
+            if self.consumer_has_room(number) {
+                return Some(number);
+            }
+            self.queues.groups[slot as usize].line.rotate_left(1);
+        }
+        None
+    }
+
+    fn consumer_has_room(&self, number: u64) -> bool {
+        let consumer = &self.queues.consumers[&number];
+        let state = &self.sessions[consumer.session as usize];
+        let Some(slot) = state
+            .connection
+            .filter(|_| consumer.held < consumer.prefetch)
+        else {
+            return false;
+        };
+        let waiting = self.connections[slot as usize].out.len() + state.outbound.queued_bytes();
+        let bytes_max = AHEAD_BYTES_MAX.min(self.outbound_bytes_max() / 2);
+        waiting <= bytes_max && (consumer.qos == QoS::AtMostOnce || state.outbound.has_room())
+    }
+
+    /// Looks for a message in the partitions of a group, in turn; that of the one that is found
+    /// stands first then.
+    fn find_message(&mut self, slot: u32, now: Now) -> Found {
+        while let Some(partition) = self.queues.groups[slot as usize].hot.front().copied() {
+            match self.look(slot, partition, now) {
+                Found::Nothing => {
+                    let group = &mut self.queues.groups[slot as usize];
+                    group.hot.pop_front();
+                    group.parts[partition as usize].is_hot = false;
+                    self.queues.change(slot, partition);
+                }
+                found => return found,
+            }
+        }
+        Found::Nothing
+    }
+
+    /// Goes on with a partition until it has a message to hand out.
+    fn look(&mut self, slot: u32, partition: u32, now: Now) -> Found {
+        loop {
+            if self.queues.steps == 0 {
+                return Found::Turn;
+            }
+            self.queues.steps -= 1;
+            let group = &mut self.queues.groups[slot as usize];
+            let part = &mut group.parts[partition as usize];
+            let next = part.ledger.next(now);
+            part.is_blocked = next == Next::Blocked;
+            match next {
+                Next::Deliver(offset) => {
+                    if part.kept.contains_key(&offset) {
+                        return Found::Message(offset);
+                    }
+                    self.queues.want(slot, partition, offset);
+                    return Found::Nothing;
+                }
+                Next::Expired(offset) => {
+                    let _ = part.ledger.expire(offset);
+                    self.dies(slot, partition, offset, Cause::Expired, None);
+                }
+                Next::Read(offset) => {
+                    if !self.read_on(slot, partition, offset, now) {
+                        self.queues.want(slot, partition, offset);
+                        return Found::Nothing;
+                    }
+                }
+                Next::Wait | Next::Blocked => return Found::Nothing,
+            }
+        }
+    }
+
+    /// Takes the next record at `offset` or behind it from the piece at hand; false where there is
+    /// none.
+    fn read_on(&mut self, slot: u32, partition: u32, offset: i64, now: Now) -> bool {
+        let group = &mut self.queues.groups[slot as usize];
+        let Some(mut piece) = group.parts[partition as usize].piece.take() else {
+            return false;
+        };
+        let seen = piece.see(offset, |record| self.meet(slot, partition, record, now));
+        self.counters
+            .add(Counter::DroppedDamaged, piece.take_damaged());
+        let part = &mut self.queues.groups[slot as usize].parts[partition as usize];
+        if seen.is_some() {
+            part.piece = Some(piece);
+        } else if piece.next() > offset {
+            // Nothing of it was a message.
+            part.ledger.pass(piece.next());
+            self.queues.change(slot, partition);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// A record that the group has not seen.
+    fn meet(&mut self, slot: u32, partition: u32, record: &crate::record::Record<'_>, now: Now) {
+        let queues = &mut self.queues;
+        let group = &queues.groups[slot as usize];
+        let settings = &queues.all[group.queue as usize].settings;
+        let meta = meta_of(record, settings, queues.hash_key);
+        let (_, filter) = group.named();
+        let mut name = std::mem::take(&mut queues.topic);
+        write_topic(&mut name, &settings.name, record);
+        let prefix = super::address::BELOW.len() + settings.name.len();
+        let below = name.get(prefix + 1..).unwrap_or_default();
+        let is_wanted = filter.is_none_or(|filter| topic::matches(filter, below));
+        queues.topic = name;
+        let offset = record.offset;
+        if !is_wanted {
+            let part = &mut queues.groups[slot as usize].parts[partition as usize];
+            part.ledger.pass(offset + 1);
+            return queues.change(slot, partition);
+        }
+        let queue: Box<str> = settings.name.clone();
+        let packet = queues.packet_of(&queue, partition, record, now);
+        let part = &mut queues.groups[slot as usize].parts[partition as usize];
+        part.ledger.met(offset, meta, now);
+        if part.ledger.is_ready(offset) || part.kept_bytes < KEPT_BYTES_MAX {
+            part.keep(offset, packet);
+        }
+    }
+
+    /// The next read for a queue; None where there is none.
+    pub(in crate::switchboard) fn next_queue_read(&mut self) -> Option<StreamRead> {
+        loop {
+            let asked = self.queues.line.pop_front()?;
+            let Some(group) = self.queues.groups.get_mut(asked.group as usize) else {
+                continue;
+            };
+            if group.number != asked.number {
+                continue;
+            }
+            let stream = self.queues.all[group.queue as usize].stream;
+            let ticket = self.feeds.ticket();
+            let part = &mut group.parts[asked.partition as usize];
+            part.asked = Some(ticket);
+            self.queues.asked.insert(ticket, asked);
+            self.counters.count(Counter::StreamReads);
+            return Some(StreamRead {
+                ticket,
+                stream,
+                partition: asked.partition,
+                offset: asked.offset,
+                bytes: READ_BYTES,
+            });
+        }
+    }
+
+    /// What was asked for a queue has been read; false where the ticket is of no queue.
+    pub(in crate::switchboard) fn queue_fed(
+        &mut self,
+        ticket: u64,
+        batches: &Arc<[u8]>,
+        now: Now,
+    ) -> bool {
+        let Some(asked) = self.queues.asked.remove(&ticket) else {
+            return false;
+        };
+        let Asked {
+            group: slot,
+            partition,
+            offset,
+            ..
+        } = asked;
+        if !self.queues.answered(asked) {
+            return true;
+        }
+        self.counters.add(Counter::StreamBytes, batches.len());
+        if batches.is_empty() {
+            self.queues.retry(slot, partition, now);
+            self.set_queue_timer(slot);
+            return true;
+        }
+        let mut piece = Piece::new(Arc::clone(batches));
+        if self.queues.is_known(slot, partition, offset) {
+            self.find_again(slot, partition, &mut piece, offset, now);
+        } else {
+            self.queues.groups[slot as usize].parts[partition as usize].piece = Some(piece);
+        }
+        self.queues.heat(slot, partition);
+        true
+    }
+
+    /// Takes the packet of a message that is known from a piece, and those of others that are wanted
+    /// and at hand.
+    fn find_again(&mut self, slot: u32, partition: u32, piece: &mut Piece, offset: i64, now: Now) {
+        let mut from = offset;
+        let queue = self.queues.groups[slot as usize].queue;
+        let name = self.queues.all[queue as usize].settings.name.clone();
+        let mut is_found = false;
+        loop {
+            let queues = &mut self.queues;
+            let seen = piece.see(from, |record| {
+                let part = &queues.groups[slot as usize].parts[partition as usize];
+                let is_asked = record.offset == offset;
+                let is_wanted = is_asked
+                    || part.kept_bytes < KEPT_BYTES_MAX
+                        && !part.kept.contains_key(&record.offset)
+                        && (part.ledger.is_ready(record.offset)
+                            || part.deaths.contains_key(&record.offset));
+                if is_wanted {
+                    let mut topic = std::mem::take(&mut queues.topic);
+                    write_topic(&mut topic, &name, record);
+                    queues.topic = topic;
+                    let packet = queues.packet_of(&name, partition, record, now);
+                    let part = &mut queues.groups[slot as usize].parts[partition as usize];
+                    part.keep(record.offset, packet);
+                }
+                (record.offset, is_asked)
+            });
+            let Some((at, is_asked)) = seen else { break };
+            is_found |= is_asked;
+            from = at + 1;
+            if !is_found || self.queues.steps == 0 {
+                break;
+            }
+            self.queues.steps -= 1;
+        }
+        self.counters
+            .add(Counter::DroppedDamaged, piece.take_damaged());
+        if !is_found {
+            let part = &mut self.queues.groups[slot as usize].parts[partition as usize];
+            part.ledger.lost(offset);
+            part.deaths.remove(&offset);
+            self.queues.change(slot, partition);
+        }
+    }
+
+    /// The log has no such offset: its records are those from `start` to below `end`; false where the
+    /// ticket is of no queue.
+    pub(in crate::switchboard) fn queue_missed(&mut self, ticket: u64, start: i64) -> bool {
+        let Some(asked) = self.queues.asked.remove(&ticket) else {
+            return false;
+        };
+        if self.queues.answered(asked) {
+            let (slot, partition) = (asked.group, asked.partition);
+            let part = &mut self.queues.groups[slot as usize].parts[partition as usize];
+            let holders = part.ledger.trimmed(start);
+            let kept = part.kept.split_off(&start);
+            for packet in std::mem::replace(&mut part.kept, kept).into_values() {
+                part.kept_bytes -= packet.len();
+            }
+            part.deaths = part.deaths.split_off(&start);
+            for holder in holders {
+                self.queues.release(holder);
+            }
+            self.queues.change(slot, partition);
+            self.queues.heat(slot, partition);
+        }
+        true
+    }
+
+    /// What was asked could not be read; false where the ticket is of no queue.
+    pub(in crate::switchboard) fn queue_unread(&mut self, ticket: u64, now: Now) -> bool {
+        let Some(asked) = self.queues.asked.remove(&ticket) else {
+            return false;
+        };
+        if self.queues.answered(asked) {
+            self.counters.count(Counter::StreamReadsFailed);
+            self.queues.retry(asked.group, asked.partition, now);
+            self.set_queue_timer(asked.group);
+        }
+        true
+    }
+}
+
+impl Queues {
+    /// Has a place of a partition read, unless something of it is.
+    pub(super) fn want(&mut self, slot: u32, partition: u32, offset: i64) {
+        let group = &mut self.groups[slot as usize];
+        let part = &mut group.parts[partition as usize];
+        if part.asked.is_none() && part.retry_ms.is_none() {
+            part.asked = Some(0); // in the line, without a ticket
+            self.line.push_back(Asked {
+                group: slot,
+                number: group.number,
+                partition,
+                offset,
+            });
+        }
+    }
+
+    /// Whether who asked is still there; it asks for nothing then.
+    fn answered(&mut self, asked: Asked) -> bool {
+        let group = self.groups.get_mut(asked.group as usize);
+        let Some(group) = group.filter(|group| group.number == asked.number) else {
+            return false;
+        };
+        group.parts[asked.partition as usize].asked = None;
+        true
+    }
+
+    /// Whether a message has been met and is owed.
+    fn is_known(&self, slot: u32, partition: u32, offset: i64) -> bool {
+        let part = &self.groups[slot as usize].parts[partition as usize];
+        part.ledger.is_open(offset)
+    }
+
+    /// Looks at a partition again in a while.
+    pub(super) fn retry(&mut self, slot: u32, partition: u32, now: Now) {
+        let part = &mut self.groups[slot as usize].parts[partition as usize];
+        part.retry_ms = Some(now.mono_ms + FAILED_MS);
+        self.change(slot, partition);
+    }
+
+    /// A delivery of a consumer is over.
+    pub(super) fn release(&mut self, holder: u64) {
+        let Some(consumer) = self.consumers.get_mut(&holder) else {
+            return;
+        };
+        consumer.held = consumer.held.saturating_sub(1);
+        let group = consumer.group;
+        if !self.groups[group as usize].hot.is_empty() {
+            self.touch(group);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Queues: conversions alone.
+
+use headrace_core::queue::{Backoff, Order, Policy};
+use headrace_core::switchboard as core;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+/// How a queue is served, as Python says it: bounds of 0 are none.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(super) struct QueueSettings {
+    order: String,
+    hash: String,
+    ack_deadline_ms: u64,
+    backoff_initial_ms: u64,
+    backoff_growth_percent: u32,
+    backoff_max_ms: u64,
+    backoff_jitter_percent: u32,
+    attempts_max: u32,
+    total_ms: u64,
+    ttl_ms: u64,
+    prefetch: usize,
+    read_ahead: usize,
+    keeps_dead: bool,
+}
+
+impl QueueSettings {
+    pub fn of(self, name: &str, dead_letters: Option<u64>) -> PyResult<core::QueueSettings> {
+        let order = match &*self.order {
+            "none" => Order::None,
+            "key" => Order::Key,
+            "strict" => Order::Strict,
+            other => return Err(PyValueError::new_err(format!("no order {other}"))),
+        };
+        Ok(core::QueueSettings {
+            name: name.into(),
+            policy: Policy {
+                order,
+                deadline_ms: self.ack_deadline_ms,
+                backoff: Backoff {
+                    initial_ms: self.backoff_initial_ms,
+                    growth_percent: self.backoff_growth_percent,
+                    max_ms: self.backoff_max_ms,
+                    jitter_percent: self.backoff_jitter_percent,
+                },
+                failures_max: self.attempts_max,
+                total_ms: self.total_ms,
+                read_ahead: self.read_ahead,
+            },
+            ttl_ms: self.ttl_ms,
+            prefetch: self.prefetch,
+            is_fnv1a: self.hash == "fnv1a",
+            keeps_dead: self.keeps_dead,
+            dead_letters,
+        })
+    }
+}
+
+/// A group of a queue.
+#[pyclass(frozen, get_all, module = "headrace._native")]
+pub(super) struct QueueGroup {
+    name: String,
+    filter: Option<String>,
+    consumers: Vec<(String, bool, usize, usize)>,
+    partitions: Vec<(i64, u64, usize, usize, bool)>,
+    delivered: u64,
+    redelivered: u64,
+    settled: u64,
+    failed: u64,
+    dead: u64,
+}
+
+impl From<core::QueueGroup> for QueueGroup {
+    fn from(group: core::QueueGroup) -> Self {
+        let consumers = group.consumers.into_iter();
+        let partitions = group.partitions.into_iter();
+        let [delivered, redelivered, settled, failed, dead] = group.counts;
+        Self {
+            name: group.name,
+            filter: group.filter,
+            consumers: consumers
+                .map(|each| (each.client_id, each.is_here, each.held, each.prefetch))
+                .collect(),
+            partitions: partitions
+                .map(|each| {
+                    let core::QueuePartition {
+                        floor,
+                        depth,
+                        in_flight,
+                        resting,
+                        is_blocked,
+                    } = each;
+                    (floor, depth, in_flight, resting, is_blocked)
+                })
+                .collect(),
+            delivered,
+            redelivered,
+            settled,
+            failed,
+            dead,
+        }
+    }
+}
