@@ -87,6 +87,8 @@ class StreamDefinition:
         filters: MQTT topic filters whose publishes it stores.
         key: record key of those: `topic`, `level:N` (1-based) or `property:NAME`.
         settings: what was set by hand, by the names of `headrace.settings`.
+        queue: what was set of it as a queue, by those of `headrace.queue_settings`; None: it is
+            none.
     """
 
     name: str
@@ -95,6 +97,7 @@ class StreamDefinition:
     filters: tuple[str, ...] = ()
     key: str = "topic"
     settings: Mapping[str, Value] = field(default_factory=dict)
+    queue: Mapping[str, Value] | None = None
 
     @property
     def id(self) -> StreamId:

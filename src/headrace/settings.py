@@ -16,7 +16,7 @@ from headrace import limits
 from headrace.text import nearest, parse_duration_ms, parse_size, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
 Value: TypeAlias = int | float | str
 """Of a setting, once read: a number, or one of the words that it takes."""
@@ -112,50 +112,63 @@ def _number(kind: Kind, value: object) -> int | float:
     raise ValueError(f"must be a whole number; got {shown(value)}")
 
 
-def _setting(kind: Kind, default: Value, summary: str, **parts: Any) -> Any:  # noqa: ANN401 - a field
+def setting_field(kind: Kind, default: Value, summary: str, **parts: Any) -> Any:  # noqa: ANN401 - a field
+    """A field that is a setting, for `table_of`; `parts` are more of `Setting`."""
     return field(default=default, metadata={"setting": (kind, default, summary, parts)})
 
 
 def _size(default: int, low: int, high: int, summary: str, **parts: Any) -> Any:  # noqa: ANN401
-    return _setting(Kind.SIZE, default, summary, low=low, high=high, **parts)
+    return setting_field(Kind.SIZE, default, summary, low=low, high=high, **parts)
 
 
-def _duration(default: int, low: int, summary: str, **parts: Any) -> Any:  # noqa: ANN401
+def duration_field(default: int, low: int, summary: str, **parts: Any) -> Any:  # noqa: ANN401
+    """The same of a time in milliseconds, from `low` on."""
     high = limits.INT64_MAX
-    return _setting(Kind.DURATION, default, summary, low=low, high=high, **parts)
+    return setting_field(Kind.DURATION, default, summary, low=low, high=high, **parts)
+
+
+class SettingTable:
+    """A dataclass whose fields are settings."""
+
+    __slots__ = ()
+
+    def of(self, name: str) -> Value:
+        """The value of a setting by its name with dots."""
+        value: Value = getattr(self, name.replace(".", "_"))
+        return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(SettingTable):
     """What holds for one stream: its own settings over the node's defaults.
 
     Source: Kafka's `TopicConfig` and `LogConfig`; `retention.records` and `fsync` are headrace's.
     """
 
-    cleanup_policy: str = _setting(
+    cleanup_policy: str = setting_field(
         Kind.CHOICES, "delete", "`delete` old segments, `compact` to the last record of each key, "
         "or `compact,delete`.", words=("compact", "delete"), broker_name="log.cleanup.policy",
     )  # fmt: skip
-    compression_type: str = _setting(
+    compression_type: str = setting_field(
         Kind.CHOICE, "producer", "`producer` keeps batches as they were sent; else they are "
         "recoded: `uncompressed`, `gzip`, `snappy`, `lz4`, `zstd`.",
         words=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
         broker_name="compression.type",
     )  # fmt: skip
-    delete_retention_ms: int = _duration(
+    delete_retention_ms: int = duration_field(
         limits.DELETE_RETENTION_MS, 0, "How long compaction keeps a tombstone.",
         broker_name="log.cleaner.delete.retention.ms",
     )  # fmt: skip
-    flush_ms: int = _duration(
+    flush_ms: int = duration_field(
         limits.FLUSH_MS, 1, 'Longest time without an fdatasync where `fsync` is "interval".',
         broker_name="log.flush.interval.ms",
     )  # fmt: skip
-    fsync: str = _setting(
+    fsync: str = setting_field(
         Kind.CHOICE, "commit", "`commit` syncs before it acknowledges, `interval` every "
         "`flush.ms`, `os` leaves it to the kernel.", words=("commit", "interval", "os"),
         broker_name="log.fsync",
     )  # fmt: skip
-    max_compaction_lag_ms: int = _duration(
+    max_compaction_lag_ms: int = duration_field(
         limits.INT64_MAX, 1, "Compacted at the latest when a record is this old.",
         broker_name="log.cleaner.max.compaction.lag.ms",
     )  # fmt: skip
@@ -163,11 +176,11 @@ class Settings:
         limits.MESSAGE_BYTES_MAX, 1, limits.MESSAGE_BYTES_CEILING, "Largest record batch.",
         broker_name="message.max.bytes",
     )  # fmt: skip
-    min_cleanable_dirty_ratio: float = _setting(
+    min_cleanable_dirty_ratio: float = setting_field(
         Kind.RATIO, 0.5, "Compacted when more than this part of the log has not been, 0 to 1.",
         low=0, high=1, broker_name="log.cleaner.min.cleanable.ratio",
     )  # fmt: skip
-    min_compaction_lag_ms: int = _duration(
+    min_compaction_lag_ms: int = duration_field(
         0, 0, "Records younger than this are not compacted.",
         broker_name="log.cleaner.min.compaction.lag.ms",
     )  # fmt: skip
@@ -175,11 +188,11 @@ class Settings:
         UNLIMITED, 0, limits.INT64_MAX, "Kept of each partition, in whole segments; -1: all.",
         unlimited=True, broker_name="log.retention.bytes",
     )  # fmt: skip
-    retention_ms: int = _duration(
+    retention_ms: int = duration_field(
         limits.RETENTION_MS, 0, "How long records are kept, in whole segments; -1: for ever.",
         unlimited=True, broker_name="log.retention.ms",
     )  # fmt: skip
-    retention_records: int = _setting(
+    retention_records: int = setting_field(
         Kind.COUNT, UNLIMITED, "Records kept of each partition, in whole segments; -1: all.",
         low=0, high=limits.INT64_MAX, unlimited=True, broker_name="log.retention.records",
     )  # fmt: skip
@@ -191,7 +204,7 @@ class Settings:
         limits.SEGMENT_INDEX_BYTES, limits.SEGMENT_INDEX_BYTES_MIN, limits.SEGMENT_BYTES_CEILING,
         "Size of an index at which its segment is closed.", broker_name="log.index.size.max.bytes",
     )  # fmt: skip
-    segment_ms: int = _duration(
+    segment_ms: int = duration_field(
         limits.SEGMENT_MS, 1, "Age at which a segment is closed.", broker_name="log.roll.ms"
     )
 
@@ -201,11 +214,6 @@ class Settings:
             name.replace(".", "_"): SETTINGS[name].read(value) for name, value in own.items()
         }
         return replace(self, **read)
-
-    def of(self, name: str) -> Value:
-        """The value of a setting by its name with dots."""
-        value: Value = getattr(self, name.replace(".", "_"))
-        return value
 
     @property
     def codec(self) -> str | None:
@@ -232,13 +240,17 @@ class Settings:
         )
 
 
-def _table() -> Iterable[Setting]:
-    for each in fields(Settings):
+def table_of(model: type[SettingTable]) -> Mapping[str, Setting]:
+    """The settings that are the fields of a dataclass, by names with dots."""
+    table = {}
+    for each in fields(model):  # type: ignore[arg-type]  # each such class is a dataclass
         kind, default, summary, parts = each.metadata["setting"]
-        yield Setting(each.name.replace("_", "."), kind, default, summary, **parts)
+        name = each.name.replace("_", ".")
+        table[name] = Setting(name, kind, default, summary, **parts)
+    return table
 
 
-SETTINGS: Final[Mapping[str, Setting]] = {setting.name: setting for setting in _table()}
+SETTINGS: Final = table_of(Settings)
 """By name with dots."""
 
 DEFAULTS: Final = Settings()
@@ -299,16 +311,24 @@ class Effective(NamedTuple):
     source: Source
 
 
-def effective(own: Mapping[str, Value], defaults: Settings) -> dict[str, Effective]:
-    """Every setting of a stream that has set `own`, on a node with these defaults; by name."""
+def effective(
+    own: Mapping[str, Value], inherited: SettingTable, builtin: SettingTable = DEFAULTS
+) -> dict[str, Effective]:
+    """Every setting of a stream that has set `own`, by name.
+
+    Args:
+        own: what it has set.
+        inherited: what holds on this node where it has not.
+        builtin: what would hold there on a node that says nothing.
+    """
 
     def one(name: str) -> Effective:
         if name in own:
             return Effective(own[name], Source.STREAM)
-        value = defaults.of(name)
-        return Effective(value, Source.DEFAULT if value == DEFAULTS.of(name) else Source.NODE)
+        value = inherited.of(name)
+        return Effective(value, Source.DEFAULT if value == builtin.of(name) else Source.NODE)
 
-    return {name: one(name) for name in SETTINGS}
+    return {name: one(name) for name in table_of(type(builtin))}
 
 
 def contradiction(settings: Settings, spelled: Callable[[str], str] = str) -> str | None:

@@ -38,6 +38,7 @@ class _Definition(BaseModel):
     filters: tuple[str, ...]
     key: str
     settings: dict[str, int | float | str]
+    queue: dict[str, int | float | str] | None = None
     checksum: str | None = None
 
 
@@ -131,7 +132,7 @@ def _replace(place: Path, text: str) -> None:
 
 
 def _to_json(definition: StreamDefinition) -> dict[str, Any]:
-    return {
+    content = {
         "name": definition.name,
         "incarnation": definition.incarnation,
         "partitions": definition.partitions,
@@ -139,6 +140,7 @@ def _to_json(definition: StreamDefinition) -> dict[str, Any]:
         "key": definition.key,
         "settings": dict(definition.settings),
     }
+    return content if definition.queue is None else {**content, "queue": dict(definition.queue)}
 
 
 def _checksum(content: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from headrace import limits
+from headrace import limits, queue_settings
 from headrace.errors import (
     InvalidStreamError,
     StreamExistsError,
@@ -24,14 +24,15 @@ from headrace.errors import (
 )
 from headrace.model import StreamDefinition
 from headrace.native import Switchboard
+from headrace.queue_settings import DEAD_LETTERS, QueueSettings
 from headrace.settings import DEFAULTS, Settings, contradiction, find
 from headrace.text import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from headrace.model import HeldLog
-    from headrace.settings import Value
+    from headrace.settings import Setting, Value
 
 KAFKA_INVALID_TOPIC: Final = 17
 KAFKA_INVALID_PARTITIONS: Final = 37
@@ -53,12 +54,14 @@ class Change:
         filters: replace all filters.
         key: `topic`, `level:N` or `property:NAME`.
         settings: set these; a value of None takes the setting back to its default.
+        queue: the same of a queue; a new stream is one where this is not None.
     """
 
     partitions: int | None = None
     filters: Sequence[str] | None = None
     key: str | None = None
     settings: Mapping[str, Value | None] | None = None
+    queue: Mapping[str, Value | None] | None = None
 
 
 class Catalog:
@@ -108,15 +111,29 @@ class Catalog:
 
     def settings(self, definition: StreamDefinition) -> Settings:
         """What holds for a stream: its own settings over what it inherits."""
-        return self.inherited(definition.name).over(definition.settings)
+        return self.inherited(definition).over(definition.settings)
 
-    def inherited(self, name: str) -> Settings:
-        """What holds where a stream of this name has set nothing.
+    def inherited(self, definition: StreamDefinition) -> Settings:
+        """What holds where a stream has set nothing.
 
         The node's defaults are for the streams of users: what it keeps in its own must not depend
-        on them.
+        on them. Nor does a queue lose by them what it owes.
         """
-        return DEFAULTS if is_internal(name) else self.defaults
+        defaults = DEFAULTS if is_internal(definition.name) else self.defaults
+        return defaults if definition.queue is None else queue_settings.kept(defaults)
+
+    def get_queue(self, name: str) -> StreamDefinition:
+        """The definition of a queue.
+
+        Raises:
+            UnknownStreamError: there is none of this name, or it is a stream and no queue.
+        """
+        if name not in self._streams:
+            raise UnknownStreamError(f"no queue is named {shown(name)}")
+        definition = self._streams[name]
+        if definition.queue is None:
+            raise UnknownStreamError(f"{shown(name)} is a stream and no queue")
+        return definition
 
     @property
     def partitions_max(self) -> int:
@@ -161,8 +178,9 @@ class Catalog:
             incarnation=max(wall_ms, self._last_incarnation + 1) + drawn,
             partitions=partitions,
             filters=tuple(dict.fromkeys(change.filters or ())),
-            key="topic" if change.key is None else change.key,
+            key=_first_key(change),
             settings=_settings({}, change.settings or {}),
+            queue=None if change.queue is None else _queue_settings({}, change.queue),
         )
         self._check(definition)
         _check_filters(name, change.filters or ())
@@ -184,12 +202,20 @@ class Catalog:
                 KAFKA_INVALID_PARTITIONS,
             )
         self._check_partitions(partitions, old.partitions)
+        if change.queue is not None and old.queue is None:
+            raise InvalidStreamError(
+                f"stream {name!r} is no queue and does not become one; choose another name, or "
+                f"delete it first"
+            )
         new = replace(
             old,
             partitions=partitions,
             filters=old.filters if change.filters is None else tuple(dict.fromkeys(change.filters)),
             key=old.key if change.key is None else change.key,
             settings=_settings(old.settings, change.settings or {}),
+            queue=old.queue
+            if old.queue is None
+            else _queue_settings(old.queue, change.queue or {}),
         )
         self._check(new)
         _check_filters(name, change.filters or ())
@@ -212,6 +238,7 @@ class Catalog:
             InvalidStreamError: no stream can be served so, or records would go with it in silence.
         """
         _settings({}, definition.settings)
+        _queue_settings({}, definition.queue or {})
         for other in self._streams.values():
             is_other = other.name != definition.name
             if is_other and other.incarnation == definition.incarnation:
@@ -274,7 +301,23 @@ class Catalog:
         why = contradiction(settings)
         if why is not None:
             raise InvalidStreamError(f"stream {definition.name!r}: {why}")
+        if definition.queue is not None:
+            self._check_queue(definition, QueueSettings.of_queue(definition.queue), settings)
         self._check_binding(definition)
+
+    def _check_queue(
+        self, definition: StreamDefinition, queue: QueueSettings, settings: Settings
+    ) -> None:
+        why = queue_settings.contradiction(queue, settings, definition.partitions)
+        if why is not None:
+            raise InvalidStreamError(f"queue {definition.name!r}: {why}")
+        length_max = limits.STREAM_NAME_LENGTH_MAX - len(DEAD_LETTERS)
+        if queue.keeps_dead and len(definition.name) > length_max:
+            raise InvalidStreamError(
+                f"the name of a queue has at most {length_max} characters, for its dead letters "
+                f"have it with {DEAD_LETTERS!r} behind; got {len(definition.name)}",
+                KAFKA_INVALID_TOPIC,
+            )
 
     def _check_binding(self, definition: StreamDefinition) -> None:
         if len(definition.filters) > limits.STREAM_FILTERS_MAX:
@@ -328,7 +371,23 @@ def _check_filters(name: str, filters: Iterable[str]) -> None:
             )
 
 
-def _settings(old: Mapping[str, Value], changes: Mapping[str, Value | None]) -> Mapping[str, Value]:
+def _first_key(change: Change) -> str:
+    if change.key is not None:
+        return change.key
+    return "topic" if change.queue is None else queue_settings.KEY
+
+
+def _queue_settings(
+    old: Mapping[str, Value], changes: Mapping[str, Value | None]
+) -> Mapping[str, Value]:
+    return _settings(old, changes, queue_settings.find)
+
+
+def _settings(
+    old: Mapping[str, Value],
+    changes: Mapping[str, Value | None],
+    find: Callable[[str], Setting] = find,
+) -> Mapping[str, Value]:
     new = dict(old)
     for name, value in changes.items():
         try:

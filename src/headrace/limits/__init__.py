@@ -15,6 +15,7 @@ from headrace.limits.kafka import *
 from headrace.limits.log import *
 from headrace.limits.mqtt import *
 from headrace.limits.process import *
+from headrace.limits.queues import *
 from headrace.limits.sockets import *
 from headrace.limits.streams import *
 from headrace.limits.units import *
@@ -40,6 +41,7 @@ assert 4 * STATE_AGE_MS_MAX < DELETE_RETENTION_MS
 assert 4 * UNKEPT_CHECK_BYTES < UNKEPT_BYTES_MAX
 assert HTTP_CONNECTIONS_MAX < DESCRIPTORS_RESERVED
 assert STREAM_PARTITIONS_MAX <= PARTITIONS_MAX
+assert QUEUE_RETRY_BACKOFF_MS <= QUEUE_RETRY_BACKOFF_MAX_MS
 assert KAFKA_BEHIND_MAX <= KAFKA_PIPELINE_MAX
 assert KAFKA_ELEMENTS_FEW < KAFKA_ELEMENTS_AT_ONCE
 assert GROUPS_MAX < KAFKA_REQUEST_ELEMENTS_MAX

@@ -206,9 +206,10 @@ class Broker:
         Raises:
             UnknownStreamError: the stream is not served.
         """
+        definition = self.catalog.get(stream)
         return StreamReport(
-            self.catalog.get(stream),
-            self.catalog.inherited(stream),
+            definition,
+            self.catalog.inherited(definition),
             tuple(
                 PartitionReport(each.index, each.start_offset, each.high_watermark, each.size_bytes)
                 for each in self.partitions(stream)

@@ -98,8 +98,8 @@ def _refusals_in(result: DescribeConfigsResult | AlterConfigsResult) -> Iterator
 def _entries(door: KafkaDoor, resource: DescribeConfigsResource) -> Iterator[ConfigEntry]:
     catalog = door.broker.catalog
     if resource.resource_type == TOPIC:
-        own = catalog.get(resource.resource_name).settings
-        defaults = catalog.inherited(resource.resource_name)
+        definition = catalog.get(resource.resource_name)
+        own, defaults = definition.settings, catalog.inherited(definition)
         return (_of_topic(each, own, defaults) for each in SETTINGS.values())
     if resource.resource_type == BROKER and resource.resource_name in {"", str(NODE_ID)}:
         return (_of_node(each, catalog.defaults) for each in SETTINGS.values())
