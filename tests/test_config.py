@@ -114,7 +114,18 @@ def test_file_over_defaults_environment_over_file_options_over_environment(toml)
         ("[streams.x]\nfilters = 'a'", "[streams.x] filters: "),
         ("node = 3", "[node]: input should be a valid dictionary"),
         ("[cluster]\n", "[cluster]: [cluster] is not served by this version; remove it"),
-        ("[queues.a]\n", "is not served by this version; remove it"),
+        ("[queues]\na = 1", "[queues.a]: must be a table; got 1"),
+        ("[queues.a]\nkeys = 1", "[queues.a] keys: unknown; did you mean 'key'?"),
+        ("[queues.a]\nprefetch = 0", "[queues.a] prefetch: must be from 1 to 65535; got 0"),
+        (
+            "[queues.a]\nack.deadlin.ms = 1",
+            "[queues.a] ack.deadlin.ms: no queue setting 'ack.deadlin.ms'; did you mean 'ack.dead",
+        ),
+        ("[queues.a]\nretention.ms = 'x'", "[queues.a] retention.ms: must be a duration"),
+        (
+            "[queues.a]\n[streams.a]\n",
+            "[queues.a]: [streams.a] is there too, and a queue is a stream; say all of it in one",
+        ),
         ("a b", "is not TOML"),
         ("#" * 2_000_000, "is longer than 1048576 bytes"),
         ("a = " + "[" * 100_000, "is nested too deeply"),
@@ -159,6 +170,7 @@ def test_an_error_names_the_variable():
         None, {"HEADRACE_CLUSTER__X": "1"}
     )
     assert "under [streams.NAME]" in refusal(None, {"HEADRACE_STREAMS__A__KEY": "topic"})
+    assert "under [queues.NAME]" in refusal(None, {"HEADRACE_QUEUES__A__ORDER": "key"})
 
 
 def test_a_value_in_a_tables_place_is_named_also_under_an_option(toml):

@@ -13,7 +13,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from headrace.config.changes import is_live
-from headrace.config.reference import literal, tables, written
+from headrace.config.reference import literal, tables, written, written_of_stream
+from headrace.queue_settings import QUEUE_SETTINGS
 from headrace.settings import SETTINGS
 
 COMMON: Final = ("proxy_", "tls_c", "tls_k", "tls_v")
@@ -28,8 +29,8 @@ Settings come from four places, the later over the earlier: the defaults below, 
 Sizes are written `"16MiB"` or as bytes, durations with their unit, `"30s"`. In the settings of
 streams a bare number passes too and counts as Kafka's, bytes and milliseconds; where a time of
 retention is written so and is less than an hour, a node and `config check` warn. A variable holds
-a list with commas (`HEADRACE_MQTT__PROXY_PROTOCOL=mqtt,ws`); access rules and streams stand in the
-file. An unknown setting is an error that names file, line and the nearest known one.
+a list with commas (`HEADRACE_MQTT__PROXY_PROTOCOL=mqtt,ws`); access rules, streams and queues stand
+in the file. An unknown setting is an error that names file, line and the nearest known one.
 
 `headrace config check --config FILE` says whether a node can start with a file and the
 certificates that it names, `show` prints every setting that holds and who says so, `schema` prints
@@ -51,6 +52,11 @@ filters = ["building/+/temperature"]
 key = "level:2"
 "retention.ms" = "7d"
 "max.message.bytes" = "2MiB"
+
+[queues.jobs]
+partitions = 4
+order = "key"
+"ack.deadline.ms" = "2m"
 ```
 """
 
@@ -72,6 +78,28 @@ TAIL = """
 These are also what `headrace streams create | alter --set` takes, what HTTP takes as `settings`,
 and what Kafka's clients see and change as topic configs. Kafka's plain numbers (milliseconds,
 bytes) pass as well as `"7d"` and `"16MiB"`.
+"""
+
+QUEUES = """
+## `[queues.NAME]`
+
+Queues: streams of which every group is owed each message until it is settled. Created or altered as
+streams are, by settings of their own and, beside them, those of streams above. A stream does not
+become a queue, and a name stands in one of the two tables.
+
+| setting | default | what it does |
+|---|---|---|
+| `partitions` | `1` | Number of partitions; may grow, never shrink. |
+| `filters` | none | Topic filters of the MQTT publishes that are enqueued, none below `$`. |
+| `key` | `"property:partition-key"` | What decides on the partition, and what `order` goes by. |
+"""
+
+QUEUES_TAIL = """
+These are also what `headrace queues create | alter --set` takes, and HTTP as `settings`. Of the
+defaults of `[log]` a queue takes neither those of retention nor `cleanup_policy`: a message that
+some group has not settled stays whatever is set, and a queue that no group has read keeps all. What
+all groups have settled goes with its segment, unless the queue has settings of retention: then it
+stays as long as they say.
 """
 
 PIPELINE = """
@@ -115,7 +143,18 @@ def render() -> str:
         f"| `{quoted(name)}` | as `[log]` | {setting.summary} |"
         for name, setting in SETTINGS.items()
     ]
-    return HEAD + "\n".join(lines) + "\n" + STREAMS + "\n".join(rows) + "\n" + TAIL
+    of_queues = [
+        f"| `{quoted(name)}` | `{literal(written_of_stream(setting, setting.default))}` "
+        f"| {setting.summary} |"
+        for name, setting in QUEUE_SETTINGS.items()
+    ]
+    parts = (
+        HEAD + "\n".join(lines),
+        STREAMS + "\n".join(rows),
+        TAIL + QUEUES + "\n".join(of_queues),
+        QUEUES_TAIL,
+    )
+    return "\n".join(parts)
 
 
 def main() -> None:

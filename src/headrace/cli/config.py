@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headrace import queue_settings
 from headrace.cli.access import is_open
 from headrace.cli.listeners import OPTIONS, Listeners, addresses
 from headrace.cli.paths import NamedPath
@@ -15,6 +16,7 @@ from headrace.config import Sources, read
 from headrace.config.changes import is_live
 from headrace.config.load import few
 from headrace.config.reference import json_schema, literal, of_stream, settings, written
+from headrace.config.streams import TABLES
 from headrace.errors import CatalogError, ConfigError
 from headrace.kernel import access
 from headrace.kernel.catalog import Catalog, Change
@@ -22,7 +24,7 @@ from headrace.kernel.catalog import Catalog, Change
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headrace.config import Config
+    from headrace.config import Config, QueueTable
 
 COMMENT_COLUMN = 44
 
@@ -81,17 +83,24 @@ def checked(sources: Sources) -> None:
         try:
             catalog.put(catalog.create(name, change, wall_ms=0))
         except CatalogError as error:
-            wrong.append(f"{sources.origin('streams', name)}: [streams.{name}]: {error}")
+            table = change.table
+            wrong.append(f"{sources.origin(table, name)}: [{table}.{name}]: {error}")
     if wrong:
         raise ConfigError(few(wrong))
 
 
 def declared(config: Config) -> dict[str, Change]:
-    """The streams that a configuration declares."""
-    return {
+    """The streams that a configuration declares, and the queues, which are streams too."""
+    streams = {
         name: Change(stream.partitions, stream.filters, stream.key, stream.settings)
         for name, stream in config.streams.items()
     }
+    return streams | {name: _of_queue(queue) for name, queue in config.queues.items()}
+
+
+def _of_queue(table: QueueTable) -> Change:
+    of_queue, of_stream = queue_settings.split(table.settings)
+    return Change(table.partitions, table.filters, table.key, of_stream, of_queue)
 
 
 @config.command()
@@ -128,11 +137,12 @@ def _shown(sources: Sources) -> dict[str, dict[str, Any]]:
             "source": sources.origin(table, key) or "default",
             "live": is_live(table, key),
         }
-    for name, stream in sources.config.streams.items():
-        shown[f"streams.{literal(name) if '.' in name else name}"] = {
-            key: {"value": value, "source": sources.origin("streams", name, key), "live": True}
-            for key, value in of_stream(stream).items()
-        }
+    for kind in TABLES:
+        for name, stream in getattr(sources.config, kind).items():
+            shown[f"{kind}.{literal(name) if '.' in name else name}"] = {
+                key: {"value": value, "source": sources.origin(kind, name, key), "live": True}
+                for key, value in of_stream(stream).items()
+            }
     return shown
 
 

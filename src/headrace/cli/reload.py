@@ -18,6 +18,7 @@ from headrace.cli.config import checked, declared
 from headrace.config import read
 from headrace.config.changes import Change, Changes, changes
 from headrace.config.reference import literal, settings, written
+from headrace.config.streams import TABLES
 from headrace.errors import ConfigError, HeadraceError, UnavailableError
 from headrace.kernel.groups.events import GroupSettings
 from headrace.kernel.quotas import Quota
@@ -201,8 +202,9 @@ class Reload:
             await self._apply(node, found.config)
         except (ConfigError, UnavailableError) as error:
             # The next reload tries them again.
-            self._config = found.config.model_copy(update={"streams": before.streams})
-            _tell([each for each in found.live if each.table != "streams"], found.restart)
+            streams = {table: getattr(before, table) for table in TABLES}
+            self._config = found.config.model_copy(update=streams)
+            _tell([each for each in found.live if each.table not in TABLES], found.restart)
             raise PartlyReloadedError(
                 f"reloaded but for streams that stay as they are: {error}"
             ) from error
@@ -263,8 +265,8 @@ def live_settings(config: Config) -> dict[str, Any]:
 
 def _told(change: Change) -> str:
     """`limits.stall is "1s", it was "100ms"`."""
-    if change.table == "streams":
-        return f"[streams.{change.key}]"
+    if change.table in TABLES:
+        return f"[{change.table}.{change.key}]"
     field = next(
         field for table, key, field in settings() if (table, key) == (change.table, change.key)
     )

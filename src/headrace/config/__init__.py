@@ -17,8 +17,8 @@ from headrace.config.schema import (
     LogSettings,
     MqttSettings,
     NodeSettings,
-    StreamSettings,
 )
+from headrace.config.streams import QueueTable, StreamSettings
 
 __all__ = [
     "MQTT_LISTENERS",
@@ -33,6 +33,7 @@ __all__ = [
     "MqttSettings",
     "NodeSettings",
     "PipelineSettings",
+    "QueueTable",
     "Sources",
     "StreamSettings",
     "TlsSettings",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from headrace.config.streams import TABLES
 from headrace.settings import SETTINGS
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ _NOT_OF_NODES: Final = frozenset({"pipeline"})
 
 def is_live(table: str, key: str) -> bool:
     """Whether a running node takes a change of a setting."""
-    return table == "streams" or key in _LIVE.get(table, ())
+    return table in TABLES or key in _LIVE.get(table, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,7 @@ def changes(before: Config, after: Config) -> Changes:
     held: dict[str, object] = {}
     for table in type(before).model_fields:
         old, new = getattr(before, table), getattr(after, table)
-        if table == "streams":
+        if table in TABLES:
             live += [
                 Change(table, name, old.get(name), new.get(name))
                 for name in new

@@ -18,13 +18,13 @@ from headrace import limits
 from headrace.config import mosquitto
 from headrace.config.lines import lines_of
 from headrace.config.readers import flatten
-from headrace.config.schema import STREAM_KEYS, Config, StreamSettings
+from headrace.config.schema import Config
+from headrace.config.streams import STREAM_KEYS, TABLES, StreamSettings
 from headrace.errors import ConfigError
-from headrace.settings import SETTINGS, find
 from headrace.text import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 PREFIX: Final = "HEADRACE_"
@@ -34,7 +34,7 @@ BARE_RETENTION_MS_MIN: Final = 3_600_000
 """Of a time of retention without a unit: below it seconds or days were meant, most likely. A month
 in seconds is less."""
 
-LATER_TABLES: Final = frozenset({"cluster", "queues"})
+LATER_TABLES: Final = frozenset({"cluster"})
 """Tables that CONTRACT names and this version does not serve."""
 
 Keys: TypeAlias = tuple[str, ...]
@@ -42,6 +42,10 @@ Keys: TypeAlias = tuple[str, ...]
 
 Place: TypeAlias = Callable[[Keys], str]
 """Names where a setting was read, and the setting, as an error does."""
+
+
+Declared: TypeAlias = "Mapping[str, Mapping[str, StreamSettings]]"
+"""Streams that a configuration declares, by table and name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +122,8 @@ def read(
         lines = _explained(error, Config, lambda path: _place(places, path))
         lines += _wrong_in_streams(_readable_streams(merged), places)
         raise ConfigError(few(lines)) from None
-    if lines := _wrong_in_streams(config.streams, places):
+    declared = {table: getattr(config, table) for table in TABLES}
+    if lines := _wrong_in_streams(declared, places) + _declared_twice(declared, places):
         raise ConfigError(few(lines))
     return Sources(config, places, tuple(_doubts(merged, places)))
 
@@ -214,8 +219,8 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         if not separator:
             _refuse_single_underscore(variable)
             continue
-        if table == "streams":
-            raise ConfigError(f"{variable}: streams are declared in the file, under [streams.NAME]")
+        if table in TABLES:
+            raise ConfigError(f"{variable}: {table} are declared in the file, under [{table}.NAME]")
         tables.setdefault(table, {})[key] = value
     return tables
 
@@ -227,7 +232,7 @@ def _refuse_single_underscore(variable: str) -> None:
     """
     name = variable.removeprefix(PREFIX).lower()
     for table in Config.model_fields:
-        for key in _names(Config, (table,)) if table != "streams" else ():
+        for key in _names(Config, (table,)) if table not in TABLES else ():
             if name in {key, f"{table}_{key}"}:
                 meant = f"{PREFIX}{table}__{key}".upper()
                 raise ConfigError(f"{variable}: no such variable; did you mean {meant}?")
@@ -266,7 +271,7 @@ def _merge(
 
 def _as_written(path: Keys) -> Keys:
     """Without the name under which what a stream sets is gathered."""
-    is_setting = path[0] == "streams" and path[2:3] == ("settings",)
+    is_setting = path[0] in TABLES and path[2:3] == ("settings",)
     return path[:2] + path[3:] if is_setting else path
 
 
@@ -275,7 +280,7 @@ def _in_file(path: Keys) -> str:
     if path[:2] == ("access", "rules") and path[2:3] and path[2].isdecimal():
         rule = f"[[access.rules]] rule {int(path[2]) + 1}"  # as `headrace access check` counts
         return " ".join((rule, ".".join(path[3:]))).rstrip()
-    depth = 2 if path[0] == "streams" else 1
+    depth = 2 if path[0] in TABLES else 1
     table, rest = ".".join(path[:depth]), ".".join(path[depth:])
     return f"[{table}] {rest}" if rest else f"[{table}]"
 
@@ -305,33 +310,50 @@ def _place(places: Mapping[Keys, _Layer], path: Keys) -> str:
     return f"[{path[0]}]"
 
 
-def _wrong_in_streams(
-    streams: Mapping[str, StreamSettings], places: Mapping[Keys, _Layer]
-) -> list[str]:
+def _wrong_in_streams(declared: Declared, places: Mapping[Keys, _Layer]) -> list[str]:
     lines = []
-    for stream, declared in streams.items():
-        for name, value in declared.settings.items():
-            try:
-                find(name).read(value)
-            except ValueError as error:
-                lines.append(f"{_place(places, ('streams', stream, name))}: {error}")
+    for table, streams in declared.items():
+        for stream, said in streams.items():
+            for name, value in said.settings.items():
+                try:
+                    said.find(name).read(value)
+                except ValueError as error:
+                    lines.append(f"{_place(places, (table, stream, name))}: {error}")
     return lines
 
 
-def _readable_streams(merged: Mapping[str, Any]) -> dict[str, StreamSettings]:
+def _declared_twice(declared: Declared, places: Mapping[Keys, _Layer]) -> list[str]:
+    """A queue is the stream of its name: two tables would say two things of one."""
+    return [
+        f"{_place(places, ('queues', name))}: [streams.{name}] is there too, and a queue is a "
+        f"stream; say all of it in one of the two"
+        for name in declared["queues"]
+        if name in declared["streams"]
+    ]
+
+
+def _readable_streams(merged: Mapping[str, Any]) -> Declared:
     """Those of the streams that can be read where something else cannot."""
-    tables, streams = merged.get("streams"), {}
-    for name, table in tables.items() if isinstance(tables, dict) else ():
-        with suppress(ValidationError):
-            streams[name] = StreamSettings.model_validate(table)
-    return streams
+    readable: dict[str, dict[str, StreamSettings]] = {}
+    for kind, model in TABLES.items():
+        streams = readable[kind] = {}
+        for name, table in _tables(merged, kind):
+            with suppress(ValidationError):
+                streams[name] = model.model_validate(table)
+    return readable
+
+
+def _tables(merged: Mapping[str, Any], kind: str) -> Iterable[tuple[str, Any]]:
+    tables = merged.get(kind)
+    return tables.items() if isinstance(tables, dict) else ()
 
 
 def _doubts(merged: Mapping[str, Any], places: Mapping[Keys, _Layer]) -> Iterator[str]:
     """A time of retention without a unit that is short: Kafka's milliseconds are rarely meant."""
     held: list[tuple[Keys, object]] = [
-        (("streams", stream, "retention.ms"), flatten(table).get("retention.ms"))
-        for stream, table in merged.get("streams", {}).items()
+        ((kind, stream, "retention.ms"), flatten(table).get("retention.ms"))
+        for kind in TABLES
+        for stream, table in _tables(merged, kind)
     ]
     held.append((("log", "retention_ms"), merged.get("log", {}).get("retention_ms")))
     for path, value in held:
@@ -356,7 +378,9 @@ def _names(model: type[BaseModel], path: Keys) -> list[str]:
         candidates = () if field is None else (field.annotation, *get_args(field.annotation))
         inner = [each for each in candidates if isinstance(each, type) and _is_model(each)]
         model = inner[0] if inner else model
-    return [*STREAM_KEYS, *SETTINGS] if model is StreamSettings else list(model.model_fields)
+    if issubclass(model, StreamSettings):
+        return [*STREAM_KEYS, *model.KNOWN]
+    return list(model.model_fields)
 
 
 def _is_model(candidate: type) -> bool:

@@ -13,13 +13,17 @@ from pydantic import BaseModel
 from headrace import limits
 from headrace.config.changes import is_live
 from headrace.config.readers import DURATION_PATTERN, SIZE_PATTERN, Within, flatten
-from headrace.config.schema import Config, StreamSettings
+from headrace.config.schema import Config
+from headrace.config.streams import STREAM_KEYS, TABLES, StreamSettings
+from headrace.queue_settings import BOTH
 from headrace.settings import SETTINGS, Kind, Setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pydantic.fields import FieldInfo
+
+    from headrace.settings import Value
 
 Written: TypeAlias = "bool | int | float | str | list[str] | list[dict[str, Written]]"
 """A value as TOML and JSON have it."""
@@ -95,12 +99,12 @@ def quantity(number: float, unit: str) -> int | float | str:
 
 
 def read_of_stream(name: str, value: object) -> str:
-    """A value of a stream's setting as a person reads it.
+    """A value of a setting of a stream, or of a queue, as a person reads it.
 
     >>> read_of_stream("retention.ms", 604_800_000), read_of_stream("retention.bytes", -1)
     ('7d', 'unlimited')
     """
-    setting = SETTINGS.get(name)
+    setting = BOTH.get(name)
     if setting is None or isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     if value in {-1, limits.INT64_MAX}:
@@ -141,9 +145,10 @@ def json_schema() -> dict[str, Any]:
             if default is not None:
                 properties[key]["default"] = default
             properties[key]["x-live"] = is_live(table, key)
-    streams = definitions[StreamSettings.__name__]
-    del streams["properties"]["settings"]
-    streams["properties"] |= {name: _schema_of(setting) for name, setting in SETTINGS.items()}
+    for model in TABLES.values():
+        properties = definitions[model.__name__]["properties"]
+        del properties["settings"]
+        properties |= {name: _schema_of(setting) for name, setting in model.KNOWN.items()}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Configuration of a headrace node",
@@ -168,15 +173,18 @@ def _schema_of(setting: Setting) -> dict[str, Any]:
     return base | {"anyOf": [number, *text]}
 
 
+def written_of_stream(setting: Setting, value: Value) -> Written:
+    """A value of a setting of a stream, or of a queue, as it may be written."""
+    return value if isinstance(value, str) else quantity(value, _unit_of_kind(setting.kind))
+
+
 def of_stream(stream: StreamSettings) -> dict[str, Written]:
     """What the configuration says of one stream, as it may be written there."""
     own: dict[str, Written] = {}
-    for key in ("partitions", "filters", "key"):
+    for key in STREAM_KEYS:
         value = getattr(stream, key)
         if value is not None:
             own[key] = list(value) if isinstance(value, tuple) else value
     for name, value in stream.settings.items():
-        own[name] = (
-            value if isinstance(value, str) else quantity(value, _unit_of_kind(SETTINGS[name].kind))
-        )
+        own[name] = written_of_stream(BOTH[name], value)
     return own

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -17,20 +17,16 @@ from headrace.config.readers import (
     DataPath,
     Door,
     Flag,
-    SettingOfStream,
     Text,
     Words,
-    flatten,
 )
 from headrace.config.readers import Table as _Table
 from headrace.config.readers import count as _count
 from headrace.config.readers import duration as _duration
 from headrace.config.readers import size as _size
+from headrace.config.streams import QueueTable, StreamSettings  # noqa: TC001 - a model's fields
 from headrace.model import Address
-from headrace.settings import DEFAULTS, SETTINGS, Settings, contradiction, find
-
-STREAM_KEYS: Final = ("partitions", "filters", "key")
-"""What a stream's table holds beside settings."""
+from headrace.settings import DEFAULTS, SETTINGS, Settings, contradiction
 
 
 class NodeSettings(_Table):
@@ -435,44 +431,6 @@ class LimitSettings(_Table):
     )
 
 
-class StreamSettings(_Table):
-    """`[streams.NAME]`: created or altered at each start; other streams stay as they are.
-
-    Everything beside `partitions`, `filters` and `key` is a setting under Kafka's name, in
-    quotes: `"max.message.bytes" = "2MiB"`.
-    """
-
-    partitions: Annotated[int, _count(1, limits.STREAM_PARTITIONS_MAX)] | None = None
-    filters: tuple[Text, ...] | None = None
-    key: Text | None = None
-    settings: dict[str, SettingOfStream] = Field(default_factory=dict)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _gather_settings(cls, table: object) -> object:
-        """Moves names with dots aside; unquoted ones have become tables of tables."""
-        if not isinstance(table, dict):
-            raise ValueError(f"must be a table; got {table!r}")  # noqa: TRY004 - pydantic's way
-        own = {name: value for name, value in table.items() if name in STREAM_KEYS}
-        other = flatten({name: value for name, value in table.items() if name not in own})
-        settings = {
-            name: _read(name, other.pop(name)) for name in tuple(other) if _is_setting(name)
-        }
-        return {**own, **other, "settings": settings}
-
-
-def _read(name: str, value: object) -> object:
-    """What a value means; one that means nothing stays, for whoever can say where it stands."""
-    try:
-        return find(name).read(value)
-    except ValueError:
-        return value
-
-
-def _is_setting(name: str) -> bool:
-    return "." in name or name in SETTINGS
-
-
 class Config(_Table):
     """All settings of a node."""
 
@@ -487,3 +445,4 @@ class Config(_Table):
     access: AccessSettings = AccessSettings()
     pipeline: PipelineSettings = PipelineSettings()
     streams: dict[str, StreamSettings] = Field(default_factory=dict)
+    queues: dict[str, QueueTable] = Field(default_factory=dict)

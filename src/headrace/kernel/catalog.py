@@ -63,6 +63,11 @@ class Change:
     settings: Mapping[str, Value | None] | None = None
     queue: Mapping[str, Value | None] | None = None
 
+    @property
+    def table(self) -> str:
+        """Of a configuration that declares such a stream."""
+        return "streams" if self.queue is None else "queues"
+
 
 class Catalog:
     """Definitions of the streams that one node serves.

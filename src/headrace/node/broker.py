@@ -157,7 +157,7 @@ class Broker:
                 else:
                     await self.create_stream(name, change)
             except CatalogError as error:
-                wrong.append(f"[streams.{name}]: {error}")
+                wrong.append(f"[{change.table}.{name}]: {error}")
         if wrong:
             raise ConfigError("; ".join(wrong))
 
