@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.kernel.retention import RECORDS, SIZE, TIME, Trim, Upkeep, dirt, upkeep
+from headrace.kernel.retention import (
+    RECORDS,
+    SETTLED,
+    SIZE,
+    TIME,
+    Owed,
+    Trim,
+    Upkeep,
+    dirt,
+    upkeep,
+)
 from headrace.settings import Settings
 
 NOW = 1_000_000
@@ -104,6 +114,32 @@ EMPTY = (0, 0, NOW)
 def test_stories(segments, settings, roll, trims):
     asked = upkeep(segments, 0, replace(KEEP, **settings), NOW)
     assert (asked.roll, list(asked.trims)) == (roll, trims)
+
+
+@pytest.mark.parametrize(
+    ("offset", "start"), [(0, 0), (9, 0), (10, 10), (19, 10), (20, 20), (30, 20)]
+)
+def test_closed_segments_of_a_queue_go_once_all_groups_have_settled_them(offset, start):
+    asked = upkeep(log(YOUNG, YOUNG), 0, KEEP, NOW, Owed(offset, settled_go=True))
+    assert asked == Upkeep(roll=False, trims=(Trim(start, SETTLED),) if start else ())
+
+
+@pytest.mark.parametrize(
+    ("offset", "roll", "trims"),
+    [(0, False, []), (15, False, [Trim(10, TIME)]), (20, True, [Trim(20, TIME)])],
+)
+def test_retention_takes_nothing_that_a_queue_owes(offset, roll, trims):
+    """Whatever it says: here that all has expired, the active segment too."""
+    settings = replace(KEEP, retention_ms=HOUR, retention_bytes=0, retention_records=0)
+    asked = upkeep(log(OLD, active=OLD), 0, settings, NOW, Owed(offset, settled_go=False))
+    assert (asked.roll, list(asked.trims)) == (roll, trims)
+
+
+def test_what_is_settled_stays_as_long_as_retention_says():
+    owed = Owed(30, settled_go=False)
+    assert upkeep(log(OLD, YOUNG), 0, KEEP, NOW, owed).trims == ()
+    settings = replace(KEEP, retention_ms=2 * HOUR)
+    assert upkeep(log(OLD, YOUNG), 0, settings, NOW, owed).trims == (Trim(10, TIME),)
 
 
 def test_records_before_the_start_do_not_count():

@@ -2,7 +2,8 @@
 
 Whole segments go, oldest first, as Kafka's do (`UnifiedLog.deleteOldSegments`): an expired one only
 with all before it, and the active one only where everything is expired; it is closed first then.
-Who has read what does not count.
+Who has read what does not count, but for queues: what a group of one has not settled stays, with
+all behind it.
 
 A segment is as old as its newest record. Clients choose timestamps, and one from the future would
 keep its segment for ever: none counts as later than the moment when the next segment began, for
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 TIME: Final = "time"
 SIZE: Final = "size"
 RECORDS: Final = "records"
+SETTLED: Final = "settled"
 
 
 # ruff: noqa: D102 - `headrace.native.Segment` says what each means
@@ -52,10 +54,22 @@ class Segment(Protocol):
 
 
 class Trim(NamedTuple):
-    """The log begins at `offset` from now on; `reason` is `time`, `size` or `records`."""
+    """The log begins at `offset` from now on, for `time`, `size` or `records`, or as `settled`."""
 
     offset: int
     reason: str
+
+
+class Owed(NamedTuple):
+    """What a queue asks of a log.
+
+    Attributes:
+        offset: of the first record that some group has not settled.
+        settled_go: whether closed segments before that go at once; else retention lets them go.
+    """
+
+    offset: int
+    settled_go: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +86,11 @@ class Upkeep:
 
 
 def upkeep(
-    segments: Sequence[Segment], start_offset: int, settings: Settings, wall_ms: int
+    segments: Sequence[Segment],
+    start_offset: int,
+    settings: Settings,
+    wall_ms: int,
+    owed: Owed | None = None,
 ) -> Upkeep:
     """What retention asks for at `wall_ms`.
 
@@ -81,9 +99,14 @@ def upkeep(
         start_offset: where the log begins, which may be inside of the first.
         settings: of its stream.
         wall_ms: milliseconds since 1970 UTC.
+        owed: where the stream is a queue.
     """
     active = segments[-1]
     expired = _expired(segments, start_offset, settings, wall_ms) if settings.deletes else []
+    if owed is not None:
+        settled = sum(segment.next_offset <= owed.offset for segment in segments)
+        closed = min(settled, len(segments) - 1)
+        expired = [SETTLED] * closed if owed.settled_go else expired[:settled]
     trims: list[Trim] = []
     for segment, reason in zip(segments, expired, strict=False):
         if trims and trims[-1].reason == reason:
