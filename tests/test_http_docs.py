@@ -12,6 +12,7 @@ from headrace.adapters import (
     http_access,
     http_clients,
     http_groups,
+    http_streams,
     http_telemetry,
     http_trace,
 )
@@ -47,15 +48,16 @@ def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
 
 def test_the_page_has_every_route_and_every_field_and_no_others() -> None:
     page = PAGE.read_text()
-    code = "".join(
-        Path(each.__file__).read_text()
-        for each in (http, http_access, http_clients, http_groups, http_telemetry, http_trace)
-    )
+    parts = (
+        http, http_access, http_clients, http_groups, http_streams, http_telemetry,
+        http_trace,
+    )  # fmt: skip
+    code = "".join(Path(each.__file__).read_text() for each in parts)
     routes = re.findall(r'web\.(\w+)\("(/[^"]*)", self\.', code)
     told = re.findall(r"^## `([A-Z]+) (/\S*)`$", page, re.MULTILINE)
     assert sorted(told) == sorted((method.upper(), path) for method, path in routes)
     bodies = {
-        "POST /api/v1/streams": http._NewStreamBody,
+        "POST /api/v1/streams": http_streams._NewStreamBody,
         "POST /api/v1/publish": http._PublishBody,
         "POST /api/v1/users": http_access._NewUserBody,
         "PATCH /api/v1/users/{name}": http_access._UserBody,

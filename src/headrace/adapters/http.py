@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from aiohttp import web
 from pydantic import Field, StrictBool, StrictInt, StrictStr
@@ -16,34 +16,18 @@ from headrace.adapters.http_access import Guard, UserRoutes, may_publish
 from headrace.adapters.http_clients import ClientRoutes
 from headrace.adapters.http_groups import GroupRoutes
 from headrace.adapters.http_server import HttpServer
+from headrace.adapters.http_streams import StreamRoutes
 from headrace.adapters.http_telemetry import TelemetryRoutes
 from headrace.adapters.http_trace import TraceRoutes
 from headrace.adapters.metrics import METRICS_TYPE, Exporter
-from headrace.config.readers import SettingOfStream  # noqa: TC001 - pydantic reads it
-from headrace.kernel.catalog import Change
 from headrace.ports import NodeState
-from headrace.settings import effective
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from headrace.adapters.tls import Certificates
     from headrace.model import Address
-    from headrace.ports import Administration, StreamReport
-
-
-class _StreamBody(Fields):
-    partitions: StrictInt | None = None
-    filters: list[StrictStr] | None = None
-    key: StrictStr | None = None
-    settings: dict[str, SettingOfStream | None] | None = None
-
-    def change(self) -> Change:
-        return Change(self.partitions, self.filters, self.key, self.settings)
-
-
-class _NewStreamBody(_StreamBody):
-    name: StrictStr
+    from headrace.ports import Administration
 
 
 class _PublishBody(Fields):
@@ -85,13 +69,9 @@ class HttpDoor:
                 web.get("/health", self._health),
                 web.get("/ready", self._ready),
                 web.get("/metrics", self._metrics),
-                web.get("/api/v1/streams", self._list_streams),
-                web.post("/api/v1/streams", self._create_stream),
-                web.get("/api/v1/streams/{name}", self._describe_stream),
-                web.patch("/api/v1/streams/{name}", self._alter_stream),
-                web.delete("/api/v1/streams/{name}", self._delete_stream),
                 web.post("/api/v1/publish", self._publish),
                 web.post("/api/v1/config/reload", self._reload),
+                *StreamRoutes(node).routes(),
                 *ClientRoutes(node.clients).routes(),
                 *GroupRoutes(node.groups).routes(),
                 *TraceRoutes(node.clients).routes(),
@@ -140,29 +120,6 @@ class HttpDoor:
         del request
         return web.Response(body=self._exporter.render(), headers={"Content-Type": METRICS_TYPE})
 
-    async def _list_streams(self, request: web.Request) -> web.Response:
-        del request
-        return answer({"streams": [_report(each) for each in self._node.streams()]})
-
-    async def _create_stream(self, request: web.Request) -> web.Response:
-        asked = await body(request, _NewStreamBody)
-        await self._node.create_stream(asked.name, asked.change())
-        return answer(_described(self._node.stream(asked.name)), status=201)
-
-    async def _describe_stream(self, request: web.Request) -> web.Response:
-        return answer(_described(self._node.stream(request.match_info["name"])))
-
-    async def _alter_stream(self, request: web.Request) -> web.Response:
-        asked = await body(request, _StreamBody)
-        name = request.match_info["name"]
-        await self._node.alter_stream(name, asked.change())
-        return answer(_described(self._node.stream(name)))
-
-    async def _delete_stream(self, request: web.Request) -> web.Response:
-        name = request.match_info["name"]
-        await self._node.delete_stream(name)
-        return answer({"deleted": name})
-
     async def _publish(self, request: web.Request) -> web.Response:
         asked = await body(request, _PublishBody)
         may_publish(self._node.gate, request, asked.topic)
@@ -178,29 +135,3 @@ class HttpDoor:
             "a node that serves HTTP was started with settings"
         )
         return answer(await self._reload_settings())
-
-
-def _report(report: StreamReport) -> dict[str, Any]:
-    definition = report.definition
-    return {
-        "name": definition.name,
-        "filters": list(definition.filters),
-        "key": definition.key,
-        "settings": dict(definition.settings),
-        "partitions": [
-            {
-                "partition": each.partition,
-                "start": each.start,
-                "end": each.end,
-                "size_bytes": each.size_bytes,
-            }
-            for each in report.partitions
-        ],
-    }
-
-
-def _described(report: StreamReport) -> dict[str, Any]:
-    """With what holds for it, whoever says so."""
-    settings = effective(report.definition.settings, report.defaults)
-    held = {name: each._asdict() for name, each in settings.items()}
-    return {**_report(report), "effective": held}
