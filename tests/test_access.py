@@ -244,6 +244,8 @@ def test_http_wants_a_user_and_for_managing_an_admin(guarded):
     for method, path, body, statuses in [
         ("GET", "/metrics", None, (401, 200, 200)),
         ("GET", "/api/v1/streams", None, (401, 200, 200)),
+        ("GET", "/api/v1/queues", None, (401, 200, 200)),
+        ("DELETE", "/api/v1/queues/none", None, (401, 403, 404)),
         ("GET", "/api/v1/users", None, (401, 403, 200)),
         ("GET", "/api/v1/sessions", None, (401, 403, 200)),
         ("POST", "/api/v1/streams", {"name": "made"}, (401, 403, 201)),

@@ -12,6 +12,7 @@ from headrace.adapters import (
     http_access,
     http_clients,
     http_groups,
+    http_queues,
     http_streams,
     http_telemetry,
     http_trace,
@@ -34,6 +35,7 @@ EXPECTED = [
     ('{"stored": 1}', '{"deleted": "rooms"}'),
     ('"client": "pump-1"', '"queued_messages": 1', '"filter": "rooms/+"'),
     ('{"deleted": "pump-1"}',),
+    ('"depth": 0', '"source": "stream"', '"in_flight": 0', '{"deleted": "orders"}'),
     ('"executed": true', '"group": "billing", "state": "Empty"', '"committed": 0, "end": 0'),
     ('{"deleted": "billing"}',),
     ('"payload": "21.5"', '{"count": 2}', '{"deleted": 2}'),
@@ -49,7 +51,7 @@ def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
 def test_the_page_has_every_route_and_every_field_and_no_others() -> None:
     page = PAGE.read_text()
     parts = (
-        http, http_access, http_clients, http_groups, http_streams, http_telemetry,
+        http, http_access, http_clients, http_groups, http_queues, http_streams, http_telemetry,
         http_trace,
     )  # fmt: skip
     code = "".join(Path(each.__file__).read_text() for each in parts)
@@ -58,6 +60,7 @@ def test_the_page_has_every_route_and_every_field_and_no_others() -> None:
     assert sorted(told) == sorted((method.upper(), path) for method, path in routes)
     bodies = {
         "POST /api/v1/streams": http_streams._NewStreamBody,
+        "POST /api/v1/queues": http_queues._NewQueueBody,
         "POST /api/v1/publish": http._PublishBody,
         "POST /api/v1/users": http_access._NewUserBody,
         "PATCH /api/v1/users/{name}": http_access._UserBody,

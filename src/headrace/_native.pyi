@@ -62,6 +62,7 @@ __all__ = [
     "RecordSpread",
     "RecordsTooLargeError",
     "Recovery",
+    "QueueGroup",
     "RetainedMessage",
     "RowDecoder",
     "Segment",
@@ -1065,11 +1066,39 @@ class Effects:
     @property
     def streams(self) -> list[StreamRequest]: ...
     @property
+    def dead_letters(self) -> list[int]:
+        """Streams whose `NAME.dlq` must be created, and told by `set_queue`."""
+    @property
     def closes(self) -> list[tuple[int, str]]:
         """`(connection, reason)`, after that connection's writes; the reason is a metric label."""
     @property
     def wake_at(self) -> int | None:
         """`mono_ms` at which `tick` is due, or None."""
+
+@final
+class QueueGroup:
+    """A group of a queue; the counts are since the node started."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def filter(self) -> str | None: ...
+    @property
+    def consumers(self) -> list[tuple[str, bool, int, int]]:
+        """`(client id, connected, open deliveries, prefetch)`."""
+    @property
+    def partitions(self) -> list[tuple[int, int, int, int, bool]]:
+        """`(floor, depth, in flight, resting, blocked)`."""
+    @property
+    def delivered(self) -> int: ...
+    @property
+    def redelivered(self) -> int: ...
+    @property
+    def settled(self) -> int: ...
+    @property
+    def failed(self) -> int: ...
+    @property
+    def dead(self) -> int: ...
 
 @final
 class RetainedMessage:
@@ -1090,6 +1119,23 @@ class RetainedMessage:
         """Seconds until it expires; None where it does not."""
 
 @type_check_only
+class _QueueSettings(TypedDict):
+    """How a queue is served; 0 is no bound for `attempts_max`, `total_ms` and `ttl_ms`."""
+
+    order: str
+    hash: str
+    ack_deadline_ms: int
+    backoff_initial_ms: int
+    backoff_growth_percent: int
+    backoff_max_ms: int
+    backoff_jitter_percent: int
+    attempts_max: int
+    total_ms: int
+    ttl_ms: int
+    prefetch: int
+    read_ahead: int
+    keeps_dead: bool
+
 class _Limits(TypedDict, total=False):
     """Bounds of a switchboard, by the names of `headrace-core::switchboard::Limits`."""
 
@@ -1347,6 +1393,24 @@ class Switchboard:
         `batch_bytes_max` before that, and a publish that makes a larger one is refused. Where it
         `compacts`, a publish without payload removes its key."""
     def unbind(self, stream: int) -> None: ...
+    def set_queue(
+        self,
+        stream: int,
+        name: str,
+        dead_letters: int | None,
+        **settings: Unpack[_QueueSettings],
+    ) -> None:
+        """Makes a stream that is bound a queue, or changes one. `dead_letters` is the id of stream
+        `NAME.dlq` where it exists."""
+    def queue_floors(self, stream: int) -> list[int] | None:
+        """By partition the first offset that some group still owes; None: no queue, no groups."""
+    def queue_groups(self, stream: int) -> list[QueueGroup]: ...
+    def forget_queue_group(self, stream: int, group: str) -> bool:
+        """Forgets a group and what it has settled; False: there is none.
+
+        Raises:
+            ValueError: it has consumers.
+        """
     def load_sources(
         self, stream: int, partition: int, sources: list[tuple[str, int, int]]
     ) -> None: ...

@@ -15,6 +15,7 @@ from headrace.adapters.answers import Fields, answer, bad_request, body
 from headrace.adapters.http_access import Guard, UserRoutes, may_publish
 from headrace.adapters.http_clients import ClientRoutes
 from headrace.adapters.http_groups import GroupRoutes
+from headrace.adapters.http_queues import QueueRoutes
 from headrace.adapters.http_server import HttpServer
 from headrace.adapters.http_streams import StreamRoutes
 from headrace.adapters.http_telemetry import TelemetryRoutes
@@ -72,6 +73,7 @@ class HttpDoor:
                 web.post("/api/v1/publish", self._publish),
                 web.post("/api/v1/config/reload", self._reload),
                 *StreamRoutes(node).routes(),
+                *QueueRoutes(node).routes(),
                 *ClientRoutes(node.clients).routes(),
                 *GroupRoutes(node.groups).routes(),
                 *TraceRoutes(node.clients).routes(),

@@ -33,7 +33,13 @@ OPEN_TO_ALL: Final = frozenset({"/health", "/ready"})
 OF_USERS: Final = frozenset({("GET", "/metrics"), ("POST", "/api/v1/publish")})
 """What users may do who are no admins, beside looking (`FOR_USERS`)."""
 
-FOR_USERS: Final = ("/api/v1/streams", "/api/v1/gpus", "/api/v1/detections", "/api/v1/fleet/")
+FOR_USERS: Final = (
+    "/api/v1/streams",
+    "/api/v1/queues",
+    "/api/v1/gpus",
+    "/api/v1/detections",
+    "/api/v1/fleet/",
+)
 """Beginnings of what users may look at; telemetry where they may read its stream."""
 
 USER: Final = "user"

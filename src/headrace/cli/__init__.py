@@ -49,6 +49,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "Bring telemetry to tables and detections, with Spark.",
     ),
     "pub": ("headrace.cli.pub:pub", "Publish messages to an MQTT broker."),
+    "queues": ("headrace.cli.queues:queues", "Create, list, describe, alter, delete queues."),
     "report": ("headrace.cli.report:report", "What a fleet of GPUs did, and what that cost."),
     "retained": ("headrace.cli.retained:retained", "List, show, count, delete retained messages."),
     "serve": ("headrace.cli.serve:serve", "Run a node."),

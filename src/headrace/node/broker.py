@@ -84,6 +84,7 @@ class Broker:
         clock: the node's.
         runner: the node's.
         trimmed: by reason.
+        served: called with each stream that was bound, for the first time or anew.
         altered: called after each change of a stream.
         deleted: called with the name of each stream that was deleted.
         keepers: keep states beside logs.
@@ -111,6 +112,7 @@ class Broker:
         self._streams: dict[str, Stream] = {}
         self.changes = Changes()
         self.trimmed: defaultdict[str, Trimmed] = defaultdict(Trimmed)
+        self.served: list[Callable[[Stream], None]] = []
         self.altered: list[Callable[[], None]] = []
         self.deleted: list[Callable[[str], None]] = []
         self._sources = SourceKeeper(runner, store, switchboard)
@@ -450,6 +452,8 @@ class Broker:
         of_log = _of_log(settings, self._producer_expiry_ms)
         for partition in stream.partitions:
             self._store.configure(partition.log, of_log)
+        for tell in self.served:
+            tell(stream)
 
 
 def _of_log(settings: Settings, producer_expiry_ms: int) -> LogSettings:

@@ -123,15 +123,16 @@ class Feeds:
         self._switchboard.placed(request.request, placements, clock.mono_ms(), clock.wall_ms())
         for placement in placements:
             if len(placement) > 2:
-                self._watch_stream(placement[0])
+                self.watch(placement[0])
         self._broker.runner.wake()
 
     def _watch_all(self) -> None:
         """Hears of every partition that somebody reads."""
         for stream in self._switchboard.streams_read():
-            self._watch_stream(stream)
+            self.watch(stream)
 
-    def _watch_stream(self, stream: int) -> None:
+    def watch(self, stream: int) -> None:
+        """Has the switchboard hear of every partition of a stream, for as long as it wants to."""
         partitions, index = self._broker.runner.partitions, 0
         while (partition := partitions.get((stream, index))) is not None:
             self._watch(stream, partition)

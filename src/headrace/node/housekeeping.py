@@ -16,8 +16,9 @@ from headrace.kernel import retention
 from headrace.ports import Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from headrace.kernel.retention import Owed
     from headrace.node.broker import Broker
     from headrace.node.compaction import Compactions
     from headrace.node.partition import Partition
@@ -31,9 +32,17 @@ class Housekeeping:
     After `stop` and the end of the store, `compactions` is to be waited for.
     """
 
-    def __init__(self, broker: Broker, compactions: Compactions, check_ms: int) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        compactions: Compactions,
+        owed: Callable[[Partition], Owed | None],
+        check_ms: int,
+    ) -> None:
+        """`owed` says what a queue owes of a partition."""
         self._broker = broker
         self._compactions = compactions
+        self._owed = owed
         self._check_ms = check_ms
         self._due = asyncio.Event()
         self._failing: set[Partition] = set()
@@ -112,8 +121,10 @@ class Housekeeping:
     async def _tend(self, partition: Partition) -> None:
         wall_ms = self._broker.clock.wall_ms()
         partition.forget_silent(wall_ms)
+        # What is owed is asked for first: what is settled meanwhile may stay until the next round.
+        owed = self._owed(partition)
         upkeep = retention.upkeep(
-            partition.segments, partition.start_offset, partition.stream.settings, wall_ms
+            partition.segments, partition.start_offset, partition.stream.settings, wall_ms, owed
         )
         if upkeep.roll:
             partition.roll(wall_ms)

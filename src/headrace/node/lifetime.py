@@ -30,6 +30,7 @@ from headrace.node.housekeeping import Housekeeping
 from headrace.node.kafka import KafkaDoor
 from headrace.node.knock import Knocks
 from headrace.node.mqtt import MqttDoor
+from headrace.node.queues import Queues
 from headrace.node.retained import RetainedStore
 from headrace.node.runner import Runner
 from headrace.node.sessions import SessionLog
@@ -134,6 +135,7 @@ class Node:
         self._parts = parts
         self._store: Store | None = None
         self._broker: Broker | None = None
+        self._queues: Queues | None = None
         self._retained: RetainedStore | None = None
         self._compactions: Compactions | None = None
         self._housekeeping: Housekeeping | None = None
@@ -166,6 +168,8 @@ class Node:
             clock=parts.clock,
             producer_expiry_ms=parts.producer_expiry_ms,
         )
+        feeds = Feeds(self._broker, parts.switchboard)
+        self._queues = Queues(self._broker, parts.switchboard, feeds.watch)
         self._opens("streams")
         await self._broker.open(parts.declared, parts.first)
         self._retained = RetainedStore(self._broker, parts.switchboard)
@@ -174,7 +178,8 @@ class Node:
             self._opens("sessions")
             await SessionLog(self._broker, parts.switchboard).open()
             parts.gate.hold()  # whose sessions they are is known; what those may, now
-        Feeds(self._broker, parts.switchboard).open()
+        feeds.open()
+        self._queues.open()
         partitions = self._broker.catalog.partitions
         log.info(parts.budget.describe(partitions))
         if parts.budget.connections_max(partitions) < 1:
@@ -193,7 +198,9 @@ class Node:
             self.doors.append(door)
             self._listen(name, door)
         self._compactions = Compactions(self._store, parts.clock, parts.compaction_bytes_per_second)
-        self._housekeeping = Housekeeping(self._broker, self._compactions, parts.retention_check_ms)
+        self._housekeeping = Housekeeping(
+            self._broker, self._compactions, self._queues.owed, parts.retention_check_ms
+        )
         self._housekeeping.start()
         self._announcing = Announcing(
             parts.version, parts.sys_interval_ms, parts.clock, parts.switchboard, runner
@@ -424,6 +431,16 @@ class Node:
                 return door.groups
         raise UnavailableError(f"the node is {self.state}: {self.reason}")
 
+    def queues(self) -> Queues:
+        """Queues.
+
+        Raises:
+            UnavailableError: nothing is served yet, or any more.
+        """
+        self._serving()
+        assert self._queues is not None, "they are made beside the broker"
+        return self._queues
+
     def samples(self) -> Iterable[Sample]:
         """Counters and gauges of all parts."""
         yield from statistics.of_node(self.name, self.state, self.listeners)
@@ -434,6 +451,8 @@ class Node:
             yield from statistics.of_stream_readers(self._broker, self._parts.switchboard)
             yield from statistics.of_retention(self._broker)
             yield from statistics.of_failed_reads(self._broker.runner.failed_reads)
+        if self._queues is not None:
+            yield from self._queues.samples()
         if self._retained is not None:
             yield from self._retained.samples()
         if self._housekeeping is not None:

@@ -72,6 +72,7 @@ class Runner:
         links: open MQTT connections by number; the gateway keeps it.
         decide: asked of each client that connects or authenticates; answers the switchboard.
         place: asked where a subscription to streams begins; answers the switchboard.
+        need_dead_letters: called with a stream that is a queue and whose dead letters have none.
         read_streams: called once per loop iteration, last; reads what MQTT clients of streams have
             room for, and says whether there was any.
         partitions: by `(stream id, index)`; the broker keeps it.
@@ -102,6 +103,7 @@ class Runner:
         self.links: dict[int, Link] = {}
         self.decide: Callable[[ConnectRequest, Link], None]
         self.place: Callable[[StreamRequest], None]
+        self.need_dead_letters: Callable[[int], None] = lambda _stream: None
         self.read_streams: Callable[[], bool] = lambda: False
         self.partitions: dict[tuple[int, int], Partition] = {}
         self._inflight: dict[int, _Inflight] = {}
@@ -330,6 +332,8 @@ class Runner:
             self.decide(request, links[request.connection])
         for asked in effects.streams:
             self.place(asked)
+        for stream in effects.dead_letters:
+            self.need_dead_letters(stream)
         for connection, reason in effects.closes:
             log.debug("connection closed: %s", reason, extra={"client": links[connection].peer})
             links[connection].close()

@@ -4,13 +4,7 @@
 """
 
 from headrace.ports.access import AclStore, Gatekeeper, UserStore
-from headrace.ports.administration import (
-    Administration,
-    NodeState,
-    PartitionReport,
-    Published,
-    StreamReport,
-)
+from headrace.ports.administration import Administration, NodeState, Published
 from headrace.ports.clients import Clients, Origin, PartitionReading, StreamReading, Trace
 from headrace.ports.clock import Clock
 from headrace.ports.definitions import Definitions
@@ -23,7 +17,15 @@ from headrace.ports.groups import (
     GroupSummary,
 )
 from headrace.ports.meter import Histogram, Sample
+from headrace.ports.queues import (
+    QueueConsumer,
+    QueueGroupReport,
+    QueuePartition,
+    QueueReport,
+    Queues,
+)
 from headrace.ports.store import Store
+from headrace.ports.streams import PartitionReport, StreamReport
 from headrace.ports.transport import Door, HalfOpen, Link, Listener, MeteredDoor, Receiver
 
 __all__ = [
@@ -50,6 +52,11 @@ __all__ = [
     "PartitionReading",
     "PartitionReport",
     "Published",
+    "QueueConsumer",
+    "QueueGroupReport",
+    "QueuePartition",
+    "QueueReport",
+    "Queues",
     "Receiver",
     "Sample",
     "Store",

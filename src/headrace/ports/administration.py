@@ -11,7 +11,8 @@ from headrace.ports.access import Gatekeeper
 from headrace.ports.clients import Clients
 from headrace.ports.groups import Groups
 from headrace.ports.meter import Histogram, Sample
-from headrace.settings import Settings
+from headrace.ports.queues import Queues
+from headrace.ports.streams import StreamReport
 
 
 class NodeState(StrEnum):
@@ -21,25 +22,6 @@ class NodeState(StrEnum):
     READY = "ready"
     FAILED = "failed"
     DRAINING = "draining"
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionReport:
-    """One partition: records in `[start, end)`, bytes on disk."""
-
-    partition: int
-    start: int
-    end: int
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class StreamReport:
-    """A stream, what holds for what it leaves open, and where its partitions stand."""
-
-    definition: StreamDefinition
-    defaults: Settings
-    partitions: tuple[PartitionReport, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +92,10 @@ class Administration(Protocol):
 
     def groups(self) -> Groups:
         """Its consumer groups."""
+        ...
+
+    def queues(self) -> Queues:
+        """Its queues."""
         ...
 
     def samples(self) -> Iterable[Sample]:

@@ -1,0 +1,220 @@
+"""`headrace queues`: the queues of a running node."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import click
+
+from headrace.cli.client import call, json_option, named, url_option
+from headrace.cli.definitions import (
+    Kind,
+    alteration,
+    altered,
+    confirm,
+    created,
+    creation,
+    deleted,
+    show,
+    show_effective,
+)
+from headrace.cli.tables import table
+from headrace.cli.terminal import one_line
+
+QUEUES: Final = Kind("/api/v1/queues", "queues")
+
+
+@click.group(short_help="Create, list, describe, alter, delete queues.")
+def queues() -> None:
+    """Queues: streams of which each message is owed until a consumer settles it.
+
+    MQTT clients enqueue by publishing to $queue/NAME, consume by subscribing to it, and settle by
+    publishing to $queue/NAME/$ack, /$nack, /$reject, /$extend. The consumers of a group share the
+    messages; each group gets all of them.
+
+    \b
+    Examples:
+      headrace queues create jobs --partitions 4 --set order=key
+      headrace queues list
+      headrace queues describe jobs
+      headrace queues alter jobs --set ack.deadline.ms=2m
+      headrace queues delete jobs
+    """
+
+
+@queues.command()
+@click.argument("name")
+@creation(
+    "Enqueue MQTT publishes that match.",
+    "What decides on the partition, and what order goes by.  [property:partition-key]",
+)
+@url_option
+@json_option
+def create(*, name: str, url: str, as_json: bool, **definition: Any) -> None:  # noqa: ANN401
+    """Create a queue.
+
+    Each group of consumers is owed every message, and its members share them. A message that is
+    not settled comes again, to any of them: after a back-off where it was refused, after a
+    deadline where nobody said anything. One that fails too often goes to the queue NAME.dlq, with
+    the reason.
+
+    \b
+    Settings, with units (docs/configuration.md has all):
+      order=none|key|strict    any order; one of each key at a time; one at a time
+      ack.deadline.ms=30s      from a delivery to the next, unless it is settled
+      retry.attempts=10        failures until a message is dead; -1: no bound
+      retry.backoff.ms=1s      rest after the first failure; doubles, up to retry.backoff.max.ms
+      message.ttl.ms=7d        age at which what is not settled is dead; -1: never
+      prefetch=100             open deliveries of a consumer that does not say how many
+      dead.letters=on|off      keep what is dead, or drop and count it
+      retention.ms=30d         keep what is settled until it is so old; else it goes at once
+
+    \b
+    Examples:
+      headrace queues create jobs
+      headrace queues create orders --partitions 8 --set order=key --filter 'shop/+/orders'
+      headrace queues create slow --set ack.deadline.ms=10m --set retry.attempts=3
+    """
+    _show(call(url, "POST", QUEUES.path, created(name, **definition)), as_json=as_json)
+
+
+@queues.command(name="list")
+@url_option
+@json_option
+def list_(*, url: str, as_json: bool) -> None:
+    """List all queues: what is owed, in flight, and to how many consumers.
+
+    The depth is that of the group which owes most; describe shows each.
+    """
+    answer = call(url, "GET", QUEUES.path)
+    if as_json:
+        click.echo(json.dumps(answer))
+        return
+    rows = [
+        [
+            queue["name"],
+            str(len(queue["partitions"])),
+            f"{queue['depth']:,}",
+            f"{queue['in_flight']:,}",
+            f"{queue['consumers']:,}",
+            str(len(queue["groups"])),
+            f"{sum(each['size_bytes'] for each in queue['partitions']):,}",
+        ]
+        for queue in answer["queues"]
+    ]
+    columns = ["queue", "partitions", "depth", "in flight", "consumers", "groups", "bytes"]
+    table(columns, rows, right=set(range(1, len(columns))))
+
+
+@queues.command()
+@click.argument("name")
+@url_option
+@json_option
+def describe(*, name: str, url: str, as_json: bool) -> None:
+    """Show a queue: its partitions, its groups and their consumers, and every setting that holds.
+
+    Of a group in a partition it tells the floor, the first offset that it still owes; the depth,
+    the messages that it owes; those in flight, delivered and not settled; those at rest, in a
+    back-off or delayed. It is blocked where all that it knows wait for others of their keys.
+    Deliveries and failures count since the node started.
+    """
+    queue = QUEUES.call(url, "GET", name)
+    _show(queue, as_json=as_json, own_settings=False)
+    if not as_json:
+        _show_groups(queue["groups"])
+        show_effective(queue)
+
+
+@queues.command()
+@click.argument("name")
+@alteration("Enqueue no more MQTT publishes.")
+@url_option
+@json_option
+def alter(*, name: str, url: str, as_json: bool, **change: Any) -> None:  # noqa: ANN401
+    """Change a queue while it serves.
+
+    More partitions change where new messages of a key go: until those before them are settled,
+    order=key does not hold between the two.
+
+    \b
+    Examples:
+      headrace queues alter jobs --set retry.attempts=3 --set retry.backoff.ms=5s
+      headrace queues alter jobs --unset ack.deadline.ms
+      headrace queues alter jobs --partitions 8
+    """
+    _show(QUEUES.call(url, "PATCH", name, altered(**change)), as_json=as_json)
+
+
+@queues.command()
+@click.argument("name")
+@click.option("--group", help="Delete only this group, and what it has settled.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@url_option
+@json_option
+def delete(*, name: str, group: str | None, yes: bool, url: str, as_json: bool) -> None:
+    """Delete a queue and all its messages, or one group of it. There is no way back.
+
+    Dead letters stay: NAME.dlq is a queue of its own. A group with consumers is not deleted. A
+    person at a terminal is asked first; a script is not.
+
+    \b
+    Examples:
+      headrace queues delete jobs
+      headrace queues delete jobs --group billing
+    """
+    if group is None:
+        QUEUES.delete(url, name, "all its messages", yes=yes, as_json=as_json)
+        return
+    below = named("/groups", group)
+    confirm(f"delete the group {group} of {name} and what it has settled?", yes=yes)
+    deleted(QUEUES.call(url, "DELETE", name, below=below), as_json=as_json)
+
+
+def _show(queue: dict[str, Any], *, as_json: bool, own_settings: bool = True) -> None:
+    if as_json:
+        click.echo(json.dumps(queue))
+    else:
+        show("queue", queue, own_settings=own_settings)
+
+
+def _show_groups(groups: list[dict[str, Any]]) -> None:
+    if not groups:
+        click.echo("no group has consumed from it yet")
+        return
+    for group in groups:
+        takes = "" if group["filter"] is None else f", takes {group['filter']}"
+        click.echo(
+            one_line(
+                f"group {group['group']}{takes}: {group['delivered']:,} deliveries, "
+                f"{group['redelivered']:,} of them again; {group['settled']:,} settled, "
+                f"{group['failed']:,} failed, {group['dead']:,} dead"
+            )
+        )
+    rows = [
+        [
+            group["group"],
+            str(each["partition"]),
+            str(each["floor"]),
+            f"{each['depth']:,}",
+            f"{each['in_flight']:,}",
+            f"{each['resting']:,}",
+            "blocked" if each["blocked"] else "-",
+        ]
+        for group in groups
+        for each in group["partitions"]
+    ]
+    columns = ["group", "partition", "floor", "depth", "in flight", "resting", "state"]
+    table(columns, rows, right={1, 2, 3, 4, 5})
+    rows = [
+        [group["group"], _client(each), f"{each['open']:,}", f"{each['prefetch']:,}"]
+        for group in groups
+        for each in group["consumers"]
+    ]
+    if rows:
+        table(["group", "consumer", "open", "prefetch"], rows, right={2, 3})
+
+
+def _client(consumer: dict[str, Any]) -> str:
+    client: str = consumer["client"]
+    return client if consumer["connected"] else f"{client} (away)"

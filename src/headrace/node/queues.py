@@ -1,0 +1,254 @@
+"""Queues of a node: the switchboard is told of them, their dead letters get a stream.
+
+Joins the streams of the broker with what the switchboard makes of those that are queues. Whom a
+message is given to, when it comes again and when it is dead is the switchboard's. Invariants: of a
+queue that is served the switchboard knows the settings that hold, and of its dead letters the
+stream that is there; what a group owes is not let go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from headrace.errors import (
+    GroupInUseError,
+    HeadraceError,
+    StreamExistsError,
+    UnknownGroupError,
+)
+from headrace.kernel.catalog import Change
+from headrace.kernel.retention import Owed
+from headrace.ports import (
+    QueueConsumer,
+    QueueGroupReport,
+    QueuePartition,
+    QueueReport,
+    Sample,
+)
+from headrace.queue_settings import DEAD_LETTERS, OF_DEAD_LETTERS, QueueSettings
+from headrace.text import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from headrace.model import StreamDefinition
+    from headrace.native import QueueGroup, Switchboard
+    from headrace.node.broker import Broker
+    from headrace.node.partition import Partition, Stream
+
+log = logging.getLogger(__name__)
+
+
+class Queues:
+    """As `headrace.ports.Queues`; a `node.broker.Keeper` of what could not be made yet.
+
+    Args:
+        broker: whose streams; made before it opens them.
+        switchboard: the node's.
+        watch: has the switchboard hear of what is appended to a stream.
+    """
+
+    def __init__(
+        self, broker: Broker, switchboard: Switchboard, watch: Callable[[int], None]
+    ) -> None:
+        self._broker = broker
+        self._switchboard = switchboard
+        self._watch = watch
+        self._is_open = False
+        self._making: dict[int, asyncio.Task[None]] = {}
+        self._lacking: set[int] = set()
+        broker.served.append(self._served)
+        broker.deleted.append(self._deleted)
+
+    def open(self) -> None:
+        """Begins to serve."""
+        self._is_open = True
+        self._broker.runner.need_dead_letters = self.need_dead_letters
+        self._broker.keepers.append(self)
+        for definition in self._queues():
+            self._watch(definition.id)
+
+    def _queues(self) -> list[StreamDefinition]:
+        return [each for each in self._broker.catalog.streams() if each.queue is not None]
+
+    # --- telling the switchboard
+
+    def _served(self, stream: Stream) -> None:
+        """A stream was bound, for the first time or anew."""
+        definition = stream.definition
+        if definition.queue is not None:
+            self._tell(definition)
+            if self._is_open:
+                self._watch(definition.id)
+        self._tell_whose_dead(definition.name)
+
+    def _deleted(self, name: str) -> None:
+        self._tell_whose_dead(name)
+
+    def _tell_whose_dead(self, name: str) -> None:
+        """Tells of a queue anew whose dead letters have come, or are gone."""
+        queue, catalog = name.removesuffix(DEAD_LETTERS), self._broker.catalog
+        if queue != name and queue in catalog:
+            self._tell(catalog.get(queue))
+
+    def _tell(self, definition: StreamDefinition) -> None:
+        if definition.queue is None:
+            return
+        settings = QueueSettings.of_queue(definition.queue)
+        catalog, dead_letters = self._broker.catalog, definition.name + DEAD_LETTERS
+        self._switchboard.set_queue(
+            definition.id,
+            definition.name,
+            catalog.get(dead_letters).id if dead_letters in catalog else None,
+            order=settings.order,
+            hash=settings.partition_hash,
+            ack_deadline_ms=settings.ack_deadline_ms,
+            backoff_initial_ms=settings.retry_backoff_ms,
+            backoff_growth_percent=round(settings.retry_backoff_multiplier * 100),
+            backoff_max_ms=settings.retry_backoff_max_ms,
+            backoff_jitter_percent=round(settings.retry_backoff_jitter * 100),
+            attempts_max=_bound(settings.retry_attempts),
+            total_ms=_bound(settings.retry_total_ms),
+            ttl_ms=_bound(settings.message_ttl_ms),
+            prefetch=settings.prefetch,
+            read_ahead=settings.read_ahead,
+            keeps_dead=settings.keeps_dead,
+        )
+        self._broker.runner.wake()
+
+    # --- dead letters
+
+    def need_dead_letters(self, stream: int) -> None:
+        """Makes the stream of a queue's dead letters, which the switchboard waits for."""
+        if stream in self._making or stream in self._lacking:
+            return
+        task = asyncio.get_running_loop().create_task(self._make(stream))
+        self._making[stream] = task
+        task.add_done_callback(lambda _: self._making.pop(stream))
+
+    async def _make(self, stream: int) -> None:
+        partition = self._broker.runner.partitions.get((stream, 0))
+        if partition is None:  # deleted meanwhile
+            return
+        definition = partition.stream.definition
+        name = definition.name + DEAD_LETTERS
+        try:
+            await self._broker.create_stream(name, Change(queue=OF_DEAD_LETTERS))
+        except StreamExistsError:
+            self._tell(definition)
+        except HeadraceError as error:
+            self._lacking.add(stream)
+            log.warning(
+                "dead messages wait, for %s cannot be made, which will be tried again: %s", name,
+                error, extra={"stream": definition.name},
+            )  # fmt: skip
+
+    async def tend(self) -> None:
+        """Tries again to make what could not be made."""
+        lacking, self._lacking = self._lacking, set()
+        for stream in lacking:
+            self.need_dead_letters(stream)
+
+    async def close(self) -> None:
+        """Waits for what is being made."""
+        if self._making:
+            await asyncio.wait(self._making.values())
+
+    # --- what is asked
+
+    def owed(self, partition: Partition) -> Owed | None:
+        """What a queue owes of a partition; None: it is of no queue."""
+        definition = partition.stream.definition
+        if definition.queue is None:
+            return None
+        floors = self._switchboard.queue_floors(definition.id)
+        if floors is None:  # no group has begun, and the first may want all
+            return Owed(0, settled_go=False)
+        keeps = any(name.startswith("retention.") for name in definition.settings)
+        return Owed(floors[partition.index], settled_go=not keeps)
+
+    def reports(self) -> list[QueueReport]:
+        """As the port says."""
+        return [self._report(each) for each in self._queues()]
+
+    def report(self, name: str) -> QueueReport:
+        """As the port says."""
+        return self._report(self._broker.catalog.get_queue(name))
+
+    def _report(self, definition: StreamDefinition) -> QueueReport:
+        groups = self._groups(definition)
+        return QueueReport(self._broker.report(definition.name), tuple(groups))
+
+    def _groups(self, definition: StreamDefinition) -> list[QueueGroupReport]:
+        found = self._switchboard.queue_groups(definition.id)
+        return sorted(map(_group, found), key=lambda each: each.group)
+
+    def forget_group(self, name: str, group: str) -> None:
+        """As the port says."""
+        definition = self._broker.catalog.get_queue(name)
+        try:
+            is_there = self._switchboard.forget_queue_group(definition.id, group)
+        except ValueError as error:
+            raise GroupInUseError(str(error)) from None
+        if not is_there:
+            raise UnknownGroupError(f"queue {name!r} has no group {shown(group)}")
+        log.info("group %s deleted by an administrator", group, extra={"stream": name})
+        self._broker.runner.wake()
+
+    def samples(self) -> Iterator[Sample]:
+        """Counters and gauges of each group."""
+        for definition in self._queues():
+            for group in self._groups(definition):
+                yield from _samples(definition.name, group)
+
+
+def _bound(value: int) -> int:
+    """As the switchboard takes a bound: 0 for none."""
+    return max(value, 0)
+
+
+def _group(group: QueueGroup) -> QueueGroupReport:
+    partitions = (
+        QueuePartition(index, floor, depth, in_flight, resting, blocked)
+        for index, (floor, depth, in_flight, resting, blocked) in enumerate(group.partitions)
+    )
+    return QueueGroupReport(
+        group=group.name,
+        filter=group.filter,
+        consumers=tuple(QueueConsumer(*each) for each in group.consumers),
+        partitions=tuple(partitions),
+        delivered=group.delivered,
+        redelivered=group.redelivered,
+        settled=group.settled,
+        failed=group.failed,
+        dead=group.dead,
+    )
+
+
+def _samples(queue: str, group: QueueGroupReport) -> Iterator[Sample]:
+    label = (("queue", queue), ("group", group.group))
+    yield Sample("queue_depth_messages", group.depth, "Messages that a group owes.", label)
+    yield Sample(
+        "queue_in_flight_messages", group.in_flight, "Of those, delivered and not settled.", label
+    )
+    yield Sample(
+        "queue_resting_messages", group.resting, "Of those, in a back-off or delayed.", label
+    )
+    yield Sample(
+        "queue_blocked_partitions",
+        group.blocked,
+        "Partitions in which all that a group knows wait for others of their keys.",
+        label,
+    )
+    yield Sample("queue_consumers", len(group.consumers), "Consumers of a group.", label)
+    yield Sample("queue_delivered_total", group.delivered, "Deliveries to a group.", label)
+    yield Sample(
+        "queue_redelivered_total", group.redelivered, "Of those, of a message that failed.", label
+    )
+    yield Sample("queue_settled_total", group.settled, "Messages that a group settled.", label)
+    yield Sample(
+        "queue_failed_total", group.failed, "Deliveries that failed, or had no answer.", label
+    )
+    yield Sample("queue_dead_total", group.dead, "Messages that are dead to a group.", label)

@@ -1,0 +1,132 @@
+"""What the HTTP door may ask of a node about queues."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from headrace.ports.streams import StreamReport
+
+
+@dataclass(frozen=True, slots=True)
+class QueueConsumer:
+    """A consumer.
+
+    Attributes:
+        client: its client id.
+        connected: whether its client is there.
+        open: deliveries that it has.
+        prefetch: how many it may have.
+    """
+
+    client: str
+    connected: bool
+    open: int
+    prefetch: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePartition:
+    """How far a group is in one partition.
+
+    Attributes:
+        partition: its number.
+        floor: the first offset that the group still owes.
+        depth: messages that it owes, those in flight and at rest included.
+        in_flight: of those, delivered and not settled.
+        resting: of those, that wait out a back-off or a delay.
+        blocked: whether all that it knows wait for others of their keys.
+    """
+
+    partition: int
+    floor: int
+    depth: int
+    in_flight: int
+    resting: int
+    blocked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QueueGroupReport:
+    """A group of a queue; `delivered` to `dead` count since the node started.
+
+    `filter` is what it takes of the queue; None: all.
+    """
+
+    group: str
+    filter: str | None
+    consumers: tuple[QueueConsumer, ...]
+    partitions: tuple[QueuePartition, ...]
+    delivered: int
+    redelivered: int
+    settled: int
+    failed: int
+    dead: int
+
+    @property
+    def depth(self) -> int:
+        """Messages that it owes."""
+        return sum(each.depth for each in self.partitions)
+
+    @property
+    def in_flight(self) -> int:
+        """Messages that were delivered and are not settled."""
+        return sum(each.in_flight for each in self.partitions)
+
+    @property
+    def resting(self) -> int:
+        """Messages that wait out a back-off or a delay."""
+        return sum(each.resting for each in self.partitions)
+
+    @property
+    def blocked(self) -> int:
+        """Partitions in which it is blocked."""
+        return sum(each.blocked for each in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueReport:
+    """A queue: the stream that it is, and its groups, by name."""
+
+    stream: StreamReport
+    groups: tuple[QueueGroupReport, ...]
+
+    @property
+    def depth(self) -> int:
+        """What the group owes that owes most; without one, what is kept."""
+        kept = sum(each.end - each.start for each in self.stream.partitions)
+        return max((each.depth for each in self.groups), default=kept)
+
+    @property
+    def in_flight(self) -> int:
+        """Of all groups."""
+        return sum(each.in_flight for each in self.groups)
+
+    @property
+    def consumers(self) -> int:
+        """Of all groups."""
+        return sum(len(each.consumers) for each in self.groups)
+
+
+class Queues(Protocol):
+    """Queues of a node. They are created, altered and deleted as the streams that they are."""
+
+    def reports(self) -> list[QueueReport]:
+        """Every queue, by name."""
+        ...
+
+    def report(self, name: str) -> QueueReport:
+        """One queue.
+
+        Raises:
+            UnknownStreamError: there is none of this name, or it is a stream and no queue.
+        """
+        ...
+
+    def forget_group(self, name: str, group: str) -> None:
+        """Forgets a group of a queue, and what it has settled.
+
+        Raises:
+            UnknownStreamError: as `report`.
+            UnknownGroupError: it has no such group.
+            GroupInUseError: the group has consumers.
+        """
+        ...

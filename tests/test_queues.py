@@ -1,0 +1,190 @@
+"""Queues of a real node: made, told to the data plane, shown, kept, and their dead letters."""
+
+import json
+import os
+from contextlib import closing
+
+import pytest
+
+from conftest import RunningNode, headrace, wait_for
+from headrace.queue_settings import OF_DEAD_LETTERS, QUEUE_SETTINGS
+from headrace.settings import SETTINGS
+from pahoclient import Client, publish_properties
+
+pytestmark = pytest.mark.slow
+
+QUEUES = "/api/v1/queues"
+
+
+def make(node, name="jobs", **body):
+    status, queue = node.call("POST", QUEUES, {"name": name, **body})
+    assert status == 201, queue
+    return queue
+
+
+def shown(node, name="jobs"):
+    status, queue = node.call("GET", f"{QUEUES}/{name}")
+    assert status == 200, queue
+    return queue
+
+
+def group(node, name="worker"):
+    (found,) = (each for each in shown(node)["groups"] if each["group"] == name)
+    return found
+
+
+def settle(client, message, verb="ack", queue="jobs"):
+    """Settles a delivery; the reason code."""
+    (message_id,) = (
+        value for name, value in message.properties.UserProperty if name == "message-id"
+    )
+    properties = publish_properties(("message-id", message_id))
+    return client.publish(f"$queue/{queue}/${verb}", b"", properties=properties)
+
+
+@pytest.fixture
+def node(tmp_path):
+    with closing(RunningNode(tmp_path / "data", HEADRACE_LOG__RETENTION_CHECK="100ms")) as node:
+        yield node
+
+
+def test_a_queue_lives(node):
+    created = make(node, partitions=2, settings={"order": "key", "retention.ms": "1d"})
+    assert created["effective"].keys() == {*QUEUE_SETTINGS, *SETTINGS}
+    assert created["effective"]["order"] == {"value": "key", "source": "stream"}
+    assert created["effective"]["prefetch"] == {"value": 100, "source": "default"}
+    assert created["effective"]["retention.bytes"] == {"value": -1, "source": "default"}
+    assert (created["key"], created["groups"], created["depth"]) == (
+        "property:partition-key", [], 0,
+    )  # fmt: skip
+    assert shown(node) == created
+    (listed,) = node.call("GET", QUEUES)[1]["queues"]
+    assert listed == {name: created[name] for name in created if name != "effective"}
+
+    change = {"partitions": 3, "settings": {"order": None, "ack.deadline.ms": "2m"}}
+    status, altered = node.call("PATCH", f"{QUEUES}/jobs", change)
+    assert status == 200
+    assert len(altered["partitions"]) == 3
+    assert altered["settings"] == {"ack.deadline.ms": 120_000, "retention.ms": 86_400_000}
+    assert node.call("GET", "/api/v1/streams/jobs")[1]["settings"] == {"retention.ms": 86_400_000}
+
+    assert node.call("DELETE", f"{QUEUES}/jobs") == (200, {"deleted": "jobs"})
+    assert node.call("GET", f"{QUEUES}/jobs")[0] == 404
+    assert not (node.data / "streams" / "jobs").exists()
+
+
+def test_a_group_is_shown_and_forgotten(node):
+    make(node)
+    with Client(node) as producer, Client(node, client_id="worker") as worker:
+        producer.publish("$queue/jobs", b"one")
+        producer.publish("$queue/jobs", b"two")
+        assert shown(node)["depth"] == 2, "what no group has read is all there is"
+        assert worker.subscribe("$queue/jobs") == 1
+        first = worker.receive()
+        worker.receive()
+        assert settle(worker, first) < 0x80
+        told = group(node)
+        assert (told["depth"], told["in_flight"], told["settled"]) == (1, 1, 1)
+        assert told["consumers"] == [
+            {"client": "worker", "connected": True, "open": 1, "prefetch": 100}
+        ]
+        (partition,) = told["partitions"]
+        assert (partition["floor"], partition["depth"]) == (1, 1)
+        lines = headrace("queues", "list", HEADRACE_URL=node.url).stdout.splitlines()
+        (row,) = (line.split() for line in lines if "jobs" in line)
+        assert row[:6] == ["jobs", "1", "1", "1", "1", "1"]
+        described = headrace("queues", "describe", "jobs", HEADRACE_URL=node.url).stdout
+        assert "group worker: 2 deliveries, 0 of them again; 1 settled" in described
+        metrics = node.metrics()
+        labels = '{group="worker",queue="jobs"}'
+        assert metrics[f"headrace_queue_depth_messages{labels}"] == 1
+        assert metrics[f"headrace_queue_settled_total{labels}"] == 1
+        status, answer = node.call("DELETE", f"{QUEUES}/jobs/groups/worker")
+        assert (status, answer["error"]) == (409, "group_in_use")
+        worker.unsubscribe("$queue/jobs")
+    done = headrace("queues", "delete", "jobs", "--group", "worker", HEADRACE_URL=node.url)
+    assert (done.returncode, done.stdout) == (0, "deleted worker\n"), done.stderr
+    assert shown(node)["groups"] == []
+    status, answer = node.call("DELETE", f"{QUEUES}/jobs/groups/worker")
+    assert (status, answer["detail"]) == (404, "queue 'jobs' has no group 'worker'")
+
+
+def test_dead_letters_are_a_queue_that_is_made_when_one_is_there(node):
+    make(node)
+    with Client(node) as producer, Client(node, client_id="worker") as worker:
+        worker.subscribe("$queue/jobs")
+        producer.publish("$queue/jobs", b"bad")
+        assert settle(worker, worker.receive(), "reject") < 0x80
+        wait_for(lambda: node.call("GET", f"{QUEUES}/jobs.dlq")[0] == 200)
+        wait_for(lambda: shown(node, "jobs.dlq")["depth"] == 1)
+        assert shown(node, "jobs.dlq")["settings"] == OF_DEAD_LETTERS
+        assert node.call("DELETE", f"{QUEUES}/jobs.dlq")[0] == 200
+        producer.publish("$queue/jobs", b"worse")
+        settle(worker, worker.receive(), "reject")
+        wait_for(lambda: node.call("GET", f"{QUEUES}/jobs.dlq")[0] == 200)
+        wait_for(lambda: shown(node, "jobs.dlq")["depth"] == 1)
+
+
+def test_dead_letters_are_where_a_user_made_them(node):
+    make(node)
+    make(node, "jobs.dlq", partitions=3)
+    with Client(node) as producer, Client(node, client_id="worker") as worker:
+        worker.subscribe("$queue/jobs")
+        producer.publish("$queue/jobs", b"bad")
+        settle(worker, worker.receive(), "reject")
+        wait_for(lambda: shown(node, "jobs.dlq")["depth"] == 1)
+        assert len(shown(node, "jobs.dlq")["partitions"]) == 3
+
+
+def starts(node):
+    return [each["start"] for each in shown(node)["partitions"]]
+
+
+def segments(node):
+    return len(list((node.data / "streams" / "jobs" / "0").glob("*.log")))
+
+
+def test_what_is_owed_stays_and_what_is_settled_goes(node):
+    """With retention that would take all of it, and then with none."""
+    make(node, settings={"segment.bytes": "64KiB", "retention.bytes": 0, "retention.ms": 0})
+    with Client(node) as producer, Client(node, client_id="worker") as worker:
+        for _ in range(50):
+            producer.publish("$queue/jobs", os.urandom(4_000))
+        before = segments(node)
+        node.call("PATCH", f"{QUEUES}/jobs", {"settings": {"segment.ms": "20ms"}})
+        wait_for(lambda: segments(node) > before)
+        assert starts(node) == [0], "it was looked at, and no group has read it"
+        worker.subscribe("$queue/jobs")
+        messages = [worker.receive() for _ in range(50)]
+        for message in messages[:40]:
+            settle(worker, message)
+        wait_for(lambda: starts(node) > [0])
+        assert starts(node) <= [40]
+        unset = dict.fromkeys(("retention.bytes", "retention.ms"))
+        node.call("PATCH", f"{QUEUES}/jobs", {"settings": unset})
+        for message in messages[40:]:
+            settle(worker, message)
+        wait_for(lambda: starts(node) == [50])
+
+
+def test_a_queue_of_the_configuration_survives_and_changes_live(tmp_path):
+    file = tmp_path / "headrace.toml"
+    file.write_text('[queues.jobs]\npartitions = 2\norder = "key"\n')
+    with closing(RunningNode(tmp_path / "data", "--config", str(file))) as node:
+        assert shown(node)["settings"] == {"order": "key"}
+        file.write_text('[queues.jobs]\npartitions = 2\norder = "none"\nprefetch = 3\n')
+        status, told = node.call("POST", "/api/v1/config/reload")
+        assert (status, told["changed"]) == (200, ["queues.jobs"])
+        with Client(node) as producer, Client(node, client_id="worker") as worker:
+            worker.subscribe("$queue/jobs")
+            producer.publish("$queue/jobs", b"one")
+            worker.receive()
+            assert group(node)["consumers"][0]["prefetch"] == 3
+        node.kill()
+    with closing(RunningNode(tmp_path / "data")) as node:
+        queue = shown(node)
+        assert (queue["settings"], len(queue["partitions"])) == (
+            {"order": "none", "prefetch": 3},
+            2,
+        )
+        assert json.loads((node.data / "streams/jobs/stream.json").read_text())["queue"]
