@@ -301,11 +301,17 @@ class InputError(HeadraceError):
 
 
 class MqttError(HeadraceError):
-    """A broker is not there, hung up, or refused what a command asked; at most three lines."""
+    """A broker is not there, hung up, or refused what a command asked; at most three lines.
 
-    def __init__(self, message: str, *, retriable: bool = False) -> None:
+    Attributes:
+        retriable: whether the same may succeed later.
+        reason_code: MQTT's, 0 where there is none.
+    """
+
+    def __init__(self, message: str, *, retriable: bool = False, reason_code: int = 0) -> None:
         super().__init__(message)
         self.retriable = retriable
+        self.reason_code = reason_code
 
 
 class PublishError(HeadraceError):

@@ -21,7 +21,8 @@ import click
 from paho.mqtt.enums import MQTTProtocolVersion
 
 from headrace.cli.login import VARIABLE, password
-from headrace.client.mqtt import V5, PropertyValues, Target, Will, properties_of
+from headrace.client.mqtt import V5, Target, Will
+from headrace.client.mqtt_properties import PropertyValues, properties_of
 from headrace.model import Address
 
 if TYPE_CHECKING:

@@ -1,8 +1,9 @@
-"""One MQTT connection of a command, over paho-mqtt.
+"""One MQTT connection of a command or a client, over paho-mqtt.
 
 Owns a socket from connect to close. As in `headrace.collect.link`, paho's loop is driven from
 outside, without a second thread: what a command reads besides, such as its standard input, is
-waited for in the same place. Must not know a terminal.
+waited for in the same place. A client on an event loop calls `dial`, `read`, `write` and `tick`
+instead of `connect` and `step`. Must not know a terminal.
 """
 
 from __future__ import annotations
@@ -10,18 +11,17 @@ from __future__ import annotations
 import select
 import socket
 import ssl
-import struct
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
-from paho.mqtt import MQTTException
 from paho.mqtt import client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
+from headrace.client.mqtt_properties import properties_of
 from headrace.client.tls import why_no_tls
 from headrace.errors import MqttError
 from headrace.text import shown
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from paho.mqtt.subscribeoptions import SubscribeOptions
+
+    from headrace.client.mqtt_properties import PropertyValues
 
 ANSWER_S_MAX: Final = 30.0
 """For CONNACK, SUBACK and UNSUBACK."""
@@ -41,13 +43,10 @@ FOR_GOOD: Final = frozenset(
 error, version, client id, password, authorisation, banned, authentication method, taken over,
 topic name, alias, packet too large, payload format, retain, QoS (MQTT 5.0 2.4)."""
 
+TOO_LARGE: Final = 0x95
+"""A packet is larger than its receiver takes (MQTT 5.0 2.4)."""
+
 V5: Final = MQTTProtocolVersion.MQTTv5
-
-_TRUST: Final = "name its authority with --cafile"
-_PLAIN: Final = "name the port with TLS with -p, or leave out the options of TLS"
-
-PropertyValues = dict[str, list[object]]
-"""By paho's names; `UserProperty` alone may have several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +73,8 @@ class Target:
         properties: by packet (`connect`, `publish`, …).
         in_flight_max: publishes above QoS 0 that wait for their acknowledgement.
         remedy: what to do when nobody is there, in one line.
+        trust: how to name an authority.
+        plain: what to do where no TLS is spoken.
         debug: is told each packet, in a line.
     """
 
@@ -94,6 +95,8 @@ class Target:
     properties: Mapping[str, PropertyValues] = field(default_factory=dict)
     in_flight_max: int = 20
     remedy: str = ""
+    trust: str = "name its authority with --cafile"
+    plain: str = "name the port with TLS with -p, or leave out the options of TLS"
     debug: Callable[[str], None] | None = None
 
     def __str__(self) -> str:
@@ -107,6 +110,8 @@ class Connection:
         target: as given.
         on_message: is called with each message. What is above QoS 0 must be given to
             `acknowledge` once it is dealt with.
+        on_close: is called before the socket closes.
+        receive_max: publishes above QoS 0 that the broker takes before it has acknowledged them.
         told: why the broker refused what was subscribed to last, in its own words.
         on_acknowledged: is called for each publish that ended with its packet id, the reason code,
             and the broker's own words, which may be none.
@@ -119,6 +124,8 @@ class Connection:
         self.target = target
         self.on_message: Callable[[paho.MQTTMessage], None] = _ignore
         self.on_acknowledged: Callable[[int, ReasonCode, str], None] = _ignore
+        self.on_close: Callable[[], None] = _ignore
+        self.receive_max = 65_535
         self.told = ""
         self._answers: dict[int, list[ReasonCode]] = {}
         self._connected: ReasonCode | None = None
@@ -152,6 +159,7 @@ class Connection:
         client.on_publish = lambda _client, _data, mid, code, found: self.on_acknowledged(
             mid, code, _told(found)
         )
+        client.on_socket_close = lambda *_: self.on_close()
         client.on_subscribe = self._on_answer
         client.on_unsubscribe = self._on_answer
         client.on_socket_register_write = _ignore  # so that `step` writes, and nobody else
@@ -171,6 +179,13 @@ class Connection:
 
     def connect(self) -> None:
         """Connects, and waits for the answer; again where a connection was lost."""
+        self.dial()
+        deadline = time.monotonic() + ANSWER_S_MAX
+        while not self.is_accepted:
+            self.step(_left(deadline, f"{self.target} does not answer"))
+
+    def dial(self) -> None:
+        """Opens the socket, and asks to be let in."""
         target, client = self.target, self._client
         self._connected = None
         self._lost = None
@@ -186,24 +201,40 @@ class Connection:
             raise self._absent(error) from None
         if target.transport == "tcp" and isinstance(opened := client.socket(), socket.socket):
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # paho leaves that out
-        deadline = time.monotonic() + ANSWER_S_MAX
-        while (answer := self._answer_to_connect()) is None:
-            self.step(_left(deadline, f"{target} does not answer"))
-        if answer.value >= 0x80:
-            why = f"{target} refuses the connection: {named(answer, self.told)}"
-            raise MqttError(why, retriable=answer.value not in FOR_GOOD)
 
-    def publish(self, topic: str, payload: bytes, qos: int, *, retain: bool) -> int:
-        """Queues a publish; its packet id. `step` writes it."""
+    @property
+    def is_accepted(self) -> bool:
+        """Whether the broker has let the client in."""
+        answer = self._connected
+        if answer is not None and answer.value >= 0x80:
+            why = f"{self.target} refuses the connection: {named(answer, self.told)}"
+            raise MqttError(why, retriable=answer.value not in FOR_GOOD, reason_code=answer.value)
+        return answer is not None
+
+    def publish(
+        self,
+        topic: str,
+        payload: bytes,
+        qos: int,
+        *,
+        retain: bool,
+        properties: Properties | None = None,
+    ) -> int:
+        """Queues a publish; its packet id. `step` writes it.
+
+        `properties` are instead of those of the target.
+        """
         size = len(topic.encode()) + len(payload) + 64
         if size > self._packet_bytes_max:
             raise MqttError(
                 f"a message of {len(payload):,} bytes is larger than the "
                 f"{self._packet_bytes_max:,} that {self.target} takes; send it in parts\n"
-                f"or raise mqtt.packet_bytes there"
+                f"or raise mqtt.packet_bytes there",
+                reason_code=TOO_LARGE,
             )
+        properties = properties or self._properties("publish")
         try:
-            info = self._client.publish(topic, payload, qos, retain, self._properties("publish"))
+            info = self._client.publish(topic, payload, qos, retain, properties)
         except ValueError as error:
             raise MqttError(f"topic {topic!r}: {str(error).lower()}") from None
         if info.rc is MQTTErrorCode.MQTT_ERR_NO_CONN:
@@ -220,6 +251,15 @@ class Connection:
 
         `said` are user properties beside those of the target; 3.1.1 knows none.
         """
+        return self._answer(self.begin_subscribe(filters, options, said), "the subscription")
+
+    def begin_subscribe(
+        self,
+        filters: Sequence[str],
+        options: SubscribeOptions,
+        said: Sequence[tuple[str, str]] = (),
+    ) -> int:
+        """As `subscribe`, without waiting: `answer` has what is answered to this packet id."""
         client = self._client
         try:
             if self.target.version == V5:
@@ -232,14 +272,24 @@ class Connection:
             raise MqttError(
                 f"one of these is no topic filter: {', '.join(map(shown, filters))}"
             ) from None
-        return self._answer(packet_id, "the subscription")
+        assert packet_id is not None, "there is a connection"
+        return packet_id
 
     def unsubscribe(self, filters: Sequence[str]) -> list[ReasonCode]:
         """Unsubscribes from each filter, and waits; 3.1.1 knows no reason codes."""
+        return self._answer(self.begin_unsubscribe(filters), "the end of a subscription")
+
+    def begin_unsubscribe(self, filters: Sequence[str]) -> int:
+        """As `unsubscribe`, without waiting: `answer` has what is answered to this packet id."""
         _, packet_id = self._client.unsubscribe(
             list(filters), properties=self._properties("unsubscribe")
         )
-        return self._answer(packet_id, "the end of a subscription")
+        assert packet_id is not None, "there is a connection"
+        return packet_id
+
+    def answer(self, packet_id: int) -> list[ReasonCode] | None:
+        """What the broker has answered; None until it has."""
+        return self._answers.pop(packet_id, None)
 
     def acknowledge(self, message: paho.MQTTMessage) -> None:
         """Tells the broker that it need not send a message again."""
@@ -260,7 +310,7 @@ class Connection:
         connection = self._open()
         wanted = client.want_write()
         if wanted:
-            client.loop_write()
+            self.write()
             connection = self._open()  # a write that fails has closed it
         waiting: list[Any] = [connection] if client.want_write() else []
         if wanted and not waiting:
@@ -274,6 +324,28 @@ class Connection:
         self._check()
         return any(each in ready for each in more)
 
+    def write(self) -> None:
+        """Writes what can be."""
+        self._client.loop_write()
+
+    def read(self) -> None:
+        """Reads what is there."""
+        connection = self._open()
+        while True:
+            self._client.loop_read()
+            self._check()
+            if not (hasattr(connection, "pending") and connection.pending() > 0):
+                return
+
+    def tick(self) -> None:
+        """Keeps the connection alive, and notices one that is not; call it every second or so."""
+        self._client.loop_misc()
+        self._check()
+
+    def fileno(self) -> int:
+        """The socket's descriptor."""
+        return int(self._open().fileno())
+
     def _open(self) -> paho.SocketLike:
         connection = self._client.socket()
         if connection is None:
@@ -281,23 +353,19 @@ class Connection:
             raise MqttError(f"the connection to {self.target} broke", retriable=True)
         return connection
 
-    def _answer_to_connect(self) -> ReasonCode | None:
-        return self._connected
-
     def _check(self) -> None:
         if self._lost is not None:
             raise self._lost
 
-    def _answer(self, packet_id: int | None, what: str) -> list[ReasonCode]:
-        assert packet_id is not None, "there is a connection"
+    def _answer(self, packet_id: int, what: str) -> list[ReasonCode]:
         deadline = time.monotonic() + ANSWER_S_MAX
-        while packet_id not in self._answers:
+        while (codes := self.answer(packet_id)) is None:
             self.step(_left(deadline, f"{self.target} does not answer {what}"))
-        return self._answers.pop(packet_id)
+        return codes
 
     def _absent(self, error: Exception) -> MqttError:
         if isinstance(error, ssl.SSLError):
-            why = why_no_tls(error, _TRUST, _PLAIN)
+            why = why_no_tls(error, self.target.trust, self.target.plain)
             is_final = isinstance(error, ssl.SSLCertVerificationError)
             return MqttError(f"{self.target}: {why}", retriable=not is_final)
         if isinstance(error, paho.WebsocketConnectionError):
@@ -307,7 +375,9 @@ class Connection:
                 retriable=True,
             )
         if self.target.tls is not None and isinstance(error, ConnectionResetError):
-            return MqttError(f"{self.target}: no TLS is spoken there\n{_PLAIN}", retriable=True)
+            return MqttError(
+                f"{self.target}: no TLS is spoken there\n{self.target.plain}", retriable=True
+            )
         reason = getattr(error, "strerror", None) or error
         remedy = f"\n{self.target.remedy}" if self.target.remedy else ""
         return MqttError(f"no broker answers at {self.target}: {reason}{remedy}", retriable=True)
@@ -330,6 +400,7 @@ class Connection:
         self._connected = code
         self.told = _told(found)
         self._packet_bytes_max = getattr(found, "MaximumPacketSize", self._packet_bytes_max)
+        self.receive_max = getattr(found, "ReceiveMaximum", self.receive_max)
 
     def _on_disconnect(
         self,
@@ -348,6 +419,7 @@ class Connection:
         self._lost = MqttError(
             f"{self.target} ended the connection{why}",
             retriable=not (is_told and code.value in FOR_GOOD),
+            reason_code=code.value if is_told else 0,
         )
 
     def _on_answer(
@@ -378,28 +450,6 @@ class _Client(paho.Client):
                 return MQTTErrorCode.MQTT_ERR_SUCCESS
             code = ReasonCode(PacketTypes.PUBREC, identifier=packet[2])
             return self._do_on_publish(packet_id, code, found)  # and its id is free (4.3.3)
-
-
-def properties_of(packet: str, values: PropertyValues) -> Properties:
-    """Properties of a packet by paho's names.
-
-    Raises:
-        ValueError: the packet has no such property, or not with that value.
-    """
-    properties = Properties(  # type: ignore[no-untyped-call]
-        getattr(PacketTypes, "WILLMESSAGE" if packet == "will" else packet.upper())
-    )
-    for name, several in values.items():
-        for value in several:
-            try:
-                setattr(properties, name, value)
-            except MQTTException as error:
-                raise ValueError(str(error)) from None
-    try:
-        properties.pack()  # type: ignore[no-untyped-call]
-    except struct.error:
-        raise ValueError("a number or a text is larger than the protocol has room for") from None
-    return properties
 
 
 def named(code: ReasonCode, told: str = "") -> str:

@@ -1,8 +1,7 @@
-"""The clients of `headrace` for programs without asyncio: the same names, blocking.
+"""Producer, consumer and admin client for programs without asyncio.
 
-Owns: a thread with an event loop for each client, and the way there and back. Must not know what a
-client does: `headrace.Producer`, `Consumer` and `Admin` say what each method means, and what it
-raises. A client is for one thread at a time, but for `Producer.send` and `send_nowait`, which any
+Owns the hand-over of records from the program's thread to the client's. Must not know what a client
+does. A client is for one thread at a time, but for `Producer.send` and `send_nowait`, which any
 thread may call.
 """
 
@@ -10,16 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import queue
-import threading
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace import client as aio
 from headrace.client import BufferFullError, ConnectionLostError
 from headrace.client.admin import CHOICE_OF_BROKER
+from headrace.sync.thread import Client
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -35,102 +34,11 @@ if TYPE_CHECKING:
     from headrace.client.subscription import RebalanceListener
     from headrace.native import Delivery
 
-__all__ = ["Admin", "Consumer", "Producer"]
-
-T = TypeVar("T")
-
-
-class _Opened(Protocol):
-    async def start(self) -> None: ...
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: object, trace: object
-    ) -> None: ...
-
-
-C = TypeVar("C", bound=_Opened)
-
 HANDED_OVER_MAX: Final = 10_000
 """Records on their way from the program's thread to the client's: a few milliseconds of work."""
 
 
-class _Client(Generic[C]):
-    """A client in a thread of its own."""
-
-    def __init__(self, make: Callable[[], C]) -> None:
-        self._client = make()
-        self._loop: asyncio.AbstractEventLoop
-        self._thread = threading.Thread(target=self._run, name="headrace-client", daemon=True)
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-            self._loop.run_until_complete(self._loop.shutdown_default_executor())
-            left = asyncio.all_tasks(self._loop)  # of threads that came too late
-            for task in left:
-                task.cancel()
-            self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-        finally:
-            self._loop.close()
-
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        if not self._thread.is_alive():
-            work.close()
-            raise RuntimeError(f"the {type(self).__name__} is not open; use it in `with`")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except BaseException:  # Ctrl-C; who is gone is not worked for
-            future.cancel()
-            raise
-
-    def _do(self, act: Callable[..., T], *arguments: Any, **named: Any) -> T:  # noqa: ANN401
-        async def call() -> T:
-            return act(*arguments, **named)
-
-        return self._wait(call())
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def start(self) -> None:
-        """Reaches the cluster.
-
-        Raises:
-            ClientError: no broker is reached within `default_api_timeout_ms`, or one refuses.
-            RuntimeError: it was started before.
-        """
-        if self._thread.ident is not None:
-            raise RuntimeError(f"a {type(self).__name__} is started once; make another one")
-        self._loop = asyncio.new_event_loop()  # which the thread closes
-        self._thread.start()
-        try:
-            self._wait(self._client.start())
-        except BaseException:
-            self._stop()
-            raise
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        if self._thread.is_alive():
-            try:
-                self._wait(self._end(kind, error, trace))
-            finally:
-                self._stop()
-
-    async def _end(self, *why: Any) -> None:  # noqa: ANN401 - as of `__aexit__`
-        await self._client.__aexit__(*why)
-
-    def close(self) -> None:
-        """Ends the client, and its thread."""
-        self.__exit__(None, None, None)
-
-    def _stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-
-
-class Producer(_Client["aio.Producer"]):
+class Producer(Client["aio.Producer"]):
     """As `headrace.Producer`, blocking: `with`, and no `await`."""
 
     def __init__(
@@ -271,7 +179,7 @@ class Producer(_Client["aio.Producer"]):
                 future.set_exception(ConnectionLostError("the producer was closed"))
 
 
-class Consumer(_Client["aio.Consumer"]):
+class Consumer(Client["aio.Consumer"]):
     """As `headrace.Consumer`, blocking: `with`, and no `await`."""
 
     def __init__(
@@ -396,7 +304,7 @@ class Consumer(_Client["aio.Consumer"]):
         return self._wait(self._client.end_offsets(partitions))
 
 
-class Admin(_Client["aio.Admin"]):
+class Admin(Client["aio.Admin"]):
     """As `headrace.Admin`, blocking."""
 
     def __init__(
