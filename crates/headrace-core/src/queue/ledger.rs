@@ -14,6 +14,10 @@ use crate::Now;
 /// The one key of all messages, where they are given out one at a time.
 const ALL: u64 = 0;
 
+/// Failures of a message that was rejected, and of one that was tried for too long.
+const REJECTED: u32 = u32::MAX;
+const TOO_LONG: u32 = u32::MAX - 1;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Ready,
@@ -150,11 +154,9 @@ impl Ledger {
             self.join(offset);
         }
         if let Some(offset) = self.first_ready() {
-            let is_over = self.open[&offset].meta.expires_ms <= now.wall_ms;
-            return if is_over {
-                Next::Expired(offset)
-            } else {
-                Next::Deliver(offset)
+            return match self.doom_of(&self.open[&offset], now) {
+                Some(cause) => Next::Dead(offset, cause),
+                None => Next::Deliver(offset),
             };
         }
         self.next = self.settled.next_unsettled(self.next);
@@ -323,13 +325,25 @@ impl Ledger {
         Some((flight.offset, failed))
     }
 
-    /// A message that [`Self::next`] has told to be too old is dead.
+    /// A message is dead that [`Self::next`] has told to be.
     ///
     /// # Panics
     /// It has not.
-    pub fn expire(&mut self, offset: i64) -> Failed {
+    pub fn give_up(&mut self, offset: i64, cause: Cause) {
         assert_eq!(self.open[&offset].state, State::Ready, "it was told of");
-        self.die(offset, Cause::Expired)
+        self.die(offset, cause);
+    }
+
+    /// Why a message is not to be given out any more: it is too old, or was dead when the node
+    /// ended and that it was settled was not durable.
+    fn doom_of(&self, entry: &Entry, now: Now) -> Option<Cause> {
+        let failures_max = self.policy.failures_max;
+        match entry.failures {
+            REJECTED => Some(Cause::Rejected),
+            TOO_LONG => Some(Cause::TotalTime),
+            failures if failures_max > 0 && failures >= failures_max => Some(Cause::Attempts),
+            _ => (entry.meta.expires_ms <= now.wall_ms).then_some(Cause::Expired),
+        }
     }
 
     /// What became of a dead message is durable: it is settled.
@@ -396,6 +410,17 @@ impl Ledger {
         self.ready[usize::from(entry.meta.priority)].remove(&offset);
         entry.state = State::Dying;
         self.dying += 1;
+        let tried = Try {
+            attempt: entry.attempt,
+            failures: match cause {
+                Cause::Rejected => REJECTED,
+                Cause::TotalTime => TOO_LONG,
+                Cause::Attempts | Cause::Expired => entry.failures,
+            },
+            first_ms: entry.first_ms,
+            due_ms: 0,
+        };
+        self.settled.note(offset, tried); // whoever was told that it is dead may rely on it
         Failed::Dead(cause)
     }
 

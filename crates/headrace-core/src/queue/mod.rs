@@ -108,8 +108,8 @@ pub struct Meta {
 pub enum Next {
     /// Give this message out ([`Ledger::deliver`]).
     Deliver(i64),
-    /// This one is too old: settle it, or let it die ([`Ledger::expire`]).
-    Expired(i64),
+    /// This one is dead: keep it where dead messages are kept ([`Ledger::give_up`]).
+    Dead(i64, Cause),
     /// Read on from this offset ([`Ledger::met`]).
     Read(i64),
     /// Nothing, until something changes.

@@ -52,8 +52,8 @@ fn next(ledger: &mut Ledger, meta: impl Fn(i64) -> Meta, now: Now) -> Option<i64
         match ledger.next(now) {
             Next::Deliver(offset) => return Some(offset),
             Next::Read(offset) => ledger.met(offset, meta(offset), now),
-            Next::Expired(offset) => {
-                ledger.expire(offset);
+            Next::Dead(offset, cause) => {
+                ledger.give_up(offset, cause);
                 ledger.buried(offset);
             }
             Next::Wait | Next::Blocked => return None,
@@ -236,8 +236,8 @@ fn what_is_too_old_is_not_given_out() {
     };
     assert_eq!(ledger.next(at(10)), Next::Read(0));
     ledger.met(0, meta(0), at(10));
-    assert_eq!(ledger.next(at(10)), Next::Expired(0));
-    assert_eq!(ledger.expire(0), Failed::Dead(Cause::Expired));
+    assert_eq!(ledger.next(at(10)), Next::Dead(0, Cause::Expired));
+    ledger.give_up(0, Cause::Expired);
     ledger.buried(0);
     assert_eq!(given(&mut ledger, meta, at(10)), [(1, 1)]);
 }

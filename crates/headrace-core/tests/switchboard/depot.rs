@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use headrace_core::mqtt::decode;
 use headrace_core::mqtt::packet::{Ack, Packet, Subscribe};
 use headrace_core::queue::{Backoff, Order, Policy};
-use headrace_core::record::{set_base_offset, unpack, Batches, Share, DECOMPRESSED_BYTES_MAX};
+use headrace_core::record::{
+    set_base_offset, unpack, Batches, Record, Records, Share, DECOMPRESSED_BYTES_MAX,
+};
 use headrace_core::session::Ending;
 use headrace_core::switchboard::{QueueSettings, BATCH_BYTES_MAX};
 
@@ -130,11 +132,16 @@ impl Depot {
 
     /// A node that begins after a crash: what was not durable is gone.
     pub fn crash(&mut self) {
+        self.crash_now();
+        self.settle();
+    }
+
+    /// As [`Depot::crash`], and nothing is done yet.
+    pub fn crash_now(&mut self) {
         let before = std::mem::take(&mut self.stage);
         self.stage.now = before.now;
         self.begin();
         self.stage.restore(&before);
-        self.settle();
     }
 
     pub fn client(&mut self, client_id: &str) -> u64 {
@@ -263,14 +270,7 @@ impl Depot {
     pub fn settle(&mut self) {
         loop {
             self.stage.run();
-            for stream in std::mem::take(&mut self.stage.dead_letters) {
-                assert_eq!(stream, JOBS);
-                self.has_dead_letters = true;
-                self.bind_dead();
-                self.settings.dead_letters = Some(DEAD);
-                let settings = self.settings.clone();
-                self.stage.switchboard.set_queue(JOBS, settings).unwrap();
-            }
+            self.give_dead_letters();
             let appends = std::mem::take(&mut self.stage.appends);
             let mut has_done = !appends.is_empty() || !self.stage.written.is_empty();
             for append in appends {
@@ -291,6 +291,81 @@ impl Depot {
             }
             if !has_done {
                 return;
+            }
+        }
+    }
+
+    /// Makes the stream of dead letters, where it is wanted.
+    pub fn give_dead_letters(&mut self) {
+        for stream in std::mem::take(&mut self.stage.dead_letters) {
+            assert_eq!(stream, JOBS);
+            self.has_dead_letters = true;
+            self.bind_dead();
+            self.settings.dead_letters = Some(DEAD);
+            let settings = self.settings.clone();
+            self.stage.switchboard.set_queue(JOBS, settings).unwrap();
+        }
+    }
+
+    /// Ends the first append that waits, if one does.
+    pub fn append_next(&mut self, is_stored: bool) {
+        if self.stage.appends.is_empty() {
+            return;
+        }
+        let append = self.stage.appends.remove(0);
+        if is_stored {
+            self.append(append.stream, append.partition, append.batch);
+        }
+        self.stage.ends(append.ticket, is_stored);
+    }
+
+    /// Answers the next read, if one is asked for.
+    pub fn read_next(&mut self, is_read: bool) {
+        let now = self.stage.now;
+        if let Some(read) = self.stage.switchboard.next_read(now) {
+            if is_read {
+                self.answer(read);
+            } else {
+                self.stage.switchboard.unread(read.ticket, now);
+            }
+        }
+    }
+
+    /// Messages that a group has settled since the node began.
+    pub fn ends_of(&self, group: &str) -> u64 {
+        let groups = self.stage.switchboard.queue_groups(JOBS).unwrap();
+        let found = groups.iter().find(|each| each.name == group);
+        found.map_or(0, |group| group.counts[2])
+    }
+
+    /// Group and payload of each dead letter.
+    pub fn dead_letters(&self) -> BTreeSet<(String, String)> {
+        let mut found = BTreeSet::new();
+        self.each_record(DEAD, |_, record| {
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+            let group = text(record.header(b"group-id").unwrap());
+            found.insert((group, text(record.value.unwrap())));
+        });
+        found
+    }
+
+    /// Where each message of the queue is, by payload.
+    pub fn places(&self) -> BTreeMap<String, (u32, i64)> {
+        let mut found = BTreeMap::new();
+        self.each_record(JOBS, |partition, record| {
+            let payload = String::from_utf8(record.value.unwrap().to_vec()).unwrap();
+            found.insert(payload, (partition, record.offset));
+        });
+        found
+    }
+
+    fn each_record(&self, of: u64, mut see: impl FnMut(u32, &Record<'_>)) {
+        for ((stream, partition), log) in &self.logs {
+            for (_, batch) in log.batches.iter().filter(|_| *stream == of) {
+                let batch = Batches::new(batch).next().unwrap().unwrap();
+                for record in Records::new(&batch.header, batch.body()) {
+                    see(*partition, &record.unwrap());
+                }
             }
         }
     }

@@ -404,6 +404,11 @@ impl Stage {
         lines
     }
 
+    /// Whether the shell was told that a connection is over.
+    pub fn is_closed(&self, connection: u64) -> bool {
+        self.inboxes[&connection].closed.is_some()
+    }
+
     /// Keeps of what a client of 5.0 was sent the packets that `keeps` says.
     pub fn sift(&mut self, connection: u64, mut keeps: impl FnMut(&Packet<'_>) -> bool) {
         let bytes = self.raw(connection);

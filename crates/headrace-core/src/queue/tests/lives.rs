@@ -111,10 +111,11 @@ impl Life {
                     self.delivered(offset, holder, attempt);
                     return;
                 }
-                Next::Expired(offset) => {
-                    assert!(self.metas[offset as usize].expires_ms <= now.wall_ms);
-                    let failed = self.ledger.expire(offset);
-                    self.failed(offset, failed);
+                Next::Dead(offset, cause) => {
+                    let is_over = self.metas[offset as usize].expires_ms <= now.wall_ms;
+                    assert!(is_over || cause != Cause::Expired);
+                    self.ledger.give_up(offset, cause);
+                    self.failed(offset, Failed::Dead(cause));
                 }
                 Next::Wait | Next::Blocked => return,
             }

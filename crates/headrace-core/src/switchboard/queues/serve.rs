@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::message::{meta_of, write_topic};
 use super::{Asked, Piece, Queues, FAILED_MS, KEPT_BYTES_MAX, STEPS_MAX};
 use crate::mqtt::packet::QoS;
-use crate::queue::{Cause, Next};
+use crate::queue::Next;
 use crate::switchboard::feeds::StreamRead;
 use crate::switchboard::retained::AHEAD_BYTES_MAX;
 use crate::switchboard::{Counter, Switchboard, READ_BYTES};
@@ -157,9 +157,9 @@ impl Switchboard {
                     self.queues.want(slot, partition, offset);
                     return Found::Nothing;
                 }
-                Next::Expired(offset) => {
-                    let _ = part.ledger.expire(offset);
-                    self.dies(slot, partition, offset, Cause::Expired, None);
+                Next::Dead(offset, cause) => {
+                    part.ledger.give_up(offset, cause);
+                    self.dies(slot, partition, offset, cause, None);
                 }
                 Next::Read(offset) => {
                     if !self.read_on(slot, partition, offset, now) {
