@@ -5,7 +5,7 @@ use hdrhistogram::Histogram;
 
 use crate::client::{Role, State};
 use crate::flow::Flow;
-use crate::plan::{Pattern, Plan};
+use crate::plan::Plan;
 use crate::report::{histogram, Latency, Report};
 use crate::stamp::Stamp;
 use crate::tally::{Arrival, Receiver};
@@ -164,7 +164,7 @@ impl Judge {
             self.report.duplicated += 1;
             return;
         }
-        if arrival == Arrival::Late && self.plan.pattern != Pattern::Share {
+        if arrival == Arrival::Late && !self.plan.is_shared() {
             self.report.reordered += 1;
         }
         self.report.delivered += 1;

@@ -11,6 +11,9 @@ pub enum Pattern {
     All,
     /// The subscribers share one subscription to every publisher.
     Share,
+    /// The subscribers are one group of consumers of a queue, which is named by the first level of
+    /// the prefix, and settle with PUBACK.
+    Queue,
 }
 
 /// When a publisher sends its next message.
@@ -73,13 +76,13 @@ impl Plan {
     pub(crate) fn heard(&self, receiver: u32) -> (u32, u32) {
         match self.pattern {
             Pattern::Pair => (receiver, 1),
-            Pattern::All | Pattern::Share => (0, self.publishers),
+            Pattern::All | Pattern::Share | Pattern::Queue => (0, self.publishers),
         }
     }
 
     /// Who counts what arrives: each subscriber for itself, or all members of the group as one.
     pub(crate) fn receiver(&self, subscriber: u32) -> u32 {
-        if self.pattern == Pattern::Share {
+        if self.is_shared() {
             0
         } else {
             subscriber
@@ -88,7 +91,7 @@ impl Plan {
 
     /// How many receivers there are.
     pub(crate) fn receivers(&self) -> u32 {
-        if self.pattern == Pattern::Share {
+        if self.is_shared() {
             self.subscribers.min(1)
         } else {
             self.subscribers
@@ -98,14 +101,24 @@ impl Plan {
     /// How many deliveries each message comes to.
     pub(crate) fn copies(&self) -> u64 {
         match self.pattern {
-            Pattern::Pair | Pattern::Share => 1,
+            Pattern::Pair | Pattern::Share | Pattern::Queue => 1,
             Pattern::All => u64::from(self.subscribers),
         }
     }
 
+    /// Each message goes to one of the subscribers.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self.pattern, Pattern::Share | Pattern::Queue)
+    }
+
     /// The topic of a publisher.
     pub(crate) fn topic(&self, publisher: u32) -> String {
-        format!("{}/{publisher}", self.prefix)
+        let below = if self.pattern == Pattern::Queue {
+            "$queue/"
+        } else {
+            ""
+        };
+        format!("{below}{}/{publisher}", self.prefix)
     }
 
     /// The filter of a subscriber.
@@ -114,6 +127,10 @@ impl Plan {
             Pattern::Pair => self.topic(subscriber),
             Pattern::All => format!("{}/+", self.prefix),
             Pattern::Share => format!("$share/bench/{}/+", self.prefix),
+            Pattern::Queue => {
+                let (queue, rest) = self.prefix.split_once('/').unwrap_or((&self.prefix, "+"));
+                format!("$queue/{queue}?group=bench&settle=puback&prefetch=1000/{rest}/+")
+            }
         }
     }
 }

@@ -69,7 +69,8 @@ impl MqttLoad {
                 "pair" => Pattern::Pair,
                 "all" => Pattern::All,
                 "share" => Pattern::Share,
-                _ => return Err(wrong("pattern is pair, all or share")),
+                "queue" => Pattern::Queue,
+                _ => return Err(wrong("pattern is pair, all, share or queue")),
             },
             qos: (qos <= 2)
                 .then_some(qos)

@@ -46,7 +46,7 @@ WINDOW_UNDELIVERED: Final = 2000
 @click.option("--idle", type=click.IntRange(0), default=0, help="Connections that do nothing.")
 @click.option(
     "--pattern",
-    type=click.Choice(["pair", "all", "share"]),
+    type=click.Choice(["pair", "all", "share", "queue"]),
     help="Who hears whom.  [pair where there are as many of each, else all]",
 )
 @click.option("--qos", type=click.IntRange(0, 2), default=0, show_default=True)
