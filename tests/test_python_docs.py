@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from conftest import SMALL_JOURNAL, environment
-from headrace.client.config import ClientConfig, ConsumerConfig, ProducerConfig
+from headrace.client.config import (
+    ClientConfig,
+    Config,
+    ConsumerConfig,
+    ProducerConfig,
+    QueueConfig,
+)
 from shellblocks import ROOT, run_blocks
 
 PAGE = ROOT / "docs" / "python.md"
@@ -21,6 +27,12 @@ EXPECTED = [
     ("rows 10001 binary", "read to the end: True"),
     ("assigned 3", "records 100", "committed 100", "latest 10001"),
     ("offset ", "b'room-8' b'22.0'", "b'room-8' b'22.5'"),
+    ("jobs",),
+    (
+        "0:0:1 b'mail' fr",
+        "b'nonsense' no such work",
+        "done b'flaky' at attempt 2",
+    ),
 ]
 
 
@@ -31,13 +43,20 @@ def test_every_program_does_what_the_page_says(tmp_path: Path) -> None:
 
 def test_the_tables_name_every_setting_with_its_default():
     rows = re.findall(r"^\| `(\w+)` \| `(.*)` \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    common = [(each.name, repr(each.default)) for each in fields(ClientConfig)]
-    own = [
-        (each.name, repr(each.default))
-        for config in (ProducerConfig, ConsumerConfig)
-        for each in fields(config)[len(common) :]
+
+    def own(config, parent):
+        return [
+            (each.name, repr(each.default))
+            for each in fields(config)[len(fields(parent)) if parent else 0 :]
+        ]
+
+    assert rows == [
+        *own(Config, None),
+        *own(QueueConfig, Config),
+        *own(ClientConfig, Config),
+        *own(ProducerConfig, ClientConfig),
+        *own(ConsumerConfig, ClientConfig),
     ]
-    assert rows == common + own
 
 
 def test_what_the_page_names_is_there_without_another_import():

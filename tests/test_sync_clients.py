@@ -1,6 +1,7 @@
 """headrace.sync against a real node."""
 
 import asyncio
+import functools
 import gc
 import inspect
 import os
@@ -252,7 +253,9 @@ def test_the_facade_is_whole(name):
         assert parameters == theirs[method], method
 
 
-@pytest.mark.parametrize("client", [sync.Producer, sync.Consumer, sync.Admin])
+@pytest.mark.parametrize(
+    "client", [sync.Producer, sync.Consumer, sync.Admin, functools.partial(sync.Queue, "jobs")]
+)
 def test_a_client_that_never_opens_holds_nothing_open(client):
     """Warnings are errors, and an event loop that nobody closes warns when it goes."""
     with pytest.raises(ConfigError):

@@ -14,10 +14,13 @@ if TYPE_CHECKING:
         ClientError,
         Consumer,
         Login,
+        Message,
         Producer,
+        Queue,
         RebalanceListener,
         Record,
         RecordMetadata,
+        Reject,
         TopicPartition,
     )
     from headrace.native import __version__
@@ -27,10 +30,13 @@ __all__ = [
     "ClientError",
     "Consumer",
     "Login",
+    "Message",
     "Producer",
+    "Queue",
     "RebalanceListener",
     "Record",
     "RecordMetadata",
+    "Reject",
     "TopicPartition",
     "__version__",
 ]

@@ -1,7 +1,7 @@
 """Clients of a headrace broker, and of Apache Kafka, for Python programs."""
 
 from headrace.client.admin import Admin
-from headrace.client.config import AdminConfig, ConsumerConfig, ProducerConfig
+from headrace.client.config import AdminConfig, ConsumerConfig, ProducerConfig, QueueConfig
 from headrace.client.consumer import Consumer
 from headrace.client.errors import (
     BufferFullError,
@@ -10,12 +10,16 @@ from headrace.client.errors import (
     CorruptMessageError,
     DeadlineError,
     OffsetOutOfRangeError,
+    QueueError,
     RequestError,
+    TooLateError,
+    UnknownQueueError,
     UnknownStreamError,
 )
 from headrace.client.fetch import FetchClient
 from headrace.client.login import Login
 from headrace.client.producer import Producer
+from headrace.client.queues import Message, Queue, Reject
 from headrace.client.records import (
     OffsetAndMetadata,
     OffsetAndTimestamp,
@@ -37,15 +41,22 @@ __all__ = [
     "DeadlineError",
     "FetchClient",
     "Login",
+    "Message",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "OffsetOutOfRangeError",
     "Producer",
     "ProducerConfig",
+    "Queue",
+    "QueueConfig",
+    "QueueError",
     "RebalanceListener",
     "Record",
     "RecordMetadata",
+    "Reject",
     "RequestError",
+    "TooLateError",
     "TopicPartition",
+    "UnknownQueueError",
     "UnknownStreamError",
 ]

@@ -71,14 +71,13 @@ default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientConfig:
-    """What every client is told. Times are in milliseconds, sizes in bytes.
+class Config:
+    """What every client is told, of queues too. Times are in milliseconds.
 
     Attributes:
-        bootstrap_servers: brokers, `HOST:PORT` separated by commas or one by one; one that lives is
-            enough.
         client_id: how the brokers' logs and metrics name the client.
-        login: user and password, where the brokers ask for them; proved by SCRAM-SHA-256.
+        login: user and password, where the brokers ask for them; over the Kafka protocol proved by
+            SCRAM-SHA-256, over MQTT sent as they are.
         ssl_context: for brokers that speak TLS, such as `ssl.create_default_context()`.
         request_timeout_ms: longest silence of a broker, 1 or more; where `default_api_timeout_ms`
             is less, that.
@@ -86,10 +85,8 @@ class ClientConfig:
             under way then may still take `request_timeout_ms`.
         retry_backoff_ms: wait before the first retry, 1 or more; each further one doubles it.
         retry_backoff_max_ms: longest wait between retries.
-        metadata_max_age_ms: how long is believed who leads which partition.
     """
 
-    bootstrap_servers: str | Sequence[str] = field(default="127.0.0.1:9092", metadata=_SERVERS)
     client_id: str = field(default="headrace", metadata=_TEXT)
     login: Login | None = field(default=None, metadata=_LOGIN)
     ssl_context: ssl.SSLContext | None = field(default=None, metadata=_TLS)
@@ -97,7 +94,6 @@ class ClientConfig:
     default_api_timeout_ms: int = _number(60_000, 1)
     retry_backoff_ms: int = _number(100, 1)
     retry_backoff_max_ms: int = _number(1_000, 1)
-    metadata_max_age_ms: int = _number(300_000, 1)
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -119,17 +115,12 @@ class ClientConfig:
 
     @property
     def addresses(self) -> list[Address]:
-        """`bootstrap_servers`, one by one.
+        """The brokers, one by one.
 
         Raises:
             ConfigError: one is malformed, or there is none.
         """
-        servers = self.bootstrap_servers
-        texts = servers.split(",") if isinstance(servers, str) else servers
-        try:
-            return [Address.parse(text.strip(), such_as=9092) for text in texts or [""]]
-        except ValueError as error:
-            raise ConfigError(f"bootstrap_servers {error}") from None
+        raise NotImplementedError
 
     def backoff_s(self, failures: int) -> float:
         """How long to wait after so many failures, 1 or more, before the next attempt."""
@@ -144,7 +135,7 @@ class ClientConfig:
         """
 
     @classmethod
-    def of(cls, bootstrap_servers: str | Sequence[str] | None, settings: dict[str, Any]) -> Self:
+    def of_settings(cls, settings: dict[str, Any]) -> Self:
         """The configuration of a call's keyword arguments.
 
         Raises:
@@ -156,9 +147,54 @@ class ClientConfig:
                 near = difflib.get_close_matches(name.replace(".", "_"), known, 1)
                 hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
                 raise ConfigError(f"{cls.__name__} has no setting {name}{hint}")
+        return cls(**settings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueConfig(Config):
+    """What a client of a queue is told: what every client is, and where MQTT 5.0 is spoken.
+
+    Attributes:
+        mqtt: brokers, `HOST:PORT` separated by commas or one by one, tried in turn.
+    """
+
+    mqtt: str | Sequence[str] = field(default="127.0.0.1:1883", metadata=_SERVERS)
+
+    @property
+    def addresses(self) -> list[Address]:
+        """`mqtt`, one by one."""
+        return _addresses("mqtt", self.mqtt, 1883)
+
+    @classmethod
+    def of(cls, mqtt: str | Sequence[str] | None, settings: dict[str, Any]) -> Self:
+        """The configuration of a call's arguments, as `of_settings`."""
+        return cls.of_settings(settings if mqtt is None else {**settings, "mqtt": mqtt})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig(Config):
+    """What every client of the Kafka protocol is told, beside what every client is.
+
+    Attributes:
+        bootstrap_servers: brokers, `HOST:PORT` separated by commas or one by one; one that lives is
+            enough.
+        metadata_max_age_ms: how long is believed who leads which partition.
+    """
+
+    bootstrap_servers: str | Sequence[str] = field(default="127.0.0.1:9092", metadata=_SERVERS)
+    metadata_max_age_ms: int = _number(300_000, 1)
+
+    @property
+    def addresses(self) -> list[Address]:
+        """`bootstrap_servers`, one by one."""
+        return _addresses("bootstrap_servers", self.bootstrap_servers, 9092)
+
+    @classmethod
+    def of(cls, bootstrap_servers: str | Sequence[str] | None, settings: dict[str, Any]) -> Self:
+        """The configuration of a call's arguments, as `of_settings`."""
         if bootstrap_servers is not None:
             settings = {**settings, "bootstrap_servers": bootstrap_servers}
-        return cls(**settings)
+        return cls.of_settings(settings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,3 +352,11 @@ class ConsumerConfig(ClientConfig):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminConfig(ClientConfig):
     """What an admin client is told: what every client is."""
+
+
+def _addresses(name: str, servers: str | Sequence[str], such_as: int) -> list[Address]:
+    texts = servers.split(",") if isinstance(servers, str) else servers
+    try:
+        return [Address.parse(text.strip(), such_as=such_as) for text in texts or [""]]
+    except ValueError as error:
+        raise ConfigError(f"{name} {error}") from None

@@ -5,12 +5,17 @@ ClientError                  .code, .retriable
 ├── BufferFullError          a producer holds as much as it may; retry once there is room
 ├── ConnectionLostError      no broker is reached, or one hung up; retried until the deadline
 ├── DeadlineError            it was retried until the deadline; __cause__ is the last error
+├── QueueError               .reason_code; a broker refused what was asked of a queue
+│   ├── TooLateError             a delivery can no longer be settled: its message comes again
+│   └── UnknownQueueError        there is no such queue
 └── RequestError             a broker refused
     ├── CorruptMessageError      what the broker keeps there is damaged; `seek` beyond it
     ├── OffsetOutOfRangeError    the records are gone, or not there yet
     └── UnknownStreamError       there is no such stream or partition
 ```
 """
+
+from typing import Final
 
 from headrace.errors import HeadraceError
 from headrace.wire.kafka.errors import ErrorCode
@@ -30,7 +35,7 @@ class ClientError(HeadraceError):
         self.kafka_code = code
         self.retriable = code.retriable
 
-    def __reduce__(self) -> tuple[type, tuple[str, ErrorCode]]:
+    def __reduce__(self) -> tuple[type, tuple[str, int]]:
         """Crosses process borders whole, as Spark's executors need."""
         return type(self), (str(self), self.code)
 
@@ -83,6 +88,51 @@ class UnknownStreamError(RequestError):
 
     def __init__(self, message: str, code: ErrorCode) -> None:
         super().__init__(message, code)
+        self.retriable = False
+
+
+_OF_REASON: Final = {
+    0x80: ErrorCode.KAFKA_STORAGE_ERROR,
+    0x86: ErrorCode.SASL_AUTHENTICATION_FAILED,
+    0x87: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    0x8F: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    0x90: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    0x95: ErrorCode.MESSAGE_TOO_LARGE,
+    0x97: ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+}
+"""The code of Kafka's that says what a reason code of MQTT 5.0 says (2.4)."""
+
+
+class QueueError(ClientError):
+    """A broker refused what was asked of a queue.
+
+    Attributes:
+        reason_code: MQTT's; 0 where the broker has said none.
+    """
+
+    def __init__(self, message: str, reason_code: int = 0) -> None:
+        super().__init__(message, _OF_REASON.get(reason_code, ErrorCode.UNKNOWN_SERVER_ERROR))
+        self.reason_code = reason_code
+
+    def __reduce__(self) -> tuple[type, tuple[str, int]]:
+        return type(self), (str(self), self.reason_code)
+
+
+class TooLateError(QueueError):
+    """A delivery can no longer be settled: others have got its message, or will, or did settle it.
+
+    Its deadline has passed, or the connection that brought it is gone.
+    """
+
+    def __init__(self, message: str, reason_code: int = 0x83) -> None:
+        super().__init__(message, reason_code)
+
+
+class UnknownQueueError(QueueError):
+    """There is no such queue. Not retriable, unlike its code, as with `UnknownStreamError`."""
+
+    def __init__(self, message: str, reason_code: int = 0x90) -> None:
+        super().__init__(message, reason_code)
         self.retriable = False
 
 

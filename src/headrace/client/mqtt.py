@@ -435,7 +435,20 @@ class Connection:
 
 
 class _Client(paho.Client):
-    """paho, which goes on with a publish at QoS 2 that PUBREC has refused."""
+    """paho, which closes its sockets, and goes on with a publish at QoS 2 that is refused."""
+
+    def _ssl_wrap_socket(self, tcp_sock: socket.socket) -> ssl.SSLSocket:
+        assert self._ssl_context is not None, "it speaks TLS"
+        wrapped = self._ssl_context.wrap_socket(
+            tcp_sock, server_hostname=self._host, do_handshake_on_connect=False
+        )
+        try:
+            wrapped.settimeout(self._connect_timeout)
+            wrapped.do_handshake()
+        except BaseException:
+            wrapped.close()
+            raise
+        return wrapped
 
     def _handle_pubrec(self) -> MQTTErrorCode:
         packet = bytes(self._in_packet["packet"])
