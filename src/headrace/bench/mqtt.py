@@ -37,8 +37,8 @@ class Load:
     Attributes:
         publishers, subscribers, idle: connections of each kind; idle ones only stay.
         pattern: `pair` (subscriber i hears publisher i), `all` (each subscriber hears every
-            publisher), `share` (the subscribers share one subscription), `queue` (they are a group of
-            consumers of the queue `bench`, which must be there, and settle with PUBACK).
+            publisher), `share` (the subscribers share one subscription), `queue` (they are a group
+            of consumers of the queue `bench`, which must be there, and settle with PUBACK).
         qos: of publishes and subscriptions.
         payload: bytes, 16 or more.
         window: messages under way per publisher, where `rate` is None.
