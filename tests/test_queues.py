@@ -3,13 +3,14 @@
 import json
 import os
 from contextlib import closing
+from functools import partial
 
 import pytest
 
 from conftest import RunningNode, headrace, wait_for
 from headrace.queue_settings import OF_DEAD_LETTERS, QUEUE_SETTINGS
 from headrace.settings import SETTINGS
-from pahoclient import Client, publish_properties
+from pahoclient import Client, drop, publish_properties
 
 pytestmark = pytest.mark.slow
 
@@ -188,3 +189,46 @@ def test_a_queue_of_the_configuration_survives_and_changes_live(tmp_path):
             2,
         )
         assert json.loads((node.data / "streams/jobs/stream.json").read_text())["queue"]
+
+
+def test_a_queue_is_paused_replayed_and_purged(node):
+    make(node, settings={"retention.ms": "1d"})
+    command = partial(headrace, "queues", HEADRACE_URL=node.url)
+    with Client(node) as producer, Client(node, client_id="worker") as worker:
+        assert "paused = on" in command("pause", "jobs").stdout
+        worker.subscribe("$queue/jobs")
+        for payload in (b"one", b"two"):
+            producer.publish("$queue/jobs", payload)
+        assert group(node)["delivered"] == 0
+        assert command("resume", "jobs").returncode == 0
+        for _ in range(2):
+            assert settle(worker, worker.receive()) == 0
+        assert shown(node)["depth"] == 0
+        moved = command("seek", "jobs", "--group", "worker", "--offset", "0:1")
+        assert moved.stdout == "1 group of jobs: goes on from there; depth now 1\n", moved.stderr
+        assert worker.receive().payload == b"two"
+        purged = command("purge", "jobs", "--json")
+        told = json.loads(purged.stdout)
+        assert (told["moved"], told["depth"], told["in_flight"]) == (1, 0, 0)
+        for body, status, detail in [
+            ({"group": "none", "offset": "earliest"}, 404, "queue 'jobs' has no group 'none'"),
+            ({"offset": "0:9"}, 400, "partition 0 can be read from offset 0 to 2, not from 9"),
+            ({}, 400, "say where to: offset, or time"),
+        ]:
+            got, answer = node.call("POST", f"{QUEUES}/jobs/seek", body)
+            assert (got, answer["detail"][: len(detail)]) == (status, detail)
+
+
+def test_of_a_queue_with_one_consumer_at_a_time_the_next_takes_over(node):
+    make(node, settings={"consumers": "single"})
+    with (
+        Client(node) as producer,
+        Client(node, client_id="first") as first,
+        Client(node, client_id="second") as second,
+    ):
+        for client in (first, second):
+            client.subscribe("$queue/jobs?group=g")
+        producer.publish("$queue/jobs", b"one")
+        assert first.receive().payload == b"one"
+        drop(first.paho)
+        assert second.receive().payload == b"one"

@@ -1134,6 +1134,8 @@ class _QueueSettings(TypedDict):
     ttl_ms: int
     prefetch: int
     read_ahead: int
+    paused: bool
+    consumers: str
     keeps_dead: bool
 
 class _Limits(TypedDict, total=False):
@@ -1405,6 +1407,21 @@ class Switchboard:
     def queue_floors(self, stream: int) -> list[int] | None:
         """By partition the first offset that some group still owes; None: no queue, no groups."""
     def queue_groups(self, stream: int) -> list[QueueGroup]: ...
+    def seek_queue(
+        self,
+        stream: int,
+        group: str | None,
+        offsets: list[int],
+        request: int,
+        mono_ms: int,
+        wall_ms: int,
+    ) -> int:
+        """Has a group, or all, go on from an offset of each partition; how many groups there are.
+        What is in flight can no longer be settled. `request` ends once that is durable.
+
+        Raises:
+            ValueError: it is no queue, or there is not an offset for each partition.
+        """
     def forget_queue_group(self, stream: int, group: str) -> bool:
         """Forgets a group and what it has settled; False: there is none.
 

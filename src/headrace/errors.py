@@ -11,7 +11,7 @@ HeadraceError
 │   ├── UnknownStreamError     HTTP 404, Kafka 3, retry
 │   ├── StreamExistsError      HTTP 409, Kafka 36
 │   └── StreamLimitError       HTTP 409, Kafka 44             the node's bound is reached
-├── InvalidStartError          MQTT 0x83                      a stream has no such place to begin
+├── InvalidStartError          HTTP 400  MQTT 0x83            a stream has no such place to begin
 ├── GroupError
 │   ├── UnknownGroupError      HTTP 404                       no consumer group of this name
 │   └── GroupInUseError        HTTP 409                       it has members
@@ -128,7 +128,9 @@ class ConfigError(HeadraceError):
 
 
 class InvalidStartError(HeadraceError):
-    """A subscription to a stream asks to begin where it cannot; the message says where it can."""
+    """A subscription to a stream, or a group, is to begin where it cannot; the message says why."""
+
+    http_status = 400
 
 
 class StartError(HeadraceError):

@@ -52,6 +52,12 @@ class QueueSettings(SettingTable):
         limits.QUEUE_ACK_DEADLINE_MS, 1,
         "Time from a delivery to the next one, to whichever consumer, unless it is settled.",
     )  # fmt: skip
+    consumers: str = setting_field(
+        Kind.CHOICE, "shared", "Who of a group is given messages: `shared` all of them, in turn; "
+        "`single` who of those that are connected came first, and the others stand by; "
+        "`exclusive` one, and no other may subscribe while it is connected.",
+        words=("shared", "single", "exclusive"),
+    )  # fmt: skip
     dead_letters: str = setting_field(
         Kind.CHOICE, "on", "`on` keeps what is rejected, or has failed too often, or is too old, "
         "in the queue `NAME.dlq`; `off` drops and counts it.", words=("on", "off"),
@@ -68,6 +74,10 @@ class QueueSettings(SettingTable):
     partition_hash: str = setting_field(
         Kind.CHOICE, "fnv1a", "Which partition a message with a `partition-key` goes to: by "
         "`fnv1a` of it, or by `murmur2`, as Kafka's producers choose.", words=("fnv1a", "murmur2"),
+    )  # fmt: skip
+    paused: str = setting_field(
+        Kind.CHOICE, "off", "`on` gives nothing out; the queue goes on taking messages.",
+        words=("on", "off"),
     )  # fmt: skip
     prefetch: int = _count(
         limits.QUEUE_PREFETCH, 1, 65_535,

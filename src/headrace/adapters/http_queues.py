@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 from pydantic import StrictStr  # noqa: TC002 - pydantic reads it
 
-from headrace.adapters.answers import answer, body
+from headrace.adapters.answers import Fields, answer, body
 from headrace.adapters.http_streams import StreamBody, held, told
+from headrace.errors import InvalidStartError
+from headrace.kernel import positions
 from headrace.kernel.catalog import Change
 from headrace.queue_settings import QUEUE_DEFAULTS, split
 from headrace.settings import effective
@@ -29,6 +31,25 @@ class _NewQueueBody(_QueueBody):
     name: StrictStr
 
 
+class _GroupBody(Fields):
+    group: StrictStr | None = None
+    """None: all groups."""
+
+
+class _SeekBody(_GroupBody):
+    offset: StrictStr | list[StrictStr] | None = None
+    time: StrictStr | None = None
+
+    def properties(self) -> list[tuple[str, str]]:
+        """The words of a subscription to a stream, which mean the same."""
+        offsets = [self.offset] if isinstance(self.offset, str) else self.offset or []
+        times = [] if self.time is None else [(positions.TIME, self.time)]
+        asked = [*((positions.OFFSET, each) for each in offsets), *times]
+        if not asked:
+            raise InvalidStartError("say where to: offset, or time")
+        return asked
+
+
 class QueueRoutes:
     """The routes about queues. What is a stream and no queue is not there."""
 
@@ -43,6 +64,8 @@ class QueueRoutes:
             web.get("/api/v1/queues/{name}", self._describe),
             web.patch("/api/v1/queues/{name}", self._alter),
             web.delete("/api/v1/queues/{name}", self._delete),
+            web.post("/api/v1/queues/{name}/seek", self._seek),
+            web.post("/api/v1/queues/{name}/purge", self._purge),
             web.delete("/api/v1/queues/{name}/groups/{group}", self._delete_group),
         ]
 
@@ -69,6 +92,21 @@ class QueueRoutes:
         self._node.queues().report(name)
         await self._node.delete_stream(name)
         return answer({"deleted": name})
+
+    async def _seek(self, request: web.Request) -> web.Response:
+        asked = await body(request, _SeekBody)
+        return await self._moved(request, asked.group, positions.parse(asked.properties()))
+
+    async def _purge(self, request: web.Request) -> web.Response:
+        asked = await body(request, _GroupBody)
+        return await self._moved(request, asked.group, positions.Start())
+
+    async def _moved(
+        self, request: web.Request, group: str | None, start: positions.Start
+    ) -> web.Response:
+        name = _name(request)
+        moved = await self._node.queues().seek(name, group, start)
+        return answer({"moved": moved, **_told(self._node.queues().report(name))})
 
     async def _delete_group(self, request: web.Request) -> web.Response:
         group = request.match_info["group"]

@@ -25,7 +25,7 @@ from headrace.cli.terminal import one_line
 QUEUES: Final = Kind("/api/v1/queues", "queues")
 
 
-@click.group(short_help="Create, list, describe, alter, delete queues.")
+@click.group(short_help="Create, list, describe, alter, pause, purge, delete queues.")
 def queues() -> None:
     """Queues: streams of which each message is owed until a consumer settles it.
 
@@ -39,6 +39,8 @@ def queues() -> None:
       headrace queues list
       headrace queues describe jobs
       headrace queues alter jobs --set ack.deadline.ms=2m
+      headrace queues pause jobs
+      headrace queues seek jobs --group billing --offset earliest
       headrace queues delete jobs
     """
 
@@ -169,6 +171,87 @@ def delete(*, name: str, group: str | None, yes: bool, url: str, as_json: bool) 
     below = named("/groups", group)
     confirm(f"delete the group {group} of {name} and what it has settled?", yes=yes)
     deleted(QUEUES.call(url, "DELETE", name, below=below), as_json=as_json)
+
+
+@queues.command()
+@click.argument("name")
+@url_option
+@json_option
+def pause(*, name: str, url: str, as_json: bool) -> None:
+    """Give nothing out; the queue goes on taking messages. `resume` ends it.
+
+    What is in flight may still be settled. A restart does not end it: it is the setting paused=on.
+    """
+    _show(QUEUES.call(url, "PATCH", name, {"settings": {"paused": "on"}}), as_json=as_json)
+
+
+@queues.command()
+@click.argument("name")
+@url_option
+@json_option
+def resume(*, name: str, url: str, as_json: bool) -> None:
+    """Give messages out again."""
+    _show(QUEUES.call(url, "PATCH", name, {"settings": {"paused": None}}), as_json=as_json)
+
+
+_group_option = click.option("--group", help="Only this group.  [all groups]")
+
+
+@queues.command()
+@click.argument("name")
+@_group_option
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@url_option
+@json_option
+def purge(*, name: str, group: str | None, yes: bool, url: str, as_json: bool) -> None:
+    """Settle all that is owed, in flight or not, without anybody having done it.
+
+    Messages that come later are not concerned. As long as they are kept (retention.ms), `seek`
+    brings purged messages back.
+    """
+    confirm(f"settle all that {group or 'every group'} of {name} is owed?", yes=yes)
+    moved = QUEUES.call(url, "POST", name, {"group": group}, below="/purge")
+    _tell_moved(moved, "has nothing to do any more", as_json=as_json)
+
+
+@queues.command()
+@click.argument("name")
+@_group_option
+@click.option(
+    "--offset", "offsets", multiple=True, metavar="earliest|latest|PARTITION:OFFSET",
+    help="Where to; one for each partition that is to stand elsewhere. [repeat]",
+)  # fmt: skip
+@click.option("--time", help="To the first message at or after it: RFC 3339, or ms since 1970.")
+@url_option
+@json_option
+def seek(
+    *, name: str, group: str | None, offsets: tuple[str, ...], time: str | None, url: str,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Have a group go on from elsewhere: replay what is kept, or skip.
+
+    What is before the place is settled, what is behind it is owed, whatever was settled of it. What
+    is in flight can no longer be settled.
+
+    \b
+    Examples:
+      headrace queues seek jobs --group billing --offset earliest
+      headrace queues seek jobs --group billing --time 2026-11-28T10:00:00Z
+      headrace queues seek jobs --offset latest --offset 3:1542
+    """
+    body = {"group": group, "offset": list(offsets), "time": time}
+    moved = QUEUES.call(url, "POST", name, body, below="/seek")
+    _tell_moved(moved, "goes on from there", as_json=as_json)
+
+
+def _tell_moved(queue: dict[str, Any], what: str, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(queue))
+    elif not queue["moved"]:
+        click.echo(f"{queue['name']} has no groups; nothing was done")
+    else:
+        groups = "1 group" if queue["moved"] == 1 else f"{queue['moved']} groups"
+        click.echo(f"{groups} of {queue['name']}: {what}; depth now {queue['depth']:,}")
 
 
 def _show(queue: dict[str, Any], *, as_json: bool, own_settings: bool = True) -> None:

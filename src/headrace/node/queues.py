@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.errors import (
@@ -18,6 +19,7 @@ from headrace.errors import (
     StreamExistsError,
     UnknownGroupError,
 )
+from headrace.kernel import positions
 from headrace.kernel.catalog import Change
 from headrace.kernel.retention import Owed
 from headrace.ports import (
@@ -114,6 +116,8 @@ class Queues:
             ttl_ms=_bound(settings.message_ttl_ms),
             prefetch=settings.prefetch,
             read_ahead=settings.read_ahead,
+            paused=settings.paused == "on",
+            consumers=settings.consumers,
             keeps_dead=settings.keeps_dead,
         )
         self._broker.runner.wake()
@@ -196,6 +200,24 @@ class Queues:
             raise UnknownGroupError(f"queue {name!r} has no group {shown(group)}")
         log.info("group %s deleted by an administrator", group, extra={"stream": name})
         self._broker.runner.wake()
+
+    async def seek(self, name: str, group: str | None, start: positions.Start) -> int:
+        """As the port says."""
+        definition = self._broker.catalog.get_queue(name)
+        partitions = self._broker.partitions(name)
+        found: list[int | None] = []
+        if start.base is positions.Base.TIME:
+            times = [await each.offset_for_time(start.time_ms) for each in partitions]
+            found = [at[0] if at is not None else None for at in times]
+        offsets = positions.place(start, [each.bounds for each in partitions], found)
+        ask = partial(self._switchboard.seek_queue, definition.id, group, offsets)
+        moved, durable = self._broker.runner.administer(ask)
+        await durable
+        if group is not None and not moved:
+            raise UnknownGroupError(f"queue {name!r} has no group {shown(group)}")
+        whose = "all groups" if group is None else f"group {shown(group)}"
+        log.info("%s moved by an administrator", whose, extra={"stream": name})
+        return moved
 
     def samples(self) -> Iterator[Sample]:
         """Counters and gauges of each group."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from headrace.kernel.positions import Start
 from headrace.ports.streams import StreamReport
 
 
@@ -128,5 +129,19 @@ class Queues(Protocol):
             UnknownStreamError: as `report`.
             UnknownGroupError: it has no such group.
             GroupInUseError: the group has consumers.
+        """
+        ...
+
+    async def seek(self, name: str, group: str | None, start: Start) -> int:
+        """Has a group, or all, go on from elsewhere; how many do, once that is durable.
+
+        What is before is settled, what is behind is owed, and what is in flight can no longer be
+        settled.
+
+        Raises:
+            UnknownStreamError: as `report`.
+            UnknownGroupError: it has no such group.
+            InvalidStartError: a partition has no such place.
+            UnavailableError: the disk refused.
         """
         ...

@@ -1,22 +1,19 @@
 //! One partition of a queue, as one group has it.
 
+mod failure;
 mod validate;
 mod views;
 
 use std::collections::{BTreeSet, VecDeque};
 
 use super::flights::{Flight, Flights};
-use super::settled::{Settled, Try};
-use super::{Cause, Failed, Late, Meta, Next, Order, Policy, PRIORITIES, TURNS};
+use super::settled::Settled;
+use super::{Cause, Failed, Late, Meta, Next, Order, Policy, PRIORITIES, SCHEDULED_MAX, TURNS};
 use crate::hash::{Key, Map};
 use crate::Now;
 
 /// The one key of all messages, where they are given out one at a time.
 const ALL: u64 = 0;
-
-/// Failures of a message that was rejected, and of one that was tried for too long.
-const REJECTED: u32 = u32::MAX;
-const TOO_LONG: u32 = u32::MAX - 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -64,6 +61,8 @@ pub struct Ledger {
     flights: Flights,
     rows: Map<u64, Row>,
     dying: usize,
+    /// Of those that rest, the ones that were never delivered.
+    scheduled: usize,
     turns: u32,
 }
 
@@ -81,6 +80,7 @@ impl Ledger {
             flights: Flights::new(hash_key),
             rows: Map::with_hasher(hash_key),
             dying: 0,
+            scheduled: 0,
             turns: 0,
         }
     }
@@ -151,6 +151,7 @@ impl Ledger {
                 break;
             }
             self.resting.pop_first();
+            self.scheduled -= usize::from(self.open[&offset].attempt == 0);
             self.join(offset);
         }
         if let Some(offset) = self.first_ready() {
@@ -167,8 +168,8 @@ impl Ledger {
         if self.next >= self.end || is_strict {
             return Next::Wait;
         }
-        let ahead = self.open.len() - self.flights.len() - self.dying;
-        if ahead < self.policy.read_ahead.max(1) {
+        let ahead = self.open.len() - self.flights.len() - self.dying - self.scheduled;
+        if ahead < self.policy.read_ahead.max(1) && self.scheduled < SCHEDULED_MAX {
             Next::Read(self.next)
         } else {
             Next::Blocked
@@ -334,18 +335,6 @@ impl Ledger {
         self.die(offset, cause);
     }
 
-    /// Why a message is not to be given out any more: it is too old, or was dead when the node
-    /// ended and that it was settled was not durable.
-    fn doom_of(&self, entry: &Entry, now: Now) -> Option<Cause> {
-        let failures_max = self.policy.failures_max;
-        match entry.failures {
-            REJECTED => Some(Cause::Rejected),
-            TOO_LONG => Some(Cause::TotalTime),
-            failures if failures_max > 0 && failures >= failures_max => Some(Cause::Attempts),
-            _ => (entry.meta.expires_ms <= now.wall_ms).then_some(Cause::Expired),
-        }
-    }
-
     /// What became of a dead message is durable: it is settled.
     pub fn buried(&mut self, offset: i64) {
         let entry = self.open.get(&offset);
@@ -368,62 +357,6 @@ impl Ledger {
         }
     }
 
-    fn fail(
-        &mut self,
-        offset: i64,
-        delay_ms: Option<u64>,
-        has_failed: bool,
-        now: Now,
-        random: u64,
-    ) -> Failed {
-        self.land(offset);
-        let policy = self.policy;
-        let entry = self.open.get_mut(&offset).expect("it was in flight");
-        entry.failures += u32::from(has_failed);
-        let tried_ms = (now.wall_ms - entry.first_ms).max(0) as u64;
-        let cause = if policy.failures_max > 0 && entry.failures >= policy.failures_max {
-            Some(Cause::Attempts)
-        } else if policy.total_ms > 0 && tried_ms >= policy.total_ms {
-            Some(Cause::TotalTime)
-        } else {
-            None
-        };
-        if let (Some(cause), true) = (cause, has_failed) {
-            return self.die(offset, cause);
-        }
-        let rest_ms = delay_ms.unwrap_or_else(|| policy.backoff.rest_ms(entry.failures, random));
-        let tried = Try {
-            attempt: entry.attempt,
-            failures: entry.failures,
-            first_ms: entry.first_ms,
-            due_ms: now.wall_ms + rest_ms as i64,
-        };
-        self.settled.note(offset, tried);
-        let due_ms = now.mono_ms + rest_ms;
-        self.rest(offset, due_ms);
-        Failed::Again(due_ms)
-    }
-
-    fn die(&mut self, offset: i64, cause: Cause) -> Failed {
-        self.land(offset);
-        let entry = self.open.get_mut(&offset).expect("it is owed");
-        self.ready[usize::from(entry.meta.priority)].remove(&offset);
-        entry.state = State::Dying;
-        self.dying += 1;
-        let tried = Try {
-            attempt: entry.attempt,
-            failures: match cause {
-                Cause::Rejected => REJECTED,
-                Cause::TotalTime => TOO_LONG,
-                Cause::Attempts | Cause::Expired => entry.failures,
-            },
-            first_ms: entry.first_ms,
-            due_ms: 0,
-        };
-        self.settled.note(offset, tried); // whoever was told that it is dead may rely on it
-        Failed::Dead(cause)
-    }
-
     /// Ends the delivery of a message, where there is one.
     fn land(&mut self, offset: i64) {
         if let Some(State::Flying(id)) = self.open.get(&offset).map(|entry| entry.state) {
@@ -435,6 +368,7 @@ impl Ledger {
     fn rest(&mut self, offset: i64, due_ms: u64) {
         let entry = self.open.get_mut(&offset).expect("it is owed");
         entry.state = State::Resting(due_ms);
+        self.scheduled += usize::from(entry.attempt == 0);
         self.resting.insert((due_ms, offset));
     }
 
@@ -483,6 +417,7 @@ impl Ledger {
             }
             State::Resting(due_ms) => {
                 self.resting.remove(&(due_ms, offset));
+                self.scheduled -= usize::from(entry.attempt == 0);
             }
             State::Dying => self.dying -= 1,
             State::Behind | State::Flying(_) => {}

@@ -96,7 +96,9 @@ impl Outcome {
             Self::UnreleasedFull => Some("clients have as many QoS 2 exchanges open as they may"),
             Self::NoQueue => Some("no queue has this name; headrace queues create makes one"),
             Self::NoMessageId => Some("give user property message-id: PARTITION:OFFSET:ATTEMPT"),
-            Self::BadDelay => Some("delay is a time such as 500ms, 30s or 5m"),
+            Self::BadDelay => {
+                Some("delay is a time such as 30s or 5m, deliver-at milliseconds since 1970")
+            }
             Self::NoDelivery => Some("no such delivery to a group of this client; name group-id"),
             Self::SettledBefore => Some("settled before"),
             Self::TooLate => Some("too late: the message is delivered again, or will be"),

@@ -228,7 +228,7 @@ impl Switchboard {
 
     /// Answers a request once all that has changed so far of sessions is on the log: what it
     /// found too, which may rest on a request before it.
-    fn answer_once_kept(&mut self, request: u64, now: Now) {
+    pub(super) fn answer_once_kept(&mut self, request: u64, now: Now) {
         let is_kept = self.persistence.is_on();
         if is_kept {
             let ordinal = self.door.next_ordinal();

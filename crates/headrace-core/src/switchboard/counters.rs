@@ -104,6 +104,8 @@ counters! {
     DroppedUnreleased = "mqtt_messages_dropped_total{reason=\"unreleased_full\"}",
     /// Below `$queue/`, and there is no such queue.
     DroppedNoQueue = "mqtt_messages_dropped_total{reason=\"unknown_queue\"}",
+    /// Below `$queue/`, and what it says of when it is to be delivered is no time.
+    DroppedQueueTime = "mqtt_messages_dropped_total{reason=\"queue_time\"}",
     /// For one group of a queue that keeps no dead letters: it was rejected, too old, or failed too
     /// often.
     DroppedDead = "mqtt_messages_dropped_total{reason=\"dead\"}",

@@ -9,7 +9,7 @@ use headrace_core::record::{
     set_base_offset, unpack, Batches, Record, Records, Share, DECOMPRESSED_BYTES_MAX,
 };
 use headrace_core::session::Ending;
-use headrace_core::switchboard::{QueueSettings, BATCH_BYTES_MAX};
+use headrace_core::switchboard::{QueueSettings, Sharing, BATCH_BYTES_MAX};
 
 use super::stage::*;
 
@@ -72,6 +72,8 @@ pub fn settings() -> QueueSettings {
         ttl_ms: 0,
         prefetch: 10,
         is_fnv1a: true,
+        is_paused: false,
+        sharing: Sharing::Shared,
         keeps_dead: true,
         dead_letters: None,
     }

@@ -7,11 +7,11 @@ use headrace_core::switchboard::QueueSettings;
 use super::depot::*;
 use super::stage::*;
 
-fn depot() -> (Depot, u64, u64) {
+pub fn depot() -> (Depot, u64, u64) {
     with(settings(), 1)
 }
 
-fn with(settings: QueueSettings, partitions: u32) -> (Depot, u64, u64) {
+pub fn with(settings: QueueSettings, partitions: u32) -> (Depot, u64, u64) {
     let mut depot = Depot::new(partitions, settings);
     let (publisher, worker) = (depot.client("publisher"), depot.client("worker"));
     (depot, publisher, worker)
@@ -399,100 +399,4 @@ fn of_a_key_one_is_out_at_a_time_and_a_stuck_key_blocks_itself_alone() {
     depot.ack(worker, &again[0]);
     let then = depot.take(worker);
     assert_eq!(payloads(&then), ["a2"]);
-}
-
-#[test]
-fn settlement_outlives_a_crash_and_what_was_in_flight_comes_again() {
-    let (mut depot, publisher, worker) = with(settings(), 3);
-    depot.subscribe(
-        worker,
-        "$queue/jobs",
-        &[("consumer-group", "g"), ("prefetch", "100")],
-    );
-    for number in 0..60 {
-        depot.enqueue(publisher, "$queue/jobs", &number.to_string(), &[]);
-    }
-    let handed = depot.take(worker);
-    assert_eq!(handed.len(), 60);
-    for each in handed.iter().filter(|each| each.payload.len() == 1) {
-        assert_eq!(depot.ack(worker, each), Some(0));
-    }
-    depot.crash();
-    assert_eq!(
-        depot.depth(JOBS),
-        50,
-        "the group is there without a consumer"
-    );
-    let worker = depot.client("worker");
-    depot.subscribe(
-        worker,
-        "$queue/jobs",
-        &[("consumer-group", "g"), ("prefetch", "100")],
-    );
-    let mut again: Vec<u32> = depot
-        .take(worker)
-        .iter()
-        .map(|each| each.payload.parse().unwrap())
-        .collect();
-    again.sort_unstable();
-    assert_eq!(again, (10..60).collect::<Vec<u32>>());
-}
-
-#[test]
-fn a_slow_reader_of_the_log_or_of_the_socket_holds_up_nobody_else() {
-    let (mut depot, publisher, worker) = depot();
-    let other = depot.client("other");
-    depot.subscribe(worker, "$queue/jobs", &[("consumer-group", "a")]);
-    depot.subscribe(other, "$queue/jobs", &[("consumer-group", "b")]);
-    // One that takes nothing: its group waits, and the other goes on.
-    for number in 0..30 {
-        depot.enqueue(publisher, "$queue/jobs", &number.to_string(), &[]);
-    }
-    assert_eq!(depot.take(worker).len(), 10, "as many as it may have");
-    let mut seen = 0;
-    loop {
-        let handed = depot.take(other);
-        if handed.is_empty() {
-            break;
-        }
-        seen += handed.len();
-        for each in &handed {
-            depot.ack(other, each);
-        }
-    }
-    assert_eq!(seen, 30);
-}
-
-#[test]
-fn a_queue_that_is_deleted_ends_its_consumers_and_leaves_nothing() {
-    let (mut depot, publisher, worker) = depot();
-    depot.subscribe(worker, "$queue/jobs", &[]);
-    depot.enqueue(publisher, "$queue/jobs", "one", &[]);
-    depot.take(worker);
-    depot.stage.switchboard.unbind(JOBS).unwrap();
-    depot.stage.run();
-    let said = depot.stage.hears(worker);
-    assert_eq!(said.last().unwrap(), "closed: queue_deleted", "{said:?}");
-    assert_eq!(depot.stage.switchboard.queue_groups(JOBS), None);
-    assert_eq!(depot.enqueue(publisher, "$queue/jobs", "", &[]), Some(0x90));
-}
-
-#[test]
-fn a_group_without_consumers_can_be_forgotten() {
-    let (mut depot, publisher, worker) = depot();
-    depot.subscribe(worker, "$queue/jobs", &[("consumer-group", "g")]);
-    depot.enqueue(publisher, "$queue/jobs", "one", &[]);
-    let switchboard = &mut depot.stage.switchboard;
-    assert!(switchboard.forget_queue_group(JOBS, "g").is_err());
-    assert_eq!(switchboard.forget_queue_group(JOBS, "h"), Ok(false));
-    depot.stage.unsubscribe(worker, &["$queue/jobs"]);
-    depot.settle();
-    assert_eq!(
-        depot.stage.switchboard.forget_queue_group(JOBS, "g"),
-        Ok(true)
-    );
-    depot.settle();
-    depot.crash();
-    assert_eq!(depot.stage.switchboard.queue_groups(JOBS), Some(vec![]));
-    assert_eq!(depot.stage.switchboard.queue_floors(JOBS), None);
 }

@@ -65,7 +65,11 @@ impl Life {
     fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let order = random.pick(&[Order::None, Order::Key, Order::Strict]);
-        let partitions = if order == Order::Strict { 1 } else { random.pick(&[1, 3]) };
+        let partitions = if order == Order::Strict {
+            1
+        } else {
+            random.pick(&[1, 3])
+        };
         let settings = QueueSettings {
             policy: Policy {
                 order,
@@ -119,7 +123,9 @@ impl Life {
         let key = self.random.pick(&["x", "y", "z"]);
         let payload = format!("{key}{}", self.sent);
         let user = [("partition-key", key)];
-        let id = self.depot.send(self.publisher, "$queue/jobs", &payload, &user);
+        let id = self
+            .depot
+            .send(self.publisher, "$queue/jobs", &payload, &user);
         self.waiting.insert(id, payload);
     }
 
@@ -133,7 +139,11 @@ impl Life {
             depot.append_next(!is_refused);
         }
         if self.random.chance(60) {
-            let ending = if self.random.chance(4) { Ending::Refused } else { Ending::Stored };
+            let ending = if self.random.chance(4) {
+                Ending::Refused
+            } else {
+                Ending::Stored
+            };
             depot.stage.write_once(ending);
         }
         depot.tell();
@@ -248,13 +258,15 @@ impl Life {
         }
         let name = GROUPS[consumer.group];
         let before = self.depot.ends_of(name);
-        let id = self.depot.send(connection, &format!("$queue/jobs/{verb}"), "", &user);
+        let id = self
+            .depot
+            .send(connection, &format!("$queue/jobs/{verb}"), "", &user);
         let after = self.depot.ends_of(name);
         let place = place_of(&handed);
         if after > before {
             self.groups[consumer.group].done.insert(place);
         }
-        let kind = if verb == "$reject" { 1 } else { 0 };
+        let kind = usize::from(verb == "$reject");
         let is_end = after > before || kind == 1;
         consumer.asked.insert(id, is_end.then_some((kind, place)));
         if verb != "$extend" {
@@ -294,7 +306,9 @@ impl Life {
             filters: vec![request("$queue/jobs", QOS_1)],
             ..Subscribe::default()
         };
-        self.depot.stage.send(connection, &Packet::Subscribe(subscribe));
+        self.depot
+            .stage
+            .send(connection, &Packet::Subscribe(subscribe));
         consumer.connection = Some(connection);
     }
 

@@ -245,6 +245,22 @@ impl Switchboard {
         self.0.queue_floors(stream)
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "PyO3 extracts owned lists")]
+    fn seek_queue(
+        &mut self,
+        stream: u64,
+        group: Option<&str>,
+        offsets: Vec<i64>,
+        request: u64,
+        mono_ms: u64,
+        wall_ms: i64,
+    ) -> PyResult<usize> {
+        let now = now(mono_ms, wall_ms);
+        self.0
+            .seek_queue(stream, group, &offsets, request, now)
+            .map_err(error)
+    }
+
     fn forget_queue_group(&mut self, stream: u64, group: &str) -> PyResult<bool> {
         self.0.forget_queue_group(stream, group).map_err(error)
     }

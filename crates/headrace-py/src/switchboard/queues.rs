@@ -21,6 +21,8 @@ pub(super) struct QueueSettings {
     ttl_ms: u64,
     prefetch: usize,
     read_ahead: usize,
+    paused: bool,
+    consumers: String,
     keeps_dead: bool,
 }
 
@@ -31,6 +33,12 @@ impl QueueSettings {
             "key" => Order::Key,
             "strict" => Order::Strict,
             other => return Err(PyValueError::new_err(format!("no order {other}"))),
+        };
+        let sharing = match &*self.consumers {
+            "shared" => core::Sharing::Shared,
+            "single" => core::Sharing::Single,
+            "exclusive" => core::Sharing::Exclusive,
+            other => return Err(PyValueError::new_err(format!("no consumers {other}"))),
         };
         Ok(core::QueueSettings {
             name: name.into(),
@@ -50,6 +58,8 @@ impl QueueSettings {
             ttl_ms: self.ttl_ms,
             prefetch: self.prefetch,
             is_fnv1a: self.hash == "fnv1a",
+            is_paused: self.paused,
+            sharing,
             keeps_dead: self.keeps_dead,
             dead_letters,
         })

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Consumer, Wanted};
+use super::{Consumer, Sharing, Wanted};
 use crate::mqtt::packet::{QoS, SubscriptionRequest, Version};
 use crate::mqtt::reason;
 use crate::queue::Failed;
@@ -101,6 +101,10 @@ impl Switchboard {
             let text = format!("no queue is named {name}; headrace queues create {name}");
             return Err(Refusal::of_queue(reason::TOPIC_FILTER_INVALID, text.into()));
         }
+        if let Some(other) = self.rival(session, &wanted, &terms) {
+            let text = format!("{other} consumes it, and the queue takes one consumer of a group");
+            return Err(Refusal::of_queue(reason::QUOTA_EXCEEDED, text.into()));
+        }
         self.make_room_for_filter(session, filter, decision, 1)?;
         self.leave_queue(session, filter, now);
         let state = &mut self.sessions[session as usize];
@@ -119,6 +123,22 @@ impl Switchboard {
         self.persistence.filter_due(state, filter);
         self.begin_consuming(session, filter);
         Ok(qos)
+    }
+
+    /// Who consumes already what a session wants, where the queue takes one consumer alone.
+    fn rival(&self, session: u32, wanted: &Wanted<'_>, terms: &Consumption) -> Option<&str> {
+        let queue = &self.queues.all[self.queues.find(&wanted.queue)? as usize];
+        if queue.settings.sharing != Sharing::Exclusive {
+            return None;
+        }
+        let name = group_name(&self.sessions[session as usize].client_id, wanted, terms);
+        let group = &self.queues.groups[*queue.groups.get(&name)? as usize];
+        let mut here = group.line.iter().filter(|number| self.is_here(**number));
+        let other = here.find_map(|number| {
+            let other = self.queues.consumers[number].session;
+            (other != session).then_some(other)
+        })?;
+        Some(&self.sessions[other as usize].client_id)
     }
 
     /// A subscription as the log has it; it consumes as soon as its queue is there.
@@ -149,11 +169,7 @@ impl Switchboard {
             return;
         };
         let terms = consuming.terms.get(filter).cloned().unwrap_or_default();
-        let group = terms.group.as_deref().unwrap_or(&state.client_id);
-        let name: Arc<str> = match wanted.filter {
-            Some(filter) => [group, "\0", filter].concat().into(),
-            None => group.into(),
-        };
+        let name = group_name(&state.client_id, &wanted, &terms);
         let of = &self.queues.all[queue as usize];
         let prefetch = match terms.prefetch {
             0 => of.settings.prefetch,
@@ -343,6 +359,15 @@ impl Switchboard {
                 now,
             );
         }
+    }
+}
+
+/// The group that a client consumes in.
+fn group_name(client_id: &str, wanted: &Wanted<'_>, terms: &Consumption) -> Arc<str> {
+    let group = terms.group.as_deref().unwrap_or(client_id);
+    match wanted.filter {
+        Some(filter) => [group, "\0", filter].concat().into(),
+        None => group.into(),
     }
 }
 

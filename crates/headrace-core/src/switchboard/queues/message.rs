@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::hash::BuildHasher;
 
 use super::address::BELOW;
+use super::settle::parse_duration_ms;
 use super::{QueueSettings, Queues};
 use crate::hash::Key;
 use crate::mqtt::encode;
@@ -19,6 +20,10 @@ pub const MESSAGE_ID: &str = "message-id";
 pub const GROUP_ID: &str = "group-id";
 /// Which delivery of the message it is, from 1.
 pub const ATTEMPT: &str = "attempt";
+/// How long after it is enqueued a message is given out at the earliest, such as `90s`.
+pub const DELAY: &str = "delay";
+/// When it is, milliseconds since 1970.
+pub const DELIVER_AT: &str = "deliver-at";
 /// The topic that the message was published to.
 pub const SOURCE_TOPIC: &str = "x-source-topic";
 /// When the queue was given the message, milliseconds since 1970.
@@ -34,9 +39,32 @@ pub fn meta_of(record: &Record<'_>, settings: &QueueSettings, hash_key: Key) -> 
     Meta {
         key: record.key.map(|key| hash_key.hash_one(key)),
         priority: 0,
-        due_ms: 0,
+        due_ms: due_ms(record).unwrap_or(0),
         expires_ms: expires_ms(record).unwrap_or(i64::MAX).min(by_queue),
     }
+}
+
+/// When a message is to be given out at the earliest, as its publisher has said.
+fn due_ms(record: &Record<'_>) -> Option<i64> {
+    let told = |name: &str| std::str::from_utf8(record.header(name.as_bytes())?).ok();
+    if let Some(delay) = told(DELAY) {
+        let delay_ms = i64::try_from(parse_duration_ms(delay)?).ok()?;
+        return record.timestamp.checked_add(delay_ms);
+    }
+    told(DELIVER_AT)?.parse().ok()
+}
+
+/// Whether what a publisher says of a message's time can be read.
+pub fn times_are_sound(publish: &Publish<'_>) -> bool {
+    publish
+        .properties
+        .user
+        .iter()
+        .all(|(name, value)| match *name {
+            DELAY => parse_duration_ms(value).is_some(),
+            DELIVER_AT => value.parse::<i64>().is_ok_and(|at| at >= 0),
+            _ => true,
+        })
 }
 
 /// Writes the topic of a record below its queue: as it was enqueued, or what it was published to.

@@ -23,6 +23,7 @@ mod message;
 mod piece;
 mod report;
 mod serve;
+mod settings;
 mod settle;
 mod validate;
 
@@ -35,7 +36,7 @@ use super::timers::Timer;
 use super::{Error, Switchboard};
 use crate::hash::{Key, Map};
 use crate::mqtt::packet::QoS;
-use crate::queue::{Ledger, Policy, Settled};
+use crate::queue::{Ledger, Settled};
 use crate::Now;
 use dead::{Burial, Death};
 use piece::Piece;
@@ -43,6 +44,7 @@ use piece::Piece;
 pub(super) use address::{Address, Wanted};
 pub(super) use keep::{ChunkPlace, Kept};
 pub use report::{QueueConsumer, QueueGroup, QueuePartition};
+pub use settings::{QueueSettings, Sharing};
 
 /// Messages that a turn gives out, or looks at: 5 ms or less.
 const STEPS_MAX: usize = 5_000;
@@ -53,25 +55,6 @@ const KEPT_BYTES_MAX: usize = 1024 * 1024;
 
 /// Until what could not be read or stored is tried again, milliseconds.
 const FAILED_MS: u64 = 1_000;
-
-/// How a queue is served.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QueueSettings {
-    /// Its name, which is its stream's.
-    pub name: Box<str>,
-    /// What its groups do with messages.
-    pub policy: Policy,
-    /// Age at which a message that is not settled is dead, milliseconds; 0 for no bound.
-    pub ttl_ms: u64,
-    /// Deliveries that a consumer may have open, unless it says otherwise; 1 at least.
-    pub prefetch: usize,
-    /// Whether keys are spread by FNV-1a instead of murmur2.
-    pub is_fnv1a: bool,
-    /// Whether dead messages are kept.
-    pub keeps_dead: bool,
-    /// The stream that keeps them, where it is there.
-    pub dead_letters: Option<u64>,
-}
 
 #[derive(Debug)]
 struct Queue {
@@ -379,6 +362,14 @@ impl Part {
             is_changed: false,
             is_blocked: false,
         }
+    }
+
+    /// Forgets what is at hand.
+    fn begin_again(&mut self) {
+        (self.piece, self.asked) = (None, None);
+        self.kept.clear();
+        self.kept_bytes = 0;
+        self.deaths.clear();
     }
 
     fn keep(&mut self, offset: i64, packet: Box<[u8]>) {

@@ -2,6 +2,7 @@
 
 use super::Counts;
 use crate::switchboard::{Error, Switchboard};
+use crate::Now;
 
 /// A consumer of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,6 +114,69 @@ impl Switchboard {
             floors.min().unwrap_or(0)
         });
         Some(floors.collect())
+    }
+
+    /// Has a group, or all, go on from other offsets, one for each partition: what is before is
+    /// settled, what is behind is not, and what is in flight can no longer be settled. How many
+    /// groups do; the end of `request` is told once that is durable.
+    ///
+    /// # Errors
+    /// The stream is no queue, or the offsets are not as many as its partitions.
+    pub fn seek_queue(
+        &mut self,
+        stream: u64,
+        name: Option<&str>,
+        offsets: &[i64],
+        request: u64,
+        now: Now,
+    ) -> Result<usize, Error> {
+        let queue = self.queues.by_stream.get(&stream);
+        let queue = &self.queues.all[*queue.ok_or(Error::Stream(stream, 0))? as usize];
+        if offsets.len() != queue.ends.len() || offsets.iter().any(|offset| *offset < 0) {
+            return Err(Error::Invalid(
+                "an offset for each partition is needed".into(),
+            ));
+        }
+        let groups = queue.groups.values().copied();
+        let named: Vec<u32> = groups
+            .filter(|slot| {
+                name.is_none_or(|name| self.queues.groups[*slot as usize].named().0 == name)
+            })
+            .collect();
+        for slot in &named {
+            self.seek_group(*slot, offsets);
+        }
+        self.note_changed();
+        self.answer_once_kept(request, now);
+        Ok(named.len())
+    }
+
+    fn seek_group(&mut self, slot: u32, offsets: &[i64]) {
+        // What was asked of the shell, or is on its way, is of before.
+        let number = self.queues.number();
+        let group = &mut self.queues.groups[slot as usize];
+        group.number = number;
+        for (part, offset) in group.parts.iter_mut().zip(offsets) {
+            part.ledger.seek(*offset);
+            part.begin_again();
+        }
+        for consumer in group.line.clone() {
+            let consumer_state = self.queues.consumers.get_mut(&consumer);
+            let consumer_state = consumer_state.expect("it is one");
+            consumer_state.held = 0;
+            let session = consumer_state.session;
+            if let Some(consuming) = &mut self.sessions[session as usize].consuming {
+                let handed = consuming.handed.values_mut();
+                for handed in handed.filter(|handed| handed.consumer == consumer) {
+                    handed.consumer = 0; // its PUBACK ends the exchange, and nothing else
+                }
+            }
+        }
+        for partition in 0..offsets.len() as u32 {
+            self.queues.change(slot, partition);
+            self.queues.heat(slot, partition);
+        }
+        self.set_queue_timer(slot);
     }
 
     /// Forgets a group and all that it has settled; false where there is none of that name.

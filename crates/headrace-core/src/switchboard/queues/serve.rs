@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::message::{meta_of, write_topic};
-use super::{Asked, Piece, Queues, FAILED_MS, KEPT_BYTES_MAX, STEPS_MAX};
+use super::{Asked, Piece, Queues, Sharing, FAILED_MS, KEPT_BYTES_MAX, STEPS_MAX};
 use crate::mqtt::packet::QoS;
 use crate::queue::Next;
 use crate::switchboard::feeds::StreamRead;
@@ -74,7 +74,9 @@ impl Switchboard {
 
     fn serve_group(&mut self, slot: u32, now: Now) {
         self.wake_parts(slot, now);
-        while let Some(consumer) = self.next_consumer(slot) {
+        let queue = self.queues.groups[slot as usize].queue;
+        let is_paused = self.queues.all[queue as usize].settings.is_paused;
+        while let Some(consumer) = self.next_consumer(slot).filter(|_| !is_paused) {
             match self.find_message(slot, now) {
                 Found::Message(offset) => {
                     let group = &mut self.queues.groups[slot as usize];
@@ -96,6 +98,17 @@ impl Switchboard {
 
     /// The next consumer in turn that has room; it stands first in the line then.
     fn next_consumer(&mut self, slot: u32) -> Option<u64> {
+        let group = &self.queues.groups[slot as usize];
+        if self.queues.all[group.queue as usize].settings.sharing != Sharing::Shared {
+            let first = group
+                .line
+                .iter()
+                .filter(|number| self.is_here(**number))
+                .min();
+            return first
+                .copied()
+                .filter(|number| self.consumer_has_room(*number));
+        }
         for _ in 0..self.queues.groups[slot as usize].line.len() {
             let line = &mut self.queues.groups[slot as usize].line;
             let number = *line.front()?;
@@ -105,6 +118,12 @@ impl Switchboard {
             self.queues.groups[slot as usize].line.rotate_left(1);
         }
         None
+    }
+
+    /// Whether the client of a consumer is connected.
+    pub(super) fn is_here(&self, number: u64) -> bool {
+        let session = self.queues.consumers[&number].session;
+        self.sessions[session as usize].connection.is_some()
     }
 
     fn consumer_has_room(&self, number: u64) -> bool {

@@ -2,7 +2,7 @@
 
 use super::address::Verb;
 use super::hand::Place;
-use super::message::{GROUP_ID, MESSAGE_ID};
+use super::message::{times_are_sound, GROUP_ID, MESSAGE_ID};
 use super::Address;
 use crate::access::Action;
 use crate::mqtt::packet::{Publish, QoS, Version};
@@ -44,6 +44,13 @@ impl Switchboard {
             return self.no_queue(slot, session, publish, now);
         };
         match verb {
+            None if !times_are_sound(publish) => {
+                self.counters.count(Counter::DroppedQueueTime);
+                if publish.qos > QoS::AtMostOnce {
+                    let (token, outcome) = (publish.packet_id.into(), Outcome::BadDelay);
+                    self.answer_in_turn(session, token, publish.qos, outcome, now);
+                }
+            }
             None => self.enqueue(slot, queue, packet, publish, now),
             Some(verb) => self.settle_deliveries(session, queue, verb, publish, now),
         }
@@ -205,7 +212,7 @@ fn place_of(text: &str) -> Option<Place> {
 }
 
 /// Reads a time such as `250ms`, `30s`, `5m`, `2h`, `1d`; a number alone is milliseconds.
-fn parse_duration_ms(text: &str) -> Option<u64> {
+pub(super) fn parse_duration_ms(text: &str) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
     let unit_ms = match unit {

@@ -1,0 +1,79 @@
+//! Deliveries that failed, and messages that do not come again.
+
+use super::{Entry, Ledger, State};
+use crate::queue::{Cause, Failed, Try};
+use crate::Now;
+
+/// Failures of a message that was rejected, and of one that was tried for too long.
+const REJECTED: u32 = u32::MAX;
+const TOO_LONG: u32 = u32::MAX - 1;
+
+impl Ledger {
+    pub(super) fn fail(
+        &mut self,
+        offset: i64,
+        delay_ms: Option<u64>,
+        has_failed: bool,
+        now: Now,
+        random: u64,
+    ) -> Failed {
+        self.land(offset);
+        let policy = self.policy;
+        let entry = self.open.get_mut(&offset).expect("it was in flight");
+        entry.failures += u32::from(has_failed);
+        let tried_ms = (now.wall_ms - entry.first_ms).max(0) as u64;
+        let cause = if policy.failures_max > 0 && entry.failures >= policy.failures_max {
+            Some(Cause::Attempts)
+        } else if policy.total_ms > 0 && tried_ms >= policy.total_ms {
+            Some(Cause::TotalTime)
+        } else {
+            None
+        };
+        if let (Some(cause), true) = (cause, has_failed) {
+            return self.die(offset, cause);
+        }
+        let rest_ms = delay_ms.unwrap_or_else(|| policy.backoff.rest_ms(entry.failures, random));
+        let tried = Try {
+            attempt: entry.attempt,
+            failures: entry.failures,
+            first_ms: entry.first_ms,
+            due_ms: now.wall_ms + rest_ms as i64,
+        };
+        self.settled.note(offset, tried);
+        let due_ms = now.mono_ms + rest_ms;
+        self.rest(offset, due_ms);
+        Failed::Again(due_ms)
+    }
+
+    pub(super) fn die(&mut self, offset: i64, cause: Cause) -> Failed {
+        self.land(offset);
+        let entry = self.open.get_mut(&offset).expect("it is owed");
+        self.ready[usize::from(entry.meta.priority)].remove(&offset);
+        entry.state = State::Dying;
+        self.dying += 1;
+        let tried = Try {
+            attempt: entry.attempt,
+            failures: match cause {
+                Cause::Rejected => REJECTED,
+                Cause::TotalTime => TOO_LONG,
+                Cause::Attempts | Cause::Expired => entry.failures,
+            },
+            first_ms: entry.first_ms,
+            due_ms: 0,
+        };
+        self.settled.note(offset, tried); // whoever was told that it is dead may rely on it
+        Failed::Dead(cause)
+    }
+
+    /// Why a message is not to be given out any more: it is too old, or was dead when the node
+    /// ended and that it was settled was not durable.
+    pub(super) fn doom_of(&self, entry: &Entry, now: Now) -> Option<Cause> {
+        let failures_max = self.policy.failures_max;
+        match entry.failures {
+            REJECTED => Some(Cause::Rejected),
+            TOO_LONG => Some(Cause::TotalTime),
+            failures if failures_max > 0 && failures >= failures_max => Some(Cause::Attempts),
+            _ => (entry.meta.expires_ms <= now.wall_ms).then_some(Cause::Expired),
+        }
+    }
+}
