@@ -288,6 +288,7 @@ class Broker:
         definition = self.catalog.delete(name)
         self._tell_of_readers(definition)
         self._switchboard.unbind(definition.id)
+        self.runner.wake()  # who reads or consumes it is told
         stream = self._streams.pop(name)
         for partition in stream.partitions:
             del self.runner.partitions[definition.id, partition.index]

@@ -251,3 +251,48 @@ fn a_group_goes_on_from_where_it_is_told_to() {
     depot.crash();
     assert_eq!(depot.depth(JOBS), 0);
 }
+
+#[test]
+fn what_settles_nothing_is_answered_at_once() {
+    let (mut depot, publisher, worker) = depot();
+    depot.subscribe(worker, "$queue/jobs", &[]);
+    for payload in ["one", "two"] {
+        depot.enqueue(publisher, "$queue/jobs", payload, &[]);
+    }
+    let handed = depot.take(worker);
+    depot.ack(worker, &handed[0]);
+    let first = [("message-id", handed[0].id())];
+    let second = [("message-id", handed[1].id()), ("delay", "1m")];
+    for (verb, user, code) in [
+        ("$ack", &first[..], " 0x10"),
+        ("$nack", &first, " 0x10"),
+        ("$extend", &second, ""),
+    ] {
+        let id = depot.send(worker, &format!("$queue/jobs/{verb}"), "", user);
+        let said = depot.stage.hears(worker);
+        assert!(
+            said[0].starts_with(&format!("PUBACK {id}{code}")),
+            "{said:?}"
+        );
+        assert!(depot.stage.written.is_empty());
+    }
+}
+
+#[test]
+fn who_was_not_handed_a_message_settles_it_only_by_naming_the_group() {
+    let (mut depot, publisher, worker) = depot();
+    depot.subscribe(worker, "$queue/jobs", &[("consumer-group", "g")]);
+    depot.enqueue(publisher, "$queue/jobs", "one", &[]);
+    let handed = depot.take(worker);
+    let id = ("message-id", handed[0].id());
+    assert_eq!(depot.end(publisher, "$ack", &[id]), Some(0x83));
+    assert_eq!(
+        depot.end(publisher, "$ack", &[id, ("group-id", "h")]),
+        Some(0x83)
+    );
+    assert_eq!(
+        depot.end(publisher, "$ack", &[id, ("group-id", "g")]),
+        Some(0)
+    );
+    assert_eq!(depot.depth(JOBS), 0);
+}

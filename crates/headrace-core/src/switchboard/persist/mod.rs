@@ -347,6 +347,11 @@ impl Persistence {
         self.due.len()
     }
 
+    /// Whether all that was ever due is durable.
+    pub fn is_quiet(&self) -> bool {
+        self.due.is_empty() && self.waiters.is_empty() && self.rounds.is_empty()
+    }
+
     /// A publish waits for what is due.
     pub fn wait(&mut self, waiter: Option<Waiter>) {
         self.is_urgent = true;

@@ -136,7 +136,11 @@ impl Switchboard {
         let origin = session;
         let ordinal = self.inbound(origin).next_ordinal();
         self.note_changed();
-        self.persistence.wait(Some(Waiter { origin, ordinal }));
+        // What was found may rest on a round that is not durable yet, though it changes nothing.
+        let tickets = u32::from(!self.persistence.is_quiet());
+        if tickets > 0 {
+            self.persistence.wait(Some(Waiter { origin, ordinal }));
+        }
         let answer = Answer {
             token: u64::from(publish.packet_id),
             qos: publish.qos,
@@ -145,7 +149,10 @@ impl Switchboard {
             deferred: None,
             traced: None,
         };
-        self.inbound(origin).push(answer, 1);
+        self.inbound(origin).push(answer, tickets);
+        if tickets == 0 {
+            return self.answer_origin(origin, now);
+        }
         self.recount_session(origin);
     }
 
@@ -175,27 +182,26 @@ impl Switchboard {
         outcome
     }
 
-    /// The groups whose deliveries a client may mean: the one that it names, those in which it
-    /// consumes, or the only one that there is.
+    /// The groups whose deliveries a client may mean: those in which it consumes, and others of a
+    /// name that it says, for who settles need not be who was handed the message.
     fn groups_of(&self, session: u32, queue: u32, named: Option<&str>) -> Vec<u32> {
         let queues = &self.queues;
-        let of = &queues.all[queue as usize];
-        let all = || of.groups.values().copied();
-        if let Some(named) = named {
-            return all()
-                .filter(|slot| queues.groups[*slot as usize].named().0 == named)
-                .collect();
-        }
+        let is_named = |slot: &u32| {
+            let group = &queues.groups[*slot as usize];
+            named.is_none_or(|named| group.named().0 == named)
+        };
         let consuming = self.sessions[session as usize].consuming.iter();
         let numbers = consuming.flat_map(|consuming| consuming.consumers.values());
-        let own: Vec<u32> = numbers
-            .map(|number| queues.consumers[number].group)
-            .filter(|slot| queues.groups[*slot as usize].queue == queue)
+        let own = numbers.map(|number| queues.consumers[number].group);
+        let is_of_queue = |slot: &u32| queues.groups[*slot as usize].queue == queue;
+        let mut groups: Vec<u32> = own
+            .filter(|slot| is_of_queue(slot) && is_named(slot))
             .collect();
-        if own.is_empty() && of.groups.len() == 1 {
-            return all().collect();
+        if named.is_some() {
+            let all = queues.all[queue as usize].groups.values().copied();
+            groups.extend(all.filter(is_named));
         }
-        own
+        groups
     }
 }
 
