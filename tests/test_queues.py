@@ -232,3 +232,19 @@ def test_of_a_queue_with_one_consumer_at_a_time_the_next_takes_over(node):
         assert first.receive().payload == b"one"
         drop(first.paho)
         assert second.receive().payload == b"one"
+
+
+def test_a_dedup_id_is_known_after_a_crash(tmp_path):
+    once = publish_properties(("dedup-id", "job-7"))
+    with closing(RunningNode(tmp_path / "data")) as node:
+        make(node, partitions=3)
+        with Client(node) as producer:
+            for _ in range(2):
+                assert producer.publish("$queue/jobs", b"one", properties=once) == 0
+        assert shown(node)["depth"] == 1
+        node.kill()
+    with closing(RunningNode(tmp_path / "data")) as node:
+        with Client(node) as producer:
+            assert producer.publish("$queue/jobs", b"again", properties=once) == 0
+            producer.publish("$queue/jobs", b"two", properties=publish_properties(("delay", "1h")))
+        assert shown(node)["depth"] == 2

@@ -387,16 +387,16 @@ impl Sources {
 
     fn hear(&mut self, source: &Source) {
         let found = (source.epoch, source.sequence);
-        if let Some(last) = self.young.get_mut(source.name) {
+        if let Some(last) = self.young.get_mut(&*source.name) {
             *last = found.max(*last);
             return;
         }
         if self.young.len() >= SOURCES_MAX {
             self.turn();
         }
-        let before = self.old.remove(source.name);
+        let before = self.old.remove(&*source.name);
         let last = before.map_or(found, |before| found.max(before));
-        self.young.insert(source.name.to_owned(), last);
+        self.young.insert(source.name.to_string(), last);
     }
 
     /// Those that were silent for long are forgotten when the rest has grown old once more: a

