@@ -41,6 +41,7 @@ class Client:
         self.paho.on_unsubscribe = lambda *event: self.events.put(("unsubscribe", event))
         self.paho.on_publish = lambda *event: self.events.put(("publish", event))
         self.paho.on_message = lambda _client, _data, message: self.messages.put(message)
+        self.paho.manual_ack_set(options.pop("manual_ack", False))
         if "will" in options:
             self.paho.will_set(*options.pop("will"))
         self.paho.connect("127.0.0.1", node.mqtt, **options)
@@ -60,9 +61,13 @@ class Client:
         assert got == kind, event
         return event
 
-    def subscribe(self, topic_filter, qos=1):
+    def subscribe(self, topic_filter, qos=1, *user):
         """The reason code of the one filter."""
-        self.paho.subscribe(topic_filter, qos)
+        properties = None
+        if user:
+            properties = Properties(PacketTypes.SUBSCRIBE)
+            properties.UserProperty = list(user)
+        self.paho.subscribe(topic_filter, qos, properties=properties)
         return self.event("subscribe")[3][0].value
 
     def unsubscribe(self, topic_filter):
@@ -76,6 +81,15 @@ class Client:
 
     def receive(self):
         return self.messages.get(timeout=WAIT)
+
+    def puback(self, message):
+        """Acknowledges a message at QoS 1, where `manual_ack` leaves it to the test."""
+        self.paho.ack(message.mid, message.qos)
+
+
+def user_property(message, name):
+    """Its value, or the last of them, for those of the broker stand last."""
+    return [value for key, value in message.properties.UserProperty if key == name][-1]
 
 
 def publish_properties(*user, **named):

@@ -10,7 +10,7 @@ import pytest
 from conftest import RunningNode, headrace, wait_for
 from headrace.queue_settings import OF_DEAD_LETTERS, QUEUE_SETTINGS
 from headrace.settings import SETTINGS
-from pahoclient import Client, drop, publish_properties
+from pahoclient import Client, drop, publish_properties, user_property
 
 pytestmark = pytest.mark.slow
 
@@ -29,17 +29,14 @@ def shown(node, name="jobs"):
     return queue
 
 
-def group(node, name="worker"):
-    (found,) = (each for each in shown(node)["groups"] if each["group"] == name)
+def group(node, name="worker", queue="jobs"):
+    (found,) = (each for each in shown(node, queue)["groups"] if each["group"] == name)
     return found
 
 
-def settle(client, message, verb="ack", queue="jobs"):
-    """Settles a delivery; the reason code."""
-    (message_id,) = (
-        value for name, value in message.properties.UserProperty if name == "message-id"
-    )
-    properties = publish_properties(("message-id", message_id))
+def settle(client, message, verb="ack", queue="jobs", *more):
+    """Settles a delivery, saying more of it in user properties; the reason code."""
+    properties = publish_properties(("message-id", user_property(message, "message-id")), *more)
     return client.publish(f"$queue/{queue}/${verb}", b"", properties=properties)
 
 
