@@ -19,6 +19,7 @@ import pytest
 
 from conftest import environment
 from headrace.config.reference import settings
+from headrace.queue_settings import QUEUE_SETTINGS
 from headrace.settings import SETTINGS
 from rawclient import RawConnection, RawMqtt
 from test_mqtt_routing import Client
@@ -40,7 +41,9 @@ def marks(file):
 
 def test_every_setting_has_a_test_that_shows_its_effect():
     known = {f"{table}.{key}" for table, key, _ in settings()}
-    known |= {f"streams.{name}" for name in ("partitions", "filters", "key", *SETTINGS)}
+    shape = ("partitions", "filters", "key")
+    known |= {f"streams.{name}" for name in (*shape, *SETTINGS)}
+    known |= {f"queues.{name}" for name in (*shape, *QUEUE_SETTINGS)}
     shown = {setting for file in TESTS.glob("test_*.py") for setting in marks(file)}
     assert known - shown == set(), "no test shows what these do"
     assert shown - known == set(), "there are no such settings"
