@@ -248,7 +248,7 @@ async def test_a_session_goes_on_with_its_queue(shared, name):
         async with connected() as client:
             terms = subscribing(("consumer-group", "g"), ("settle", "puback"))
             await client.subscribe(f"$queue/{name}", 1, properties=terms)
-        assert group(shared, "g", name)["consumers"][0]["connected"] is False
+        wait_for(lambda: not group(shared, "g", name)["consumers"][0]["connected"])
         async with connected() as client:
             await client.publish(f"$queue/{name}", b"work", 1)
             assert (await anext(client.messages)).payload == b"work"

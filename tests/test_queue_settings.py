@@ -154,6 +154,7 @@ def test_consumers(node, worker, queue_with, name):
         change = {"settings": {"consumers": "exclusive"}}
         assert node.call("PATCH", f"/api/v1/queues/{name}", change)[0] == 200
         assert worker.subscribe(topic) == QUOTA_EXCEEDED
+    wait_for(lambda: not group(node, queue=name)["consumers"])
     assert worker.subscribe(topic) == 1
     assert worker.receive().payload == b"3"
 
