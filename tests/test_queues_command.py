@@ -79,7 +79,7 @@ def test_a_body_is_what_it_says(shared):
         assert why in answer["detail"]
 
 
-@pytest.mark.parametrize("command", ["create", "list", "describe", "alter", "delete"])
+@pytest.mark.parametrize("command", ["create", "list", "describe", "alter", "redrive", "delete"])
 def test_help_teaches(command):
     told = headrace("queues", command, "--help")
     assert told.returncode == 0

@@ -16,6 +16,7 @@ import click
 
 from headrace.cli.login import login
 from headrace.cli.paths import NamedPath
+from headrace.client.login import Login
 from headrace.client.tls import why_no_tls
 
 if TYPE_CHECKING:
@@ -176,8 +177,13 @@ def pages(url: str, path: str, items: str, limit: int) -> tuple[list[Any], bool]
             return found, start is None
 
 
-def _credentials(url: str) -> tuple[str, dict[str, str]]:
-    """The URL without a user name, and the header that carries it with its password."""
+def caller(url: str) -> tuple[str, Login | None]:
+    """The URL without a user name, and whom a command acts for, by that or its options.
+
+    Raises:
+        UsageError: there is no password for the user.
+        InputError: its file cannot be read.
+    """
     given = click.get_current_context().meta.get(_LOGIN, {})
     user: str | None = given.get("login_user")
     file: Path | None = given.get("login_file")
@@ -189,12 +195,17 @@ def _credentials(url: str) -> tuple[str, dict[str, str]]:
         name, colon, word = (urllib.parse.unquote(part) for part in who.partition(":"))
         user = name
         secret = word if colon else None
-    if secret is None:
-        found = login(user, file)
-        if found is None:
-            return url, {}
-        secret = found.password
-    encoded = base64.b64encode(f"{user}:{secret}".encode()).decode()
+    if user is not None and secret is not None:
+        return url, Login(user, secret)
+    return url, login(user, file)
+
+
+def _credentials(url: str) -> tuple[str, dict[str, str]]:
+    """The URL without a user name, and the header that carries it with its password."""
+    url, who = caller(url)
+    if who is None:
+        return url, {}
+    encoded = base64.b64encode(f"{who.user}:{who.password}".encode()).decode()
     return url, {"Authorization": f"Basic {encoded}"}
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -151,6 +151,9 @@ class Kind(NamedTuple):
         """Deletes one of them, with all that it `loses`; a person at a terminal is asked first."""
         confirm(f"delete {name} and {loses}?", yes=yes)
         deleted(self.call(url, "DELETE", name), as_json=as_json)
+
+
+QUEUES: Final = Kind("/api/v1/queues", "queues")
 
 
 def confirm(question: str, *, yes: bool) -> None:

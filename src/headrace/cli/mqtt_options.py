@@ -178,6 +178,19 @@ def _expiry(_context: object, _option: object, text: str | None) -> int | None:
 
 _NEED_TLS: Final = ("tls", "cafile", "capath", "cert", "ciphers", "tls_alpn")
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+_TLS_OPTIONS: Final = [
+    click.option("--tls", "--tls-use-os-certs", "tls", is_flag=True,
+                 help="Use TLS, and trust the system's authorities."),
+    click.option("--cafile", type=_FILE, help="Use TLS, and trust these authorities (PEM)."),
+    click.option("--capath", type=click.Path(exists=True, file_okay=False),
+                 help="Use TLS, and trust those in this folder."),
+    click.option("--cert", type=_FILE, help="Certificate to show to the broker (PEM)."),
+    click.option("--key", type=_FILE, help="Its key."),
+    click.option("--insecure", is_flag=True, help="Do not look at the name in its certificate."),
+    click.option("--tls-version", type=click.Choice(["tlsv1.2", "tlsv1.3"]), help="Only this one."),
+    click.option("--ciphers", metavar="LIST", help="Of TLS 1.2, as openssl names them."),
+    click.option("--tls-alpn", metavar="NAME", help="Protocol to ask for within TLS."),
+]  # fmt: skip
 _OPTIONS: Final = [
     click.option("--mqtt", "broker", callback=_broker, metavar="HOST:PORT", help="The broker."),
     click.option("-h", "--host", default="127.0.0.1", show_default=True, help="Its host."),
@@ -207,17 +220,7 @@ _OPTIONS: Final = [
     click.option("--will-payload", default="", help="Its payload."),
     click.option("--will-qos", type=click.IntRange(0, 2), default=0, help="Its QoS."),
     click.option("--will-retain", is_flag=True, help="Retain it."),
-    click.option("--tls", "--tls-use-os-certs", "tls", is_flag=True,
-                 help="Use TLS, and trust the system's authorities."),
-    click.option("--cafile", type=_FILE, help="Use TLS, and trust these authorities (PEM)."),
-    click.option("--capath", type=click.Path(exists=True, file_okay=False),
-                 help="Use TLS, and trust those in this folder."),
-    click.option("--cert", type=_FILE, help="Certificate to show to the broker (PEM)."),
-    click.option("--key", type=_FILE, help="Its key."),
-    click.option("--insecure", is_flag=True, help="Do not look at the name in its certificate."),
-    click.option("--tls-version", type=click.Choice(["tlsv1.2", "tlsv1.3"]), help="Only this one."),
-    click.option("--ciphers", metavar="LIST", help="Of TLS 1.2, as openssl names them."),
-    click.option("--tls-alpn", metavar="NAME", help="Protocol to ask for within TLS."),
+    *_TLS_OPTIONS,
     click.option("-D", "--property", "properties", multiple=True,
                  metavar="PACKET PROPERTY VALUE", help="Property of MQTT 5.0. [repeat]"),
     click.option("-d", "--debug", is_flag=True, help="Tell each packet on stderr."),
@@ -239,6 +242,23 @@ def broker_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
+
+
+def tls_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds those about TLS; the command gets them by name and hands them to `tls_of`."""
+    for option in reversed(_TLS_OPTIONS):
+        command = option(command)
+    return command
+
+
+def tls_of(given: dict[str, Any], port: int) -> ssl.SSLContext | None:
+    """What the options of `tls_options` say of a connection to a port; None: without TLS.
+
+    Raises:
+        UsageError: one lacks another, or a file is none.
+    """
+    has_tls = port == 8883 or any(given[name] for name in _NEED_TLS)
+    return _tls(given) if has_tls else None
 
 
 def target(kind: str, given: dict[str, Any], in_flight_max: int = 20) -> Target:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from headrace.cli.client import call, json_option, named, url_option
 from headrace.cli.definitions import (
-    Kind,
+    QUEUES,
     alteration,
     altered,
     confirm,
@@ -19,13 +19,12 @@ from headrace.cli.definitions import (
     show,
     show_effective,
 )
+from headrace.cli.queues_redrive import redrive
 from headrace.cli.tables import table
 from headrace.cli.terminal import one_line
 
-QUEUES: Final = Kind("/api/v1/queues", "queues")
 
-
-@click.group(short_help="Create, list, describe, alter, pause, purge, delete queues.")
+@click.group(short_help="Create, list, describe, alter, pause, purge, redrive, delete queues.")
 def queues() -> None:
     """Queues: streams of which each message is owed until a consumer settles it.
 
@@ -41,8 +40,12 @@ def queues() -> None:
       headrace queues alter jobs --set ack.deadline.ms=2m
       headrace queues pause jobs
       headrace queues seek jobs --group billing --offset earliest
+      headrace queues redrive jobs
       headrace queues delete jobs
     """
+
+
+queues.add_command(redrive)
 
 
 @queues.command()

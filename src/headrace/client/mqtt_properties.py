@@ -55,6 +55,23 @@ def message_expiry(seconds: int) -> bytes:
     return b"\x02" + seconds.to_bytes(4, "big")
 
 
+def handed_on(told: Properties) -> bytes:
+    """What a publish says of its payload and of an answer, in bytes (MQTT 5.0 3.3.2.3).
+
+    Its user properties and its expiry are left out.
+    """
+    said = b""
+    if (form := getattr(told, "PayloadFormatIndicator", None)) is not None:
+        said += b"\x01" + form.to_bytes()
+    if (kind := getattr(told, "ContentType", None)) is not None:
+        said += b"\x03" + text(kind)
+    if (topic := getattr(told, "ResponseTopic", None)) is not None:
+        said += b"\x08" + text(topic)
+    if (data := getattr(told, "CorrelationData", None)) is not None:
+        said += b"\x09" + len(data).to_bytes(2, "big") + data
+    return said
+
+
 def text(value: str) -> bytes:
     """A text in bytes; raises as `user_property`."""
     encoded = value.encode()  # of half of a surrogate pair that is a ValueError

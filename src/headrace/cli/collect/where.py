@@ -20,7 +20,7 @@ def _address(_context: object, _option: object, text: str) -> Address:
         raise click.BadParameter(str(fault)) from None
 
 
-_mqtt_option = click.option(
+mqtt_option: Callable[[Callable[..., None]], Callable[..., None]] = click.option(
     "--mqtt",
     "broker",
     callback=_address,
@@ -33,7 +33,7 @@ _mqtt_option = click.option(
 
 def broker_options(command: Callable[..., None]) -> Callable[..., None]:
     """Adds `--mqtt` and who the collector is there."""
-    return _mqtt_option(login_options(command))
+    return mqtt_option(login_options(command))
 
 
 json_option: Callable[[Callable[..., None]], Callable[..., None]] = click.option(

@@ -68,7 +68,7 @@ class Consumption:
         self._said = said
         self._link: Link | None = None
         self._keeping: asyncio.Task[None] | None = None
-        self._open: dict[str, Message] = {}
+        self._open: dict[str, Hold] = {}
         self._buffer: deque[Message] = deque()
         self._changed = asyncio.Event()
         self._failure: BaseException | None = None
@@ -128,17 +128,16 @@ class Consumption:
         It is due again after `renew_s`. Who is too late is told when he settles.
         """
         link, now_s = self._link, asyncio.get_running_loop().time()
-        due = [each for each in self._open.values() if each.hold.renew_s <= now_s]
+        due = [name for name, hold in self._open.items() if hold.renew_s <= now_s]
         if link is None or not due:
             return
         for each in due:
-            each.hold.renew_s = now_s + renew_s
+            self._open[each].renew_s = now_s + renew_s
         await self._tell(link, "$extend", due, delay_of(seconds))
 
     async def _tell(
-        self, link: Link, verb: str, messages: Sequence[Message], said: Sequence[tuple[str, str]]
+        self, link: Link, verb: str, ids: Sequence[str], said: Sequence[tuple[str, str]]
     ) -> None:
-        ids = [each.message_id for each in messages]
         for first in range(0, len(ids), TOLD_AT_ONCE_MAX):
             some = ids[first : first + TOLD_AT_ONCE_MAX]
             try:
@@ -148,7 +147,7 @@ class Consumption:
 
     async def _fail_what_is_out(self, reason: str) -> None:
         waiting = {each.message_id for each in self._buffer}
-        out = [each for name, each in self._open.items() if name not in waiting]
+        out = [name for name in self._open if name not in waiting]
         if self._link is not None and out:
             await self._tell(self._link, "$nack", out, reason_of(reason))
 
@@ -194,10 +193,11 @@ class Consumption:
 
     def _received(self, link: Link, packet: MQTTMessage) -> None:
         renew_s = asyncio.get_running_loop().time() + RENEW_S
-        message = message_of(packet, Hold(link, self._queue, self._open, renew_s))
+        hold = Hold(link, self._queue, self._open, renew_s, packet.properties)
+        message = message_of(packet, hold)
         if message is None:
             return log.warning("%s: no headrace broker's message is dropped", packet.topic)
-        self._open[message.message_id] = message
+        self._open[message.message_id] = message.hold  # and not its payload
         self._buffer.append(message)
         return self._changed.set()
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from paho.mqtt.client import MQTTMessage
+    from paho.mqtt.properties import Properties
 
     from headrace.client.queues.link import Link
 
@@ -121,13 +122,15 @@ class Hold:
         queue: by name.
         open: what the connection has brought and is not settled, by message-id.
         renew_s: when it needs a longer deadline, in the loop's time.
+        told: properties of the publish that brought it.
         is_settled: by a call.
     """
 
     link: Link
     queue: str
-    open: dict[str, Message]
+    open: dict[str, Hold]
     renew_s: float
+    told: Properties | None
     is_settled: bool = False
 
 
