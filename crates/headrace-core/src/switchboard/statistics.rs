@@ -26,6 +26,7 @@ impl Switchboard {
             ("mqtt_stream_subscriptions", self.feeds.len()),
             ("mqtt_stream_positions", self.feeds.positions()),
             ("mqtt_stream_held_bytes", self.feeds.held_bytes()),
+            ("mqtt_queue_held_bytes", self.queues.held_bytes()),
             ("mqtt_shared_groups", self.groups.len()),
             ("mqtt_shared_members", groups.members),
             ("mqtt_shared_queued_messages", groups.queued),

@@ -68,8 +68,8 @@ impl Switchboard {
         let part = &mut group.parts[partition as usize];
         if !queue.settings.keeps_dead {
             self.counters.count(Counter::DroppedDead);
-            part.take(offset);
             part.ledger.buried(offset);
+            queues.take(slot, partition, offset);
             return queues.change(slot, partition);
         }
         let death = Death {
@@ -103,12 +103,10 @@ impl Switchboard {
             let waiting = part.deaths.iter().filter(|(_, death)| !death.is_carried);
             let waiting: Vec<i64> = waiting.map(|(offset, _)| *offset).collect();
             for offset in waiting {
-                let part = &mut self.queues.groups[slot as usize].parts[partition as usize];
-                match part.take(offset) {
+                match self.queues.take(slot, partition, offset) {
                     Some(packet) => {
                         self.bury(slot, partition, offset, &packet, letters, now);
-                        let part = &mut self.queues.groups[slot as usize].parts[partition as usize];
-                        part.keep(offset, packet); // for another try
+                        self.queues.keep(slot, partition, offset, packet); // for another try
                     }
                     None => self.queues.want(slot, partition, offset),
                 }
@@ -192,8 +190,8 @@ impl Switchboard {
             let part = &mut group.parts[partition as usize];
             if ending == Ending::Stored {
                 part.deaths.remove(&offset);
-                part.take(offset);
                 part.ledger.buried(offset);
+                self.queues.take(slot, partition, offset);
                 self.queues.change(slot, partition);
                 self.queues.heat(slot, partition);
             } else if let Some(death) = part.deaths.get_mut(&offset) {

@@ -26,9 +26,10 @@ impl Switchboard {
         (partition, offset): (u32, i64),
         now: Now,
     ) {
+        let packet = self.queues.take(slot, partition, offset);
+        let packet = packet.expect("it is at hand");
         let group = &mut self.queues.groups[slot as usize];
         let part = &mut group.parts[partition as usize];
-        let packet = part.take(offset).expect("it is at hand");
         let attempt = part.ledger.deliver(offset, number, now);
         group.counts.delivered += 1;
         group.counts.redelivered += u64::from(attempt > 1);

@@ -18,6 +18,7 @@ mod address;
 mod consumers;
 mod dead;
 mod hand;
+mod held;
 mod keep;
 mod message;
 mod piece;
@@ -48,10 +49,6 @@ pub use settings::{QueueSettings, Sharing};
 
 /// Messages that a turn gives out, or looks at: 5 ms or less.
 const STEPS_MAX: usize = 5_000;
-
-/// Bytes of messages of one partition that a group knows and cannot give out yet, as they stand
-/// behind others of their key. What is beyond is read again when its turn comes.
-const KEPT_BYTES_MAX: usize = 1024 * 1024;
 
 /// Until what could not be read or stored is tried again, milliseconds.
 const FAILED_MS: u64 = 1_000;
@@ -88,7 +85,6 @@ struct Part {
     asked: Option<u64>,
     /// Packets of messages that are known and not handed out, by offset.
     kept: BTreeMap<i64, Box<[u8]>>,
-    kept_bytes: usize,
     /// Messages that are dead, until the log of dead letters has them.
     deaths: BTreeMap<i64, Death>,
     /// When what the shell refused is tried again.
@@ -187,6 +183,8 @@ pub(super) struct Queues {
     wants_dead: Vec<u64>,
     /// Of streams that are no queue yet, or none any more.
     kept: Kept,
+    /// Of pieces and packets at hand.
+    held_bytes: usize,
     /// Slots of queues whose stream is no more.
     gone: Vec<u32>,
     steps: usize,
@@ -214,6 +212,7 @@ impl Queues {
             burials: Map::with_hasher(hash_key),
             wants_dead: Vec::new(),
             kept: Kept::new(),
+            held_bytes: 0,
             gone: Vec::new(),
             steps: STEPS_MAX,
             draws: 0,
@@ -336,6 +335,7 @@ impl Queues {
 
     /// Forgets a group without consumers.
     fn end_group(&mut self, slot: u32) -> Group {
+        self.let_go(slot);
         let group = self.groups.remove(slot as usize);
         assert!(group.line.is_empty(), "it has no consumers");
         let queue = &mut self.all[group.queue as usize];
@@ -354,7 +354,6 @@ impl Part {
             piece: None,
             asked: None,
             kept: BTreeMap::new(),
-            kept_bytes: 0,
             deaths: BTreeMap::new(),
             retry_ms: None,
             wake_ms: None,
@@ -362,27 +361,6 @@ impl Part {
             is_changed: false,
             is_blocked: false,
         }
-    }
-
-    /// Forgets what is at hand.
-    fn begin_again(&mut self) {
-        (self.piece, self.asked) = (None, None);
-        self.kept.clear();
-        self.kept_bytes = 0;
-        self.deaths.clear();
-    }
-
-    fn keep(&mut self, offset: i64, packet: Box<[u8]>) {
-        self.kept_bytes += packet.len();
-        if let Some(before) = self.kept.insert(offset, packet) {
-            self.kept_bytes -= before.len();
-        }
-    }
-
-    fn take(&mut self, offset: i64) -> Option<Box<[u8]>> {
-        let packet = self.kept.remove(&offset)?;
-        self.kept_bytes -= packet.len();
-        Some(packet)
     }
 }
 

@@ -30,6 +30,11 @@ impl Piece {
         }
     }
 
+    /// What it takes.
+    pub fn bytes(&self) -> usize {
+        self.batches.len()
+    }
+
     /// Behind all that has been looked at: offsets below that have not come are none.
     pub const fn next(&self) -> i64 {
         self.next

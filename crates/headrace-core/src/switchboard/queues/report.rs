@@ -158,9 +158,10 @@ impl Switchboard {
         group.number = number;
         for (part, offset) in group.parts.iter_mut().zip(offsets) {
             part.ledger.seek(*offset);
-            part.begin_again();
         }
-        for consumer in group.line.clone() {
+        let line = group.line.clone();
+        self.queues.let_go(slot);
+        for consumer in line {
             let consumer_state = self.queues.consumers.get_mut(&consumer);
             let consumer_state = consumer_state.expect("it is one");
             consumer_state.held = 0;

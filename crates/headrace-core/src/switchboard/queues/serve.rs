@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::message::{meta_of, write_topic};
-use super::{Asked, Piece, Queues, Sharing, FAILED_MS, KEPT_BYTES_MAX, STEPS_MAX};
+use super::{Asked, Piece, Queues, Sharing, FAILED_MS, STEPS_MAX};
 use crate::mqtt::packet::QoS;
 use crate::queue::Next;
 use crate::switchboard::feeds::StreamRead;
@@ -204,14 +204,16 @@ impl Switchboard {
         let part = &mut self.queues.groups[slot as usize].parts[partition as usize];
         if seen.is_some() {
             part.piece = Some(piece);
-        } else if piece.next() > offset {
+            return true;
+        }
+        let is_on = piece.next() > offset;
+        if is_on {
             // Nothing of it was a message.
             part.ledger.pass(piece.next());
             self.queues.change(slot, partition);
-        } else {
-            return false;
         }
-        true
+        self.queues.drop_piece(&piece);
+        is_on
     }
 
     /// A record that the group has not seen.
@@ -237,8 +239,8 @@ impl Switchboard {
         let packet = queues.packet_of(&queue, partition, record, now);
         let part = &mut queues.groups[slot as usize].parts[partition as usize];
         part.ledger.met(offset, meta, now);
-        if part.ledger.is_ready(offset) || part.kept_bytes < KEPT_BYTES_MAX {
-            part.keep(offset, packet);
+        if part.ledger.is_ready(offset) || queues.has_room() {
+            queues.keep(slot, partition, offset, packet);
         }
     }
 
@@ -297,7 +299,7 @@ impl Switchboard {
         if self.queues.is_known(slot, partition, offset) {
             self.find_again(slot, partition, &mut piece, offset, now);
         } else {
-            self.queues.groups[slot as usize].parts[partition as usize].piece = Some(piece);
+            self.queues.hold_piece(slot, partition, piece);
         }
         self.queues.heat(slot, partition);
         true
@@ -316,7 +318,7 @@ impl Switchboard {
                 let part = &queues.groups[slot as usize].parts[partition as usize];
                 let is_asked = record.offset == offset;
                 let is_wanted = is_asked
-                    || part.kept_bytes < KEPT_BYTES_MAX
+                    || queues.has_room()
                         && !part.kept.contains_key(&record.offset)
                         && (part.ledger.is_ready(record.offset)
                             || part.deaths.contains_key(&record.offset));
@@ -325,8 +327,7 @@ impl Switchboard {
                     write_topic(&mut topic, &name, record);
                     queues.topic = topic;
                     let packet = queues.packet_of(&name, partition, record, now);
-                    let part = &mut queues.groups[slot as usize].parts[partition as usize];
-                    part.keep(record.offset, packet);
+                    queues.keep(slot, partition, record.offset, packet);
                 }
                 (record.offset, is_asked)
             });
@@ -358,11 +359,8 @@ impl Switchboard {
             let (slot, partition) = (asked.group, asked.partition);
             let part = &mut self.queues.groups[slot as usize].parts[partition as usize];
             let holders = part.ledger.trimmed(start);
-            let kept = part.kept.split_off(&start);
-            for packet in std::mem::replace(&mut part.kept, kept).into_values() {
-                part.kept_bytes -= packet.len();
-            }
             part.deaths = part.deaths.split_off(&start);
+            self.queues.let_go_before(slot, partition, start);
             for holder in holders {
                 self.queues.release(holder);
             }

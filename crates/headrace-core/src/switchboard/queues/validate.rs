@@ -9,14 +9,14 @@ impl Switchboard {
     pub(in crate::switchboard) fn validate_queues(&self) {
         let queues = &self.queues;
         let mut held: BTreeMap<u64, usize> = BTreeMap::new();
+        let mut held_bytes = 0;
         for (slot, group) in &queues.groups {
             let queue = &queues.all[group.queue as usize];
             assert_eq!(queue.groups.get(&group.name), Some(&(slot as u32)));
             assert_eq!(queue.ends.len(), group.parts.len());
             for (partition, part) in (0..).zip(&group.parts) {
                 part.ledger.validate();
-                let bytes: usize = part.kept.values().map(|packet| packet.len()).sum();
-                assert_eq!(bytes, part.kept_bytes);
+                held_bytes += part.held_bytes();
                 assert_eq!(part.is_hot, group.hot.contains(&partition));
                 for holder in part.ledger.holders() {
                     *held.entry(holder).or_default() += 1;
@@ -40,6 +40,7 @@ impl Switchboard {
             );
         }
         assert!(held.is_empty(), "who is gone has nothing");
+        assert_eq!(held_bytes, queues.held_bytes());
         for (_, session) in &self.sessions {
             let Some(consuming) = &session.consuming else {
                 continue;

@@ -1,0 +1,165 @@
+//! What a queue costs without sockets and disk: `cargo bench -p headrace-core --bench queues`.
+//!
+//! The loops of the original design were such ones: messages of 25 bytes with a property, into
+//! memory. Settlement is measured with a thousand and a million deliveries open, and a restart with
+//! ten million messages settled in no order.
+
+use std::time::Instant;
+
+use headrace_core::hash::Key;
+use headrace_core::mqtt::encode;
+use headrace_core::mqtt::packet::{Connect, Packet, Publish, PublishProperties, QoS, Version};
+use headrace_core::queue::{read, Backoff, Ledger, Meta, Next, Order, Policy, Settled};
+use headrace_core::switchboard::{Limits, QueueSettings, Sharing, Switchboard, BATCH_BYTES_MAX};
+use headrace_core::testing::Random;
+use headrace_core::Now;
+
+const NOW: Now = Now {
+    mono_ms: 1,
+    wall_ms: 1_700_000_000_000,
+};
+
+const POLICY: Policy = Policy {
+    order: Order::None,
+    deadline_ms: 30_000,
+    backoff: Backoff {
+        initial_ms: 1_000,
+        growth_percent: 200,
+        max_ms: 60_000,
+        jitter_percent: 20,
+    },
+    failures_max: 10,
+    total_ms: 0,
+    read_ahead: 1_000,
+};
+
+const PLAIN: Meta = Meta {
+    key: None,
+    priority: 0,
+    due_ms: 0,
+    expires_ms: i64::MAX,
+};
+
+/// Messages that come in one read of a socket.
+const READ: u16 = 200;
+
+fn main() {
+    let rate = enqueue(4_000_000);
+    println!("enqueue, one partition, QoS 1, in memory: {rate:>12.0} messages/s");
+    for open in [1_000, 1_000_000] {
+        let nanos = settle(open);
+        println!("deliver and settle, {open:>9} open: {nanos:>12.0} ns a message");
+    }
+    let (millis, bytes) = restart(10_000_000);
+    println!("10,000,000 settled in no order: {bytes} bytes of records, read in {millis:.1} ms");
+}
+
+fn enqueue(count: u32) -> f64 {
+    let mut board = Switchboard::new(Key(1, 2), Limits::default());
+    board.keep_sessions(1, u64::MAX, BATCH_BYTES_MAX);
+    board.bind(7, 1, &[], "property:partition-key").unwrap();
+    let settings = QueueSettings {
+        name: "bench".into(),
+        policy: POLICY,
+        ttl_ms: 0,
+        prefetch: 100,
+        is_fnv1a: true,
+        is_paused: false,
+        sharing: Sharing::Shared,
+        keeps_dead: true,
+        dead_letters: None,
+    };
+    board.set_queue(7, settings).unwrap();
+    board.opened(1, NOW).unwrap();
+    board.writable(1, usize::MAX).unwrap();
+    let connect = Connect {
+        client_id: "publisher",
+        ..Connect::new(Version::V5)
+    };
+    let mut bytes = Vec::new();
+    encode::packet(Version::V5, &Packet::Connect(connect.into()), &mut bytes);
+    board.receive(1, &bytes, NOW).unwrap();
+    let request = board.collect(NOW).unwrap().decisions[0].request;
+    board.decided(request, 0, NOW).unwrap();
+    bytes.clear();
+    for packet_id in 1..=READ {
+        let publish = Publish {
+            topic: "$queue/bench",
+            qos: QoS::AtLeastOnce,
+            packet_id,
+            payload: b"0123456789012345678901234",
+            properties: PublishProperties {
+                user: vec![("kind", "bench")],
+                ..PublishProperties::default()
+            },
+            ..Publish::default()
+        };
+        encode::publish(Version::V5, &publish, &mut bytes);
+    }
+    let began = Instant::now();
+    let mut acknowledged = 0;
+    while acknowledged < count {
+        board.receive(1, &bytes, NOW).unwrap();
+        while let Some(effects) = board.collect(NOW) {
+            for append in effects.appends {
+                board.durable(append.ticket, true, NOW).unwrap();
+            }
+        }
+        acknowledged += u32::from(READ);
+    }
+    f64::from(acknowledged) / began.elapsed().as_secs_f64()
+}
+
+/// Nanoseconds for a delivery and its settlement, records of settlement included.
+fn settle(open: i64) -> f64 {
+    let rounds = 1_000_000_u32;
+    let mut ledger = Ledger::new(POLICY, Settled::new(0), open + i64::from(rounds), Key(1, 2));
+    let mut random = Random::new(1);
+    let mut out: Vec<(i64, u32)> = Vec::new();
+    let next = |ledger: &mut Ledger| loop {
+        match ledger.next(NOW) {
+            Next::Deliver(offset) => return (offset, ledger.deliver(offset, 1, NOW)),
+            Next::Read(offset) => ledger.met(offset, PLAIN, NOW),
+            other => unreachable!("{other:?}"),
+        }
+    };
+    while out.len() < open as usize {
+        out.push(next(&mut ledger));
+    }
+    let began = Instant::now();
+    for round in 0..rounds {
+        let at = random.below(out.len());
+        let (offset, attempt) = std::mem::replace(&mut out[at], next(&mut ledger));
+        ledger.ack(offset, attempt).unwrap();
+        if round % 100 == 0 {
+            // A round of the log of sessions, as often as one has come after so many.
+            for chunk in ledger.settled_mut().take_changed() {
+                std::hint::black_box(ledger.settled().record(chunk));
+            }
+        }
+    }
+    began.elapsed().as_secs_f64() * 1e9 / f64::from(rounds)
+}
+
+fn restart(count: i64) -> (f64, usize) {
+    let mut settled = Settled::new(0);
+    let mut random = Random::new(2);
+    for offset in 1..count {
+        if random.chance(90) {
+            settled.settle(offset);
+        }
+    }
+    let records: Vec<(i64, Vec<u8>)> = settled
+        .numbers()
+        .filter_map(|chunk| Some((chunk, settled.record(chunk)?)))
+        .collect();
+    let bytes = records.iter().map(|(_, record)| record.len()).sum();
+    let began = Instant::now();
+    let chunks = records
+        .iter()
+        .map(|(chunk, record)| (*chunk, read(record).unwrap()));
+    let again = Settled::restored(chunks).unwrap();
+    let mut ledger = Ledger::new(POLICY, again, count, Key(1, 2));
+    assert_eq!(ledger.next(NOW), Next::Read(0));
+    (began.elapsed().as_secs_f64() * 1e3, bytes)
+}
