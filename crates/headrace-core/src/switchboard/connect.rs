@@ -83,6 +83,17 @@ pub(super) struct Connecting {
     pub will: Option<Will>,
 }
 
+/// What client ids begin with that are assigned; 32 digits follow.
+const ASSIGNED: &str = "auto-";
+
+/// Whether a client id is one that we assign.
+pub(super) fn is_assigned(client_id: &str) -> bool {
+    let digits = client_id.strip_prefix(ASSIGNED);
+    digits.is_some_and(|digits| {
+        digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+    })
+}
+
 impl Switchboard {
     pub(super) fn connect(&mut self, slot: u32, connect: &Connect<'_>, now: Now) -> Flow {
         self.counters.count(Counter::Connects);
@@ -162,7 +173,7 @@ impl Switchboard {
             self.assigned += 1;
             let high = self.hash_key.hash_one((self.assigned, 0_u8));
             let low = self.hash_key.hash_one((self.assigned, 1_u8));
-            let client_id = format!("auto-{high:016x}{low:016x}").into_boxed_str();
+            let client_id = format!("{ASSIGNED}{high:016x}{low:016x}").into_boxed_str();
             if !self.by_client.contains_key(&client_id) {
                 return client_id;
             }

@@ -278,6 +278,11 @@ impl Switchboard {
             let code = reason::SHARED_SUBSCRIPTIONS_NOT_SUPPORTED;
             return Err(Refusal::of_stream(code, text.into()));
         }
+        if Wanted::of(parsed.filter.as_str()).is_some() {
+            let text = "the consumers of a queue share it by their group: say consumer-group";
+            let code = reason::SHARED_SUBSCRIPTIONS_NOT_SUPPORTED;
+            return Err(Refusal::of_queue(code, text.into()));
+        }
         let decision = self.decide_subscription(session, parsed.filter.as_str());
         if !decision.is_allowed {
             return Err(Counter::FilterDenied.into());

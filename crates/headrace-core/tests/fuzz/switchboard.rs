@@ -2,14 +2,19 @@
 //! stored, its invariants hold, and it sends nothing that is no packet; with sessions and retained
 //! messages in memory or on logs, with rules of access or without, and groups that have keys or not.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use headrace_core::access::{Draft, Rules};
 use headrace_core::hash::Key;
 use headrace_core::mqtt::decode;
 use headrace_core::mqtt::packet::Version;
+use headrace_core::queue::{Backoff, Order, Policy};
+use headrace_core::record::{set_base_offset, Batches};
 use headrace_core::session::Ending;
-use headrace_core::switchboard::{Access, Effects, Limits, Strategy, Switchboard, Users};
+use headrace_core::switchboard::{
+    Access, Effects, Limits, QueueSettings, Sharing, Strategy, Switchboard, Users,
+};
 use headrace_core::Now;
 
 use super::engine::{Corpus, Input, Words};
@@ -96,8 +101,40 @@ fn access() -> Access {
     }
 }
 
+/// The queue `q`, which has its own dead letters.
+fn queue() -> QueueSettings {
+    QueueSettings {
+        name: "q".into(),
+        policy: Policy {
+            order: Order::Key,
+            deadline_ms: 1_000,
+            backoff: Backoff {
+                initial_ms: 10,
+                growth_percent: 200,
+                max_ms: 100,
+                jitter_percent: 50,
+            },
+            failures_max: 3,
+            total_ms: 0,
+            read_ahead: 2,
+        },
+        ttl_ms: 60_000,
+        prefetch: 2,
+        is_fnv1a: true,
+        is_paused: false,
+        sharing: Sharing::Shared,
+        keeps_dead: true,
+        dead_letters: Some(3),
+    }
+}
+
 struct World {
     board: Switchboard,
+    /// Of the queue: its log, as far as it is durable.
+    log: Vec<Vec<u8>>,
+    end: i64,
+    /// By ticket, what is on its way to it.
+    pending: BTreeMap<u64, Vec<u8>>,
     now: Now,
     connections: [Option<Connection>; CONNECTIONS],
     next_connection: u64,
@@ -126,9 +163,14 @@ impl World {
             board.bind(2, 1, &[], "topic").unwrap();
             board.keep_retained(2).unwrap();
             board.keep_sessions(2, 2_000, 1_000);
+            board.bind(3, 1, &[], "topic").unwrap();
+            board.set_queue(3, queue()).unwrap();
         }
         let mut world = Self {
             board,
+            log: Vec::new(),
+            end: 0,
+            pending: BTreeMap::new(),
             now: Now {
                 mono_ms: 1_000,
                 wall_ms: 1_700_000_000_000,
@@ -194,7 +236,15 @@ impl World {
             return;
         }
         let (is_of_sessions, ticket) = self.appends.remove(0);
+        let pending = self.pending.remove(&ticket).filter(|_| is_stored);
         self.board.durable(ticket, is_stored, self.now).unwrap();
+        if let Some(mut batch) = pending {
+            set_base_offset(&mut batch, self.end);
+            let header = Batches::new(&batch).next().unwrap().unwrap().header;
+            self.end = header.next_offset();
+            self.log.push(batch);
+            self.board.advanced(3, 0, self.end);
+        }
         if is_of_sessions && !is_stored {
             // What comes behind rests on it, so that is refused, too.
             let all = std::mem::take(&mut self.appends).into_iter();
@@ -244,7 +294,8 @@ impl World {
                 self.board.session_appended(append.ticket, 0);
                 self.appends.push((true, append.ticket));
             }
-            if effects.is_none() && self.appends.len() == before {
+            let has_read = self.read();
+            if effects.is_none() && self.appends.len() == before && !has_read {
                 return;
             }
             self.perform(effects.unwrap_or_default());
@@ -252,8 +303,30 @@ impl World {
         }
     }
 
+    /// Reads the log of the queue, all of it, where that is asked for.
+    fn read(&mut self) -> bool {
+        let mut has_read = false;
+        while let Some(asked) = self.board.next_read(self.now) {
+            has_read = true;
+            let from = self.log.partition_point(|batch| {
+                let header = Batches::new(batch).next().unwrap().unwrap().header;
+                header.next_offset() <= asked.offset
+            });
+            let bytes = self.log[from..].concat();
+            if bytes.is_empty() {
+                self.board.unread(asked.ticket, self.now);
+            } else {
+                self.board.fed(asked.ticket, bytes.into(), 0, self.now);
+            }
+        }
+        has_read
+    }
+
     fn perform(&mut self, effects: Effects) {
         for append in &effects.appends {
+            if append.stream == 3 && !self.is_full {
+                self.pending.insert(append.ticket, append.batch.clone());
+            }
             if self.is_full {
                 self.refuse(append.ticket);
             } else {

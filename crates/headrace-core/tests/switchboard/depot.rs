@@ -345,7 +345,7 @@ impl Depot {
         let mut found = BTreeSet::new();
         self.each_record(DEAD, |_, record| {
             let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-            let group = text(record.header(b"group-id").unwrap());
+            let group = text(record.header(b"x-source-group").unwrap());
             found.insert((group, text(record.value.unwrap())));
         });
         found

@@ -20,7 +20,7 @@ pub fn with(settings: QueueSettings, partitions: u32) -> (Depot, u64, u64) {
 #[test]
 fn a_message_is_kept_handed_out_and_settled() {
     let (mut depot, publisher, worker) = depot();
-    let user = [("b", "1"), ("partition-key", "k")];
+    let user = [("b", "1"), ("partition-key", "k"), ("message-id", "9:9:9")];
     assert_eq!(
         depot.enqueue(publisher, "$queue/jobs/eu/3", "one", &user),
         Some(0)
@@ -98,6 +98,8 @@ fn what_no_queue_has_is_refused() {
         let said = depot.subscribe(worker, filter, &user);
         assert!(said.starts_with(&format!("SUBACK 1 [{code}] ")), "{said}");
     }
+    let said = depot.subscribe(worker, "$share/g/$queue/jobs", &[]);
+    assert!(said.starts_with("SUBACK 1 [0x9e] "), "{said}");
     let said = depot.subscribe_at(worker, "$queue/jobs", QOS_0, &[("settle", "puback")]);
     assert!(said.starts_with("SUBACK 1 [0x83] "), "{said}");
     // 3.1.1 has no answer that says no.
@@ -280,8 +282,9 @@ fn puback_settles_where_a_client_asks_for_it_and_for_3_1_1_always() {
 fn what_is_rejected_or_fails_too_often_becomes_a_dead_letter_with_its_reason() {
     let (mut depot, publisher, worker) = depot();
     depot.subscribe(worker, "$queue/jobs", &[("consumer-group", "g")]);
-    let user = [("u", "v")];
+    let user = [("u", "v"), ("delay", "1s")];
     depot.enqueue(publisher, "$queue/jobs/x", "bad", &user);
+    depot.wait(1_000);
     depot.enqueue(publisher, "bound/y", "worse", &[]);
     let handed = depot.take(worker);
     let why = [("message-id", handed[0].id()), ("reason", "no such model")];
@@ -316,6 +319,8 @@ fn what_is_rejected_or_fails_too_often_becomes_a_dead_letter_with_its_reason() {
         ("x-source-queue", "jobs"),
         ("x-source-message", "0:0"),
         ("attempts", "1"),
+        ("x-source-group", "g"),
+        ("x-source-enqueued", "1700000000000"),
         ("group-id", "undertaker"),
         ("queue", "jobs.dlq"),
     ] {

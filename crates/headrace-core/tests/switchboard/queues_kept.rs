@@ -314,3 +314,26 @@ fn a_message_with_a_dedup_id_is_kept_once_whoever_publishes_it() {
     assert_eq!(handed, "one other");
     assert_eq!(depot.stage.statistic("mqtt_repeats_total"), 2);
 }
+
+#[test]
+fn the_group_of_a_client_without_an_id_goes_with_it() {
+    let (mut depot, publisher, _) = depot();
+    depot.enqueue(publisher, "$queue/jobs", "one", &[]);
+    let groups = |depot: &Depot| depot.stage.switchboard.queue_groups(JOBS).unwrap().len();
+    let nameless = depot.client("");
+    depot.subscribe(nameless, "$queue/jobs", &[]);
+    assert_eq!(payloads(&depot.take(nameless)), ["one"], "it may look");
+    assert_eq!(groups(&depot), 1);
+    depot.stage.hang_up(nameless);
+    depot.settle();
+    assert_eq!(groups(&depot), 0);
+    let nameless = depot.client("");
+    depot.subscribe(nameless, "$queue/jobs", &[]);
+    depot.subscribe(
+        publisher,
+        "$queue/jobs",
+        &[("consumer-group", "auto-scaling")],
+    );
+    depot.crash();
+    assert_eq!(groups(&depot), 1, "that of a name stays");
+}

@@ -174,9 +174,6 @@ def message_of(packet: MQTTMessage, hold: Hold) -> Message | None:
     told = dict(pairs)  # the broker's own stand last
     if not _OF_DELIVERY - {KEY} <= told.keys():
         return None
-    if sum(name == "sequence" for name, _ in pairs) > 1:
-        for name in ("source", "epoch"):  # by which the broker tells repeats
-            told.pop(name, None)
     return Message(
         payload=bytes(packet.payload),
         topic=packet.topic,

@@ -8,6 +8,7 @@ use crate::mqtt::packet::{QoS, SubscriptionRequest, Version};
 use crate::mqtt::reason;
 use crate::queue::Failed;
 use crate::session::{Consuming, Consumption, Handed, Subscription};
+use crate::switchboard::connect::is_assigned;
 use crate::switchboard::subscribe::Refusal;
 use crate::switchboard::{Counter, Switchboard};
 use crate::topic::Filter;
@@ -213,6 +214,16 @@ impl Switchboard {
             let gone = gone.expect("it was one");
             let group = &mut self.queues.groups[gone.group as usize];
             group.line.retain(|each| *each != consumer);
+            self.end_if_nameless(gone.group);
+        }
+    }
+
+    /// Ends a group that has the name of a client whose id was assigned, once that has gone: nobody
+    /// can come back to it, and what it owes would be kept for ever.
+    pub(super) fn end_if_nameless(&mut self, slot: u32) {
+        let group = &self.queues.groups[slot as usize];
+        if group.line.is_empty() && is_assigned(group.named().0) {
+            self.forget_group(slot);
         }
     }
 

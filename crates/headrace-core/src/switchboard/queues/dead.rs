@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::message::{GROUP_ID, SOURCE_TOPIC};
+use super::message::{DELAY, DELIVER_AT, FIRST_ENQUEUED, OF_DELIVERY, SOURCE_TOPIC};
 use crate::mqtt::packet::Publish;
 use crate::queue::Cause;
 use crate::session::Ending;
@@ -38,9 +38,8 @@ const DIED: &str = "died";
 const FROM: &str = "x-source-queue";
 const PLACE: &str = "x-source-message";
 
-/// What a dead letter says of itself, and its copy must not inherit: it is of the queue that it
-/// died in.
-const OF_DELIVERY: &[&str] = &["queue", "partition", "offset", "sequence"];
+const GROUP: &str = "x-source-group";
+const ENQUEUED: &str = "x-source-enqueued";
 
 const fn name_of(cause: Cause) -> &'static str {
     match cause {
@@ -137,21 +136,22 @@ impl Switchboard {
         write!(place, "{partition}:{offset}").expect("a string takes all");
         let mut publish = decode_own(packet);
         let user = &mut publish.properties.user;
-        // What a former death said of it, this one says.
-        let ours = [REASON, DETAIL, ATTEMPTS, DIED, FROM, PLACE, GROUP_ID];
+        let told = |name| user.iter().find(|(key, _)| *key == name).map(|pair| pair.1);
+        let (source, enqueued) = (told(SOURCE_TOPIC), told(FIRST_ENQUEUED));
+        // What a former death said of it, this one says; and it has waited for its time.
+        let ours = [
+            REASON, DETAIL, ATTEMPTS, DIED, FROM, PLACE, GROUP, ENQUEUED, DELAY, DELIVER_AT,
+        ];
         user.retain(|(key, _)| !ours.contains(key) && !OF_DELIVERY.contains(key));
-        let source = user
-            .iter()
-            .find(|(key, _)| *key == SOURCE_TOPIC)
-            .map(|pair| pair.1);
         user.extend([
             (REASON, name_of(death.cause)),
             (FROM, queue),
             (PLACE, &place),
-            (GROUP_ID, name),
+            (GROUP, name),
             (ATTEMPTS, &attempts),
             (DIED, &died),
         ]);
+        user.extend(enqueued.map(|at| (ENQUEUED, at)));
         user.extend(death.reason.as_deref().map(|reason| (DETAIL, reason)));
         let publish = Publish {
             topic: source.unwrap_or(publish.topic),

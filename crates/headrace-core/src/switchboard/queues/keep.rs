@@ -115,6 +115,10 @@ impl Switchboard {
             }
         }
         self.resume_consumers();
+        let groups = self.queues.all[slot as usize].groups.clone();
+        for group in groups.into_values() {
+            self.end_if_nameless(group); // a crash came before its end was told
+        }
     }
 
     /// What the log has of streams that are no queues is written away.

@@ -29,6 +29,22 @@ pub const SOURCE_TOPIC: &str = "x-source-topic";
 /// When the queue was given the message, milliseconds since 1970.
 pub const FIRST_ENQUEUED: &str = "first-enqueued";
 
+/// What a delivery says of itself.
+pub const OF_DELIVERY: [&str; 9] = [
+    MESSAGE_ID,
+    GROUP_ID,
+    ATTEMPT,
+    SOURCE_TOPIC,
+    FIRST_ENQUEUED,
+    "queue",
+    "partition",
+    "offset",
+    "sequence",
+];
+
+/// The place of a message in the series of its publisher.
+const SERIES: [&str; 3] = ["source", "epoch", "sequence"];
+
 /// What a ledger is told of a record.
 pub fn meta_of(record: &Record<'_>, settings: &QueueSettings, hash_key: Key) -> Meta {
     let ttl_ms = i64::try_from(settings.ttl_ms).unwrap_or(i64::MAX);
@@ -97,6 +113,12 @@ impl Queues {
         // The ledger says when it is too old.
         let told = told.or_else(|| properties_of(record, record.timestamp));
         let (mut properties, _) = told.unwrap_or_default();
+        // No publisher speaks for the broker. A place in a series has told it of repeats.
+        let has = |asked: &&str| properties.user.iter().any(|(name, _)| name == asked);
+        let is_in_series = SERIES.iter().all(has);
+        properties.user.retain(|(name, _)| {
+            !(OF_DELIVERY.contains(name) || is_in_series && SERIES.contains(name))
+        });
         let (mut index, mut offset, mut since) = (String::new(), String::new(), String::new());
         write!(index, "{partition}").expect("a string takes all");
         write!(offset, "{}", record.offset).expect("a string takes all");
