@@ -58,11 +58,11 @@ _TOO_LARGE: Final = (0x95, 0x97)
 
 _OF_DEATH: Final = frozenset(
     {"reason", "reason-detail", "attempts", "died", "x-source-queue", "x-source-message",
-     "x-source-topic", "message-id", "group-id", "queue", "partition", "offset", "sequence",
-     "attempt", "first-enqueued", "dedup-id", "delay"}
+     "x-source-topic", "x-source-group", "x-source-enqueued", "message-id", "group-id", "queue",
+     "partition", "offset", "sequence", "attempt", "first-enqueued", "dedup-id"}
 )  # fmt: skip
 """User properties that a message does not take back with it: of its death, of the delivery of its
-letter, and of its publisher those that would have it taken for a repeat or wait once more."""
+letter, and of its publisher the one that would have it taken for a repeat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,16 +124,12 @@ def pairs_of(letter: Message) -> list[tuple[str, str]]:
 
 def own_of(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Of the user properties of a letter those of the message, in their order."""
-    names = {name for name, _ in pairs}
-    # A series whose sequence is gone says nothing; a `source` alone is the publisher's own.
-    of_series = {"source", "epoch"} if {"source", "epoch"} <= names else set()
-    return [pair for pair in pairs if pair[0] not in _OF_DEATH | of_series]
+    return [pair for pair in pairs if pair[0] not in _OF_DEATH]
 
 
 def dead_to(pairs: list[tuple[str, str]]) -> str | None:
-    """The group that a message was dead to: the first says so, the last is that of the delivery."""
-    groups = [value for name, value in pairs if name == "group-id"]
-    return groups[0] if len(groups) > 1 else None
+    """The group that a message was dead to."""
+    return dict(pairs).get("x-source-group")
 
 
 def dedup_id(dead_letters: str, letter: Delivered) -> str:
