@@ -63,6 +63,10 @@ async def until(condition):
 @pytest.fixture(autouse=True)
 async def in_time():
     yield
+    if others := asyncio.all_tasks() - {
+        asyncio.current_task()
+    }:  # a thread that dials ends by itself
+        await asyncio.wait(others, timeout=WAIT)
     assert len(asyncio.all_tasks()) == 1, "something goes on"
 
 
@@ -169,7 +173,9 @@ async def test_refusals_are_typed(node):
         Queue("jobs", "nowhere")
     with pytest.raises(ConfigError, match="a queue's name"):
         Queue("a/b")
-    async with Queue("jobs", "127.0.0.1:1", default_api_timeout_ms=50, retry_backoff_ms=5) as queue:
+    async with Queue(
+        "jobs", "127.0.0.1:1", default_api_timeout_ms=1000, retry_backoff_ms=5
+    ) as queue:
         with pytest.raises(DeadlineError, match="may be stored") as caught:
             await queue.put(b"x")
         assert isinstance(caught.value.__cause__, ConnectionLostError)
