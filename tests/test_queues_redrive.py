@@ -224,7 +224,7 @@ def test_it_logs_in_over_tls_and_says_what_is_not_allowed(tmp_path, start_node, 
     rules = tmp_path / "rules.toml"
     rules.write_text(
         '[[access.rules]]\nallow = ["publish"]\nusers = ["ann"]\ntopics = ["$queue/jobs.dlq"]\n'
-        '[[access.rules]]\nallow = ["subscribe"]\nusers = ["ann"]\ntopics = ["$queue/jobs.dlq"]\n'
+        '[[access.rules]]\nallow = ["subscribe"]\nusers = ["ann"]\ntopics = ["$queue/jobs.dlq/#"]\n'
     )
     put_users(tmp_path / "data", {ADMIN: ["admin"]})
     node = start_node("--config", str(rules), **secure_settings(server))

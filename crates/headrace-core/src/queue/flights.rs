@@ -2,7 +2,9 @@
 //!
 //! Two orders over one slab: by deadline, and by who holds them. Deadlines of deliveries come in
 //! order, so one is put at the end and taken from anywhere at the same cost, whatever is in flight;
-//! an extended one may stand elsewhere and is looked for from the end.
+//! those that were given another one stand in an order of their own.
+
+use std::collections::BTreeSet;
 
 use slab::Slab;
 
@@ -30,7 +32,8 @@ struct Links {
 #[derive(Debug)]
 struct Node {
     flight: Flight,
-    by_deadline: Links,
+    /// None of one that is in `odd`.
+    by_deadline: Option<Links>,
     by_holder: Links,
 }
 
@@ -51,6 +54,8 @@ const EMPTY: Ends = Ends {
 pub struct Flights {
     nodes: Slab<Node>,
     by_deadline: Ends,
+    /// Those whose deadline is not in the order in which they came.
+    odd: BTreeSet<(u64, usize)>,
     by_holder: Map<u64, Ends>,
 }
 
@@ -60,6 +65,7 @@ impl Flights {
         Self {
             nodes: Slab::new(),
             by_deadline: EMPTY,
+            odd: BTreeSet::new(),
             by_holder: Map::with_hasher(hash_key),
         }
     }
@@ -77,10 +83,15 @@ impl Flights {
         };
         let id = self.nodes.insert(Node {
             flight,
-            by_deadline: alone,
+            by_deadline: None,
             by_holder: alone,
         });
-        self.place(id);
+        let last = self.by_deadline.last;
+        if last == NONE || self.nodes[last].flight.deadline_ms <= flight.deadline_ms {
+            self.put_last(id);
+        } else {
+            self.odd.insert((flight.deadline_ms, id));
+        }
         let ends = self.by_holder.entry(flight.holder).or_insert(EMPTY);
         let before = ends.last;
         ends.last = id;
@@ -128,13 +139,17 @@ impl Flights {
     pub fn extend(&mut self, id: usize, deadline_ms: u64) {
         self.displace(id);
         self.nodes[id].flight.deadline_ms = deadline_ms;
-        self.place(id);
+        self.odd.insert((deadline_ms, id));
     }
 
     /// The one whose deadline is first.
     pub fn first(&self) -> Option<(usize, Flight)> {
-        let id = self.by_deadline.first;
-        (id != NONE).then(|| (id, self.nodes[id].flight))
+        let in_order = (self.by_deadline.first != NONE).then(|| {
+            let id = self.by_deadline.first;
+            (self.nodes[id].flight.deadline_ms, id)
+        });
+        let first = in_order.into_iter().chain(self.odd.first().copied()).min();
+        first.map(|(_, id)| (id, self.nodes[id].flight))
     }
 
     /// One that `holder` has.
@@ -142,33 +157,36 @@ impl Flights {
         self.by_holder.get(&holder).map(|ends| ends.first)
     }
 
-    /// Puts a node where its deadline belongs, behind those of the same.
-    fn place(&mut self, id: usize) {
-        let deadline_ms = self.nodes[id].flight.deadline_ms;
-        let mut before = self.by_deadline.last;
-        while before != NONE && self.nodes[before].flight.deadline_ms > deadline_ms {
-            before = self.nodes[before].by_deadline.before;
+    /// Puts a node behind all that are in order.
+    fn put_last(&mut self, id: usize) {
+        let before = std::mem::replace(&mut self.by_deadline.last, id);
+        match before {
+            NONE => self.by_deadline.first = id,
+            before => self.links(before).behind = id,
         }
-        let behind = match before {
-            NONE => std::mem::replace(&mut self.by_deadline.first, id),
-            before => std::mem::replace(&mut self.nodes[before].by_deadline.behind, id),
-        };
-        match behind {
-            NONE => self.by_deadline.last = id,
-            behind => self.nodes[behind].by_deadline.before = id,
-        }
-        self.nodes[id].by_deadline = Links { before, behind };
+        self.nodes[id].by_deadline = Some(Links {
+            before,
+            behind: NONE,
+        });
     }
 
     fn displace(&mut self, id: usize) {
-        let Links { before, behind } = self.nodes[id].by_deadline;
+        let Some(Links { before, behind }) = self.nodes[id].by_deadline.take() else {
+            self.odd.remove(&(self.nodes[id].flight.deadline_ms, id));
+            return;
+        };
         match before {
             NONE => self.by_deadline.first = behind,
-            before => self.nodes[before].by_deadline.behind = behind,
+            before => self.links(before).behind = behind,
         }
         match behind {
             NONE => self.by_deadline.last = before,
-            behind => self.nodes[behind].by_deadline.before = before,
+            behind => self.links(behind).before = before,
         }
+    }
+
+    fn links(&mut self, id: usize) -> &mut Links {
+        let links = self.nodes[id].by_deadline.as_mut();
+        links.expect("it is in order")
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::flights::{Flight, Flights};
 use super::settled::Settled;
-use super::{Cause, Failed, Late, Meta, Next, Order, Policy, PRIORITIES, SCHEDULED_MAX, TURNS};
+use super::{Cause, Failed, Late, Meta, Next, Order, Policy, PRIORITIES, RESTING_MAX, TURNS};
 use crate::hash::{Key, Map};
 use crate::Now;
 
@@ -61,8 +61,10 @@ pub struct Ledger {
     flights: Flights,
     rows: Map<u64, Row>,
     dying: usize,
-    /// Of those that rest, the ones that were never delivered.
-    scheduled: usize,
+    /// The highest attempt given out.
+    attempt_max: u32,
+    /// Of the last seek: behind what may have been delivered before, and the highest attempt then.
+    reached: (i64, u32),
     turns: u32,
 }
 
@@ -80,7 +82,8 @@ impl Ledger {
             flights: Flights::new(hash_key),
             rows: Map::with_hasher(hash_key),
             dying: 0,
-            scheduled: 0,
+            attempt_max: 0,
+            reached: (0, 0),
             turns: 0,
         }
     }
@@ -102,6 +105,25 @@ impl Ledger {
         [overdue, due].into_iter().flatten().min()
     }
 
+    /// As [`Self::wake_ms`], after then: what was due is in its turn already.
+    pub fn wake_after_ms(&self, mono_ms: u64) -> Option<u64> {
+        let overdue = self.flights.first().map(|(_, flight)| flight.deadline_ms);
+        let mut due = self.resting.range((mono_ms + 1, i64::MIN)..);
+        let due = due.next().map(|(due_ms, _)| *due_ms);
+        [overdue, due].into_iter().flatten().min()
+    }
+
+    /// The log ends there, as it was found when the node began: what was settled behind has gone.
+    ///
+    /// # Panics
+    /// Something was read.
+    pub fn clip(&mut self, end: i64) {
+        assert!(self.open.is_empty(), "nothing was read");
+        self.settled.clip(end);
+        self.next = self.settled.floor();
+        self.end = end;
+    }
+
     /// The log has grown.
     pub fn grown(&mut self, end: i64) {
         self.end = self.end.max(end);
@@ -118,11 +140,7 @@ impl Ledger {
         for offset in lost {
             self.end_of(offset);
         }
-        let mut at = self.settled.floor();
-        while at < start {
-            self.settled.settle(at);
-            at = self.settled.next_unsettled(at);
-        }
+        self.settled.settle_below(start);
         self.end = self.end.max(start);
         self.next = self.next.max(start);
         holders
@@ -131,9 +149,11 @@ impl Ledger {
     /// Begins at `start`, whatever was settled; deliveries that are not over can no longer settle.
     pub fn seek(&mut self, start: i64) {
         let (end, key) = (self.end.max(start), *self.open.hasher());
+        let reached = (self.reached.0.max(self.next), self.attempt_max);
         let mut settled = std::mem::replace(&mut self.settled, Settled::new(0));
         settled.seek(start);
         *self = Self::new(self.policy, settled, end, key);
+        (self.reached, self.attempt_max) = (reached, reached.1);
     }
 
     /// Another policy, for what comes from now on.
@@ -151,7 +171,6 @@ impl Ledger {
                 break;
             }
             self.resting.pop_first();
-            self.scheduled -= usize::from(self.open[&offset].attempt == 0);
             self.join(offset);
         }
         if let Some(offset) = self.first_ready() {
@@ -168,8 +187,8 @@ impl Ledger {
         if self.next >= self.end || is_strict {
             return Next::Wait;
         }
-        let ahead = self.open.len() - self.flights.len() - self.dying - self.scheduled;
-        if ahead < self.policy.read_ahead.max(1) && self.scheduled < SCHEDULED_MAX {
+        let ahead = self.open.len() - self.flights.len() - self.resting.len();
+        if ahead < self.policy.read_ahead.max(1) && self.resting.len() < RESTING_MAX {
             Next::Read(self.next)
         } else {
             Next::Blocked
@@ -208,7 +227,9 @@ impl Ledger {
         self.end = self.end.max(offset + 1);
         let tried = self.settled.tried(offset);
         let due_ms = tried.map_or(meta.due_ms, |tried| tried.due_ms.max(meta.due_ms));
-        let rests_ms = (due_ms - now.wall_ms).max(0) as u64;
+        // One that is too old by then is so at that time.
+        let due_ms = due_ms.min(meta.expires_ms);
+        let rests_ms = due_ms.saturating_sub(now.wall_ms).max(0) as u64;
         let entry = Entry {
             meta: Meta {
                 key: match self.policy.order {
@@ -219,7 +240,14 @@ impl Ledger {
                 priority: meta.priority.min(PRIORITIES as u8 - 1),
                 ..meta
             },
-            attempt: tried.map_or(0, |tried| tried.attempt),
+            // What may have been delivered before a seek has a higher attempt than then.
+            attempt: tried
+                .map_or(0, |tried| tried.attempt)
+                .max(if offset < self.reached.0 {
+                    self.reached.1
+                } else {
+                    0
+                }),
             failures: tried.map_or(0, |tried| tried.failures),
             first_ms: tried.map_or(0, |tried| tried.first_ms),
             state: State::Behind,
@@ -232,7 +260,7 @@ impl Ledger {
         if tried.is_some() && !self.stand_in_row(offset) {
             return;
         }
-        self.rest(offset, now.mono_ms + rests_ms);
+        self.rest(offset, now.mono_ms.saturating_add(rests_ms));
     }
 
     /// Gives a message to `holder`: its attempt, from 1.
@@ -254,6 +282,7 @@ impl Ledger {
             entry.first_ms = now.wall_ms;
         }
         let attempt = entry.attempt;
+        self.attempt_max = self.attempt_max.max(attempt);
         self.ready[usize::from(entry.meta.priority)].remove(&offset);
         self.turns = (self.turns + 1) % TURNS;
         attempt
@@ -368,7 +397,6 @@ impl Ledger {
     fn rest(&mut self, offset: i64, due_ms: u64) {
         let entry = self.open.get_mut(&offset).expect("it is owed");
         entry.state = State::Resting(due_ms);
-        self.scheduled += usize::from(entry.attempt == 0);
         self.resting.insert((due_ms, offset));
     }
 
@@ -417,7 +445,6 @@ impl Ledger {
             }
             State::Resting(due_ms) => {
                 self.resting.remove(&(due_ms, offset));
-                self.scheduled -= usize::from(entry.attempt == 0);
             }
             State::Dying => self.dying -= 1,
             State::Behind | State::Flying(_) => {}

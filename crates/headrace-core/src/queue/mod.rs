@@ -29,9 +29,9 @@ pub const PRIORITIES: usize = 10;
 /// Deliveries after which the lowest priority that waits has a turn.
 pub const TURNS: u32 = 8;
 
-/// Messages of one partition whose time has not come that are known, at most: some 10 MB. What is
-/// behind the last of them waits for the first.
-pub const SCHEDULED_MAX: usize = 100_000;
+/// Messages of one partition that are known and rest, after a failure or until their time, at most:
+/// some 10 MB. What is behind the last of them waits for the first.
+pub const RESTING_MAX: usize = 100_000;
 
 /// In which order messages are given out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -217,6 +217,61 @@ impl Settled {
         at.ok().map(|at| chunk.tries[at].1)
     }
 
+    /// All below `start` is settled.
+    pub fn settle_below(&mut self, start: i64) {
+        let base = start / CHUNK_MESSAGES;
+        while self.base < base {
+            let Some(chunk) = self.chunks.pop_front() else {
+                break;
+            };
+            self.count -= u64::from(chunk.count);
+            self.changed.insert(self.base);
+            self.base += 1;
+        }
+        if self.base < base || self.chunks.is_empty() {
+            self.base = self.base.max(base);
+            self.chunks = VecDeque::from([Chunk::default()]);
+        }
+        self.changed.insert(self.base);
+        let mut at = self.next_unsettled(self.base * CHUNK_MESSAGES);
+        while at < start {
+            self.settle(at);
+            at = self.next_unsettled(at + 1);
+        }
+    }
+
+    /// Nothing from `end` on is settled or was tried: the log has lost it, and may have others there.
+    pub fn clip(&mut self, end: i64) {
+        if end <= self.base * CHUNK_MESSAGES {
+            return self.seek(end);
+        }
+        let kept = ((end - 1) / CHUNK_MESSAGES - self.base) as usize;
+        let behind = self.chunks.len().min(kept + 1);
+        for (number, gone) in (self.base + behind as i64..).zip(self.chunks.drain(behind..)) {
+            self.count -= u64::from(gone.count);
+            self.changed.insert(number);
+        }
+        let Some(last) = self.chunks.get_mut(kept) else {
+            return;
+        };
+        let before = last.count;
+        for place in (end - 1) % CHUNK_MESSAGES + 1..CHUNK_MESSAGES {
+            last.settled[place as usize / 64] &= !(1 << (place % 64));
+        }
+        last.count = last
+            .settled
+            .iter()
+            .map(|word| word.count_ones() as u16)
+            .sum();
+        let tries = last.tries.len();
+        last.tries
+            .retain(|(place, _)| i64::from(*place) <= (end - 1) % CHUNK_MESSAGES);
+        self.count -= u64::from(before - last.count);
+        if last.count < before || last.tries.len() < tries {
+            self.changed.insert(self.base + kept as i64);
+        }
+    }
+
     /// Begins at `start`, whatever was settled.
     pub fn seek(&mut self, start: i64) {
         let mut changed = std::mem::take(&mut self.changed);
@@ -479,5 +534,48 @@ mod tests {
         );
         assert_eq!(settled.take_changed(), [1, 2]);
         assert_eq!(settled.record(2), None);
+    }
+
+    /// Against a set of offsets: what is settled as a whole, and what the log has lost.
+    #[test]
+    fn it_is_cut_at_both_ends() {
+        for seed in 0..200 {
+            let mut random = Random::new(seed);
+            let mut settled = Settled::new(random.below(2 * CHUNK_MESSAGES));
+            let floor = settled.floor();
+            let mut model: BTreeSet<i64> = (0..floor).collect();
+            for _ in 0..random.between(0, 3_000) {
+                let offset = floor + random.below(20_000);
+                settled.settle(offset);
+                model.insert(offset);
+            }
+            let at = random.below(floor + 21_000);
+            let is_clip = random.chance(50);
+            if is_clip {
+                settled.clip(at);
+                let first = settled.base * CHUNK_MESSAGES;
+                model.retain(|offset| *offset < at || *offset < first);
+            } else {
+                settled.settle_below(at);
+                model.extend(0..at);
+            }
+            for offset in 0..floor + 22_000 {
+                assert_eq!(
+                    settled.has(offset),
+                    model.contains(&offset),
+                    "{seed}: {offset}"
+                );
+            }
+            let end = floor + 22_000;
+            let open = (0..end).filter(|offset| !model.contains(offset)).count();
+            assert_eq!(settled.open_below(end), open as u64, "{seed}");
+            let numbers = settled.numbers();
+            let records = numbers.filter_map(|number| Some((number, settled.record(number)?)));
+            let kept: Vec<_> = records
+                .map(|(n, record)| (n, read(&record).unwrap()))
+                .collect();
+            let again = Settled::restored(kept).expect("there is one");
+            assert_eq!(again.floor(), settled.floor());
+        }
     }
 }

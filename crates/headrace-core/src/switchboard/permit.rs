@@ -7,11 +7,13 @@
 //! A session belongs to the user that began it: nobody else may come back to it, for what waits
 //! there is that user's.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::connect::{decode_own, Connecting};
 use super::outgoing::Outgoing;
 use super::packets::Flow;
+use super::queues::Wanted;
 use super::{Counter, Switchboard};
 use crate::access::{Action, Decision, Identity, Principal, Rules};
 use crate::hash::Map;
@@ -103,7 +105,7 @@ impl Switchboard {
         let (mut narrowed, mut lost) = (0, Vec::new());
         for text in state.subscriptions.keys() {
             let action = Action::Subscribe;
-            let decision = decide(self.access.as_ref(), state, action, filter_of(text));
+            let decision = decide(self.access.as_ref(), state, action, &filter_of(text));
             narrowed += u32::from(decision.hole.is_some());
             if !decision.is_allowed {
                 lost.push(text.clone());
@@ -248,7 +250,10 @@ fn known(access: &Access, principal: Principal, users: &Users) -> Option<Princip
 }
 
 /// What a subscription reaches.
-pub(super) fn filter_of(text: &str) -> &str {
+pub(super) fn filter_of(text: &str) -> Cow<'_, str> {
+    if let Some(Ok(wanted)) = Wanted::of(text) {
+        return wanted.reached().into();
+    }
     let parsed = topic::Subscription::parse(text).expect("it was parsed when subscribed");
-    parsed.filter.as_str()
+    parsed.filter.as_str().into()
 }

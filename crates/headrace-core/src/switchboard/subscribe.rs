@@ -367,7 +367,7 @@ impl Switchboard {
         }
         session_state.unsubscribed = self.arrivals;
         if session_state.narrowed > 0 {
-            let decision = self.decide_subscription(session, filter_of(filter));
+            let decision = self.decide_subscription(session, &filter_of(filter));
             self.sessions[session as usize].narrowed -= u32::from(decision.hole.is_some());
         }
         let session_state = &mut self.sessions[session as usize];

@@ -65,7 +65,7 @@ impl Switchboard {
             session.outbound.validate();
             subscriptions += session.subscriptions.len();
             let filters = session.subscriptions.keys().map(|text| filter_of(text));
-            let decisions = filters.map(|filter| self.decide_subscription(slot as u32, filter));
+            let decisions = filters.map(|filter| self.decide_subscription(slot as u32, &filter));
             let narrowed = decisions.filter(|decision| decision.hole.is_some()).count();
             let is_leaving = session.is_ended && !session.subscriptions.is_empty();
             let narrowed = if is_leaving { 1 } else { narrowed };

@@ -24,6 +24,14 @@ pub struct Log {
     batches: Vec<(i64, Vec<u8>)>,
 }
 
+impl Log {
+    /// Power loss takes what is behind.
+    pub fn cut(&mut self, end: i64) {
+        self.batches.retain(|(base, _)| *base < end);
+        self.end = end;
+    }
+}
+
 /// A stage with a queue.
 pub struct Depot {
     pub stage: Stage,

@@ -337,3 +337,109 @@ fn the_group_of_a_client_without_an_id_goes_with_it() {
     depot.crash();
     assert_eq!(groups(&depot), 1, "that of a name stays");
 }
+
+/// A deadline is kept though nobody has room, and something else was due in between.
+#[test]
+fn a_deadline_is_kept_while_the_consumer_is_full() {
+    let (mut depot, publisher, worker) = depot();
+    depot.subscribe(worker, "$queue/jobs", &[("prefetch", "1")]);
+    for payload in ["one", "two"] {
+        depot.enqueue(publisher, "$queue/jobs", payload, &[]);
+    }
+    let one = depot.take(worker);
+    depot.end(worker, "$nack", &[("message-id", one[0].id())]);
+    assert_eq!(payloads(&depot.take(worker)), ["two"]);
+    depot.wait(1_000); // one may come again, and there is no room for it
+    assert_eq!(depot.take(worker), []);
+    let due = depot.stage.wake_at.expect("a deadline is awaited");
+    assert!(due <= depot.stage.now.mono_ms + 29_000);
+    depot.wait(29_000);
+    assert_eq!(payloads(&depot.take(worker)), ["one"]);
+}
+
+#[test]
+fn what_the_log_has_lost_is_owed_when_it_comes_anew() {
+    let (mut depot, publisher, worker) = depot();
+    depot.subscribe(worker, "$queue/jobs", &[("prefetch", "100")]);
+    for number in 0..20 {
+        depot.enqueue(publisher, "$queue/jobs", &number.to_string(), &[]);
+    }
+    for each in depot.take(worker) {
+        depot.ack(worker, &each);
+    }
+    depot.logs.get_mut(&(JOBS, 0)).unwrap().cut(12);
+    depot.crash();
+    let (publisher, worker) = (depot.client("publisher"), depot.client("worker"));
+    depot.subscribe(worker, "$queue/jobs", &[]);
+    assert_eq!(depot.take(worker), []);
+    depot.enqueue(publisher, "$queue/jobs", "anew", &[]);
+    assert_eq!(payloads(&depot.take(worker)), ["anew"]);
+}
+
+#[test]
+fn a_group_that_begins_late_costs_no_more_than_another() {
+    let (mut depot, publisher, worker) = depot();
+    let log = depot.logs.get_mut(&(JOBS, 0)).unwrap();
+    (log.start, log.end) = (1_000_000_000_000, 1_000_000_000_000);
+    depot.subscribe(worker, "$queue/jobs", &[]);
+    depot.enqueue(publisher, "$queue/jobs", "one", &[]);
+    let handed = depot.take(worker);
+    assert_eq!(handed[0].id(), "0:1000000000000:1");
+    depot.ack(worker, &handed[0]);
+    depot.crash();
+    assert_eq!(depot.depth(JOBS), 0);
+}
+
+#[test]
+fn a_late_settlement_touches_no_other_group_of_the_name() {
+    let (mut depot, publisher, worker) = depot();
+    let other = depot.client("other");
+    depot.subscribe(worker, "$queue/jobs?group=g", &[]);
+    depot.subscribe(other, "$queue/jobs/eu/#", &[("consumer-group", "g")]);
+    depot.enqueue(publisher, "$queue/jobs/eu/1", "one", &[]);
+    let (mine, others) = (depot.take(worker), depot.take(other));
+    assert_eq!(mine[0].id(), others[0].id());
+    let whose = [("message-id", mine[0].id()), ("group-id", "g")];
+    assert_eq!(depot.end(worker, "$ack", &whose), Some(0));
+    assert_eq!(depot.end(worker, "$ack", &whose), Some(0x10));
+    assert_eq!(depot.depth(JOBS), 1, "the other one has its delivery");
+    assert_eq!(depot.ack(other, &others[0]), Some(0));
+}
+
+#[test]
+fn a_client_that_subscribes_again_goes_on_in_its_group() {
+    let (mut depot, publisher, _) = depot();
+    let nameless = depot.client("");
+    depot.subscribe(nameless, "$queue/jobs", &[]);
+    for payload in ["one", "two"] {
+        depot.enqueue(publisher, "$queue/jobs", payload, &[]);
+    }
+    let handed = depot.take(nameless);
+    depot.ack(nameless, &handed[0]);
+    depot.subscribe(nameless, "$queue/jobs", &[("prefetch", "5")]);
+    assert_eq!(payloads(&depot.take(nameless)), ["two"]);
+}
+
+#[test]
+fn what_is_too_old_before_its_time_is_dead_then() {
+    let (mut depot, publisher, worker) = with(
+        QueueSettings {
+            ttl_ms: 5_000,
+            ..settings()
+        },
+        1,
+    );
+    depot.subscribe(worker, "$queue/jobs", &[]);
+    for at in ["9223372036854775807", "0"] {
+        depot.enqueue(publisher, "$queue/jobs", at, &[("deliver-at", at)]);
+    }
+    let handed = depot.take(worker);
+    assert_eq!(payloads(&handed), ["0"]);
+    let long = [
+        ("message-id", handed[0].id()),
+        ("delay", "18446744073709551615"),
+    ];
+    assert_eq!(depot.end(worker, "$nack", &long), Some(0));
+    depot.wait(5_000);
+    assert_eq!(depot.logs[&(DEAD, 0)].end, 1, "what has failed waits on");
+}

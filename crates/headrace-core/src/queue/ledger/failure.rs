@@ -37,10 +37,12 @@ impl Ledger {
             attempt: entry.attempt,
             failures: entry.failures,
             first_ms: entry.first_ms,
-            due_ms: now.wall_ms + rest_ms as i64,
+            due_ms: now
+                .wall_ms
+                .saturating_add(i64::try_from(rest_ms).unwrap_or(i64::MAX)),
         };
         self.settled.note(offset, tried);
-        let due_ms = now.mono_ms + rest_ms;
+        let due_ms = now.mono_ms.saturating_add(rest_ms);
         self.rest(offset, due_ms);
         Failed::Again(due_ms)
     }

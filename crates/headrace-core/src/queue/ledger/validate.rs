@@ -40,12 +40,6 @@ impl Ledger {
                 }
             }
         }
-        let resting = self
-            .open
-            .values()
-            .filter(|entry| matches!(entry.state, State::Resting(_)));
-        let scheduled = resting.filter(|entry| entry.attempt == 0);
-        assert_eq!(scheduled.count(), self.scheduled);
         let ready: usize = self.ready.iter().map(BTreeSet::len).sum();
         let expected = [ready, self.resting.len(), self.flights.len(), self.dying];
         assert_eq!(counted, expected);

@@ -36,6 +36,12 @@ impl Ledger {
         self.open.get(&offset).map_or(0, |entry| entry.attempt)
     }
 
+    /// Whether a message waits for earlier ones of its key.
+    pub fn is_behind(&self, offset: i64) -> bool {
+        let entry = self.open.get(&offset);
+        entry.is_some_and(|entry| entry.state == State::Behind)
+    }
+
     /// Whether a message is known and not settled.
     pub fn is_open(&self, offset: i64) -> bool {
         self.open.contains_key(&offset)

@@ -356,7 +356,7 @@ impl Switchboard {
     /// Where who has asked has no feeds.
     pub fn fed(&mut self, ticket: u64, batches: Arc<[u8]>, left_out: usize, now: Now) {
         self.tracer.at(now);
-        if self.queue_fed(ticket, &batches, now) {
+        if self.queue_fed(ticket, (&batches, left_out), now) {
             return;
         }
         let Some(Asked { session, wanted }) = self.answered(ticket) else {

@@ -86,6 +86,12 @@ impl<'a> Wanted<'a> {
         }))
     }
 
+    /// The filter that rules of access are asked about: of topics below the queue's name, without
+    /// options.
+    pub fn reached(&self) -> String {
+        [BELOW, &self.queue, "/", self.filter.unwrap_or("#")].concat()
+    }
+
     /// The value of an option: of the filter, or of the packet's user properties.
     pub fn option<'b>(&self, name: &str, properties: &[(&'b str, &'b str)]) -> Option<&'b str>
     where

@@ -77,10 +77,9 @@ impl Switchboard {
             Refusal::of_queue(reason::TOPIC_FILTER_INVALID, text.into())
         })?;
         Filter::parse(filter).map_err(|_| Counter::FilterInvalid)?;
-        // What a rule says of `$queue/NAME` holds however a client asks for it.
-        let plain = plain_filter(&wanted);
-        let decision = self.decide_subscription(session, &plain);
-        if !decision.is_allowed {
+        // A message that a consumer may not see would be owed by its group for ever.
+        let decision = self.decide_subscription(session, &wanted.reached());
+        if !decision.is_allowed || decision.hole.is_some() {
             return Err(Counter::FilterDenied.into());
         }
         if request.no_local {
@@ -107,7 +106,7 @@ impl Switchboard {
             return Err(Refusal::of_queue(reason::QUOTA_EXCEEDED, text.into()));
         }
         self.make_room_for_filter(session, filter, decision, 1)?;
-        self.leave_queue(session, filter, now);
+        self.stop_consuming(session, filter, now);
         let state = &mut self.sessions[session as usize];
         let subscription = Subscription {
             qos,
@@ -134,7 +133,7 @@ impl Switchboard {
         }
         let name = group_name(&self.sessions[session as usize].client_id, wanted, terms);
         let group = &self.queues.groups[*queue.groups.get(&name)? as usize];
-        let mut here = group.line.iter().filter(|number| self.is_here(**number));
+        let mut here = group.members.iter().filter(|number| self.is_here(**number));
         let other = here.find_map(|number| {
             let other = self.queues.consumers[number].session;
             (other != session).then_some(other)
@@ -192,9 +191,11 @@ impl Switchboard {
             qos,
             id,
             settles_by_puback: terms.by_puback,
+            is_in_line: false,
         };
         self.queues.consumers.insert(number, consumer);
-        self.queues.groups[group as usize].line.push_back(number);
+        self.queues.groups[group as usize].members.insert(number);
+        self.queues.line_up(number);
         let consuming = self.sessions[session as usize].consuming.as_mut();
         let consuming = consuming.expect("it consumes");
         consuming.consumers.insert(filter.into(), number);
@@ -203,26 +204,31 @@ impl Switchboard {
 
     /// A session consumes by a filter no longer. What it has goes to others.
     pub(in crate::switchboard) fn leave_queue(&mut self, session: u32, filter: &str, now: Now) {
-        let Some(consuming) = &mut self.sessions[session as usize].consuming else {
-            return;
-        };
+        if let Some(group) = self.stop_consuming(session, filter, now) {
+            self.end_if_nameless(group);
+        }
+    }
+
+    /// As [`Self::leave_queue`], where the session may go on in the group, which is told.
+    fn stop_consuming(&mut self, session: u32, filter: &str, now: Now) -> Option<u32> {
+        let consuming = self.sessions[session as usize].consuming.as_mut()?;
         self.queues.subscriptions -= usize::from(consuming.terms.remove(filter).is_some());
         // What it was handed and has not acknowledged stays in its window until it does.
-        if let Some(consumer) = consuming.consumers.remove(filter) {
-            self.return_held(consumer, false, now);
-            let gone = self.queues.consumers.remove(&consumer);
-            let gone = gone.expect("it was one");
-            let group = &mut self.queues.groups[gone.group as usize];
-            group.line.retain(|each| *each != consumer);
-            self.end_if_nameless(gone.group);
-        }
+        let consumer = consuming.consumers.remove(filter)?;
+        self.return_held(consumer, false, now);
+        let gone = self.queues.consumers.remove(&consumer);
+        let gone = gone.expect("it was one");
+        let group = &mut self.queues.groups[gone.group as usize];
+        group.members.remove(&consumer);
+        group.line.retain(|each| *each != consumer);
+        Some(gone.group)
     }
 
     /// Ends a group that has the name of a client whose id was assigned, once that has gone: nobody
     /// can come back to it, and what it owes would be kept for ever.
     pub(super) fn end_if_nameless(&mut self, slot: u32) {
         let group = &self.queues.groups[slot as usize];
-        if group.line.is_empty() && is_assigned(group.named().0) {
+        if group.members.is_empty() && is_assigned(group.named().0) {
             self.forget_group(slot);
         }
     }
@@ -251,10 +257,7 @@ impl Switchboard {
             return;
         };
         for consumer in consuming.consumers.values() {
-            let group = self.queues.consumers[consumer].group;
-            if !self.queues.groups[group as usize].hot.is_empty() {
-                self.queues.touch(group);
-            }
+            self.queues.line_up(*consumer);
         }
     }
 
@@ -344,8 +347,8 @@ impl Switchboard {
 
     /// Takes all consumers from a group that ends.
     pub(super) fn end_consumers(&mut self, group: u32, now: Now) {
-        let line = self.queues.groups[group as usize].line.clone();
-        for number in line {
+        let members = self.queues.groups[group as usize].members.clone();
+        for number in members {
             let session = self.queues.consumers[&number].session;
             let consuming = self.sessions[session as usize].consuming.as_ref();
             let mut all = consuming.iter().flat_map(|each| each.consumers.iter());
@@ -380,13 +383,4 @@ fn group_name(client_id: &str, wanted: &Wanted<'_>, terms: &Consumption) -> Arc<
         Some(filter) => [group, "\0", filter].concat().into(),
         None => group.into(),
     }
-}
-
-/// A filter without its options.
-fn plain_filter(wanted: &Wanted<'_>) -> String {
-    let mut plain = [super::address::BELOW, &wanted.queue].concat();
-    if let Some(filter) = wanted.filter {
-        plain.extend(["/", filter]);
-    }
-    plain
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::message::{DELAY, DELIVER_AT, FIRST_ENQUEUED, OF_DELIVERY, SOURCE_TOPIC};
+use super::FAILED_MS;
 use crate::mqtt::packet::Publish;
 use crate::queue::Cause;
 use crate::session::Ending;
@@ -78,9 +79,7 @@ impl Switchboard {
             is_carried: false,
         };
         part.deaths.insert(offset, death);
-        if queue.settings.dead_letters.is_none() && !std::mem::replace(&mut queue.has_asked, true) {
-            queues.wants_dead.push(queue.stream);
-        }
+        group.mourning.insert(partition);
         queues.heat(slot, partition);
         queues.touch(slot);
     }
@@ -88,17 +87,30 @@ impl Switchboard {
     /// Gives the dead messages of a group whose packets are at hand to the log that keeps them.
     pub(super) fn bury_ready(&mut self, slot: u32, now: Now) {
         let group = &self.queues.groups[slot as usize];
-        let partitions = group.parts.len() as u32;
-        let settings = &self.queues.all[group.queue as usize].settings;
-        let letters = settings
-            .dead_letters
-            .and_then(|stream| self.streams.slot(stream));
-        for partition in 0..partitions {
+        if group.mourning.is_empty() {
+            return;
+        }
+        let mourning: Vec<u32> = group.mourning.iter().copied().collect();
+        let queue = &mut self.queues.all[group.queue as usize];
+        let stream = queue.settings.dead_letters;
+        let Some(letters) = stream.and_then(|stream| self.streams.slot(stream)) else {
+            // Its log may have been deleted meanwhile.
+            if !std::mem::replace(&mut queue.has_asked, true) {
+                self.queues.wants_dead.push(queue.stream);
+            }
+            return;
+        };
+        for partition in mourning {
             let part = &self.queues.groups[slot as usize].parts[partition as usize];
-            if part.deaths.is_empty() || part.retry_ms.is_some() {
+            if part.deaths.is_empty() {
+                self.queues.groups[slot as usize]
+                    .mourning
+                    .remove(&partition);
                 continue;
             }
-            let Some(letters) = letters else { continue };
+            if part.bury_ms.is_some() {
+                continue;
+            }
             let waiting = part.deaths.iter().filter(|(_, death)| !death.is_carried);
             let waiting: Vec<i64> = waiting.map(|(offset, _)| *offset).collect();
             for offset in waiting {
@@ -196,7 +208,8 @@ impl Switchboard {
                 self.queues.heat(slot, partition);
             } else if let Some(death) = part.deaths.get_mut(&offset) {
                 death.is_carried = false;
-                self.queues.retry(slot, partition, now);
+                part.bury_ms = Some(now.mono_ms + FAILED_MS);
+                self.queues.change(slot, partition);
             }
             self.set_queue_timer(slot);
         }

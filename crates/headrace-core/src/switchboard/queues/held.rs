@@ -3,40 +3,41 @@
 
 use super::{Part, Piece, Queues};
 
-/// Bytes of pieces and packets, of all queues. Beyond it pieces of others go, and no packet is kept
-/// that is not to be handed out next.
-pub const HELD_BYTES_MAX: usize = if cfg!(test) {
-    64 * 1024
-} else {
-    64 * 1024 * 1024
-};
+/// Bytes of pieces, of all queues. Beyond it those of others go.
+const PIECES_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Bytes of packets of messages that stand behind others of their key, of one partition of a group
+/// and of all queues. What is beyond is read again when its turn comes.
+const KEPT_BYTES_MAX: usize = 1024 * 1024;
+const ALL_KEPT_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 impl Queues {
     /// Bytes at hand.
     pub const fn held_bytes(&self) -> usize {
-        self.held_bytes
+        self.pieces_bytes + self.kept_bytes
     }
 
     /// Whether there is room for the packet of a message that waits.
-    pub(super) const fn has_room(&self) -> bool {
-        self.held_bytes < HELD_BYTES_MAX
+    pub(super) fn has_room(&self, slot: u32, partition: u32) -> bool {
+        let part = &self.groups[slot as usize].parts[partition as usize];
+        part.kept_bytes < KEPT_BYTES_MAX && self.kept_bytes < ALL_KEPT_BYTES_MAX
     }
 
     /// A piece has come for a partition.
     pub(super) fn hold_piece(&mut self, slot: u32, partition: u32, piece: Piece) {
-        self.held_bytes += piece.bytes();
+        self.pieces_bytes += piece.bytes();
         let part = &mut self.groups[slot as usize].parts[partition as usize];
         if let Some(before) = part.piece.replace(piece) {
-            self.held_bytes -= before.bytes();
+            self.pieces_bytes -= before.bytes();
         }
-        if self.has_room() {
+        if self.pieces_bytes < PIECES_BYTES_MAX {
             return;
         }
         for (of, group) in &mut self.groups {
             for (index, part) in (0..).zip(&mut group.parts) {
                 let is_other = (of as u32, index) != (slot, partition);
                 if let Some(piece) = part.piece.take_if(|_| is_other) {
-                    self.held_bytes -= piece.bytes();
+                    self.pieces_bytes -= piece.bytes();
                 }
             }
         }
@@ -44,21 +45,23 @@ impl Queues {
 
     /// A piece has been gone through.
     pub(super) fn drop_piece(&mut self, piece: &Piece) {
-        self.held_bytes -= piece.bytes();
+        self.pieces_bytes -= piece.bytes();
     }
 
     pub(super) fn keep(&mut self, slot: u32, partition: u32, offset: i64, packet: Box<[u8]>) {
-        self.held_bytes += packet.len();
+        let bytes = packet.len();
         let part = &mut self.groups[slot as usize].parts[partition as usize];
-        if let Some(before) = part.kept.insert(offset, packet) {
-            self.held_bytes -= before.len();
-        }
+        let before = part.kept.insert(offset, packet);
+        let before = before.map_or(0, |packet| packet.len());
+        part.kept_bytes = part.kept_bytes + bytes - before;
+        self.kept_bytes = self.kept_bytes + bytes - before;
     }
 
     pub(super) fn take(&mut self, slot: u32, partition: u32, offset: i64) -> Option<Box<[u8]>> {
         let part = &mut self.groups[slot as usize].parts[partition as usize];
         let packet = part.kept.remove(&offset)?;
-        self.held_bytes -= packet.len();
+        part.kept_bytes -= packet.len();
+        self.kept_bytes -= packet.len();
         Some(packet)
     }
 
@@ -67,15 +70,17 @@ impl Queues {
         let part = &mut self.groups[slot as usize].parts[partition as usize];
         let kept = part.kept.split_off(&start);
         for packet in std::mem::replace(&mut part.kept, kept).into_values() {
-            self.held_bytes -= packet.len();
+            part.kept_bytes -= packet.len();
+            self.kept_bytes -= packet.len();
         }
     }
 
     /// Forgets all that a group has at hand.
     pub(super) fn let_go(&mut self, slot: u32) {
         for part in &mut self.groups[slot as usize].parts {
-            self.held_bytes -= part.held_bytes();
-            (part.piece, part.asked) = (None, None);
+            self.pieces_bytes -= part.piece.take().map_or(0, |piece| piece.bytes());
+            self.kept_bytes -= std::mem::take(&mut part.kept_bytes);
+            part.asked = None;
             part.kept.clear();
             part.deaths.clear();
         }
@@ -83,9 +88,10 @@ impl Queues {
 }
 
 impl Part {
-    /// Bytes at hand.
+    /// Bytes at hand, counted.
     pub(super) fn held_bytes(&self) -> usize {
         let kept: usize = self.kept.values().map(|packet| packet.len()).sum();
+        assert_eq!(kept, self.kept_bytes);
         kept + self.piece.as_ref().map_or(0, Piece::bytes)
     }
 }

@@ -111,7 +111,10 @@ impl Switchboard {
             });
             let settled = settled.collect();
             if !self.queues.all[slot as usize].groups.contains_key(&name) {
-                self.queues.begin_group(slot, &name, settled);
+                let group = self.queues.begin_group(slot, &name, settled);
+                for part in &mut self.queues.groups[group as usize].parts {
+                    part.is_restored = true;
+                }
             }
         }
         self.resume_consumers();

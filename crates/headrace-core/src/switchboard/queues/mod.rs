@@ -77,6 +77,10 @@ struct Counts {
 
 /// One partition, as a group has it.
 #[derive(Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is about something else"
+)]
 struct Part {
     ledger: Ledger,
     /// What is read on from.
@@ -85,16 +89,21 @@ struct Part {
     asked: Option<u64>,
     /// Packets of messages that are known and not handed out, by offset.
     kept: BTreeMap<i64, Box<[u8]>>,
+    kept_bytes: usize,
     /// Messages that are dead, until the log of dead letters has them.
     deaths: BTreeMap<i64, Death>,
-    /// When what the shell refused is tried again.
+    /// When what the shell could not read is asked for again.
     retry_ms: Option<u64>,
+    /// When dead letters that were refused are given out again.
+    bury_ms: Option<u64>,
     /// When something is to be done, as in `Group::wakes`.
     wake_ms: Option<u64>,
     /// In `Group::hot`.
     is_hot: bool,
     /// In `Queues::changed`.
     is_changed: bool,
+    /// Where its log ends is not known yet.
+    is_restored: bool,
     /// Nothing can be given out, for what is known waits for what has failed.
     is_blocked: bool,
 }
@@ -108,10 +117,14 @@ struct Group {
     /// With its filter behind a NUL, where it has one.
     name: Arc<str>,
     parts: Vec<Part>,
-    /// Consumers, in turn.
+    /// Consumers, in the order in which they came.
+    members: BTreeSet<u64>,
+    /// Of those, the ones that may have room, in turn.
     line: VecDeque<u64>,
     /// Partitions that may have something to give out, in turn.
     hot: VecDeque<u32>,
+    /// Partitions with messages that are dead and not settled.
+    mourning: BTreeSet<u32>,
     /// Time and partition.
     wakes: BTreeSet<(u64, u32)>,
     timer_ms: Option<u64>,
@@ -147,6 +160,8 @@ struct Consumer {
     id: u32,
     /// PUBACK settles.
     settles_by_puback: bool,
+    /// In the line of its group.
+    is_in_line: bool,
 }
 
 /// What was asked of the shell.
@@ -183,8 +198,9 @@ pub(super) struct Queues {
     wants_dead: Vec<u64>,
     /// Of streams that are no queue yet, or none any more.
     kept: Kept,
-    /// Of pieces and packets at hand.
-    held_bytes: usize,
+    /// Of pieces, and of packets, at hand.
+    pieces_bytes: usize,
+    kept_bytes: usize,
     /// Slots of queues whose stream is no more.
     gone: Vec<u32>,
     steps: usize,
@@ -212,7 +228,8 @@ impl Queues {
             burials: Map::with_hasher(hash_key),
             wants_dead: Vec::new(),
             kept: Kept::new(),
-            held_bytes: 0,
+            pieces_bytes: 0,
+            kept_bytes: 0,
             gone: Vec::new(),
             steps: STEPS_MAX,
             draws: 0,
@@ -275,6 +292,18 @@ impl Queues {
         }
     }
 
+    /// A consumer may have room again.
+    fn line_up(&mut self, number: u64) {
+        let consumer = self.consumers.get_mut(&number).expect("it is one");
+        let group = consumer.group;
+        if !std::mem::replace(&mut consumer.is_in_line, true) {
+            self.groups[group as usize].line.push_back(number);
+        }
+        if !self.groups[group as usize].hot.is_empty() {
+            self.touch(group);
+        }
+    }
+
     /// A partition may have something to give out.
     fn heat(&mut self, slot: u32, partition: u32) {
         let group = &mut self.groups[slot as usize];
@@ -292,7 +321,7 @@ impl Queues {
         if !std::mem::replace(&mut part.is_changed, true) {
             self.changed.push((slot, partition));
         }
-        let wakes = [part.ledger.wake_ms(), part.retry_ms];
+        let wakes = [part.ledger.wake_ms(), part.retry_ms, part.bury_ms];
         let wake_ms = wakes.into_iter().flatten().min();
         if part.wake_ms != wake_ms {
             if let Some(at) = std::mem::replace(&mut part.wake_ms, wake_ms) {
@@ -317,8 +346,10 @@ impl Queues {
             queue,
             name: Arc::clone(name),
             parts: parts.collect(),
+            members: BTreeSet::new(),
             line: VecDeque::new(),
             hot: VecDeque::new(),
+            mourning: BTreeSet::new(),
             wakes: BTreeSet::new(),
             timer_ms: None,
             is_due: false,
@@ -337,7 +368,7 @@ impl Queues {
     fn end_group(&mut self, slot: u32) -> Group {
         self.let_go(slot);
         let group = self.groups.remove(slot as usize);
-        assert!(group.line.is_empty(), "it has no consumers");
+        assert!(group.members.is_empty(), "it has no consumers");
         let queue = &mut self.all[group.queue as usize];
         queue.groups.remove(&group.name);
         self.due.retain(|each| *each != slot);
@@ -354,11 +385,14 @@ impl Part {
             piece: None,
             asked: None,
             kept: BTreeMap::new(),
+            kept_bytes: 0,
             deaths: BTreeMap::new(),
             retry_ms: None,
+            bury_ms: None,
             wake_ms: None,
             is_hot: false,
             is_changed: false,
+            is_restored: false,
             is_blocked: false,
         }
     }
@@ -437,6 +471,11 @@ impl Switchboard {
         let end = *known;
         let groups: Vec<u32> = queue.groups.values().copied().collect();
         for group in groups {
+            let part = &mut self.queues.groups[group as usize].parts[partition as usize];
+            if std::mem::take(&mut part.is_restored) {
+                part.ledger.clip(end);
+                self.queues.change(group, partition);
+            }
             let part = &mut self.queues.groups[group as usize].parts[partition as usize];
             part.ledger.grown(end);
             self.queues.heat(group, partition);

@@ -59,7 +59,7 @@ impl Switchboard {
         let groups = queue.groups.values().map(|slot| {
             let group = &queues.groups[*slot as usize];
             let (name, filter) = group.named();
-            let consumers = group.line.iter().map(|number| {
+            let consumers = group.members.iter().map(|number| {
                 let consumer = &queues.consumers[number];
                 let session = &self.sessions[consumer.session as usize];
                 QueueConsumer {
@@ -159,9 +159,9 @@ impl Switchboard {
         for (part, offset) in group.parts.iter_mut().zip(offsets) {
             part.ledger.seek(*offset);
         }
-        let line = group.line.clone();
+        let members = group.members.clone();
         self.queues.let_go(slot);
-        for consumer in line {
+        for consumer in members {
             let consumer_state = self.queues.consumers.get_mut(&consumer);
             let consumer_state = consumer_state.expect("it is one");
             consumer_state.held = 0;
@@ -191,7 +191,7 @@ impl Switchboard {
         let named: Vec<u32> = groups
             .filter(|slot| self.queues.groups[*slot as usize].named().0 == name)
             .collect();
-        let is_busy = |slot: &u32| !self.queues.groups[*slot as usize].line.is_empty();
+        let is_busy = |slot: &u32| !self.queues.groups[*slot as usize].members.is_empty();
         if named.iter().any(is_busy) {
             let text = format!("group \"{name}\" has consumers; end their subscriptions first");
             return Err(Error::Invalid(text));

@@ -56,6 +56,7 @@ impl Switchboard {
                 let group = &mut self.queues.groups[slot as usize];
                 let part = &mut group.parts[partition as usize];
                 part.retry_ms = part.retry_ms.filter(|at| *at > now.mono_ms);
+                part.bury_ms = part.bury_ms.filter(|at| *at > now.mono_ms);
                 let Some((flight, failed)) = part.ledger.overdue(now, random) else {
                     break;
                 };
@@ -66,9 +67,18 @@ impl Switchboard {
             self.queues.heat(slot, partition);
             let group = &mut self.queues.groups[slot as usize];
             let part = &mut group.parts[partition as usize];
-            // What rests joins the others as soon as somebody has room for it.
+            // What has rested joins the others as soon as somebody has room for it.
+            let wakes = [
+                part.ledger.wake_after_ms(now.mono_ms),
+                part.retry_ms,
+                part.bury_ms,
+            ];
+            let wake_ms = wakes.into_iter().flatten().min();
+            if let Some(before) = std::mem::replace(&mut part.wake_ms, wake_ms) {
+                group.wakes.remove(&(before, partition));
+            }
             group.wakes.remove(&(at, partition));
-            part.wake_ms = None;
+            group.wakes.extend(wake_ms.map(|at| (at, partition)));
         }
     }
 
@@ -82,7 +92,9 @@ impl Switchboard {
                     let group = &mut self.queues.groups[slot as usize];
                     let partition = group.hot[0];
                     group.hot.rotate_left(1);
-                    group.line.rotate_left(1);
+                    if group.line.front() == Some(&consumer) {
+                        group.line.rotate_left(1);
+                    }
                     self.hand_out(slot, consumer, (partition, offset), now);
                 }
                 Found::Nothing => break,
@@ -100,22 +112,18 @@ impl Switchboard {
     fn next_consumer(&mut self, slot: u32) -> Option<u64> {
         let group = &self.queues.groups[slot as usize];
         if self.queues.all[group.queue as usize].settings.sharing != Sharing::Shared {
-            let first = group
-                .line
-                .iter()
-                .filter(|number| self.is_here(**number))
-                .min();
-            return first
-                .copied()
-                .filter(|number| self.consumer_has_room(*number));
+            let mut here = group.members.iter().filter(|number| self.is_here(**number));
+            let first = here.next().copied();
+            return first.filter(|number| self.consumer_has_room(*number));
         }
-        for _ in 0..self.queues.groups[slot as usize].line.len() {
-            let line = &mut self.queues.groups[slot as usize].line;
-            let number = *line.front()?;
+        while let Some(number) = self.queues.groups[slot as usize].line.front().copied() {
             if self.consumer_has_room(number) {
                 return Some(number);
             }
-            self.queues.groups[slot as usize].line.rotate_left(1);
+            // It stands there again as soon as it may have some.
+            self.queues.groups[slot as usize].line.pop_front();
+            let consumer = self.queues.consumers.get_mut(&number);
+            consumer.expect("it is one").is_in_line = false;
         }
         None
     }
@@ -239,7 +247,8 @@ impl Switchboard {
         let packet = queues.packet_of(&queue, partition, record, now);
         let part = &mut queues.groups[slot as usize].parts[partition as usize];
         part.ledger.met(offset, meta, now);
-        if part.ledger.is_ready(offset) || queues.has_room() {
+        let is_behind = part.ledger.is_behind(offset);
+        if part.ledger.is_ready(offset) || is_behind && queues.has_room(slot, partition) {
             queues.keep(slot, partition, offset, packet);
         }
     }
@@ -274,12 +283,13 @@ impl Switchboard {
     pub(in crate::switchboard) fn queue_fed(
         &mut self,
         ticket: u64,
-        batches: &Arc<[u8]>,
+        (batches, left_out): (&Arc<[u8]>, usize),
         now: Now,
     ) -> bool {
         let Some(asked) = self.queues.asked.remove(&ticket) else {
             return false;
         };
+        self.counters.add(Counter::DroppedTooLarge, left_out);
         let Asked {
             group: slot,
             partition,
@@ -318,7 +328,7 @@ impl Switchboard {
                 let part = &queues.groups[slot as usize].parts[partition as usize];
                 let is_asked = record.offset == offset;
                 let is_wanted = is_asked
-                    || queues.has_room()
+                    || queues.has_room(slot, partition)
                         && !part.kept.contains_key(&record.offset)
                         && (part.ledger.is_ready(record.offset)
                             || part.deaths.contains_key(&record.offset));
@@ -429,9 +439,6 @@ impl Queues {
             return;
         };
         consumer.held = consumer.held.saturating_sub(1);
-        let group = consumer.group;
-        if !self.groups[group as usize].hot.is_empty() {
-            self.touch(group);
-        }
+        self.line_up(holder);
     }
 }

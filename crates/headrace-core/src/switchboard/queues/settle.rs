@@ -164,22 +164,29 @@ impl Switchboard {
         (delay_ms, reason): (Option<u64>, Option<&str>),
         now: Now,
     ) -> Outcome {
-        let mut outcome = Outcome::NoDelivery;
-        for group in self.groups_of(session, queue, group) {
-            let ended = match verb {
-                Verb::Ack => self.end_delivery(group, place),
-                Verb::Nack => self.fail_delivery(group, place, delay_ms, reason, now),
-                Verb::Reject => self.reject_delivery(group, place, reason),
-                Verb::Extend => self.extend_delivery(group, place, delay_ms, now),
-            };
-            outcome = match ended {
-                Ok(()) => return Outcome::Accepted,
-                Err(Late::Settled) => Outcome::SettledBefore,
-                Err(Late::Superseded) => Outcome::TooLate,
-                Err(Late::Unknown) => Outcome::NoDelivery,
-            };
+        let groups = self.groups_of(session, queue, group);
+        let (partition, offset, _) = place;
+        let ledger = |slot: &u32| {
+            let parts = &self.queues.groups[*slot as usize].parts;
+            parts.get(partition as usize).map(|part| &part.ledger)
+        };
+        // The one that owes it; others of the client may have had it passed by.
+        let owes = |slot: &&u32| ledger(slot).is_some_and(|ledger| ledger.is_open(offset));
+        let Some(group) = groups.iter().find(owes).or(groups.first()).copied() else {
+            return Outcome::NoDelivery;
+        };
+        let ended = match verb {
+            Verb::Ack => self.end_delivery(group, place),
+            Verb::Nack => self.fail_delivery(group, place, delay_ms, reason, now),
+            Verb::Reject => self.reject_delivery(group, place, reason),
+            Verb::Extend => self.extend_delivery(group, place, delay_ms, now),
+        };
+        match ended {
+            Ok(()) => Outcome::Accepted,
+            Err(Late::Settled) => Outcome::SettledBefore,
+            Err(Late::Superseded) => Outcome::TooLate,
+            Err(Late::Unknown) => Outcome::NoDelivery,
         }
-        outcome
     }
 
     /// The groups whose deliveries a client may mean: those in which it consumes, and others of a
@@ -197,7 +204,7 @@ impl Switchboard {
         let mut groups: Vec<u32> = own
             .filter(|slot| is_of_queue(slot) && is_named(slot))
             .collect();
-        if named.is_some() {
+        if named.is_some() && groups.is_empty() {
             let all = queues.all[queue as usize].groups.values().copied();
             groups.extend(all.filter(is_named));
         }
