@@ -4,10 +4,10 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use super::message::{ATTEMPT, GROUP_ID, MESSAGE_ID};
-use super::named;
+use super::{named, Group, Part};
 use crate::mqtt::encode;
 use crate::mqtt::packet::{Publish, QoS, Version};
-use crate::queue::{Failed, Late};
+use crate::queue::Late;
 use crate::session::{Handed, Ids, Terms};
 use crate::switchboard::connect::decode_own;
 use crate::switchboard::outgoing::Outgoing;
@@ -16,6 +16,13 @@ use crate::Now;
 
 /// Partition, offset and attempt: one delivery.
 pub(super) type Place = (u32, i64, u32);
+
+impl Group {
+    /// A partition that a client names; of one that there is not nothing was ever delivered.
+    fn part(&mut self, partition: u32) -> Result<&mut Part, Late> {
+        self.parts.get_mut(partition as usize).ok_or(Late::Unknown)
+    }
+}
 
 impl Switchboard {
     /// Gives a message to a consumer that has room.
@@ -103,10 +110,7 @@ impl Switchboard {
         (partition, offset, attempt): Place,
     ) -> Result<(), Late> {
         let group = &mut self.queues.groups[slot as usize];
-        let part = group
-            .parts
-            .get_mut(partition as usize)
-            .ok_or(Late::Unknown)?;
+        let part = group.part(partition)?;
         let holder = part.ledger.holder(offset);
         part.ledger.ack(offset, attempt)?;
         group.counts.settled += 1;
@@ -128,10 +132,7 @@ impl Switchboard {
     ) -> Result<(), Late> {
         let random = self.queues.random();
         let group = &mut self.queues.groups[slot as usize];
-        let part = group
-            .parts
-            .get_mut(partition as usize)
-            .ok_or(Late::Unknown)?;
+        let part = group.part(partition)?;
         let holder = part.ledger.holder(offset);
         let failed = part.ledger.nack(offset, attempt, delay_ms, now, random)?;
         group.counts.failed += 1;
@@ -151,12 +152,9 @@ impl Switchboard {
         reason: Option<&str>,
     ) -> Result<(), Late> {
         let group = &mut self.queues.groups[slot as usize];
-        let part = group
-            .parts
-            .get_mut(partition as usize)
-            .ok_or(Late::Unknown)?;
+        let part = group.part(partition)?;
         let holder = part.ledger.holder(offset);
-        let failed: Failed = part.ledger.reject(offset, attempt)?;
+        let failed = part.ledger.reject(offset, attempt)?;
         self.has_failed(slot, partition, offset, failed, reason);
         self.settled(slot, partition, holder);
         Ok(())
@@ -176,10 +174,7 @@ impl Switchboard {
         let group = &mut self.queues.groups[slot as usize];
         let policy = &self.queues.all[group.queue as usize].settings.policy;
         let more_ms = delay_ms.unwrap_or(policy.deadline_ms);
-        let part = group
-            .parts
-            .get_mut(partition as usize)
-            .ok_or(Late::Unknown)?;
+        let part = group.part(partition)?;
         let deadline_ms = now.mono_ms.saturating_add(more_ms);
         part.ledger.extend(offset, attempt, deadline_ms)?;
         self.queues.change(slot, partition);
