@@ -8,6 +8,7 @@ from conftest import headrace
 from headrace.config import load, read
 from headrace.config.changes import changes
 from headrace.config.reference import json_schema, read_of_stream
+from headrace.kernel.catalog import Catalog, Change
 from headrace.queue_settings import QUEUE_SETTINGS
 from headrace.settings import SETTINGS
 
@@ -100,3 +101,23 @@ def test_settings_are_read_by_people():
     assert read_of_stream("ack.deadline.ms", 30_000) == "30s"
     assert read_of_stream("retry.attempts", -1) == "unlimited"
     assert read_of_stream("retry.attempts", 3) == "3"
+
+
+def test_settings_of_the_original_design_have_its_names(file):
+    names = ("max_queue_depth = 9", 'message_ttl = "1h"', "batch_size = 5", "ring_buffer_size = 7")
+    file.write_text("[queues.jobs]\n" + "\n".join(names))
+    queue = load(file).queues["jobs"]
+    definition = Catalog().create("jobs", Change(queue=queue.settings), 1)
+    assert definition.queue == {
+        "depth.max.messages": 9,
+        "message.ttl.ms": 3_600_000,
+        "batch.size": 5,
+        "read.ahead": 7,
+    }
+
+
+def test_those_that_need_a_cluster_say_so(file):
+    file.write_text("[queues.jobs]\nreplication_factor = 3")
+    result = headrace("config", "check", "--config", str(file))
+    assert result.returncode == 2
+    assert "needs a cluster, and this is one node" in result.stderr

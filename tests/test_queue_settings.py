@@ -4,6 +4,7 @@ import queue
 import re
 
 import pytest
+from confluent_kafka import KafkaError, Producer
 
 from conftest import wait_for
 from pahoclient import Client, publish_properties, user_property
@@ -12,7 +13,9 @@ from test_queues import group, make, settle, shown
 pytestmark = pytest.mark.slow
 
 QUOTA_EXCEEDED = 0x97
+NOT_SERVED = 0x83
 KEYS = [f"key-{number}" for number in range(12)]
+DROPPED = 'headrace_mqtt_messages_dropped_total{reason="queue_depth"}'
 DEAD = 'headrace_mqtt_messages_dropped_total{reason="dead"}'
 
 
@@ -269,3 +272,82 @@ def test_dead_letters(node, worker, queue_with, name):
     wait_for(lambda: shown(node, name)["depth"] == 0)
     assert node.metrics()[DEAD] == before + 1
     assert node.call("GET", f"/api/v1/queues/{name}.dlq")[0] == 404
+
+
+@pytest.mark.setting("queues.depth.max.messages")
+def test_depth_max_messages(node, worker, queue_with, name):
+    topic = queue_with(depth_max_messages=2)
+    codes = [worker.publish(topic, b"%d" % number) for number in range(3)]
+    assert codes == [0, 0, QUOTA_EXCEEDED]
+    producer = Producer({"bootstrap.servers": node.servers})
+    told = []
+    producer.produce(name, b"3", on_delivery=lambda error, _: told.append(error.code()))
+    assert producer.flush(10) == 0
+    assert told == [KafkaError.POLICY_VIOLATION]
+    assert settle(worker, worker.receive(), queue=name) == 0
+    assert worker.publish(topic, b"3") == 0
+
+
+@pytest.mark.setting("queues.depth.max.bytes")
+def test_depth_max_bytes(worker, queue_with):
+    topic = queue_with(depth_max_bytes="100KiB", prefetch=1)
+    codes = [worker.publish(topic, bytes(10_000)) for _ in range(12)]
+    assert codes == [0] * 11 + [QUOTA_EXCEEDED], "that which goes beyond is the last"
+    for _ in range(6):
+        assert settle(worker, worker.receive(), queue=topic.removeprefix("$queue/")) == 0
+    assert worker.publish(topic, bytes(10_000)) == 0
+
+
+@pytest.mark.setting("queues.depth.policy")
+def test_depth_policy(node, worker, name):
+    bound = {"depth.max.messages": 2, "depth.policy": "dead-letter-oldest"}
+    make(node, name, settings=bound)
+    topic = f"$queue/{name}"
+    worker.subscribe(f"{topic}/$dlq")
+    worker.subscribe(f"{topic}?group=idle")
+    worker.unsubscribe(f"{topic}?group=idle")
+    assert [worker.publish(topic, payload) for payload in (b"1", b"2", b"3")] == [0, 0, 0]
+    letter = worker.receive()
+    assert (letter.payload, user_property(letter, "reason")) == (b"1", "depth")
+    change = {"settings": {"depth.policy": "drop-oldest"}}
+    assert node.call("PATCH", f"/api/v1/queues/{name}", change)[0] == 200
+    before = node.metrics()[DROPPED]
+    assert worker.publish(topic, b"4") == 0
+    worker.subscribe(f"{topic}?group=idle")
+    assert [worker.receive().payload for _ in range(2)] == [b"3", b"4"]
+    assert node.metrics()[DROPPED] == before + 1
+
+
+@pytest.mark.setting("queues.priorities")
+def test_priorities(node, worker, name):
+    make(node, name, settings={"priorities": "on"})
+    topic = f"$queue/{name}"
+    for payload, priority in ((b"low", "0"), (b"urgent", "9")):
+        worker.publish(topic, payload, properties=publish_properties(("priority", priority)))
+        worker.publish(topic, b"plain")
+    worker.subscribe(f"{topic}?prefetch=1")
+    given = []
+    for _ in range(4):
+        message = worker.receive()
+        given.append(message.payload)
+        settle(worker, message, queue=name)
+    assert given == [b"urgent", b"plain", b"plain", b"low"]
+    change = {"settings": {"priorities": None}}
+    assert node.call("PATCH", f"/api/v1/queues/{name}", change)[0] == 200
+    urgent = publish_properties(("priority", "9"))
+    assert worker.publish(topic, properties=urgent) == NOT_SERVED
+
+
+@pytest.mark.setting("queues.batch.size")
+@pytest.mark.parametrize(("batch_size", "is_mixed"), [(1, True), (500, False)])
+def test_batch_size(node, worker, name, batch_size, is_mixed):
+    """Of two groups one is given so much before the other has its turn."""
+    make(node, name, settings={"paused": "on", "batch.size": batch_size})
+    topic = f"$queue/{name}"
+    for _ in range(40):
+        worker.publish(topic)
+    for each in "ab":
+        worker.subscribe(f"{topic}?group={each}")
+    node.call("PATCH", f"/api/v1/queues/{name}", {"settings": {"paused": None}})
+    given = "".join(user_property(worker.receive(), "group-id") for _ in range(80))
+    assert (given.lstrip(given[0]) != given[-1] * 40) is is_mixed

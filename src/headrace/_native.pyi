@@ -1120,7 +1120,7 @@ class RetainedMessage:
 
 @type_check_only
 class _QueueSettings(TypedDict):
-    """How a queue is served; 0 is no bound for `attempts_max`, `total_ms` and `ttl_ms`."""
+    """How a queue is served; 0 is no bound for `attempts_max`, `total_ms`, `ttl_ms` and depths."""
 
     order: str
     hash: str
@@ -1137,6 +1137,11 @@ class _QueueSettings(TypedDict):
     paused: bool
     consumers: str
     keeps_dead: bool
+    prioritises: bool
+    batch_messages: int
+    depth_messages_max: int
+    depth_bytes_max: int
+    depth_policy: str
 
 class _Limits(TypedDict, total=False):
     """Bounds of a switchboard, by the names of `headrace-core::switchboard::Limits`."""
@@ -1404,6 +1409,12 @@ class Switchboard:
     ) -> None:
         """Makes a stream that is bound a queue, or changes one. `dead_letters` is the id of stream
         `NAME.dlq` where it exists."""
+    def queue_sized(
+        self, stream: int, partition: int, bounds: tuple[int, int], size_bytes: int
+    ) -> None:
+        """The log of a partition of a queue has so many bytes between its bounds now."""
+    def queue_is_full(self, stream: int) -> bool:
+        """Whether it is a queue that takes nothing more until something of it is settled."""
     def queue_floors(self, stream: int) -> list[int] | None:
         """By partition the first offset that some group still owes; None: no queue, no groups."""
     def queue_groups(self, stream: int) -> list[QueueGroup]: ...

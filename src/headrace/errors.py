@@ -16,6 +16,7 @@ HeadraceError
 │   ├── UnknownGroupError      HTTP 404                       no consumer group of this name
 │   └── GroupInUseError        HTTP 409                       it has members
 ├── RetainedLimitError         HTTP 409                       no room to retain a message
+├── QueueFullError             HTTP 429, Kafka 44             a queue owes as much as it may
 ├── MessageTooLargeError       HTTP 413, Kafka 10             larger than max.message.bytes
 ├── StaleEpochError            HTTP 409                       a newer epoch has published
 ├── AccessError
@@ -97,6 +98,7 @@ __all__ = [
     "NativeError",
     "OutOfOrderSequenceError",
     "PublishError",
+    "QueueFullError",
     "RecordsTooLargeError",
     "RetainedLimitError",
     "ScrapeError",
@@ -206,6 +208,13 @@ class RetainedLimitError(HeadraceError):
     """As much is retained as `limits.retained_messages` and `limits.retained_bytes` allow."""
 
     http_status = 409
+
+
+class QueueFullError(HeadraceError):
+    """A queue owes as much as its `depth.max.messages` and `depth.max.bytes` allow."""
+
+    http_status = 429
+    kafka_code = 44
 
 
 class MessageTooLargeError(HeadraceError):

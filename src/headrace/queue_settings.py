@@ -39,6 +39,8 @@ DEAD_LETTERS: Final = ".dlq"
 
 NONE, BY_KEY, STRICT = "none", "key", "strict"
 
+REFUSE, DROP, DEAD_LETTER = "refuse", "drop-oldest", "dead-letter-oldest"
+
 
 def _count(default: int, low: int, high: int, summary: str, **parts: Any) -> Any:  # noqa: ANN401
     return setting_field(Kind.COUNT, default, summary, low=low, high=high, **parts)
@@ -52,6 +54,10 @@ class QueueSettings(SettingTable):
         limits.QUEUE_ACK_DEADLINE_MS, 1,
         "Time from a delivery to the next one, to whichever consumer, unless it is settled.",
     )  # fmt: skip
+    batch_size: int = _count(
+        limits.QUEUE_BATCH_SIZE, 1, limits.QUEUE_READ_AHEAD_MAX,
+        "Messages that a group is given before other groups and queues have their turn.",
+    )  # fmt: skip
     consumers: str = setting_field(
         Kind.CHOICE, "shared", "Who of a group is given messages: `shared` all of them, in turn; "
         "`single` who of those that are connected came first, and the others stand by; "
@@ -61,6 +67,20 @@ class QueueSettings(SettingTable):
     dead_letters: str = setting_field(
         Kind.CHOICE, "on", "`on` keeps what is rejected, or has failed too often, or is too old, "
         "in the queue `NAME.dlq`; `off` drops and counts it.", words=("on", "off"),
+    )  # fmt: skip
+    depth_max_bytes: int = setting_field(
+        Kind.SIZE, UNLIMITED, "What the messages that a queue owes may take of its log, at most; "
+        "-1: no bound.", low=1, high=limits.INT64_MAX, unlimited=True,
+    )  # fmt: skip
+    depth_max_messages: int = _count(
+        UNLIMITED, 1, limits.INT64_MAX,
+        "Messages that a queue owes to the group that it owes most, at most; -1: no bound.",
+        unlimited=True,
+    )  # fmt: skip
+    depth_policy: str = setting_field(
+        Kind.CHOICE, REFUSE, "What becomes of more: `refuse` takes none (0x97) until something is "
+        "settled, `drop-oldest` makes room by the oldest that nobody has, and counts it, "
+        "`dead-letter-oldest` keeps that in `NAME.dlq`.", words=(REFUSE, DROP, DEAD_LETTER),
     )  # fmt: skip
     message_ttl_ms: int = duration_field(
         limits.QUEUE_MESSAGE_TTL_MS, 1,
@@ -82,6 +102,10 @@ class QueueSettings(SettingTable):
     prefetch: int = _count(
         limits.QUEUE_PREFETCH, 1, 65_535,
         "Deliveries that a consumer may have open where it does not say how many.",
+    )  # fmt: skip
+    priorities: str = setting_field(
+        Kind.CHOICE, "off", "`on` has messages overtake others of a lower user property "
+        "`priority`, 0 to 9, 4 without one; of `order` none alone.", words=("on", "off"),
     )  # fmt: skip
     read_ahead: int = _count(
         limits.QUEUE_READ_AHEAD, 1, limits.QUEUE_READ_AHEAD_MAX,
@@ -117,6 +141,11 @@ class QueueSettings(SettingTable):
         return cls(**read)
 
     @property
+    def is_bounded(self) -> bool:
+        """Whether there is an end to what it may owe."""
+        return (self.depth_max_messages, self.depth_max_bytes) != (UNLIMITED, UNLIMITED)
+
+    @property
     def keeps_dead(self) -> bool:
         """Whether there is a queue of its dead letters."""
         return self.dead_letters == "on"
@@ -140,12 +169,41 @@ OF_DEAD_LETTERS: Final[Mapping[str, Value]] = {
 """Of `NAME.dlq` where the node makes it: nothing is lost there."""
 
 
+ORIGINAL: Final[Mapping[str, str]] = {
+    "batch_size": "batch.size",
+    "delivery_timeout": "ack.deadline.ms",
+    "max_queue_depth": "depth.max.messages",
+    "message_ttl": "message.ttl.ms",
+    "ring_buffer_size": "read.ahead",
+}
+"""Names of the design that queues began with, and those that they have here."""
+
+OF_CLUSTER: Final = frozenset(
+    {
+        "ack_timeout",
+        "min_in_sync_replicas",
+        "partition_strategy",
+        "replication_ack_policy",
+        "replication_factor",
+        "replication_mode",
+        "routing_mode",
+    }
+)
+"""Names of that design that say how several nodes share a queue."""
+
+NAMES: Final = frozenset({*BOTH, *ORIGINAL, *OF_CLUSTER})
+"""What people may write."""
+
+
 def find(name: str) -> Setting:
     """The setting of a queue, and not of its stream, of this name.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is none, or a single node has not.
     """
+    if name in OF_CLUSTER:
+        raise ValueError(f"setting {shown(name)} needs a cluster, and this is one node; remove it")
+    name = ORIGINAL.get(name, name)
     if name not in QUEUE_SETTINGS:
         raise ValueError(f"no queue setting {shown(name)}; {nearest(name, BOTH)}")
     return QUEUE_SETTINGS[name]
@@ -190,6 +248,13 @@ def contradiction(queue: QueueSettings, of_stream: Settings, partitions: int) ->
             f"order strict is of one partition, and there are {partitions}; choose order key, "
             f"or 1 partition"
         )
+    if queue.priorities == "on" and queue.order != NONE:
+        return (
+            f"order {queue.order} keeps messages in order, and priorities have them overtake each "
+            f"other; choose order none, or priorities off"
+        )
+    if queue.depth_policy == DEAD_LETTER and not queue.keeps_dead:
+        return f"depth.policy {DEAD_LETTER} needs dead.letters on; choose {DROP}, or {REFUSE}"
     if queue.retry_backoff_max_ms < queue.retry_backoff_ms:
         return (
             f"retry.backoff.max.ms ({queue.retry_backoff_max_ms}) must not be less than "

@@ -10,7 +10,9 @@ use headrace_core::hash::Key;
 use headrace_core::mqtt::encode;
 use headrace_core::mqtt::packet::{Connect, Packet, Publish, PublishProperties, QoS, Version};
 use headrace_core::queue::{read, Backoff, Ledger, Meta, Next, Order, Policy, Settled};
-use headrace_core::switchboard::{Limits, QueueSettings, Sharing, Switchboard, BATCH_BYTES_MAX};
+use headrace_core::switchboard::{
+    Depth, Limits, QueueSettings, Sharing, Switchboard, BATCH_BYTES_MAX,
+};
 use headrace_core::testing::Random;
 use headrace_core::Now;
 
@@ -31,6 +33,7 @@ const POLICY: Policy = Policy {
     failures_max: 10,
     total_ms: 0,
     read_ahead: 1_000,
+    prioritises: false,
 };
 
 const PLAIN: Meta = Meta {
@@ -62,6 +65,8 @@ fn enqueue(count: u32) -> f64 {
         name: "bench".into(),
         policy: POLICY,
         ttl_ms: 0,
+        depth: Depth::default(),
+        batch_messages: 500,
         prefetch: 100,
         is_fnv1a: true,
         is_paused: false,

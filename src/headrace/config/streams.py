@@ -14,7 +14,7 @@ from headrace.config.readers import SettingOfStream, Table, Text, count, flatten
 from headrace.settings import SETTINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     from headrace.settings import Setting
 
@@ -30,6 +30,7 @@ class StreamSettings(Table):
     """
 
     KNOWN: ClassVar[Mapping[str, Setting]] = SETTINGS
+    NAMES: ClassVar[Container[str]] = SETTINGS
 
     partitions: Annotated[int, count(1, limits.STREAM_PARTITIONS_MAX)] | None = None
     filters: tuple[Text, ...] | None = None
@@ -56,7 +57,7 @@ class StreamSettings(Table):
         gathered = {
             name: cls._read(name, other.pop(name))
             for name in tuple(other)
-            if "." in name or name in cls.KNOWN
+            if "." in name or name in cls.NAMES
         }
         return {**own, **other, "settings": gathered}
 
@@ -76,6 +77,7 @@ class QueueTable(StreamSettings):
     """
 
     KNOWN: ClassVar[Mapping[str, Setting]] = queue_settings.BOTH
+    NAMES: ClassVar[Container[str]] = queue_settings.NAMES
 
     @classmethod
     def find(cls, name: str) -> Setting:

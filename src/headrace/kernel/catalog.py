@@ -400,10 +400,10 @@ def _settings(
         except ValueError as error:
             raise InvalidStreamError(str(error)) from None
         if value is None:
-            new.pop(name, None)
+            new.pop(setting.name, None)
             continue
         try:
-            new[name] = setting.read(value)
+            new[setting.name] = setting.read(value)
         except ValueError as error:
             raise InvalidStreamError(f"setting {shown(name)} {error}") from None
     return new

@@ -8,6 +8,9 @@ QUEUE_ACK_DEADLINE_MS: Final = 30_000
 """From a delivery to the next one (`ack.deadline.ms`), as SQS has it: work that takes longer says
 so by `$extend`, and of a consumer that hangs the messages come to another within half a minute."""
 
+QUEUE_BATCH_SIZE: Final = 500
+"""As the design that queues began with: a turn of half a millisecond."""
+
 QUEUE_MESSAGE_TTL_MS: Final = 7 * DAY_MS
 """Age at which a message is dead (`message.ttl.ms`), as long as a stream keeps records."""
 

@@ -60,6 +60,7 @@ class Queues:
         self._watch = watch
         self._is_open = False
         self._making: dict[int, asyncio.Task[None]] = {}
+        self._sized: dict[Partition, Callable[[], None]] = {}
         self._lacking: set[int] = set()
         broker.served.append(self._served)
         broker.deleted.append(self._deleted)
@@ -119,8 +120,32 @@ class Queues:
             paused=settings.paused == "on",
             consumers=settings.consumers,
             keeps_dead=settings.keeps_dead,
+            prioritises=settings.priorities == "on",
+            batch_messages=settings.batch_size,
+            depth_messages_max=_bound(settings.depth_max_messages),
+            depth_bytes_max=_bound(settings.depth_max_bytes),
+            depth_policy=settings.depth_policy,
         )
+        self._watch_sizes(definition, settings.is_bounded)
         self._broker.runner.wake()
+
+    def _watch_sizes(self, definition: StreamDefinition, is_bounded: bool) -> None:
+        """Has the switchboard hear how much lies in the logs of a queue, where that is bounded."""
+        for partition in self._broker.partitions(definition.name):
+            if is_bounded and partition not in self._sized:
+                self._sized[partition] = partial(self._tell_size, partition)
+                partition.watch(self._sized[partition])
+                self._tell_size(partition)
+            elif not is_bounded and partition in self._sized:
+                partition.unwatch(self._sized.pop(partition))
+
+    def _tell_size(self, partition: Partition) -> None:
+        if not partition.is_served:
+            partition.unwatch(self._sized.pop(partition))
+            return
+        stream = partition.stream.definition.id
+        bounds, size_bytes = partition.bounds, partition.size_bytes
+        self._switchboard.queue_sized(stream, partition.index, bounds, size_bytes)
 
     # --- dead letters
 

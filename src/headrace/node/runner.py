@@ -20,6 +20,7 @@ from headrace import limits
 from headrace.errors import (
     HeadraceError,
     MessageTooLargeError,
+    QueueFullError,
     RetainedLimitError,
     StaleEpochError,
     StorageError,
@@ -52,8 +53,11 @@ QUOTA_EXCEEDED = 0x97
 """Reason codes of PUBACK (MQTT 5.0 table 3-4); those from 0x80 on mean that it is not stored."""
 
 TOO_LARGE = 0x95
+QUEUE_FULL = 0x96
 RETAIN_NOT_SUPPORTED = 0x9A
 """What the switchboard says of a publish from another door that a stream does not take."""
+
+FULL_QUEUE = "the queue owes as much as it may; try again later, or raise its depth.max.*"
 
 
 class _Inflight(NamedTuple):
@@ -134,9 +138,12 @@ class Runner:
         """Queues batches; the future is their base offset once durable, or `UnavailableError`.
 
         Raises:
-            StorageError, StorageFullError, OutOfOrderSequenceError, StaleProducerEpochError:
-                nothing is queued.
+            StorageError, StorageFullError, OutOfOrderSequenceError, StaleProducerEpochError,
+            QueueFullError: nothing is queued.
         """
+        definition = partition.stream.definition
+        if definition.queue is not None and self._switchboard.queue_is_full(definition.id):
+            raise QueueFullError(FULL_QUEUE)
         self._ticket += 2
         appended = self._store.append(partition.log, batches, self._ticket, wall_ms)
         future: asyncio.Future[int] = self._loop.create_future()
@@ -424,6 +431,8 @@ class Runner:
                 future.set_exception(
                     MessageTooLargeError("larger than max.message.bytes of a stream that stores it")
                 )
+            elif code == QUEUE_FULL:
+                future.set_exception(QueueFullError(FULL_QUEUE))
             elif code == RETAIN_NOT_SUPPORTED:
                 future.set_exception(
                     RetainedLimitError(

@@ -1,6 +1,8 @@
 //! One partition of a queue, as one group has it.
 
 mod failure;
+mod priority;
+mod shed;
 mod validate;
 mod views;
 
@@ -11,6 +13,7 @@ use super::settled::Settled;
 use super::{Cause, Failed, Late, Meta, Next, Order, Policy, PRIORITIES, RESTING_MAX, TURNS};
 use crate::hash::{Key, Map};
 use crate::Now;
+pub use shed::Oldest;
 
 /// The one key of all messages, where they are given out one at a time.
 const ALL: u64 = 0;
@@ -66,14 +69,23 @@ pub struct Ledger {
     /// Of the last seek: behind what may have been delivered before, and the highest attempt then.
     reached: (i64, u32),
     turns: u32,
+    /// Up to here messages that overtake others are known.
+    scanned: i64,
+    /// How far it is to be looked for them before something is given out.
+    pass_to: i64,
+    /// When the last look for them began.
+    passed_ms: Option<u64>,
+    /// Before this one, none is to be let go where more is owed than may be.
+    shed_from: i64,
 }
 
 impl Ledger {
     /// What is settled is known; nothing has been read.
     pub fn new(policy: Policy, settled: Settled, end: i64, hash_key: Key) -> Self {
+        let next = settled.floor();
         Self {
             policy,
-            next: settled.floor(),
+            next,
             settled,
             end,
             open: Map::with_hasher(hash_key),
@@ -85,6 +97,10 @@ impl Ledger {
             attempt_max: 0,
             reached: (0, 0),
             turns: 0,
+            scanned: next,
+            pass_to: next,
+            passed_ms: None,
+            shed_from: next,
         }
     }
 
@@ -121,6 +137,7 @@ impl Ledger {
         assert!(self.open.is_empty(), "nothing was read");
         self.settled.clip(end);
         self.next = self.settled.floor();
+        (self.scanned, self.pass_to, self.shed_from) = (self.next, self.next, self.next);
         self.end = end;
     }
 
@@ -159,6 +176,7 @@ impl Ledger {
     /// Another policy, for what comes from now on.
     pub fn set_policy(&mut self, policy: Policy) {
         self.policy = policy;
+        self.shed_from = self.settled.floor();
     }
 
     /// What can be done now.
@@ -173,12 +191,24 @@ impl Ledger {
             self.resting.pop_first();
             self.join(offset);
         }
-        if let Some(offset) = self.first_ready() {
-            return match self.doom_of(&self.open[&offset], now) {
-                Some(cause) => Next::Dead(offset, cause),
-                None => Next::Deliver(offset),
-            };
+        if self.prioritises() {
+            return self.next_by_priority(now);
         }
+        match self.first_ready() {
+            Some(offset) => self.deliver_or_bury(offset, now),
+            None => self.next_unread(),
+        }
+    }
+
+    fn deliver_or_bury(&self, offset: i64, now: Now) -> Next {
+        match self.doom_of(&self.open[&offset], now) {
+            Some(cause) => Next::Dead(offset, cause),
+            None => Next::Deliver(offset),
+        }
+    }
+
+    /// Where reading goes on, if it may.
+    fn next_unread(&mut self) -> Next {
         self.next = self.settled.next_unsettled(self.next);
         while self.open.contains_key(&self.next) {
             self.next = self.settled.next_unsettled(self.next + 1);
@@ -187,7 +217,8 @@ impl Ledger {
         if self.next >= self.end || is_strict {
             return Next::Wait;
         }
-        let ahead = self.open.len() - self.flights.len() - self.resting.len();
+        let early = if self.prioritises() { self.early() } else { 0 };
+        let ahead = self.open.len() - self.flights.len() - self.resting.len() - early;
         if ahead < self.policy.read_ahead.max(1) && self.resting.len() < RESTING_MAX {
             Next::Read(self.next)
         } else {
@@ -360,7 +391,11 @@ impl Ledger {
     /// # Panics
     /// It has not.
     pub fn give_up(&mut self, offset: i64, cause: Cause) {
-        assert_eq!(self.open[&offset].state, State::Ready, "it was told of");
+        let state = self.open[&offset].state;
+        assert!(
+            matches!(state, State::Ready | State::Resting(_)),
+            "it was told of"
+        );
         self.die(offset, cause);
     }
 
@@ -398,6 +433,7 @@ impl Ledger {
         let entry = self.open.get_mut(&offset).expect("it is owed");
         entry.state = State::Resting(due_ms);
         self.resting.insert((due_ms, offset));
+        self.shed_from = self.shed_from.min(offset);
     }
 
     /// A message is to be given out, as soon as those of its key before it are settled.
@@ -406,6 +442,7 @@ impl Ledger {
             let entry = self.open.get_mut(&offset).expect("it is owed");
             entry.state = State::Ready;
             self.ready[usize::from(entry.meta.priority)].insert(offset);
+            self.shed_from = self.shed_from.min(offset);
         }
     }
 
@@ -468,17 +505,6 @@ impl Ledger {
                 row.head = head;
                 self.join(head);
             }
-        }
-    }
-
-    /// The message that is to be given out next: of the highest priority, or now and then of the
-    /// lowest, and of those the first.
-    fn first_ready(&self) -> Option<i64> {
-        let first = |class: &BTreeSet<i64>| class.first().copied();
-        if self.turns + 1 == TURNS {
-            self.ready.iter().find_map(first)
-        } else {
-            self.ready.iter().rev().find_map(first)
         }
     }
 }

@@ -11,20 +11,26 @@
 //!
 //! Invariants: a message is settled once, or still owed; of two deliveries of one message the later
 //! alone can settle it; with [`Order::Key`] no two messages of a key are in flight, and none passes
-//! an earlier one that is not settled; what is read ahead is bounded.
+//! an earlier one that is not settled; what is read ahead is bounded, and so is what is known of
+//! messages that overtake others.
 
 mod flights;
 mod ledger;
 mod settled;
+mod sizes;
 #[cfg(test)]
 mod tests;
 
 pub use flights::Flight;
-pub use ledger::Ledger;
+pub use ledger::{Ledger, Oldest};
 pub use settled::{read, Chunk, Settled, Try, CHUNK_MESSAGES};
+pub use sizes::{share, Sizes};
 
 /// Priorities: 9 is the highest.
 pub const PRIORITIES: usize = 10;
+
+/// Of a message that has none, as JMS has it: some can be more urgent, and some less.
+pub const PRIORITY: u8 = 4;
 
 /// Deliveries after which the lowest priority that waits has a turn.
 pub const TURNS: u32 = 8;
@@ -32,6 +38,14 @@ pub const TURNS: u32 = 8;
 /// Messages of one partition that are known and rest, after a failure or until their time, at most:
 /// some 10 MB. What is behind the last of them waits for the first.
 pub const RESTING_MAX: usize = 100_000;
+
+/// Messages of one partition with a priority of their own that are known before their turn, at most:
+/// some 10 MB. What is behind the last of them overtakes nothing until the first is given out.
+pub const EARLY_MAX: usize = 100_000;
+
+/// Messages that are looked through for their priority before something is given out, at most: a
+/// tenth of a second.
+pub const PASS_MAX: i64 = 100_000;
 
 /// In which order messages are given out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,6 +106,8 @@ pub struct Policy {
     pub total_ms: u64,
     /// Messages that are known, and neither in flight nor settled, at most.
     pub read_ahead: usize,
+    /// Messages overtake others of a lower priority. With [`Order::None`] alone.
+    pub prioritises: bool,
 }
 
 /// What is to be known of a message to give it out.
@@ -116,6 +132,8 @@ pub enum Next {
     Dead(i64, Cause),
     /// Read on from this offset ([`Ledger::met`]).
     Read(i64),
+    /// Look from this offset on for messages that overtake others ([`Ledger::saw`]).
+    Scan(i64),
     /// Nothing, until something changes.
     Wait,
     /// Nothing: more is not read ahead, and all that is known waits for what failed.
@@ -144,6 +162,8 @@ pub enum Cause {
     TotalTime,
     /// It was too old.
     Expired,
+    /// More was owed than may be, and it was the oldest.
+    Depth,
 }
 
 /// What became of a message that was not settled.

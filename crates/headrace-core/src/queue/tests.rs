@@ -20,6 +20,7 @@ const POLICY: Policy = Policy {
     failures_max: 3,
     total_ms: 0,
     read_ahead: 100,
+    prioritises: false,
 };
 
 const PLAIN: Meta = Meta {
@@ -52,6 +53,7 @@ fn next(ledger: &mut Ledger, meta: impl Fn(i64) -> Meta, now: Now) -> Option<i64
         match ledger.next(now) {
             Next::Deliver(offset) => return Some(offset),
             Next::Read(offset) => ledger.met(offset, meta(offset), now),
+            Next::Scan(offset) => ledger.saw(offset, meta(offset), now),
             Next::Dead(offset, cause) => {
                 ledger.give_up(offset, cause);
                 ledger.buried(offset);
@@ -257,4 +259,84 @@ fn back_off_grows_to_its_bound_and_jitter_shortens_it() {
         [0, 500, 501].map(|random| jitter.rest_ms(1, random)),
         [1_000, 500, 1_000]
     );
+}
+
+#[test]
+fn urgent_messages_overtake_whatever_lies_before_them() {
+    let policy = Policy {
+        prioritises: true,
+        ..POLICY
+    };
+    let mut ledger = ledger(policy, 2_000);
+    let meta = |offset: i64| Meta {
+        priority: match offset {
+            0 => 0,
+            1_500 => 7,
+            1_900 => 9,
+            _ => PRIORITY,
+        },
+        ..PLAIN
+    };
+    let one = |ledger: &mut Ledger, mono_ms| {
+        let offset = next(ledger, meta, at(mono_ms)).unwrap();
+        ledger.deliver(offset, 1, at(mono_ms));
+        offset
+    };
+    let first: Vec<i64> = (0..8).map(|_| one(&mut ledger, 0)).collect();
+    assert_eq!(first, [1_900, 1_500, 1, 2, 3, 4, 5, 0], "and none starves");
+    // What comes later overtakes from the next millisecond on.
+    ledger.grown(2_001);
+    let meta = |offset: i64| Meta {
+        priority: if offset == 2_000 { 9 } else { PRIORITY },
+        ..PLAIN
+    };
+    assert_eq!(next(&mut ledger, meta, at(0)), Some(6));
+    assert_eq!(next(&mut ledger, meta, at(1)), Some(2_000));
+    ledger.validate();
+}
+
+#[test]
+fn a_group_with_a_long_way_to_go_begins_before_it_has_looked_at_all_of_it() {
+    let policy = Policy {
+        prioritises: true,
+        ..POLICY
+    };
+    let mut ledger = ledger(policy, 10 * PASS_MAX);
+    let meta = |offset: i64| Meta {
+        priority: if offset == 2 * PASS_MAX { 9 } else { PRIORITY },
+        ..PLAIN
+    };
+    assert_eq!(next(&mut ledger, meta, at(0)), Some(0));
+    assert_eq!(next(&mut ledger, meta, at(1)), Some(0));
+    assert_eq!(next(&mut ledger, meta, at(2)), Some(2 * PASS_MAX));
+}
+
+#[test]
+fn the_oldest_that_nobody_has_is_let_go_first() {
+    let mut ledger = ledger(POLICY, 10);
+    assert_eq!(next(&mut ledger, |_| PLAIN, at(0)), Some(0));
+    ledger.deliver(0, 1, at(0));
+    assert_eq!(ledger.oldest(false), Some(Oldest::Unread(1)));
+    ledger.drop(Oldest::Unread(1));
+    assert_eq!(ledger.oldest(true), Some(Oldest::Unread(2)));
+    ledger.met(2, PLAIN, at(0));
+    assert_eq!(ledger.oldest(true), Some(Oldest::Known(2)));
+    ledger.give_up(2, Cause::Depth);
+    assert_eq!((ledger.depth(), ledger.owed()), (9, 8));
+    // A crash forgets who had it, not that it is dead.
+    let chunks = ledger.settled().numbers();
+    let chunks = chunks.map(|number| (number, ledger.settled().record(number).unwrap()));
+    let chunks = chunks.map(|(number, record)| (number, read(&record).unwrap()));
+    let settled = Settled::restored(chunks).unwrap();
+    let mut after = Ledger::new(POLICY, settled, 10, Key(1, 2));
+    assert_eq!(next(&mut after, |_| PLAIN, at(0)), Some(0));
+    after.deliver(0, 1, at(0));
+    after.met(2, PLAIN, at(0));
+    assert_eq!(after.next(at(0)), Next::Dead(2, Cause::Depth));
+    // What failed may be let go again.
+    ledger.buried(2);
+    assert_eq!(ledger.oldest(false), Some(Oldest::Unread(3)));
+    assert_eq!(ledger.nack(0, 1, None, at(0), 0), Ok(Failed::Again(1_000)));
+    assert_eq!(ledger.oldest(false), Some(Oldest::Known(0)));
+    ledger.validate();
 }

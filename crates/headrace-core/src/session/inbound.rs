@@ -28,6 +28,8 @@ pub enum Outcome {
     RetainedFull,
     /// A stream that wanted it takes no record so large.
     TooLarge,
+    /// A queue that wanted it owes as much as it may.
+    QueueFull,
     /// All clients together hold as many packet ids at `QoS` 2 as they may.
     UnreleasedFull,
     /// There is no such queue.
@@ -36,6 +38,10 @@ pub enum Outcome {
     NoMessageId,
     /// It says of no time how long it is.
     BadDelay,
+    /// Its priority is no number from 0 to 9.
+    BadPriority,
+    /// It has a priority, and the queue has none.
+    NoPriorities,
     /// No such delivery was made to the client's group.
     NoDelivery,
     /// The message is settled already.
@@ -75,11 +81,17 @@ impl Outcome {
             Self::StaleEpoch
             | Self::NoMessageId
             | Self::BadDelay
+            | Self::BadPriority
+            | Self::NoPriorities
             | Self::NoDelivery
             | Self::TooLate => 0x83,
             Self::NoQueue => 0x90,
             Self::NotAuthorized => 0x87,
-            Self::NoRoom | Self::RetainedFull | Self::TooLarge | Self::UnreleasedFull => 0x97,
+            Self::NoRoom
+            | Self::RetainedFull
+            | Self::TooLarge
+            | Self::QueueFull
+            | Self::UnreleasedFull => 0x97,
         }
     }
 
@@ -93,12 +105,15 @@ impl Outcome {
             Self::NotStored => Some("not stored: the broker's disk refused"),
             Self::NoRoom => Some("not stored: the broker's disk is nearly full"),
             Self::RetainedFull => Some("the broker retains as many messages as it may"),
+            Self::QueueFull => Some("the queue owes as much as it may, which its depth.max.* says"),
             Self::UnreleasedFull => Some("clients have as many QoS 2 exchanges open as they may"),
             Self::NoQueue => Some("no queue has this name; headrace queues create makes one"),
             Self::NoMessageId => Some("give user property message-id: PARTITION:OFFSET:ATTEMPT"),
             Self::BadDelay => {
                 Some("delay is a time such as 30s or 5m, deliver-at milliseconds since 1970")
             }
+            Self::BadPriority => Some("priority is a number from 0 to 9, 4 without one"),
+            Self::NoPriorities => Some("the queue has no priorities; alter it with priorities=on"),
             Self::NoDelivery => Some("no such delivery to a group of this client; name group-id"),
             Self::SettledBefore => Some("settled before"),
             Self::TooLate => Some("too late: the message is delivered again, or will be"),

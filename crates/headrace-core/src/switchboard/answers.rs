@@ -123,6 +123,7 @@ impl Switchboard {
                 reason_code: match answer.outcome {
                     Outcome::TooLarge => reason::PACKET_TOO_LARGE,
                     Outcome::RetainedFull => reason::RETAIN_NOT_SUPPORTED,
+                    Outcome::QueueFull => reason::MESSAGE_RATE_TOO_HIGH,
                     outcome => outcome.reason_code(),
                 },
                 streams: answer.streams,
@@ -176,6 +177,9 @@ impl Switchboard {
             }
             (Version::V311, Outcome::UnreleasedFull) => {
                 return self.close(slot, "unreleased_full", None, now)
+            }
+            (Version::V311, Outcome::QueueFull) => {
+                return self.close(slot, "queue_full", None, now)
             }
             (Version::V311, Outcome::TooLarge) => {
                 return self.close(slot, "message_too_large", None, now)

@@ -106,6 +106,12 @@ counters! {
     DroppedNoQueue = "mqtt_messages_dropped_total{reason=\"unknown_queue\"}",
     /// Below `$queue/`, and what it says of when it is to be delivered is no time.
     DroppedQueueTime = "mqtt_messages_dropped_total{reason=\"queue_time\"}",
+    /// Below `$queue/`, and its priority is none, or its queue has no priorities.
+    DroppedQueuePriority = "mqtt_messages_dropped_total{reason=\"queue_priority\"}",
+    /// A queue owes as much as it may, and refuses more.
+    DroppedQueueFull = "mqtt_messages_dropped_total{reason=\"queue_full\"}",
+    /// For one group of a queue that owes more than it may, and drops the oldest.
+    DroppedDepth = "mqtt_messages_dropped_total{reason=\"queue_depth\"}",
     /// For one group of a queue that keeps no dead letters: it was rejected, too old, or failed too
     /// often.
     DroppedDead = "mqtt_messages_dropped_total{reason=\"dead\"}",

@@ -114,7 +114,9 @@ pub use overflow::Policy;
 pub use permit::{Access, Users};
 pub use persist::{SessionAppend, SessionTrim};
 pub use publish::Published;
-pub use queues::{QueueConsumer, QueueGroup, QueuePartition, QueueSettings, Sharing};
+pub use queues::{
+    Depth, Excess, QueueConsumer, QueueGroup, QueuePartition, QueueSettings, Sharing,
+};
 pub use retain::{Restored, RetainedState};
 pub use retained::{Page, RetainedMessage, PAGE_MAX};
 pub use streams::{Append, KeyRule, BATCH_BYTES_MAX};

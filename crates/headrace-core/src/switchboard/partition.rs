@@ -90,6 +90,7 @@ pub struct Ticket {
     pub stream: u64,
     pub partition: u32,
     pub bytes: usize,
+    pub messages: u64,
     pub waiters: Vec<Waiter>,
     pub undos: Vec<Undo>,
 }

@@ -19,7 +19,8 @@ pub struct Published {
     /// As given.
     pub request: u64,
     /// What PUBACK would say: from 0x80 on, it is not stored. Of one that is too large for a stream
-    /// 0x95, of one that there is no room to retain 0x9A, which no PUBACK may say.
+    /// 0x95, of one that there is no room to retain 0x9A, of one that a queue has no room for 0x96,
+    /// which no PUBACK may say.
     pub reason_code: u8,
     /// Streams that matched it.
     pub streams: u32,
@@ -328,12 +329,14 @@ impl Switchboard {
             };
         }
         let publish = incoming.publish;
+        self.measure_room(streams);
         let stored = self.streams.store(streams, publish, now.wall_ms, waiter);
         self.counters.add(Counter::Stored, stored.records);
         match stored.outcome {
             Outcome::AlreadyStored => self.counters.count(Counter::Repeats),
             Outcome::StaleEpoch => self.goes_nowhere(incoming, Counter::DroppedStale),
             Outcome::TooLarge => self.goes_nowhere(incoming, Counter::DroppedMessageTooLarge),
+            Outcome::QueueFull => self.goes_nowhere(incoming, Counter::DroppedQueueFull),
             _ => {}
         }
         stored

@@ -13,7 +13,7 @@ use headrace_core::queue::{Backoff, Order, Policy};
 use headrace_core::record::{set_base_offset, Batches};
 use headrace_core::session::Ending;
 use headrace_core::switchboard::{
-    Access, Effects, Limits, QueueSettings, Sharing, Strategy, Switchboard, Users,
+    Access, Depth, Effects, Excess, Limits, QueueSettings, Sharing, Strategy, Switchboard, Users,
 };
 use headrace_core::Now;
 
@@ -117,8 +117,15 @@ fn queue() -> QueueSettings {
             failures_max: 3,
             total_ms: 0,
             read_ahead: 2,
+            prioritises: true,
         },
         ttl_ms: 60_000,
+        depth: Depth {
+            messages_max: 20,
+            bytes_max: 0,
+            excess: Excess::DeadLetter,
+        },
+        batch_messages: 3,
         prefetch: 2,
         is_fnv1a: true,
         is_paused: false,

@@ -9,7 +9,7 @@ use headrace_core::record::{
     set_base_offset, unpack, Batches, Record, Records, Share, DECOMPRESSED_BYTES_MAX,
 };
 use headrace_core::session::Ending;
-use headrace_core::switchboard::{QueueSettings, Sharing, BATCH_BYTES_MAX};
+use headrace_core::switchboard::{Depth, QueueSettings, Sharing, BATCH_BYTES_MAX};
 
 use super::stage::*;
 
@@ -76,8 +76,11 @@ pub fn settings() -> QueueSettings {
             failures_max: 3,
             total_ms: 0,
             read_ahead: 100,
+            prioritises: false,
         },
         ttl_ms: 0,
+        depth: Depth::default(),
+        batch_messages: 500,
         prefetch: 10,
         is_fnv1a: true,
         is_paused: false,
@@ -219,7 +222,7 @@ impl Depot {
     }
 
     /// Takes the PUBACK of a packet from what a client has heard.
-    fn reason_code(&mut self, client: u64, packet_id: u16) -> Option<u8> {
+    pub fn reason_code(&mut self, client: u64, packet_id: u16) -> Option<u8> {
         let mut found = None;
         self.stage.sift(client, |packet| match packet {
             Packet::Puback(ack) if ack.packet_id == packet_id => {
@@ -395,9 +398,10 @@ impl Depot {
 
     pub fn tell(&mut self) {
         for ((stream, partition), log) in &self.logs {
-            self.stage
-                .switchboard
-                .advanced(*stream, *partition, log.end);
+            let switchboard = &mut self.stage.switchboard;
+            switchboard.advanced(*stream, *partition, log.end);
+            let bytes = log.batches.iter().map(|(_, batch)| batch.len() as u64);
+            switchboard.sized(*stream, *partition, (log.start, log.end), bytes.sum());
         }
     }
 

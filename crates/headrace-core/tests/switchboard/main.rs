@@ -41,6 +41,7 @@ mod permit;
 mod platter;
 mod publish;
 mod queues;
+mod queues_depth;
 mod queues_kept;
 mod queues_lives;
 mod repeats;

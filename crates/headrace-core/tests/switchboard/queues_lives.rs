@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use headrace_core::mqtt::packet::{Connect, Disconnect, Packet, Subscribe};
 use headrace_core::queue::{Order, Policy};
 use headrace_core::session::Ending;
-use headrace_core::switchboard::QueueSettings;
+use headrace_core::switchboard::{Depth, Excess, QueueSettings};
 use headrace_core::testing::Random;
 
 use super::depot::*;
@@ -75,8 +75,15 @@ impl Life {
                 order,
                 failures_max: random.pick(&[0, 3]),
                 read_ahead: random.pick(&[1, 5, 100]),
+                prioritises: random.chance(50),
                 ..settings().policy
             },
+            depth: Depth {
+                messages_max: random.pick(&[0, 5, 20]),
+                bytes_max: 0,
+                excess: random.pick(&[Excess::Refuse, Excess::DeadLetter]),
+            },
+            batch_messages: random.pick(&[1, 500]),
             prefetch: random.pick(&[1, 4, 20]),
             ..settings()
         };
@@ -122,7 +129,10 @@ impl Life {
         self.sent += 1;
         let key = self.random.pick(&["x", "y", "z"]);
         let payload = format!("{key}{}", self.sent);
-        let user = [("partition-key", key)];
+        let mut user = vec![("partition-key", key)];
+        if self.depot.settings.policy.prioritises {
+            user.push(("priority", self.random.pick(&["0", "4", "9"])));
+        }
         let id = self
             .depot
             .send(self.publisher, "$queue/jobs", &payload, &user);

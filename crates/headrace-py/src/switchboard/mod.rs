@@ -236,6 +236,14 @@ impl Switchboard {
         self.0.set_queue(stream, settings).map_err(error)
     }
 
+    fn queue_sized(&mut self, stream: u64, partition: u32, bounds: (i64, i64), size_bytes: u64) {
+        self.0.sized(stream, partition, bounds, size_bytes);
+    }
+
+    fn queue_is_full(&mut self, stream: u64) -> bool {
+        self.0.is_full(stream)
+    }
+
     fn queue_groups(&self, stream: u64) -> Vec<QueueGroup> {
         let groups = self.0.queue_groups(stream).unwrap_or_default();
         groups.into_iter().map(QueueGroup::from).collect()

@@ -24,6 +24,11 @@ pub(super) struct QueueSettings {
     paused: bool,
     consumers: String,
     keeps_dead: bool,
+    prioritises: bool,
+    batch_messages: usize,
+    depth_messages_max: u64,
+    depth_bytes_max: u64,
+    depth_policy: String,
 }
 
 impl QueueSettings {
@@ -40,6 +45,12 @@ impl QueueSettings {
             "exclusive" => core::Sharing::Exclusive,
             other => return Err(PyValueError::new_err(format!("no consumers {other}"))),
         };
+        let excess = match &*self.depth_policy {
+            "refuse" => core::Excess::Refuse,
+            "drop-oldest" => core::Excess::Drop,
+            "dead-letter-oldest" => core::Excess::DeadLetter,
+            other => return Err(PyValueError::new_err(format!("no depth policy {other}"))),
+        };
         Ok(core::QueueSettings {
             name: name.into(),
             policy: Policy {
@@ -54,8 +65,15 @@ impl QueueSettings {
                 failures_max: self.attempts_max,
                 total_ms: self.total_ms,
                 read_ahead: self.read_ahead,
+                prioritises: self.prioritises,
             },
             ttl_ms: self.ttl_ms,
+            depth: core::Depth {
+                messages_max: self.depth_messages_max,
+                bytes_max: self.depth_bytes_max,
+                excess,
+            },
+            batch_messages: self.batch_messages,
             prefetch: self.prefetch,
             is_fnv1a: self.hash == "fnv1a",
             is_paused: self.paused,

@@ -10,6 +10,7 @@ from headrace.errors import (
     HeadraceError,
     MessageTooLargeError,
     NativeError,
+    QueueFullError,
     StorageCorruptError,
     StorageError,
     UnavailableError,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _REASONS: Final = (
     (CatalogError, "unknown_stream"),
     (MessageTooLargeError, "frame_too_large"),
+    (QueueFullError, "queue_full"),
     (StorageCorruptError, "corrupt_record"),
     (StorageError, "storage"),
     (UnavailableError, "storage"),

@@ -4,9 +4,11 @@ use super::{Entry, Ledger, State};
 use crate::queue::{Cause, Failed, Try};
 use crate::Now;
 
-/// Failures of a message that was rejected, and of one that was tried for too long.
+/// Failures of a message that was rejected, of one that was tried for too long, and of one that was
+/// the oldest of too many.
 const REJECTED: u32 = u32::MAX;
 const TOO_LONG: u32 = u32::MAX - 1;
+const TOO_MANY: u32 = u32::MAX - 2;
 
 impl Ledger {
     pub(super) fn fail(
@@ -50,7 +52,15 @@ impl Ledger {
     pub(super) fn die(&mut self, offset: i64, cause: Cause) -> Failed {
         self.land(offset);
         let entry = self.open.get_mut(&offset).expect("it is owed");
-        self.ready[usize::from(entry.meta.priority)].remove(&offset);
+        match entry.state {
+            State::Ready => {
+                self.ready[usize::from(entry.meta.priority)].remove(&offset);
+            }
+            State::Resting(due_ms) => {
+                self.resting.remove(&(due_ms, offset));
+            }
+            _ => {}
+        }
         entry.state = State::Dying;
         self.dying += 1;
         let tried = Try {
@@ -58,6 +68,7 @@ impl Ledger {
             failures: match cause {
                 Cause::Rejected => REJECTED,
                 Cause::TotalTime => TOO_LONG,
+                Cause::Depth => TOO_MANY,
                 Cause::Attempts | Cause::Expired => entry.failures,
             },
             first_ms: entry.first_ms,
@@ -74,6 +85,7 @@ impl Ledger {
         match entry.failures {
             REJECTED => Some(Cause::Rejected),
             TOO_LONG => Some(Cause::TotalTime),
+            TOO_MANY => Some(Cause::Depth),
             failures if failures_max > 0 && failures >= failures_max => Some(Cause::Attempts),
             _ => (entry.meta.expires_ms <= now.wall_ms).then_some(Cause::Expired),
         }

@@ -1,11 +1,25 @@
 //! What can be seen of a ledger.
 
 use super::{Ledger, State};
+use crate::Now;
 
 impl Ledger {
     /// Messages that are not settled.
     pub fn depth(&self) -> u64 {
         self.settled.open_below(self.end)
+    }
+
+    /// Messages that are owed, and not known to be dead.
+    pub fn owed(&self) -> u64 {
+        self.depth() - self.dying as u64
+    }
+
+    /// When a message that is known will be too old, on the clock that never steps back; None where
+    /// that is never.
+    pub fn expires_ms(&self, offset: i64, now: Now) -> Option<u64> {
+        let expires_ms = self.open.get(&offset)?.meta.expires_ms;
+        let left_ms = expires_ms.saturating_sub(now.wall_ms).max(0) as u64;
+        (expires_ms < i64::MAX).then(|| now.mono_ms.saturating_add(left_ms))
     }
 
     /// Deliveries that are not over.

@@ -96,7 +96,7 @@ impl Switchboard {
         if !self.persistence.is_on() {
             return Err(wrong("queues need mqtt.persistence = true".into()));
         }
-        if self.queues.find(&wanted.queue).is_none() {
+        if !self.queues.will_be(&wanted.queue) {
             let name = &wanted.queue;
             let text = format!("no queue is named {name}; headrace queues create {name}");
             return Err(Refusal::of_queue(reason::TOPIC_FILTER_INVALID, text.into()));

@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
+use super::address::DEAD_LETTERS;
 use super::message::{DELAY, DELIVER_AT, FIRST_ENQUEUED, OF_DELIVERY, SOURCE_TOPIC};
-use super::FAILED_MS;
+use super::{Queues, FAILED_MS};
 use crate::mqtt::packet::Publish;
 use crate::queue::Cause;
 use crate::session::Ending;
@@ -48,6 +49,28 @@ const fn name_of(cause: Cause) -> &'static str {
         Cause::Attempts => "attempts",
         Cause::TotalTime => "total_time",
         Cause::Expired => "expired",
+        Cause::Depth => "depth",
+    }
+}
+
+impl Queues {
+    /// Whether there is a queue of this name, or there will be: that of dead letters is made for
+    /// whoever wants to see them, and who consumes it does so once it is there.
+    pub(super) fn will_be(&mut self, name: &str) -> bool {
+        if self.find(name).is_some() {
+            return true;
+        }
+        let of = name
+            .strip_suffix(DEAD_LETTERS)
+            .and_then(|name| self.find(name));
+        let Some(queue) = of.map(|slot| &mut self.all[slot as usize]) else {
+            return false;
+        };
+        let is_wanted = queue.settings.keeps_dead;
+        if is_wanted && !std::mem::replace(&mut queue.has_asked, true) {
+            self.wants_dead.push(queue.stream);
+        }
+        is_wanted
     }
 }
 

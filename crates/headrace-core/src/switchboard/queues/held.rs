@@ -23,11 +23,16 @@ impl Queues {
         part.kept_bytes < KEPT_BYTES_MAX && self.kept_bytes < ALL_KEPT_BYTES_MAX
     }
 
-    /// A piece has come for a partition.
-    pub(super) fn hold_piece(&mut self, slot: u32, partition: u32, piece: Piece) {
+    /// A piece has come for a partition, to be read on from or looked through ahead of that.
+    pub(super) fn hold_piece(&mut self, slot: u32, partition: u32, piece: Piece, is_ahead: bool) {
         self.pieces_bytes += piece.bytes();
         let part = &mut self.groups[slot as usize].parts[partition as usize];
-        if let Some(before) = part.piece.replace(piece) {
+        let place = if is_ahead {
+            &mut part.ahead
+        } else {
+            &mut part.piece
+        };
+        if let Some(before) = place.replace(piece) {
             self.pieces_bytes -= before.bytes();
         }
         if self.pieces_bytes < PIECES_BYTES_MAX {
@@ -35,9 +40,8 @@ impl Queues {
         }
         for (of, group) in &mut self.groups {
             for (index, part) in (0..).zip(&mut group.parts) {
-                let is_other = (of as u32, index) != (slot, partition);
-                if let Some(piece) = part.piece.take_if(|_| is_other) {
-                    self.pieces_bytes -= piece.bytes();
+                if (of as u32, index) != (slot, partition) {
+                    self.pieces_bytes -= part.take_pieces();
                 }
             }
         }
@@ -78,7 +82,7 @@ impl Queues {
     /// Forgets all that a group has at hand.
     pub(super) fn let_go(&mut self, slot: u32) {
         for part in &mut self.groups[slot as usize].parts {
-            self.pieces_bytes -= part.piece.take().map_or(0, |piece| piece.bytes());
+            self.pieces_bytes -= part.take_pieces();
             self.kept_bytes -= std::mem::take(&mut part.kept_bytes);
             part.asked = None;
             part.kept.clear();
@@ -88,10 +92,17 @@ impl Queues {
 }
 
 impl Part {
+    /// Forgets its pieces; what they took.
+    fn take_pieces(&mut self) -> usize {
+        let pieces = [self.piece.take(), self.ahead.take()];
+        pieces.iter().flatten().map(Piece::bytes).sum()
+    }
+
     /// Bytes at hand, counted.
     pub(super) fn held_bytes(&self) -> usize {
         let kept: usize = self.kept.values().map(|packet| packet.len()).sum();
         assert_eq!(kept, self.kept_bytes);
-        kept + self.piece.as_ref().map_or(0, Piece::bytes)
+        let pieces = [&self.piece, &self.ahead].into_iter().flatten();
+        kept + pieces.map(Piece::bytes).sum::<usize>()
     }
 }

@@ -9,8 +9,9 @@ use super::{QueueSettings, Queues};
 use crate::hash::Key;
 use crate::mqtt::encode;
 use crate::mqtt::packet::{Publish, QoS, Version};
-use crate::queue::Meta;
+use crate::queue::{Meta, PRIORITIES, PRIORITY};
 use crate::record::Record;
+use crate::session::Outcome;
 use crate::switchboard::record_publish::{expires_ms, properties_of, published_to, push_topic};
 use crate::Now;
 
@@ -24,6 +25,8 @@ pub const ATTEMPT: &str = "attempt";
 pub const DELAY: &str = "delay";
 /// When it is, milliseconds since 1970.
 pub const DELIVER_AT: &str = "deliver-at";
+/// From 0 to 9, the most urgent.
+pub const PRIORITY_OF: &str = "priority";
 /// The topic that the message was published to.
 pub const SOURCE_TOPIC: &str = "x-source-topic";
 /// When the queue was given the message, milliseconds since 1970.
@@ -54,10 +57,26 @@ pub fn meta_of(record: &Record<'_>, settings: &QueueSettings, hash_key: Key) -> 
     };
     Meta {
         key: record.key.map(|key| hash_key.hash_one(key)),
-        priority: 0,
+        priority: settings
+            .policy
+            .prioritises
+            .then(|| priority(record))
+            .flatten()
+            .unwrap_or(PRIORITY),
         due_ms: due_ms(record).unwrap_or(0),
         expires_ms: expires_ms(record).unwrap_or(i64::MAX).min(by_queue),
     }
+}
+
+/// How urgent a message is, as its publisher has said.
+fn priority(record: &Record<'_>) -> Option<u8> {
+    parse_priority(std::str::from_utf8(record.header(PRIORITY_OF.as_bytes())?).ok()?)
+}
+
+fn parse_priority(text: &str) -> Option<u8> {
+    text.parse()
+        .ok()
+        .filter(|each| usize::from(*each) < PRIORITIES)
 }
 
 /// When a message is to be given out at the earliest, as its publisher has said.
@@ -70,17 +89,25 @@ fn due_ms(record: &Record<'_>) -> Option<i64> {
     told(DELIVER_AT)?.parse().ok()
 }
 
-/// Whether what a publisher says of a message's time can be read.
-pub fn times_are_sound(publish: &Publish<'_>) -> bool {
-    publish
-        .properties
-        .user
-        .iter()
-        .all(|(name, value)| match *name {
-            DELAY => parse_duration_ms(value).is_some(),
-            DELIVER_AT => value.parse::<i64>().is_ok_and(|at| at >= 0),
-            _ => true,
-        })
+/// Why a queue cannot do with a message as its publisher says, if so: its time is none, or its
+/// priority.
+pub fn unsound(publish: &Publish<'_>, settings: &QueueSettings) -> Option<Outcome> {
+    let mut user = publish.properties.user.iter();
+    user.find_map(|(name, value)| {
+        let (is_sound, outcome) = match *name {
+            DELAY => (parse_duration_ms(value).is_some(), Outcome::BadDelay),
+            DELIVER_AT => {
+                let is_sound = value.parse::<i64>().is_ok_and(|at| at >= 0);
+                (is_sound, Outcome::BadDelay)
+            }
+            PRIORITY_OF if settings.policy.prioritises => {
+                (parse_priority(value).is_some(), Outcome::BadPriority)
+            }
+            PRIORITY_OF => (false, Outcome::NoPriorities),
+            _ => (true, Outcome::Accepted),
+        };
+        (!is_sound).then_some(outcome)
+    })
 }
 
 /// Writes the topic of a record below its queue: as it was enqueued, or what it was published to.

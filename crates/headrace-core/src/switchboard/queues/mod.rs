@@ -26,6 +26,7 @@ mod report;
 mod serve;
 mod settings;
 mod settle;
+mod shed;
 mod validate;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -37,7 +38,7 @@ use super::timers::Timer;
 use super::{Error, Switchboard};
 use crate::hash::{Key, Map};
 use crate::mqtt::packet::QoS;
-use crate::queue::{Ledger, Settled};
+use crate::queue::{Ledger, Settled, Sizes};
 use crate::Now;
 use dead::{Burial, Death};
 use piece::Piece;
@@ -45,7 +46,7 @@ use piece::Piece;
 pub(super) use address::{Address, Wanted};
 pub(super) use keep::{ChunkPlace, Kept};
 pub use report::{QueueConsumer, QueueGroup, QueuePartition};
-pub use settings::{QueueSettings, Sharing};
+pub use settings::{Depth, Excess, QueueSettings, Sharing};
 
 /// Messages that a turn gives out, or looks at: 5 ms or less.
 const STEPS_MAX: usize = 5_000;
@@ -59,6 +60,8 @@ struct Queue {
     settings: QueueSettings,
     /// Of each partition, the offset behind its last durable record.
     ends: Vec<i64>,
+    /// Of each, its first offset and how many bytes lie where, if the shell says so.
+    sizes: Vec<(i64, Sizes)>,
     /// Slots, by name.
     groups: BTreeMap<Arc<str>, u32>,
     /// The shell was asked for the stream of dead letters.
@@ -85,6 +88,8 @@ struct Part {
     ledger: Ledger,
     /// What is read on from.
     piece: Option<Piece>,
+    /// What is looked through for messages that overtake others.
+    ahead: Option<Piece>,
     /// What the shell was asked for.
     asked: Option<u64>,
     /// Packets of messages that are known and not handed out, by offset.
@@ -96,6 +101,8 @@ struct Part {
     retry_ms: Option<u64>,
     /// When dead letters that were refused are given out again.
     bury_ms: Option<u64>,
+    /// When the first message, which nobody takes, is too old.
+    expire_ms: Option<u64>,
     /// When something is to be done, as in `Group::wakes`.
     wake_ms: Option<u64>,
     /// In `Group::hot`.
@@ -125,6 +132,8 @@ struct Group {
     hot: VecDeque<u32>,
     /// Partitions with messages that are dead and not settled.
     mourning: BTreeSet<u32>,
+    /// Partitions of which the first message may be dead, though nobody takes it.
+    aging: BTreeSet<u32>,
     /// Time and partition.
     wakes: BTreeSet<(u64, u32)>,
     timer_ms: Option<u64>,
@@ -171,6 +180,8 @@ struct Asked {
     number: u64,
     partition: u32,
     offset: i64,
+    /// For messages that overtake others.
+    is_ahead: bool,
 }
 
 /// The queues of a node.
@@ -311,6 +322,7 @@ impl Queues {
         if !std::mem::replace(&mut part.is_hot, true) {
             group.hot.push_back(partition);
         }
+        group.aging.insert(partition);
         self.touch(slot);
     }
 
@@ -321,8 +333,7 @@ impl Queues {
         if !std::mem::replace(&mut part.is_changed, true) {
             self.changed.push((slot, partition));
         }
-        let wakes = [part.ledger.wake_ms(), part.retry_ms, part.bury_ms];
-        let wake_ms = wakes.into_iter().flatten().min();
+        let wake_ms = part.first_wake(part.ledger.wake_ms());
         if part.wake_ms != wake_ms {
             if let Some(at) = std::mem::replace(&mut part.wake_ms, wake_ms) {
                 group.wakes.remove(&(at, partition));
@@ -350,6 +361,7 @@ impl Queues {
             line: VecDeque::new(),
             hot: VecDeque::new(),
             mourning: BTreeSet::new(),
+            aging: BTreeSet::new(),
             wakes: BTreeSet::new(),
             timer_ms: None,
             is_due: false,
@@ -383,17 +395,32 @@ impl Part {
         Self {
             ledger,
             piece: None,
+            ahead: None,
             asked: None,
             kept: BTreeMap::new(),
             kept_bytes: 0,
             deaths: BTreeMap::new(),
             retry_ms: None,
             bury_ms: None,
+            expire_ms: None,
             wake_ms: None,
             is_hot: false,
             is_changed: false,
             is_restored: false,
             is_blocked: false,
+        }
+    }
+
+    /// When something is to be done, of its ledger's doing or its own.
+    fn first_wake(&self, of_ledger: Option<u64>) -> Option<u64> {
+        let wakes = [of_ledger, self.retry_ms, self.bury_ms, self.expire_ms];
+        wakes.into_iter().flatten().min()
+    }
+
+    /// What was due by then is.
+    fn forget_wakes(&mut self, mono_ms: u64) {
+        for wake_ms in [&mut self.retry_ms, &mut self.bury_ms, &mut self.expire_ms] {
+            *wake_ms = wake_ms.filter(|at| *at > mono_ms);
         }
     }
 }
@@ -416,16 +443,19 @@ impl Switchboard {
                 stream,
                 settings,
                 ends: vec![0; partitions],
+                sizes: (0..partitions).map(|_| Default::default()).collect(),
                 groups: BTreeMap::new(),
                 has_asked: false,
             }) as u32;
             queues.by_stream.insert(stream, slot);
             queues.by_name.insert(name, slot);
             self.restore_queue(slot);
+            self.measure_again(slot);
             return Ok(());
         };
         let queue = &mut queues.all[slot as usize];
         queue.ends.resize(partitions, 0);
+        queue.sizes.resize_with(partitions, Default::default);
         queue.settings = settings;
         queue.has_asked &= queue.settings.dead_letters.is_none();
         let (policy, groups) = (queue.settings.policy, queue.groups.clone());
@@ -443,6 +473,7 @@ impl Switchboard {
                 queues.heat(group, partition);
             }
         }
+        self.measure_again(slot);
         Ok(())
     }
 
@@ -480,6 +511,7 @@ impl Switchboard {
             part.ledger.grown(end);
             self.queues.heat(group, partition);
         }
+        self.measure_again(slot);
         true
     }
 

@@ -146,6 +146,8 @@ impl Switchboard {
         for slot in &named {
             self.seek_group(*slot, offsets);
         }
+        let slot = self.queues.by_stream[&stream];
+        self.measure_again(slot);
         self.note_changed();
         self.answer_once_kept(request, now);
         Ok(named.len())

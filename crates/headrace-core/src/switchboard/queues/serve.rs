@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use super::address::BELOW;
 use super::message::{meta_of, write_topic};
 use super::{Asked, Piece, Queues, Sharing, FAILED_MS, STEPS_MAX};
 use crate::mqtt::packet::QoS;
-use crate::queue::Next;
+use crate::queue::{Next, PRIORITY};
+use crate::record::Record;
 use crate::switchboard::feeds::StreamRead;
 use crate::switchboard::retained::AHEAD_BYTES_MAX;
 use crate::switchboard::{Counter, Switchboard, READ_BYTES};
@@ -13,7 +15,7 @@ use crate::topic;
 use crate::Now;
 
 /// What a partition has for its group.
-enum Found {
+pub(super) enum Found {
     /// This message, with its packet at hand.
     Message(i64),
     /// Nothing, until something changes.
@@ -55,8 +57,7 @@ impl Switchboard {
                 let random = self.queues.random();
                 let group = &mut self.queues.groups[slot as usize];
                 let part = &mut group.parts[partition as usize];
-                part.retry_ms = part.retry_ms.filter(|at| *at > now.mono_ms);
-                part.bury_ms = part.bury_ms.filter(|at| *at > now.mono_ms);
+                part.forget_wakes(now.mono_ms);
                 let Some((flight, failed)) = part.ledger.overdue(now, random) else {
                     break;
                 };
@@ -68,12 +69,7 @@ impl Switchboard {
             let group = &mut self.queues.groups[slot as usize];
             let part = &mut group.parts[partition as usize];
             // What has rested joins the others as soon as somebody has room for it.
-            let wakes = [
-                part.ledger.wake_after_ms(now.mono_ms),
-                part.retry_ms,
-                part.bury_ms,
-            ];
-            let wake_ms = wakes.into_iter().flatten().min();
+            let wake_ms = part.first_wake(part.ledger.wake_after_ms(now.mono_ms));
             if let Some(before) = std::mem::replace(&mut part.wake_ms, wake_ms) {
                 group.wakes.remove(&(before, partition));
             }
@@ -84,9 +80,19 @@ impl Switchboard {
 
     fn serve_group(&mut self, slot: u32, now: Now) {
         self.wake_parts(slot, now);
+        self.shed(slot, now);
         let queue = self.queues.groups[slot as usize].queue;
-        let is_paused = self.queues.all[queue as usize].settings.is_paused;
-        while let Some(consumer) = self.next_consumer(slot).filter(|_| !is_paused) {
+        let settings = &self.queues.all[queue as usize].settings;
+        let (is_paused, mut left) = (settings.is_paused, settings.batch_messages);
+        loop {
+            let Some(consumer) = self.next_consumer(slot).filter(|_| !is_paused) else {
+                self.age(slot, now);
+                break;
+            };
+            if left == 0 {
+                self.queues.touch(slot);
+                break;
+            }
             match self.find_message(slot, now) {
                 Found::Message(offset) => {
                     let group = &mut self.queues.groups[slot as usize];
@@ -96,6 +102,7 @@ impl Switchboard {
                         group.line.rotate_left(1);
                     }
                     self.hand_out(slot, consumer, (partition, offset), now);
+                    left -= 1;
                 }
                 Found::Nothing => break,
                 Found::Turn => {
@@ -166,7 +173,7 @@ impl Switchboard {
     }
 
     /// Goes on with a partition until it has a message to hand out.
-    fn look(&mut self, slot: u32, partition: u32, now: Now) -> Found {
+    pub(super) fn look(&mut self, slot: u32, partition: u32, now: Now) -> Found {
         loop {
             if self.queues.steps == 0 {
                 return Found::Turn;
@@ -188,6 +195,12 @@ impl Switchboard {
                     part.ledger.give_up(offset, cause);
                     self.dies(slot, partition, offset, cause, None);
                 }
+                Next::Scan(offset) => {
+                    if !self.scan_on(slot, partition, offset, now) {
+                        self.queues.ask(slot, partition, offset, true);
+                        return Found::Nothing;
+                    }
+                }
                 Next::Read(offset) => {
                     if !self.read_on(slot, partition, offset, now) {
                         self.queues.want(slot, partition, offset);
@@ -201,7 +214,7 @@ impl Switchboard {
 
     /// Takes the next record at `offset` or behind it from the piece at hand; false where there is
     /// none.
-    fn read_on(&mut self, slot: u32, partition: u32, offset: i64, now: Now) -> bool {
+    pub(super) fn read_on(&mut self, slot: u32, partition: u32, offset: i64, now: Now) -> bool {
         let group = &mut self.queues.groups[slot as usize];
         let Some(mut piece) = group.parts[partition as usize].piece.take() else {
             return false;
@@ -224,26 +237,53 @@ impl Switchboard {
         is_on
     }
 
-    /// A record that the group has not seen.
-    fn meet(&mut self, slot: u32, partition: u32, record: &crate::record::Record<'_>, now: Now) {
+    /// As [`Self::read_on`], for messages that overtake others.
+    fn scan_on(&mut self, slot: u32, partition: u32, offset: i64, now: Now) -> bool {
+        let part = &mut self.queues.groups[slot as usize].parts[partition as usize];
+        let Some(mut piece) = part.ahead.take() else {
+            return false;
+        };
+        let seen = piece.see(offset, |record| self.glimpse(slot, partition, record, now));
+        let part = &mut self.queues.groups[slot as usize].parts[partition as usize];
+        if seen.is_some() {
+            part.ahead = Some(piece);
+            return true;
+        }
+        let is_on = piece.next() > offset;
+        part.ledger.looked(piece.next());
+        self.queues.drop_piece(&piece);
+        is_on
+    }
+
+    /// A record whose turn has not come, and which may overtake others.
+    fn glimpse(&mut self, slot: u32, partition: u32, record: &Record<'_>, now: Now) {
         let queues = &mut self.queues;
         let group = &queues.groups[slot as usize];
         let settings = &queues.all[group.queue as usize].settings;
         let meta = meta_of(record, settings, queues.hash_key);
-        let (_, filter) = group.named();
-        let mut name = std::mem::take(&mut queues.topic);
-        write_topic(&mut name, &settings.name, record);
-        let prefix = super::address::BELOW.len() + settings.name.len();
-        let below = name.get(prefix + 1..).unwrap_or_default();
-        let is_wanted = filter.is_none_or(|filter| topic::matches(filter, below));
-        queues.topic = name;
+        let is_wanted = meta.priority != PRIORITY && queues.is_wanted(slot, record);
+        let part = &mut queues.groups[slot as usize].parts[partition as usize];
+        if is_wanted {
+            part.ledger.saw(record.offset, meta, now);
+            queues.change(slot, partition); // it may rest
+        } else {
+            part.ledger.looked(record.offset + 1);
+        }
+    }
+
+    /// A record that the group has not seen.
+    fn meet(&mut self, slot: u32, partition: u32, record: &Record<'_>, now: Now) {
+        let queues = &mut self.queues;
+        let group = &queues.groups[slot as usize];
+        let settings = &queues.all[group.queue as usize].settings;
+        let meta = meta_of(record, settings, queues.hash_key);
+        let queue: Box<str> = settings.name.clone();
         let offset = record.offset;
-        if !is_wanted {
+        if !queues.is_wanted(slot, record) {
             let part = &mut queues.groups[slot as usize].parts[partition as usize];
             part.ledger.pass(offset + 1);
             return queues.change(slot, partition);
         }
-        let queue: Box<str> = settings.name.clone();
         let packet = queues.packet_of(&queue, partition, record, now);
         let part = &mut queues.groups[slot as usize].parts[partition as usize];
         part.ledger.met(offset, meta, now);
@@ -306,10 +346,12 @@ impl Switchboard {
             return true;
         }
         let mut piece = Piece::new(Arc::clone(batches));
-        if self.queues.is_known(slot, partition, offset) {
+        if asked.is_ahead {
+            self.queues.hold_piece(slot, partition, piece, true);
+        } else if self.queues.is_known(slot, partition, offset) {
             self.find_again(slot, partition, &mut piece, offset, now);
         } else {
-            self.queues.hold_piece(slot, partition, piece);
+            self.queues.hold_piece(slot, partition, piece, false);
         }
         self.queues.heat(slot, partition);
         true
@@ -395,8 +437,22 @@ impl Switchboard {
 }
 
 impl Queues {
+    /// Whether a group is owed a record; `self.topic` is its topic then.
+    fn is_wanted(&mut self, slot: u32, record: &Record<'_>) -> bool {
+        let group = &self.groups[slot as usize];
+        let name = &self.all[group.queue as usize].settings.name;
+        let (_, filter) = group.named();
+        write_topic(&mut self.topic, name, record);
+        let below = self.topic.get(BELOW.len() + name.len() + 1..);
+        filter.is_none_or(|filter| topic::matches(filter, below.unwrap_or_default()))
+    }
+
     /// Has a place of a partition read, unless something of it is.
     pub(super) fn want(&mut self, slot: u32, partition: u32, offset: i64) {
+        self.ask(slot, partition, offset, false);
+    }
+
+    fn ask(&mut self, slot: u32, partition: u32, offset: i64, is_ahead: bool) {
         let group = &mut self.groups[slot as usize];
         let part = &mut group.parts[partition as usize];
         if part.asked.is_none() && part.retry_ms.is_none() {
@@ -406,6 +462,7 @@ impl Queues {
                 number: group.number,
                 partition,
                 offset,
+                is_ahead,
             });
         }
     }

@@ -14,6 +14,53 @@ pub enum Sharing {
     Exclusive,
 }
 
+/// What becomes of messages beyond the most that a queue may owe.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Excess {
+    /// The new one is not taken.
+    #[default]
+    Refuse,
+    /// The oldest is dropped.
+    Drop,
+    /// The oldest goes to the dead letters.
+    DeadLetter,
+}
+
+/// How much a queue may owe to the group that it owes most; 0 is no bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Depth {
+    /// Messages.
+    pub messages_max: u64,
+    /// What they take of the log, bytes.
+    pub bytes_max: u64,
+    /// What becomes of more.
+    pub excess: Excess,
+}
+
+impl Depth {
+    /// Whether there is a bound.
+    pub const fn is_bounded(&self) -> bool {
+        self.messages_max > 0 || self.bytes_max > 0
+    }
+
+    /// Whether publishes beyond it are refused.
+    pub fn refuses(&self) -> bool {
+        self.is_bounded() && self.excess == Excess::Refuse
+    }
+
+    /// How much more there may be of each.
+    pub fn left(&self, messages: u64, bytes: u64) -> (u64, u64) {
+        let left = |max: u64, has: u64| match max {
+            0 => u64::MAX,
+            max => max.saturating_sub(has),
+        };
+        (
+            left(self.messages_max, messages),
+            left(self.bytes_max, bytes),
+        )
+    }
+}
+
 /// How a queue is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueSettings {
@@ -23,6 +70,10 @@ pub struct QueueSettings {
     pub policy: Policy,
     /// Age at which a message that is not settled is dead, milliseconds; 0 for no bound.
     pub ttl_ms: u64,
+    /// How much it may owe.
+    pub depth: Depth,
+    /// Messages that are given out in one turn, before other queues have theirs; 1 at least.
+    pub batch_messages: usize,
     /// Deliveries that a consumer may have open, unless it says otherwise; 1 at least.
     pub prefetch: usize,
     /// Whether keys are spread by FNV-1a instead of murmur2.

@@ -2,7 +2,7 @@
 
 use super::address::Verb;
 use super::hand::Place;
-use super::message::{times_are_sound, GROUP_ID, MESSAGE_ID};
+use super::message::{unsound, GROUP_ID, MESSAGE_ID};
 use super::Address;
 use crate::access::Action;
 use crate::mqtt::packet::{Publish, QoS, Version};
@@ -44,14 +44,19 @@ impl Switchboard {
             return self.no_queue(slot, session, publish, now);
         };
         match verb {
-            None if !times_are_sound(publish) => {
-                self.counters.count(Counter::DroppedQueueTime);
-                if publish.qos > QoS::AtMostOnce {
-                    let (token, outcome) = (publish.packet_id.into(), Outcome::BadDelay);
-                    self.answer_in_turn(session, token, publish.qos, outcome, now);
+            None => match unsound(publish, &self.queues.all[queue as usize].settings) {
+                None => self.enqueue(slot, queue, packet, publish, now),
+                Some(outcome) => {
+                    self.counters.count(match outcome {
+                        Outcome::BadDelay => Counter::DroppedQueueTime,
+                        _ => Counter::DroppedQueuePriority,
+                    });
+                    if publish.qos > QoS::AtMostOnce {
+                        let token = publish.packet_id.into();
+                        self.answer_in_turn(session, token, publish.qos, outcome, now);
+                    }
                 }
-            }
-            None => self.enqueue(slot, queue, packet, publish, now),
+            },
             Some(verb) => self.settle_deliveries(session, queue, verb, publish, now),
         }
         Flow::Next

@@ -30,6 +30,7 @@ impl Streams {
                 stream: stream.id,
                 partition,
                 bytes: 0,
+                messages: 0,
                 waiters: Vec::new(),
                 undos: Vec::new(),
             }
@@ -43,7 +44,12 @@ impl Streams {
         let state = &mut self.slots[slot as usize].partitions[partition as usize];
         let ticket = state.open.as_mut().expect("a record is in a batch");
         let before = std::mem::replace(&mut ticket.bytes, state.builder.bytes());
-        self.undurable_bytes += ticket.bytes - before;
+        ticket.messages += 1;
+        let bytes = ticket.bytes - before;
+        self.undurable_bytes += bytes;
+        let stream = &mut self.slots[slot as usize];
+        stream.took(bytes as u64);
+        let state = &stream.partitions[partition as usize];
         if state.builder.bytes() >= BATCH_BYTES_MAX {
             self.finish_touched(slot, partition);
         }
@@ -97,7 +103,10 @@ impl Streams {
         let settled = ticket.waiters.into_iter().map(|waiter| (waiter, ending));
         let mut settled: Vec<_> = settled.collect();
         if let Some(slot) = self.by_id.get(&ticket.stream) {
-            let partitions = &mut self.slots[*slot as usize].partitions;
+            let stream = &mut self.slots[*slot as usize];
+            stream.on_their_way.0 -= ticket.messages;
+            stream.on_their_way.1 -= ticket.bytes as u64;
+            let partitions = &mut stream.partitions;
             if let Some(partition) = partitions.get_mut(ticket.partition as usize) {
                 settled.extend(partition.ended(ticket.number, ending));
                 if ending != Ending::Stored {

@@ -65,9 +65,21 @@ struct Stream {
     turn: u32,
     /// Keys are spread by FNV-1a, not by murmur2.
     is_fnv1a: bool,
+    /// Messages and bytes that it takes before its room is measured again.
+    room: (u64, u64),
+    /// Of those that were taken, what has not ended yet.
+    on_their_way: (u64, u64),
 }
 
 impl Stream {
+    /// A message is on its way.
+    fn took(&mut self, bytes: u64) {
+        let (left, bytes_left) = self.room;
+        self.room = (left.saturating_sub(1), bytes_left.saturating_sub(bytes));
+        self.on_their_way.0 += 1;
+        self.on_their_way.1 += bytes;
+    }
+
     fn record_bytes(&self, record: &PublishRecord<'_, '_>) -> usize {
         let (key, value) = self.key_and_value(record.publish);
         record_bytes(key, value, record.headers())
@@ -143,6 +155,8 @@ impl Streams {
                 partitions: Vec::new(),
                 turn: 0,
                 is_fnv1a: false,
+                room: (u64::MAX, u64::MAX),
+                on_their_way: (0, 0),
             }) as u32;
             self.by_id.insert(id, slot);
             slot
@@ -176,6 +190,23 @@ impl Streams {
         if let Some(slot) = self.by_id.get(&id) {
             self.slots[*slot as usize].is_fnv1a = is_fnv1a;
         }
+    }
+
+    /// How many messages and bytes a stream takes until it is measured again.
+    pub fn set_room(&mut self, slot: u32, room: (u64, u64)) {
+        self.slots[slot as usize].room = room;
+    }
+
+    /// Whether a stream takes another message.
+    pub fn has_room(&self, slot: u32) -> bool {
+        let (messages, bytes) = self.slots[slot as usize].room;
+        messages > 0 && bytes > 0
+    }
+
+    /// A stream's id, and messages and bytes on their way to it.
+    pub fn on_their_way(&self, slot: u32) -> (u64, u64, u64) {
+        let stream = &self.slots[slot as usize];
+        (stream.id, stream.on_their_way.0, stream.on_their_way.1)
     }
 
     /// Removes a stream; its slot. What it was given before is still appended.
@@ -220,7 +251,7 @@ impl Streams {
     }
 
     /// Gives a publish to the streams at `slots`. A stale epoch at one of them refuses it whole, and
-    /// so does one that takes no record so large.
+    /// so does one that takes no record so large, or has no room.
     pub fn store(
         &mut self,
         slots: &[u32],
@@ -250,6 +281,8 @@ impl Streams {
             stored.outcome = Outcome::TooLarge;
         } else if round.iter().any(|placed| placed.verdict == Verdict::Stale) {
             stored.outcome = Outcome::StaleEpoch;
+        } else if round.iter().any(|placed| self.is_full_for(placed)) {
+            stored.outcome = Outcome::QueueFull;
         } else {
             for placed in &round {
                 match placed.verdict {
@@ -295,6 +328,10 @@ impl Streams {
     fn fits(&self, placed: &Placed, record: &PublishRecord<'_, '_>) -> bool {
         let stream = &self.slots[placed.slot as usize];
         HEADER_BYTES + stream.record_bytes(record) <= stream.batch_bytes_max
+    }
+
+    fn is_full_for(&self, placed: &Placed) -> bool {
+        placed.verdict == Verdict::New && !self.has_room(placed.slot)
     }
 
     fn append(

@@ -1,0 +1,94 @@
+//! Which message comes next, by priority: those that overtake others are looked for ahead of reading.
+
+use super::Ledger;
+use crate::queue::{Meta, Next, Order, EARLY_MAX, PASS_MAX, PRIORITY, TURNS};
+use crate::Now;
+
+impl Ledger {
+    pub(super) fn prioritises(&self) -> bool {
+        self.policy.prioritises && self.policy.order == Order::None
+    }
+
+    /// The message that is to be given out next: of the highest priority, or now and then of the
+    /// lowest, and of those the first.
+    pub(super) fn first_ready(&self) -> Option<i64> {
+        let mut classes = self.ready.iter();
+        let class = if self.turns + 1 == TURNS {
+            classes.find(|class| !class.is_empty())
+        } else {
+            classes.rfind(|class| !class.is_empty())
+        };
+        class.and_then(|class| class.first()).copied()
+    }
+
+    /// As [`Self::first_ready`]; what is not read yet is of no priority of its own, for of what is
+    /// all before `scanned` is known.
+    pub(super) fn next_by_priority(&mut self, now: Now) -> Next {
+        if let Some(offset) = self.scan_from(now) {
+            return Next::Scan(offset);
+        }
+        let plain = usize::from(PRIORITY);
+        let first = self.first_ready();
+        if self.ready[plain].is_empty() {
+            let class = first.map(|offset| usize::from(self.open[&offset].meta.priority));
+            let is_lows_turn = self.turns + 1 == TURNS;
+            let is_beaten = |class| {
+                if is_lows_turn {
+                    class > plain
+                } else {
+                    class < plain
+                }
+            };
+            if class.is_none_or(is_beaten) {
+                let unread = self.next_unread();
+                if class.is_none() || matches!(unread, Next::Read(_)) {
+                    return unread;
+                }
+            }
+        }
+        match first {
+            Some(offset) => self.deliver_or_bury(offset, now),
+            None => Next::Wait,
+        }
+    }
+
+    /// Messages with a priority of their own that wait.
+    pub(super) fn early(&self) -> usize {
+        let classes = self.ready.iter().enumerate();
+        let early = classes.filter(|(class, _)| *class != usize::from(PRIORITY));
+        early.map(|(_, class)| class.len()).sum()
+    }
+
+    /// Where to look next for messages that overtake others; None where that has been done as far as
+    /// it is to be before something is given out. A look goes as far as the log did when it began,
+    /// and another begins a millisecond later at the earliest, so that looking holds up nothing for
+    /// ever.
+    fn scan_from(&mut self, now: Now) -> Option<i64> {
+        self.scanned = self.scanned.max(self.next);
+        if self.early() >= EARLY_MAX {
+            return None;
+        }
+        if self.scanned >= self.pass_to {
+            if self.scanned >= self.end || self.passed_ms == Some(now.mono_ms) {
+                return None;
+            }
+            self.pass_to = self.end.min(self.scanned + PASS_MAX);
+            self.passed_ms = Some(now.mono_ms);
+        }
+        Some(self.scanned)
+    }
+
+    /// The log has a message at `offset`, and between where it was looked last and there it has
+    /// none: of what has no priority of its own nothing is kept.
+    pub fn saw(&mut self, offset: i64, meta: Meta, now: Now) {
+        self.looked(offset + 1);
+        if meta.priority != PRIORITY {
+            self.met_early(offset, meta, now);
+        }
+    }
+
+    /// Below `offset` there is nothing else that overtakes others.
+    pub fn looked(&mut self, offset: i64) {
+        self.scanned = self.scanned.max(offset);
+    }
+}

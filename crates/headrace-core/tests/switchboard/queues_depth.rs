@@ -1,0 +1,203 @@
+//! What a queue may owe, which of its messages comes first, and what grows old while nobody takes it.
+
+use headrace_core::switchboard::{Depth, Excess, QueueSettings};
+
+use super::depot::*;
+use super::queues::with;
+
+fn bounded(messages_max: u64, excess: Excess) -> QueueSettings {
+    QueueSettings {
+        depth: Depth {
+            messages_max,
+            bytes_max: 0,
+            excess,
+        },
+        ..settings()
+    }
+}
+
+const G: [(&str, &str); 2] = [("consumer-group", "g"), ("prefetch", "1")];
+
+#[test]
+fn a_full_queue_refuses_more_until_something_is_settled() {
+    let (mut depot, publisher, worker) = with(bounded(3, Excess::Refuse), 2);
+    let user = [("dedup-id", "first")];
+    let one = depot.enqueue(publisher, "$queue/jobs", "0", &user);
+    assert_eq!(one, Some(0));
+    // Several at once: what is on its way counts.
+    let ids: Vec<u16> = ["1", "2", "3", "4"]
+        .map(|payload| depot.send(publisher, "$queue/jobs", payload, &[]))
+        .to_vec();
+    depot.settle();
+    let codes: Vec<_> = ids
+        .iter()
+        .map(|id| depot.reason_code(publisher, *id))
+        .collect();
+    assert_eq!(codes, [Some(0), Some(0), Some(0x97), Some(0x97)]);
+    let again = depot.enqueue(publisher, "$queue/jobs", "0", &user);
+    assert_eq!(again, Some(0), "it has that one");
+    let bound = depot.enqueue(publisher, "bound/x", "5", &[]);
+    assert_eq!(bound, Some(0x97), "whichever way it comes");
+    depot.subscribe(worker, "$queue/jobs", &G);
+    let handed = depot.take(worker);
+    assert_eq!(
+        depot.enqueue(publisher, "$queue/jobs", "5", &[]),
+        Some(0x97),
+        "what is in flight is owed"
+    );
+    depot.ack(worker, &handed[0]);
+    let codes = ["6", "7"].map(|payload| depot.enqueue(publisher, "$queue/jobs", payload, &[]));
+    assert_eq!(codes, [Some(0), Some(0x97)]);
+    depot.crash();
+    let publisher = depot.client("publisher");
+    let after = depot.enqueue(publisher, "$queue/jobs", "8", &[]);
+    assert_eq!(after, Some(0x97), "over a crash too");
+}
+
+#[test]
+fn the_oldest_that_nobody_has_make_room() {
+    let (mut depot, publisher, worker) = with(bounded(3, Excess::Drop), 1);
+    depot.subscribe(worker, "$queue/jobs", &G);
+    for number in 0..10 {
+        let code = depot.enqueue(publisher, "$queue/jobs", &number.to_string(), &[]);
+        assert_eq!(code, Some(0));
+    }
+    assert_eq!(depot.depth(JOBS), 3);
+    let mut seen = Vec::new();
+    loop {
+        let handed = depot.take(worker);
+        let Some(one) = handed.first() else { break };
+        seen.push(one.payload.clone());
+        assert_eq!(depot.ack(worker, one), Some(0));
+    }
+    assert_eq!(seen, ["0", "8", "9"], "what was in flight stays");
+}
+
+#[test]
+fn the_oldest_become_dead_letters_whether_anybody_consumes_or_not() {
+    let (mut depot, publisher, worker) = with(bounded(4, Excess::DeadLetter), 1);
+    depot.subscribe(worker, "$queue/jobs", &G);
+    depot.stage.hang_up(worker);
+    for number in 0..10 {
+        let code = depot.enqueue(publisher, "$queue/jobs", &number.to_string(), &[]);
+        assert_eq!(code, Some(0));
+    }
+    assert_eq!(depot.depth(JOBS), 4);
+    let dead: Vec<String> = depot
+        .dead_letters()
+        .into_iter()
+        .map(|letter| letter.1)
+        .collect();
+    assert_eq!(dead.len(), 6, "{dead:?}");
+    let people = depot.client("people");
+    depot.subscribe(people, "$queue/jobs/$dlq", &[("prefetch", "100")]);
+    let letters = depot.take(people);
+    assert!(letters
+        .iter()
+        .all(|letter| letter.user["reason"] == "depth"));
+}
+
+#[test]
+fn a_bound_of_bytes_holds_for_what_is_owed() {
+    let (mut depot, publisher, worker) = with(
+        QueueSettings {
+            depth: Depth {
+                messages_max: 0,
+                bytes_max: 10_000,
+                excess: Excess::Refuse,
+            },
+            ..settings()
+        },
+        1,
+    );
+    depot.subscribe(worker, "$queue/jobs", &G);
+    let payload = "x".repeat(1_000);
+    let mut stored = 0;
+    while depot.enqueue(publisher, "$queue/jobs", &payload, &[]) == Some(0) {
+        stored += 1;
+        assert!(stored < 20, "it is bounded");
+    }
+    assert!((9..=10).contains(&stored), "{stored}");
+    for _ in 0..5 {
+        let handed = depot.take(worker);
+        assert_eq!(depot.ack(worker, &handed[0]), Some(0));
+    }
+    let mut more = 0;
+    while depot.enqueue(publisher, "$queue/jobs", &payload, &[]) == Some(0) {
+        more += 1;
+    }
+    assert!((4..=6).contains(&more), "{more}");
+}
+
+#[test]
+fn urgent_messages_overtake_those_before_them() {
+    let mut urgent = settings();
+    urgent.policy.prioritises = true;
+    let (mut depot, publisher, worker) = with(urgent, 1);
+    for (payload, priority) in [("a", "1"), ("b", ""), ("c", "9"), ("d", "4"), ("e", "6")] {
+        let user = [("priority", priority)];
+        let user = if priority.is_empty() { &[][..] } else { &user };
+        let code = depot.enqueue(publisher, "$queue/jobs", payload, user);
+        assert_eq!(code, Some(0));
+    }
+    let none = depot.enqueue(publisher, "$queue/jobs", "x", &[("priority", "10")]);
+    assert_eq!(none, Some(0x83));
+    depot.subscribe(worker, "$queue/jobs", &G);
+    let mut seen = String::new();
+    loop {
+        depot.wait(1);
+        let handed = depot.take(worker);
+        let Some(one) = handed.first() else { break };
+        seen.push_str(&one.payload);
+        if seen.len() == 3 {
+            depot.enqueue(publisher, "$queue/jobs", "f", &[("priority", "7")]);
+        }
+        assert_eq!(depot.ack(worker, one), Some(0));
+    }
+    assert_eq!(seen, "cebfda");
+}
+
+#[test]
+fn a_priority_that_a_queue_would_ignore_is_refused() {
+    let (mut depot, publisher, _) = with(settings(), 1);
+    let user = [("priority", "9")];
+    let code = depot.enqueue(publisher, "$queue/jobs", "x", &user);
+    assert_eq!(code, Some(0x83));
+    let code = depot.enqueue(publisher, "bound/x", "x", &user);
+    assert_eq!(code, Some(0), "of others it is a property as any");
+}
+
+#[test]
+fn what_grows_too_old_dies_though_nobody_consumes() {
+    let aging = QueueSettings {
+        ttl_ms: 10_000,
+        ..settings()
+    };
+    let (mut depot, publisher, worker) = with(aging, 1);
+    depot.subscribe(worker, "$queue/jobs", &G);
+    depot.stage.hang_up(worker);
+    for number in 0..3 {
+        depot.enqueue(publisher, "$queue/jobs", &number.to_string(), &[]);
+        depot.wait(1_000);
+    }
+    depot.wait(6_999);
+    assert_eq!(depot.dead_letters().len(), 0);
+    depot.wait(1);
+    assert_eq!(depot.dead_letters().len(), 1);
+    depot.wait(2_000);
+    assert_eq!(depot.dead_letters().len(), 3);
+    assert_eq!(depot.depth(JOBS), 0);
+}
+
+#[test]
+fn dead_letters_can_be_waited_for_before_there_are_any() {
+    let (mut depot, publisher, worker) = with(settings(), 1);
+    let people = depot.client("people");
+    let said = depot.subscribe(people, "$queue/jobs/$dlq", &[]);
+    assert_eq!(said, depot.subscribe(worker, "$queue/jobs", &G));
+    depot.enqueue(publisher, "$queue/jobs", "x", &[]);
+    let handed = depot.take(worker);
+    let id = [("message-id", handed[0].id())];
+    assert_eq!(depot.end(worker, "$reject", &id), Some(0));
+    assert_eq!(payloads(&depot.take(people)), ["x"]);
+}
