@@ -378,6 +378,7 @@ def test_a_queue_is_a_topic_of_kafka(shared, name):
         message = client.receive()
         assert (message.topic, message.payload) == (f"$queue/{name}/k2", b"by kafka")
         assert user_property(message, "unit") == "V"
+        assert user_property(message, "partition-key") == "k2"
         reader.assign([confluent_kafka.TopicPartition(name, 0, 0)])
         records = []
         while len(records) < 2:

@@ -70,6 +70,22 @@ async def in_time():
     assert len(asyncio.all_tasks()) == 1, "something goes on"
 
 
+async def test_a_message_says_when_it_comes_and_before_what_and_that_it_is_one(node):
+    name = make(node, priorities="on")
+    async with of(node, name) as queue:
+        await queue.put(b"last", delay=0.2, priority=9)
+        for _ in range(2):
+            await queue.put(b"second", dedup_id="a")
+        await queue.put(b"first", priority=5)
+        async with queue.consume(group="g", prefetch=1) as messages:
+            given = []
+            for _ in range(3):
+                message = await anext(messages)
+                given.append(message.payload)
+                await message.ack()
+    assert given == [b"first", b"second", b"last"]
+
+
 async def test_a_message_arrives_as_it_was_put(node):
     name = make(node, partitions=3)
     async with of(node, name) as queue:
@@ -154,6 +170,11 @@ async def test_refusals_are_typed(node):
                 pass
         with pytest.raises(UnknownQueueError):
             await queue.work(print)
+    async with of(node, make(node, depth_max_messages=1)) as queue:
+        await queue.put(b"x")
+        with pytest.raises(QueueError, match=r"depth\.max") as caught:
+            await queue.put(b"x")
+        assert (caught.value.reason_code, caught.value.retriable) == (0x97, True)
     async with of(node, make(node, max_message_bytes="1KiB")) as queue:
         with pytest.raises(QueueError, match=r"larger than max\.message\.bytes") as caught:
             await queue.put(b"x" * 2000)
@@ -161,7 +182,10 @@ async def test_refusals_are_typed(node):
         with pytest.raises(QueueError, match=r"mqtt\.packet_bytes") as caught:
             await queue.put(b"x" * 300_000_000)
         assert caught.value.reason_code == 0x95
-        for wrong in ({"ttl": 0}, {"routing": "a/+"}, {"routing": "$ack"}, {"key": "\0"}):
+        for wrong in (
+            {"ttl": 0}, {"routing": "a/+"}, {"routing": "$ack"}, {"key": "\0"}, {"delay": -1},
+            {"priority": 10},
+        ):  # fmt: skip
             with pytest.raises(ValueError, match="got"):
                 await queue.put(b"x", **wrong)
         for wrong in ({"key": b"k"}, {"properties": {"n": 1}}):

@@ -245,3 +245,13 @@ def test_a_dedup_id_is_known_after_a_crash(tmp_path):
             assert producer.publish("$queue/jobs", b"again", properties=once) == 0
             producer.publish("$queue/jobs", b"two", properties=publish_properties(("delay", "1h")))
         assert shown(node)["depth"] == 2
+
+
+def test_the_dead_letter_of_a_message_as_large_as_the_queue_takes_is_stored(node):
+    make(node, settings={"max.message.bytes": "3MiB"})
+    with Client(node, client_id="worker") as worker:
+        worker.subscribe("$queue/jobs")
+        assert worker.publish("$queue/jobs", bytes((3 << 20) - 200)) == 0
+        assert settle(worker, worker.receive(), "reject", "jobs", ("reason", "x" * 60_000)) == 0
+        wait_for(lambda: shown(node)["depth"] == 0)
+    assert node.ends("jobs.dlq") == [1]

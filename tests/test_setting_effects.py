@@ -237,6 +237,16 @@ def test_subscriptions(start_node):
     assert metrics[refused % '"subscriptions_full"'] == 1
 
 
+@pytest.mark.setting("limits.queue_groups")
+def test_queue_groups(start_node):
+    node = start_node(HEADRACE_LIMITS__QUEUE_GROUPS="1")
+    assert node.call("POST", "/api/v1/queues", {"name": "jobs"})[0] == 201
+    with Client(node) as client:
+        groups = ["a", "b", "a"]
+        codes = [client.subscribe(f"$queue/jobs?group={group}") for group in groups]
+    assert codes == [1, QUOTA_EXCEEDED, 1]
+
+
 @pytest.mark.setting("limits.unreleased")
 def test_unreleased(start_node):
     node = start_node(HEADRACE_LIMITS__UNRELEASED="1")

@@ -1158,6 +1158,7 @@ class _Limits(TypedDict, total=False):
     overflow: str
     sessions_max: int
     sessions_kept_max: int
+    queue_groups_max: int
     subscriptions_max: int
     subscriptions_of_node_max: int
     unreleased_of_node_max: int

@@ -54,6 +54,7 @@ def limits_of_switchboard(config: Config) -> dict[str, Any]:
         "overflow": config.mqtt.overflow,
         "sessions_max": config.limits.sessions,
         "sessions_kept_max": config.limits.sessions_kept,
+        "queue_groups_max": config.limits.queue_groups,
         "subscriptions_max": config.limits.session_subscriptions,
         "subscriptions_of_node_max": config.limits.subscriptions,
         "unreleased_of_node_max": config.limits.unreleased,

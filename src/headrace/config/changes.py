@@ -77,6 +77,7 @@ _LIVE: Final = {
             "messages_per_second",
             "outbound_bytes",
             "partitions",
+            "queue_groups",
             "queued_bytes",
             "retained_bytes",
             "retained_messages",

@@ -383,6 +383,11 @@ class LimitSettings(_Table):
         description="All that waits for MQTT clients: each message once, and 128 bytes for "
         "each client that it waits for; and wills.",
     )
+    queue_groups: Annotated[int, _count(1, 1_000_000)] = Field(
+        default=limits.QUEUE_GROUPS_MAX,
+        description="Groups of consumers of all queues; each keeps what it is owed until it is "
+        "deleted.",
+    )
     sessions: Annotated[int, _count(1, 100_000_000)] = Field(
         default=limits.SESSIONS_MAX, description="MQTT sessions, of clients that are away too."
     )

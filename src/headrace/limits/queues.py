@@ -11,6 +11,13 @@ so by `$extend`, and of a consumer that hangs the messages come to another withi
 QUEUE_BATCH_SIZE: Final = 500
 """As the design that queues began with: a turn of half a millisecond."""
 
+QUEUE_GROUPS_MAX: Final = 10_000
+"""Half a kilobyte for each partition of each, and a client id that is another each time leaves one
+behind with each."""
+
+QUEUE_LETTER_BYTES: Final = 256 * 1024
+"""What a dead letter may say of itself beside the message: a reason, a topic, and short texts."""
+
 QUEUE_MESSAGE_TTL_MS: Final = 7 * DAY_MS
 """Age at which a message is dead (`message.ttl.ms`), as long as a stream keeps records."""
 

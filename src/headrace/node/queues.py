@@ -13,6 +13,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
+from headrace import limits
 from headrace.errors import (
     GroupInUseError,
     HeadraceError,
@@ -30,6 +31,7 @@ from headrace.ports import (
     Sample,
 )
 from headrace.queue_settings import DEAD_LETTERS, OF_DEAD_LETTERS, QueueSettings
+from headrace.settings import SETTINGS
 from headrace.text import shown
 
 if TYPE_CHECKING:
@@ -164,7 +166,7 @@ class Queues:
         definition = partition.stream.definition
         name = definition.name + DEAD_LETTERS
         try:
-            await self._broker.create_stream(name, Change(queue=OF_DEAD_LETTERS))
+            await self._broker.create_stream(name, self._of_dead_letters(partition.stream))
         except StreamExistsError:
             self._tell(definition)
         except HeadraceError as error:
@@ -173,6 +175,12 @@ class Queues:
                 "dead messages wait, for %s cannot be made, which will be tried again: %s", name,
                 error, extra={"stream": definition.name},
             )  # fmt: skip
+
+    def _of_dead_letters(self, stream: Stream) -> Change:
+        """A queue that loses nothing, and takes what this one took with what a letter adds."""
+        needed = stream.settings.max_message_bytes + limits.QUEUE_LETTER_BYTES
+        taken = min(needed, int(SETTINGS["max.message.bytes"].high))
+        return Change(settings={"max.message.bytes": taken}, queue=OF_DEAD_LETTERS)
 
     async def tend(self) -> None:
         """Tries again to make what could not be made."""

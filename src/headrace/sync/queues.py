@@ -106,11 +106,16 @@ class Queue(Client["aio.Queue"]):
         routing: str | None = None,
         properties: Mapping[str, str] | None = None,
         ttl: float | None = None,
+        delay: float | None = None,
+        priority: int | None = None,
+        dedup_id: str | None = None,
     ) -> None:
         """Puts a message into the queue; on return it is on the broker's disk."""
-        self._wait(
-            self._client.put(payload, key=key, routing=routing, properties=properties, ttl=ttl)
-        )
+        putting = self._client.put(
+            payload, key=key, routing=routing, properties=properties, ttl=ttl, delay=delay,
+            priority=priority, dedup_id=dedup_id,
+        )  # fmt: skip
+        self._wait(putting)
 
     def consume(
         self, *, group: str | None = None, prefetch: int | None = None, routing: str | None = None

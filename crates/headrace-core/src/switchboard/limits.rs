@@ -56,6 +56,8 @@ pub struct Limits {
     pub subscriptions_max: usize,
     /// Subscriptions of all sessions.
     pub subscriptions_of_node_max: usize,
+    /// Groups of all queues, each of which keeps what it is owed.
+    pub queue_groups_max: usize,
     /// Messages that one client may publish in a second; 0 for any number.
     pub messages_per_s_max: u32,
     /// Bytes of records that may wait for the disk.
@@ -103,6 +105,7 @@ impl Default for Limits {
             subscriptions_max: 65_536,
             // Some 2 GB.
             subscriptions_of_node_max: 10_000_000,
+            queue_groups_max: 10_000,
             messages_per_s_max: 0,
             undurable_bytes_max: 64 * 1024 * 1024,
             keep_alive_s_max: u16::MAX,

@@ -39,6 +39,7 @@ fn set_limit(limits: &mut core::Limits, name: &str, value: &Bound<'_, PyAny>) ->
         "overflow" => limits.overflow = word(value, core::Policy::parse)?,
         "sessions_max" => limits.sessions_max = value.extract()?,
         "sessions_kept_max" => limits.sessions_kept_max = value.extract()?,
+        "queue_groups_max" => limits.queue_groups_max = value.extract()?,
         "subscriptions_max" => limits.subscriptions_max = value.extract()?,
         "unreleased_of_node_max" => limits.unreleased_of_node_max = value.extract()?,
         "subscriptions_of_node_max" => limits.subscriptions_of_node_max = value.extract()?,

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from headrace.client.queues.link import Link
 
 KEY: Final = "partition-key"
+DEDUP_ID: Final = "dedup-id"
+DELAY: Final = "delay"
+PRIORITY: Final = "priority"
 """User property by which a queue chooses the partition, and keeps order."""
 
 BELOW: Final = "$queue/"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from headrace.client.config import QueueConfig
 from headrace.client.mqtt_properties import message_expiry, user_properties
 from headrace.client.queues.consumption import Consumption
-from headrace.client.queues.messages import BELOW, KEY
+from headrace.client.queues.messages import BELOW, DEDUP_ID, DELAY, KEY, PRIORITY
 from headrace.client.queues.sender import OF_SOURCE, Sender
 from headrace.client.queues.worker import Worker
 from headrace.errors import ConfigError
@@ -91,6 +91,9 @@ class Queue:
         routing: str | None = None,
         properties: Mapping[str, str] | None = None,
         ttl: float | None = None,
+        delay: float | None = None,
+        priority: int | None = None,
+        dedup_id: str | None = None,
     ) -> None:
         """Puts a message into the queue; on return it is on the broker's disk.
 
@@ -103,25 +106,28 @@ class Queue:
             routing: levels of a topic behind the queue's name, by which consumers may choose.
             properties: user properties.
             ttl: seconds after which nobody needs it, rounded up to whole ones.
+            delay: seconds until it is given out at the earliest.
+            priority: 0 to 9, the most urgent; of a queue with `priorities=on`.
+            dedup_id: stored once by the queue, whoever puts it in again.
 
         Raises:
             DeadlineError: no answer within `default_api_timeout_ms`; it may be stored.
             QueueError: the broker refuses: `UnknownQueueError`, or by `reason_code` 0x97 no room
                 (retriable, unless it is too large), 0x87 not allowed, 0x95 too large.
-            ValueError: a text or `ttl` that MQTT cannot say.
+            ValueError: a text or `ttl` that MQTT cannot say, a `delay` or `priority` out of range.
         """
         self._check_open()
         if not isinstance(payload, bytes | bytearray | memoryview):
             raise TypeError(f"a payload must be bytes; got {type(payload).__name__}")
         said = {} if properties is None else dict(properties)
-        if key is not None:
-            said[KEY] = key
+        terms = {KEY: key, DEDUP_ID: dedup_id, DELAY: _delay(delay), PRIORITY: _priority(priority)}
+        said |= {name: value for name, value in terms.items() if value is not None}
         for name, value in said.items():
             if not (_is_text(name) and _is_text(value)):
                 raise TypeError(f"keys and properties are text; got {name!r}: {value!r}")
         packed = user_properties(said.items()) + _expiry(ttl)
         topic = f"{BELOW}{self.name}" + ("" if routing is None else f"/{_levels(routing)}")
-        is_ours = OF_SOURCE.isdisjoint(said)
+        is_ours = OF_SOURCE.isdisjoint(said) and DEDUP_ID not in said
         await self._sender.put(topic, bytes(payload), packed, is_ours=is_ours)
 
     def consume(
@@ -203,6 +209,22 @@ def _expiry(ttl: float | None) -> bytes:
     if not 0 < ttl <= TTL_S_MAX:
         raise ValueError(f"ttl is a number of seconds, more than 0, to {TTL_S_MAX}; got {ttl!r}")
     return message_expiry(math.ceil(ttl))
+
+
+def _delay(delay: float | None) -> str | None:
+    if delay is None:
+        return None
+    if not 0 <= delay < math.inf:
+        raise ValueError(f"delay is a number of seconds, 0 or more; got {delay!r}")
+    return f"{math.ceil(delay * 1000)}ms"
+
+
+def _priority(priority: int | None) -> str | None:
+    if priority is None:
+        return None
+    if priority not in range(10):
+        raise ValueError(f"priority is a number from 0 to 9; got {priority!r}")
+    return str(priority)
 
 
 def _is_text(value: object) -> bool:

@@ -27,6 +27,8 @@ pub const DELAY: &str = "delay";
 pub const DELIVER_AT: &str = "deliver-at";
 /// From 0 to 9, the most urgent.
 pub const PRIORITY_OF: &str = "priority";
+/// What order goes by, and the partition.
+pub const KEY: &str = "partition-key";
 /// The topic that the message was published to.
 pub const SOURCE_TOPIC: &str = "x-source-topic";
 /// When the queue was given the message, milliseconds since 1970.
@@ -161,6 +163,13 @@ impl Queues {
         properties
             .user
             .extend(source.map(|source| (SOURCE_TOPIC, source)));
+        // Of a record that no MQTT client sent, the key is its own word.
+        let key = record.key.filter(|_| source.is_none());
+        let key = key.and_then(|key| std::str::from_utf8(key).ok());
+        let is_new = properties.user.iter().all(|(name, _)| *name != KEY);
+        properties
+            .user
+            .extend(key.filter(|_| is_new).map(|key| (KEY, key)));
         let publish = Publish {
             topic: &self.topic,
             payload: record.value.unwrap_or_default(),
