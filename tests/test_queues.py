@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from contextlib import closing
 from functools import partial
 
@@ -15,6 +16,12 @@ from pahoclient import Client, drop, publish_properties, user_property
 pytestmark = pytest.mark.slow
 
 QUEUES = "/api/v1/queues"
+
+METRICS = {
+    "depth": 1, "lag": 1, "in_flight": 1, "resting": 0, "blocked_partitions": 0,
+    "active_consumers": 1, "dequeue_total": 2, "redelivered_total": 0, "ack_total": 1,
+    "nack_total": 0, "dlq_total": 0,
+}  # fmt: skip
 
 
 def make(node, name="jobs", **body):
@@ -75,6 +82,7 @@ def test_a_group_is_shown_and_forgotten(node):
     make(node)
     with Client(node) as producer, Client(node, client_id="worker") as worker:
         producer.publish("$queue/jobs", b"one")
+        began = time.time() - 0.01
         producer.publish("$queue/jobs", b"two")
         assert shown(node)["depth"] == 2, "what no group has read is all there is"
         assert worker.subscribe("$queue/jobs") == 1
@@ -94,9 +102,16 @@ def test_a_group_is_shown_and_forgotten(node):
         described = headrace("queues", "describe", "jobs", HEADRACE_URL=node.url).stdout
         assert "group worker: 2 deliveries, 0 of them again; 1 settled" in described
         metrics = node.metrics()
-        labels = '{group="worker",queue="jobs"}'
-        assert metrics[f"headrace_queue_depth_messages{labels}"] == 1
-        assert metrics[f"headrace_queue_settled_total{labels}"] == 1
+        labels = 'filter="",group="worker",queue="jobs"'
+        assert {
+            name: metrics[f"headrace_mqtt_queue_{name}{{{labels}}}"] for name in METRICS
+        } == METRICS
+        assert metrics['headrace_mqtt_queue_enqueue_total{queue="jobs"}'] == 2
+        latency = "headrace_mqtt_queue_delivery_latency_seconds"
+        assert metrics[f"{latency}_count{{{labels}}}"] == 2
+        assert 0 <= metrics[f"{latency}_sum{{{labels}}}"] <= 60
+        age = metrics[f"headrace_mqtt_queue_oldest_age_seconds{{{labels}}}"]
+        assert 0 <= age <= time.time() - began
         status, answer = node.call("DELETE", f"{QUEUES}/jobs/groups/worker")
         assert (status, answer["error"]) == (409, "group_in_use")
         worker.unsubscribe("$queue/jobs")

@@ -1087,8 +1087,8 @@ class QueueGroup:
     def consumers(self) -> list[tuple[str, bool, int, int]]:
         """`(client id, connected, open deliveries, prefetch)`."""
     @property
-    def partitions(self) -> list[tuple[int, int, int, int, bool]]:
-        """`(floor, depth, in flight, resting, blocked)`."""
+    def partitions(self) -> list[tuple[int, int, int, int, bool, int, int | None]]:
+        """`(floor, depth, in flight, resting, blocked, lag, oldest in ms since 1970)`."""
     @property
     def delivered(self) -> int: ...
     @property
@@ -1099,6 +1099,12 @@ class QueueGroup:
     def failed(self) -> int: ...
     @property
     def dead(self) -> int: ...
+    @property
+    def latency(self) -> list[tuple[int | None, int]]:
+        """Upper bounds in milliseconds, ascending, the last None, and first deliveries that had
+        waited no longer."""
+    @property
+    def latency_sum_ms(self) -> int: ...
 
 @final
 class RetainedMessage:

@@ -139,5 +139,14 @@ def _described(report: QueueReport) -> dict[str, Any]:
 
 
 def _group(group: QueueGroupReport) -> dict[str, Any]:
-    sums = {"depth": group.depth, "in_flight": group.in_flight, "resting": group.resting}
-    return {**asdict(group), **sums, "blocked": group.blocked > 0}
+    told = asdict(group)
+    del told["latency"], told["latency_sum_ms"]  # a distribution, which /metrics has
+    return {
+        **told,
+        "depth": group.depth,
+        "lag": group.lag,
+        "oldest_ms": group.oldest_ms,
+        "in_flight": group.in_flight,
+        "resting": group.resting,
+        "blocked": group.blocked > 0,
+    }

@@ -38,8 +38,7 @@ class Exporter:
     def collect(self) -> Iterator[Metric]:
         """All metric families; called by the registry."""
         yield from _families(self._samples())
-        for histogram in self._histograms():
-            yield _histogram(histogram)
+        yield from _distributions(self._histograms())
 
     def render(self) -> bytes:
         """The exposition text."""
@@ -59,10 +58,13 @@ def _families(samples: Iterable[Sample]) -> Iterable[Metric]:
     return families.values()
 
 
-def _histogram(histogram: Histogram) -> Metric:
-    return HistogramMetricFamily(
-        PREFIX + histogram.name,
-        histogram.help,
-        buckets=histogram.buckets,
-        sum_value=histogram.sum,
-    )
+def _distributions(histograms: Iterable[Histogram]) -> Iterable[Metric]:
+    families: dict[str, HistogramMetricFamily] = {}
+    for each in histograms:
+        family = families.get(each.name)
+        if family is None:
+            labels = [name for name, _ in each.labels]
+            family = HistogramMetricFamily(PREFIX + each.name, each.help, labels=labels)
+            families[each.name] = family
+        family.add_metric([value for _, value in each.labels], each.buckets, each.sum)
+    return families.values()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import click
@@ -22,6 +23,7 @@ from headrace.cli.definitions import (
 from headrace.cli.queues_redrive import redrive
 from headrace.cli.tables import table
 from headrace.cli.terminal import one_line
+from headrace.text import span
 
 
 @click.group(short_help="Create, list, describe, alter, pause, purge, redrive, delete queues.")
@@ -121,8 +123,8 @@ def describe(*, name: str, url: str, as_json: bool) -> None:
 
     Of a group in a partition it tells the floor, the first offset that it still owes; the depth,
     the messages that it owes; those in flight, delivered and not settled; those at rest, in a
-    back-off or delayed. It is blocked where all that it knows wait for others of their keys.
-    Deliveries and failures count since the node started.
+    back-off or delayed; how old the first is. It is blocked where all that it knows wait for others
+    of their keys. Deliveries and failures count since the node started.
     """
     queue = QUEUES.call(url, "GET", name)
     _show(queue, as_json=as_json, own_settings=False)
@@ -285,13 +287,14 @@ def _show_groups(groups: list[dict[str, Any]]) -> None:
             f"{each['depth']:,}",
             f"{each['in_flight']:,}",
             f"{each['resting']:,}",
+            _age(each["oldest_ms"]),
             "blocked" if each["blocked"] else "-",
         ]
         for group in groups
         for each in group["partitions"]
     ]
-    columns = ["group", "partition", "floor", "depth", "in flight", "resting", "state"]
-    table(columns, rows, right={1, 2, 3, 4, 5})
+    columns = ["group", "partition", "floor", "depth", "in flight", "resting", "oldest", "state"]
+    table(columns, rows, right={1, 2, 3, 4, 5, 6})
     rows = [
         [group["group"], _client(each), f"{each['open']:,}", f"{each['prefetch']:,}"]
         for group in groups
@@ -299,6 +302,10 @@ def _show_groups(groups: list[dict[str, Any]]) -> None:
     ]
     if rows:
         table(["group", "consumer", "open", "prefetch"], rows, right={2, 3})
+
+
+def _age(since_ms: int | None) -> str:
+    return "-" if since_ms is None else span(max(time.time() - since_ms / 1000, 0))
 
 
 def _client(consumer: dict[str, Any]) -> str:

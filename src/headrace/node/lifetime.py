@@ -469,5 +469,7 @@ class Node:
         """Distributions of durations."""
         if self._store is not None:
             yield from statistics.histograms(self._store)
+        if self._queues is not None:
+            yield from self._queues.histograms()
         for distribution in self._parts.distributions:
             yield from distribution()

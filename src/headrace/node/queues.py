@@ -24,6 +24,7 @@ from headrace.kernel import positions
 from headrace.kernel.catalog import Change
 from headrace.kernel.retention import Owed
 from headrace.ports import (
+    Histogram,
     QueueConsumer,
     QueueGroupReport,
     QueuePartition,
@@ -253,10 +254,22 @@ class Queues:
         return moved
 
     def samples(self) -> Iterator[Sample]:
-        """Counters and gauges of each group."""
+        """Counters and gauges of each queue and group."""
+        now_ms = self._broker.clock.wall_ms()
+        for definition in self._queues():
+            ends = sum(each.high_watermark for each in self._broker.partitions(definition.name))
+            yield Sample(
+                "mqtt_queue_enqueue_total", ends, "Messages enqueued since the queue was made.",
+                (("queue", definition.name),),
+            )  # fmt: skip
+            for group in self._groups(definition):
+                yield from _samples(definition.name, group, now_ms)
+
+    def histograms(self) -> Iterator[Histogram]:
+        """How long messages of each group waited for their first delivery."""
         for definition in self._queues():
             for group in self._groups(definition):
-                yield from _samples(definition.name, group)
+                yield _latency(definition.name, group)
 
 
 def _bound(value: int) -> int:
@@ -265,10 +278,7 @@ def _bound(value: int) -> int:
 
 
 def _group(group: QueueGroup) -> QueueGroupReport:
-    partitions = (
-        QueuePartition(index, floor, depth, in_flight, resting, blocked)
-        for index, (floor, depth, in_flight, resting, blocked) in enumerate(group.partitions)
-    )
+    partitions = (QueuePartition(index, *each) for index, each in enumerate(group.partitions))
     return QueueGroupReport(
         group=group.name,
         filter=group.filter,
@@ -279,31 +289,61 @@ def _group(group: QueueGroup) -> QueueGroupReport:
         settled=group.settled,
         failed=group.failed,
         dead=group.dead,
+        latency=tuple(group.latency),
+        latency_sum_ms=group.latency_sum_ms,
     )
 
 
-def _samples(queue: str, group: QueueGroupReport) -> Iterator[Sample]:
-    label = (("queue", queue), ("group", group.group))
-    yield Sample("queue_depth_messages", group.depth, "Messages that a group owes.", label)
+def _seconds(bound_ms: int | None) -> str:
+    return "+Inf" if bound_ms is None else f"{bound_ms / 1000:g}"
+
+
+def _samples(queue: str, group: QueueGroupReport, now_ms: int) -> Iterator[Sample]:
+    # A group with a filter is another than that of its name without.
+    label = (("queue", queue), ("group", group.group), ("filter", group.filter or ""))
+    yield Sample("mqtt_queue_depth", group.depth, "Messages that a group owes.", label)
     yield Sample(
-        "queue_in_flight_messages", group.in_flight, "Of those, delivered and not settled.", label
+        "mqtt_queue_in_flight", group.in_flight, "Of those, delivered and not settled.", label
     )
+    yield Sample("mqtt_queue_resting", group.resting, "Of those, in a back-off or delayed.", label)
     yield Sample(
-        "queue_resting_messages", group.resting, "Of those, in a back-off or delayed.", label
+        "mqtt_queue_lag", group.lag, "Messages from the first that a group owes to the last.", label
     )
+    if group.oldest_ms is not None:
+        yield Sample(
+            "mqtt_queue_oldest_age_seconds",
+            max(now_ms - group.oldest_ms, 0) / 1000,
+            "Since the oldest message that a group owes was stored.",
+            label,
+        )
     yield Sample(
-        "queue_blocked_partitions",
+        "mqtt_queue_blocked_partitions",
         group.blocked,
         "Partitions in which all that a group knows wait for others of their keys.",
         label,
     )
-    yield Sample("queue_consumers", len(group.consumers), "Consumers of a group.", label)
-    yield Sample("queue_delivered_total", group.delivered, "Deliveries to a group.", label)
+    consumers = sum(each.connected for each in group.consumers)
     yield Sample(
-        "queue_redelivered_total", group.redelivered, "Of those, of a message that failed.", label
+        "mqtt_queue_active_consumers", consumers, "Consumers of a group that are connected.", label
     )
-    yield Sample("queue_settled_total", group.settled, "Messages that a group settled.", label)
+    yield Sample("mqtt_queue_dequeue_total", group.delivered, "Deliveries to a group.", label)
     yield Sample(
-        "queue_failed_total", group.failed, "Deliveries that failed, or had no answer.", label
+        "mqtt_queue_redelivered_total", group.redelivered, "Of those, not the first.", label
     )
-    yield Sample("queue_dead_total", group.dead, "Messages that are dead to a group.", label)
+    yield Sample("mqtt_queue_ack_total", group.settled, "Messages that a group settled.", label)
+    yield Sample(
+        "mqtt_queue_nack_total", group.failed, "Deliveries that failed, or had no answer.", label
+    )
+    yield Sample("mqtt_queue_dlq_total", group.dead, "Messages that are dead to a group.", label)
+
+
+def _latency(queue: str, group: QueueGroupReport) -> Histogram:
+    label = (("queue", queue), ("group", group.group), ("filter", group.filter or ""))
+    buckets = tuple((_seconds(bound), count) for bound, count in group.latency)
+    return Histogram(
+        "mqtt_queue_delivery_latency_seconds",
+        "From enqueueing, or the time that a message waits for, to its first delivery.",
+        buckets,
+        group.latency_sum_ms / 1000,
+        label,
+    )

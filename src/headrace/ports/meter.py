@@ -27,9 +27,11 @@ class Histogram(NamedTuple):
         help: one sentence.
         buckets: `(upper bound, values up to it)`, ascending, the last bound `+Inf`.
         sum: of all values, in base units.
+        labels: names and values.
     """
 
     name: str
     help: str
     buckets: tuple[tuple[str, float], ...]
     sum: float
+    labels: tuple[tuple[str, str], ...] = ()

@@ -35,6 +35,9 @@ class QueuePartition:
         in_flight: of those, delivered and not settled.
         resting: of those, that wait out a back-off or a delay.
         blocked: whether all that it knows wait for others of their keys.
+        lag: messages from the floor to the end, settled or not.
+        oldest_ms: when the message at the floor was stored, milliseconds since 1970; None: there is
+            none, or nobody has looked at it.
     """
 
     partition: int
@@ -43,13 +46,16 @@ class QueuePartition:
     in_flight: int
     resting: int
     blocked: bool
+    lag: int
+    oldest_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class QueueGroupReport:
     """A group of a queue; `delivered` to `dead` count since the node started.
 
-    `filter` is what it takes of the queue; None: all.
+    `filter` is what it takes of the queue; None: all. `latency` is how many first deliveries had
+    waited no longer than so many milliseconds, and `latency_sum_ms` how long all together.
     """
 
     group: str
@@ -61,6 +67,8 @@ class QueueGroupReport:
     settled: int
     failed: int
     dead: int
+    latency: tuple[tuple[int | None, int], ...]
+    latency_sum_ms: int
 
     @property
     def depth(self) -> int:
@@ -76,6 +84,17 @@ class QueueGroupReport:
     def resting(self) -> int:
         """Messages that wait out a back-off or a delay."""
         return sum(each.resting for each in self.partitions)
+
+    @property
+    def lag(self) -> int:
+        """Messages from the first that it owes of each partition to its end."""
+        return sum(each.lag for each in self.partitions)
+
+    @property
+    def oldest_ms(self) -> int | None:
+        """When the oldest that it owes was stored, milliseconds since 1970, if that is known."""
+        known = (each.oldest_ms for each in self.partitions if each.oldest_ms is not None)
+        return min(known, default=None)
 
     @property
     def blocked(self) -> int:

@@ -117,6 +117,8 @@ pub struct Meta {
     pub key: Option<u64>,
     /// From 0 to 9.
     pub priority: u8,
+    /// When it was stored, milliseconds since 1970.
+    pub since_ms: i64,
     /// When it is to be given out at the earliest, milliseconds since 1970.
     pub due_ms: i64,
     /// When it is too old, milliseconds since 1970.

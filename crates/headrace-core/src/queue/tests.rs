@@ -26,6 +26,7 @@ const POLICY: Policy = Policy {
 const PLAIN: Meta = Meta {
     key: None,
     priority: 4,
+    since_ms: 0,
     due_ms: 0,
     expires_ms: i64::MAX,
 };

@@ -90,12 +90,15 @@ pub(super) struct QueueGroup {
     name: String,
     filter: Option<String>,
     consumers: Vec<(String, bool, usize, usize)>,
-    partitions: Vec<(i64, u64, usize, usize, bool)>,
+    partitions: Vec<(i64, u64, usize, usize, bool, u64, Option<i64>)>,
     delivered: u64,
     redelivered: u64,
     settled: u64,
     failed: u64,
     dead: u64,
+    /// Upper bound in milliseconds, None for all above, and how many are not above it.
+    latency: Vec<(Option<u64>, u64)>,
+    latency_sum_ms: u64,
 }
 
 impl From<core::QueueGroup> for QueueGroup {
@@ -103,6 +106,13 @@ impl From<core::QueueGroup> for QueueGroup {
         let consumers = group.consumers.into_iter();
         let partitions = group.partitions.into_iter();
         let [delivered, redelivered, settled, failed, dead] = group.counts;
+        let bounds = core::LATENCY_BOUNDS_MS.into_iter().map(Some).chain([None]);
+        let latency = bounds
+            .zip(group.latency.counts)
+            .scan(0, |sum, (bound, count)| {
+                *sum += count;
+                Some((bound, *sum))
+            });
         Self {
             name: group.name,
             filter: group.filter,
@@ -117,8 +127,10 @@ impl From<core::QueueGroup> for QueueGroup {
                         in_flight,
                         resting,
                         is_blocked,
+                        lag,
+                        oldest_ms,
                     } = each;
-                    (floor, depth, in_flight, resting, is_blocked)
+                    (floor, depth, in_flight, resting, is_blocked, lag, oldest_ms)
                 })
                 .collect(),
             delivered,
@@ -126,6 +138,8 @@ impl From<core::QueueGroup> for QueueGroup {
             settled,
             failed,
             dead,
+            latency: latency.collect(),
+            latency_sum_ms: group.latency.sum_ms,
         }
     }
 }

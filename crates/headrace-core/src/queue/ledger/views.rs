@@ -22,6 +22,26 @@ impl Ledger {
         (expires_ms < i64::MAX).then(|| now.mono_ms.saturating_add(left_ms))
     }
 
+    /// Messages from the first that is owed to the end of the log, settled or not.
+    pub fn lag(&self) -> u64 {
+        (self.end - self.settled.floor()).max(0) as u64
+    }
+
+    /// When the first message that is owed was stored, milliseconds since 1970; None where there is
+    /// none, or it has not been read.
+    pub fn oldest_ms(&self) -> Option<i64> {
+        let oldest = self.open.get(&self.settled.floor())?;
+        Some(oldest.meta.since_ms)
+    }
+
+    /// How long a message that has been delivered once had waited for that, since it was stored or
+    /// its time had come, milliseconds; None where it came again.
+    pub fn waited_ms(&self, offset: i64) -> Option<u64> {
+        let entry = self.open.get(&offset).filter(|entry| entry.attempt == 1)?;
+        let from_ms = entry.meta.since_ms.max(entry.meta.due_ms);
+        Some(entry.first_ms.saturating_sub(from_ms).max(0) as u64)
+    }
+
     /// Deliveries that are not over.
     pub fn in_flight(&self) -> usize {
         self.flights.len()

@@ -93,6 +93,7 @@ impl Life {
             self.metas.push(Meta {
                 key: self.random.chance(80).then(|| self.random.below(4_u64)),
                 priority: self.random.below(10_u8),
+                since_ms: at(self.now).wall_ms,
                 due_ms: at(due_ms).wall_ms,
                 expires_ms: if self.random.chance(5) {
                     at(self.now + 9_000).wall_ms

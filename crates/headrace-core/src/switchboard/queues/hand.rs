@@ -40,6 +40,9 @@ impl Switchboard {
         let attempt = part.ledger.deliver(offset, number, now);
         group.counts.delivered += 1;
         group.counts.redelivered += u64::from(attempt > 1);
+        if let Some(ms) = part.ledger.waited_ms(offset) {
+            group.counts.latency.count(ms);
+        }
         let mut place = String::new();
         write!(place, "{partition}:{offset}:{attempt}").expect("a string takes all");
         let which = place.rsplit_once(':').map_or("", |(_, attempt)| attempt);

@@ -65,6 +65,7 @@ pub fn meta_of(record: &Record<'_>, settings: &QueueSettings, hash_key: Key) -> 
             .then(|| priority(record))
             .flatten()
             .unwrap_or(PRIORITY),
+        since_ms: record.timestamp,
         due_ms: due_ms(record).unwrap_or(0),
         expires_ms: expires_ms(record).unwrap_or(i64::MAX).min(by_queue),
     }

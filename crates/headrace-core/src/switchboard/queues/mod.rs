@@ -20,6 +20,7 @@ mod dead;
 mod hand;
 mod held;
 mod keep;
+mod latency;
 mod message;
 mod piece;
 mod report;
@@ -45,6 +46,7 @@ use piece::Piece;
 
 pub(super) use address::{Address, Wanted};
 pub(super) use keep::{ChunkPlace, Kept};
+pub use latency::{Latency, LATENCY_BOUNDS_MS};
 pub use report::{QueueConsumer, QueueGroup, QueuePartition};
 pub use settings::{Depth, Excess, QueueSettings, Sharing};
 
@@ -76,6 +78,7 @@ struct Counts {
     settled: u64,
     failed: u64,
     dead: u64,
+    latency: Latency,
 }
 
 /// One partition, as a group has it.

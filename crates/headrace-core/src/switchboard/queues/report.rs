@@ -1,6 +1,6 @@
 //! What administration is shown of queues.
 
-use super::Counts;
+use super::{Counts, Latency};
 use crate::switchboard::{Error, Switchboard};
 use crate::Now;
 
@@ -22,6 +22,10 @@ pub struct QueueConsumer {
 pub struct QueuePartition {
     /// The first message that is not settled.
     pub floor: i64,
+    /// From there to the end of the log.
+    pub lag: u64,
+    /// When that message was stored, milliseconds since 1970, where it has been read.
+    pub oldest_ms: Option<i64>,
     /// Messages that are not settled.
     pub depth: u64,
     /// Deliveries that are not over.
@@ -46,6 +50,8 @@ pub struct QueueGroup {
     /// Since the node started: deliveries; of those, not the first of their message; messages
     /// settled; deliveries that failed; messages that died.
     pub counts: [u64; 5],
+    /// Of first deliveries.
+    pub latency: Latency,
 }
 
 impl Switchboard {
@@ -71,6 +77,8 @@ impl Switchboard {
             });
             let partitions = group.parts.iter().map(|part| QueuePartition {
                 floor: part.ledger.settled().floor(),
+                lag: part.ledger.lag(),
+                oldest_ms: part.ledger.oldest_ms(),
                 depth: part.ledger.depth(),
                 in_flight: part.ledger.in_flight(),
                 resting: part.ledger.resting(),
@@ -82,6 +90,7 @@ impl Switchboard {
                 settled,
                 failed,
                 dead,
+                latency,
             } = group.counts;
             QueueGroup {
                 name: name.to_owned(),
@@ -89,6 +98,7 @@ impl Switchboard {
                 consumers: consumers.collect(),
                 partitions: partitions.collect(),
                 counts: [delivered, redelivered, settled, failed, dead],
+                latency,
             }
         });
         Some(groups.collect())
