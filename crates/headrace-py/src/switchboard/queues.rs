@@ -84,13 +84,16 @@ impl QueueSettings {
     }
 }
 
+/// Floor, depth, in flight, resting, blocked, lag, and when the oldest was stored.
+type Partition = (i64, u64, usize, usize, bool, u64, Option<i64>);
+
 /// A group of a queue.
 #[pyclass(frozen, get_all, module = "headrace._native")]
 pub(super) struct QueueGroup {
     name: String,
     filter: Option<String>,
     consumers: Vec<(String, bool, usize, usize)>,
-    partitions: Vec<(i64, u64, usize, usize, bool, u64, Option<i64>)>,
+    partitions: Vec<Partition>,
     delivered: u64,
     redelivered: u64,
     settled: u64,
