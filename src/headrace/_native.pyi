@@ -56,6 +56,7 @@ __all__ = [
     "Payloads",
     "Principal",
     "QueueGroup",
+    "QueueMessage",
     "ReadEnd",
     "ReadingDecoder",
     "RecordColumns",
@@ -1107,6 +1108,43 @@ class QueueGroup:
     def latency_sum_ms(self) -> int: ...
 
 @final
+class QueueMessage:
+    """A message of a queue, delivered or looked at."""
+
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def attempt(self) -> int:
+        """Which delivery this is, from 1; of one that is looked at how many there were."""
+    @property
+    def topic(self) -> str: ...
+    @property
+    def payload(self) -> bytes: ...
+    @property
+    def properties(self) -> list[tuple[str, str]]:
+        """User properties, those that say where it lies last."""
+    @property
+    def content_type(self) -> str | None: ...
+    @property
+    def response_topic(self) -> str | None: ...
+    @property
+    def correlation_data(self) -> bytes | None: ...
+    @property
+    def key(self) -> bytes | None:
+        """Of one that is looked at, what its order goes by."""
+    @property
+    def standing(self) -> str | None:
+        """`available`, `in flight`, `resting`, `waiting`, `dead` or `settled`."""
+    @property
+    def client(self) -> str | None:
+        """Who has it in flight, unless it was pulled."""
+    @property
+    def until_ms(self) -> int | None:
+        """When its deadline is, or its rest ends, milliseconds since 1970."""
+
+@final
 class RetainedMessage:
     """A retained message."""
 
@@ -1440,6 +1478,73 @@ class Switchboard:
         Raises:
             ValueError: it is no queue, or there is not an offset for each partition.
         """
+    def pull_queue(
+        self,
+        stream: int,
+        group: str,
+        topic_filter: str | None,
+        messages_max: int,
+        bytes_max: int,
+        deadline_ms: int | None,
+        waits: bool,
+    ) -> int:
+        """Delivers messages to a group for who has no connection: a number, which comes back from
+        `pulled` once it has all, or as soon as there are none at hand. Where it `waits`, it waits
+        for the first until `end_pull`.
+
+        Raises:
+            ValueError: the queue cannot be pulled from, or there can be no such group.
+        """
+    def end_pull(self, number: int) -> None:
+        """It waits no longer; called again, not for what is on its way from the disk either."""
+    def pulled(self) -> list[tuple[int, list[QueueMessage]]]:
+        """Pulls that have ended since the last call, by number."""
+    def return_pull(
+        self,
+        stream: int,
+        group: str,
+        topic_filter: str | None,
+        number: int,
+        mono_ms: int,
+        wall_ms: int,
+    ) -> None:
+        """Whoever pulled has gone: what it got and has not settled is delivered again, at once."""
+    def settle_queue(
+        self,
+        stream: int,
+        group: str,
+        verb: str,
+        message_ids: list[str],
+        delay: str | None,
+        reason: str | None,
+        request: int,
+        mono_ms: int,
+        wall_ms: int,
+    ) -> list[str] | None:
+        """Ends deliveries: of each `settled`, `settled before`, `too late` or `no delivery`; None
+        where the queue has no such group. `request` ends once that is durable.
+
+        Raises:
+            ValueError: there is no such verb, id or delay; nothing is settled.
+        """
+    def peek_queue(
+        self,
+        stream: int,
+        partition: int,
+        piece: StreamPiece,
+        group: tuple[str, str | None] | None,
+        offset: int,
+        count_max: int,
+        has_settled: bool,
+        mono_ms: int,
+        wall_ms: int,
+    ) -> tuple[list[QueueMessage], int]:
+        """Messages of a piece of its log from an offset on, and what they are to a group, by name
+        and filter; and where to read on. Nothing changes.
+
+        Raises:
+            ValueError: it is no queue, or has no such partition.
+        """
     def forget_queue_group(self, stream: int, group: str) -> bool:
         """Forgets a group and what it has settled; False: there is none.
 
@@ -1543,7 +1648,7 @@ class Switchboard:
         durable as its streams ask.
 
         Raises:
-            ValueError: the topic is no topic name.
+            ValueError: the topic is no topic name, or what a queue should take it does not.
         """
     def announce(self, topic: str, payload: bytes, mono_ms: int, wall_ms: int) -> None:
         """Publishes below `$SYS/`, and keeps it for those who subscribe later; an empty payload

@@ -142,6 +142,23 @@ pub enum Next {
     Blocked,
 }
 
+/// What a message of the log is to a group. Times are on the clock that never steps back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing is owed of it.
+    Settled,
+    /// It goes to the next who has room.
+    Available,
+    /// Who has it, and until when.
+    InFlight(u64, u64),
+    /// After a failure, or until its time: until then.
+    Resting(u64),
+    /// An earlier one of its key is not settled.
+    Waiting,
+    /// It is dead, and that is not durable yet.
+    Dead,
+}
+
 /// Why a delivery can no longer be settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Late {

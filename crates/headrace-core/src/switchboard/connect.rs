@@ -6,6 +6,7 @@ use super::alias;
 use super::authenticate::{Exchange, Pending, Turn};
 use super::connection::{Park, Phase};
 use super::packets::Flow;
+use super::queues::{Address, Queues};
 use super::{Counter, Error, Switchboard};
 use crate::access::{Identity, Principal};
 use crate::mqtt::packet::{Connack, Connect, Packet, Publish, PublishProperties, QoS, Version};
@@ -108,7 +109,7 @@ impl Switchboard {
         connection.packet_bytes_max = connect
             .maximum_packet_size
             .map_or(usize::MAX, |bytes| bytes as usize);
-        if let Err(reason_code) = acceptable(connect) {
+        if let Err(reason_code) = acceptable(connect, &self.queues) {
             self.counters.count(Counter::RefusedConnect);
             self.refuse_connect(slot, reason_code, now);
             return Flow::Stop;
@@ -355,12 +356,19 @@ impl Switchboard {
 }
 
 /// What is not served of a CONNECT.
-fn acceptable(connect: &Connect<'_>) -> Result<(), u8> {
+fn acceptable(connect: &Connect<'_>, queues: &Queues) -> Result<(), u8> {
     let Some(will) = &connect.will else {
         return Ok(());
     };
     if will.topic.starts_with('$') {
-        return Err(reason::NOT_AUTHORIZED);
+        match Address::of(will.topic) {
+            Some(Address::Enqueue(name)) => {
+                if queues.unsound(name, &will.properties.user).is_some() {
+                    return Err(reason::IMPLEMENTATION_SPECIFIC);
+                }
+            }
+            _ => return Err(reason::NOT_AUTHORIZED),
+        }
     }
     let is_text = will.properties.payload_format == Some(1);
     if is_text && std::str::from_utf8(will.payload).is_err() {

@@ -4,6 +4,7 @@
 
 use super::connect::decode_own;
 use super::outgoing::Outgoing;
+use super::queues::Address;
 use super::route::{Route, Subject, Target};
 use super::streams::{Stored, Waiter};
 use super::{Counter, Error, Switchboard, DOOR};
@@ -62,7 +63,8 @@ impl Switchboard {
     /// [`Switchboard::published`] once it is as durable as its streams ask.
     ///
     /// # Errors
-    /// The topic is no topic name, or the broker's own, or a text is longer than 65,535 bytes.
+    /// The topic is no topic name, or the broker's own and no queue's, or a time of a message for a
+    /// queue is none, or a text is longer than 65,535 bytes.
     pub fn publish(&mut self, publish: &Publish<'_>, request: u64, now: Now) -> Result<(), Error> {
         let topic = publish.topic;
         let invalid = |text: String| Err(Error::Invalid(text));
@@ -70,9 +72,9 @@ impl Switchboard {
             return invalid(format!("topic \"{topic}\": {error}"));
         }
         if topic.starts_with('$') {
-            return invalid(format!(
-                "topic \"{topic}\": names that begin with $ are the broker's"
-            ));
+            if let Err(why) = self.queues.takes(publish) {
+                return invalid(format!("topic \"{topic}\": {why}"));
+            }
         }
         let texts = publish
             .properties
@@ -115,18 +117,19 @@ impl Switchboard {
         if self.tracer.is_on() {
             self.trace_own(origin, &publish, packet.len());
         }
+        let incoming = Incoming {
+            origin,
+            token,
+            is_answered,
+            version: Version::V5,
+            packet,
+            publish: &publish,
+        };
+        if let Some(address) = Address::of(publish.topic) {
+            return self.enqueue_own(incoming, address, now);
+        }
         self.match_topic(&self.subject(&publish, origin));
-        self.take(
-            Incoming {
-                origin,
-                token,
-                is_answered,
-                version: Version::V5,
-                packet,
-                publish: &publish,
-            },
-            now,
-        );
+        self.take(incoming, now);
     }
 
     /// A publish that has just come.
@@ -261,7 +264,7 @@ impl Switchboard {
     }
 
     /// Counts a publish that is not stored, retained or delivered.
-    fn goes_nowhere(&mut self, incoming: &Incoming<'_>, why: Counter) {
+    pub(super) fn goes_nowhere(&mut self, incoming: &Incoming<'_>, why: Counter) {
         self.counters.count(why);
         if self.tracer.is_on() {
             let (topic, bytes) = (incoming.publish.topic, incoming.packet.len());

@@ -432,6 +432,13 @@ impl Depot {
         switchboard.fed(read.ticket, piece.batches.into(), piece.left_out, now);
     }
 
+    /// All batches of a log.
+    pub fn batches(&self, stream: u64, partition: u32) -> std::sync::Arc<[u8]> {
+        let log = &self.logs[&(stream, partition)];
+        let batches = log.batches.iter().flat_map(|(_, batch)| batch);
+        batches.copied().collect()
+    }
+
     pub fn depth(&self, stream: u64) -> u64 {
         let groups = self.stage.switchboard.queue_groups(stream).unwrap();
         let partitions = groups.iter().flat_map(|group| &group.partitions);

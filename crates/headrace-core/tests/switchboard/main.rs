@@ -44,6 +44,7 @@ mod queues;
 mod queues_depth;
 mod queues_kept;
 mod queues_lives;
+mod queues_pull;
 mod repeats;
 mod replay;
 mod retained;

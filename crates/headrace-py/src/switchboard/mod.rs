@@ -28,7 +28,7 @@ use crate::trace::{subject_of, TraceLine};
 use effects::{convert, ConnectRequest, Effects};
 use limits::limits_from;
 use publish::publish_of;
-use queues::{QueueGroup, QueueSettings};
+use queues::{end_of, QueueGroup, QueueMessage, QueueSettings};
 use retained::{messages_of, state_of, Messages, RetainedMessage, State};
 use streams::{lags_of, read_of, Placement, StreamRequest};
 
@@ -271,6 +271,108 @@ impl Switchboard {
 
     fn forget_queue_group(&mut self, stream: u64, group: &str) -> PyResult<bool> {
         self.0.forget_queue_group(stream, group).map_err(error)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the parts of what is asked")]
+    fn pull_queue(
+        &mut self,
+        stream: u64,
+        group: &str,
+        topic_filter: Option<&str>,
+        messages_max: usize,
+        bytes_max: usize,
+        deadline_ms: Option<u64>,
+        waits: bool,
+    ) -> PyResult<u64> {
+        let terms = core::PullTerms {
+            messages_max,
+            bytes_max,
+            deadline_ms,
+            waits,
+        };
+        let number = self.0.pull_queue(stream, (group, topic_filter), terms);
+        number.map_err(error)
+    }
+
+    fn end_pull(&mut self, number: u64) {
+        self.0.end_pull(number);
+    }
+
+    fn pulled(&mut self, py: Python<'_>) -> Vec<(u64, Vec<QueueMessage>)> {
+        let pulled = self.0.pulled().into_iter();
+        let pulled = pulled.map(|core::Pulled { number, messages }| {
+            let messages = messages.iter();
+            let messages = messages.map(|message| QueueMessage::pulled(py, message));
+            (number, messages.collect())
+        });
+        pulled.collect()
+    }
+
+    fn return_pull(
+        &mut self,
+        stream: u64,
+        group: &str,
+        topic_filter: Option<&str>,
+        number: u64,
+        mono_ms: u64,
+        wall_ms: i64,
+    ) {
+        let now = now(mono_ms, wall_ms);
+        self.0
+            .return_pull(stream, (group, topic_filter), number, now);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the parts of a settlement")]
+    #[expect(clippy::needless_pass_by_value, reason = "PyO3 extracts owned lists")]
+    fn settle_queue(
+        &mut self,
+        stream: u64,
+        group: &str,
+        verb: &str,
+        message_ids: Vec<String>,
+        delay: Option<&str>,
+        reason: Option<&str>,
+        request: u64,
+        mono_ms: u64,
+        wall_ms: i64,
+    ) -> PyResult<Option<Vec<&'static str>>> {
+        let (what, why) = ((verb, &*message_ids), (delay, reason));
+        let now = now(mono_ms, wall_ms);
+        let ends = self.0.settle_queue(stream, group, what, why, request, now);
+        let ends = ends.map_err(error)?;
+        Ok(ends.map(|ends| ends.into_iter().map(end_of).collect()))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the parts of what is asked")]
+    #[expect(clippy::needless_pass_by_value, reason = "PyO3 extracts owned pairs")]
+    fn peek_queue(
+        &mut self,
+        py: Python<'_>,
+        stream: u64,
+        partition: u32,
+        piece: &StreamPiece,
+        group: Option<(String, Option<String>)>,
+        offset: i64,
+        count_max: usize,
+        has_settled: bool,
+        mono_ms: u64,
+        wall_ms: i64,
+    ) -> PyResult<(Vec<QueueMessage>, i64)> {
+        let group = group.as_ref();
+        let terms = core::PeekTerms {
+            group: group.map(|(name, filter)| (&**name, filter.as_deref())),
+            offset,
+            count_max,
+            has_settled,
+        };
+        let now = now(mono_ms, wall_ms);
+        let found = self
+            .0
+            .peek_queue(stream, partition, &piece.batches, terms, now);
+        let (found, next) = found.map_err(error)?;
+        let found = found.iter();
+        let found = found.map(|message| QueueMessage::peeked(py, partition, message));
+        Ok((found.collect(), next))
     }
 
     fn next_read(&mut self, mono_ms: u64, wall_ms: i64) -> Option<(u64, u64, u32, i64, usize)> {
@@ -547,6 +649,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<ConnectRequest>()?;
     module.add_class::<Effects>()?;
     module.add_class::<QueueGroup>()?;
+    module.add_class::<QueueMessage>()?;
     module.add_class::<RetainedMessage>()?;
     module.add_class::<StreamRequest>()?;
     module.add_class::<Switchboard>()

@@ -1,9 +1,11 @@
 //! Queues: conversions alone.
 
-use headrace_core::queue::{Backoff, Order, Policy};
+use headrace_core::mqtt::packet::Publish;
+use headrace_core::queue::{Backoff, Late, Order, Policy, Standing};
 use headrace_core::switchboard as core;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 /// How a queue is served, as Python says it: bounds of 0 are none.
 #[derive(FromPyObject)]
@@ -144,5 +146,90 @@ impl From<core::QueueGroup> for QueueGroup {
             latency: latency.collect(),
             latency_sum_ms: group.latency.sum_ms,
         }
+    }
+}
+
+/// A message of a queue, delivered or looked at.
+#[pyclass(frozen, get_all, module = "headrace._native")]
+pub(super) struct QueueMessage {
+    partition: u32,
+    offset: i64,
+    attempt: u32,
+    topic: String,
+    payload: Py<PyBytes>,
+    properties: Vec<(String, String)>,
+    content_type: Option<String>,
+    response_topic: Option<String>,
+    correlation_data: Option<Py<PyBytes>>,
+    key: Option<Py<PyBytes>>,
+    standing: Option<&'static str>,
+    client: Option<String>,
+    until_ms: Option<i64>,
+}
+
+impl QueueMessage {
+    fn new(
+        py: Python<'_>,
+        (partition, offset, attempt): (u32, i64, u32),
+        publish: Publish<'_>,
+    ) -> Self {
+        let bytes = |bytes: &[u8]| PyBytes::new(py, bytes).unbind();
+        let properties = publish.properties;
+        let user = properties.user.into_iter();
+        Self {
+            partition,
+            offset,
+            attempt,
+            topic: publish.topic.to_owned(),
+            payload: bytes(publish.payload),
+            properties: user
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .collect(),
+            content_type: properties.content_type.map(str::to_owned),
+            response_topic: properties.response_topic.map(str::to_owned),
+            correlation_data: properties.correlation_data.map(bytes),
+            key: None,
+            standing: None,
+            client: None,
+            until_ms: None,
+        }
+    }
+
+    pub fn pulled(py: Python<'_>, message: &core::PulledMessage) -> Self {
+        let place = (message.partition, message.offset, message.attempt);
+        Self::new(py, place, message.publish())
+    }
+
+    pub fn peeked(py: Python<'_>, partition: u32, message: &core::PeekedMessage) -> Self {
+        let key = message.key.as_deref();
+        let place = (partition, message.offset, message.attempts);
+        Self {
+            key: key.map(|key| PyBytes::new(py, key).unbind()),
+            standing: message.standing.map(standing_of),
+            client: message.client.clone(),
+            until_ms: message.until_ms,
+            ..Self::new(py, place, message.publish())
+        }
+    }
+}
+
+const fn standing_of(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Settled => "settled",
+        Standing::Available => "available",
+        Standing::InFlight(..) => "in flight",
+        Standing::Resting(_) => "resting",
+        Standing::Waiting => "waiting",
+        Standing::Dead => "dead",
+    }
+}
+
+/// What became of a settlement.
+pub(super) const fn end_of(end: Result<(), Late>) -> &'static str {
+    match end {
+        Ok(()) => "settled",
+        Err(Late::Settled) => "settled before",
+        Err(Late::Superseded) => "too late",
+        Err(Late::Unknown) => "no delivery",
     }
 }

@@ -1,6 +1,7 @@
 //! What can be seen of a ledger.
 
 use super::{Ledger, State};
+use crate::queue::Standing;
 use crate::Now;
 
 impl Ledger {
@@ -67,7 +68,39 @@ impl Ledger {
 
     /// How often a message has been delivered.
     pub fn attempts(&self, offset: i64) -> u32 {
-        self.open.get(&offset).map_or(0, |entry| entry.attempt)
+        let tried = || self.settled.tried(offset).map_or(0, |tried| tried.attempt);
+        let entry = self.open.get(&offset);
+        entry.map_or_else(tried, |entry| entry.attempt)
+    }
+
+    /// What a message of the log is to the group. `due_ms` is when it may be given out at the
+    /// earliest, as its publisher has said, milliseconds since 1970.
+    pub fn standing(&self, offset: i64, due_ms: i64, now: Now) -> Standing {
+        let until = |due_ms: u64| {
+            if due_ms > now.mono_ms {
+                Standing::Resting(due_ms)
+            } else {
+                Standing::Available
+            }
+        };
+        match self.open.get(&offset).map(|entry| entry.state) {
+            Some(State::Ready) => Standing::Available,
+            Some(State::Behind) => Standing::Waiting,
+            Some(State::Resting(due_ms)) => until(due_ms),
+            Some(State::Flying(id)) => {
+                let flight = self.flights.get(id);
+                Standing::InFlight(flight.holder, flight.deadline_ms)
+            }
+            Some(State::Dying) => Standing::Dead,
+            None if self.settled.has(offset) => Standing::Settled,
+            None => {
+                // It has not been read.
+                let tried = self.settled.tried(offset);
+                let due_ms = tried.map_or(due_ms, |tried| tried.due_ms.max(due_ms));
+                let rests_ms = due_ms.saturating_sub(now.wall_ms).max(0) as u64;
+                until(now.mono_ms.saturating_add(rests_ms))
+            }
+        }
     }
 
     /// Whether a message waits for earlier ones of its key.

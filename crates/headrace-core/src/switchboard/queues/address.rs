@@ -24,6 +24,25 @@ pub enum Verb {
     Extend,
 }
 
+impl Verb {
+    const ALL: [Self; 4] = [Self::Ack, Self::Nack, Self::Reject, Self::Extend];
+
+    /// As people write it, behind a `$` in a topic.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ack => "ack",
+            Self::Nack => "nack",
+            Self::Reject => "reject",
+            Self::Extend => "extend",
+        }
+    }
+
+    /// Of a name; None where there is none of it.
+    pub fn of(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|verb| verb.name() == name)
+    }
+}
+
 /// Where a publish below `$queue/` goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Address<'a> {
@@ -39,15 +58,11 @@ impl<'a> Address<'a> {
     /// Of a topic; None where it is not below `$queue/`.
     pub fn of(topic: &'a str) -> Option<Self> {
         let (queue, rest) = split(topic.strip_prefix(BELOW)?);
-        let verb = match rest {
-            "$ack" => Verb::Ack,
-            "$nack" => Verb::Nack,
-            "$reject" => Verb::Reject,
-            "$extend" => Verb::Extend,
-            _ if rest.starts_with('$') || queue.is_empty() => return Some(Self::Nowhere),
-            _ => return Some(Self::Enqueue(queue)),
-        };
-        Some(Self::Settle(queue, verb))
+        Some(match rest.strip_prefix('$') {
+            Some(verb) => Verb::of(verb).map_or(Self::Nowhere, |verb| Self::Settle(queue, verb)),
+            None if queue.is_empty() => Self::Nowhere,
+            None => Self::Enqueue(queue),
+        })
     }
 }
 

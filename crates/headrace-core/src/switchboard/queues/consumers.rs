@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Consumer, Sharing, Wanted};
+use super::{Consumer, Queues, Sharing, Wanted};
 use crate::mqtt::packet::{QoS, SubscriptionRequest, Version};
 use crate::mqtt::reason;
 use crate::queue::Failed;
@@ -30,9 +30,7 @@ fn consumption_of(
     version: Version,
 ) -> Result<Consumption, String> {
     let group = wanted.option("consumer-group", told);
-    let is_name =
-        |group: &str| !group.is_empty() && group.len() <= GROUP_BYTES_MAX && !group.contains('\0');
-    if group.is_some_and(|group| !is_name(group)) {
+    if group.is_some_and(|group| !is_group_name(group)) {
         return Err("a consumer-group has from 1 to 1,024 bytes".into());
     }
     let prefetch = match wanted.option("prefetch", told) {
@@ -189,12 +187,7 @@ impl Switchboard {
             prefetch => prefetch as usize,
         };
         let (qos, id) = (subscription.qos, subscription.id);
-        let partitions = of.ends.len();
-        let group = of.groups.get(&name).copied();
-        let group = group.unwrap_or_else(|| {
-            let none = (0..partitions).map(|_| None).collect();
-            self.queues.begin_group(queue, &name, none)
-        });
+        let group = self.queues.group_of(queue, &name);
         let number = self.queues.number();
         let consumer = Consumer {
             session,
@@ -313,17 +306,22 @@ impl Switchboard {
         let consumer = self.queues.consumers.get_mut(&number);
         let consumer = consumer.expect("it is one");
         let group = consumer.group;
-        let mut held = std::mem::take(&mut consumer.held);
+        if std::mem::take(&mut consumer.held) > 0 {
+            self.return_all(group, number, has_failed, now);
+        }
+    }
+
+    /// As [`Self::return_held`], of whoever has something of a group.
+    pub(super) fn return_all(&mut self, group: u32, holder: u64, has_failed: bool, now: Now) {
         let partitions = self.queues.groups[group as usize].parts.len() as u32;
         for partition in 0..partitions {
-            while held > 0 {
+            loop {
                 let random = self.queues.random();
                 let of = &mut self.queues.groups[group as usize];
                 let ledger = &mut of.parts[partition as usize].ledger;
-                let Some((offset, failed)) = ledger.gone(number, has_failed, now, random) else {
+                let Some((offset, failed)) = ledger.gone(holder, has_failed, now, random) else {
                     break;
                 };
-                held -= 1;
                 of.counts.failed += u64::from(has_failed);
                 self.has_failed(group, partition, offset, failed, None);
             }
@@ -391,9 +389,30 @@ impl Switchboard {
 
 /// The group that a client consumes in.
 fn group_name(client_id: &str, wanted: &Wanted<'_>, terms: &Consumption) -> Arc<str> {
-    let group = terms.group.as_deref().unwrap_or(client_id);
-    match wanted.filter {
+    group_key(terms.group.as_deref().unwrap_or(client_id), wanted.filter)
+}
+
+/// A group's name with its filter, by which queues have it.
+pub(super) fn group_key(group: &str, filter: Option<&str>) -> Arc<str> {
+    match filter {
         Some(filter) => [group, "\0", filter].concat().into(),
         None => group.into(),
+    }
+}
+
+pub(super) fn is_group_name(group: &str) -> bool {
+    !group.is_empty() && group.len() <= GROUP_BYTES_MAX && !group.contains('\0')
+}
+
+impl Queues {
+    /// The group of that key, which begins where there is none.
+    pub(super) fn group_of(&mut self, queue: u32, key: &Arc<str>) -> u32 {
+        let of = &self.all[queue as usize];
+        let partitions = of.ends.len();
+        let group = of.groups.get(key).copied();
+        group.unwrap_or_else(|| {
+            let none = (0..partitions).map(|_| None).collect();
+            self.begin_group(queue, key, none)
+        })
     }
 }

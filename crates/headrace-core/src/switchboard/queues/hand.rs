@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use super::message::{ATTEMPT, GROUP_ID, MESSAGE_ID};
+use super::pull::is_pull;
 use super::{named, Group, Part};
 use crate::mqtt::encode;
 use crate::mqtt::packet::{Publish, QoS, Version};
@@ -25,6 +26,26 @@ impl Group {
 }
 
 impl Switchboard {
+    /// A message is on its way to `holder`: its packet, and which delivery of it this is.
+    pub(super) fn begin_delivery(
+        &mut self,
+        slot: u32,
+        holder: u64,
+        (partition, offset): (u32, i64),
+        now: Now,
+    ) -> (Box<[u8]>, u32) {
+        let packet = self.queues.take(slot, partition, offset);
+        let group = &mut self.queues.groups[slot as usize];
+        let part = &mut group.parts[partition as usize];
+        let attempt = part.ledger.deliver(offset, holder, now);
+        group.counts.delivered += 1;
+        group.counts.redelivered += u64::from(attempt > 1);
+        if let Some(ms) = part.ledger.waited_ms(offset) {
+            group.counts.latency.count(ms);
+        }
+        (packet.expect("it is at hand"), attempt)
+    }
+
     /// Gives a message to a consumer that has room.
     pub(super) fn hand_out(
         &mut self,
@@ -33,16 +54,11 @@ impl Switchboard {
         (partition, offset): (u32, i64),
         now: Now,
     ) {
-        let packet = self.queues.take(slot, partition, offset);
-        let packet = packet.expect("it is at hand");
-        let group = &mut self.queues.groups[slot as usize];
-        let part = &mut group.parts[partition as usize];
-        let attempt = part.ledger.deliver(offset, number, now);
-        group.counts.delivered += 1;
-        group.counts.redelivered += u64::from(attempt > 1);
-        if let Some(ms) = part.ledger.waited_ms(offset) {
-            group.counts.latency.count(ms);
+        if is_pull(number) {
+            return self.hand_to_pull(slot, number, (partition, offset), now);
         }
+        let (packet, attempt) = self.begin_delivery(slot, number, (partition, offset), now);
+        let group = &self.queues.groups[slot as usize];
         let mut place = String::new();
         write!(place, "{partition}:{offset}:{attempt}").expect("a string takes all");
         let which = place.rsplit_once(':').map_or("", |(_, attempt)| attempt);

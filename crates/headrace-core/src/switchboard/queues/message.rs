@@ -94,9 +94,8 @@ fn due_ms(record: &Record<'_>) -> Option<i64> {
 
 /// Why a queue cannot do with a message as its publisher says, if so: its time is none, or its
 /// priority.
-pub fn unsound(publish: &Publish<'_>, settings: &QueueSettings) -> Option<Outcome> {
-    let mut user = publish.properties.user.iter();
-    user.find_map(|(name, value)| {
+pub fn unsound(user: &[(&str, &str)], settings: &QueueSettings) -> Option<Outcome> {
+    user.iter().find_map(|(name, value)| {
         let (is_sound, outcome) = match *name {
             DELAY => (parse_duration_ms(value).is_some(), Outcome::BadDelay),
             DELIVER_AT => {

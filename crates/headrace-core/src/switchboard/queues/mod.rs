@@ -22,7 +22,9 @@ mod held;
 mod keep;
 mod latency;
 mod message;
+mod peek;
 mod piece;
+mod pull;
 mod report;
 mod serve;
 mod settings;
@@ -43,10 +45,13 @@ use crate::queue::{Ledger, Settled, Sizes};
 use crate::Now;
 use dead::{Burial, Death};
 use piece::Piece;
+use pull::Pull;
 
 pub(super) use address::{Address, Wanted};
 pub(super) use keep::{ChunkPlace, Kept};
 pub use latency::{Latency, LATENCY_BOUNDS_MS};
+pub use peek::{PeekTerms, PeekedMessage};
+pub use pull::{PullTerms, Pulled, PulledMessage};
 pub use report::{QueueConsumer, QueueGroup, QueuePartition};
 pub use settings::{Depth, Excess, QueueSettings, Sharing};
 
@@ -127,9 +132,9 @@ struct Group {
     /// With its filter behind a NUL, where it has one.
     name: Arc<str>,
     parts: Vec<Part>,
-    /// Consumers, in the order in which they came.
+    /// Consumers that are subscriptions, in the order in which they came.
     members: BTreeSet<u64>,
-    /// Of those, the ones that may have room, in turn.
+    /// Of those, the ones that may have room, and pulls, in turn.
     line: VecDeque<u64>,
     /// Partitions that may have something to give out, in turn.
     hot: VecDeque<u32>,
@@ -196,6 +201,9 @@ pub(super) struct Queues {
     by_name: Map<Box<str>, u32>,
     groups: Slab<Group>,
     consumers: BTreeMap<u64, Consumer>,
+    pulls: BTreeMap<u64, Pull>,
+    /// Pulls that have ended.
+    pulled: Vec<Pulled>,
     subscriptions: usize,
     /// Of a group, or of a consumer.
     next_number: u64,
@@ -233,6 +241,8 @@ impl Queues {
             by_name: Map::with_hasher(hash_key),
             groups: Slab::new(),
             consumers: BTreeMap::new(),
+            pulls: BTreeMap::new(),
+            pulled: Vec::new(),
             subscriptions: 0,
             next_number: 1,
             due: VecDeque::new(),
@@ -381,6 +391,9 @@ impl Queues {
 
     /// Forgets a group without consumers.
     fn end_group(&mut self, slot: u32) -> Group {
+        for pull in self.pulls_of(slot) {
+            self.end_pull(pull);
+        }
         self.let_go(slot);
         let group = self.groups.remove(slot as usize);
         assert!(group.members.is_empty(), "it has no consumers");

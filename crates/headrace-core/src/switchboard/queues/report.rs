@@ -173,6 +173,7 @@ impl Switchboard {
         }
         let members = group.members.clone();
         self.queues.let_go(slot);
+        self.queues.empty_pulls(slot);
         for consumer in members {
             let consumer_state = self.queues.consumers.get_mut(&consumer);
             let consumer_state = consumer_state.expect("it is one");
@@ -203,7 +204,10 @@ impl Switchboard {
         let named: Vec<u32> = groups
             .filter(|slot| self.queues.groups[*slot as usize].named().0 == name)
             .collect();
-        let is_busy = |slot: &u32| !self.queues.groups[*slot as usize].members.is_empty();
+        let is_busy = |slot: &u32| {
+            let is_consumed = !self.queues.groups[*slot as usize].members.is_empty();
+            is_consumed || !self.queues.pulls_of(*slot).is_empty()
+        };
         if named.iter().any(is_busy) {
             let text = format!("group \"{name}\" has consumers; end their subscriptions first");
             return Err(Error::Invalid(text));

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::address::BELOW;
 use super::message::{meta_of, write_topic};
+use super::pull::is_pull;
 use super::{Asked, Piece, Queues, Sharing, FAILED_MS, STEPS_MAX};
 use crate::mqtt::packet::QoS;
 use crate::queue::{Next, PRIORITY};
@@ -111,6 +112,7 @@ impl Switchboard {
                 }
             }
         }
+        self.queues.end_dry_pulls(slot);
         self.bury_ready(slot, now);
         self.set_queue_timer(slot);
     }
@@ -124,7 +126,7 @@ impl Switchboard {
             return first.filter(|number| self.consumer_has_room(*number));
         }
         while let Some(number) = self.queues.groups[slot as usize].line.front().copied() {
-            if self.consumer_has_room(number) {
+            if is_pull(number) || self.consumer_has_room(number) {
                 return Some(number);
             }
             // It stands there again as soon as it may have some.

@@ -3,7 +3,7 @@
 use super::address::Verb;
 use super::hand::Place;
 use super::message::{unsound, GROUP_ID, MESSAGE_ID};
-use super::Address;
+use super::{Address, Queues};
 use crate::access::Action;
 use crate::mqtt::packet::{Publish, QoS, Version};
 use crate::queue::Late;
@@ -12,7 +12,7 @@ use crate::switchboard::connection::Park;
 use crate::switchboard::packets::Flow;
 use crate::switchboard::publish::Incoming;
 use crate::switchboard::streams::Waiter;
-use crate::switchboard::{Counter, Switchboard};
+use crate::switchboard::{Counter, Error, Switchboard};
 use crate::Now;
 
 impl Switchboard {
@@ -44,19 +44,17 @@ impl Switchboard {
             return self.no_queue(slot, session, publish, now);
         };
         match verb {
-            None => match unsound(publish, &self.queues.all[queue as usize].settings) {
-                None => self.enqueue(slot, queue, packet, publish, now),
-                Some(outcome) => {
-                    self.counters.count(match outcome {
-                        Outcome::BadDelay => Counter::DroppedQueueTime,
-                        _ => Counter::DroppedQueuePriority,
-                    });
-                    if publish.qos > QoS::AtMostOnce {
-                        let token = publish.packet_id.into();
-                        self.answer_in_turn(session, token, publish.qos, outcome, now);
-                    }
-                }
-            },
+            None => {
+                let incoming = Incoming {
+                    origin: session,
+                    token: u64::from(publish.packet_id),
+                    is_answered: publish.qos > QoS::AtMostOnce,
+                    version: self.connections[slot as usize].version,
+                    packet,
+                    publish,
+                };
+                self.enqueue(queue, incoming, now);
+            }
             Some(verb) => self.settle_deliveries(session, queue, verb, publish, now),
         }
         Flow::Next
@@ -76,22 +74,51 @@ impl Switchboard {
         Flow::Next
     }
 
-    fn enqueue(&mut self, slot: u32, queue: u32, packet: &[u8], publish: &Publish<'_>, now: Now) {
+    /// A will, or what another door publishes, below `$queue/`.
+    pub(in crate::switchboard) fn enqueue_own(
+        &mut self,
+        incoming: Incoming<'_>,
+        address: Address<'_>,
+        now: Now,
+    ) {
+        let Address::Enqueue(name) = address else {
+            return self.goes_nowhere(&incoming, Counter::DroppedTopic); // a will of before
+        };
+        if let Some(queue) = self.queues.find(name) {
+            return self.enqueue(queue, incoming, now);
+        }
+        self.goes_nowhere(&incoming, Counter::DroppedNoQueue);
+        if incoming.token != 0 {
+            let (origin, token, qos) = (incoming.origin, incoming.token, incoming.publish.qos);
+            self.answer_in_turn(origin, token, qos, Outcome::NoQueue, now);
+        }
+    }
+
+    fn enqueue(&mut self, queue: u32, incoming: Incoming<'_>, now: Now) {
+        let settings = &self.queues.all[queue as usize].settings;
+        if let Some(outcome) = unsound(&incoming.publish.properties.user, settings) {
+            let why = match outcome {
+                Outcome::BadDelay => Counter::DroppedQueueTime,
+                _ => Counter::DroppedQueuePriority,
+            };
+            self.goes_nowhere(&incoming, why);
+            let (origin, token, qos) = (incoming.origin, incoming.token, incoming.publish.qos);
+            if incoming.is_answered && token != 0 {
+                self.answer_in_turn(origin, token, qos, outcome, now);
+            }
+            return;
+        }
         let stream = self.queues.all[queue as usize].stream;
         let stream = self.streams.slot(stream).expect("a queue is bound");
         self.route_to_stream(stream);
         let publish = Publish {
             retain: false, // a queue keeps what it is given
-            ..publish.clone()
+            ..incoming.publish.clone()
         };
         self.take(
             Incoming {
-                origin: self.session_of(slot),
-                token: u64::from(publish.packet_id),
-                is_answered: publish.qos > QoS::AtMostOnce,
-                version: self.connections[slot as usize].version,
-                packet,
                 publish: &publish,
+                ..incoming
             },
             now,
         );
@@ -109,6 +136,7 @@ impl Switchboard {
         let user = &publish.properties.user;
         let told = |name: &str| user.iter().find(|(key, _)| *key == name).map(|pair| pair.1);
         let ids = user.iter().filter(|(key, _)| *key == MESSAGE_ID);
+        let groups = self.groups_of(session, queue, told(GROUP_ID));
         let mut outcome = Outcome::NoMessageId;
         let delay_ms = told("delay").map(parse_duration_ms);
         if delay_ms == Some(None) {
@@ -117,13 +145,10 @@ impl Switchboard {
             for (_, text) in ids {
                 let one = match place_of(text) {
                     None => Outcome::NoMessageId,
-                    Some(place) => self.settle_one(
-                        (session, queue),
-                        told(GROUP_ID),
-                        (verb, place),
-                        (delay_ms.flatten(), told("reason")),
-                        now,
-                    ),
+                    Some(place) => {
+                        let why = (delay_ms.flatten(), told("reason"));
+                        outcome_of(self.settle_one(&groups, (verb, place), why, now))
+                    }
                 };
                 // The worst of them is told.
                 let is_first = outcome == Outcome::NoMessageId && one != Outcome::NoMessageId;
@@ -161,15 +186,53 @@ impl Switchboard {
         self.recount_session(origin);
     }
 
+    /// Ends deliveries of a group, or one, for who has no session: what became of each, by their
+    /// `PARTITION:OFFSET:ATTEMPT`; None where the queue has no such group. The end of `request` is
+    /// told once that is durable.
+    ///
+    /// # Errors
+    /// The stream is no queue, or no such verb, id or delay is; nothing was settled.
+    pub fn settle_queue(
+        &mut self,
+        stream: u64,
+        group: &str,
+        (verb, ids): (&str, &[String]),
+        (delay, reason): (Option<&str>, Option<&str>),
+        request: u64,
+        now: Now,
+    ) -> Result<Option<Vec<Result<(), Late>>>, Error> {
+        let queue = self.queues.by_stream.get(&stream).copied();
+        let queue = queue.ok_or(Error::Stream(stream, 0))?;
+        let verb = Verb::of(verb).ok_or_else(|| Error::Invalid(format!("no verb {verb}")))?;
+        let delay_ms = match delay.map(parse_duration_ms) {
+            Some(None) => return Err(Error::Invalid("delay is a time such as 30s or 5m".into())),
+            delay_ms => delay_ms.flatten(),
+        };
+        let places = ids.iter().map(|id| {
+            let text = || format!("message id \"{id}\" is no PARTITION:OFFSET:ATTEMPT");
+            place_of(id).ok_or_else(|| Error::Invalid(text()))
+        });
+        let places: Vec<Place> = places.collect::<Result<_, _>>()?;
+        let groups = self.named_groups(queue, group);
+        let ends: Vec<_> = places
+            .into_iter()
+            .map(|place| self.settle_one(&groups, (verb, place), (delay_ms, reason), now))
+            .collect();
+        let late = |end: &&Result<(), Late>| outcome_of(**end).reason_code() >= 0x80;
+        let late = ends.iter().filter(late).count();
+        self.counters.add(Counter::QueueLate, late);
+        self.note_changed();
+        self.answer_once_kept(request, now);
+        Ok((!groups.is_empty()).then_some(ends))
+    }
+
     fn settle_one(
         &mut self,
-        (session, queue): (u32, u32),
-        group: Option<&str>,
+        groups: &[u32],
         (verb, place): (Verb, Place),
         (delay_ms, reason): (Option<u64>, Option<&str>),
         now: Now,
-    ) -> Outcome {
-        let groups = self.groups_of(session, queue, group);
+    ) -> Result<(), Late> {
         let (partition, offset, _) = place;
         let ledger = |slot: &u32| {
             let parts = &self.queues.groups[*slot as usize].parts;
@@ -178,19 +241,13 @@ impl Switchboard {
         // The one that owes it; others of the client may have had it passed by.
         let owes = |slot: &&u32| ledger(slot).is_some_and(|ledger| ledger.is_open(offset));
         let Some(group) = groups.iter().find(owes).or(groups.first()).copied() else {
-            return Outcome::NoDelivery;
+            return Err(Late::Unknown);
         };
-        let ended = match verb {
+        match verb {
             Verb::Ack => self.end_delivery(group, place),
             Verb::Nack => self.fail_delivery(group, place, delay_ms, reason, now),
             Verb::Reject => self.reject_delivery(group, place, reason),
             Verb::Extend => self.extend_delivery(group, place, delay_ms, now),
-        };
-        match ended {
-            Ok(()) => Outcome::Accepted,
-            Err(Late::Settled) => Outcome::SettledBefore,
-            Err(Late::Superseded) => Outcome::TooLate,
-            Err(Late::Unknown) => Outcome::NoDelivery,
         }
     }
 
@@ -209,11 +266,51 @@ impl Switchboard {
         let mut groups: Vec<u32> = own
             .filter(|slot| is_of_queue(slot) && is_named(slot))
             .collect();
-        if named.is_some() && groups.is_empty() {
-            let all = queues.all[queue as usize].groups.values().copied();
-            groups.extend(all.filter(is_named));
+        if let Some(named) = named.filter(|_| groups.is_empty()) {
+            groups = self.named_groups(queue, named);
         }
         groups
+    }
+
+    /// The groups of a name: each filter that it has goes with one of its own.
+    fn named_groups(&self, queue: u32, named: &str) -> Vec<u32> {
+        let groups = self.queues.all[queue as usize].groups.values().copied();
+        groups
+            .filter(|slot| self.queues.groups[*slot as usize].named().0 == named)
+            .collect()
+    }
+}
+
+const fn outcome_of(ended: Result<(), Late>) -> Outcome {
+    match ended {
+        Ok(()) => Outcome::Accepted,
+        Err(Late::Settled) => Outcome::SettledBefore,
+        Err(Late::Superseded) => Outcome::TooLate,
+        Err(Late::Unknown) => Outcome::NoDelivery,
+    }
+}
+
+impl Queues {
+    /// Why a queue, if it is there, cannot do with a message as its publisher says, if so.
+    pub fn unsound(&self, name: &str, user: &[(&str, &str)]) -> Option<Outcome> {
+        let queue = &self.all[self.find(name)? as usize];
+        unsound(user, &queue.settings)
+    }
+
+    /// Whether a door that only publishes may publish to a topic that begins with `$`: why not.
+    pub fn takes(&self, publish: &Publish<'_>) -> Result<(), String> {
+        match Address::of(publish.topic) {
+            Some(Address::Enqueue(name)) => {
+                let outcome = self.unsound(name, &publish.properties.user);
+                let why = outcome.and_then(Outcome::reason_string);
+                why.map_or(Ok(()), |why| Err(why.into()))
+            }
+            Some(Address::Settle(name, verb)) => Err(format!(
+                "it settles; POST /api/v1/queues/{name}/{} does that",
+                verb.name()
+            )),
+            _ => Err("names that begin with $ are the broker's".into()),
+        }
     }
 }
 
