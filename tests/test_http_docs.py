@@ -12,6 +12,7 @@ from headrace.adapters import (
     http_access,
     http_clients,
     http_groups,
+    http_queue_messages,
     http_queues,
     http_streams,
     http_telemetry,
@@ -36,6 +37,14 @@ EXPECTED = [
     ('"client": "pump-1"', '"queued_messages": 1', '"filter": "rooms/+"'),
     ('{"deleted": "pump-1"}',),
     ('"depth": 0', '"source": "stream"', '"in_flight": 0', '{"deleted": "orders"}'),
+    (
+        '{"enqueued": 2}',
+        '"message_id": "0:0:1"',
+        '"result": "settled"',
+        '"state": "in flight"',
+        '"state": "resting"',
+        '{"deleted": "mails"}',
+    ),
     ('"executed": true', '"group": "billing", "state": "Empty"', '"committed": 0, "end": 0'),
     ('{"deleted": "billing"}',),
     ('"payload": "21.5"', '{"count": 2}', '{"deleted": 2}'),
@@ -51,8 +60,8 @@ def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
 def test_the_page_has_every_route_and_every_field_and_no_others() -> None:
     page = PAGE.read_text()
     parts = (
-        http, http_access, http_clients, http_groups, http_queues, http_streams, http_telemetry,
-        http_trace,
+        http, http_access, http_clients, http_groups, http_queue_messages, http_queues,
+        http_streams, http_telemetry, http_trace,
     )  # fmt: skip
     code = "".join(Path(each.__file__).read_text() for each in parts)
     routes = re.findall(r'web\.(\w+)\("(/[^"]*)", self\.', code)
@@ -62,6 +71,10 @@ def test_the_page_has_every_route_and_every_field_and_no_others() -> None:
         "POST /api/v1/streams": http_streams._NewStreamBody,
         "POST /api/v1/queues": http_queues._NewQueueBody,
         "POST /api/v1/publish": http._PublishBody,
+        "POST /api/v1/queues/{name}/messages": http_queue_messages._EnqueueBody,
+        "POST /api/v1/queues/{name}/pull": http_queue_messages._PullBody,
+        "POST /api/v1/queues/{name}/ack": http_queue_messages._SettleBody,
+        "GET /api/v1/queues/{name}/messages": http_queue_messages._PeekQuery,
         "POST /api/v1/users": http_access._NewUserBody,
         "PATCH /api/v1/users/{name}": http_access._UserBody,
         "GET /api/v1/sessions": http_clients._SessionsQuery,
@@ -72,9 +85,9 @@ def test_the_page_has_every_route_and_every_field_and_no_others() -> None:
     }
     for route, body in bodies.items():
         section = page.partition(f"## `{route}`\n")[2].partition("\n## ")[0]
-        assert re.findall(r"^\| `(\w+)`", section, re.MULTILINE) == sorted(
-            body.model_fields, key=section.index
-        )
+        names = [field.alias or name for name, field in body.model_fields.items()]
+        told = re.findall(r"^\| `(\w+)`", section, re.MULTILINE)
+        assert told == sorted(names, key=lambda name: section.index(f"| `{name}`"))
 
 
 def test_the_metrics_page_is_current() -> None:

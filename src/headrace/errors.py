@@ -15,6 +15,7 @@ HeadraceError
 ├── GroupError
 │   ├── UnknownGroupError      HTTP 404                       no consumer group of this name
 │   └── GroupInUseError        HTTP 409                       it has members
+├── QueueRequestError          HTTP 400                       a queue cannot do what is asked
 ├── RetainedLimitError         HTTP 409                       no room to retain a message
 ├── QueueFullError             HTTP 429, Kafka 44             a queue owes as much as it may
 ├── MessageTooLargeError       HTTP 413, Kafka 10             larger than max.message.bytes
@@ -202,6 +203,12 @@ class GroupInUseError(GroupError):
     """A consumer group has members, which would not hear of the change."""
 
     http_status = 409
+
+
+class QueueRequestError(HeadraceError):
+    """A queue cannot do what is asked, or it is said wrongly."""
+
+    http_status = 400
 
 
 class RetainedLimitError(HeadraceError):

@@ -5,11 +5,13 @@ Knows neither a route nor a node.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 from typing import TYPE_CHECKING, TypeVar
 
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StrictStr, ValidationError
 
 from headrace.config import explain
 
@@ -23,6 +25,29 @@ class Fields(BaseModel):
     """What a body or a query may hold, and nothing else."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class MessageFields(Fields):
+    """What a message says."""
+
+    payload: StrictStr | None = None
+    payload_base64: StrictStr | None = None
+    properties: dict[StrictStr, StrictStr] = Field(default_factory=dict)
+
+    def content(self) -> bytes:
+        """The payload.
+
+        Raises:
+            HTTPBadRequest: there is none, or two, or it is no base64.
+        """
+        if (self.payload is None) == (self.payload_base64 is None):
+            raise bad_request("give one of payload (text) and payload_base64")
+        if self.payload is not None:
+            return self.payload.encode()
+        try:
+            return base64.b64decode(self.payload_base64 or "", validate=True)
+        except binascii.Error as error:
+            raise bad_request(f"payload_base64: {error}") from None
 
 
 def answer(value: object, status: int = 200) -> web.Response:

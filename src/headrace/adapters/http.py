@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,10 +9,11 @@ from aiohttp import web
 from pydantic import Field, StrictBool, StrictInt, StrictStr
 
 from headrace import limits
-from headrace.adapters.answers import Fields, answer, bad_request, body
+from headrace.adapters.answers import MessageFields, answer, body
 from headrace.adapters.http_access import Guard, UserRoutes, may_publish
 from headrace.adapters.http_clients import ClientRoutes
 from headrace.adapters.http_groups import GroupRoutes
+from headrace.adapters.http_queue_messages import QueueMessageRoutes
 from headrace.adapters.http_queues import QueueRoutes
 from headrace.adapters.http_server import HttpServer
 from headrace.adapters.http_streams import StreamRoutes
@@ -31,23 +30,10 @@ if TYPE_CHECKING:
     from headrace.ports import Administration
 
 
-class _PublishBody(Fields):
+class _PublishBody(MessageFields):
     topic: StrictStr
-    payload: StrictStr | None = None
-    payload_base64: StrictStr | None = None
     qos: Annotated[StrictInt, Field(ge=0, le=1)] = 1
     retain: StrictBool = False
-    properties: dict[StrictStr, StrictStr] = Field(default_factory=dict)
-
-    def content(self) -> bytes:
-        if (self.payload is None) == (self.payload_base64 is None):
-            raise bad_request("give one of payload (text) and payload_base64")
-        if self.payload is not None:
-            return self.payload.encode()
-        try:
-            return base64.b64decode(self.payload_base64 or "", validate=True)
-        except binascii.Error as error:
-            raise bad_request(f"payload_base64: {error}") from None
 
 
 class HttpDoor:
@@ -74,6 +60,7 @@ class HttpDoor:
                 web.post("/api/v1/config/reload", self._reload),
                 *StreamRoutes(node).routes(),
                 *QueueRoutes(node).routes(),
+                *QueueMessageRoutes(node).routes(),
                 *ClientRoutes(node.clients).routes(),
                 *GroupRoutes(node.groups).routes(),
                 *TraceRoutes(node.clients).routes(),

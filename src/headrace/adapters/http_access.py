@@ -30,7 +30,16 @@ DOOR: Final = "http"
 
 OPEN_TO_ALL: Final = frozenset({"/health", "/ready"})
 
-OF_USERS: Final = frozenset({("GET", "/metrics"), ("POST", "/api/v1/publish")})
+OF_USERS: Final = frozenset(
+    {
+        ("GET", "/metrics"),
+        ("POST", "/api/v1/publish"),
+        *(
+            ("POST", f"/api/v1/queues/{{name}}/{what}")
+            for what in ("messages", "pull", "ack", "nack", "reject", "extend")
+        ),
+    }
+)
 """What users may do who are no admins, beside looking (`FOR_USERS`)."""
 
 FOR_USERS: Final = (
@@ -88,7 +97,8 @@ class Guard:
 
 def _is_for_users(request: web.Request) -> bool:
     is_look = request.method == "GET" and request.path.startswith(FOR_USERS)
-    return is_look or (request.method, request.path) in OF_USERS
+    resource = request.match_info.route.resource
+    return is_look or (resource is not None and (request.method, resource.canonical) in OF_USERS)
 
 
 def _credentials(header: str) -> tuple[str, bytes]:
@@ -118,6 +128,17 @@ def may_publish(gate: Gatekeeper, request: web.Request, topic: str) -> None:
     user: User | None = request.get(USER)
     if not gate.may_publish(user, request.remote, topic):
         raise ForbiddenError(f"no rule lets you publish to {topic!r}")
+
+
+def may_subscribe(gate: Gatekeeper, request: web.Request, topic_filter: str) -> None:
+    """Holds a look at messages against the rules.
+
+    Raises:
+        ForbiddenError: whoever calls may not see all that the filter matches.
+    """
+    user: User | None = request.get(USER)
+    if not gate.may_subscribe(user, request.remote, topic_filter):
+        raise ForbiddenError(f"no rule lets you subscribe to all of {topic_filter!r}")
 
 
 class _NewUserBody(Fields):

@@ -15,6 +15,7 @@ from headrace.adapters.answers import problem
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from headrace.adapters.http_connections import Connections
 
@@ -31,7 +32,10 @@ class Connection(web.RequestHandler):
     the other end is at fault.
     """
 
-    __slots__ = ("_connections", "_transport")
+    __slots__ = ("_connections", "_transport", "on_gone")
+
+    on_gone: Callable[[], None] | None
+    """Called once it is gone: what is in work for its client may be of use to others."""
 
     _connections: Connections
     _transport: asyncio.Transport  # the library forgets its own once it closes it
@@ -46,6 +50,7 @@ class Connection(web.RequestHandler):
         """One that tells `connections` what becomes of it."""
         made = cls(server, **more)
         made._connections = connections
+        made.on_gone = None
         return made
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -86,6 +91,8 @@ class Connection(web.RequestHandler):
         """It is gone."""
         self._connections.closed(self)
         super().connection_lost(exc)
+        if self.on_gone is not None:
+            self.on_gone()
 
     def handle_error(
         self,

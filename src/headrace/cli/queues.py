@@ -20,13 +20,16 @@ from headrace.cli.definitions import (
     show,
     show_effective,
 )
+from headrace.cli.queues_peek import peek
 from headrace.cli.queues_redrive import redrive
 from headrace.cli.tables import table
 from headrace.cli.terminal import one_line
 from headrace.text import span
 
 
-@click.group(short_help="Create, list, describe, alter, pause, purge, redrive, delete queues.")
+@click.group(
+    short_help="Create, list, describe, alter, pause, peek, purge, redrive, delete queues."
+)
 def queues() -> None:
     """Queues: streams of which each message is owed until a consumer settles it.
 
@@ -41,12 +44,14 @@ def queues() -> None:
       headrace queues describe jobs
       headrace queues alter jobs --set ack.deadline.ms=2m
       headrace queues pause jobs
+      headrace queues peek jobs --group billing
       headrace queues seek jobs --group billing --offset earliest
       headrace queues redrive jobs
       headrace queues delete jobs
     """
 
 
+queues.add_command(peek)
 queues.add_command(redrive)
 
 

@@ -29,9 +29,17 @@ anything of an answer, too (nginx: `send_timeout`, 60 s)."""
 
 HTTP_IDLE_MS_CEILING: Final = 3_600_000
 
-HTTP_PUBLISHES_MAX: Final = 256
+HTTP_PUBLISHED_AT_ONCE: Final = 32
+"""Messages of one request that wait for the disk together: one round for as many costs each little,
+and they are begun within a millisecond."""
+
+HTTP_PUBLISHES_MAX: Final = 2 * HTTP_CONNECTIONS_MAX * HTTP_PUBLISHED_AT_ONCE
 """Publishes over HTTP that may wait for the disk, their requesters gone or not; further ones are
-refused. Twice the connections, so that only who hangs up and comes back ever meets it."""
+refused. Twice what the connections can have, so that only who hangs up and comes back ever meets
+it."""
+
+HTTP_PUBLISHES_BYTES_MAX: Final = 2 * HTTP_CONNECTIONS_MAX * HTTP_BODY_BYTES_MAX
+"""Payloads of those, for the same reason."""
 
 HTTP_PAGE: Final = 100
 """Sessions or retained messages in an answer that asks for no number of its own."""

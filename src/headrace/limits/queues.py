@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from headrace.limits.units import DAY_MS
+from headrace.limits.units import DAY_MS, KIB, MIB
 
 QUEUE_ACK_DEADLINE_MS: Final = 30_000
 """From a delivery to the next one (`ack.deadline.ms`), as SQS has it: work that takes longer says
@@ -42,3 +42,32 @@ QUEUE_RETRY_BACKOFF_MS: Final = 1_000
 
 QUEUE_RETRY_BACKOFF_MAX_MS: Final = 300_000
 """The longest back-off: what was down is asked again within five minutes of its return."""
+
+QUEUE_PULL_MESSAGES: Final = 10
+"""Of a pull that does not say how many, as much work as one process begins at a time."""
+
+QUEUE_PULL_MESSAGES_MAX: Final = 1_000
+"""Of a pull, an enqueue or a settlement over HTTP: some milliseconds of the loop."""
+
+QUEUE_PULL_BYTES: Final = MIB
+"""Of the messages of one pull, and one message more: those of all pulls that wait to be written
+then stay below 300 MiB."""
+
+QUEUE_PULL_WAIT_MS_MAX: Final = 60_000
+"""For a message, as long as proxies leave a request alone by default (nginx: `proxy_read_timeout`);
+who wants to wait longer pulls again."""
+
+QUEUE_PULL_LOOK_SECONDS: Final = 1.0
+"""Beyond that, for what is on its way from the disk."""
+
+QUEUE_PULLS_MAX: Final = 96
+"""Pulls that wait: three quarters of the connections of the HTTP door, so that others have room."""
+
+QUEUE_PEEK_BYTES: Final = 256 * KIB
+"""Of one read of a look, some milliseconds to go through."""
+
+QUEUE_PEEK_READS: Final = 64
+"""Of one look, which so ends among messages that are settled, and says where it was."""
+
+QUEUE_DEADLINE_MS_MAX: Final = 365 * DAY_MS
+"""Of a pull: longer ones are mistakes."""

@@ -240,6 +240,10 @@ class Gate:
         """Whether a user, or without users anybody, may publish to a topic."""
         return self._may(user, host, "publish", topic)
 
+    def may_subscribe(self, user: User | None, host: str | None, topic_filter: str) -> bool:
+        """Whether a user, or without users anybody, may see all that a filter matches."""
+        return self._may(user, host, "subscribe", topic_filter)
+
     def may_read(self, user: User | None, host: str | None, stream: str) -> bool:
         """Whether a user, or without users anybody, may read a stream."""
         return self._may(user, host, "read", stream)
@@ -248,7 +252,8 @@ class Gate:
         if self.is_open:
             return True
         principal = Principal(host=host) if user is None else self.principal(user, host)
-        return self.rules.check(principal, "", action, what)[0]
+        is_allowed, _, hole = self.rules.check(principal, "", action, what)
+        return is_allowed and hole is None
 
     # Changes.
 

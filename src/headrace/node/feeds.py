@@ -197,7 +197,7 @@ class Feeds:
             return
         self._waiting += 1
         opening = asyncio.get_running_loop().run_in_executor(
-            self._openers, _opened, batches, asked.offset
+            self._openers, unpacked, batches, asked.offset
         )
         opening.add_done_callback(partial(self._opened, asked))
 
@@ -227,7 +227,7 @@ class Feeds:
         self._switchboard.unread(ticket, self._clock.mono_ms(), self._clock.wall_ms())
 
 
-def _opened(batches: bytes, offset: int) -> StreamPiece:
+def unpacked(batches: bytes, offset: int) -> StreamPiece:
     """A piece of batches that are large, or compressed.
 
     What decompresses to more than any may is left as it is, and so counts as damaged.

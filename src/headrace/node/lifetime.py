@@ -275,6 +275,8 @@ class Node:
         self.state, self.reason = NodeState.DRAINING, "the node is stopping"
         for listener in self.listeners.values():
             listener.stop()
+        if self._queues is not None:
+            self._queues.pulls.close()
         if self._announcing is not None:
             self._announcing.stop()
         if self._housekeeping is not None:
@@ -395,7 +397,8 @@ class Node:
         Raises:
             InvalidTopicError: the topic is no topic name.
             MessageTooLargeError: no MQTT client could send it either, or a stream does not take it.
-            RetainedLimitError, StaleEpochError, UnavailableError: it is not stored.
+            RetainedLimitError, StaleEpochError, UnknownStreamError, UnavailableError: it is not
+                stored.
         """
         size, size_max = len(topic) + len(payload), self._parts.packet_bytes_max
         if size > size_max:

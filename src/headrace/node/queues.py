@@ -23,6 +23,7 @@ from headrace.errors import (
 from headrace.kernel import positions
 from headrace.kernel.catalog import Change
 from headrace.kernel.retention import Owed
+from headrace.node.pulls import Pulls
 from headrace.ports import (
     Histogram,
     QueueConsumer,
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from headrace.native import QueueGroup, Switchboard
     from headrace.node.broker import Broker
     from headrace.node.partition import Partition, Stream
+    from headrace.node.pulls import Pulling
+    from headrace.ports import Peek, PeekedMessages, Pull, Settlement
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +56,9 @@ class Queues:
         broker: whose streams; made before it opens them.
         switchboard: the node's.
         watch: has the switchboard hear of what is appended to a stream.
+
+    Attributes:
+        pulls: who waits for messages without a connection of MQTT.
     """
 
     def __init__(
@@ -65,6 +71,7 @@ class Queues:
         self._making: dict[int, asyncio.Task[None]] = {}
         self._sized: dict[Partition, Callable[[], None]] = {}
         self._lacking: set[int] = set()
+        self.pulls = Pulls(broker, switchboard)
         broker.served.append(self._served)
         broker.deleted.append(self._deleted)
 
@@ -73,6 +80,7 @@ class Queues:
         self._is_open = True
         self._broker.runner.need_dead_letters = self.need_dead_letters
         self._broker.keepers.append(self)
+        self.pulls.open()
         for definition in self._queues():
             self._watch(definition.id)
 
@@ -252,6 +260,18 @@ class Queues:
         whose = "all groups" if group is None else f"group {shown(group)}"
         log.info("%s moved by an administrator", whose, extra={"stream": name})
         return moved
+
+    def pull(self, name: str, asked: Pull) -> Pulling:
+        """As the port says."""
+        return self.pulls.pull(self._broker.catalog.get_queue(name), asked)
+
+    async def settle(self, name: str, asked: Settlement) -> list[str]:
+        """As the port says."""
+        return await self.pulls.settle(self._broker.catalog.get_queue(name), asked)
+
+    async def peek(self, name: str, asked: Peek) -> PeekedMessages:
+        """As the port says."""
+        return await self.pulls.peek(self._broker.catalog.get_queue(name), asked)
 
     def samples(self) -> Iterator[Sample]:
         """Counters and gauges of each queue and group."""

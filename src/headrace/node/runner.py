@@ -26,6 +26,7 @@ from headrace.errors import (
     StorageError,
     StorageFullError,
     UnavailableError,
+    UnknownStreamError,
 )
 from headrace.kernel.damage import FailedReads
 
@@ -49,6 +50,7 @@ T = TypeVar("T")
 
 FAILURE = 0x80
 STALE_EPOCH = 0x83
+NO_QUEUE = 0x90
 QUOTA_EXCEEDED = 0x97
 """Reason codes of PUBACK (MQTT 5.0 table 3-4); those from 0x80 on mean that it is not stored."""
 
@@ -76,6 +78,7 @@ class Runner:
         links: open MQTT connections by number; the gateway keeps it.
         decide: asked of each client that connects or authenticates; answers the switchboard.
         place: asked where a subscription to streams begins; answers the switchboard.
+        end_pulls: called once per loop iteration; answers the pulls from queues that have ended.
         need_dead_letters: called with a stream that is a queue and whose dead letters have none.
         read_streams: called once per loop iteration, last; reads what MQTT clients of streams have
             room for, and says whether there was any.
@@ -108,12 +111,14 @@ class Runner:
         self.decide: Callable[[ConnectRequest, Link], None]
         self.place: Callable[[StreamRequest], None]
         self.need_dead_letters: Callable[[int], None] = lambda _stream: None
+        self.end_pulls: Callable[[], None] = lambda: None
         self.read_streams: Callable[[], bool] = lambda: False
         self.partitions: dict[tuple[int, int], Partition] = {}
         self._inflight: dict[int, _Inflight] = {}
         self._reads: dict[int, tuple[Partition, asyncio.Future[Any]]] = {}
         self.failed_reads = FailedReads()
-        self._publishes: dict[int, asyncio.Future[int]] = {}
+        self._publishes: dict[int, tuple[asyncio.Future[int], int]] = {}  # and their bytes
+        self._publishes_bytes = 0
         self.full: str | None = None
         self._leftovers: str | None = None
         self._idle: asyncio.Future[None] | None = None
@@ -208,23 +213,21 @@ class Runner:
         """Publishes from another door; the future is how many streams hold it durably.
 
         It ends in `StaleEpochError`, `MessageTooLargeError`, `RetainedLimitError`,
-        `StorageFullError` or `UnavailableError` where it is not stored.
+        `UnknownStreamError`, `StorageFullError` or `UnavailableError` where it is not stored.
 
         Raises:
-            ValueError: the topic is no topic name.
+            ValueError: the topic is no topic name, or what a queue should take it does not.
             UnavailableError: too many wait.
         """
-        if len(self._publishes) >= limits.HTTP_PUBLISHES_MAX:
+        is_full = self._publishes_bytes >= limits.HTTP_PUBLISHES_BYTES_MAX
+        if is_full or len(self._publishes) >= limits.HTTP_PUBLISHES_MAX:
             raise UnavailableError("too many messages wait for the disk; try again")
         self._request += 1
         self._switchboard.publish(
             topic, payload, qos, retain, properties, self._request,
             self._clock.mono_ms(), self._clock.wall_ms(),
         )  # fmt: skip
-        future: asyncio.Future[int] = self._loop.create_future()
-        self._publishes[self._request] = future
-        self.wake()
-        return future
+        return self._awaited(self._request, len(payload))
 
     def administer(self, ask: Callable[[int, int, int], T]) -> tuple[T, asyncio.Future[int]]:
         """Asks the switchboard for something that changes what lasts, with a request and the time.
@@ -237,10 +240,14 @@ class Runner:
         request = self._request + 1
         answer = ask(request, self._clock.mono_ms(), self._clock.wall_ms())
         self._request = request
+        return answer, self._awaited(request, 0)
+
+    def _awaited(self, request: int, size_bytes: int) -> asyncio.Future[int]:
         future: asyncio.Future[int] = self._loop.create_future()
-        self._publishes[request] = future
+        self._publishes[request] = future, size_bytes
+        self._publishes_bytes += size_bytes
         self.wake()
-        return answer, future
+        return future
 
     def told_offset(self, partition: Partition) -> int:
         """As `Partition.told_offset`."""
@@ -284,6 +291,7 @@ class Runner:
             self._perform(effects)
         if self._publishes:
             self._end_publishes()
+        self.end_pulls()
         if self.read_streams():
             self.wake()
         self._arm(mono_ms)
@@ -420,13 +428,18 @@ class Runner:
 
     def _end_publishes(self) -> None:
         for request, code, streams in self._switchboard.published():
-            future = self._publishes.pop(request)
+            future, size_bytes = self._publishes.pop(request)
+            self._publishes_bytes -= size_bytes
             if future.done():  # its requester went away
                 continue
             if code < FAILURE:
                 future.set_result(streams)
             elif code == STALE_EPOCH:
                 future.set_exception(StaleEpochError("its source has published in a newer epoch"))
+            elif code == NO_QUEUE:
+                future.set_exception(
+                    UnknownStreamError("no queue has this name; headrace queues create makes one")
+                )
             elif code == TOO_LARGE:
                 future.set_exception(
                     MessageTooLargeError("larger than max.message.bytes of a stream that stores it")

@@ -17,6 +17,15 @@ from headrace.ports.groups import (
     GroupSummary,
 )
 from headrace.ports.meter import Histogram, Sample
+from headrace.ports.queue_messages import (
+    Peek,
+    PeekedMessage,
+    PeekedMessages,
+    Pull,
+    Pulling,
+    QueueMessage,
+    Settlement,
+)
 from headrace.ports.queues import (
     QueueConsumer,
     QueueGroupReport,
@@ -51,14 +60,21 @@ __all__ = [
     "Origin",
     "PartitionReading",
     "PartitionReport",
+    "Peek",
+    "PeekedMessage",
+    "PeekedMessages",
     "Published",
+    "Pull",
+    "Pulling",
     "QueueConsumer",
     "QueueGroupReport",
+    "QueueMessage",
     "QueuePartition",
     "QueueReport",
     "Queues",
     "Receiver",
     "Sample",
+    "Settlement",
     "Store",
     "StreamReading",
     "StreamReport",

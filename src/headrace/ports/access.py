@@ -69,6 +69,10 @@ class Gatekeeper(Protocol):
         """Whether a user, or without users anybody, may publish to a topic."""
         ...
 
+    def may_subscribe(self, user: User | None, host: str | None, topic_filter: str) -> bool:
+        """Whether a user, or without users anybody, may see all that a filter matches."""
+        ...
+
     def may_read(self, user: User | None, host: str | None, stream: str) -> bool:
         """Whether a user, or without users anybody, may read a stream."""
         ...

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headrace.kernel.positions import Start
+from headrace.ports.queue_messages import Peek, PeekedMessages, Pull, Pulling, Settlement
 from headrace.ports.streams import StreamReport
 
 
@@ -162,5 +163,39 @@ class Queues(Protocol):
             UnknownGroupError: it has no such group.
             InvalidStartError: a partition has no such place.
             UnavailableError: the disk refused.
+        """
+        ...
+
+    def pull(self, name: str, asked: Pull) -> Pulling:
+        """Delivers messages to a group, as many as are there.
+
+        Raises:
+            UnknownStreamError: as `report`.
+            QueueRequestError: the queue cannot be pulled from, or there can be no such group.
+            UnavailableError: too many wait.
+        """
+        ...
+
+    async def settle(self, name: str, asked: Settlement) -> list[str]:
+        """Ends deliveries; once that is durable, what became of each, in their order.
+
+        One of `settled`, `settled before`, `too late` and `no delivery`.
+
+        Raises:
+            UnknownStreamError: as `report`.
+            UnknownGroupError: it has no such group.
+            QueueRequestError: an id or the delay is none; nothing is settled.
+            UnavailableError: the disk refused.
+        """
+        ...
+
+    async def peek(self, name: str, asked: Peek) -> PeekedMessages:
+        """Messages as they lie in a queue; nothing changes.
+
+        Raises:
+            UnknownStreamError: as `report`.
+            UnknownGroupError: it has no such group.
+            QueueRequestError: it has no such partition, or the offset is of none.
+            StorageError, UnavailableError: the log cannot be read.
         """
         ...
