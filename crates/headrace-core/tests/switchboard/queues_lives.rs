@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use headrace_core::mqtt::packet::{Connect, Disconnect, Packet, Subscribe};
 use headrace_core::queue::{Order, Policy};
 use headrace_core::session::Ending;
-use headrace_core::switchboard::{Depth, Excess, QueueSettings};
+use headrace_core::switchboard::{Depth, Excess, PullTerms, QueueSettings};
 use headrace_core::testing::Random;
 
 use super::depot::*;
@@ -36,6 +36,14 @@ struct Group {
     attempts: BTreeMap<Place, u32>,
 }
 
+/// Who pulls for the first group, has no session, and settles as the first consumer.
+#[derive(Default)]
+struct Puller {
+    waiting: Vec<u64>,
+    /// Pulls that are not answered yet, and what they have got.
+    unanswered: Vec<(u64, Vec<Handed>)>,
+}
+
 struct Consumer {
     id: String,
     group: usize,
@@ -52,6 +60,7 @@ struct Life {
     order: Order,
     publisher: u64,
     consumers: Vec<Consumer>,
+    puller: Puller,
     groups: [Group; 2],
     sent: u32,
     /// Payloads by packet id, on their way.
@@ -102,6 +111,7 @@ impl Life {
             order,
             publisher,
             consumers: consumers.into(),
+            puller: Puller::default(),
             groups: Default::default(),
             sent: 0,
             waiting: BTreeMap::new(),
@@ -115,7 +125,8 @@ impl Life {
             0..20 => self.publish(),
             20..50 => self.consume(),
             50..56 => self.come_or_go(),
-            56..66 => {
+            56..62 => self.pull(),
+            62..66 => {
                 let wait_ms = self.random.pick(&[1, 500, 1_000, 5_000, 31_000]);
                 self.depot.stage.wait(wait_ms);
             }
@@ -123,6 +134,83 @@ impl Life {
             _ => self.work(),
         }
         self.look();
+    }
+
+    /// Somebody pulls, waits no longer, or is gone before it was answered.
+    fn pull(&mut self) {
+        let now = self.depot.stage.now;
+        let switchboard = &mut self.depot.stage.switchboard;
+        let group = (GROUPS[0], None);
+        match self.random.below(4) {
+            0 | 1 => {
+                let terms = PullTerms {
+                    messages_max: self.random.pick(&[1, 3]),
+                    bytes_max: 1_000,
+                    deadline_ms: self.random.pick(&[None, Some(2_000)]),
+                    waits: self.random.chance(50),
+                };
+                let number = switchboard.pull_queue(JOBS, group, terms).unwrap();
+                self.puller.waiting.push(number);
+            }
+            2 => {
+                let number = self.puller.waiting.first();
+                number.map(|number| switchboard.end_pull(*number));
+            }
+            _ => {
+                let number = if self.random.chance(50) {
+                    self.puller.waiting.pop()
+                } else {
+                    self.puller.unanswered.pop().map(|(number, _)| number)
+                };
+                if let Some(number) = number {
+                    switchboard.return_pull(JOBS, group, number, now);
+                    self.puller.unanswered.retain(|(each, _)| *each != number);
+                }
+            }
+        }
+    }
+
+    /// Answers pulls; what they got is held as if the first consumer had it.
+    fn answer_pulls(&mut self) {
+        for pulled in self.depot.stage.switchboard.pulled() {
+            let place = self
+                .puller
+                .waiting
+                .iter()
+                .position(|each| *each == pulled.number);
+            self.puller.waiting.remove(place.expect("it waits"));
+            let handed = pulled.messages.iter().map(|message| {
+                let publish = message.publish();
+                let (partition, offset, attempt) =
+                    (message.partition, message.offset, message.attempt);
+                let own = publish.properties.user.iter();
+                let own = own.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+                let mut user: BTreeMap<String, String> = own.collect();
+                user.insert("attempt".into(), attempt.to_string());
+                user.insert(
+                    "message-id".into(),
+                    format!("{partition}:{offset}:{attempt}"),
+                );
+                Handed {
+                    packet_id: 0,
+                    topic: publish.topic.to_owned(),
+                    payload: String::from_utf8(publish.payload.to_vec()).unwrap(),
+                    user,
+                }
+            });
+            let handed = handed.collect();
+            self.puller.unanswered.push((pulled.number, handed));
+        }
+        let answered = self.random.below(self.puller.unanswered.len() + 1);
+        for (_, handed) in self.puller.unanswered.split_off(answered) {
+            for each in handed {
+                let attempt: u32 = each.user["attempt"].parse().unwrap();
+                let last = self.groups[0].attempts.get(&place_of(&each));
+                if last.is_none_or(|last| *last < attempt) {
+                    self.take(0, each); // else its deadline has passed before the answer
+                }
+            }
+        }
     }
 
     fn publish(&mut self) {
@@ -187,6 +275,7 @@ impl Life {
         for index in 0..self.consumers.len() {
             self.look_at(index);
         }
+        self.answer_pulls();
     }
 
     fn look_at(&mut self, index: usize) {
@@ -326,6 +415,7 @@ impl Life {
         self.depot.crash_now();
         self.publisher = self.depot.client("publisher");
         self.waiting.clear();
+        self.puller = Puller::default();
         for group in &mut self.groups {
             // What nobody was told of may not have been durable.
             let done = std::mem::replace(&mut group.done, group.told[0].clone());

@@ -15,6 +15,10 @@ use crate::Now;
 /// Of the number of a pull, and of no consumer's.
 const PULL: u64 = 1 << 63;
 
+/// Messages of a group that are in flight, from which on it is not pulled from: some 20 MB, for
+/// nothing else bounds what is pulled and never settled.
+const FLYING_MAX: usize = 100_000;
+
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PullTerms {
@@ -99,6 +103,11 @@ impl Switchboard {
             return invalid("the queue gives all to one connected consumer (consumers = single or exclusive): it cannot be pulled from");
         }
         let slot = self.queues.group_of(queue, &name);
+        let parts = self.queues.groups[slot as usize].parts.iter();
+        let flying: usize = parts.map(|part| part.ledger.in_flight()).sum();
+        if flying >= FLYING_MAX {
+            return invalid("the group has 100,000 messages in flight; settle some of them first");
+        }
         let number = self.queues.number() | PULL;
         let pull = Pull {
             group: slot,
