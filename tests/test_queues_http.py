@@ -239,7 +239,10 @@ def test_a_look_shows_what_each_message_is_to_a_group_and_changes_nothing(jobs):
         assert found[0]["client"] == f"worker-{jobs.name}"
         assert found[0]["until"] >= found[0]["first_enqueued"] + 30_000
         assert found[2]["until"] >= found[2]["first_enqueued"] + 3_600_000
-        assert jobs.peek("group=g")["messages"] == found
+        again = jobs.peek("group=g")["messages"]
+        for each in found + again:
+            del each["until"]  # of two clocks, each to the millisecond
+        assert again == found
         page = jobs.peek("group=g&settled=true&limit=2")
         assert [each["state"] for each in page["messages"]] == ["settled", "in flight"]
         assert page["next"] == {"partition": 0, "offset": 2}
@@ -294,6 +297,7 @@ def test_rules_about_topics_decide(start_node, tmp_path):
         ("POST", "pull", {"group": "g", "max": 1}, (403, 200, 403)),
         ("POST", "pull", {"group": "g", "filter": "eu/+"}, (403, 200, 200)),
         ("GET", "messages", None, (403, 200, 403)),
+        ("GET", "messages?filter=eu/%2B", None, (403, 200, 403)),
         ("POST", "ack", settling, (200, 403, 403)),
         ("POST", "seek", {"offset": "latest"}, (403, 403, 403)),
     ]:

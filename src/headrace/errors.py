@@ -100,6 +100,7 @@ __all__ = [
     "OutOfOrderSequenceError",
     "PublishError",
     "QueueFullError",
+    "QueueRequestError",
     "RecordsTooLargeError",
     "RetainedLimitError",
     "ScrapeError",

@@ -33,6 +33,10 @@ class _Message(MessageFields):
     delay: StrictStr | None = None
     deliver_at: StrictInt | None = None
 
+    def below(self, queue: str) -> str:
+        """The whole topic."""
+        return f"{queue}/{self.topic}" if self.topic else queue
+
     def told(self) -> list[tuple[str, str]]:
         """As user properties."""
         at = None if self.deliver_at is None else str(self.deliver_at)
@@ -102,7 +106,7 @@ class QueueMessageRoutes:
     async def _enqueue(self, request: web.Request) -> web.Response:
         asked, name = await body(request, _EnqueueBody), request.match_info["name"]
         messages = [
-            (f"$queue/{name}/{each.topic}".removesuffix("/"), each.content(), 1, each.told())
+            (each.below(f"$queue/{name}"), each.content(), 1, each.told())
             for each in asked.all()
         ]
         for topic in {topic for topic, *_ in messages}:
@@ -152,7 +156,7 @@ class QueueMessageRoutes:
 
     async def _peek(self, request: web.Request) -> web.Response:
         asked, name = query(request, _PeekQuery), request.match_info["name"]
-        may_subscribe(self._node.gate, request, f"$queue/{name}/{asked.filter or '#'}")
+        may_subscribe(self._node.gate, request, f"$queue/{name}/#")
         terms = Peek(
             asked.group, asked.filter, asked.partition, asked.from_, asked.limit, asked.settled
         )

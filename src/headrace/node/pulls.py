@@ -108,7 +108,8 @@ class Pulls:
         if self._waiting:
             for number, messages in self._switchboard.pulled():
                 pulling = self._waiting.pop(number)
-                pulling.future.set_result(list(map(_message, messages)))
+                if not pulling.future.done():  # else it is about to be given back
+                    pulling.future.set_result(list(map(_message, messages)))
 
     def give_back(self, pulling: Pulling) -> None:
         """Whoever pulled has gone."""
