@@ -27,9 +27,7 @@ EXPECTED = [
     ("cannot resize cat.gif",),
     ('{"enqueued": 1}', '"payload": "resize 7.png"', '"result": "settled"'),
     ("$queue/jobs.dlq/$queue/jobs: resize cat.gif, ", "reason:rejected", "reason-detail:no gifs"),
-    (
-        "0  resize 7.png\n1 8 resize 8.png\n2  resize 9.png\n3  resize cat.gif\n4 10 resize 10.png\n",
-    ),
+    ("0  resize 7.png\n1 8 resize 8.png\n2  resize 9.png\n", "4 10 resize 10.png\n"),
     ("available          0   8     $queue/jobs/us", "resize 8.png"),
 ]
 OF_README = [("resize 7.png\n", "group workers: 1 deliveries, 0 of them again; 1 settled")]

@@ -106,8 +106,7 @@ class QueueMessageRoutes:
     async def _enqueue(self, request: web.Request) -> web.Response:
         asked, name = await body(request, _EnqueueBody), request.match_info["name"]
         messages = [
-            (each.below(f"$queue/{name}"), each.content(), 1, each.told())
-            for each in asked.all()
+            (each.below(f"$queue/{name}"), each.content(), 1, each.told()) for each in asked.all()
         ]
         for topic in {topic for topic, *_ in messages}:
             may_publish(self._node.gate, request, topic)
