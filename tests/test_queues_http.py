@@ -203,6 +203,13 @@ def test_what_cannot_be_done_is_said_in_one_line(jobs):
     many = [{"payload": "kept"}, {"payload": "", "delay": "soon"}]
     assert jobs.refused("messages", messages=many).startswith("message 1: ")
     assert f"/api/v1/queues/{jobs.name}/ack" in jobs.refused("messages", payload="", topic="$ack")
+    assert "no priorities" in jobs.refused("messages", payload="", priority=9)
+    bounds = {"depth.max.messages": 3, "priorities": "on"}
+    assert jobs.node.call("PATCH", jobs.path, {"settings": bounds})[0] == 200
+    many = [{"payload": "", "priority": priority} for priority in (0, 9, 5)]
+    assert "owes as much as it may" in jobs.refused("messages", 429, messages=many)
+    (urgent,) = jobs.pull(max=1)
+    assert urgent["properties"] == {"priority": "9"}
     nobody = Queue(jobs.node, "nobody")
     assert "nobody" in nobody.refused("pull", 404, group="g")
     assert "no queue" in nobody.refused("messages", 404, payload="")

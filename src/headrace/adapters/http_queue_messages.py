@@ -32,6 +32,7 @@ class _Message(MessageFields):
     key: StrictStr | None = None
     delay: StrictStr | None = None
     deliver_at: StrictInt | None = None
+    priority: StrictInt | None = None
 
     def below(self, queue: str) -> str:
         """The whole topic."""
@@ -39,9 +40,13 @@ class _Message(MessageFields):
 
     def told(self) -> list[tuple[str, str]]:
         """As user properties."""
-        at = None if self.deliver_at is None else str(self.deliver_at)
-        named = {"partition-key": self.key, "delay": self.delay, "deliver-at": at}
-        more = [(name, value) for name, value in named.items() if value is not None]
+        named = {
+            "partition-key": self.key,
+            "delay": self.delay,
+            "deliver-at": self.deliver_at,
+            "priority": self.priority,
+        }
+        more = [(name, str(value)) for name, value in named.items() if value is not None]
         return [*self.properties.items(), *more]
 
 
