@@ -154,7 +154,9 @@ impl Life {
             }
             2 => {
                 let number = self.puller.waiting.first();
-                number.map(|number| switchboard.end_pull(*number));
+                if let Some(number) = number {
+                    switchboard.end_pull(*number);
+                }
             }
             _ => {
                 let number = if self.random.chance(50) {
