@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Consumer, Queues, Sharing, Wanted};
+use super::{Consumer, Sharing, Wanted};
 use crate::mqtt::packet::{QoS, SubscriptionRequest, Version};
 use crate::mqtt::reason;
 use crate::queue::Failed;
@@ -402,17 +402,4 @@ pub(super) fn group_key(group: &str, filter: Option<&str>) -> Arc<str> {
 
 pub(super) fn is_group_name(group: &str) -> bool {
     !group.is_empty() && group.len() <= GROUP_BYTES_MAX && !group.contains('\0')
-}
-
-impl Queues {
-    /// The group of that key, which begins where there is none.
-    pub(super) fn group_of(&mut self, queue: u32, key: &Arc<str>) -> u32 {
-        let of = &self.all[queue as usize];
-        let partitions = of.ends.len();
-        let group = of.groups.get(key).copied();
-        group.unwrap_or_else(|| {
-            let none = (0..partitions).map(|_| None).collect();
-            self.begin_group(queue, key, none)
-        })
-    }
 }

@@ -17,6 +17,7 @@
 mod address;
 mod consumers;
 mod dead;
+mod groups;
 mod hand;
 mod held;
 mod keep;
@@ -353,56 +354,6 @@ impl Queues {
             }
             group.wakes.extend(wake_ms.map(|at| (at, partition)));
         }
-    }
-
-    /// A group that may be asked for, with as many partitions as its queue.
-    fn begin_group(&mut self, queue: u32, name: &Arc<str>, settled: Vec<Option<Settled>>) -> u32 {
-        let number = self.number();
-        let of = &mut self.all[queue as usize];
-        let (policy, hash_key) = (of.settings.policy, self.hash_key);
-        let settled = settled.into_iter();
-        let parts = settled.zip(&of.ends).map(|(settled, end)| {
-            let settled = settled.unwrap_or_else(|| Settled::new(0));
-            Part::new(Ledger::new(policy, settled, *end, hash_key))
-        });
-        let group = Group {
-            number,
-            queue,
-            name: Arc::clone(name),
-            parts: parts.collect(),
-            members: BTreeSet::new(),
-            line: VecDeque::new(),
-            hot: VecDeque::new(),
-            mourning: BTreeSet::new(),
-            aging: BTreeSet::new(),
-            wakes: BTreeSet::new(),
-            timer_ms: None,
-            is_due: false,
-            counts: Counts::default(),
-        };
-        let slot = self.groups.insert(group) as u32;
-        of.groups.insert(Arc::clone(name), slot);
-        for partition in 0..self.groups[slot as usize].parts.len() as u32 {
-            self.change(slot, partition);
-            self.heat(slot, partition);
-        }
-        slot
-    }
-
-    /// Forgets a group without consumers.
-    fn end_group(&mut self, slot: u32) -> Group {
-        for pull in self.pulls_of(slot) {
-            self.end_pull(pull);
-        }
-        self.let_go(slot);
-        let group = self.groups.remove(slot as usize);
-        assert!(group.members.is_empty(), "it has no consumers");
-        let queue = &mut self.all[group.queue as usize];
-        queue.groups.remove(&group.name);
-        self.due.retain(|each| *each != slot);
-        self.changed.retain(|(each, _)| *each != slot);
-        self.line.retain(|asked| asked.number != group.number);
-        group
     }
 }
 
