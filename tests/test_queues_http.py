@@ -244,8 +244,8 @@ def test_a_look_shows_what_each_message_is_to_a_group_and_changes_nothing(jobs):
             (None, "in flight", 1),
         ]
         assert found[0]["client"] == f"worker-{jobs.name}"
-        assert found[0]["until"] >= found[0]["first_enqueued"] + 30_000
-        assert found[2]["until"] >= found[2]["first_enqueued"] + 3_600_000
+        for each, ms in ((found[0], 30_000), (found[2], 3_600_000)):  # give or take two clocks
+            assert each["until"] > each["first_enqueued"] + ms - 1_000
         again = jobs.peek("group=g")["messages"]
         for each in found + again:
             del each["until"]  # of two clocks, each to the millisecond
