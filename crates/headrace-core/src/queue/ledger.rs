@@ -2,17 +2,19 @@
 
 mod failure;
 mod priority;
+mod rows;
 mod shed;
 mod validate;
 mod views;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 use super::flights::{Flight, Flights};
 use super::settled::Settled;
 use super::{Cause, Failed, Late, Meta, Next, Order, Policy, PRIORITIES, RESTING_MAX, TURNS};
 use crate::hash::{Key, Map};
 use crate::Now;
+use rows::Row;
 pub use shed::Oldest;
 
 /// The one key of all messages, where they are given out one at a time.
@@ -40,13 +42,6 @@ struct Entry {
     /// Of the first delivery, milliseconds since 1970.
     first_ms: i64,
     state: State,
-}
-
-/// The messages of a key that are known: the first, and those behind it.
-#[derive(Debug)]
-struct Row {
-    head: i64,
-    behind: VecDeque<i64>,
 }
 
 /// What one group was given of one partition, and what it is owed.
@@ -434,77 +429,5 @@ impl Ledger {
         entry.state = State::Resting(due_ms);
         self.resting.insert((due_ms, offset));
         self.shed_from = self.shed_from.min(offset);
-    }
-
-    /// A message is to be given out, as soon as those of its key before it are settled.
-    fn join(&mut self, offset: i64) {
-        if self.stand_in_row(offset) {
-            let entry = self.open.get_mut(&offset).expect("it is owed");
-            entry.state = State::Ready;
-            self.ready[usize::from(entry.meta.priority)].insert(offset);
-            self.shed_from = self.shed_from.min(offset);
-        }
-    }
-
-    /// Stands a message behind the others of its key; whether it is the first.
-    fn stand_in_row(&mut self, offset: i64) -> bool {
-        let entry = self.open.get_mut(&offset).expect("it is owed");
-        let Some(key) = entry.meta.key else {
-            return true;
-        };
-        let Some(row) = self.rows.get_mut(&key) else {
-            let behind = VecDeque::new();
-            self.rows.insert(
-                key,
-                Row {
-                    head: offset,
-                    behind,
-                },
-            );
-            return true;
-        };
-        if row.head != offset {
-            entry.state = State::Behind;
-            row.behind.push_back(offset);
-        }
-        row.head == offset
-    }
-
-    /// A message is owed no longer.
-    fn end_of(&mut self, offset: i64) {
-        self.land(offset);
-        let Some(entry) = self.open.remove(&offset) else {
-            return;
-        };
-        match entry.state {
-            State::Ready => {
-                self.ready[usize::from(entry.meta.priority)].remove(&offset);
-            }
-            State::Resting(due_ms) => {
-                self.resting.remove(&(due_ms, offset));
-            }
-            State::Dying => self.dying -= 1,
-            State::Behind | State::Flying(_) => {}
-        }
-        self.settled.settle(offset);
-        let Some(key) = entry.meta.key else {
-            return;
-        };
-        let Some(row) = self.rows.get_mut(&key) else {
-            return; // its time had not come
-        };
-        if row.head != offset {
-            row.behind.retain(|each| *each != offset);
-            return;
-        }
-        match row.behind.pop_front() {
-            None => {
-                self.rows.remove(&key);
-            }
-            Some(head) => {
-                row.head = head;
-                self.join(head);
-            }
-        }
     }
 }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::groups::NO_MORE_GROUPS;
 use super::{Consumer, Sharing, Wanted};
 use crate::mqtt::packet::{QoS, SubscriptionRequest, Version};
 use crate::mqtt::reason;
@@ -104,9 +105,15 @@ impl Switchboard {
             return Err(Refusal::of_queue(reason::QUOTA_EXCEEDED, text.into()));
         }
         let client_id = &self.sessions[session as usize].client_id;
-        if !self.has_room_for_group(&wanted.queue, &group_name(client_id, &wanted, &terms)) {
-            let text = "queues have as many groups as limits.queue_groups allows; delete some";
-            return Err(Refusal::of_queue(reason::QUOTA_EXCEEDED, text.into()));
+        let (queue, group) = (
+            self.queues.find(&wanted.queue),
+            group_name(client_id, &wanted, &terms),
+        );
+        if !self.has_room_for_group(queue, &group) {
+            return Err(Refusal::of_queue(
+                reason::QUOTA_EXCEEDED,
+                NO_MORE_GROUPS.into(),
+            ));
         }
         self.make_room_for_filter(session, filter, decision, 1)?;
         self.stop_consuming(session, filter, now);
@@ -142,14 +149,6 @@ impl Switchboard {
             (other != session).then_some(other)
         })?;
         Some(&self.sessions[other as usize].client_id)
-    }
-
-    /// Whether a group is there, or another may be.
-    pub(super) fn has_room_for_group(&self, queue: &str, group: &str) -> bool {
-        let queues = &self.queues;
-        let queue = queues.find(queue).map(|slot| &queues.all[slot as usize]);
-        let is_there = queue.is_some_and(|queue| queue.groups.contains_key(group));
-        is_there || queues.groups.len() < self.limits.queue_groups_max
     }
 
     /// A subscription as the log has it; it consumes as soon as its queue is there.

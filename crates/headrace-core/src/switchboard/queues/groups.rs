@@ -5,6 +5,20 @@ use std::sync::Arc;
 
 use super::{Counts, Group, Part, Queues};
 use crate::queue::{Ledger, Settled};
+use crate::switchboard::Switchboard;
+
+/// Why another group cannot begin.
+pub(super) const NO_MORE_GROUPS: &str =
+    "queues have as many groups as limits.queue_groups allows; delete some";
+
+impl Switchboard {
+    /// Whether a group is there, or another may be.
+    pub(super) fn has_room_for_group(&self, queue: Option<u32>, group: &str) -> bool {
+        let queue = queue.map(|slot| &self.queues.all[slot as usize]);
+        let is_there = queue.is_some_and(|queue| queue.groups.contains_key(group));
+        is_there || self.queues.groups.len() < self.limits.queue_groups_max
+    }
+}
 
 impl Queues {
     /// The group of that key, which begins where there is none.

@@ -15,6 +15,7 @@
 //! and nobody else's.
 
 mod address;
+mod ahead;
 mod consumers;
 mod dead;
 mod groups;

@@ -5,6 +5,7 @@
 //! is nobody whose going would be noticed, unless the shell gives it back.
 
 use super::consumers::{group_key, is_group_name};
+use super::groups::NO_MORE_GROUPS;
 use super::{Queues, Sharing};
 use crate::mqtt::packet::Publish;
 use crate::switchboard::connect::decode_own;
@@ -101,6 +102,9 @@ impl Switchboard {
         }
         if self.queues.all[queue as usize].settings.sharing != Sharing::Shared {
             return invalid("the queue gives all to one connected consumer (consumers = single or exclusive): it cannot be pulled from");
+        }
+        if !self.has_room_for_group(Some(queue), &name) {
+            return invalid(NO_MORE_GROUPS);
         }
         let slot = self.queues.group_of(queue, &name);
         let parts = self.queues.groups[slot as usize].parts.iter();

@@ -7,7 +7,7 @@ use super::message::{meta_of, write_topic};
 use super::pull::is_pull;
 use super::{Asked, Piece, Queues, Sharing, FAILED_MS, STEPS_MAX};
 use crate::mqtt::packet::QoS;
-use crate::queue::{Next, PRIORITY};
+use crate::queue::Next;
 use crate::record::Record;
 use crate::switchboard::feeds::StreamRead;
 use crate::switchboard::retained::AHEAD_BYTES_MAX;
@@ -239,40 +239,6 @@ impl Switchboard {
         is_on
     }
 
-    /// As [`Self::read_on`], for messages that overtake others.
-    fn scan_on(&mut self, slot: u32, partition: u32, offset: i64, now: Now) -> bool {
-        let part = &mut self.queues.groups[slot as usize].parts[partition as usize];
-        let Some(mut piece) = part.ahead.take() else {
-            return false;
-        };
-        let seen = piece.see(offset, |record| self.glimpse(slot, partition, record, now));
-        let part = &mut self.queues.groups[slot as usize].parts[partition as usize];
-        if seen.is_some() {
-            part.ahead = Some(piece);
-            return true;
-        }
-        let is_on = piece.next() > offset;
-        part.ledger.looked(piece.next());
-        self.queues.drop_piece(&piece);
-        is_on
-    }
-
-    /// A record whose turn has not come, and which may overtake others.
-    fn glimpse(&mut self, slot: u32, partition: u32, record: &Record<'_>, now: Now) {
-        let queues = &mut self.queues;
-        let group = &queues.groups[slot as usize];
-        let settings = &queues.all[group.queue as usize].settings;
-        let meta = meta_of(record, settings, queues.hash_key);
-        let is_wanted = meta.priority != PRIORITY && queues.is_wanted(slot, record);
-        let part = &mut queues.groups[slot as usize].parts[partition as usize];
-        if is_wanted {
-            part.ledger.saw(record.offset, meta, now);
-            queues.change(slot, partition); // it may rest
-        } else {
-            part.ledger.looked(record.offset + 1);
-        }
-    }
-
     /// A record that the group has not seen.
     fn meet(&mut self, slot: u32, partition: u32, record: &Record<'_>, now: Now) {
         let queues = &mut self.queues;
@@ -440,7 +406,7 @@ impl Switchboard {
 
 impl Queues {
     /// Whether a group is owed a record; `self.topic` is its topic then.
-    fn is_wanted(&mut self, slot: u32, record: &Record<'_>) -> bool {
+    pub(super) fn is_wanted(&mut self, slot: u32, record: &Record<'_>) -> bool {
         let group = &self.groups[slot as usize];
         let name = &self.all[group.queue as usize].settings.name;
         let (_, filter) = group.named();
