@@ -129,8 +129,6 @@ class Headrace:
         self._deadline = before
 
     def make(self, queue: str, terms: Terms = PLAIN) -> None:
-        if terms.bound is not None:
-            raise CannotBeAskedError("docs/queues.md, Not yet: bounds of depth")
         settings: dict[str, object] = {"ack.deadline.ms": round(self._deadline * 1000)}
         if terms.attempts is not None:
             settings |= {"retry.attempts": terms.attempts, "retry.backoff.ms": 1}
@@ -140,6 +138,8 @@ class Headrace:
             settings["message.ttl.ms"] = round(terms.ttl * 1000)
         if terms.priorities:
             settings["priorities"] = "on"
+        if terms.bound is not None:
+            settings["depth.max.messages"] = terms.bound
         self._post({"name": queue, "settings": settings})
 
     def _post(self, body: dict[str, object]) -> None:
