@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from broker import Broker, CannotBeAskedError, LeftOutError
+from broker import START_SECONDS, Broker, CannotBeAskedError, LeftOutError
 from scenarios import KILLING, ROWS, Cell
 
 BROKERS = {
@@ -72,8 +72,8 @@ def outcome(broker: Broker, row: str) -> Cell:
         return scenario(broker, f"q-{row.replace('.', '-')}")
     except CannotBeAskedError as why:
         return Cell(CANNOT, str(why))
-    except TimeoutError as why:
-        return Cell("no", str(why))
+    except TimeoutError as why:  # which says nothing about what the row asks
+        return Cell("no answer", f"{why} after {START_SECONDS} s")
 
 
 def table(versions: dict[str, str], cells: dict[str, dict[str, Cell]], rows: list[str]) -> str:
