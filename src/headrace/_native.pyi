@@ -5,7 +5,7 @@ Times are `mono_ms` (milliseconds on a monotonic clock) and `wall_ms` (milliseco
 """
 
 import asyncio
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextvars import Context
 from typing import (
     Any,
@@ -1934,16 +1934,24 @@ class MqttLoad:
         warm_up: float,
         duration: float,
         drain: float,
+        queue: Mapping[str, int] | None = None,
     ) -> Self:
         """Starts at once. Times in seconds; `server` is `ADDRESS:PORT`, no name; `payload` in
         bytes, 16 to 16 MiB; `window` 1 to 65,535, in use where `rate` (a second, per publisher)
-        is None; `version` 4 or 5; the rest as `headrace.bench.Load` has it."""
+        is None; `version` 4 or 5; the rest as `headrace.bench.Load` has it, and with the pattern
+        `queue` (the prefix is its name) also: ack_batch (message ids of a publish to `$ack`; 0 for
+        PUBACK), prefetch, stuck (of the subscribers), keys (of each publisher, whose order is
+        judged; 0 for none), fill (enqueued first), fills_only, open (deliveries that stay open),
+        at_random (what of those is settled)."""
     def progress(self) -> dict[str, Any]:
         """The counts so far: connected, published, acknowledged, refused, expected, delivered,
         lost, duplicated, reordered, corrupted, disconnected, measured (deliveries in the measured
         time), phase (connecting, warming, measuring, draining, done), seconds, connect_seconds,
         trouble (the first, in words, or None), by_second, connect and latency (count, p50, p90,
-        p99, p99.9, max; seconds)."""
+        p99, p99.9, max; seconds). With the pattern `queue` the phases filling and opening, and
+        `queue`: settled, unsettled (answered otherwise), redelivered, stuck (deliveries to such),
+        open, enqueued_measured, settled_measured, settled_by_second, fill_seconds; enqueue,
+        whole (publish to settled) and settle (delivery to settled), as latency."""
     def is_over(self) -> bool: ...
     def stop(self) -> None:
         """Ends the run soon; what it has counted stays."""

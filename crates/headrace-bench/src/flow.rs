@@ -10,10 +10,12 @@ pub(crate) struct Flow {
     topic_checksum: u32,
     /// Messages sent; the next one's number.
     pub(crate) sent: u64,
+    /// Messages that may be sent.
+    pub(crate) limit: u64,
     /// Packet ids that may be used, from the end.
     free: Vec<u16>,
-    /// Indexed by packet id.
-    busy: Vec<bool>,
+    /// When what is under way was due, by packet id.
+    busy: Vec<Option<u32>>,
     /// Deliveries that are under way, where nothing else bounds a closed loop.
     pub(crate) under_way: u64,
     /// Seconds from the start of the run to the next message of a schedule.
@@ -23,11 +25,14 @@ pub(crate) struct Flow {
 impl Flow {
     pub(crate) fn new(plan: &Plan, publisher: u32) -> Self {
         let topic = plan.topic(publisher);
+        let keys = plan.queue().map_or(0, |queue| queue.keys);
+        let key = (keys > 0).then(|| format!("{publisher}-{}", key_of(0, keys)));
         Self {
             publisher,
-            template: Template::new(plan.version, &topic, plan.qos, plan.payload),
+            template: Template::new(plan.version, &topic, plan.qos, plan.payload, key.as_deref()),
             topic_checksum: stamp::checksum(topic.as_bytes()),
             sent: 0,
+            limit: u64::MAX,
             free: Vec::new(),
             busy: Vec::new(),
             under_way: 0,
@@ -40,18 +45,17 @@ impl Flow {
         if plan.qos == 0 {
             return;
         }
-        let ids = match plan.pace {
-            Pace::Closed { window } => window.min(receive_maximum.into()) as u16,
-            Pace::Open { .. } => receive_maximum,
-        };
-        self.free = (1..=ids).rev().collect();
-        self.busy = vec![false; usize::from(ids) + 1];
+        self.free = (1..=receive_maximum).rev().collect();
+        self.busy = vec![None; usize::from(receive_maximum) + 1];
     }
 
     /// May send a message now, as far as answers and deliveries go.
     pub(crate) fn may_send(&self, plan: &Plan) -> bool {
         match plan.pace {
-            _ if plan.qos > 0 => !self.free.is_empty(),
+            _ if self.sent >= self.limit || plan.qos > 0 && self.free.is_empty() => false,
+            Pace::Closed { window } if plan.qos > 0 => {
+                self.busy.len() - 1 - self.free.len() < window as usize
+            }
             Pace::Closed { window } => {
                 self.under_way + plan.copies() <= u64::from(window) * plan.copies()
             }
@@ -63,7 +67,7 @@ impl Flow {
     pub(crate) fn send(&mut self, plan: &Plan, micros: u32, out: &mut Vec<u8>) {
         if let Some(at) = self.template.id {
             let id = self.free.pop().expect("may_send was asked");
-            self.busy[usize::from(id)] = true;
+            self.busy[usize::from(id)] = Some(micros);
             self.template.bytes[at..at + 2].copy_from_slice(&id.to_be_bytes());
         }
         let stamp = Stamp {
@@ -71,6 +75,11 @@ impl Flow {
             sequence: self.sent,
             micros,
         };
+        if let Some(at) = self.template.key {
+            let keys = plan.queue().map_or(1, |queue| queue.keys);
+            let key = key_of(self.sent, keys);
+            self.template.bytes[at..at + key.len()].copy_from_slice(key.as_bytes());
+        }
         let payload = self.template.payload;
         stamp.write(self.topic_checksum, &mut self.template.bytes[payload..]);
         out.extend_from_slice(&self.template.bytes);
@@ -78,18 +87,20 @@ impl Flow {
         self.under_way += plan.copies();
     }
 
-    /// The exchange of a packet id is over; `false` where there was none.
-    pub(crate) fn finished(&mut self, id: u16) -> bool {
-        let Some(busy) = self.busy.get_mut(usize::from(id)).filter(|busy| **busy) else {
-            return false;
-        };
-        *busy = false;
+    /// The exchange of a packet id is over: when its message was due; `None` where there was none.
+    pub(crate) fn finished(&mut self, id: u16) -> Option<u32> {
+        let due = self.busy.get_mut(usize::from(id))?.take()?;
         self.free.push(id);
-        true
+        Some(due)
     }
 
     /// No exchange is open.
     pub(crate) fn is_settled(&self) -> bool {
         self.free.len() + 1 >= self.busy.len()
     }
+}
+
+/// The end of a message's key, always as long.
+fn key_of(sequence: u64, keys: u32) -> String {
+    format!("{:09}", sequence % u64::from(keys))
 }

@@ -4,8 +4,10 @@ use std::ops::Range;
 use hdrhistogram::Histogram;
 
 use crate::client::{Role, State};
+use crate::consumer::Consumer;
 use crate::flow::Flow;
 use crate::plan::Plan;
+use crate::queue::QueueTimes;
 use crate::report::{histogram, Latency, Report};
 use crate::stamp::Stamp;
 use crate::tally::{Arrival, Receiver};
@@ -18,6 +20,9 @@ pub(crate) struct Judge {
     pub(crate) report: Report,
     /// Publishers that an answer or a delivery may have set free.
     pub(crate) woken: Vec<u32>,
+    /// Of a queue, one for each subscriber.
+    pub(crate) consumers: Vec<Consumer>,
+    pub(crate) times: QueueTimes,
     receivers: Vec<Receiver>,
     latency: Histogram<u64>,
     connect: Histogram<u64>,
@@ -33,9 +38,16 @@ impl Judge {
         let flows = (0..plan.publishers)
             .map(|publisher| Flow::new(&plan, publisher))
             .collect();
+        let consumers = plan.queue().map_or_else(Vec::new, |queue| {
+            let all = 0..plan.subscribers;
+            all.map(|subscriber| Consumer::new(&plan, queue, subscriber))
+                .collect()
+        });
         Self {
+            times: QueueTimes::new(&plan),
             plan,
             flows,
+            consumers,
             receivers,
             report: Report::default(),
             woken: Vec::new(),
@@ -95,24 +107,30 @@ impl Judge {
                 State::Ready,
                 Packet::Publish {
                     topic,
+                    properties,
                     payload,
                     qos,
                     id,
                 },
             ) => {
+                let (topic, payload) = (&bytes[topic], &bytes[payload]);
+                if !self.consumers.is_empty() {
+                    self.handed(role, (topic, payload), (id, &bytes[properties]), now, out);
+                    return Ok(state);
+                }
                 if qos > 0 {
                     wire::acknowledge(if qos == 1 { 4 } else { 5 }, id, out);
                 }
-                self.delivered(role, &bytes[topic], &bytes[payload], now);
+                self.delivered(role, (topic, payload), now, true);
             }
             (State::Ready, Packet::Pubrel(id)) => wire::acknowledge(7, id, out),
             (State::Ready, Packet::Pubrec(id, reason)) if reason < 0x80 => {
                 wire::acknowledge(6, id, out);
             }
             (State::Ready, Packet::Puback(id, reason) | Packet::Pubrec(id, reason)) => {
-                self.answered(role, id, reason);
+                self.answered(role, id, reason, now, out);
             }
-            (State::Ready, Packet::Pubcomp(id)) => self.answered(role, id, 0),
+            (State::Ready, Packet::Pubcomp(id)) => self.answered(role, id, 0, now, out),
             (_, Packet::Pingresp) => {}
             (state, packet) => return Err(format!("{packet:?} came while {state:?}")),
         }
@@ -122,6 +140,9 @@ impl Judge {
     fn admitted(&mut self, role: Role, receive_maximum: u16, out: &mut Vec<u8>) -> State {
         match role {
             Role::Subscriber(subscriber) => {
+                if let Some(consumer) = self.consumers.get_mut(subscriber as usize) {
+                    consumer.admitted(receive_maximum);
+                }
                 let filter = self.plan.filter(subscriber);
                 out.extend(wire::subscribe(self.plan.version, &filter, self.plan.qos));
                 State::Subscribing
@@ -134,15 +155,20 @@ impl Judge {
         }
     }
 
-    fn answered(&mut self, role: Role, id: u16, reason: u8) {
-        let Role::Publisher(publisher) = role else {
-            return self.trouble(|| "a subscriber's publish was acknowledged".to_owned());
+    fn answered(&mut self, role: Role, id: u16, reason: u8, now: u64, out: &mut Vec<u8>) {
+        let publisher = match role {
+            Role::Publisher(publisher) => publisher,
+            Role::Subscriber(consumer) if !self.consumers.is_empty() => {
+                return self.settlement_answered(consumer, id, reason, now, out);
+            }
+            _ => return self.trouble(|| "a subscriber's publish was acknowledged".to_owned()),
         };
-        if !self.flows[publisher as usize].finished(id) {
-            return self.trouble(|| format!("packet id {id} was acknowledged and is not in use"));
-        }
+        let Some(due) = self.flows[publisher as usize].finished(id) else {
+            return self.trouble(|| unused(id));
+        };
         if reason < 0x80 {
             self.report.acknowledged += 1;
+            self.enqueued(due, now);
         } else {
             self.report.refused += 1;
             self.trouble(|| format!("a publish was refused with reason code 0x{reason:02x}"));
@@ -150,7 +176,15 @@ impl Judge {
         self.woken.push(publisher);
     }
 
-    fn delivered(&mut self, role: Role, topic: &[u8], payload: &[u8], now: u64) {
+    /// Counts a delivery, and times it where no other came before it; what its payload says, where
+    /// that is what was sent.
+    pub(super) fn delivered(
+        &mut self,
+        role: Role,
+        (topic, payload): (&[u8], &[u8]),
+        now: u64,
+        is_first: bool,
+    ) -> Option<(Stamp, Arrival)> {
         let stamp = Stamp::read(topic, payload).filter(|_| payload.len() == self.plan.payload);
         let arrival = match (role, stamp) {
             (Role::Subscriber(subscriber), Some(stamp)) => self.arrived(subscriber, stamp),
@@ -158,22 +192,26 @@ impl Judge {
         };
         let (Some(stamp), Some(arrival)) = (stamp, arrival) else {
             self.report.corrupted += 1;
-            return self.trouble(|| "a message is not what was sent".to_owned());
+            self.trouble(|| "a message is not what was sent".to_owned());
+            return None;
         };
         if arrival == Arrival::Again {
             self.report.duplicated += 1;
-            return;
+            return Some((stamp, arrival));
         }
         if arrival == Arrival::Late && !self.plan.is_shared() {
             self.report.reordered += 1;
         }
         self.report.delivered += 1;
-        self.time(stamp, now);
+        if is_first {
+            self.time(stamp, now);
+        }
         let flow = &mut self.flows[stamp.publisher as usize];
         flow.under_way = flow.under_way.saturating_sub(1);
         if self.plan.qos == 0 && self.woken.last() != Some(&stamp.publisher) {
             self.woken.push(stamp.publisher);
         }
+        Some((stamp, arrival))
     }
 
     fn arrived(&mut self, subscriber: u32, stamp: Stamp) -> Option<Arrival> {
@@ -205,6 +243,19 @@ impl Judge {
         let refused = self.report.refused;
         self.report.delivered >= (published - refused) * self.plan.copies()
             && self.flows.iter().all(Flow::is_settled)
+            && self.open() == 0
+            && (self.consumers.is_empty() || self.report.queue.settled >= published - refused)
+    }
+
+    /// Deliveries that consumers have open.
+    pub(crate) fn open(&self) -> u64 {
+        self.consumers.iter().map(|each| each.open() as u64).sum()
+    }
+
+    /// Nothing more is published or delivered.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        let fills_only = self.plan.queue().is_some_and(|queue| queue.fills_only);
+        fills_only && self.report.delivered >= self.plan.queue().map_or(0, |queue| queue.fill)
     }
 
     /// Forgets what is under way: some of it is lost, and nobody will hear of it.
@@ -217,12 +268,20 @@ impl Judge {
 
     /// The counts so far.
     pub(crate) fn report(&mut self) -> Report {
+        let open = self.open();
         let report = &mut self.report;
         report.published = self.flows.iter().map(|flow| flow.sent).sum();
         report.expected = (report.published - report.refused) * self.plan.copies();
         report.lost = report.expected.saturating_sub(report.delivered);
         report.latency = Latency::of(&self.latency);
         report.connect = Latency::of(&self.connect);
+        report.queue.open = open;
+        self.times.tell(&mut report.queue);
         report.clone()
     }
+}
+
+/// What is said of an answer to nothing.
+pub(crate) fn unused(id: u16) -> String {
+    format!("packet id {id} was acknowledged and is not in use")
 }

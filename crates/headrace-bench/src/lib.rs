@@ -7,9 +7,11 @@
 #![allow(clippy::cast_precision_loss)]
 
 mod client;
+mod consumer;
 mod flow;
 mod judge;
 mod plan;
+mod queue;
 mod records;
 mod report;
 mod run;
@@ -22,9 +24,9 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-pub use plan::{Pace, Pattern, Plan};
+pub use plan::{Pace, Pattern, Plan, Queue};
 pub use records::{Payloads, Read, RecordJudge};
-pub use report::{Latency, Report, QUANTILES};
+pub use report::{Latency, QueueReport, Report, QUANTILES};
 
 use run::Shared;
 

@@ -11,9 +11,29 @@ pub enum Pattern {
     All,
     /// The subscribers share one subscription to every publisher.
     Share,
-    /// The subscribers are one group of consumers of a queue, which is named by the first level of
-    /// the prefix, and settle with PUBACK.
-    Queue,
+    /// The subscribers are one group of consumers of the queue that the prefix names, and settle.
+    Queue(Queue),
+}
+
+/// How a queue is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queue {
+    /// Message ids of one publish to `$ack`, at most; 0 where PUBACK settles.
+    pub ack_batch: usize,
+    /// Deliveries that a consumer may have open, 1 to 65,535.
+    pub prefetch: u16,
+    /// Of the subscribers, so many, the last ones, never settle.
+    pub stuck: u32,
+    /// Keys that the messages of each publisher go round; their order is judged. 0 for none.
+    pub keys: u32,
+    /// Messages that are enqueued, as fast as it goes, before there is a consumer.
+    pub fill: u64,
+    /// Nothing is published but that.
+    pub fills_only: bool,
+    /// Deliveries that the consumers together keep open: one more, and one is settled.
+    pub open: u64,
+    /// That one is any of them, not the one that came first.
+    pub at_random: bool,
 }
 
 /// When a publisher sends its next message.
@@ -76,7 +96,7 @@ impl Plan {
     pub(crate) fn heard(&self, receiver: u32) -> (u32, u32) {
         match self.pattern {
             Pattern::Pair => (receiver, 1),
-            Pattern::All | Pattern::Share | Pattern::Queue => (0, self.publishers),
+            Pattern::All | Pattern::Share | Pattern::Queue(_) => (0, self.publishers),
         }
     }
 
@@ -101,23 +121,19 @@ impl Plan {
     /// How many deliveries each message comes to.
     pub(crate) fn copies(&self) -> u64 {
         match self.pattern {
-            Pattern::Pair | Pattern::Share | Pattern::Queue => 1,
+            Pattern::Pair | Pattern::Share | Pattern::Queue(_) => 1,
             Pattern::All => u64::from(self.subscribers),
         }
     }
 
     /// Each message goes to one of the subscribers.
     pub(crate) fn is_shared(&self) -> bool {
-        matches!(self.pattern, Pattern::Share | Pattern::Queue)
+        matches!(self.pattern, Pattern::Share | Pattern::Queue(_))
     }
 
     /// The topic of a publisher.
     pub(crate) fn topic(&self, publisher: u32) -> String {
-        let below = if self.pattern == Pattern::Queue {
-            "$queue/"
-        } else {
-            ""
-        };
+        let below = self.queue().map_or("", |_| "$queue/");
         format!("{below}{}/{publisher}", self.prefix)
     }
 
@@ -127,10 +143,53 @@ impl Plan {
             Pattern::Pair => self.topic(subscriber),
             Pattern::All => format!("{}/+", self.prefix),
             Pattern::Share => format!("$share/bench/{}/+", self.prefix),
-            Pattern::Queue => {
-                let (queue, rest) = self.prefix.split_once('/').unwrap_or((&self.prefix, "+"));
-                format!("$queue/{queue}?group=bench&settle=puback&prefetch=1000/{rest}/+")
+            Pattern::Queue(queue) => {
+                let settle = if queue.ack_batch > 0 { "ack" } else { "puback" };
+                let (name, prefetch) = (&self.prefix, queue.prefetch);
+                format!("$queue/{name}?group=bench&settle={settle}&prefetch={prefetch}")
             }
+        }
+    }
+
+    /// How a queue is used, where it is one.
+    pub(crate) fn queue(&self) -> Option<Queue> {
+        match self.pattern {
+            Pattern::Queue(queue) => Some(queue),
+            _ => None,
+        }
+    }
+
+    /// Subscribers that do what they are there for.
+    pub(crate) fn working(&self) -> u32 {
+        self.subscribers - self.queue().map_or(0, |queue| queue.stuck)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::time::Duration;
+
+    use super::{Pace, Pattern, Plan};
+
+    /// A plan with one of each, for tests.
+    pub(crate) fn plan(pattern: Pattern) -> Plan {
+        Plan {
+            server: ([127, 0, 0, 1], 1883).into(),
+            version: 5,
+            prefix: "bench".to_owned(),
+            credentials: None,
+            session_expiry_s: 0,
+            publishers: 1,
+            subscribers: 1,
+            idle: 0,
+            opening: 1,
+            pattern,
+            qos: 1,
+            payload: 16,
+            pace: Pace::Closed { window: 1 },
+            warm_up: Duration::ZERO,
+            duration: Duration::ZERO,
+            drain: Duration::ZERO,
         }
     }
 }

@@ -34,7 +34,7 @@ impl Latency {
 /// What a run counted; while it goes on, so far.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// What it does at the moment: `connecting`, `warming`, `measuring`, `draining`, `done`.
+    /// What it does at the moment: `connecting`, `filling`, `opening`, `warming`, `measuring`, `draining`, `done`.
     pub phase: &'static str,
     /// Connections that are open and answered.
     pub connected: u64,
@@ -72,4 +72,36 @@ pub struct Report {
     pub by_second: Vec<u64>,
     /// From the publisher's clock (its schedule, where it has one) to delivery.
     pub latency: Latency,
+    /// What a queue adds.
+    pub queue: QueueReport,
+}
+
+/// What a run counted of a queue. What is settled is so by the answer to the publish to `$ack`, or
+/// by the PUBACK that was sent, which has none.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct QueueReport {
+    /// Deliveries that were settled.
+    pub settled: u64,
+    /// Settlements that were answered with something else than success.
+    pub unsettled: u64,
+    /// Deliveries that were not the first of their message.
+    pub redelivered: u64,
+    /// Deliveries to consumers that settle nothing.
+    pub stuck: u64,
+    /// Deliveries that are open at the moment, but for those.
+    pub open: u64,
+    /// Messages that were acknowledged in the time that was measured.
+    pub enqueued_measured: u64,
+    /// Deliveries that were settled in it.
+    pub settled_measured: u64,
+    /// In each whole second of it.
+    pub settled_by_second: Vec<u64>,
+    /// Seconds that it took to enqueue what was enqueued before.
+    pub fill_seconds: f64,
+    /// From the publisher's clock to the answer to it.
+    pub enqueue: Latency,
+    /// From the publisher's clock until it is settled.
+    pub whole: Latency,
+    /// From the delivery until it is settled.
+    pub settle: Latency,
 }

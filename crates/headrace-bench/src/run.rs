@@ -1,4 +1,6 @@
 //! The run itself: one thread, one poll, every socket of the load.
+mod queue;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
@@ -34,7 +36,17 @@ pub(crate) struct Shared {
 /// Does what the plan says and leaves the counts in the shared report.
 pub(crate) fn run(plan: Plan, shared: &Shared) -> io::Result<Report> {
     let mut run = Run::new(plan)?;
-    run.connect(shared)?;
+    let queue = run.judge.plan.queue();
+    if let Some(queue) = queue.filter(|queue| queue.fill > 0) {
+        run.connect(run.publishers, shared)?;
+        if run.judge.report.connected == run.publishers as u64 {
+            run.fill_queue(queue, shared)?;
+        }
+    }
+    run.connect(run.roles.len(), shared)?;
+    if let Some(queue) = queue.filter(|queue| queue.open > 0) {
+        run.open_deliveries(queue, shared)?;
+    }
     let connected = run.judge.report.connected;
     if connected == run.roles.len() as u64 && run.judge.plan.publishers > 0 {
         run.load(shared)?;
@@ -54,8 +66,8 @@ struct Run {
     /// What each connection is for, in the order in which they are opened.
     roles: Vec<Role>,
     clients: Vec<Client>,
-    /// Index of each publisher's connection.
-    publishers: Vec<usize>,
+    /// The first so many connections publish.
+    publishers: usize,
     /// Connections that are being opened.
     opening: u32,
     /// Connections with more to read than one read took.
@@ -69,10 +81,10 @@ struct Run {
 
 impl Run {
     fn new(plan: Plan) -> io::Result<Self> {
-        let roles: Vec<_> = (0..plan.subscribers)
-            .map(Role::Subscriber)
+        let roles: Vec<_> = (0..plan.publishers)
+            .map(Role::Publisher)
+            .chain((0..plan.subscribers).map(Role::Subscriber))
             .chain((0..plan.idle).map(|_| Role::Idle))
-            .chain((0..plan.publishers).map(Role::Publisher))
             .collect();
         let now = Instant::now();
         Ok(Self {
@@ -81,9 +93,7 @@ impl Run {
             buffer: vec![0; READ_BYTES].into(),
             started: now,
             clients: Vec::with_capacity(roles.len()),
-            publishers: (0..plan.publishers as usize)
-                .map(|index| roles.len() - plan.publishers as usize + index)
-                .collect(),
+            publishers: plan.publishers as usize,
             roles,
             opening: 0,
             unread: Vec::new(),
@@ -105,13 +115,14 @@ impl Run {
 
     // --- phases -------------------------------------------------------------------------------
 
-    /// Opens every connection, some at a time, until each is answered or gone.
-    fn connect(&mut self, shared: &Shared) -> io::Result<()> {
+    /// Opens the first so many connections, some at a time, until each is answered or gone.
+    fn connect(&mut self, count: usize, shared: &Shared) -> io::Result<()> {
         self.enter("connecting", shared);
-        let mut progress = (0, Instant::now());
+        let began = Instant::now();
+        let mut progress = (0, began);
         let settled = |run: &Run| run.judge.report.connected + run.judge.report.disconnected;
-        while settled(self) < self.roles.len() as u64 && !shared.stop.load(Ordering::Relaxed) {
-            while self.opening < self.judge.plan.opening && self.clients.len() < self.roles.len() {
+        while settled(self) < count as u64 && !shared.stop.load(Ordering::Relaxed) {
+            while self.opening < self.judge.plan.opening && self.clients.len() < count {
                 self.open()?;
             }
             self.turn(BEAT)?;
@@ -125,7 +136,7 @@ impl Run {
                 break;
             }
         }
-        self.judge.report.connect_seconds = self.started.elapsed().as_secs_f64();
+        self.judge.report.connect_seconds += began.elapsed().as_secs_f64();
         Ok(())
     }
 
@@ -136,15 +147,24 @@ impl Run {
         let begin = self.micros() + warm_up.as_micros() as u64;
         let end = begin + duration.as_micros() as u64;
         self.judge.report.by_second = vec![0; duration.as_secs() as usize];
+        self.judge.report.queue.settled_by_second = self.judge.report.by_second.clone();
         self.start_publishing();
         self.until(begin, shared)?;
         self.judge.measured = begin..end;
         self.enter("measuring", shared);
         self.until(end, shared)?;
-        self.judge.report.seconds =
-            (self.micros().min(end) - begin.min(self.micros())) as f64 / 1e6;
+        let end = self.micros().min(end);
+        self.judge.measured.end = end;
+        let report = &mut self.judge.report;
+        report.seconds = (end - begin.min(end)) as f64 / 1e6;
+        report.by_second.truncate(report.seconds as usize);
+        report
+            .queue
+            .settled_by_second
+            .truncate(report.seconds as usize);
         self.publishing = false;
         self.enter("draining", shared);
+        self.release(shared);
         self.last_delivery.1 = Instant::now();
         while !self.judge.is_complete()
             && self.last_delivery.1.elapsed() < self.judge.plan.drain
@@ -168,7 +188,10 @@ impl Run {
 
     fn until(&mut self, end: u64, shared: &Shared) -> io::Result<()> {
         let mut beat = Instant::now();
-        while self.micros() < end && !shared.stop.load(Ordering::Relaxed) {
+        while self.micros() < end
+            && !self.judge.is_exhausted()
+            && !shared.stop.load(Ordering::Relaxed)
+        {
             let left = Duration::from_micros(end.saturating_sub(self.micros()));
             self.turn(left.min(BEAT))?;
             if beat.elapsed() >= BEAT {
@@ -181,7 +204,7 @@ impl Run {
 
     /// Shows progress, and goes on where a closed loop waits for what is lost.
     fn beat(&mut self, shared: &Shared) {
-        let delivered = self.judge.report.delivered;
+        let delivered = self.judge.report.delivered + self.judge.report.queue.settled;
         if delivered != self.last_delivery.0 {
             self.last_delivery = (delivered, Instant::now());
         } else if self.publishing && self.last_delivery.1.elapsed() > SILENCE {
@@ -195,15 +218,19 @@ impl Run {
         self.publishing = false;
         let outlives = self.judge.plan.session_expiry_s > 0;
         for index in 0..self.clients.len() {
-            let client = &mut self.clients[index];
-            if client.state != State::Closed {
-                client.output.extend(match client.role {
-                    Role::Subscriber(_) if outlives => wire::END_OF_SESSION,
-                    _ => wire::DISCONNECT,
-                });
-                // The run is over and its counts are taken: a socket that is gone may stay gone.
-                client.flush().unwrap_or_default();
-            }
+            self.say_goodbye(index, outlives);
+        }
+    }
+
+    fn say_goodbye(&mut self, index: usize, outlives: bool) {
+        let client = &mut self.clients[index];
+        if client.state != State::Closed {
+            client.output.extend(match client.role {
+                Role::Subscriber(_) if outlives => wire::END_OF_SESSION,
+                _ => wire::DISCONNECT,
+            });
+            // Nothing more is wanted of it: a socket that is gone may stay gone.
+            client.flush().unwrap_or_default();
         }
     }
 
@@ -211,7 +238,7 @@ impl Run {
 
     fn turn(&mut self, longest: Duration) -> io::Result<()> {
         let wait = if self.unread.is_empty() && self.judge.woken.is_empty() {
-            longest.min(self.until_due())
+            longest.min(self.until_due()).min(self.until_flush())
         } else {
             Duration::ZERO
         };
@@ -242,6 +269,7 @@ impl Run {
         for index in readable {
             self.read(index);
         }
+        self.flush_batches();
         if self.publishing {
             self.publish();
         } else {
@@ -287,6 +315,15 @@ impl Run {
             State::Ready => self.judge.report.connected -= 1,
             _ => self.opening -= 1,
         }
+        let role = client.role;
+        self.part(index);
+        self.judge.report.disconnected += 1;
+        self.judge.trouble(|| format!("{role:?}: {reason}"));
+    }
+
+    /// Hears nothing more of a connection.
+    fn part(&mut self, index: usize) {
+        let client = &mut self.clients[index];
         client.state = State::Closed;
         client.output = Vec::new();
         // Nothing more is wanted of the socket, whatever it answers.
@@ -294,9 +331,6 @@ impl Run {
             .registry()
             .deregister(&mut client.stream)
             .unwrap_or_default();
-        self.judge.report.disconnected += 1;
-        let role = client.role;
-        self.judge.trouble(|| format!("{role:?}: {reason}"));
     }
 
     fn read(&mut self, index: usize) {
@@ -370,7 +404,7 @@ impl Run {
         woken.dedup();
         for publisher in woken {
             self.fill(publisher, now);
-            self.flush(self.publishers[publisher as usize]);
+            self.flush(publisher as usize);
         }
     }
 
@@ -378,7 +412,7 @@ impl Run {
     fn fill(&mut self, publisher: u32, now: u64) {
         let plan = &self.judge.plan;
         let flow = &mut self.judge.flows[publisher as usize];
-        let client = &mut self.clients[self.publishers[publisher as usize]];
+        let client = &mut self.clients[publisher as usize];
         if client.state != State::Ready {
             return;
         }

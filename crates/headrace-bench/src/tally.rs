@@ -1,16 +1,20 @@
 //! What arrived, held against what was sent: delivered, duplicated, reordered, lost.
 use std::collections::VecDeque;
-use std::ops::Range;
 
-/// Gaps remembered for one receiver and publisher; a gap beyond that is taken for lost.
-const GAPS_MAX: usize = 4096;
+/// Numbers of a word.
+const WORD: u64 = 64;
+/// Words that are remembered for one receiver and publisher: a number that is a million behind the
+/// highest is taken for lost.
+const WORDS_MAX: usize = 16_384;
 
 /// What one receiver has of one publisher.
 #[derive(Default)]
 pub(crate) struct Heard {
     next: u64,
-    /// Numbers below `next` that have not arrived, ascending.
-    gaps: VecDeque<Range<u64>>,
+    /// The word of the first number that is not known to be here, by its place among all words.
+    first: u64,
+    /// From there to the highest number, a bit for each that is here.
+    words: VecDeque<u64>,
 }
 
 /// What a message was to its receiver.
@@ -31,30 +35,31 @@ impl Heard {
     }
 
     pub(crate) fn arrived(&mut self, sequence: u64) -> Arrival {
-        if sequence >= self.next {
-            if sequence > self.next {
-                if self.gaps.len() == GAPS_MAX {
-                    self.gaps.pop_front();
-                }
-                self.gaps.push_back(self.next..sequence);
-            }
-            self.next = sequence + 1;
-            return Arrival::InOrder;
-        }
-        let at = self.gaps.partition_point(|gap| gap.end <= sequence);
-        let Some(gap) = self.gaps.get_mut(at).filter(|gap| gap.contains(&sequence)) else {
+        let (word, bit) = (sequence / WORD, 1 << (sequence % WORD));
+        let Some(at) = word.checked_sub(self.first) else {
             return Arrival::Again;
         };
-        let behind = sequence + 1..gap.end;
-        gap.end = sequence;
-        let before = !gap.is_empty();
-        match (before, behind.is_empty()) {
-            (true, true) => {}
-            (true, false) => self.gaps.insert(at + 1, behind),
-            (false, true) => drop(self.gaps.remove(at)),
-            (false, false) => self.gaps[at] = behind,
+        let excess = at.saturating_sub(WORDS_MAX as u64 - 1);
+        self.words.drain(..self.words.len().min(excess as usize));
+        self.first += excess;
+        let at = (at - excess) as usize;
+        if self.words.len() <= at {
+            self.words.resize(at + 1, 0);
         }
-        Arrival::Late
+        let here = &mut self.words[at];
+        if *here & bit != 0 {
+            return Arrival::Again;
+        }
+        *here |= bit;
+        while self.words.front() == Some(&u64::MAX) {
+            self.words.pop_front();
+            self.first += 1;
+        }
+        if sequence < self.next {
+            return Arrival::Late;
+        }
+        self.next = sequence + 1;
+        Arrival::InOrder
     }
 }
 
@@ -80,7 +85,7 @@ impl Receiver {
 
 #[cfg(test)]
 mod tests {
-    use super::{Arrival, Receiver, GAPS_MAX};
+    use super::{Arrival, Receiver, WORD, WORDS_MAX};
     use Arrival::{Again, InOrder, Late};
 
     fn arrivals(sequences: &[u64]) -> Vec<Arrival> {
@@ -109,17 +114,18 @@ mod tests {
     }
 
     #[test]
-    fn gaps_are_bounded() {
+    fn what_is_remembered_is_bounded() {
         let mut receiver = Receiver::new((0, 1));
-        for number in 0..=GAPS_MAX as u64 {
-            receiver.arrived(0, number * 2 + 1);
+        let numbers = WORDS_MAX as u64 * WORD;
+        for number in (1..numbers).step_by(2) {
+            assert_eq!(receiver.arrived(0, number), Some(InOrder));
         }
-        assert_eq!(receiver.heard[0].gaps.len(), GAPS_MAX);
-        assert_eq!(
-            receiver.arrived(0, 0),
-            Some(Again),
-            "the oldest was given up"
-        );
-        assert_eq!(receiver.arrived(0, 2), Some(Late));
+        assert_eq!(receiver.arrived(0, 0), Some(Late));
+        assert_eq!(receiver.arrived(0, numbers), Some(InOrder));
+        assert_eq!(receiver.heard[0].words.len(), WORDS_MAX);
+        let oldest = receiver.arrived(0, 2);
+        assert_eq!(oldest, Some(Again), "it was given up");
+        assert_eq!(receiver.arrived(0, WORD), Some(Late));
+        assert_eq!(receiver.arrived(0, numbers * 5), Some(InOrder), "far ahead");
     }
 }

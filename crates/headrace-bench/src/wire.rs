@@ -21,6 +21,8 @@ pub(crate) enum Packet {
     Suback(u8),
     Publish {
         topic: Range<usize>,
+        /// Empty in 3.1.1.
+        properties: Range<usize>,
         payload: Range<usize>,
         qos: u8,
         id: u16,
@@ -97,12 +99,12 @@ impl Reader<'_> {
         (range.end <= self.input.len()).then_some(range)
     }
 
-    fn properties(&mut self, version: u8) -> Option<()> {
-        if version == 5 {
-            let length = self.variable().ok()??;
-            self.pass(length)?;
-        }
-        Some(())
+    fn properties(&mut self, version: u8) -> Option<Range<usize>> {
+        let length = match version {
+            5 => self.variable().ok()??,
+            _ => 0,
+        };
+        self.skip(length)
     }
 
     /// Of a CONNACK's properties the one that binds a publisher.
@@ -155,10 +157,11 @@ impl Reader<'_> {
                 let topic = self.skip(length.into())?;
                 let qos = first >> 1 & 3;
                 let id = if qos > 0 { self.short()? } else { 0 };
-                self.properties(version)?;
+                let properties = self.properties(version)?;
                 let payload = self.at..self.input.len();
                 Packet::Publish {
                     topic,
+                    properties,
                     payload,
                     qos,
                     id,
@@ -240,25 +243,100 @@ pub(crate) fn subscribe(version: u8, filter: &str, qos: u8) -> Vec<u8> {
     packet
 }
 
+/// Bytes of a key that change.
+pub(crate) const KEY_END: usize = 9;
+
+/// The user property that settles a delivery of a queue.
+const MESSAGE_ID: &str = "message-id";
+
+fn write_user_property(name: &str, value: &[u8], out: &mut Vec<u8>) {
+    out.push(0x26);
+    write_bytes(name.as_bytes(), out);
+    write_bytes(value, out);
+}
+
+/// The last `message-id` among the properties of a PUBLISH, as publishers' own stand before it.
+pub(crate) fn message_id(properties: &[u8]) -> Option<&[u8]> {
+    let length = properties.len();
+    let mut reader = Reader {
+        input: properties,
+        at: 0,
+    };
+    let mut found = None;
+    while reader.at < length {
+        match reader.byte()? {
+            0x01 => reader.pass(1)?,
+            0x23 => reader.pass(2)?,
+            0x02 => reader.pass(4)?,
+            0x03 | 0x08 | 0x09 => reader.string()?,
+            0x0b => drop(reader.variable().ok()??),
+            0x26 => {
+                let name = reader.short()?;
+                let name = reader.skip(name.into())?;
+                let value = reader.short()?;
+                let value = reader.skip(value.into())?;
+                if properties[name] == *MESSAGE_ID.as_bytes() {
+                    found = Some(value);
+                }
+            }
+            _ => return None,
+        }
+    }
+    found.map(|value| &properties[value])
+}
+
+/// A PUBLISH at `QoS` 1 that settles deliveries.
+pub(crate) fn settle<'a>(
+    topic: &str,
+    id: u16,
+    message_ids: impl Iterator<Item = &'a [u8]>,
+    out: &mut Vec<u8>,
+) {
+    let mut properties = Vec::new();
+    for message_id in message_ids {
+        write_user_property(MESSAGE_ID, message_id, &mut properties);
+    }
+    let mut body = Vec::with_capacity(topic.len() + properties.len() + 8);
+    write_bytes(topic.as_bytes(), &mut body);
+    body.extend(id.to_be_bytes());
+    write_variable(properties.len(), &mut body);
+    body.extend(properties);
+    write_packet(0x32, &body, out);
+}
+
 /// A PUBLISH whose packet id and stamp are filled in as it goes out.
 pub(crate) struct Template {
     pub(crate) bytes: Vec<u8>,
     /// Where the packet id lies, at `QoS` 1 and 2.
     pub(crate) id: Option<usize>,
+    /// Where the end of the key lies.
+    pub(crate) key: Option<usize>,
     /// Where the payload begins.
     pub(crate) payload: usize,
 }
 
 impl Template {
-    pub(crate) fn new(version: u8, topic: &str, qos: u8, payload: usize) -> Self {
+    /// With a key, user property `partition-key`, where there is one; its last nine bytes change.
+    pub(crate) fn new(
+        version: u8,
+        topic: &str,
+        qos: u8,
+        payload: usize,
+        key: Option<&str>,
+    ) -> Self {
         let mut body = Vec::with_capacity(topic.len() + payload + 8);
         write_bytes(topic.as_bytes(), &mut body);
         let id = (qos > 0).then_some(body.len());
         if qos > 0 {
             body.extend([0, 0]);
         }
+        let mut properties = Vec::new();
+        if let Some(key) = key {
+            write_user_property("partition-key", key.as_bytes(), &mut properties);
+        }
         if version == 5 {
-            body.push(0);
+            write_variable(properties.len(), &mut body);
+            body.extend(properties);
         }
         let start = body.len();
         body.extend((0..payload).map(|index| (index % 251) as u8));
@@ -268,6 +346,7 @@ impl Template {
         Self {
             bytes,
             id: id.map(|at| at + head),
+            key: key.map(|_| start + head - KEY_END),
             payload: start + head,
         }
     }
@@ -288,11 +367,11 @@ pub(crate) const END_OF_SESSION: &[u8] = &[0xe0, 7, 0, 5, 0x11, 0, 0, 0, 0];
 
 #[cfg(test)]
 mod tests {
-    use super::{connect, scan, subscribe, Malformed, Packet, Template};
+    use super::{connect, message_id, scan, settle, subscribe, Malformed, Packet, Template};
 
     #[test]
     fn packets_are_read_when_they_are_whole() {
-        let template = Template::new(5, "bench/0", 1, 300);
+        let template = Template::new(5, "bench/0", 1, 300, None);
         let input = [&template.bytes[..], b"\xd0\x00"].concat();
         for cut in 0..template.bytes.len() {
             assert_eq!(scan(&input[..cut], 5), Ok(None), "{cut}");
@@ -304,6 +383,7 @@ mod tests {
             payload,
             qos,
             id,
+            ..
         } = packet
         else {
             panic!("{packet:?}");
@@ -348,6 +428,31 @@ mod tests {
     }
 
     #[test]
+    fn keys_and_message_ids_are_user_properties() {
+        let template = Template::new(5, "t", 1, 16, Some("7-000000000"));
+        let key = template.key.unwrap();
+        assert_eq!(template.bytes[key - 2..template.payload], *b"7-000000000");
+        let mut bytes = Vec::new();
+        settle("a", 3, [&b"0:1:1"[..], b"0:2:1"].into_iter(), &mut bytes);
+        let (packet, length) = scan(&bytes, 5).unwrap().unwrap();
+        assert_eq!(length, bytes.len());
+        let Packet::Publish {
+            properties,
+            payload,
+            qos: 1,
+            id: 3,
+            ..
+        } = packet
+        else {
+            panic!("{packet:?}");
+        };
+        assert_eq!(payload, length..length);
+        assert_eq!(message_id(&bytes[properties]), Some(&b"0:2:1"[..]));
+        assert_eq!(message_id(b""), None);
+        assert_eq!(message_id(b"\x01\x00\x26\x00"), None);
+    }
+
+    #[test]
     fn what_is_no_answer_is_malformed() {
         for bytes in [
             &b"\x00\x00"[..],
@@ -380,7 +485,7 @@ mod tests {
         );
         assert_eq!(subscribe(4, "a/+", 2), b"\x82\x08\x00\x01\x00\x03a/+\x02");
         assert_eq!(subscribe(5, "a", 0), b"\x82\x07\x00\x01\x00\x00\x01a\x00");
-        let template = Template::new(4, "t", 0, 16);
+        let template = Template::new(4, "t", 0, 16, None);
         assert_eq!(template.bytes[..5], *b"\x30\x13\x00\x01t");
         assert_eq!((template.id, template.payload), (None, 5));
     }

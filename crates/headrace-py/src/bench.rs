@@ -2,7 +2,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use headrace_bench::{stamp, Latency, Load, Pace, Pattern, Plan, Report, QUANTILES};
+use headrace_bench::{
+    stamp, Latency, Load, Pace, Pattern, Plan, Queue, QueueReport, Report, QUANTILES,
+};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -13,13 +15,53 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 #[pyclass(module = "headrace._native")]
 struct MqttLoad {
     load: Option<Load>,
+    is_of_queue: bool,
+}
+
+/// How a queue is used, as a dictionary has it.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct QueueUse {
+    ack_batch: usize,
+    prefetch: u16,
+    stuck: u32,
+    keys: u32,
+    fill: u64,
+    fills_only: bool,
+    open: u64,
+    at_random: bool,
+}
+
+impl QueueUse {
+    fn checked(self, publishers: u32, subscribers: u32) -> Result<Queue, &'static str> {
+        if self.stuck >= subscribers {
+            return Err("a queue takes a consumer that settles");
+        }
+        if self.ack_batch > usize::from(self.prefetch) || self.prefetch == 0 {
+            return Err("prefetch is 1 to 65535, and a batch as large at most");
+        }
+        if self.fill > 0 && publishers == 0 {
+            return Err("a queue is filled by publishers");
+        }
+        Ok(Queue {
+            ack_batch: self.ack_batch,
+            prefetch: self.prefetch,
+            stuck: self.stuck,
+            keys: self.keys,
+            fill: self.fill,
+            fills_only: self.fills_only,
+            open: self.open,
+            at_random: self.at_random,
+        })
+    }
 }
 
 #[pymethods]
 impl MqttLoad {
     #[new]
     #[pyo3(signature = (server, *, version, prefix, credentials, session_expiry, publishers,
-        subscribers, idle, opening, pattern, qos, payload, window, rate, warm_up, duration, drain))]
+        subscribers, idle, opening, pattern, qos, payload, window, rate, warm_up, duration, drain,
+        queue = None))]
     #[allow(clippy::too_many_arguments)] // Named ones, and each is one line of the plan.
     fn new(
         server: &str,
@@ -39,6 +81,7 @@ impl MqttLoad {
         warm_up: f64,
         duration: f64,
         drain: f64,
+        queue: Option<QueueUse>,
     ) -> PyResult<Self> {
         let wrong = |what: &str| PyValueError::new_err(what.to_owned());
         let seconds = |value: f64| {
@@ -63,13 +106,17 @@ impl MqttLoad {
             idle,
             opening: opening.max(1),
             pattern: match pattern {
+                "queue" if version == 5 && qos == 1 => {
+                    let queue = queue.ok_or_else(|| wrong("queue is missing"))?;
+                    Pattern::Queue(queue.checked(publishers, subscribers).map_err(wrong)?)
+                }
+                "queue" => return Err(wrong("a queue takes MQTT 5.0 and QoS 1")),
                 "pair" if publishers != subscribers => {
                     return Err(wrong("pair takes as many publishers as subscribers"))
                 }
                 "pair" => Pattern::Pair,
                 "all" => Pattern::All,
                 "share" => Pattern::Share,
-                "queue" => Pattern::Queue,
                 _ => return Err(wrong("pattern is pair, all, share or queue")),
             },
             qos: (qos <= 2)
@@ -88,13 +135,17 @@ impl MqttLoad {
             duration: seconds(duration)?,
             drain: seconds(drain)?,
         };
+        let is_of_queue = matches!(plan.pattern, Pattern::Queue(_));
         let load = Load::start(plan).map_err(PyErr::from)?;
-        Ok(Self { load: Some(load) })
+        Ok(Self {
+            load: Some(load),
+            is_of_queue,
+        })
     }
 
     /// The counts so far.
     fn progress<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        dictionary(py, &self.running()?.progress())
+        dictionary(py, &self.running()?.progress(), self.is_of_queue)
     }
 
     fn is_over(&self) -> PyResult<bool> {
@@ -111,7 +162,7 @@ impl MqttLoad {
         self.running()?;
         let load = self.load.take();
         let report = py.detach(|| load.map(Load::finish));
-        dictionary(py, &report.expect("it was there")?)
+        dictionary(py, &report.expect("it was there")?, self.is_of_queue)
     }
 }
 
@@ -133,7 +184,32 @@ fn times<'py>(py: Python<'py>, latency: &Latency) -> PyResult<Bound<'py, PyDict>
     Ok(result)
 }
 
-fn dictionary<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {
+fn queue_dictionary<'py>(py: Python<'py>, report: &QueueReport) -> PyResult<Bound<'py, PyDict>> {
+    let result = PyDict::new(py);
+    for (name, count) in [
+        ("settled", report.settled),
+        ("unsettled", report.unsettled),
+        ("redelivered", report.redelivered),
+        ("stuck", report.stuck),
+        ("open", report.open),
+        ("enqueued_measured", report.enqueued_measured),
+        ("settled_measured", report.settled_measured),
+    ] {
+        result.set_item(name, count)?;
+    }
+    result.set_item("settled_by_second", &report.settled_by_second)?;
+    result.set_item("fill_seconds", report.fill_seconds)?;
+    result.set_item("enqueue", times(py, &report.enqueue)?)?;
+    result.set_item("whole", times(py, &report.whole)?)?;
+    result.set_item("settle", times(py, &report.settle)?)?;
+    Ok(result)
+}
+
+fn dictionary<'py>(
+    py: Python<'py>,
+    report: &Report,
+    is_of_queue: bool,
+) -> PyResult<Bound<'py, PyDict>> {
     let result = PyDict::new(py);
     for (name, count) in [
         ("connected", report.connected),
@@ -158,6 +234,9 @@ fn dictionary<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDi
     result.set_item("by_second", &report.by_second)?;
     result.set_item("connect", times(py, &report.connect)?)?;
     result.set_item("latency", times(py, &report.latency)?)?;
+    if is_of_queue {
+        result.set_item("queue", queue_dictionary(py, &report.queue)?)?;
+    }
     Ok(result)
 }
 

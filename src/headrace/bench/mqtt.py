@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
-import os
-import socket
-import time
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace import native
+from headrace.bench.drive import Driven, latency_ms, names
 from headrace.bench.figures import Figures, median_of
-from headrace.bench.process import Usage
-from headrace.errors import InputError
-from headrace.model import Address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from headrace.bench.server import Server
 
-_LOOK_SECONDS: Final = 0.1
-"""Between two looks at a run that goes on."""
-
 FAULTS: Final = ("lost", "duplicated", "reordered", "corrupted", "disconnected")
 """What should be 0, as far as the level of service promises."""
-
-_RUNS = itertools.count()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +25,7 @@ class Load:
     Attributes:
         publishers, subscribers, idle: connections of each kind; idle ones only stay.
         pattern: `pair` (subscriber i hears publisher i), `all` (each subscriber hears every
-            publisher), `share` (the subscribers share one subscription), `queue` (they are a group
-            of consumers of the queue `bench`, which must be there, and settle with PUBACK).
+            publisher) or `share` (the subscribers share one subscription).
         qos: of publishes and subscriptions.
         payload: bytes, 16 or more.
         window: messages under way per publisher, where `rate` is None.
@@ -69,27 +56,14 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """One round against one server.
-
-    Attributes:
-        counts: as the load counted them (`MqttLoad.finish`).
-        cpu_seconds: that the server took from the first connect to the last delivery.
-        resident_bytes: of the server at the end, connections open.
-        grown_bytes: since before the first connect.
-    """
-
-    counts: dict[str, Any]
-    cpu_seconds: float | None = None
-    resident_bytes: int | None = None
-    grown_bytes: int | None = None
+class Outcome(Driven):
+    """One round against one server."""
 
     def figures(self) -> Figures:
         """The numbers of a report, base units; None for what there is nothing to say of."""
         counts = self.counts
         connections = counts["connected"]
         rate = counts["measured"] / counts["seconds"] if counts["seconds"] else 0.0
-        cpu = self.cpu_seconds
         return {
             "connects_per_second": connections / counts["connect_seconds"],
             "delivered_per_second": rate if counts["delivered"] else None,
@@ -97,14 +71,8 @@ class Outcome:
                 name: counts[name]
                 for name in ("published", "refused", "expected", "delivered", *FAULTS)
             },
-            **{
-                f"{name.replace('.', '_')}_ms": value * 1e3 if counts["latency"]["count"] else None
-                for name, value in counts["latency"].items()
-                if name != "count"
-            },
-            "cpu_seconds_per_million": (
-                cpu / counts["delivered"] * 1e6 if cpu and counts["delivered"] else None
-            ),
+            **latency_ms(counts["latency"]),
+            "cpu_seconds_per_million": self.cpu_per_million(counts["delivered"]),
             "resident_bytes": self.resident_bytes,
             "bytes_per_connection": (
                 self.grown_bytes / connections
@@ -150,41 +118,6 @@ def medians(outcomes: Sequence[Outcome]) -> Figures:
 
 
 def _once(load: Load, server: Server, watch: Callable[[dict[str, Any]], None]) -> Outcome:
-    plan = asdict(load)
     # No two runs hear each other, whatever the first left behind.
-    plan["prefix"] = f"{load.prefix}/{os.getpid():x}{next(_RUNS):04x}"
-    before = None if server.pid is None else Usage.of(server.pid)
-    try:
-        running = native.MqttLoad(_resolved(server), credentials=server.credentials, **plan)
-    except ValueError as error:
-        raise InputError(str(error)) from None
-    after = before
-    try:
-        while not running.is_over():
-            time.sleep(_LOOK_SECONDS)
-            progress = running.progress()
-            # A server gives back what connections took once they are gone.
-            if server.pid is not None and progress["phase"] != "done":
-                after = Usage.of(server.pid)
-            watch(progress)
-    except BaseException:
-        running.stop()
-        raise
-    counts = running.finish()
-    if before is None or after is None:
-        return Outcome(counts)
-    return Outcome(
-        counts,
-        cpu_seconds=after.cpu_seconds - before.cpu_seconds,
-        resident_bytes=after.resident_bytes,
-        grown_bytes=after.resident_bytes - before.resident_bytes,
-    )
-
-
-def _resolved(server: Server) -> str:
-    host, port = server.address.host, server.address.port
-    try:
-        *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    except OSError as error:
-        raise InputError(f"{server.name}: cannot find {host}: {error.strerror}") from None
-    return str(Address(str(address[0]), int(address[1])))
+    plan = asdict(load) | {"prefix": f"{load.prefix}/{next(names)}"}
+    return Outcome.of(plan, server, watch)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _KEYS = "topic|level:N|property:NAME"
 
-_setting = click.option(
+setting_option: Callable[[Command], Command] = click.option(
     "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Setting. [repeat]"
 )
 
@@ -37,7 +37,7 @@ def creation(filter_help: str, key_help: str) -> Callable[[Command], Command]:
         ),
         click.option("--filter", "filters", multiple=True, help=f"{filter_help} [repeat]"),
         click.option("--key", metavar=_KEYS, help=key_help),
-        _setting,
+        setting_option,
     )
 
 
@@ -48,7 +48,7 @@ def alteration(no_filters_help: str) -> Callable[[Command], Command]:
         click.option("--filter", "filters", multiple=True, help="Replaces all filters. [repeat]"),
         click.option("--no-filters", is_flag=True, help=no_filters_help),
         click.option("--key", metavar=_KEYS, help="Record key from now on."),
-        _setting,
+        setting_option,
         click.option(
             "--unset", "unset", multiple=True, metavar="KEY", help="Back to default. [repeat]"
         ),

@@ -4,6 +4,7 @@ import click
 
 from headrace.cli.bench.kafka import kafka
 from headrace.cli.bench.mqtt import mqtt
+from headrace.cli.bench.queue import queue
 from headrace.cli.bench.spark import spark
 
 
@@ -17,10 +18,12 @@ def bench() -> None:
       headrace bench mqtt --mqtt 127.0.0.1:1883 --against 127.0.0.1:2883
       headrace bench kafka
       headrace bench kafka produce latency --kafka 127.0.0.1:9092 --against 127.0.0.1:9093
+      headrace bench queue --stuck 2
       headrace bench spark
     """
 
 
 bench.add_command(mqtt)
 bench.add_command(kafka)
+bench.add_command(queue)
 bench.add_command(spark)

@@ -25,7 +25,7 @@ from headrace.cli.bench.show import (
     MEASURED,
     SECONDS,
     SIZE,
-    number,
+    compare,
     progress_bar,
     servers_of,
 )
@@ -242,30 +242,13 @@ def _ratios(of_servers: Runs) -> dict[str, float]:
 
 
 def _tables(outcomes: list[Outcome]) -> None:
-    from rich import box  # noqa: PLC0415 - only tables need it, and it is slow to import
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-
-    console = Console()
     for measure, of_clients in _by_measure(outcomes).items():
-        console.print(HEADINGS[measure], soft_wrap=True)
-        table = Table(box=box.SIMPLE_HEAD)
-        table.add_column(measure)
-        columns: list[tuple[bool, dict[str, float | None]]] = []
+        click.echo(HEADINGS[measure])
+        columns: list[tuple[str, dict[str, float | None], bool]] = []
         for client, of_servers in of_clients.items():
             for server, runs in of_servers.items():
-                table.add_column("\n".join(filter(None, [client, server])), justify="right")
-                columns.append((False, medians(runs)))
+                name = "\n".join(filter(None, [client, server]))
+                columns.append((name, medians(runs), False))
             if ratios := _ratios(of_servers):
-                table.add_column("ratio", justify="right")
-                columns.append((True, dict(ratios)))
-        for name in columns[0][1]:
-            cells = [
-                f"{figures[name]:.2f}"
-                if is_ratio and name in figures
-                else number(figures.get(name))
-                for is_ratio, figures in columns
-            ]
-            if any(cells):
-                table.add_row(name, *cells)
-        console.print(table)
+                columns.append(("ratio", dict(ratios), True))
+        compare(measure, columns)

@@ -14,7 +14,7 @@ from headrace.cli.bench.show import (
     MEASURED,
     SECONDS,
     SIZE,
-    number,
+    compare,
     progress_bar,
     servers_of,
 )
@@ -46,7 +46,7 @@ WINDOW_UNDELIVERED: Final = 2000
 @click.option("--idle", type=click.IntRange(0), default=0, help="Connections that do nothing.")
 @click.option(
     "--pattern",
-    type=click.Choice(["pair", "all", "share", "queue"]),
+    type=click.Choice(["pair", "all", "share"]),
     help="Who hears whom.  [pair where there are as many of each, else all]",
 )
 @click.option("--qos", type=click.IntRange(0, 2), default=0, show_default=True)
@@ -157,24 +157,10 @@ def _ratios(outcomes: dict[str, list[Outcome]]) -> dict[str, float]:
 
 
 def _table(outcomes: dict[str, list[Outcome]]) -> None:
-    from rich import box  # noqa: PLC0415 - only tables need it, and it is slow to import
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("")
-    for name in outcomes:
-        table.add_column(name, justify="right")
-    ratios = _ratios(outcomes)
-    if ratios:
-        table.add_column("ratio", justify="right")
-    columns = [medians(runs) for runs in outcomes.values()]
-    for name in columns[0]:
-        values = [column[name] for column in columns]
-        if any(value is not None for value in values):
-            ratio = [f"{ratios[name]:.2f}" if name in ratios else ""] if ratios else []
-            table.add_row(name, *map(number, values), *ratio)
-    Console().print(table)
+    columns = [(name, medians(runs), False) for name, runs in outcomes.items()]
+    if ratios := _ratios(outcomes):
+        columns.append(("ratio", dict(ratios), True))
+    compare("", columns)
 
 
 def _shown_on(progress: Progress, rounds: int) -> Callable[[Server, int, dict[str, Any]], None]:

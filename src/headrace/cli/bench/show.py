@@ -12,7 +12,7 @@ from headrace.model import Address
 from headrace.text import parse_duration_ms, parse_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from rich.progress import Progress
 
@@ -75,6 +75,32 @@ def number(value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:,.{0 if value == int(value) or value >= 100 else 3}f}"
+
+
+def compare(head: str, columns: Sequence[tuple[str, Mapping[str, float | None], bool]]) -> None:
+    """Prints figures of what was measured side by side.
+
+    Args:
+        head: over the names of the figures.
+        columns: name, figures, and whether these are ratios; the first has all names.
+    """
+    from rich import box  # noqa: PLC0415 - only tables need it, and it is slow to import
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column(head)
+    for name, _, _ in columns:
+        table.add_column(name, justify="right")
+    for name in columns[0][1]:
+        cells = [
+            f"{figures[name]:.2f}" if is_ratio and name in figures else number(figures.get(name))
+            for _, figures, is_ratio in columns
+        ]
+        if any(cells):
+            table.add_row(name, *cells)
+    # A pipe has no width: never cut what a script reads.
+    Console(width=None if sys.stdout.isatty() else 10_000).print(table)
 
 
 def progress_bar() -> Progress:

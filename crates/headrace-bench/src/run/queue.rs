@@ -1,0 +1,113 @@
+//! What a run of a queue does beside what others do: it fills the queue before anybody consumes,
+//! waits until as much is open as is to stay so, and lets go of that in the end.
+use std::io;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::{Run, Shared, BEAT};
+use crate::client::State;
+use crate::plan::{Pace, Queue};
+
+impl Run {
+    /// Enqueues what is to be there before consumers come, as fast as the server takes it.
+    pub(super) fn fill_queue(&mut self, queue: Queue, shared: &Shared) -> io::Result<()> {
+        self.enter("filling", shared);
+        let began = Instant::now();
+        let pace = self.judge.plan.pace;
+        self.judge.plan.pace = Pace::Closed {
+            window: u16::MAX.into(),
+        };
+        for (publisher, flow) in (0..).zip(&mut self.judge.flows) {
+            flow.limit = (queue.fill + publisher) / self.publishers as u64;
+        }
+        self.start_publishing();
+        self.while_answered(shared, |run| {
+            let report = &run.judge.report;
+            report.acknowledged + report.refused >= queue.fill
+        })?;
+        self.publishing = false;
+        self.judge.plan.pace = pace;
+        if !queue.fills_only {
+            for flow in &mut self.judge.flows {
+                flow.limit = u64::MAX;
+            }
+        }
+        self.judge.report.queue.fill_seconds = began.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    /// Waits until consumers have open what they are to keep open.
+    pub(super) fn open_deliveries(&mut self, queue: Queue, shared: &Shared) -> io::Result<()> {
+        self.enter("opening", shared);
+        self.while_answered(shared, |run| run.judge.open() >= queue.open)
+    }
+
+    /// Turns until it is so, or the server says nothing for too long.
+    fn while_answered(&mut self, shared: &Shared, is_so: impl Fn(&Self) -> bool) -> io::Result<()> {
+        let mut last = (0, Instant::now());
+        let mut beat = Instant::now();
+        while !is_so(self) && !shared.stop.load(Ordering::Relaxed) {
+            self.turn(BEAT)?;
+            if beat.elapsed() < BEAT {
+                continue;
+            }
+            beat = Instant::now();
+            let report = self.judge.report();
+            let seen = report.acknowledged + report.refused + report.delivered;
+            if seen != last.0 {
+                last = (seen, beat);
+            } else if last.1.elapsed() > self.judge.plan.drain {
+                let (phase, wait) = (report.phase, self.judge.plan.drain.as_secs_f64());
+                self.judge
+                    .trouble(|| format!("{phase}: nothing came for {wait} s"));
+                return Ok(());
+            }
+            *shared.report.lock().expect("no holder panics") = report;
+        }
+        Ok(())
+    }
+
+    /// Consumers keep nothing open any more, and the stuck ones go, so that others get what they
+    /// have.
+    pub(super) fn release(&mut self, shared: &Shared) {
+        for subscriber in 0..self.judge.consumers.len() {
+            let index = self.publishers + subscriber;
+            if self.judge.consumers[subscriber].is_stuck() {
+                self.say_goodbye(index, false);
+                self.part(index);
+            } else {
+                self.judge.consumers[subscriber].release();
+                self.settle(subscriber as u32);
+            }
+        }
+        self.beat(shared);
+    }
+
+    /// Settles what has waited long enough for more of its batch.
+    pub(super) fn flush_batches(&mut self) {
+        let now = self.micros();
+        for subscriber in 0..self.judge.consumers.len() {
+            if self.judge.consumers[subscriber].lingers(now) == Some(0) {
+                self.settle(subscriber as u32);
+            }
+        }
+    }
+
+    /// Until a batch has waited long enough.
+    pub(super) fn until_flush(&self) -> Duration {
+        let now = self.micros();
+        let consumers = self.judge.consumers.iter();
+        let soonest = consumers.filter_map(|each| each.lingers(now)).min();
+        soonest.map_or(BEAT, Duration::from_micros)
+    }
+
+    fn settle(&mut self, subscriber: u32) {
+        let now = self.micros();
+        let index = self.publishers + subscriber as usize;
+        let client = &mut self.clients[index];
+        if client.state == State::Ready {
+            self.judge.settle(subscriber, now, true, &mut client.output);
+            self.flush(index);
+        }
+    }
+}
