@@ -87,7 +87,7 @@ def test_what_stuck_consumers_had_comes_again_to_the_others(node):
 def test_a_deadline_brings_to_others_what_is_not_settled(node):
     found = ran(
         node, "--stuck", "1", "--prefetch", "10", "--set", "ack.deadline.ms=200ms", "--set",
-        "retry.backoff.ms=1ms", "--duration", "1s", "--json",
+        "retry.backoff.ms=1ms", "--duration", "500ms", "--json",
     )  # fmt: skip
     figures = json.loads(found.stdout)["cases"]["1 stuck"]["medians"]
     assert figures["enqueued"] == figures["delivered"] == figures["settled"] > 0

@@ -62,6 +62,43 @@ pub struct Outgoing<'a> {
 }
 
 impl<'a> Outgoing<'a> {
+    /// A publish at `qos`, of a topic with its length, a property section and a payload; the
+    /// encoder has written the section.
+    pub fn of_parts(
+        qos: QoS,
+        (topic, section, payload): (&'a [u8], &'a [u8], &'a [u8]),
+        mono_ms: u64,
+    ) -> Self {
+        // In the encoder's order (`encode::publish`).
+        let properties = &section[length_bytes(section)..];
+        let has_payload_format = properties.first() == Some(&(property::PAYLOAD_FORMAT as u8));
+        let behind = &properties[if has_payload_format { 2 } else { 0 }..];
+        let seconds = match behind {
+            [id, a, b, c, d, ..] if *id == property::MESSAGE_EXPIRY as u8 => {
+                Some(u32::from_be_bytes([*a, *b, *c, *d]))
+            }
+            _ => None,
+        };
+        Self {
+            whole: None,
+            topic,
+            section,
+            expiry: seconds.map(|seconds| Expiry {
+                seconds,
+                at: expiry_at(section, has_payload_format),
+            }),
+            payload,
+            qos,
+            retain: false,
+            publisher: 0,
+            shared: None,
+            lump: None,
+            message: None,
+            is_placed: false,
+            arrived_ms: mono_ms,
+        }
+    }
+
     /// Takes `packet`, which decodes to `publish`, apart.
     pub fn of(
         version: Version,

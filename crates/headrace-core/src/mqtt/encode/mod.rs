@@ -12,6 +12,7 @@ mod writer;
 use super::packet::{Ack, Auth, Disconnect, ListAck, Packet, Subscribe, Unsubscribe, Version};
 use super::{property, reason};
 pub use publish::publish;
+pub use writer::section;
 use writer::{Properties, Writer};
 
 /// What a packet may carry besides what it must: dropped step by step where the receiver's

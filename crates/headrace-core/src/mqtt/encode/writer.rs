@@ -148,6 +148,21 @@ impl<'a> Properties<'a> {
     }
 }
 
+/// Appends a property section of 5.0: properties as they were encoded, and user properties more.
+pub fn section(encoded: &[u8], more: &[(&str, &str)], out: &mut Vec<u8>) {
+    let more_bytes: usize = more
+        .iter()
+        .map(|pair| 5 + pair.0.len() + pair.1.len())
+        .sum();
+    let length = encoded.len() + more_bytes;
+    out.reserve(4 + length);
+    measured(length, out, |out| {
+        out.extend_from_slice(encoded);
+        let out = Writer { out };
+        Properties { out }.user(more);
+    });
+}
+
 /// Appends the length of what `write` appends, as a variable byte integer, and then that;
 /// returns the length. Room is made for the digits of `least`, and more is found by moving.
 #[inline]

@@ -1,16 +1,12 @@
 //! A message on its way to one consumer, and how its delivery ends.
 
-use std::fmt::Write;
-use std::sync::Arc;
-
-use super::message::{ATTEMPT, GROUP_ID, MESSAGE_ID};
+use super::message::{parts_of, push_number, ATTEMPT, GROUP_ID, MESSAGE_ID};
 use super::pull::is_pull;
-use super::{named, Group, Part};
+use super::{Group, Part};
 use crate::mqtt::encode;
-use crate::mqtt::packet::{Publish, QoS, Version};
+use crate::mqtt::packet::QoS;
 use crate::queue::Late;
 use crate::session::{Handed, Ids, Terms};
-use crate::switchboard::connect::decode_own;
 use crate::switchboard::outgoing::Outgoing;
 use crate::switchboard::{Counter, Switchboard};
 use crate::Now;
@@ -59,30 +55,26 @@ impl Switchboard {
         }
         let (packet, attempt) = self.begin_delivery(slot, number, (partition, offset), now);
         let group = &self.queues.groups[slot as usize];
-        let mut place = String::new();
-        write!(place, "{partition}:{offset}:{attempt}").expect("a string takes all");
+        let mut place = std::mem::take(&mut self.queues.topic);
+        place.clear();
+        push_number(&mut place, partition.into());
+        place.push(':');
+        push_number(&mut place, offset);
+        place.push(':');
+        push_number(&mut place, attempt.into());
         let which = place.rsplit_once(':').map_or("", |(_, attempt)| attempt);
-        let mut publish = decode_own(&packet);
-        let name = Arc::clone(&group.name);
-        let (name, _) = named(&name);
-        publish
-            .properties
-            .user
-            .extend([(MESSAGE_ID, &*place), (GROUP_ID, name), (ATTEMPT, which)]);
+        let (name, _) = group.named();
+        let (topic, properties, payload) = parts_of(&packet);
+        let mut section = std::mem::take(&mut self.queues.packet);
+        section.clear();
+        let own = [(MESSAGE_ID, &*place), (GROUP_ID, name), (ATTEMPT, which)];
+        encode::section(properties, &own, &mut section);
+        self.queues.topic = place;
         let consumer = self.queues.consumers.get_mut(&number);
         let consumer = consumer.expect("it is one");
         consumer.held += 1;
         let (session, qos, id) = (consumer.session, consumer.qos, consumer.id);
-        let publish = Publish {
-            qos,
-            packet_id: u16::from(qos > QoS::AtMostOnce),
-            ..publish
-        };
-        let mut packet = std::mem::take(&mut self.queues.packet);
-        packet.clear();
-        encode::publish(Version::V5, &publish, &mut packet);
-        let mut scratch = std::mem::take(&mut self.scratch);
-        let mut outgoing = Outgoing::of(Version::V5, &packet, &publish, now.mono_ms, &mut scratch);
+        let mut outgoing = Outgoing::of_parts(qos, (topic, &section, payload), now.mono_ms);
         let terms = Terms {
             qos,
             retain: false,
@@ -92,8 +84,7 @@ impl Switchboard {
         };
         let sent = self.send_once(session, &terms, &mut outgoing);
         drop(outgoing);
-        self.scratch = scratch;
-        self.queues.packet = packet;
+        self.queues.packet = section;
         self.queues.change(slot, partition);
         let place = (partition, offset, attempt);
         match sent {

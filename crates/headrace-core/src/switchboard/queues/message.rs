@@ -1,6 +1,5 @@
 //! What a record of a queue is to a ledger, and as a publish.
 
-use std::fmt::Write;
 use std::hash::BuildHasher;
 
 use super::address::BELOW;
@@ -12,6 +11,7 @@ use crate::mqtt::packet::{Publish, QoS, Version};
 use crate::queue::{Meta, PRIORITIES, PRIORITY};
 use crate::record::Record;
 use crate::session::Outcome;
+use crate::switchboard::outgoing::length_bytes;
 use crate::switchboard::record_publish::{expires_ms, properties_of, published_to, push_topic};
 use crate::Now;
 
@@ -46,6 +46,9 @@ pub const OF_DELIVERY: [&str; 9] = [
     "offset",
     "sequence",
 ];
+
+/// Digits of a partition, an offset and a time.
+const NUMBERS_BYTES_MAX: usize = 10 + 20 + 20;
 
 /// The place of a message in the series of its publisher.
 const SERIES: [&str; 3] = ["source", "epoch", "sequence"];
@@ -128,6 +131,37 @@ pub fn write_topic(topic: &mut String, queue: &str, record: &Record<'_>) {
     push_topic(topic, record);
 }
 
+/// Appends a number in decimal: several times faster than its `Display`, and each delivery says six.
+pub fn push_number(text: &mut String, number: i64) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    let mut rest = number.unsigned_abs();
+    while rest > 0 || at == digits.len() {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    if number < 0 {
+        text.push('-');
+    }
+    text.push_str(std::str::from_utf8(&digits[at..]).expect("digits are text"));
+}
+
+/// Topic with its length, properties without it, and payload of a packet that
+/// [`Queues::packet_of`] has made.
+pub fn parts_of(packet: &[u8]) -> (&[u8], &[u8], &[u8]) {
+    let body = &packet[1 + length_bytes(&packet[1..])..];
+    let topic_bytes = 2 + usize::from(u16::from_be_bytes([body[0], body[1]]));
+    let (topic, rest) = body.split_at(topic_bytes);
+    let section = &rest[2..]; // behind the packet id
+    let digits = length_bytes(section);
+    let length = (0..digits).fold(0, |length, at| {
+        length | usize::from(section[at] & 0x7F) << (7 * at)
+    });
+    let (properties, payload) = section[digits..].split_at(length);
+    (topic, properties, payload)
+}
+
 impl Queues {
     /// The packet that a record is, but for what each delivery has of its own; its topic is in
     /// `self.topic`.
@@ -148,17 +182,22 @@ impl Queues {
         properties.user.retain(|(name, _)| {
             !(OF_DELIVERY.contains(name) || is_in_series && SERIES.contains(name))
         });
-        let (mut index, mut offset, mut since) = (String::new(), String::new(), String::new());
-        write!(index, "{partition}").expect("a string takes all");
-        write!(offset, "{}", record.offset).expect("a string takes all");
-        write!(since, "{}", record.timestamp).expect("a string takes all");
+        let mut numbers = String::with_capacity(NUMBERS_BYTES_MAX);
+        let mut write = |number: i64| {
+            let start = numbers.len();
+            push_number(&mut numbers, number);
+            start..numbers.len()
+        };
+        let (index, offset) = (write(partition.into()), write(record.offset));
+        let since = write(record.timestamp);
         let source = published_to(record);
+        properties.user.reserve(OF_DELIVERY.len());
         properties.user.extend([
             ("queue", queue),
-            ("partition", &index),
-            ("offset", &offset),
-            ("sequence", &offset),
-            (FIRST_ENQUEUED, &since),
+            ("partition", &numbers[index]),
+            ("offset", &numbers[offset.clone()]),
+            ("sequence", &numbers[offset]),
+            (FIRST_ENQUEUED, &numbers[since]),
         ]);
         properties
             .user
@@ -181,5 +220,51 @@ impl Queues {
         self.packet.clear();
         encode::publish(Version::V5, &publish, &mut self.packet);
         self.packet.as_slice().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{parts_of, push_number};
+    use crate::mqtt::encode;
+    use crate::mqtt::packet::{Publish, PublishProperties, QoS, Version};
+
+    #[test]
+    fn numbers_are_those_of_display() {
+        for number in [0, 7, 10, -1, i64::MAX, i64::MIN] {
+            let mut text = String::new();
+            push_number(&mut text, number);
+            assert_eq!(text, number.to_string());
+        }
+    }
+
+    #[test]
+    fn a_packet_comes_apart_and_takes_properties_more() {
+        for bytes in [0, 1, 100, 127, 128, 16_384] {
+            let (long, payload) = ("x".repeat(bytes), vec![7; bytes]);
+            let mut publish = Publish {
+                topic: "a/b",
+                payload: &payload,
+                qos: QoS::AtLeastOnce,
+                packet_id: 1,
+                properties: PublishProperties {
+                    payload_format: Some(1),
+                    message_expiry: Some(9),
+                    user: vec![("own", &long)],
+                    ..PublishProperties::default()
+                },
+                ..Publish::default()
+            };
+            let mut packet = Vec::new();
+            encode::publish(Version::V5, &publish, &mut packet);
+            let (topic, properties, rest) = parts_of(&packet);
+            assert_eq!((topic, rest), (&b"\0\x03a/b"[..], &payload[..]));
+            let (mut whole, mut section) = (Vec::new(), Vec::new());
+            encode::section(properties, &[("more", "1")], &mut section);
+            publish.properties.user.push(("more", "1"));
+            encode::publish(Version::V5, &publish, &mut whole);
+            let behind = [&section[..], &payload].concat();
+            assert!(whole.ends_with(&behind), "{bytes}");
+        }
     }
 }

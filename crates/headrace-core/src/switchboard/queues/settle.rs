@@ -136,19 +136,17 @@ impl Switchboard {
         let user = &publish.properties.user;
         let told = |name: &str| user.iter().find(|(key, _)| *key == name).map(|pair| pair.1);
         let ids = user.iter().filter(|(key, _)| *key == MESSAGE_ID);
-        let groups = self.groups_of(session, queue, told(GROUP_ID));
         let mut outcome = Outcome::NoMessageId;
         let delay_ms = told("delay").map(parse_duration_ms);
         if delay_ms == Some(None) {
             outcome = Outcome::BadDelay;
         } else {
+            let groups = self.groups_of(session, queue, told(GROUP_ID));
+            let with = (delay_ms.flatten(), told("reason"));
             for (_, text) in ids {
                 let one = match place_of(text) {
                     None => Outcome::NoMessageId,
-                    Some(place) => {
-                        let why = (delay_ms.flatten(), told("reason"));
-                        outcome_of(self.settle_one(&groups, (verb, place), why, now))
-                    }
+                    Some(place) => outcome_of(self.settle_one(&groups, (verb, place), with, now)),
                 };
                 // The worst of them is told.
                 let is_first = outcome == Outcome::NoMessageId && one != Outcome::NoMessageId;
