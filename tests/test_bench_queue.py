@@ -46,8 +46,7 @@ def adds_up(figures):
     [
         [],
         ["--settle", "puback"],
-        ["--ack-batch", "20", "--partitions", "3"],
-        ["--order", "key", "--keys", "5"],
+        ["--ack-batch", "20", "--partitions", "3", "--order", "key", "--keys", "50"],
         ["--order", "strict", "--rate", "200"],
     ],
     ids=" ".join,

@@ -131,20 +131,9 @@ pub fn write_topic(topic: &mut String, queue: &str, record: &Record<'_>) {
     push_topic(topic, record);
 }
 
-/// Appends a number in decimal: several times faster than its `Display`, and each delivery says six.
+/// Appends a number in decimal.
 pub fn push_number(text: &mut String, number: i64) {
-    let mut digits = [0; 20];
-    let mut at = digits.len();
-    let mut rest = number.unsigned_abs();
-    while rest > 0 || at == digits.len() {
-        at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-    }
-    if number < 0 {
-        text.push('-');
-    }
-    text.push_str(std::str::from_utf8(&digits[at..]).expect("digits are text"));
+    text.push_str(itoa::Buffer::new().format(number));
 }
 
 /// Topic with its length, properties without it, and payload of a packet that
@@ -225,18 +214,9 @@ impl Queues {
 
 #[cfg(test)]
 mod tests {
-    use super::{parts_of, push_number};
+    use super::parts_of;
     use crate::mqtt::encode;
     use crate::mqtt::packet::{Publish, PublishProperties, QoS, Version};
-
-    #[test]
-    fn numbers_are_those_of_display() {
-        for number in [0, 7, 10, -1, i64::MAX, i64::MIN] {
-            let mut text = String::new();
-            push_number(&mut text, number);
-            assert_eq!(text, number.to_string());
-        }
-    }
 
     #[test]
     fn a_packet_comes_apart_and_takes_properties_more() {
