@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import paho.mqtt.client as paho
 from broker import (
@@ -142,10 +143,12 @@ class Headrace:
             settings["depth.max.messages"] = terms.bound
         self._post({"name": queue, "settings": settings})
 
-    def _post(self, body: dict[str, object]) -> None:
-        request = urllib.request.Request(self._url, json.dumps(body).encode(), method="POST")
+    def _post(self, body: dict[str, object], path: str = "") -> dict[str, Any]:
+        data = json.dumps(body).encode()
+        request = urllib.request.Request(self._url + path, data, method="POST")
         try:
-            urllib.request.urlopen(request, timeout=60).close()
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return json.loads(answer.read())
         except urllib.error.HTTPError as refused:
             with refused:
                 raise CannotBeAskedError(
@@ -177,8 +180,13 @@ class Headrace:
         await_true(are_there, "no dead letter", 5)
         return Worker(self.mqtt, f"{queue}.dlq", 10)
 
-    def take_one(self, _queue: str) -> Delivery | None:
-        raise CannotBeAskedError("docs/queues.md, Not yet: HTTP: pull")
+    def take_one(self, queue: str) -> Delivery | None:
+        asked = {"group": "workers", "max": 1, "wait": "5s"}
+        messages = self._post(asked, f"/{queue}/pull")["messages"]
+        if not messages:
+            return None
+        (message,) = messages
+        return Delivery(message["payload"], str(message["attempt"]))
 
     def mqtt_places(self, queue: str) -> tuple[str, str]:
         self.make(queue)
