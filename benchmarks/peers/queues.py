@@ -34,7 +34,7 @@ CANNOT = "cannot be asked for"
 
 PAGE = """# Queues of headrace and of others
 
-Measured on {date} by `python benchmarks/peers/queues.py --markdown`, which wrote this page: every broker is started on the same machine, goes through the same scenarios, and a cell is what happened. "Cannot be asked for": the broker has nothing of the kind, or calls it as it says there. What is installed from where, and how each was configured, is in [benchmarks/peers](../benchmarks/peers/README.md). A kill is that of the process, not of the machine's power. What is settled is so after the broker's answer; an ack of AMQP 0-9-1 has none, so there what follows it on its channel was awaited. All are single nodes: that RabbitMQ and NATS replicate queues over several, and headrace does not, is no row.
+Measured on {date} by `python benchmarks/peers/queues.py --markdown`, which wrote this page: every broker is started on the same machine, goes through the same scenarios, and a cell is what happened. "Cannot be asked for": the broker has nothing of the kind, or calls it as it says there. What is installed from where, and how each was configured, is in [benchmarks/peers](../benchmarks/peers/README.md). A kill is that of the process, not of the machine's power, and comes 5 s or more after the queue was made. What is settled is so after the broker's answer; an ack of AMQP 0-9-1 has none, so there what follows it on its channel was awaited. All are single nodes: that RabbitMQ and NATS replicate queues over several, and headrace does not, is no row.
 
 {table}
 {left_out}"""  # noqa: E501 - a paragraph

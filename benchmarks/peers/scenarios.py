@@ -30,6 +30,8 @@ DEADLINE_OF_MANY = 8.0
 PATIENCE_OF_MANY = 30.0
 REST = 2.0
 """Seconds after which what was told to a broker is on its disk, by its own rhythm."""
+AGE = 5.0
+"""Seconds after which a queue that was made is on the broker's disk, by its own rhythm."""
 
 
 class Cell(NamedTuple):
@@ -216,9 +218,15 @@ def by_priority(broker: Broker, queue: str) -> Cell:
 # --- kill -9 --------------------------------------------------------------------------------------
 
 
+def make_long_before(broker: Broker, queue: str) -> None:
+    """Who is killed has had its queues for a while."""
+    broker.make(queue)
+    time.sleep(AGE)
+
+
 def killed_in_between(broker: Broker, queue: str, rest: float) -> Cell:
     with broker.deadline(DEADLINE_OF_MANY):
-        broker.make(queue)
+        make_long_before(broker, queue)
         broker.put(queue, [str(number) for number in range(MANY)])
         with consuming(broker, queue, MANY) as worker:
             given = [expected(worker) for _ in range(MANY)]
@@ -242,7 +250,7 @@ def killed_in_between(broker: Broker, queue: str, rest: float) -> Cell:
 
 
 def killed_behind_confirms(broker: Broker, queue: str) -> Cell:
-    broker.make(queue)
+    make_long_before(broker, queue)
     broker.put(queue, [str(number) for number in range(MANY)])
     broker.kill()
     broker.start()
@@ -272,7 +280,7 @@ def once(broker: Broker, queue: str) -> Cell:
 
 
 def once_over_a_kill(broker: Broker, queue: str) -> Cell:
-    broker.make(queue)
+    make_long_before(broker, queue)
     broker.put(queue, ["work"], Wish(dedup=queue))
     broker.kill()
     broker.start()
