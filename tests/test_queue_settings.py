@@ -279,13 +279,15 @@ def test_depth_max_messages(node, worker, queue_with, name):
     topic = queue_with(depth_max_messages=2)
     codes = [worker.publish(topic, b"%d" % number) for number in range(3)]
     assert codes == [0, 0, QUOTA_EXCEEDED]
-    producer = Producer({"bootstrap.servers": node.servers})
-    told = []
-    producer.produce(name, b"3", on_delivery=lambda error, _: told.append(error.code()))
-    assert producer.flush(10) == 0
-    assert told == [KafkaError.POLICY_VIOLATION]
     assert settle(worker, worker.receive(), queue=name) == 0
-    assert worker.publish(topic, b"3") == 0
+    producer = Producer({"bootstrap.servers": node.servers, "linger.ms": 100})
+    told = []
+    for many in (2, 1):  # a batch is taken whole, or not
+        for _ in range(many):
+            producer.produce(name, b"3", on_delivery=lambda error, _: told.append(error))
+        assert producer.flush(10) == 0
+    assert [error and error.code() for error in told] == [KafkaError.POLICY_VIOLATION] * 2 + [None]
+    assert worker.publish(topic, b"3") == QUOTA_EXCEEDED
 
 
 @pytest.mark.setting("queues.depth.max.bytes")

@@ -1458,8 +1458,11 @@ class Switchboard:
         self, stream: int, partition: int, bounds: tuple[int, int], size_bytes: int
     ) -> None:
         """The log of a partition of a queue has so many bytes between its bounds now."""
-    def queue_is_full(self, stream: int) -> bool:
-        """Whether it is a queue that takes nothing more until something of it is settled."""
+    def queue_takes(self, stream: int, batches: bytes) -> int | None:
+        """How many messages batches of another door are, where the queue has room for them: they
+        count to what is owed from now on, until `queue_took`. None: it has not."""
+    def queue_took(self, stream: int, messages: int, size_bytes: int) -> None:
+        """An append that `queue_takes` was asked for has ended."""
     def queue_floors(self, stream: int) -> list[int] | None:
         """By partition the first offset that some group still owes; None: no queue, no groups."""
     def queue_groups(self, stream: int) -> list[QueueGroup]: ...

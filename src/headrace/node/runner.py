@@ -63,12 +63,16 @@ FULL_QUEUE = "the queue owes as much as it may; try again later, or raise its de
 
 
 class _Inflight(NamedTuple):
-    """One append that the disk has not answered; of the switchboard's, without a future."""
+    """One append that the disk has not answered; of the switchboard's, without a future.
+
+    `messages` are those that it brings to a queue.
+    """
 
     partition: Partition
     size_bytes: int
     base_offset: int
     future: asyncio.Future[int] | None = None
+    messages: int = 0
 
 
 class Runner:
@@ -146,17 +150,36 @@ class Runner:
             StorageError, StorageFullError, OutOfOrderSequenceError, StaleProducerEpochError,
             QueueFullError: nothing is queued.
         """
-        definition = partition.stream.definition
-        if definition.queue is not None and self._switchboard.queue_is_full(definition.id):
-            raise QueueFullError(FULL_QUEUE)
+        queue = partition.stream.definition.queue is not None
+        taken = self._take_room(partition, batches) if queue else 0
         self._ticket += 2
-        appended = self._store.append(partition.log, batches, self._ticket, wall_ms)
+        try:
+            appended = self._store.append(partition.log, batches, self._ticket, wall_ms)
+        except HeadraceError:
+            self._give_room(partition, taken, len(batches))
+            raise
         future: asyncio.Future[int] = self._loop.create_future()
         self._appending(
-            self._ticket, _Inflight(partition, len(batches), appended.base_offset, future)
+            self._ticket, _Inflight(partition, len(batches), appended.base_offset, future, taken)
         )
         self.wake()
         return future
+
+    def _take_room(self, partition: Partition, batches: bytes) -> int:
+        """How many messages batches bring to a queue.
+
+        Raises:
+            QueueFullError: it has no room for them.
+        """
+        messages = self._switchboard.queue_takes(partition.stream.definition.id, batches)
+        if messages is None:
+            raise QueueFullError(FULL_QUEUE)
+        return messages
+
+    def _give_room(self, partition: Partition, messages: int, size_bytes: int) -> None:
+        if messages:
+            stream = partition.stream.definition.id
+            self._switchboard.queue_took(stream, messages, size_bytes)
 
     def begin_read(
         self, partition: Partition, offset: int, max_bytes: int
@@ -385,6 +408,7 @@ class Runner:
                 self._switchboard.durable(completion.ticket, code, mono_ms, wall_ms)
             else:
                 _resolve(inflight, completion)
+                self._give_room(inflight.partition, inflight.messages, inflight.size_bytes)
         for partition in advanced:
             partition.advanced()
         if self._appended_bytes >= limits.UNKEPT_CHECK_BYTES:

@@ -11,7 +11,9 @@ use std::collections::BTreeSet;
 
 use super::flights::{Flight, Flights};
 use super::settled::Settled;
-use super::{Cause, Failed, Late, Meta, Next, Order, Policy, PRIORITIES, RESTING_MAX, TURNS};
+use super::{
+    Cause, Failed, Late, Meta, Next, Order, Policy, DYING_MAX, PRIORITIES, RESTING_MAX, TURNS,
+};
 use crate::hash::{Key, Map};
 use crate::Now;
 use rows::Row;
@@ -179,13 +181,7 @@ impl Ledger {
     /// # Panics
     /// Never.
     pub fn next(&mut self, now: Now) -> Next {
-        while let Some((due_ms, offset)) = self.resting.first().copied() {
-            if due_ms > now.mono_ms {
-                break;
-            }
-            self.resting.pop_first();
-            self.join(offset);
-        }
+        self.join_rested(now);
         if self.prioritises() {
             return self.next_by_priority(now);
         }
@@ -197,19 +193,47 @@ impl Ledger {
 
     fn deliver_or_bury(&self, offset: i64, now: Now) -> Next {
         match self.doom_of(&self.open[&offset], now) {
+            Some(_) if self.dying >= DYING_MAX => Next::Wait,
             Some(cause) => Next::Dead(offset, cause),
             None => Next::Deliver(offset),
         }
     }
 
+    /// As [`Self::next`], though nobody has room: nothing is looked for ahead.
+    pub fn next_to_die(&mut self, now: Now) -> Next {
+        self.join_rested(now);
+        match self.first_ready() {
+            Some(offset) => self.deliver_or_bury(offset, now),
+            None => self.next_unread(),
+        }
+    }
+
+    /// What has rested is in its turn again.
+    fn join_rested(&mut self, now: Now) {
+        while let Some((due_ms, offset)) = self.resting.first().copied() {
+            if due_ms > now.mono_ms {
+                break;
+            }
+            self.resting.pop_first();
+            self.join(offset);
+        }
+    }
+
     /// Where reading goes on, if it may.
     fn next_unread(&mut self) -> Next {
+        if self.policy.order == Order::Strict && !self.open.is_empty() {
+            return Next::Wait;
+        }
+        self.next_in_log()
+    }
+
+    /// As [`Self::next_unread`], of a strict order too.
+    fn next_in_log(&mut self) -> Next {
         self.next = self.settled.next_unsettled(self.next);
         while self.open.contains_key(&self.next) {
             self.next = self.settled.next_unsettled(self.next + 1);
         }
-        let is_strict = self.policy.order == Order::Strict && !self.open.is_empty();
-        if self.next >= self.end || is_strict {
+        if self.next >= self.end {
             return Next::Wait;
         }
         let early = if self.prioritises() { self.early() } else { 0 };
@@ -388,7 +412,7 @@ impl Ledger {
     pub fn give_up(&mut self, offset: i64, cause: Cause) {
         let state = self.open[&offset].state;
         assert!(
-            matches!(state, State::Ready | State::Resting(_)),
+            matches!(state, State::Ready | State::Resting(_) | State::Behind),
             "it was told of"
         );
         self.die(offset, cause);

@@ -32,7 +32,7 @@ pub const PRIORITIES: usize = 10;
 /// Of a message that has none, as JMS has it: some can be more urgent, and some less.
 pub const PRIORITY: u8 = 4;
 
-/// Deliveries after which the lowest priority that waits has a turn.
+/// Deliveries after which the first message that waits has a turn, whatever its priority.
 pub const TURNS: u32 = 8;
 
 /// Messages of one partition that are known and rest, after a failure or until their time, at most:
@@ -42,6 +42,10 @@ pub const RESTING_MAX: usize = 100_000;
 /// Messages of one partition with a priority of their own that are known before their turn, at most:
 /// some 10 MB. What is behind the last of them overtakes nothing until the first is given out.
 pub const EARLY_MAX: usize = 100_000;
+
+/// Messages of one partition that are dead and not settled, at most, but for those that a member has
+/// rejected: where dead letters cannot be stored, all waits behind them.
+pub const DYING_MAX: usize = 10_000;
 
 /// Messages that are looked through for their priority before something is given out, at most: a
 /// tenth of a second.

@@ -403,6 +403,7 @@ impl Switchboard {
         for slot in slots {
             self.close(slot, "shutdown", Some(reason_code), now);
         }
+        self.return_pulled(now);
     }
 
     /// Time passed. Does a share of what is due; the rest is so with the next call, for which

@@ -1,5 +1,6 @@
 //! What a publish is as a record of a stream: its key and its headers.
 
+use super::queues::BELOW as QUEUES;
 use crate::mqtt::packet::Publish;
 
 /// How a stream derives the key of a record.
@@ -37,7 +38,7 @@ impl KeyRule {
 
     /// The key of a publish; None for a partition in turn.
     pub fn key<'a>(&self, publish: &Publish<'a>) -> Option<&'a str> {
-        let topic = publish.topic;
+        let topic = behind_queue(publish.topic).unwrap_or(publish.topic);
         match self {
             Self::Topic => Some(topic),
             Self::Level(index) => Some(topic.split('/').nth(*index).unwrap_or(topic)),
@@ -49,6 +50,13 @@ impl KeyRule {
                 .map(|(_, value)| *value),
         }
     }
+}
+
+/// What stands behind a queue's name, by which a message has the same key whether it was enqueued
+/// there, or a filter brought it, or its dead letter goes back.
+fn behind_queue(topic: &str) -> Option<&str> {
+    let (_, behind) = topic.strip_prefix(QUEUES)?.split_once('/')?;
+    (!behind.is_empty()).then_some(behind)
 }
 
 /// Names that begin so are of what MQTT itself says of a publish.

@@ -199,7 +199,7 @@ fn take<'a>(
 }
 
 /// Bytes that may stand where MQTT has a text.
-fn text(bytes: &[u8]) -> Option<&str> {
+pub fn text(bytes: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(bytes).ok()?;
     (text.len() <= TEXT_BYTES_MAX && !text.contains('\0')).then_some(text)
 }

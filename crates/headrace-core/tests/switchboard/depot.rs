@@ -6,7 +6,8 @@ use headrace_core::mqtt::decode;
 use headrace_core::mqtt::packet::{Ack, Packet, Subscribe};
 use headrace_core::queue::{Backoff, Order, Policy};
 use headrace_core::record::{
-    set_base_offset, unpack, Batches, Record, Records, Share, DECOMPRESSED_BYTES_MAX,
+    set_base_offset, unpack, BatchBuilder, Batches, Codec, Record, Records, Share,
+    DECOMPRESSED_BYTES_MAX,
 };
 use headrace_core::session::Ending;
 use headrace_core::switchboard::{Depth, QueueSettings, Sharing, BATCH_BYTES_MAX};
@@ -381,6 +382,17 @@ impl Depot {
                 }
             }
         }
+    }
+
+    /// Appends a record that no MQTT client sent, as Kafka's may.
+    pub fn produce(&mut self, key: Option<&[u8]>, value: &[u8], headers: &[(&[u8], &[u8])]) {
+        let mut builder = BatchBuilder::new();
+        let headers = headers.iter().map(|(name, value)| (*name, Some(*value)));
+        builder.push(self.stage.now.wall_ms, key, Some(value), headers);
+        let batch = builder.finish_published(Codec::None);
+        self.append(JOBS, 0, batch);
+        self.tell();
+        self.settle();
     }
 
     fn append(&mut self, stream: u64, partition: u32, mut batch: Vec<u8>) {

@@ -441,5 +441,5 @@ fn what_is_too_old_before_its_time_is_dead_then() {
     ];
     assert_eq!(depot.end(worker, "$nack", &long), Some(0));
     depot.wait(5_000);
-    assert_eq!(depot.logs[&(DEAD, 0)].end, 1, "what has failed waits on");
+    assert_eq!(depot.logs[&(DEAD, 0)].end, 2, "what has failed too");
 }

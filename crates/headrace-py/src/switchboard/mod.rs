@@ -240,8 +240,12 @@ impl Switchboard {
         self.0.sized(stream, partition, bounds, size_bytes);
     }
 
-    fn queue_is_full(&mut self, stream: u64) -> bool {
-        self.0.is_full(stream)
+    fn queue_takes(&mut self, stream: u64, batches: &[u8]) -> Option<u64> {
+        self.0.take_room(stream, batches)
+    }
+
+    fn queue_took(&mut self, stream: u64, messages: u64, size_bytes: u64) {
+        self.0.room_taken(stream, messages, size_bytes);
     }
 
     fn queue_groups(&self, stream: u64) -> Vec<QueueGroup> {

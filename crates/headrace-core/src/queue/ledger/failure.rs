@@ -1,5 +1,6 @@
 //! Deliveries that failed, and messages that do not come again.
 
+use super::rows::leave;
 use super::{Entry, Ledger, State};
 use crate::queue::{Cause, Failed, Try};
 use crate::Now;
@@ -35,6 +36,9 @@ impl Ledger {
             return self.die(offset, cause);
         }
         let rest_ms = delay_ms.unwrap_or_else(|| policy.backoff.rest_ms(entry.failures, random));
+        // What is too old before it has rested is so at that time.
+        let left_ms = entry.meta.expires_ms.saturating_sub(now.wall_ms).max(0) as u64;
+        let rest_ms = rest_ms.min(left_ms);
         let tried = Try {
             attempt: entry.attempt,
             failures: entry.failures,
@@ -58,6 +62,12 @@ impl Ledger {
             }
             State::Resting(due_ms) => {
                 self.resting.remove(&(due_ms, offset));
+            }
+            State::Behind => {
+                let row = entry.meta.key.and_then(|key| self.rows.get_mut(&key));
+                if let Some(row) = row.filter(|row| row.head != offset) {
+                    leave(row, offset);
+                }
             }
             _ => {}
         }

@@ -1,7 +1,9 @@
 //! Which message comes next, by priority: those that overtake others are looked for ahead of reading.
 
 use super::Ledger;
-use crate::queue::{Meta, Next, Order, EARLY_MAX, PASS_MAX, PRIORITY, TURNS};
+use crate::queue::{
+    Meta, Next, Order, DYING_MAX, EARLY_MAX, PASS_MAX, PRIORITY, RESTING_MAX, TURNS,
+};
 use crate::Now;
 
 impl Ledger {
@@ -9,16 +11,15 @@ impl Ledger {
         self.policy.prioritises && self.policy.order == Order::None
     }
 
-    /// The message that is to be given out next: of the highest priority, or now and then of the
-    /// lowest, and of those the first.
+    /// The message that is to be given out next: of the highest priority the first, or now and then
+    /// the first of all.
     pub(super) fn first_ready(&self) -> Option<i64> {
-        let mut classes = self.ready.iter();
-        let class = if self.turns + 1 == TURNS {
-            classes.find(|class| !class.is_empty())
+        let mut firsts = self.ready.iter().filter_map(|class| class.first()).copied();
+        if self.turns + 1 == TURNS {
+            firsts.min()
         } else {
-            classes.rfind(|class| !class.is_empty())
-        };
-        class.and_then(|class| class.first()).copied()
+            firsts.next_back()
+        }
     }
 
     /// As [`Self::first_ready`]; what is not read yet is of no priority of its own, for of what is
@@ -27,29 +28,19 @@ impl Ledger {
         if let Some(offset) = self.scan_from(now) {
             return Next::Scan(offset);
         }
-        let plain = usize::from(PRIORITY);
-        let first = self.first_ready();
-        if self.ready[plain].is_empty() {
-            let class = first.map(|offset| usize::from(self.open[&offset].meta.priority));
-            let is_lows_turn = self.turns + 1 == TURNS;
-            let is_beaten = |class| {
-                if is_lows_turn {
-                    class > plain
-                } else {
-                    class < plain
-                }
-            };
-            if class.is_none_or(is_beaten) {
-                let unread = self.next_unread();
-                if class.is_none() || matches!(unread, Next::Read(_)) {
-                    return unread;
-                }
+        let Some(first) = self.first_ready() else {
+            return self.next_unread();
+        };
+        let is_firsts_turn = self.turns + 1 == TURNS;
+        let is_plain_known = !self.ready[usize::from(PRIORITY)].is_empty();
+        if is_firsts_turn || !is_plain_known && self.open[&first].meta.priority < PRIORITY {
+            let unread = self.next_unread();
+            let comes_first = |at| !is_firsts_turn || at < first;
+            if matches!(unread, Next::Read(at) if comes_first(at)) {
+                return unread;
             }
         }
-        match first {
-            Some(offset) => self.deliver_or_bury(offset, now),
-            None => Next::Wait,
-        }
+        self.deliver_or_bury(first, now)
     }
 
     /// Messages with a priority of their own that wait.
@@ -65,7 +56,8 @@ impl Ledger {
     /// ever.
     fn scan_from(&mut self, now: Now) -> Option<i64> {
         self.scanned = self.scanned.max(self.next);
-        if self.early() >= EARLY_MAX {
+        let is_full = self.resting.len() >= RESTING_MAX || self.dying >= DYING_MAX;
+        if is_full || self.early() >= EARLY_MAX {
             return None;
         }
         if self.scanned >= self.pass_to {

@@ -70,7 +70,9 @@ impl Ledger {
             return; // its time had not come
         };
         if row.head != offset {
-            row.behind.retain(|each| *each != offset);
+            if entry.state == State::Behind {
+                leave(row, offset);
+            }
             return;
         }
         match row.behind.pop_front() {
@@ -83,4 +85,11 @@ impl Ledger {
             }
         }
     }
+}
+
+/// Takes a message out of those that stand behind another: from the front on, for it is the oldest
+/// that go.
+pub(super) fn leave(row: &mut Row, offset: i64) {
+    let place = row.behind.iter().position(|each| *each == offset);
+    place.and_then(|place| row.behind.remove(place));
 }

@@ -1,7 +1,7 @@
 //! What is let go where more is owed than may be: the oldest that nobody has.
 
 use super::{Ledger, State};
-use crate::queue::Next;
+use crate::queue::{Next, DYING_MAX};
 
 /// The oldest message that can be let go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,22 +14,23 @@ pub enum Oldest {
 
 impl Ledger {
     /// The oldest that can be let go: what is in flight or is dead already cannot, and where it
-    /// `is_kept` as a dead letter nothing that stands behind another of its key, or may not be read
-    /// yet.
+    /// `is_kept` as a dead letter nothing that may not be read yet.
     pub fn oldest(&mut self, is_kept: bool) -> Option<Oldest> {
+        if is_kept && self.dying >= DYING_MAX {
+            return None;
+        }
         let mut at = self.settled.next_unsettled(self.shed_from);
         while at < self.end {
             let state = self.open.get(&at).map(|entry| entry.state);
             let is_held = match state {
-                None | Some(State::Ready | State::Resting(_)) => false,
-                Some(State::Behind) => is_kept,
+                None | Some(State::Ready | State::Resting(_) | State::Behind) => false,
                 Some(State::Flying(_) | State::Dying) => true,
             };
             if !is_held {
                 self.shed_from = at;
                 return match state {
                     Some(_) => Some(Oldest::Known(at)),
-                    None if !is_kept || self.next_unread() == Next::Read(at) => {
+                    None if !is_kept || self.next_in_log() == Next::Read(at) => {
                         Some(Oldest::Unread(at))
                     }
                     None => None,

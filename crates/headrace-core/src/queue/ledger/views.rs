@@ -15,6 +15,11 @@ impl Ledger {
         self.depth() - self.dying as u64
     }
 
+    /// Of those, the ones that have been read.
+    pub fn known(&self) -> u64 {
+        (self.open.len() - self.dying) as u64
+    }
+
     /// When a message that is known will be too old, on the clock that never steps back; None where
     /// that is never.
     pub fn expires_ms(&self, offset: i64, now: Now) -> Option<u64> {

@@ -110,6 +110,8 @@ pub(super) struct Feeds {
     turns: VecDeque<u32>,
     asked: Map<u64, Asked>,
     next_ticket: u64,
+    /// A queue had the last read.
+    is_readers_turn: bool,
     turn_bytes: usize,
     steps: usize,
     /// What was read last: others may be at the same place.
@@ -143,6 +145,7 @@ impl Feeds {
             turns: VecDeque::new(),
             asked: Map::with_hasher(hash_key),
             next_ticket: 1,
+            is_readers_turn: false,
             turn_bytes: TURN_READ_BYTES_MAX,
             steps: STEPS_MAX,
             last: None,
@@ -307,7 +310,11 @@ impl Switchboard {
     /// Never.
     pub fn next_read(&mut self, now: Now) -> Option<StreamRead> {
         while self.feeds.turn_bytes > 0 {
-            if let Some(read) = self.next_queue_read() {
+            // Queues and readers of streams have their reads in turn.
+            let is_queues_turn = !std::mem::take(&mut self.feeds.is_readers_turn);
+            let is_theirs = is_queues_turn || self.feeds.line.is_empty();
+            if let Some(read) = is_theirs.then(|| self.next_queue_read()).flatten() {
+                self.feeds.is_readers_turn = true;
                 self.feeds.turn_bytes = self.feeds.turn_bytes.saturating_sub(READ_BYTES);
                 return Some(read);
             }

@@ -13,6 +13,10 @@ impl Switchboard {
         let Some(mut piece) = part.ahead.take() else {
             return false;
         };
+        if piece.from() > offset {
+            self.queues.drop_piece(&piece);
+            return false;
+        }
         let seen = piece.see(offset, |record| self.glimpse(slot, partition, record, now));
         let part = &mut self.queues.groups[slot as usize].parts[partition as usize];
         if seen.is_some() {

@@ -19,8 +19,6 @@ pub struct Death {
     /// What its last consumer said.
     reason: Option<Box<str>>,
     attempts: u32,
-    /// It is on its way to the log of dead letters.
-    is_carried: bool,
 }
 
 /// A dead message on its way to the log.
@@ -99,9 +97,13 @@ impl Switchboard {
             cause,
             reason: reason.map(Into::into),
             attempts: part.ledger.attempts(offset),
-            is_carried: false,
         };
         part.deaths.insert(offset, death);
+        part.unburied.insert(offset);
+        if !queues.has_room(slot, partition) {
+            queues.take(slot, partition, offset); // it is read again
+        }
+        let group = &mut queues.groups[slot as usize];
         group.mourning.insert(partition);
         queues.heat(slot, partition);
         queues.touch(slot);
@@ -134,15 +136,15 @@ impl Switchboard {
             if part.bury_ms.is_some() {
                 continue;
             }
-            let waiting = part.deaths.iter().filter(|(_, death)| !death.is_carried);
-            let waiting: Vec<i64> = waiting.map(|(offset, _)| *offset).collect();
-            for offset in waiting {
-                match self.queues.take(slot, partition, offset) {
-                    Some(packet) => {
-                        self.bury(slot, partition, offset, &packet, letters, now);
-                        self.queues.keep(slot, partition, offset, packet); // for another try
-                    }
-                    None => self.queues.want(slot, partition, offset),
+            let unburied: Vec<i64> = part.unburied.iter().copied().collect();
+            for offset in unburied {
+                let Some(packet) = self.queues.take(slot, partition, offset) else {
+                    self.queues.want(slot, partition, offset);
+                    break; // what comes with it is found too
+                };
+                self.bury(slot, partition, offset, &packet, letters, now);
+                if self.queues.has_room(slot, partition) {
+                    self.queues.keep(slot, partition, offset, packet); // for another try
                 }
             }
         }
@@ -161,9 +163,9 @@ impl Switchboard {
         let number = group.number;
         let queue = &self.queues.all[group.queue as usize].settings.name;
         let part = &mut group.parts[partition as usize];
-        let death = part.deaths.get_mut(&offset).expect("it is dead");
-        death.is_carried = true;
+        let death = part.deaths.get(&offset).expect("it is dead");
         let death = death.clone();
+        part.unburied.remove(&offset);
         let (name, _) = group.named();
         let (mut attempts, mut died, mut place) = (String::new(), String::new(), String::new());
         write!(attempts, "{}", death.attempts).expect("a string takes all");
@@ -229,8 +231,8 @@ impl Switchboard {
                 self.queues.take(slot, partition, offset);
                 self.queues.change(slot, partition);
                 self.queues.heat(slot, partition);
-            } else if let Some(death) = part.deaths.get_mut(&offset) {
-                death.is_carried = false;
+            } else if part.deaths.contains_key(&offset) {
+                part.unburied.insert(offset);
                 part.bury_ms = Some(now.mono_ms + FAILED_MS);
                 self.queues.change(slot, partition);
             }

@@ -87,6 +87,7 @@ impl Queues {
             part.asked = None;
             part.kept.clear();
             part.deaths.clear();
+            part.unburied.clear();
         }
     }
 }

@@ -12,7 +12,10 @@ use crate::queue::{Meta, PRIORITIES, PRIORITY};
 use crate::record::Record;
 use crate::session::Outcome;
 use crate::switchboard::outgoing::length_bytes;
-use crate::switchboard::record_publish::{expires_ms, properties_of, published_to, push_topic};
+use crate::switchboard::record_publish::{
+    expires_ms, properties_of, published_to, push_topic, text,
+};
+use crate::topic::validate_name;
 use crate::Now;
 
 /// Which delivery of which message it is, `PARTITION:OFFSET:ATTEMPT`; settles it.
@@ -122,7 +125,8 @@ pub fn write_topic(topic: &mut String, queue: &str, record: &Record<'_>) {
         let rest = whole
             .strip_prefix(BELOW)
             .and_then(|rest| rest.strip_prefix(queue));
-        if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
+        let is_below = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        if is_below && validate_name(whole).is_ok() {
             return topic.push_str(whole);
         }
     }
@@ -193,7 +197,7 @@ impl Queues {
             .extend(source.map(|source| (SOURCE_TOPIC, source)));
         // Of a record that no MQTT client sent, the key is its own word.
         let key = record.key.filter(|_| source.is_none());
-        let key = key.and_then(|key| std::str::from_utf8(key).ok());
+        let key = key.and_then(text);
         let is_new = properties.user.iter().all(|(name, _)| *name != KEY);
         properties
             .user

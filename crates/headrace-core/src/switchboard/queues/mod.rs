@@ -49,7 +49,7 @@ use dead::{Burial, Death};
 use piece::Piece;
 use pull::Pull;
 
-pub(super) use address::{Address, Wanted};
+pub(super) use address::{Address, Wanted, BELOW};
 pub(super) use keep::{ChunkPlace, Kept};
 pub use latency::{Latency, LATENCY_BOUNDS_MS};
 pub use peek::{PeekTerms, PeekedMessage};
@@ -75,6 +75,8 @@ struct Queue {
     groups: BTreeMap<Arc<str>, u32>,
     /// The shell was asked for the stream of dead letters.
     has_asked: bool,
+    /// What there is room for was measured, and nothing has been settled since.
+    is_measured: bool,
 }
 
 /// What happened in a group since the node started.
@@ -107,6 +109,8 @@ struct Part {
     kept_bytes: usize,
     /// Messages that are dead, until the log of dead letters has them.
     deaths: BTreeMap<i64, Death>,
+    /// Of those, the ones that are not on their way to it.
+    unburied: BTreeSet<i64>,
     /// When what the shell could not read is asked for again.
     retry_ms: Option<u64>,
     /// When dead letters that were refused are given out again.
@@ -344,6 +348,7 @@ impl Queues {
     /// What is settled of a partition has changed, or when it is to be looked at.
     fn change(&mut self, slot: u32, partition: u32) {
         let group = &mut self.groups[slot as usize];
+        self.all[group.queue as usize].is_measured = false;
         let part = &mut group.parts[partition as usize];
         if !std::mem::replace(&mut part.is_changed, true) {
             self.changed.push((slot, partition));
@@ -368,6 +373,7 @@ impl Part {
             kept: BTreeMap::new(),
             kept_bytes: 0,
             deaths: BTreeMap::new(),
+            unburied: BTreeSet::new(),
             retry_ms: None,
             bury_ms: None,
             expire_ms: None,
@@ -414,6 +420,7 @@ impl Switchboard {
                 sizes: (0..partitions).map(|_| Default::default()).collect(),
                 groups: BTreeMap::new(),
                 has_asked: false,
+                is_measured: false,
             }) as u32;
             queues.by_stream.insert(stream, slot);
             queues.by_name.insert(name, slot);

@@ -76,7 +76,7 @@ impl Switchboard {
             let mut all = queue.groups.values().copied();
             all.find(|group| self.queues.groups[*group as usize].named() == (name, filter))
         });
-        let mut piece = Piece::new(Arc::clone(batches));
+        let mut piece = Piece::new(Arc::clone(batches), terms.offset);
         let (mut found, mut next) = (Vec::new(), terms.offset);
         while found.len() < terms.count_max {
             let seen = piece.see(next, |record| {

@@ -8,6 +8,8 @@ use crate::record::{Batches, Mark, Record, Records};
 #[derive(Debug)]
 pub struct Piece {
     batches: Arc<[u8]>,
+    /// Where reading was to begin: of what is before it tells nothing.
+    from: i64,
     /// Where the batch at hand begins.
     at: usize,
     /// Where in its records; None where it has not begun.
@@ -20,14 +22,20 @@ pub struct Piece {
 
 impl Piece {
     /// Nothing has been looked at.
-    pub fn new(batches: Arc<[u8]>) -> Self {
+    pub fn new(batches: Arc<[u8]>, from: i64) -> Self {
         Self {
             batches,
+            from,
             at: 0,
             mark: None,
             next: 0,
             damaged: 0,
         }
+    }
+
+    /// Where reading was to begin.
+    pub const fn from(&self) -> i64 {
+        self.from
     }
 
     /// What it takes.

@@ -4,6 +4,8 @@
 //! the group has nothing more at hand. What was taken stays in flight until its deadline, for there
 //! is nobody whose going would be noticed, unless the shell gives it back.
 
+use std::collections::BTreeSet;
+
 use super::consumers::{group_key, is_group_name};
 use super::groups::NO_MORE_GROUPS;
 use super::{Queues, Sharing};
@@ -167,6 +169,23 @@ impl Switchboard {
         let groups = &self.queues.all[*queue as usize].groups;
         if let Some(slot) = groups.get(&*name).copied() {
             self.return_all(slot, number, false, now);
+        }
+    }
+
+    /// The node ends: what was pulled and is not settled is delivered again, as another attempt and
+    /// no failure.
+    pub(in crate::switchboard) fn return_pulled(&mut self, now: Now) {
+        let mut held = BTreeSet::new();
+        for (slot, group) in &self.queues.groups {
+            let holders = group.parts.iter().flat_map(|part| part.ledger.holders());
+            held.extend(
+                holders
+                    .filter(|holder| is_pull(*holder))
+                    .map(|holder| (slot as u32, holder)),
+            );
+        }
+        for (slot, holder) in held {
+            self.return_all(slot, holder, false, now);
         }
     }
 

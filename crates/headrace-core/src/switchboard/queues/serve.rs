@@ -7,7 +7,7 @@ use super::message::{meta_of, write_topic};
 use super::pull::is_pull;
 use super::{Asked, Piece, Queues, Sharing, FAILED_MS, STEPS_MAX};
 use crate::mqtt::packet::QoS;
-use crate::queue::Next;
+use crate::queue::{Ledger, Next};
 use crate::record::Record;
 use crate::switchboard::feeds::StreamRead;
 use crate::switchboard::retained::AHEAD_BYTES_MAX;
@@ -30,6 +30,9 @@ impl Switchboard {
     pub(in crate::switchboard) fn serve_queues(&mut self, now: Now) {
         self.queues.steps = STEPS_MAX;
         for _ in 0..self.queues.due.len() {
+            if self.queues.steps == 0 {
+                break; // who has had no turn is first in the next
+            }
             let Some(slot) = self.queues.due.pop_front() else {
                 break;
             };
@@ -175,7 +178,18 @@ impl Switchboard {
     }
 
     /// Goes on with a partition until it has a message to hand out.
-    pub(super) fn look(&mut self, slot: u32, partition: u32, now: Now) -> Found {
+    fn look(&mut self, slot: u32, partition: u32, now: Now) -> Found {
+        self.look_for(slot, partition, now, Ledger::next)
+    }
+
+    /// As [`Self::look`], for what `next` says of the ledger.
+    pub(super) fn look_for(
+        &mut self,
+        slot: u32,
+        partition: u32,
+        now: Now,
+        next: impl Fn(&mut Ledger, Now) -> Next,
+    ) -> Found {
         loop {
             if self.queues.steps == 0 {
                 return Found::Turn;
@@ -183,7 +197,7 @@ impl Switchboard {
             self.queues.steps -= 1;
             let group = &mut self.queues.groups[slot as usize];
             let part = &mut group.parts[partition as usize];
-            let next = part.ledger.next(now);
+            let next = next(&mut part.ledger, now);
             part.is_blocked = next == Next::Blocked;
             match next {
                 Next::Deliver(offset) => {
@@ -221,6 +235,11 @@ impl Switchboard {
         let Some(mut piece) = group.parts[partition as usize].piece.take() else {
             return false;
         };
+        if piece.from() > offset {
+            // It was asked for by who knew a message that lies ahead.
+            self.queues.drop_piece(&piece);
+            return false;
+        }
         let seen = piece.see(offset, |record| self.meet(slot, partition, record, now));
         self.counters
             .add(Counter::DroppedDamaged, piece.take_damaged());
@@ -255,8 +274,8 @@ impl Switchboard {
         let packet = queues.packet_of(&queue, partition, record, now);
         let part = &mut queues.groups[slot as usize].parts[partition as usize];
         part.ledger.met(offset, meta, now);
-        let is_behind = part.ledger.is_behind(offset);
-        if part.ledger.is_ready(offset) || is_behind && queues.has_room(slot, partition) {
+        let waits = part.ledger.is_ready(offset) || part.ledger.is_behind(offset);
+        if waits && queues.has_room(slot, partition) {
             queues.keep(slot, partition, offset, packet);
         }
     }
@@ -313,7 +332,7 @@ impl Switchboard {
             self.set_queue_timer(slot);
             return true;
         }
-        let mut piece = Piece::new(Arc::clone(batches));
+        let mut piece = Piece::new(Arc::clone(batches), offset);
         if asked.is_ahead {
             self.queues.hold_piece(slot, partition, piece, true);
         } else if self.queues.is_known(slot, partition, offset) {
@@ -365,6 +384,7 @@ impl Switchboard {
             let part = &mut self.queues.groups[slot as usize].parts[partition as usize];
             part.ledger.lost(offset);
             part.deaths.remove(&offset);
+            part.unburied.remove(&offset);
             self.queues.change(slot, partition);
         }
     }
@@ -380,6 +400,7 @@ impl Switchboard {
             let part = &mut self.queues.groups[slot as usize].parts[partition as usize];
             let holders = part.ledger.trimmed(start);
             part.deaths = part.deaths.split_off(&start);
+            part.unburied = part.unburied.split_off(&start);
             self.queues.let_go_before(slot, partition, start);
             for holder in holders {
                 self.queues.release(holder);

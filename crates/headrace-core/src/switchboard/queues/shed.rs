@@ -2,7 +2,8 @@
 
 use super::serve::Found;
 use super::{Excess, Queues};
-use crate::queue::{share, Cause, Oldest};
+use crate::queue::{share, Cause, Ledger, Oldest};
+use crate::record::Batches;
 use crate::switchboard::{Counter, Switchboard};
 use crate::Now;
 
@@ -15,39 +16,49 @@ impl Switchboard {
             return;
         }
         let is_kept = depth.excess == Excess::DeadLetter;
-        while self.queues.owes_too_much(slot) {
-            if self.queues.steps == 0 {
-                return self.queues.touch(slot);
-            }
-            self.queues.steps -= 1;
-            let Some((partition, oldest)) = self.queues.oldest(slot, is_kept) else {
-                return;
-            };
-            let part = &mut self.queues.groups[slot as usize].parts[partition as usize];
-            match oldest {
-                oldest @ (Oldest::Known(offset) | Oldest::Unread(offset)) if !is_kept => {
-                    part.ledger.drop(oldest);
-                    self.counters.count(Counter::DroppedDepth);
-                    self.queues.take(slot, partition, offset);
+        while let Some((partition, many)) = self.queues.excess(slot) {
+            for _ in 0..many {
+                if self.queues.steps == 0 {
+                    return self.queues.touch(slot);
                 }
-                Oldest::Known(offset) => {
-                    part.ledger.give_up(offset, Cause::Depth);
-                    self.dies(slot, partition, offset, Cause::Depth, None);
-                }
-                Oldest::Unread(offset) => {
-                    if !self.read_on(slot, partition, offset, now) {
-                        return self.queues.want(slot, partition, offset);
-                    }
+                self.queues.steps -= 1;
+                if !self.let_go_of_oldest(slot, partition, is_kept, now) {
+                    return;
                 }
             }
-            self.queues.change(slot, partition);
         }
+    }
+
+    /// Lets go of the oldest message of a partition that can be; false where there is none, or it is
+    /// to be read first.
+    fn let_go_of_oldest(&mut self, slot: u32, partition: u32, is_kept: bool, now: Now) -> bool {
+        let part = &mut self.queues.groups[slot as usize].parts[partition as usize];
+        match part.ledger.oldest(is_kept) {
+            None => return false,
+            Some(oldest @ (Oldest::Known(offset) | Oldest::Unread(offset))) if !is_kept => {
+                part.ledger.drop(oldest);
+                self.counters.count(Counter::DroppedDepth);
+                self.queues.take(slot, partition, offset);
+            }
+            Some(Oldest::Known(offset)) => {
+                part.ledger.give_up(offset, Cause::Depth);
+                self.dies(slot, partition, offset, Cause::Depth, None);
+            }
+            Some(Oldest::Unread(offset)) => {
+                if !self.read_on(slot, partition, offset, now) {
+                    self.queues.want(slot, partition, offset);
+                    return false;
+                }
+            }
+        }
+        self.queues.change(slot, partition);
+        true
     }
 
     /// Nobody takes what a group has: the first messages may grow too old.
     pub(super) fn age(&mut self, slot: u32, now: Now) {
         while let Some(partition) = self.queues.groups[slot as usize].aging.pop_first() {
-            match self.look(slot, partition, now) {
+            match self.look_for(slot, partition, now, Ledger::next_to_die) {
                 Found::Message(offset) => {
                     let group = &mut self.queues.groups[slot as usize];
                     let part = &mut group.parts[partition as usize];
@@ -66,7 +77,8 @@ impl Switchboard {
 
     /// What a queue may still be given has changed, or how much of it is.
     pub(super) fn measure_again(&mut self, queue: u32) {
-        let queue = &self.queues.all[queue as usize];
+        let queue = &mut self.queues.all[queue as usize];
+        queue.is_measured = false;
         let left = if queue.settings.depth.refuses() {
             (0, 0) // measured when the next publish comes
         } else {
@@ -84,10 +96,14 @@ impl Switchboard {
                 continue;
             }
             let (stream, messages, bytes) = self.streams.on_their_way(*slot);
-            let Some(queue) = self.queues.by_stream.get(&stream) else {
+            let Some(number) = self.queues.by_stream.get(&stream).copied() else {
                 continue;
             };
-            let queue = &self.queues.all[*queue as usize];
+            let queue = &mut self.queues.all[number as usize];
+            if std::mem::replace(&mut queue.is_measured, true) {
+                continue; // it is as full as it was
+            }
+            let queue = &self.queues.all[number as usize];
             let (owed, owed_bytes) = self.queues.owed(queue);
             let depth = queue.settings.depth;
             let left = depth.left(owed + messages, owed_bytes + bytes);
@@ -108,14 +124,33 @@ impl Switchboard {
         }
     }
 
-    /// Whether a queue takes nothing more until something of it is settled; false where the stream
-    /// is none.
-    pub fn is_full(&mut self, stream: u64) -> bool {
+    /// Whether a queue takes batches from another door: how many messages they are, which count to
+    /// what is owed from now on until [`Switchboard::room_taken`]. None: it has no room for them.
+    pub fn take_room(&mut self, stream: u64, batches: &[u8]) -> Option<u64> {
+        let bytes = batches.len() as u64;
+        let batches = Batches::new(batches).map_while(Result::ok);
+        let messages = batches
+            .map(|batch| u64::from(batch.header.count.unsigned_abs()))
+            .sum();
         let Some(slot) = self.streams.slot(stream) else {
-            return false;
+            return Some(messages);
         };
+        if !self.streams.has_room_for(slot, messages) {
+            self.streams.set_room(slot, (0, 0));
+        }
         self.measure_room(&[slot]);
-        !self.streams.has_room(slot)
+        let is_taken = self.streams.has_room_for(slot, messages);
+        if is_taken {
+            self.streams.takes_way(slot, messages, bytes);
+        }
+        is_taken.then_some(messages)
+    }
+
+    /// An append from another door has ended.
+    pub fn room_taken(&mut self, stream: u64, messages: u64, bytes: u64) {
+        if let Some(slot) = self.streams.slot(stream) {
+            self.streams.leaves_way(slot, messages, bytes);
+        }
     }
 }
 
@@ -138,9 +173,10 @@ impl Queues {
         let group = &self.groups[slot as usize];
         let queue = &self.all[group.queue as usize];
         let is_weighed = queue.settings.depth.bytes_max > 0;
+        let filter = group.named().1;
         let parts = group.parts.iter().zip(&queue.ends).zip(&queue.sizes);
         let owed = parts.map(|((part, end), (_, sizes))| {
-            let messages = part.ledger.owed();
+            let messages = owed_of(&part.ledger, filter);
             let floor = part.ledger.settled().floor();
             if !is_weighed || *end <= floor {
                 return (messages, 0);
@@ -151,25 +187,41 @@ impl Queues {
         owed.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
     }
 
-    fn owes_too_much(&self, slot: u32) -> bool {
+    /// The partition of which a group is owed most, where it is owed too much, and how many
+    /// messages are to go before that is asked anew.
+    fn excess(&self, slot: u32) -> Option<(u32, u64)> {
         let group = &self.groups[slot as usize];
         let depth = self.all[group.queue as usize].settings.depth;
         let (messages, bytes) = self.owed_to(slot);
-        let is_over = |max: u64, has: u64| max > 0 && has > max;
-        is_over(depth.messages_max, messages) || is_over(depth.bytes_max, bytes)
+        let over = |max: u64, has: u64| if max > 0 { has.saturating_sub(max) } else { 0 };
+        let of_bytes = over(depth.bytes_max, bytes);
+        let of_bytes = if of_bytes > 0 {
+            share(messages, of_bytes, bytes).max(1)
+        } else {
+            0
+        };
+        let excess = over(depth.messages_max, messages).max(of_bytes);
+        let filter = group.named().1;
+        let mut most = (0, 0);
+        let mut second = 0;
+        for (partition, part) in (0..).zip(&group.parts) {
+            let owed = owed_of(&part.ledger, filter);
+            if owed > most.1 {
+                second = most.1;
+                most = (partition, owed);
+            } else {
+                second = second.max(owed);
+            }
+        }
+        (excess > 0 && most.1 > 0).then(|| (most.0, excess.min(most.1 - second + 1)))
     }
+}
 
-    /// The oldest message that can be let go of the partition that has most.
-    fn oldest(&mut self, slot: u32, is_kept: bool) -> Option<(u32, Oldest)> {
-        let parts = &mut self.groups[slot as usize].parts;
-        let mut by_depth: Vec<_> = (0..)
-            .zip(parts.iter_mut())
-            .map(|(partition, part)| (part.ledger.owed(), partition))
-            .collect();
-        by_depth.sort_unstable_by_key(|(owed, partition)| (u64::MAX - owed, *partition));
-        by_depth.into_iter().find_map(|(_, partition)| {
-            let oldest = parts[partition as usize].ledger.oldest(is_kept)?;
-            Some((partition, oldest))
-        })
+/// Messages that a group is owed of a partition. One with a filter is owed what it has looked at:
+/// what is behind that may be none of its work.
+fn owed_of(ledger: &Ledger, filter: Option<&str>) -> u64 {
+    match filter {
+        None => ledger.owed(),
+        Some(_) => ledger.known(),
     }
 }

@@ -25,6 +25,8 @@ impl Switchboard {
                 for offset in part.deaths.keys() {
                     assert!(part.ledger.is_open(*offset), "what is dead is owed");
                 }
+                let is_dead = |offset| part.deaths.contains_key(offset);
+                assert!(part.unburied.iter().all(is_dead));
             }
             for number in group.line.iter().filter(|number| !is_pull(**number)) {
                 assert_eq!(queues.consumers[number].group, slot as u32);

@@ -48,7 +48,7 @@ impl Streams {
         let bytes = ticket.bytes - before;
         self.undurable_bytes += bytes;
         let stream = &mut self.slots[slot as usize];
-        stream.took(bytes as u64);
+        stream.took(1, bytes as u64);
         let state = &stream.partitions[partition as usize];
         if state.builder.bytes() >= BATCH_BYTES_MAX {
             self.finish_touched(slot, partition);
@@ -104,8 +104,8 @@ impl Streams {
         let mut settled: Vec<_> = settled.collect();
         if let Some(slot) = self.by_id.get(&ticket.stream) {
             let stream = &mut self.slots[*slot as usize];
-            stream.on_their_way.0 -= ticket.messages;
-            stream.on_their_way.1 -= ticket.bytes as u64;
+            stream.on_their_way.0 = stream.on_their_way.0.saturating_sub(ticket.messages);
+            stream.on_their_way.1 = stream.on_their_way.1.saturating_sub(ticket.bytes as u64);
             let partitions = &mut stream.partitions;
             if let Some(partition) = partitions.get_mut(ticket.partition as usize) {
                 settled.extend(partition.ended(ticket.number, ending));

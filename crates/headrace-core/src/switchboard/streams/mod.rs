@@ -72,11 +72,14 @@ struct Stream {
 }
 
 impl Stream {
-    /// A message is on its way.
-    fn took(&mut self, bytes: u64) {
+    /// Messages are on their way.
+    fn took(&mut self, messages: u64, bytes: u64) {
         let (left, bytes_left) = self.room;
-        self.room = (left.saturating_sub(1), bytes_left.saturating_sub(bytes));
-        self.on_their_way.0 += 1;
+        self.room = (
+            left.saturating_sub(messages),
+            bytes_left.saturating_sub(bytes),
+        );
+        self.on_their_way.0 += messages;
         self.on_their_way.1 += bytes;
     }
 
@@ -201,6 +204,23 @@ impl Streams {
     pub fn has_room(&self, slot: u32) -> bool {
         let (messages, bytes) = self.slots[slot as usize].room;
         messages > 0 && bytes > 0
+    }
+
+    /// Whether a stream takes so many more.
+    pub fn has_room_for(&self, slot: u32, messages: u64) -> bool {
+        self.has_room(slot) && messages <= self.slots[slot as usize].room.0
+    }
+
+    /// Messages are on their way to a stream by another door.
+    pub fn takes_way(&mut self, slot: u32, messages: u64, bytes: u64) {
+        self.slots[slot as usize].took(messages, bytes);
+    }
+
+    /// They have got there, or not.
+    pub fn leaves_way(&mut self, slot: u32, messages: u64, bytes: u64) {
+        let stream = &mut self.slots[slot as usize];
+        stream.on_their_way.0 = stream.on_their_way.0.saturating_sub(messages);
+        stream.on_their_way.1 = stream.on_their_way.1.saturating_sub(bytes);
     }
 
     /// A stream's id, and messages and bytes on their way to it.
