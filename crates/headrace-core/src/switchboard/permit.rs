@@ -107,7 +107,9 @@ impl Switchboard {
             let action = Action::Subscribe;
             let decision = decide(self.access.as_ref(), state, action, &filter_of(text));
             narrowed += u32::from(decision.hole.is_some());
-            if !decision.is_allowed {
+            // A message that a consumer may not see would be owed by its group for ever.
+            let is_torn = decision.hole.is_some() && Wanted::of(text).is_some();
+            if !decision.is_allowed || is_torn {
                 lost.push(text.clone());
             }
         }
