@@ -174,14 +174,14 @@ impl Switchboard {
         let members = group.members.clone();
         self.queues.let_go(slot);
         self.queues.empty_pulls(slot);
-        for consumer in members {
-            let consumer_state = self.queues.consumers.get_mut(&consumer);
+        for consumer in &members {
+            let consumer_state = self.queues.consumers.get_mut(consumer);
             let consumer_state = consumer_state.expect("it is one");
             consumer_state.held = 0;
             let session = consumer_state.session;
             if let Some(consuming) = &mut self.sessions[session as usize].consuming {
                 let handed = consuming.handed.values_mut();
-                for handed in handed.filter(|handed| handed.consumer == consumer) {
+                for handed in handed.filter(|handed| handed.consumer == *consumer) {
                     handed.consumer = 0; // its PUBACK ends the exchange, and nothing else
                 }
             }
@@ -189,6 +189,9 @@ impl Switchboard {
         for partition in 0..offsets.len() as u32 {
             self.queues.change(slot, partition);
             self.queues.heat(slot, partition);
+        }
+        for consumer in members {
+            self.queues.line_up(consumer); // it may have been full
         }
         self.set_queue_timer(slot);
     }
