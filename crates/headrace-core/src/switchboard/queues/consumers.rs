@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::address::DEAD_LETTERS;
 use super::groups::NO_MORE_GROUPS;
 use super::{Consumer, Sharing, Wanted};
 use crate::mqtt::packet::{QoS, SubscriptionRequest, Version};
@@ -96,7 +97,8 @@ impl Switchboard {
             return Err(wrong("queues need mqtt.persistence = true".into()));
         }
         if !self.queues.will_be(&wanted.queue) {
-            let name = &wanted.queue;
+            let name = &*wanted.queue;
+            let name = name.strip_suffix(DEAD_LETTERS).unwrap_or(name);
             let text = format!("no queue is named {name}; headrace queues create {name}");
             return Err(Refusal::of_queue(reason::TOPIC_FILTER_INVALID, text.into()));
         }

@@ -433,7 +433,7 @@ impl Queues {
         let (_, filter) = group.named();
         write_topic(&mut self.topic, name, record);
         let below = self.topic.get(BELOW.len() + name.len() + 1..);
-        filter.is_none_or(|filter| topic::matches(filter, below.unwrap_or_default()))
+        filter.is_none_or(|filter| below.is_some_and(|below| topic::matches(filter, below)))
     }
 
     /// Has a place of a partition read, unless something of it is.
