@@ -1516,6 +1516,7 @@ class Switchboard:
         self,
         stream: int,
         group: str,
+        topic_filter: str | None,
         verb: str,
         message_ids: list[str],
         delay: str | None,
@@ -1525,10 +1526,12 @@ class Switchboard:
         wall_ms: int,
     ) -> list[str] | None:
         """Ends deliveries: of each `settled`, `settled before`, `too late` or `no delivery`; None
-        where the queue has no such group. `request` ends once that is durable.
+        where the queue has no such group. `#` is the filter of one without. `request` ends once
+        that is durable.
 
         Raises:
-            ValueError: there is no such verb, id or delay; nothing is settled.
+            ValueError: there is no such verb, id or delay, or several groups have such a delivery;
+                nothing is settled.
         """
     def peek_queue(
         self,

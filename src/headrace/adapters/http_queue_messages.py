@@ -76,6 +76,7 @@ class _PullBody(Fields):
 
 class _SettleBody(Fields):
     group: StrictStr
+    filter: StrictStr | None = None
     message_ids: _Texts
     reason: StrictStr | None = None
     delay: StrictStr | None = None
@@ -136,7 +137,7 @@ class QueueMessageRoutes:
         assert isinstance(request.protocol, Connection), "made by this door"
         request.protocol.on_gone = pulling.give_back
         try:
-            messages = [_pulled(name, asked.group, each) for each in await pulling]
+            messages = [_pulled(name, asked, each) for each in await pulling]
             response = answer({"messages": messages})
             await response.prepare(request)
             await response.write_eof()
@@ -152,7 +153,7 @@ class QueueMessageRoutes:
         verb = request.path.rpartition("/")[2]
         may_publish(self._node.gate, request, f"$queue/{name}/${verb}")
         ids = asked.message_ids
-        terms = Settlement(asked.group, verb, ids, asked.delay, asked.reason)
+        terms = Settlement(asked.group, asked.filter, verb, ids, asked.delay, asked.reason)
         ends = await self._node.queues().settle(name, terms)
         told = [{"message_id": each, "result": end} for each, end in zip(ids, ends, strict=True)]
         is_all = all(end == "settled" for end in ends)
@@ -173,11 +174,12 @@ class QueueMessageRoutes:
         return answer({"messages": messages, "next": following})
 
 
-def _pulled(queue: str, group: str, message: QueueMessage) -> dict[str, Any]:
+def _pulled(queue: str, asked: _PullBody, message: QueueMessage) -> dict[str, Any]:
     place = f"{message.partition}:{message.offset}:{message.attempt}"
     return {
         "message_id": place,
-        "group": group,
+        "group": asked.group,
+        **({} if asked.filter in (None, "#") else {"filter": asked.filter}),
         "attempt": message.attempt,
         "queue": queue,
         **_told(message),

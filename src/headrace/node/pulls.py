@@ -131,6 +131,7 @@ class Pulls:
             self._switchboard.settle_queue,
             definition.id,
             asked.group,
+            asked.filter,
             asked.verb,
             list(asked.message_ids),
             asked.delay,
@@ -143,7 +144,8 @@ class Pulls:
         await durable
         if ends is None:
             name = definition.name
-            raise UnknownGroupError(f"queue {name!r} has no group {shown(asked.group)}")
+            which = "" if asked.filter is None else f" of filter {shown(asked.filter)}"
+            raise UnknownGroupError(f"queue {name!r} has no group {shown(asked.group)}{which}")
         return ends
 
     async def peek(self, definition: StreamDefinition, asked: Peek) -> PeekedMessages:

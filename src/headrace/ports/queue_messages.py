@@ -68,6 +68,7 @@ class Settlement:
     """How deliveries of a group end.
 
     Attributes:
+        filter: of the group, `#` of one without; None: whatever it is.
         verb: `ack`, `nack`, `reject` or `extend`.
         message_ids: each `PARTITION:OFFSET:ATTEMPT`.
         delay: until a message comes again, or its deadline passes, such as `30s`.
@@ -75,6 +76,7 @@ class Settlement:
     """
 
     group: str
+    filter: str | None
     verb: str
     message_ids: Sequence[str]
     delay: str | None

@@ -44,6 +44,8 @@ pub enum Outcome {
     NoPriorities,
     /// No such delivery was made to the client's group.
     NoDelivery,
+    /// Several of the groups that the client may mean have such a delivery.
+    WhichGroup,
     /// The message is settled already.
     SettledBefore,
     /// The message is to be delivered again, or was.
@@ -84,6 +86,7 @@ impl Outcome {
             | Self::BadPriority
             | Self::NoPriorities
             | Self::NoDelivery
+            | Self::WhichGroup
             | Self::TooLate => 0x83,
             Self::NoQueue => 0x90,
             Self::NotAuthorized => 0x87,
@@ -115,6 +118,7 @@ impl Outcome {
             Self::BadPriority => Some("priority is a number from 0 to 9, 4 without one"),
             Self::NoPriorities => Some("the queue has no priorities; alter it with priorities=on"),
             Self::NoDelivery => Some("no such delivery to a group of this client; name group-id"),
+            Self::WhichGroup => Some("several groups have it; name group-id and group-filter"),
             Self::SettledBefore => Some("settled before"),
             Self::TooLate => Some("too late: the message is delivered again, or will be"),
             Self::TooLarge => Some("larger than max.message.bytes of a stream that stores it"),

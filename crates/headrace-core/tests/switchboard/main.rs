@@ -46,6 +46,7 @@ mod queues_hostile;
 mod queues_kept;
 mod queues_lives;
 mod queues_pull;
+mod queues_wire;
 mod repeats;
 mod replay;
 mod retained;

@@ -57,7 +57,7 @@ impl Depot {
         let ids: Vec<String> = ids.iter().map(|id| (*id).to_owned()).collect();
         let (what, now) = ((verb, &*ids), self.stage.now);
         let switchboard = &mut self.stage.switchboard;
-        let ends = switchboard.settle_queue(JOBS, "g", what, (delay, None), 5, now);
+        let ends = switchboard.settle_queue(JOBS, ("g", None), what, (delay, None), 5, now);
         self.stage.run();
         let is_noted =
             verb != "extend" && ends.as_ref().unwrap().iter().flatten().any(Result::is_ok);
@@ -308,12 +308,12 @@ fn what_cannot_be_pulled_from_says_so() {
     ] {
         let what = (verb, &[id.to_owned()][..]);
         let switchboard = &mut depot.stage.switchboard;
-        let settled = switchboard.settle_queue(JOBS, "g", what, (delay, None), 9, now);
+        let settled = switchboard.settle_queue(JOBS, ("g", None), what, (delay, None), 9, now);
         assert!(settled.is_err(), "{verb} {id}");
     }
     let what = ("ack", &["0:0:1".to_owned()][..]);
     let switchboard = &mut depot.stage.switchboard;
-    let settled = switchboard.settle_queue(JOBS, "nobody", what, (None, None), 9, now);
+    let settled = switchboard.settle_queue(JOBS, ("nobody", None), what, (None, None), 9, now);
     assert_eq!(settled, Ok(None));
 }
 

@@ -332,6 +332,7 @@ impl Switchboard {
         &mut self,
         stream: u64,
         group: &str,
+        topic_filter: Option<&str>,
         verb: &str,
         message_ids: Vec<String>,
         delay: Option<&str>,
@@ -342,6 +343,7 @@ impl Switchboard {
     ) -> PyResult<Option<Vec<&'static str>>> {
         let (what, why) = ((verb, &*message_ids), (delay, reason));
         let now = now(mono_ms, wall_ms);
+        let group = (group, topic_filter);
         let ends = self.0.settle_queue(stream, group, what, why, request, now);
         let ends = ends.map_err(error)?;
         Ok(ends.map(|ends| ends.into_iter().map(end_of).collect()))

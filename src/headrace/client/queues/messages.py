@@ -32,8 +32,9 @@ _SETTLED_BEFORE: Final = 0x10
 _TOO_LATE: Final = 0x83
 _OF_DELIVERY: Final = frozenset(
     {"message-id", "group-id", "queue", "partition", "offset", "sequence", "attempt",
-     "first-enqueued", KEY}
+     "first-enqueued"}
 )  # fmt: skip
+_LEFT_OUT: Final = _OF_DELIVERY | {"group-filter", KEY}
 
 _REASON_CHARACTERS_MAX: Final = 1_000
 """Of what a worker says of a failure: it goes with the message into the dead letters."""
@@ -175,13 +176,13 @@ def message_of(packet: MQTTMessage, hold: Hold) -> Message | None:
     """A delivery as the wire has it; None where it is none of a queue."""
     pairs: list[tuple[str, str]] = getattr(packet.properties, "UserProperty", [])
     told = dict(pairs)  # the broker's own stand last
-    if not _OF_DELIVERY - {KEY} <= told.keys():
+    if not _OF_DELIVERY <= told.keys():
         return None
     return Message(
         payload=bytes(packet.payload),
         topic=packet.topic,
         key=told.get(KEY),
-        properties={name: told[name] for name in told if name not in _OF_DELIVERY},
+        properties={name: told[name] for name in told if name not in _LEFT_OUT},
         message_id=told["message-id"],
         partition=int(told["partition"]),
         offset=int(told["offset"]),

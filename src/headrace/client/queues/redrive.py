@@ -58,8 +58,9 @@ _TOO_LARGE: Final = (0x95, 0x97)
 
 _OF_DEATH: Final = frozenset(
     {"reason", "reason-detail", "attempts", "died", "x-source-queue", "x-source-message",
-     "x-source-topic", "x-source-group", "x-source-enqueued", "message-id", "group-id", "queue",
-     "partition", "offset", "sequence", "attempt", "first-enqueued", "dedup-id"}
+     "x-source-topic", "x-source-group", "x-source-enqueued", "message-id", "group-id",
+     "group-filter", "queue", "partition", "offset", "sequence", "attempt", "first-enqueued",
+     "dedup-id"}
 )  # fmt: skip
 """User properties that a message does not take back with it: of its death, of the delivery of its
 letter, and of its publisher the one that would have it taken for a repeat."""

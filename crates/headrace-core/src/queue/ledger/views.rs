@@ -114,6 +114,11 @@ impl Ledger {
         entry.is_some_and(|entry| entry.state == State::Behind)
     }
 
+    /// Whether that delivery of a message is the one that can settle it.
+    pub fn is_flying(&self, offset: i64, attempt: u32) -> bool {
+        self.flying(offset, attempt).is_ok()
+    }
+
     /// Whether a message is known and not settled.
     pub fn is_open(&self, offset: i64) -> bool {
         self.open.contains_key(&offset)

@@ -1,6 +1,6 @@
 //! A message on its way to one consumer, and how its delivery ends.
 
-use super::message::{parts_of, push_number, ATTEMPT, GROUP_ID, MESSAGE_ID};
+use super::message::{parts_of, push_number, ATTEMPT, GROUP_FILTER, GROUP_ID, MESSAGE_ID};
 use super::pull::is_pull;
 use super::{Group, Part};
 use crate::mqtt::encode;
@@ -63,12 +63,18 @@ impl Switchboard {
         place.push(':');
         push_number(&mut place, attempt.into());
         let which = place.rsplit_once(':').map_or("", |(_, attempt)| attempt);
-        let (name, _) = group.named();
+        let (name, filter) = group.named();
         let (topic, properties, payload) = parts_of(&packet);
         let mut section = std::mem::take(&mut self.queues.packet);
         section.clear();
-        let own = [(MESSAGE_ID, &*place), (GROUP_ID, name), (ATTEMPT, which)];
-        encode::section(properties, &own, &mut section);
+        let own = [
+            (MESSAGE_ID, &*place),
+            (GROUP_ID, name),
+            (ATTEMPT, which),
+            (GROUP_FILTER, filter.unwrap_or_default()),
+        ];
+        let own = &own[..own.len() - usize::from(filter.is_none())];
+        encode::section(properties, own, &mut section);
         self.queues.topic = place;
         let consumer = self.queues.consumers.get_mut(&number);
         let consumer = consumer.expect("it is one");

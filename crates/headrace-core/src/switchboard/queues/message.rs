@@ -22,6 +22,8 @@ use crate::Now;
 pub const MESSAGE_ID: &str = "message-id";
 /// The group that it is delivered to.
 pub const GROUP_ID: &str = "group-id";
+/// What that takes of the queue, where that is not all.
+pub const GROUP_FILTER: &str = "group-filter";
 /// Which delivery of the message it is, from 1.
 pub const ATTEMPT: &str = "attempt";
 /// How long after it is enqueued a message is given out at the earliest, such as `90s`.
@@ -38,9 +40,10 @@ pub const SOURCE_TOPIC: &str = "x-source-topic";
 pub const FIRST_ENQUEUED: &str = "first-enqueued";
 
 /// What a delivery says of itself.
-pub const OF_DELIVERY: [&str; 9] = [
+pub const OF_DELIVERY: [&str; 10] = [
     MESSAGE_ID,
     GROUP_ID,
+    GROUP_FILTER,
     ATTEMPT,
     SOURCE_TOPIC,
     FIRST_ENQUEUED,

@@ -2,8 +2,8 @@
 
 use super::address::Verb;
 use super::hand::Place;
-use super::message::{unsound, GROUP_ID, MESSAGE_ID};
-use super::{Address, Queues};
+use super::message::{unsound, GROUP_FILTER, GROUP_ID, MESSAGE_ID};
+use super::{Address, Group, Queues};
 use crate::access::Action;
 use crate::mqtt::packet::{Publish, QoS, Version};
 use crate::queue::Late;
@@ -36,12 +36,20 @@ impl Switchboard {
         }
         self.pay(slot, now);
         let (name, verb) = match address {
-            Address::Nowhere => return self.reserved_topic(session, publish, now),
+            Address::Nowhere => {
+                let why = (
+                    "reserved_topic",
+                    Counter::DroppedTopic,
+                    Outcome::NotAuthorized,
+                );
+                return self.refuse_place(slot, session, publish, why, now);
+            }
             Address::Enqueue(name) => (name, None),
             Address::Settle(name, verb) => (name, Some(verb)),
         };
         let Some(queue) = self.queues.find(name) else {
-            return self.no_queue(slot, session, publish, now);
+            let why = ("unknown_queue", Counter::DroppedNoQueue, Outcome::NoQueue);
+            return self.refuse_place(slot, session, publish, why, now);
         };
         match verb {
             None => {
@@ -61,15 +69,22 @@ impl Switchboard {
     }
 
     /// 3.1.1 has no answer that says no, and a message must not be lost in silence.
-    fn no_queue(&mut self, slot: u32, session: u32, publish: &Publish<'_>, now: Now) -> Flow {
-        self.counters.count(Counter::DroppedNoQueue);
+    fn refuse_place(
+        &mut self,
+        slot: u32,
+        session: u32,
+        publish: &Publish<'_>,
+        (name, why, outcome): (&'static str, Counter, Outcome),
+        now: Now,
+    ) -> Flow {
+        self.counters.count(why);
         if self.connections[slot as usize].version == Version::V311 {
-            self.close(slot, "unknown_queue", None, now);
+            self.close(slot, name, None, now);
             return Flow::Stop;
         }
         if publish.qos > QoS::AtMostOnce {
             let token = u64::from(publish.packet_id);
-            self.answer_in_turn(session, token, publish.qos, Outcome::NoQueue, now);
+            self.answer_in_turn(session, token, publish.qos, outcome, now);
         }
         Flow::Next
     }
@@ -136,25 +151,27 @@ impl Switchboard {
         let user = &publish.properties.user;
         let told = |name: &str| user.iter().find(|(key, _)| *key == name).map(|pair| pair.1);
         let ids = user.iter().filter(|(key, _)| *key == MESSAGE_ID);
-        let mut outcome = Outcome::NoMessageId;
         let delay_ms = told("delay").map(parse_duration_ms);
-        if delay_ms == Some(None) {
-            outcome = Outcome::BadDelay;
+        let outcome = if delay_ms == Some(None) {
+            Outcome::BadDelay
         } else {
-            let groups = self.groups_of(session, queue, told(GROUP_ID));
+            let groups = self.groups_of(session, queue, (told(GROUP_ID), told(GROUP_FILTER)));
             let with = (delay_ms.flatten(), told("reason"));
-            for (_, text) in ids {
-                let one = match place_of(text) {
-                    None => Outcome::NoMessageId,
-                    Some(place) => outcome_of(self.settle_one(&groups, (verb, place), with, now)),
-                };
-                // The worst of them is told.
-                let is_first = outcome == Outcome::NoMessageId && one != Outcome::NoMessageId;
-                if is_first || one.reason_code() > outcome.reason_code() {
-                    outcome = one;
+            let mut end = |text| {
+                let place = place_of(text).ok_or(Outcome::NoMessageId)?;
+                let group = self.group_of_delivery(&groups, place)?;
+                Ok(outcome_of(self.settle_one(group, (verb, place), with, now)))
+            };
+            let ends = ids.map(|(_, text)| end(text).unwrap_or_else(|refused| refused));
+            let worst = ends.reduce(|worst, one| {
+                if one.reason_code() > worst.reason_code() {
+                    one
+                } else {
+                    worst
                 }
-            }
-        }
+            });
+            worst.unwrap_or(Outcome::NoMessageId)
+        };
         if outcome.reason_code() >= 0x80 {
             self.counters.count(Counter::QueueLate);
         }
@@ -185,15 +202,17 @@ impl Switchboard {
     }
 
     /// Ends deliveries of a group, or one, for who has no session: what became of each, by their
-    /// `PARTITION:OFFSET:ATTEMPT`; None where the queue has no such group. The end of `request` is
-    /// told once that is durable.
+    /// `PARTITION:OFFSET:ATTEMPT`; None where the queue has no such group. Without a filter, all
+    /// groups of the name are meant; `#` is that of the one without. The end of `request` is told
+    /// once that is durable.
     ///
     /// # Errors
-    /// The stream is no queue, or no such verb, id or delay is; nothing was settled.
+    /// The stream is no queue, or no such verb, id or delay is, or several groups have such a
+    /// delivery; nothing was settled.
     pub fn settle_queue(
         &mut self,
         stream: u64,
-        group: &str,
+        (group, filter): (&str, Option<&str>),
         (verb, ids): (&str, &[String]),
         (delay, reason): (Option<&str>, Option<&str>),
         request: u64,
@@ -211,11 +230,21 @@ impl Switchboard {
             place_of(id).ok_or_else(|| Error::Invalid(text()))
         });
         let places: Vec<Place> = places.collect::<Result<_, _>>()?;
-        let groups = self.named_groups(queue, group);
-        let ends: Vec<_> = places
-            .into_iter()
-            .map(|place| self.settle_one(&groups, (verb, place), (delay_ms, reason), now))
+        let groups = self.meant_groups(queue, (Some(group), filter));
+        let of = places.iter();
+        let of: Vec<_> = of
+            .map(|place| self.group_of_delivery(&groups, *place))
             .collect();
+        if let Some(at) = of.iter().position(|of| *of == Err(Outcome::WhichGroup)) {
+            let id = &ids[at];
+            let text = format!("message id \"{id}\" is of several groups; say which: filter");
+            return Err(Error::Invalid(text));
+        }
+        let mut end = |(of, place): (Result<u32, _>, Place)| {
+            let of = of.map_err(|_| Late::Unknown)?;
+            self.settle_one(of, (verb, place), (delay_ms, reason), now)
+        };
+        let ends: Vec<_> = of.into_iter().zip(places).map(&mut end).collect();
         let late = |end: &&Result<(), Late>| outcome_of(**end).reason_code() >= 0x80;
         let late = ends.iter().filter(late).count();
         self.counters.add(Counter::QueueLate, late);
@@ -224,23 +253,39 @@ impl Switchboard {
         Ok((!groups.is_empty()).then_some(ends))
     }
 
-    fn settle_one(
-        &mut self,
+    /// Of groups the one that has a delivery in flight. Where none has, one that can say why: it
+    /// owes the message, which others may have had passed by.
+    ///
+    /// # Errors
+    /// There is none, or several have it.
+    fn group_of_delivery(
+        &self,
         groups: &[u32],
-        (verb, place): (Verb, Place),
-        (delay_ms, reason): (Option<u64>, Option<&str>),
-        now: Now,
-    ) -> Result<(), Late> {
-        let (partition, offset, _) = place;
+        (partition, offset, attempt): Place,
+    ) -> Result<u32, Outcome> {
         let ledger = |slot: &u32| {
             let parts = &self.queues.groups[*slot as usize].parts;
             parts.get(partition as usize).map(|part| &part.ledger)
         };
-        // The one that owes it; others of the client may have had it passed by.
+        let is_flying =
+            |slot: &&u32| ledger(slot).is_some_and(|ledger| ledger.is_flying(offset, attempt));
+        let mut flying = groups.iter().filter(is_flying);
+        let first = flying.next();
+        if flying.next().is_some() {
+            return Err(Outcome::WhichGroup);
+        }
         let owes = |slot: &&u32| ledger(slot).is_some_and(|ledger| ledger.is_open(offset));
-        let Some(group) = groups.iter().find(owes).or(groups.first()).copied() else {
-            return Err(Late::Unknown);
-        };
+        let owing = || groups.iter().find(owes).or(groups.first());
+        first.or_else(owing).copied().ok_or(Outcome::NoDelivery)
+    }
+
+    fn settle_one(
+        &mut self,
+        group: u32,
+        (verb, place): (Verb, Place),
+        (delay_ms, reason): (Option<u64>, Option<&str>),
+        now: Now,
+    ) -> Result<(), Late> {
         match verb {
             Verb::Ack => self.end_delivery(group, place),
             Verb::Nack => self.fail_delivery(group, place, delay_ms, reason, now),
@@ -251,31 +296,39 @@ impl Switchboard {
 
     /// The groups whose deliveries a client may mean: those in which it consumes, and others of a
     /// name that it says, for who settles need not be who was handed the message.
-    fn groups_of(&self, session: u32, queue: u32, named: Option<&str>) -> Vec<u32> {
+    fn groups_of(&self, session: u32, queue: u32, said: (Option<&str>, Option<&str>)) -> Vec<u32> {
         let queues = &self.queues;
-        let is_named = |slot: &u32| {
-            let group = &queues.groups[*slot as usize];
-            named.is_none_or(|named| group.named().0 == named)
-        };
         let consuming = self.sessions[session as usize].consuming.iter();
         let numbers = consuming.flat_map(|consuming| consuming.consumers.values());
         let own = numbers.map(|number| queues.consumers[number].group);
         let is_of_queue = |slot: &u32| queues.groups[*slot as usize].queue == queue;
         let mut groups: Vec<u32> = own
-            .filter(|slot| is_of_queue(slot) && is_named(slot))
+            .filter(|slot| is_of_queue(slot) && queues.groups[*slot as usize].is_meant(said))
             .collect();
-        if let Some(named) = named.filter(|_| groups.is_empty()) {
-            groups = self.named_groups(queue, named);
+        groups.sort_unstable();
+        groups.dedup(); // it may consume in one twice
+        if groups.is_empty() && said.0.is_some() {
+            groups = self.meant_groups(queue, said);
         }
         groups
     }
 
-    /// The groups of a name: each filter that it has goes with one of its own.
-    fn named_groups(&self, queue: u32, named: &str) -> Vec<u32> {
+    /// All groups of a queue that may be meant.
+    fn meant_groups(&self, queue: u32, said: (Option<&str>, Option<&str>)) -> Vec<u32> {
         let groups = self.queues.all[queue as usize].groups.values().copied();
         groups
-            .filter(|slot| self.queues.groups[*slot as usize].named().0 == named)
+            .filter(|slot| self.queues.groups[*slot as usize].is_meant(said))
             .collect()
+    }
+}
+
+impl Group {
+    /// Whether its name and its filter are those, as far as they are said: each filter that a name
+    /// has goes with a group of its own, `#` with the one of all.
+    fn is_meant(&self, (name, filter): (Option<&str>, Option<&str>)) -> bool {
+        let (own, own_filter) = self.named();
+        name.is_none_or(|name| name == own)
+            && filter.is_none_or(|filter| filter == own_filter.unwrap_or("#"))
     }
 }
 
