@@ -1,6 +1,7 @@
 //! What a record of a queue is to a ledger, and as a publish.
 
 use std::hash::BuildHasher;
+use std::str::FromStr;
 
 use super::address::BELOW;
 use super::settle::parse_duration_ms;
@@ -53,6 +54,12 @@ pub const OF_DELIVERY: [&str; 10] = [
     "sequence",
 ];
 
+/// No delay is longer than 100 years: it is a mistake, and sums with it would overflow.
+pub(super) const DELAY_MS_MAX: u64 = 36_525 * 86_400_000;
+
+/// The last moment of the year 9999, for the same reason.
+const DELIVER_AT_MS_MAX: i64 = 253_402_300_799_999;
+
 /// Digits of a partition, an offset and a time.
 const NUMBERS_BYTES_MAX: usize = 10 + 20 + 20;
 
@@ -86,9 +93,7 @@ fn priority(record: &Record<'_>) -> Option<u8> {
 }
 
 fn parse_priority(text: &str) -> Option<u8> {
-    text.parse()
-        .ok()
-        .filter(|each| usize::from(*each) < PRIORITIES)
+    number_of(text).filter(|each| usize::from(*each) < PRIORITIES)
 }
 
 /// When a message is to be given out at the earliest, as its publisher has said.
@@ -98,7 +103,18 @@ fn due_ms(record: &Record<'_>) -> Option<i64> {
         let delay_ms = i64::try_from(parse_duration_ms(delay)?).ok()?;
         return record.timestamp.checked_add(delay_ms);
     }
-    told(DELIVER_AT)?.parse().ok()
+    parse_time_ms(told(DELIVER_AT)?)
+}
+
+fn parse_time_ms(text: &str) -> Option<i64> {
+    number_of(text).filter(|at_ms| *at_ms <= DELIVER_AT_MS_MAX)
+}
+
+/// A number as it is written, without a sign and zeros before it: it is told as it was given.
+pub(super) fn number_of<T: FromStr>(text: &str) -> Option<T> {
+    let is_plain = text == "0" || !text.starts_with('0');
+    let is_plain = is_plain && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_plain)
 }
 
 /// Why a queue cannot do with a message as its publisher says, if so: its time is none, or its
@@ -107,10 +123,7 @@ pub fn unsound(user: &[(&str, &str)], settings: &QueueSettings) -> Option<Outcom
     user.iter().find_map(|(name, value)| {
         let (is_sound, outcome) = match *name {
             DELAY => (parse_duration_ms(value).is_some(), Outcome::BadDelay),
-            DELIVER_AT => {
-                let is_sound = value.parse::<i64>().is_ok_and(|at| at >= 0);
-                (is_sound, Outcome::BadDelay)
-            }
+            DELIVER_AT => (parse_time_ms(value).is_some(), Outcome::BadDelay),
             PRIORITY_OF if settings.policy.prioritises => {
                 (parse_priority(value).is_some(), Outcome::BadPriority)
             }

@@ -1,8 +1,10 @@
 //! Publishes below `$queue/`: into a queue, and what settles its deliveries.
 
-use super::address::Verb;
+use std::borrow::Cow;
+
+use super::address::{Verb, BELOW};
 use super::hand::Place;
-use super::message::{unsound, GROUP_FILTER, GROUP_ID, MESSAGE_ID};
+use super::message::{number_of, unsound, DELAY_MS_MAX, GROUP_FILTER, GROUP_ID, MESSAGE_ID};
 use super::{Address, Group, Queues};
 use crate::access::Action;
 use crate::mqtt::packet::{Publish, QoS, Version};
@@ -26,7 +28,12 @@ impl Switchboard {
         now: Now,
     ) -> Flow {
         let session = self.session_of(slot);
-        if !self.may(session, Action::Publish, publish.topic) {
+        // Rules are asked about one topic of a verb, whatever stands before it.
+        let topic = match address {
+            Address::Settle(name, verb) => [BELOW, name, "/$", verb.name()].concat().into(),
+            _ => Cow::Borrowed(publish.topic),
+        };
+        if !self.may(session, Action::Publish, &topic) {
             self.pay(slot, now);
             return self.deny_publish(slot, session, publish, now);
         }
@@ -368,9 +375,9 @@ impl Queues {
 /// Reads `PARTITION:OFFSET:ATTEMPT`.
 fn place_of(text: &str) -> Option<Place> {
     let mut parts = text.split(':');
-    let partition = parts.next()?.parse().ok()?;
-    let offset = parts.next()?.parse().ok().filter(|offset| *offset >= 0)?;
-    let attempt = parts.next()?.parse().ok()?;
+    let partition = number_of(parts.next()?)?;
+    let offset = number_of(parts.next()?)?;
+    let attempt = number_of(parts.next()?)?;
     parts
         .next()
         .is_none()
@@ -378,6 +385,7 @@ fn place_of(text: &str) -> Option<Place> {
 }
 
 /// Reads a time such as `250ms`, `30s`, `5m`, `2h`, `1d`; a number alone is milliseconds.
+/// 100 years at most.
 pub(super) fn parse_duration_ms(text: &str) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
@@ -389,5 +397,6 @@ pub(super) fn parse_duration_ms(text: &str) -> Option<u64> {
         "d" => 86_400_000,
         _ => return None,
     };
-    number.parse::<u64>().ok()?.checked_mul(unit_ms)
+    let ms = number.parse::<u64>().ok()?.checked_mul(unit_ms)?;
+    (ms <= DELAY_MS_MAX).then_some(ms)
 }
