@@ -183,7 +183,7 @@ async def test_refusals_are_typed(node):
             await queue.put(b"x" * 300_000_000)
         assert caught.value.reason_code == 0x95
         for wrong in (
-            {"ttl": 0}, {"routing": "a/+"}, {"routing": "$ack"}, {"key": "\0"}, {"delay": -1},
+            {"ttl": 0}, {"routing": "a/+"}, {"routing": "a/$ack"}, {"key": "\0"}, {"delay": -1},
             {"priority": 10},
         ):  # fmt: skip
             with pytest.raises(ValueError, match="got"):

@@ -97,6 +97,23 @@ def test_a_message_is_enqueued_pulled_and_settled(jobs):
     assert jobs.pull() == []
 
 
+def test_a_filter_says_which_group_of_a_name_is_meant(jobs):
+    jobs.enqueue(payload="1", topic="eu")
+    (of_all,), (filtered,) = jobs.pull(), jobs.pull(filter="eu")
+    assert ("filter" in of_all, filtered["filter"]) == (False, "eu")
+    (id_,) = {of_all["message_id"], filtered["message_id"]}
+    assert "say which: filter" in jobs.refused("ack", group="g", message_ids=[id_])
+    none = jobs.refused("ack", 404, group="g", filter="us", message_ids=[id_])
+    assert "of filter" in none
+    assert jobs.settle("ack", id_, filter="eu") == ["settled"]
+    assert jobs.settle("extend", id_, delay="1h") == ["settled"], "the other one alone has it"
+    assert "delay is a time" in jobs.refused(
+        "extend", group="g", message_ids=[id_], delay="106751991167d"
+    )
+    assert "is no PARTITION" in jobs.refused("ack", group="g", message_ids=["00:00:01"])
+    assert jobs.settle("ack", id_, filter="#") == ["settled"]
+
+
 def test_what_publishes_elsewhere_enqueues_too(jobs):
     def publish(topic, **more):
         return jobs.node.call("POST", "/api/v1/publish", {"topic": topic, "payload": "p", **more})

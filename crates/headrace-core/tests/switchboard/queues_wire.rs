@@ -1,17 +1,31 @@
 //! What is said to queues and what they answer: whose delivery a settlement means, places that are
 //! reserved, options, times and rights.
 
-use headrace_core::queue::Late;
-use headrace_core::switchboard::PullTerms;
+use headrace_core::mqtt::packet::Connect;
+use headrace_core::queue::{Late, Policy};
+use headrace_core::switchboard::{PullTerms, QueueSettings};
 
 use super::depot::*;
 use super::permit::{access, control};
-use super::queues::depot;
+use super::queues::{depot, with};
 use super::stage::*;
 
 const G: (&str, &str) = ("group-id", "g");
 
 impl Depot {
+    /// A client that keeps its session.
+    fn lasting(&mut self) -> u64 {
+        let client = self.stage.asks(Connect {
+            client_id: "lasting",
+            session_expiry_s: Some(600),
+            ..Connect::new(V5)
+        });
+        self.stage.decide(0);
+        self.settle();
+        assert!(self.stage.hears(client)[0].starts_with("CONNACK 0x00"));
+        client
+    }
+
     fn pull_one(&mut self, filter: Option<&str>) {
         let terms = PullTerms {
             messages_max: 1,
@@ -147,7 +161,8 @@ fn the_worst_of_many_settlements_is_told() {
 #[test]
 fn rules_that_take_a_part_out_end_a_consumer() {
     for is_away in [false, true] {
-        let (mut depot, publisher, worker) = depot();
+        let (mut depot, publisher, _) = depot();
+        let worker = depot.lasting();
         depot.subscribe(worker, "$queue/jobs", &[]);
         let rules = access(&[
             "-subscribe $queue/jobs/secret",
@@ -163,7 +178,7 @@ fn rules_that_take_a_part_out_end_a_consumer() {
             let expected = ["DISCONNECT 0x87", "closed: not_authorized"];
             assert_eq!(depot.stage.hears(worker), expected);
         }
-        let worker = depot.client("worker");
+        let worker = depot.lasting();
         depot.enqueue(publisher, "$queue/jobs/secret", "1", &[]);
         assert_eq!(depot.take(worker), []);
         let said = depot.subscribe(worker, "$queue/jobs", &[]);
@@ -218,4 +233,98 @@ fn a_message_without_levels_matches_no_level() {
     depot.enqueue(publisher, "$queue/jobs", "1", &[]);
     depot.enqueue(publisher, "$queue/jobs/eu", "2", &[]);
     assert_eq!(payloads(&depot.take(worker)), ["2"]);
+}
+
+#[test]
+fn a_verb_settles_behind_the_topic_of_a_delivery() {
+    let (mut depot, publisher, worker) = depot();
+    depot.subscribe(worker, "$queue/jobs", &[]);
+    depot.enqueue(publisher, "$queue/jobs/eu/3", "1", &[]);
+    let handed = depot.take(worker).remove(0);
+    let verb = format!("{}/$ack", handed.topic);
+    let this = [("message-id", handed.id())];
+    for wrong in [
+        "$queue/jobs/eu/$akc",
+        "$queue/jobs/$eu/$ack",
+        "$queue/jobs/$ack/eu",
+    ] {
+        assert_eq!(
+            depot.enqueue(worker, wrong, "", &this),
+            Some(0x87),
+            "{wrong}"
+        );
+    }
+    // Whoever may not settle may not by a longer way.
+    let rules = ["-publish $queue/jobs/$ack", "+publish,subscribe $queue/# #"];
+    control(&mut depot.stage, Some(access(&rules)), &[]);
+    assert_eq!(depot.enqueue(worker, &verb, "", &this), Some(0x87));
+    control(&mut depot.stage, None, &[]);
+    assert_eq!(depot.enqueue(worker, &verb, "", &this), Some(0));
+    assert_eq!(depot.depth(JOBS), 0);
+}
+
+#[test]
+fn filters_of_reserved_levels_and_unknown_options_are_refused() {
+    let (mut depot, _, worker) = depot();
+    for (filter, expected) in [
+        ("$queue/jobs/$ack", "[0x8f]"),
+        ("$queue/jobs/eu/$dlq", "[0x8f]"),
+        ("$queue/jobs?gruop=work", "[0x83]"),
+        ("$queue/jobs?group=g&group=h", "[0x83]"),
+        ("$queue/jobs/eu?group=g", "[0x83]"),
+        ("$queue/jobs?prefetch=05", "[0x83]"),
+    ] {
+        let said = depot.subscribe(worker, filter, &[]);
+        assert!(said.contains(expected), "{filter}: {said}");
+    }
+    let said = depot.subscribe(worker, "$queue/jobs?gruop=work", &[]);
+    assert!(said.contains("?group=G&prefetch=N&settle=S"), "{said}");
+    assert_eq!(
+        depot.subscribe(worker, "$queue/jobs?group=g&settle=ack", &[]),
+        "SUBACK 1 [0x01]"
+    );
+}
+
+#[test]
+fn times_that_are_none_and_numbers_with_more_than_digits_are_refused() {
+    let settings = settings();
+    let policy = Policy {
+        prioritises: true,
+        ..settings.policy
+    };
+    let (mut depot, publisher, worker) = with(QueueSettings { policy, ..settings }, 1);
+    for (name, value, code) in [
+        ("delay", "36525d", 0),
+        ("delay", "36526d", 0x83),
+        ("delay", "106751991167d", 0x83),
+        ("delay", "18446744073709551615", 0x83),
+        ("deliver-at", "253402300799999", 0),
+        ("deliver-at", "253402300800000", 0x83),
+        ("deliver-at", "+5", 0x83),
+        ("deliver-at", "-5", 0x83),
+        ("priority", "05", 0x83),
+        ("priority", "+5", 0x83),
+    ] {
+        let said = depot.enqueue(publisher, "$queue/jobs", "later", &[(name, value)]);
+        assert_eq!(said, Some(code), "{name} {value}");
+    }
+    depot.enqueue(publisher, "$queue/jobs", "now", &[]);
+    depot.subscribe(worker, "$queue/jobs", &[]);
+    let handed = depot.take(worker);
+    assert_eq!(payloads(&handed), ["now"]);
+    let id = handed[0].id();
+    for (verb, delay) in [("$nack", "36526d"), ("$extend", "18446744073709551615")] {
+        let told = [("message-id", id), ("delay", delay)];
+        assert_eq!(depot.end(worker, verb, &told), Some(0x83), "{verb}");
+    }
+    let (place, attempt) = id.rsplit_once(':').unwrap();
+    for wrong in [
+        format!("+{id}"),
+        format!("0{id}"),
+        format!("{place}:0{attempt}"),
+    ] {
+        let said = depot.end(worker, "$ack", &[("message-id", &wrong)]);
+        assert_eq!(said, Some(0x83), "{wrong}");
+    }
+    assert_eq!(depot.ack(worker, &handed[0]), Some(0), "it is in flight");
 }

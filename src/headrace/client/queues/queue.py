@@ -232,8 +232,8 @@ def _is_text(value: object) -> bool:
 
 
 def _levels(routing: str) -> str:
-    if not routing or routing.startswith("$") or any(each in routing for each in "+#\0"):
+    if not routing or "/$" in f"/{routing}" or any(each in routing for each in "+#\0"):
         raise ValueError(
-            f"routing is levels of a topic, without + and # and no $ first; got {routing!r}"
+            f"routing is levels of a topic, without + and #, none begins with $; got {routing!r}"
         )
     return routing

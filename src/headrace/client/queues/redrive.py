@@ -112,7 +112,7 @@ def topic_of(queue: str, source: str | None) -> str:
     """
     whole, (own, slash, levels) = f"{BELOW}{queue}", (source or "").partition(f"{BELOW}{queue}/")
     routing = levels if slash and not own else source
-    if not routing or routing == whole or routing.startswith("$"):
+    if not routing or routing == whole or "/$" in f"/{routing}":
         return whole
     return f"{whole}/{routing}"
 

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use crate::mqtt::reason;
+
 /// What topics of queues begin with; the name of a queue follows.
 pub const BELOW: &str = "$queue/";
 
@@ -10,6 +12,9 @@ pub const DEAD_LETTERS: &str = ".dlq";
 
 /// The level below a queue's name that stands for that queue.
 const DEAD_LEVEL: &str = "$dlq";
+
+/// What may be said behind a question mark, once each; user properties say it by these names.
+const OPTIONS: [&str; 3] = ["consumer-group", "prefetch", "settle"];
 
 /// How a delivery ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +53,7 @@ impl Verb {
 pub enum Address<'a> {
     /// Into a queue.
     Enqueue(&'a str),
-    /// To settle what a queue has delivered.
+    /// To settle what a queue has delivered; levels between the name and the verb say nothing.
     Settle(&'a str, Verb),
     /// Nowhere: names that begin with `$` are the broker's.
     Nowhere,
@@ -57,12 +62,42 @@ pub enum Address<'a> {
 impl<'a> Address<'a> {
     /// Of a topic; None where it is not below `$queue/`.
     pub fn of(topic: &'a str) -> Option<Self> {
-        let (queue, rest) = split(topic.strip_prefix(BELOW)?);
-        Some(match rest.strip_prefix('$') {
-            Some(verb) => Verb::of(verb).map_or(Self::Nowhere, |verb| Self::Settle(queue, verb)),
-            None if queue.is_empty() => Self::Nowhere,
-            None => Self::Enqueue(queue),
+        let (queue, below) = split(topic.strip_prefix(BELOW)?);
+        let (between, last) = below.rsplit_once('/').unwrap_or(("", below));
+        Some(match last.strip_prefix('$').and_then(Verb::of) {
+            _ if queue.is_empty() => Self::Nowhere,
+            Some(verb) if !has_reserved(between) => Self::Settle(queue, verb),
+            None if !has_reserved(below) => Self::Enqueue(queue),
+            _ => Self::Nowhere,
         })
+    }
+}
+
+/// Why a filter below `$queue/` is not served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unwanted {
+    /// It names no queue.
+    Unnamed,
+    /// A level begins with `$`.
+    Reserved,
+    /// Its options are not known, or stand there twice, or elsewhere.
+    Options,
+}
+
+impl Unwanted {
+    /// What SUBACK says.
+    pub const fn told(self) -> (u8, &'static str) {
+        match self {
+            Self::Unnamed => (reason::TOPIC_FILTER_INVALID, "name the queue: $queue/NAME"),
+            Self::Reserved => (
+                reason::TOPIC_FILTER_INVALID,
+                "levels that begin with $ are the broker's, and $dlq stands behind the name",
+            ),
+            Self::Options => (
+                reason::IMPLEMENTATION_SPECIFIC,
+                "options stand behind the name, once each: $queue/NAME?group=G&prefetch=N&settle=S",
+            ),
+        }
     }
 }
 
@@ -78,15 +113,25 @@ pub struct Wanted<'a> {
 }
 
 impl<'a> Wanted<'a> {
-    /// Of a filter; None where it is not about queues, an error where it names none.
-    pub fn of(filter: &'a str) -> Option<Result<Self, ()>> {
-        let Some(rest) = filter.strip_prefix(BELOW) else {
-            return (filter == &BELOW[..BELOW.len() - 1]).then_some(Err(()));
-        };
+    /// Of a filter; None where it is not about queues, an error where it is not served.
+    pub fn of(filter: &'a str) -> Option<Result<Self, Unwanted>> {
+        match filter.strip_prefix(BELOW) {
+            Some(rest) => Some(Self::of_rest(rest)),
+            None => (filter == &BELOW[..BELOW.len() - 1]).then_some(Err(Unwanted::Unnamed)),
+        }
+    }
+
+    fn of_rest(rest: &'a str) -> Result<Self, Unwanted> {
         let (first, mut filter) = split(rest);
-        let (name, options) = first.split_once('?').unwrap_or((first, ""));
+        let (name, options) = match first.split_once('?') {
+            Some((name, options)) => (name, Some(options)),
+            None => (first, None),
+        };
         if name.is_empty() || name.contains(['+', '#']) {
-            return Some(Err(()));
+            return Err(Unwanted::Unnamed);
+        }
+        if !options.is_none_or(are_options) || has_options(filter) {
+            return Err(Unwanted::Options);
         }
         let mut queue = Cow::Borrowed(name);
         let (level, behind) = split(filter);
@@ -94,11 +139,14 @@ impl<'a> Wanted<'a> {
             queue = Cow::Owned([name, DEAD_LETTERS].concat());
             filter = behind;
         }
-        Some(Ok(Self {
+        if has_reserved(filter) {
+            return Err(Unwanted::Reserved);
+        }
+        Ok(Self {
             queue,
             filter: (!filter.is_empty() && filter != "#").then_some(filter),
-            options,
-        }))
+            options: options.unwrap_or_default(),
+        })
     }
 
     /// The filter that rules of access are asked about: of topics below the queue's name, without
@@ -112,12 +160,9 @@ impl<'a> Wanted<'a> {
     where
         'a: 'b,
     {
-        let short = name.strip_prefix("consumer-").unwrap_or(name);
-        let pairs = self
-            .options
-            .split('&')
-            .filter_map(|pair| pair.split_once('='));
-        let mut own = pairs.filter(|(key, _)| *key == name || *key == short);
+        let pairs = self.options.split('&');
+        let pairs = pairs.filter_map(|pair| pair.split_once('='));
+        let mut own = pairs.filter(|(key, _)| option_of(key) == Some(name));
         let mut told = properties.iter().filter(|(key, _)| *key == name);
         own.next()
             .or_else(|| told.next().copied())
@@ -130,6 +175,39 @@ fn split(path: &str) -> (&str, &str) {
     path.split_once('/').unwrap_or((path, ""))
 }
 
+/// Whether a level begins with `$`.
+fn has_reserved(levels: &str) -> bool {
+    levels.starts_with('$') || levels.contains("/$")
+}
+
+/// The whole name of an option.
+fn option_of(key: &str) -> Option<&'static str> {
+    let name = if key == "group" { OPTIONS[0] } else { key };
+    OPTIONS.into_iter().find(|each| *each == name)
+}
+
+/// Whether a text is of options, once each.
+fn are_options(text: &str) -> bool {
+    let mut left = OPTIONS.to_vec();
+    text.split('&').all(|pair| {
+        let option = pair
+            .split_once('=')
+            .filter(|(_, value)| !value.contains('?'))
+            .and_then(|(key, _)| option_of(key));
+        let at = left.iter().position(|each| Some(*each) == option);
+        at.map(|at| left.swap_remove(at)).is_some()
+    })
+}
+
+/// Whether options stand behind a level, where they would be taken for a part of it.
+fn has_options(levels: &str) -> bool {
+    let mut behind = levels.split('?').skip(1);
+    behind.any(|text| {
+        let pair = text.split_once('=');
+        pair.is_some_and(|(key, _)| option_of(key).is_some())
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,7 +217,15 @@ mod tests {
         for (topic, expected) in [
             ("$queue/jobs", Some(Address::Enqueue("jobs"))),
             ("$queue/jobs/eu/3", Some(Address::Enqueue("jobs"))),
-            ("$queue/jobs/eu/$ack", Some(Address::Enqueue("jobs"))),
+            (
+                "$queue/jobs/eu/3/$ack",
+                Some(Address::Settle("jobs", Verb::Ack)),
+            ),
+            ("$queue/jobs/a$b/$", Some(Address::Nowhere)),
+            ("$queue/jobs/a$b", Some(Address::Enqueue("jobs"))),
+            ("$queue/jobs/eu/$akc", Some(Address::Nowhere)),
+            ("$queue/jobs/$eu/$ack", Some(Address::Nowhere)),
+            ("$queue//$ack", Some(Address::Nowhere)),
             ("$queue/jobs/$ack", Some(Address::Settle("jobs", Verb::Ack))),
             (
                 "$queue/jobs/$nack",
@@ -179,14 +265,27 @@ mod tests {
         assert_eq!(of("$queue/jobs?group=g/eu/+"), named("jobs", Some("eu/+")));
         assert_eq!(of("$queue/jobs/$dlq"), named("jobs.dlq", None));
         assert_eq!(of("$queue/jobs/$dlq/eu"), named("jobs.dlq", Some("eu")));
-        for wrong in [
-            "$queue",
-            "$queue/",
-            "$queue/+",
-            "$queue/#",
-            "$queue/?group=g",
+        assert_eq!(of("$queue/jobs/what?"), named("jobs", Some("what?")));
+        for (why, wrong) in [
+            (Unwanted::Unnamed, "$queue"),
+            (Unwanted::Unnamed, "$queue/"),
+            (Unwanted::Unnamed, "$queue/+"),
+            (Unwanted::Unnamed, "$queue/#"),
+            (Unwanted::Unnamed, "$queue/?group=g"),
+            (Unwanted::Reserved, "$queue/jobs/$ack"),
+            (Unwanted::Reserved, "$queue/jobs/$foo/#"),
+            (Unwanted::Reserved, "$queue/jobs/eu/$dlq"),
+            (Unwanted::Reserved, "$queue/jobs/$dlq/$dlq"),
+            (Unwanted::Options, "$queue/jobs?gruop=work"),
+            (Unwanted::Options, "$queue/jobs?group"),
+            (Unwanted::Options, "$queue/jobs?"),
+            (Unwanted::Options, "$queue/jobs?group=a&group=b"),
+            (Unwanted::Options, "$queue/jobs?group=a&consumer-group=b"),
+            (Unwanted::Options, "$queue/jobs?group=g?prefetch=5"),
+            (Unwanted::Options, "$queue/jobs/x?group=g"),
+            (Unwanted::Options, "$queue/jobs/$dlq?group=g"),
         ] {
-            assert_eq!(of(wrong), Some(Err(())), "{wrong}");
+            assert_eq!(of(wrong), Some(Err(why)), "{wrong}");
         }
         assert_eq!(of("$queues/jobs"), None);
         let wanted = Wanted::of("$queue/jobs?group=g&prefetch=5")

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::address::DEAD_LETTERS;
 use super::groups::NO_MORE_GROUPS;
-use super::{Consumer, Sharing, Wanted};
+use super::message::number_of;
+use super::{Consumer, Sharing, Unwanted, Wanted};
 use crate::mqtt::packet::{QoS, SubscriptionRequest, Version};
 use crate::mqtt::reason;
 use crate::queue::Failed;
@@ -37,8 +38,8 @@ fn consumption_of(
     }
     let prefetch = match wanted.option("prefetch", told) {
         None => 0,
-        Some(text) => match text.parse() {
-            Ok(prefetch @ 1..=PREFETCH_MAX) => prefetch,
+        Some(text) => match number_of(text) {
+            Some(prefetch @ 1..=PREFETCH_MAX) => prefetch,
             _ => return Err("prefetch is a number from 1 to 65535".into()),
         },
     };
@@ -63,7 +64,7 @@ impl Switchboard {
         slot: u32,
         id: u32,
         request: &SubscriptionRequest<'_>,
-        (wanted, told): (Result<Wanted<'_>, ()>, &[(&str, &str)]),
+        (wanted, told): (Result<Wanted<'_>, Unwanted>, &[(&str, &str)]),
         now: Now,
     ) -> Result<QoS, Refusal> {
         let wrong = |text: String| Refusal::of_queue(reason::IMPLEMENTATION_SPECIFIC, text.into());
@@ -72,9 +73,9 @@ impl Switchboard {
             self.connections[slot as usize].version,
         );
         let filter = request.filter;
-        let wanted = wanted.map_err(|()| {
-            let text = "name the queue: $queue/NAME";
-            Refusal::of_queue(reason::TOPIC_FILTER_INVALID, text.into())
+        let wanted = wanted.map_err(|why| {
+            let (code, text) = why.told();
+            Refusal::of_queue(code, text.into())
         })?;
         Filter::parse(filter).map_err(|_| Counter::FilterInvalid)?;
         // A message that a consumer may not see would be owed by its group for ever.

@@ -49,7 +49,7 @@ use dead::{Burial, Death};
 use piece::Piece;
 use pull::Pull;
 
-pub(super) use address::{Address, Wanted, BELOW};
+pub(super) use address::{Address, Unwanted, Wanted, BELOW};
 pub(super) use keep::{ChunkPlace, Kept};
 pub use latency::{Latency, LATENCY_BOUNDS_MS};
 pub use peek::{PeekTerms, PeekedMessage};
