@@ -176,7 +176,7 @@ def message_of(packet: MQTTMessage, hold: Hold) -> Message | None:
     """A delivery as the wire has it; None where it is none of a queue."""
     pairs: list[tuple[str, str]] = getattr(packet.properties, "UserProperty", [])
     told = dict(pairs)  # the broker's own stand last
-    if not _OF_DELIVERY <= told.keys():
+    if not told.keys() >= _OF_DELIVERY:
         return None
     return Message(
         payload=bytes(packet.payload),
