@@ -227,6 +227,12 @@ def test_what_cannot_be_done_is_said_in_one_line(jobs):
     assert "owes as much as it may" in jobs.refused("messages", 429, messages=many)
     (urgent,) = jobs.pull(max=1)
     assert urgent["properties"] == {"priority": "9"}
+    for text in ("é", "x", "eA"):
+        assert "payload_base64: " in jobs.refused("messages", payload_base64=text)
+    assert "no queue" in Queue(jobs.node, f"{jobs.name}%2Feu").refused("messages", 404, payload="")
+    status, answer = jobs.node.call("DELETE", f"{jobs.path}?group=g")
+    assert (status, f"DELETE {jobs.path}/groups/GROUP" in answer["detail"]) == (400, True)
+    assert jobs.node.call("DELETE", f"{jobs.path}/groups/g?filter=x")[0] == 400
     nobody = Queue(jobs.node, "nobody")
     assert "nobody" in nobody.refused("pull", 404, group="g")
     assert "no queue" in nobody.refused("messages", 404, payload="")

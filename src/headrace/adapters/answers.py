@@ -6,7 +6,6 @@ Knows neither a route nor a node.
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,6 +13,7 @@ from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, StrictStr, ValidationError
 
 from headrace.config import explain
+from headrace.text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,7 @@ class MessageFields(Fields):
             return self.payload.encode()
         try:
             return base64.b64decode(self.payload_base64 or "", validate=True)
-        except binascii.Error as error:
+        except ValueError as error:  # binascii.Error is one
             raise bad_request(f"payload_base64: {error}") from None
 
 
@@ -86,6 +86,16 @@ def query(request: web.Request, model: type[M]) -> M:
         twice = next(name for name in request.query if len(request.query.getall(name)) > 1)
         raise bad_request(f"{twice}: is there twice; name it once")
     return _read(model, lambda: model.model_validate(dict(request.query)), "the query")
+
+
+def refuse_query(request: web.Request, instead: str = "") -> None:
+    """Refuses a query where there is none: it would say less than what is done.
+
+    Raises:
+        HTTPBadRequest: there is one; `instead` says what to do.
+    """
+    for name in request.query:
+        raise bad_request(f"{shown(name)}: a deletion has no query{instead}")
 
 
 def _read(model: type[M], read: Callable[[], M], whole: str) -> M:

@@ -9,7 +9,7 @@ from aiohttp import web
 from pydantic import Field, StrictBool, StrictInt, StrictStr
 
 from headrace import limits
-from headrace.adapters.answers import Fields, answer, body, query
+from headrace.adapters.answers import Fields, answer, body, query, refuse_query
 from headrace.kernel.groups.reset import Aim, Target
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class GroupRoutes:
         return answer(asdict(self._groups().describe(_group(request))))
 
     async def _delete(self, request: web.Request) -> web.Response:
+        refuse_query(request)
         await self._groups().delete(_group(request))
         return answer({"deleted": _group(request)})
 

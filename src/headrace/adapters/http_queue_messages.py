@@ -14,8 +14,9 @@ from headrace.adapters.answers import Fields, MessageFields, answer, body, query
 from headrace.adapters.http_access import may_publish, may_subscribe
 from headrace.adapters.http_refusals import Connection
 from headrace.config.readers import duration
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, UnknownStreamError
 from headrace.ports import Peek, Pull, Settlement
+from headrace.text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -111,6 +112,8 @@ class QueueMessageRoutes:
 
     async def _enqueue(self, request: web.Request) -> web.Response:
         asked, name = await body(request, _EnqueueBody), request.match_info["name"]
+        if "/" in name:  # which would be a topic behind another's name
+            raise UnknownStreamError(f"no queue is named {shown(name)}")
         messages = [
             (each.below(f"$queue/{name}"), each.content(), 1, each.told()) for each in asked.all()
         ]

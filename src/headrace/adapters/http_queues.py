@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 from pydantic import StrictStr  # noqa: TC002 - pydantic reads it
 
-from headrace.adapters.answers import Fields, answer, body
+from headrace.adapters.answers import Fields, answer, body, refuse_query
 from headrace.adapters.http_streams import StreamBody, held, told
 from headrace.errors import InvalidStartError
 from headrace.kernel import positions
@@ -71,25 +71,28 @@ class QueueRoutes:
 
     async def _list(self, request: web.Request) -> web.Response:
         del request
-        return answer({"queues": [_told(each) for each in self._node.queues().reports()]})
+        return answer(
+            {"queues": [_told(each) for each in self._node.queues(only_told=True).reports()]}
+        )
 
     async def _create(self, request: web.Request) -> web.Response:
         asked = await body(request, _NewQueueBody)
         await self._node.create_stream(asked.name, asked.change())
-        return answer(_described(self._node.queues().report(asked.name)), status=201)
+        return answer(_described(self._node.queues(only_told=True).report(asked.name)), status=201)
 
     async def _describe(self, request: web.Request) -> web.Response:
-        return answer(_described(self._node.queues().report(_name(request))))
+        return answer(_described(self._node.queues(only_told=True).report(_name(request))))
 
     async def _alter(self, request: web.Request) -> web.Response:
         asked, name = await body(request, _QueueBody), _name(request)
-        self._node.queues().report(name)
+        self._node.queues(only_told=True).report(name)
         await self._node.alter_stream(name, asked.change())
-        return answer(_described(self._node.queues().report(name)))
+        return answer(_described(self._node.queues(only_told=True).report(name)))
 
     async def _delete(self, request: web.Request) -> web.Response:
         name = _name(request)
-        self._node.queues().report(name)
+        refuse_query(request, f"; a group goes by DELETE /api/v1/queues/{name}/groups/GROUP")
+        self._node.queues(only_told=True).report(name)
         await self._node.delete_stream(name)
         return answer({"deleted": name})
 
@@ -106,11 +109,12 @@ class QueueRoutes:
     ) -> web.Response:
         name = _name(request)
         moved = await self._node.queues().seek(name, group, start)
-        return answer({"moved": moved, **_told(self._node.queues().report(name))})
+        return answer({"moved": moved, **_told(self._node.queues(only_told=True).report(name))})
 
     async def _delete_group(self, request: web.Request) -> web.Response:
         group = request.match_info["group"]
-        self._node.queues().forget_group(_name(request), group)
+        refuse_query(request)
+        await self._node.queues().forget_group(_name(request), group)
         return answer({"deleted": group})
 
 

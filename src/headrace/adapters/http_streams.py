@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 from pydantic import StrictInt, StrictStr  # noqa: TC002 - pydantic reads them
 
-from headrace.adapters.answers import Fields, answer, body
+from headrace.adapters.answers import Fields, answer, body, refuse_query
 from headrace.config.readers import SettingOfStream  # noqa: TC001 - pydantic reads it
 from headrace.kernel.catalog import Change
 from headrace.queue_settings import kept
@@ -70,6 +70,7 @@ class StreamRoutes:
 
     async def _delete(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
+        refuse_query(request)
         await self._node.delete_stream(name)
         return answer({"deleted": name})
 

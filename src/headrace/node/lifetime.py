@@ -434,13 +434,16 @@ class Node:
                 return door.groups
         raise UnavailableError(f"the node is {self.state}: {self.reason}")
 
-    def queues(self) -> Queues:
-        """Queues.
+    def queues(self, *, only_told: bool = False) -> Queues:
+        """Queues; `only_told` before their groups are restored, too, for reports and nothing else.
 
         Raises:
             UnavailableError: nothing is served yet, or any more.
         """
-        self._serving()
+        if only_told:
+            self._serving()
+        else:
+            self._writing()  # a group that is not there yet would begin anew
         assert self._queues is not None, "they are made beside the broker"
         return self._queues
 

@@ -12,7 +12,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from headrace import limits, native
-from headrace.errors import QueueRequestError, UnavailableError, UnknownGroupError
+from headrace.errors import (
+    HeadraceError,
+    QueueRequestError,
+    UnavailableError,
+    UnknownGroupError,
+    UnknownStreamError,
+)
 from headrace.node.feeds import unpacked
 from headrace.ports import Peek, PeekedMessage, PeekedMessages, Pull, QueueMessage, Settlement
 from headrace.text import shown
@@ -175,17 +181,20 @@ class Pulls:
                     break
                 piece = await asyncio.to_thread(unpacked, batches, offset)
                 clock = self._broker.clock
-                messages, following = self._switchboard.peek_queue(
-                    definition.id,
-                    index,
-                    piece,
-                    group,
-                    offset,
-                    asked.messages_max - len(found),
-                    asked.settled,
-                    clock.mono_ms(),
-                    clock.wall_ms(),
-                )
+                try:
+                    messages, following = self._switchboard.peek_queue(
+                        definition.id,
+                        index,
+                        piece,
+                        group,
+                        offset,
+                        asked.messages_max - len(found),
+                        asked.settled,
+                        clock.mono_ms(),
+                        clock.wall_ms(),
+                    )
+                except ValueError:
+                    raise changed(self._broker, definition) from None
                 found.extend(map(_peeked, messages))
                 if following <= offset:
                     break
@@ -212,6 +221,13 @@ class Pulls:
         group = min(named, key=lambda each: each.filter or "")
         floors = [floor for floor, *_ in group.partitions]
         return (group.name, group.filter), [0] * partitions if asked.settled else floors
+
+
+def changed(broker: Broker, definition: StreamDefinition) -> HeadraceError:
+    """To raise: the queue has become another one while the disk was read, or is gone."""
+    if broker.serves(definition.name, definition.id):
+        return UnavailableError(f"queue {definition.name!r} was altered meanwhile; try again")
+    return UnknownStreamError(f"no queue is named {shown(definition.name)}")
 
 
 def _cancel(timer: asyncio.TimerHandle, _: object) -> None:

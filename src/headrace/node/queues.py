@@ -23,7 +23,7 @@ from headrace.errors import (
 from headrace.kernel import positions
 from headrace.kernel.catalog import Change
 from headrace.kernel.retention import Owed
-from headrace.node.pulls import Pulls
+from headrace.node.pulls import Pulls, changed
 from headrace.ports import (
     Histogram,
     QueueConsumer,
@@ -231,7 +231,7 @@ class Queues:
         found = self._switchboard.queue_groups(definition.id)
         return sorted(map(_group, found), key=lambda each: each.group)
 
-    def forget_group(self, name: str, group: str) -> None:
+    async def forget_group(self, name: str, group: str) -> None:
         """As the port says."""
         definition = self._broker.catalog.get_queue(name)
         try:
@@ -240,8 +240,11 @@ class Queues:
             raise GroupInUseError(str(error)) from None
         if not is_there:
             raise UnknownGroupError(f"queue {name!r} has no group {shown(group)}")
+        # A settlement of nothing is durable once all before it is.
+        ask = partial(self._switchboard.settle_queue, definition.id, group, "ack", [], None, None)
+        _, durable = self._broker.runner.administer(ask)
+        await durable
         log.info("group %s deleted by an administrator", group, extra={"stream": name})
-        self._broker.runner.wake()
 
     async def seek(self, name: str, group: str | None, start: positions.Start) -> int:
         """As the port says."""
@@ -253,7 +256,10 @@ class Queues:
             found = [at[0] if at is not None else None for at in times]
         offsets = positions.place(start, [each.bounds for each in partitions], found)
         ask = partial(self._switchboard.seek_queue, definition.id, group, offsets)
-        moved, durable = self._broker.runner.administer(ask)
+        try:
+            moved, durable = self._broker.runner.administer(ask)
+        except ValueError:
+            raise changed(self._broker, definition) from None
         await durable
         if group is not None and not moved:
             raise UnknownGroupError(f"queue {name!r} has no group {shown(group)}")

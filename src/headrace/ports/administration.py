@@ -94,8 +94,8 @@ class Administration(Protocol):
         """Its consumer groups."""
         ...
 
-    def queues(self) -> Queues:
-        """Its queues."""
+    def queues(self, *, only_told: bool = False) -> Queues:
+        """Its queues; `only_told` where they are reported and nothing else, before it is ready."""
         ...
 
     def samples(self) -> Iterable[Sample]:

@@ -142,13 +142,14 @@ class Queues(Protocol):
         """
         ...
 
-    def forget_group(self, name: str, group: str) -> None:
-        """Forgets a group of a queue, and what it has settled.
+    async def forget_group(self, name: str, group: str) -> None:
+        """Forgets a group of a queue, and what it has settled; on return that is durable.
 
         Raises:
             UnknownStreamError: as `report`.
             UnknownGroupError: it has no such group.
             GroupInUseError: the group has consumers.
+            UnavailableError: the disk refused.
         """
         ...
 
@@ -162,7 +163,7 @@ class Queues(Protocol):
             UnknownStreamError: as `report`.
             UnknownGroupError: it has no such group.
             InvalidStartError: a partition has no such place.
-            UnavailableError: the disk refused.
+            UnavailableError: the disk refused, or the queue was altered meanwhile.
         """
         ...
 
