@@ -1,10 +1,15 @@
 """`headrace queues` and `/api/v1/queues`: what they refuse, and that a stream is no queue."""
 
+import asyncio
 import json
+import shlex
+import subprocess
+import sys
 
 import pytest
 
-from conftest import headrace
+from conftest import environment, headrace
+from headrace import Producer
 
 pytestmark = pytest.mark.slow
 
@@ -85,3 +90,23 @@ def test_help_teaches(command):
     assert told.returncode == 0
     assert "--json" in told.stdout
     assert max(map(len, told.stdout.splitlines())) <= 100
+
+
+async def test_messages_are_shown_whatever_they_claim(start_node):
+    node = start_node()
+    assert node.call("POST", QUEUES, {"name": "jobs"})[0] == 201
+    async with Producer(node.servers) as producer:
+        long = {"note": b"n" * 500}
+        await producer.send("jobs", b"x", timestamp_ms=(1 << 63) - 1, headers=long)
+    shown = await asyncio.to_thread(queues, node, "peek", "jobs")
+    assert shown.returncode == 0, shown.stderr
+    assert f"{(1 << 63) - 1} ms" in shown.stdout
+    assert "n" * 50 in shown.stdout
+    assert "n" * 61 not in shown.stdout
+    for command in (["list"], ["describe", "jobs"], ["peek", "jobs"]):
+        asked = shlex.join([sys.executable, "-m", "headrace", "queues", *command])
+        done = await asyncio.to_thread(
+            subprocess.run, f"{asked} >&-", shell=True, capture_output=True, text=True, check=False,
+            env=environment(HEADRACE_URL=node.url), timeout=60,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, "")

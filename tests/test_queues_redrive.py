@@ -143,6 +143,27 @@ async def test_letters_that_are_not_chosen_stay(shared):
     assert [(each["group"], each["failed"]) for each in groups] == [("redrive", 0)]
 
 
+async def test_letters_that_die_again_are_for_a_later_redrive(shared):
+    name = make(shared)
+    await put(shared, name, *(b"%d" % number for number in range(20)))
+    await die(shared, name, 20)
+
+    async def reject_all():
+        async with of(shared, name) as queue, queue.consume(group="worker") as messages:
+            async for message in messages:
+                await message.reject("no use")
+
+    worker = asyncio.create_task(reject_all())
+    told = await asyncio.to_thread(redrive, shared, name)
+    assert told == f"20 messages of {name}.dlq are in {name} again; 0 left\n"
+    await asyncio.to_thread(wait_for, lambda: depth(shared, f"{name}.dlq", "redrive") == 20)
+    told = await asyncio.to_thread(redrive, shared, name, "--reason", "depth")
+    assert told == f"0 messages of {name}.dlq are in {name} again; 20 left\n"
+    worker.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await worker
+
+
 async def test_a_limit_is_kept_and_the_rest_stays(shared):
     name = make(shared)
     await put(shared, name, *(b"%d" % number for number in range(10)))

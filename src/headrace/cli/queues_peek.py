@@ -15,7 +15,7 @@ from headrace.cli.definitions import QUEUES
 from headrace.cli.tables import table
 
 EXCERPT: Final = 60
-"""Characters of a payload in a table."""
+"""Characters in a table of a payload, a key, or user properties."""
 
 
 @click.command()
@@ -82,14 +82,17 @@ def _row(message: dict[str, Any]) -> list[str]:
         str(message["attempts"]),
         _text(message, "key"),
         message["topic"],
-        " ".join(f"{key}={value}" for key, value in message["properties"].items()) or "-",
+        _short(" ".join(f"{key}={value}" for key, value in message["properties"].items())) or "-",
         _text(message, "payload"),
     ]
 
 
 def _time(wall_ms: int) -> str:
-    """On the clock of whoever looks."""
-    local = datetime.fromtimestamp(wall_ms / 1000).astimezone()
+    """On the clock of whoever looks; the milliseconds since 1970 where no calendar goes so far."""
+    try:
+        local = datetime.fromtimestamp(wall_ms / 1000).astimezone()
+    except (OverflowError, ValueError, OSError):  # a producer may claim any
+        return f"{wall_ms} ms"
     return local.isoformat(sep=" ", timespec="milliseconds")[:-6]
 
 
@@ -109,4 +112,8 @@ def _text(message: dict[str, Any], field: str) -> str:
     text = message[field]
     if text is None:
         return "-"
+    return _short(text)
+
+
+def _short(text: str) -> str:
     return text if len(text) <= EXCERPT else f"{text[:EXCERPT]}…"

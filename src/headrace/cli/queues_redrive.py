@@ -27,7 +27,7 @@ from headrace.queue_settings import DEAD_LETTERS
 from headrace.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from headrace.model import Address
 
@@ -59,7 +59,7 @@ def redrive(
     Each letter of NAME.dlq becomes a message of NAME again, with its payload, key and user
     properties, and attempts that count anew; all groups of NAME get it, also those that had settled
     it. A letter is settled once its message is on disk. What was interrupted or killed can be done
-    again: no message is stored twice.
+    again: no message is stored twice. What dies meanwhile, or again, stays for a later redrive.
 
     Letters that the options do not choose stay, for a later redrive. They are held while it runs,
     50,000 at most: what is behind so many is reached when some of them are gone.
@@ -73,7 +73,8 @@ def redrive(
     _check(url, name)
     dead = name + DEAD_LETTERS
     letters = _asked(url, dead)
-    if letters is None or _depth(letters) == 0:
+    ends = [] if letters is None else [each["end"] for each in letters["partitions"]]
+    if letters is None or _left(letters, ends) == 0:
         _tell(name, Counts(), 0, as_json=as_json)
         return
     if letters["effective"]["paused"]["value"] == "on":
@@ -92,11 +93,11 @@ def redrive(
     def look() -> Owed | None:
         with context.scope(cleanup=False), suppress(click.ClickException):
             letters = _asked(url, dead)
-            return None if letters is None else _owed(letters, client_id)
+            return None if letters is None else _owed(letters, ends, client_id)
         return None
 
     work = Redrive(
-        name, queue, Chosen(frozenset(reasons), group), Pace(rate), limit,
+        name, queue, Chosen(frozenset(reasons), group), Pace(rate), limit, ends,
         lambda: asyncio.to_thread(look),
     )  # fmt: skip
     with _shown(work.counts, dead):
@@ -104,7 +105,7 @@ def redrive(
     left: int | None = None
     try:
         letters = _asked(url, dead)
-        left = 0 if letters is None else _depth(letters)
+        left = 0 if letters is None else _left(letters, ends)
     except click.ClickException as absent:
         error = error or absent
     _tell(name, work.counts, left, as_json=as_json)
@@ -161,20 +162,31 @@ def _group(letters: dict[str, Any]) -> dict[str, Any] | None:
     return next((each for each in groups if each["group"] == GROUP), None)
 
 
-def _depth(letters: dict[str, Any]) -> int:
-    """Letters that no redrive has sent."""
+def _left(letters: dict[str, Any], ends: Sequence[int]) -> int:
+    """Letters before these ends of the partitions that no redrive has sent."""
     group = _group(letters)
-    if group is not None:
-        return int(group["depth"])
-    return sum(each["end"] - each["start"] for each in letters["partitions"])
+    left = 0
+    if group is None:
+        for each, end in zip(letters["partitions"], ends, strict=False):
+            left += max(end - each["start"], 0)
+        return left
+    for each, end in zip(group["partitions"], ends, strict=False):
+        behind = min(each["floor"] + each["lag"] - end, each["lag"])  # which the group owes, all
+        left += max(each["depth"] - max(behind, 0), 0)
+    return left
 
 
-def _owed(letters: dict[str, Any], client_id: str) -> Owed | None:
+def _owed(letters: dict[str, Any], ends: Sequence[int], client_id: str) -> Owed | None:
     group = _group(letters)
     if group is None:
         return None
     own = (each for each in group["consumers"] if each["client"].startswith(client_id))
-    return Owed(group["depth"], group["in_flight"], sum(each["open"] for each in own))
+    return Owed(
+        _left(letters, ends),
+        group["depth"],
+        group["in_flight"],
+        sum(each["open"] for each in own),
+    )
 
 
 def _tell(name: str, counts: Counts, left: int | None, *, as_json: bool) -> None:

@@ -9,6 +9,8 @@ from headrace.cli.terminal import one_line
 
 def table(columns: list[str], rows: list[list[str]], *, right: set[int]) -> None:
     """Prints rows under their columns; those numbered `right` hold numbers."""
+    if not sys.stdout:  # closed by whoever began this
+        return
     from rich import box  # noqa: PLC0415 - only tables need it, and it is slow to import
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415

@@ -208,8 +208,11 @@ class Pulls:
 
         Raises:
             UnknownGroupError: there is none.
+            QueueRequestError: a filter is asked about, and no group.
         """
         if asked.group is None:
+            if asked.filter is not None:
+                raise QueueRequestError("a filter is of a group: say which")
             return None, [0] * partitions
         named = [
             each

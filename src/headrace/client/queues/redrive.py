@@ -1,7 +1,8 @@
 """Sends the dead letters of a queue back to it.
 
 Owns which letters are sent, what a letter is as a message of its queue, and when there is nothing
-left to send. A letter is acknowledged once its message is durable; one that is sent again, for its
+left to send: what dies meanwhile is for a later redrive, or one would not end whose letters die
+again. A letter is acknowledged once its message is durable; one that is sent again, for its
 acknowledgement did not arrive, is known to the queue by its `dedup-id`. Letters that are passed
 over are held open to the end and then given back, which counts as no failure.
 """
@@ -22,7 +23,7 @@ from headrace.client.queues.sender import Sender
 from headrace.client.queues.worker import LEASE_S, RENEW_S
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from headrace.client.queues.consumption import Consumption
     from headrace.client.queues.messages import Delivered, Message
@@ -33,7 +34,7 @@ log = logging.getLogger(__name__)
 GROUP: Final = "redrive"
 """Which group of the dead letters has sent them."""
 
-REASONS: Final = ("rejected", "attempts", "total_time", "expired")
+REASONS: Final = ("rejected", "attempts", "total_time", "expired", "depth")
 """Why a message dies, as its letter says."""
 
 WINDOW: Final = 500
@@ -97,8 +98,12 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Owed:
-    """What the group of redrives is owed: in all, delivered, and of that to this one."""
+    """What the group of redrives is owed: in all, delivered, and of that to this one.
 
+    `left` is what it is owed of those letters that were there when the redrive began.
+    """
+
+    left: int
     depth: int
     in_flight: int
     ours: int
@@ -171,6 +176,7 @@ class Redrive:
         chosen: letters to be sent.
         pace: how fast.
         limit: how many at most, 1 or more; None: all.
+        ends: of each partition, the offset behind the last letter that was there before.
         look: asks what the group is owed; None: nobody can say now.
     """
 
@@ -181,6 +187,7 @@ class Redrive:
         chosen: Chosen,
         pace: Pace,
         limit: int | None,
+        ends: Sequence[int],
         look: Callable[[], Awaitable[Owed | None]],
     ) -> None:
         self.counts = Counts()
@@ -189,11 +196,13 @@ class Redrive:
         self._chosen = chosen
         self._pace = pace
         self._left = limit
+        self._ends = ends
         self._look = look
         self._sender = Sender(dead.config)
         self._members: list[Consumption] = []
         self._sending: set[asyncio.Task[None]] = set()
         self._unsure: set[tuple[int, int]] = set()
+        self._later: set[tuple[int, int]] = set()
         self._over = asyncio.Event()
         self._failure: BaseException | None = None
 
@@ -247,8 +256,7 @@ class Redrive:
         """Until the member has no more room, or nothing more is to be sent."""
         room = WINDOW
         async for letter in messages:
-            if not self._chosen.takes(letter, dead_to(pairs_of(letter))):
-                self._pass_over(letter)
+            if not self._takes(letter):
                 room -= 1
                 if not room:
                     return
@@ -264,14 +272,22 @@ class Redrive:
                 if not self._left:
                     self.stop()
 
+    def _takes(self, letter: Message) -> bool:
+        """Whether a letter is sent; others are passed over."""
+        place = (letter.partition, letter.offset)
+        if letter.partition >= len(self._ends) or letter.offset >= self._ends[letter.partition]:
+            self._later.add(place)
+            return False
+        if not self._chosen.takes(letter, dead_to(pairs_of(letter))):
+            self.counts.passed.add(place)
+            return False
+        return True
+
     async def _wait_turn(self) -> None:
         wait_s = self._pace.wait_s(asyncio.get_running_loop().time())
         if wait_s > 0:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._over.wait(), wait_s)
-
-    def _pass_over(self, letter: Delivered) -> None:
-        self.counts.passed.add((letter.partition, letter.offset))
 
     async def _send(self, letter: Message) -> None:
         place = (letter.partition, letter.offset)
@@ -288,7 +304,8 @@ class Redrive:
                 return self._fail(error)
             self.counts.refused += place not in self.counts.passed
             self.counts.why = self.counts.why or str(error)
-            return self._pass_over(letter)
+            self.counts.passed.add(place)
+            return None
         except ClientError as error:
             return self._fail(error)
         self.counts.done += place not in self._unsure
@@ -317,6 +334,9 @@ class Redrive:
             owed, passed = await self._look(), len(self.counts.passed)
             if self._sending:
                 continue
+            if owed is not None and owed.left <= passed:
+                return self.stop()
+            passed += len(self._later)
             if owed is not None and owed.ours == passed and owed.depth == owed.in_flight:
                 return self.stop()
             is_coming = owed is not None and owed.ours > passed
