@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from headrace import limits
-from headrace.errors import UnavailableError, UnknownGroupError, UnknownStreamError
+from headrace.errors import ConfigError, UnavailableError, UnknownGroupError, UnknownStreamError
 from headrace.kernel.catalog import Change
 from headrace.kernel.positions import TIME, Base, Start, parse
 from headrace.ports import Peek, Pull, Settlement
@@ -60,6 +60,23 @@ async def test_what_is_asked_of_a_queue_that_goes_meanwhile_finds_none(tmp_path,
         await node.delete_stream("jobs")
         with pytest.raises(UnknownStreamError):
             await asked
+
+
+async def test_a_file_is_told_which_stored_setting_it_contradicts(tmp_path):
+    async with running(tmp_path, jobs=QUEUE) as (node, _):
+        change = Change(queue={"priorities": "on"}, settings={"segment.bytes": "1MiB"})
+        await node.alter_stream("jobs", change)
+    asked = Change(queue={"order": "key"}, settings={"retention.ms": "1d"})
+    node = node_on(HeldStore(tmp_path), tmp_path, jobs=asked)
+    try:
+        with pytest.raises(ConfigError) as caught:
+            await node.open()
+    finally:
+        await node.close()
+    assert str(caught.value).endswith(
+        "; priorities=on is stored and not in the file: write it there, or start without "
+        "[queues.jobs] and say: headrace queues alter jobs --unset priorities"
+    )
 
 
 async def test_a_group_is_deleted_once_that_is_durable(tmp_path):

@@ -73,6 +73,7 @@ def test_show_is_a_file_itself(file, tmp_path):
         ('order = "strict"\npartitions = 2', 1, "[queues.a]: queue 'a': order strict is of one"),
         ('cleanup.policy = "compact"', 1, "[queues.a]: queue 'a': a queue is not compacted"),
         ('key = "colour"', 1, "[queues.a]: stream 'a': "),
+        ('max_queue_depth = 1\n"depth.max.messages" = 2', 1, "[queues.a]: says twice 'depth.max."),
         ("retry.attempts = 0", 2, "[queues.a] retry.attempts: must be from 1 to 2147483647, or -1"),
     ],
 )

@@ -73,6 +73,29 @@ def test_what_no_queue_can_be(catalog, settings, why):
     assert why in str(caught.value)
 
 
+def test_a_setting_is_said_once(catalog):
+    said = {"max_queue_depth": 5, "depth.max.messages": 7}
+    why = "says twice 'depth.max.messages': max_queue_depth and depth.max.messages are it"
+    with pytest.raises(InvalidStreamError, match=why):
+        created(catalog, queue=said)
+    created(catalog)
+    with pytest.raises(InvalidStreamError, match=why):
+        catalog.alter("jobs", Change(queue=said | {"depth.max.messages": None}))
+
+
+def test_dead_letters_are_a_queue(catalog):
+    created(catalog, "y.dlq", queue=None)
+    with pytest.raises(InvalidStreamError, match=r"'y\.dlq', which is a stream and no queue"):
+        created(catalog, "y")
+    created(catalog, "y", queue={"dead.letters": "off"})
+    with pytest.raises(InvalidStreamError, match=r"choose another name, or dead\.letters off"):
+        catalog.alter("y", Change(queue={"dead.letters": None}))
+    created(catalog)
+    with pytest.raises(InvalidStreamError, match="in the place of the dead letters of a queue"):
+        created(catalog, "jobs.dlq", queue=None)
+    created(catalog, "jobs.dlq")
+
+
 def test_strict_order_is_of_one_partition(catalog):
     for change in (
         Change(partitions=2, queue={"order": "strict"}),

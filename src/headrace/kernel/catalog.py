@@ -12,11 +12,13 @@ partitions never shrink, every definition held here is valid.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from headrace import limits, queue_settings
 from headrace.errors import (
+    CatalogError,
     InvalidStreamError,
     StreamExistsError,
     StreamLimitError,
@@ -188,6 +190,7 @@ class Catalog:
             queue=None if change.queue is None else _queue_settings({}, change.queue),
         )
         self._check(definition)
+        self._check_dead_letters(definition)
         _check_filters(name, change.filters or ())
         return definition
 
@@ -223,8 +226,29 @@ class Catalog:
             else _queue_settings(old.queue, change.queue or {}),
         )
         self._check(new)
+        if _keeps_dead(new) and not _keeps_dead(old):
+            self._check_dead_letters(new)
         _check_filters(name, change.filters or ())
         return new
+
+    def in_the_way(self, name: str, change: Change) -> list[str]:
+        """Settings that a stream has and a change does not name, and without which it could be."""
+        of_queue, of_stream = change.queue or {}, change.settings or {}
+        try:
+            old = self.get(name)
+            named = {queue_settings.find_either(each).name for each in (*of_queue, *of_stream)}
+        except (UnknownStreamError, ValueError):
+            return []
+        unnamed = [each for each in (*(old.queue or ()), *old.settings) if each not in named]
+        for tried in (*([each] for each in unnamed), unnamed):
+            less_of_queue, less_of_stream = queue_settings.split(dict.fromkeys(tried))
+            queue = None if change.queue is None else {**less_of_queue, **of_queue}
+            with suppress(CatalogError):
+                self.alter(
+                    name, replace(change, settings={**less_of_stream, **of_stream}, queue=queue)
+                )
+                return tried
+        return []
 
     def delete(self, name: str) -> StreamDefinition:
         """Judges the end of a stream.
@@ -324,6 +348,25 @@ class Catalog:
                 KAFKA_INVALID_TOPIC,
             )
 
+    def _check_dead_letters(self, definition: StreamDefinition) -> None:
+        """The dead letters of a queue are a queue."""
+        name = definition.name
+        queue = self._streams.get(name.removesuffix(DEAD_LETTERS))
+        is_taken = name.endswith(DEAD_LETTERS) and queue is not None and queue.queue is not None
+        if is_taken and definition.queue is None:
+            raise InvalidStreamError(
+                f"stream {name!r} would be in the place of the dead letters of a queue; choose "
+                f"another name, or create it as a queue",
+                KAFKA_INVALID_TOPIC,
+            )
+        letters = self._streams.get(name + DEAD_LETTERS)
+        if _keeps_dead(definition) and letters is not None and letters.queue is None:
+            raise InvalidStreamError(
+                f"queue {name!r} would have its dead letters in {letters.name!r}, which is a "
+                f"stream and no queue; choose another name, or dead.letters off",
+                KAFKA_INVALID_TOPIC,
+            )
+
     def _check_binding(self, definition: StreamDefinition) -> None:
         if len(definition.filters) > limits.STREAM_FILTERS_MAX:
             raise InvalidStreamError(
@@ -382,6 +425,11 @@ def _first_key(change: Change) -> str:
     return "topic" if change.queue is None else queue_settings.KEY
 
 
+def _keeps_dead(definition: StreamDefinition) -> bool:
+    of_queue = definition.queue
+    return of_queue is not None and QueueSettings.of_queue(of_queue).keeps_dead
+
+
 def _queue_settings(
     old: Mapping[str, Value], changes: Mapping[str, Value | None]
 ) -> Mapping[str, Value]:
@@ -394,11 +442,14 @@ def _settings(
     find: Callable[[str], Setting] = find,
 ) -> Mapping[str, Value]:
     new = dict(old)
+    named: dict[str, str] = {}
     for name, value in changes.items():
         try:
             setting = find(name)
         except ValueError as error:
             raise InvalidStreamError(str(error)) from None
+        if (other := named.setdefault(setting.name, name)) != name:
+            raise InvalidStreamError(f"says twice {shown(setting.name)}: {other} and {name} are it")
         if value is None:
             new.pop(setting.name, None)
             continue

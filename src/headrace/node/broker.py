@@ -159,9 +159,24 @@ class Broker:
                 else:
                     await self.create_stream(name, change)
             except CatalogError as error:
-                wrong.append(f"[{change.table}.{name}]: {error}")
+                stored = self._stored(name, change)
+                wrong.append(f"[{change.table}.{name}]: {error}{stored}")
         if wrong:
             raise ConfigError("; ".join(wrong))
+
+    def _stored(self, name: str, change: Change) -> str:
+        """What to do about settings that stand in the way of a configuration, if some do."""
+        in_the_way = self.catalog.in_the_way(name, change)
+        if not in_the_way:
+            return ""
+        definition, table = self.catalog.get(name), change.table
+        held = {**definition.settings, **(definition.queue or {})}
+        stored = ", ".join(f"{each}={held[each]}" for each in in_the_way)
+        unset = " ".join(f"--unset {each}" for each in in_the_way)
+        return (
+            f"; {stored} is stored and not in the file: write it there, or start without "
+            f"[{table}.{name}] and say: headrace {table} alter {name} {unset}"
+        )
 
     async def set_defaults(self, defaults: Settings) -> None:
         """What holds from now on for streams that do not say otherwise."""
