@@ -218,7 +218,23 @@ def test_what_cannot_be_done_is_said_in_one_line(jobs):
     assert "give one of payload" in jobs.refused("messages")
     assert "messages alone" in jobs.refused("messages", payload="", messages=[{"payload": ""}])
     many = [{"payload": "kept"}, {"payload": "", "delay": "soon"}]
-    assert jobs.refused("messages", messages=many).startswith("message 1: ")
+    assert jobs.refused("messages", messages=many).startswith("messages[1]: ")
+    many = [{"payload": "kept"}, {"payload_base64": "é"}]
+    assert jobs.refused("messages", messages=many).startswith("messages[1]: payload_base64: ")
+    many = [{"payload": "kept"}, {"payload": 1}]
+    assert jobs.refused("messages", messages=many).startswith("messages[1].payload: ")
+    for body, why in (
+        ({"offset": 1}, "offset: input should be a valid array; got 1"),
+        ({"offset": [1]}, "offset[0]: input should be a valid string; got 1"),
+        ({"offset": "x"}, "an offset is earliest, latest, or PARTITION:OFFSET as in 0:1542; got"),
+        ({"offset": "7:0"}, "there is no partition 7; there are 0 to 0"),
+        ({"time": "soon"}, "a time is RFC 3339"),
+    ):
+        assert why in jobs.refused("seek", **body)
+    status, answer = jobs.node.call("GET", f"{jobs.path}/messages?form=1")
+    assert (status, "did you mean 'from'?" in answer["detail"]) == (400, True), answer
+    status, answer = jobs.node.call("PATCH", jobs.path, {"settings": {"paused": True}})
+    assert (status, 'a switch is "on" or "off"' in answer["detail"]) == (400, True), answer
     assert f"/api/v1/queues/{jobs.name}/ack" in jobs.refused("messages", payload="", topic="$ack")
     assert "no priorities" in jobs.refused("messages", payload="", priority=9)
     bounds = {"depth.max.messages": 3, "priorities": "on"}

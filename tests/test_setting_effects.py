@@ -245,6 +245,8 @@ def test_queue_groups(start_node):
         groups = ["a", "b", "a"]
         codes = [client.subscribe(f"$queue/jobs?group={group}") for group in groups]
     assert codes == [1, QUOTA_EXCEEDED, 1]
+    status, answer = node.call("POST", "/api/v1/queues/jobs/pull", {"group": "b"})
+    assert (status, answer["error"]) == (409, "group_limit")
 
 
 @pytest.mark.setting("limits.unreleased")

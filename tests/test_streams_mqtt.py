@@ -274,7 +274,7 @@ def test_a_slow_subscriber_holds_up_nobody_and_gets_all(meeting):
         ("$stream/{}/#", [("stream-offset", "0:1")], 0x83, "offset 0 to 0, not from 1"),
         ("$stream/{}/#", [("stream-offset", "-1")], 0x83, "'-1'"),
         ("$stream/{}/#", [("stream-offset", "2:0")], 0x83, "no partition 2"),
-        ("$stream/{}/#", [("stream-offset", "7")], 0x83, "has 2 partitions"),
+        ("$stream/{}/#", [("stream-offset", "7")], 0x83, "there are 2 partitions"),
         ("$stream/{}/#", [("stream-time", "yesterday")], 0x83, "RFC 3339"),
         ("$stream/{}/#", [("stream-start", "0")], 0x83, "no property is named 'stream-start'"),
         (
@@ -435,7 +435,7 @@ def test_the_command_reads_from_where_it_is_told(meeting):
     done = read("--from", "2020-01-01T00:00:00Z", "-C", "1", "-v")
     assert done.stdout == f"$stream/{name} 0\n"
     for args, why in [
-        (("--from", "yesterday"), "stream-time is RFC 3339"),
+        (("--from", "yesterday"), "a time is RFC 3339"),
         (("--from", "1:6"), "from offset 0 to 5, not from 6"),
     ]:
         done = read(*args, "-E")

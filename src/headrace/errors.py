@@ -14,7 +14,8 @@ HeadraceError
 ├── InvalidStartError          HTTP 400  MQTT 0x83            a stream has no such place to begin
 ├── GroupError
 │   ├── UnknownGroupError      HTTP 404                       no consumer group of this name
-│   └── GroupInUseError        HTTP 409                       it has members
+│   ├── GroupInUseError        HTTP 409                       it has members
+│   └── GroupLimitError        HTTP 409                       no more fit limits.queue_groups
 ├── QueueRequestError          HTTP 400                       a queue cannot do what is asked
 ├── RetainedLimitError         HTTP 409                       no room to retain a message
 ├── QueueFullError             HTTP 429, Kafka 44             a queue owes as much as it may
@@ -84,6 +85,7 @@ __all__ = [
     "ForbiddenError",
     "GroupError",
     "GroupInUseError",
+    "GroupLimitError",
     "HeadraceError",
     "InputError",
     "InvalidAclError",
@@ -202,6 +204,12 @@ class UnknownGroupError(GroupError):
 
 class GroupInUseError(GroupError):
     """A consumer group has members, which would not hear of the change."""
+
+    http_status = 409
+
+
+class GroupLimitError(GroupError):
+    """Queues have as many groups as `limits.queue_groups` allows."""
 
     http_status = 409
 

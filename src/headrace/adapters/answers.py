@@ -16,7 +16,7 @@ from headrace.config import explain
 from headrace.text import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -88,6 +88,12 @@ def query(request: web.Request, model: type[M]) -> M:
     return _read(model, lambda: model.model_validate(dict(request.query)), "the query")
 
 
+def _named(path: Iterable[str]) -> str:
+    """As in `messages[1].payload`."""
+    parts = (f"[{part}]" if part.isdecimal() else f".{part}" for part in path)
+    return "".join(parts).removeprefix(".")
+
+
 def refuse_query(request: web.Request, instead: str = "") -> None:
     """Refuses a query where there is none: it would say less than what is done.
 
@@ -102,5 +108,5 @@ def _read(model: type[M], read: Callable[[], M], whole: str) -> M:
     try:
         return read()
     except ValidationError as error:
-        text = explain(error, model, lambda path: ".".join(path) or whole)
+        text = explain(error, model, lambda path: _named(path) or whole)
         raise bad_request(text.partition("\n")[0]) from None

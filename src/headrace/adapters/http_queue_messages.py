@@ -10,7 +10,7 @@ from aiohttp import web
 from pydantic import Field, StrictInt, StrictStr, model_validator
 
 from headrace import limits
-from headrace.adapters.answers import Fields, MessageFields, answer, body, query
+from headrace.adapters.answers import Fields, MessageFields, answer, bad_request, body, query
 from headrace.adapters.http_access import may_publish, may_subscribe
 from headrace.adapters.http_refusals import Connection
 from headrace.config.readers import duration
@@ -114,9 +114,14 @@ class QueueMessageRoutes:
         asked, name = await body(request, _EnqueueBody), request.match_info["name"]
         if "/" in name:  # which would be a topic behind another's name
             raise UnknownStreamError(f"no queue is named {shown(name)}")
-        messages = [
-            (each.below(f"$queue/{name}"), each.content(), 1, each.told()) for each in asked.all()
-        ]
+        messages = []
+        for index, each in enumerate(asked.all()):
+            try:
+                messages.append((each.below(f"$queue/{name}"), each.content(), 1, each.told()))
+            except web.HTTPBadRequest as error:
+                if asked.messages is None:
+                    raise
+                raise bad_request(f"messages[{index}]: {error.text}") from None
         for topic in {topic for topic, *_ in messages}:
             may_publish(self._node.gate, request, topic)
         at_once = limits.HTTP_PUBLISHED_AT_ONCE
@@ -127,7 +132,7 @@ class QueueMessageRoutes:
             )
             for index, end in enumerate(ends, begin):
                 if isinstance(end, HeadraceError) and asked.messages is not None:
-                    raise type(end)(f"message {index}: {end}")
+                    raise type(end)(f"messages[{index}]: {end}")
                 if isinstance(end, BaseException):
                     raise end
         return answer({"enqueued": len(messages)})

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from aiohttp import web
-from pydantic import StrictStr  # noqa: TC002 - pydantic reads it
+from pydantic import BeforeValidator, StrictStr
 
 from headrace.adapters.answers import Fields, answer, body, refuse_query
 from headrace.adapters.http_streams import StreamBody, held, told
@@ -36,15 +36,18 @@ class _GroupBody(Fields):
     """None: all groups."""
 
 
+def _listed(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
 class _SeekBody(_GroupBody):
-    offset: StrictStr | list[StrictStr] | None = None
+    offset: Annotated[list[StrictStr] | None, BeforeValidator(_listed)] = None
     time: StrictStr | None = None
 
     def properties(self) -> list[tuple[str, str]]:
         """The words of a subscription to a stream, which mean the same."""
-        offsets = [self.offset] if isinstance(self.offset, str) else self.offset or []
         times = [] if self.time is None else [(positions.TIME, self.time)]
-        asked = [*((positions.OFFSET, each) for each in offsets), *times]
+        asked = [*((positions.OFFSET, each) for each in self.offset or ()), *times]
         if not asked:
             raise InvalidStartError("say where to: offset, or time")
         return asked

@@ -380,7 +380,7 @@ def _names(model: type[BaseModel], path: Keys) -> list[str]:
         model = inner[0] if inner else model
     if issubclass(model, StreamSettings):
         return [*STREAM_KEYS, *model.KNOWN]
-    return list(model.model_fields)
+    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _is_model(candidate: type) -> bool:

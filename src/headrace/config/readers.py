@@ -80,7 +80,8 @@ def _parse_text(value: object) -> str:
 def _parse_setting(value: object) -> int | float | str:
     if isinstance(value, int | float | str) and not isinstance(value, bool):
         return value
-    raise ValueError(f"must be a text or a number; got {shown(value)}")
+    switch = '; a switch is "on" or "off"' if isinstance(value, bool) else ""
+    raise ValueError(f"must be a text or a number; got {shown(value)}{switch}")
 
 
 def _parse_address(value: object) -> Address:

@@ -77,7 +77,7 @@ def parse(properties: Iterable[tuple[str, str]]) -> Start:
             if partition is None:
                 alone.append(offset)
             elif partition in offsets:
-                raise InvalidStartError(f"{OFFSET} names partition {partition} twice")
+                raise InvalidStartError(f"partition {partition} is named twice")
             else:
                 offsets[partition] = offset
         elif name.startswith(OURS):
@@ -85,7 +85,7 @@ def parse(properties: Iterable[tuple[str, str]]) -> Start:
                 f"no property is named {shown(name)}; {nearest(name, (OFFSET, TIME))}"
             )
     if len(bases) > 1 or len(alone) > 1 or (alone and (bases or offsets)):
-        raise InvalidStartError(f"{OFFSET} and {TIME} name more than one place to begin at")
+        raise InvalidStartError("that is more than one place to begin at")
     base, time_ms = bases[0] if bases else (Base.LATEST, 0)
     return Start(
         base, time_ms, offsets, alone[0] if alone else None, bool(bases or offsets or alone)
@@ -107,13 +107,13 @@ def place(
     if start.offset is not None:
         if len(bounds) != 1:
             raise InvalidStartError(
-                f"the stream has {len(bounds)} partitions; say {OFFSET} as PARTITION:OFFSET"
+                f"there are {len(bounds)} partitions; say an offset as PARTITION:OFFSET"
             )
         offsets[0] = start.offset
     for partition, offset in offsets.items():
         if partition >= len(bounds):
             raise InvalidStartError(
-                f"there is no partition {partition}; the stream has 0 to {len(bounds) - 1}"
+                f"there is no partition {partition}; there are 0 to {len(bounds) - 1}"
             )
         first, end = bounds[partition]
         if not first <= offset <= end:
@@ -149,7 +149,7 @@ def _offset(value: str) -> tuple[int | None, int]:
     partition, colon, offset = value.rpartition(":")
     if not (_is_number(offset) and (_is_number(partition) if colon else True)):
         raise InvalidStartError(
-            f"{OFFSET} is earliest, latest, or PARTITION:OFFSET as in 0:1542; got {shown(value)}"
+            f"an offset is earliest, latest, or PARTITION:OFFSET as in 0:1542; got {shown(value)}"
         )
     return (int(partition) if colon else None), int(offset)
 
@@ -163,7 +163,7 @@ def _time_ms(value: str) -> int:
         instant = None
     if instant is None or instant.tzinfo is None:
         raise InvalidStartError(
-            f"{TIME} is RFC 3339 as in 2026-11-28T10:00:00Z, or milliseconds since 1970; "
+            f"a time is RFC 3339 as in 2026-11-28T10:00:00Z, or milliseconds since 1970; "
             f"got {shown(value)}"
         )
     return max(int(instant.timestamp() * 1000), 0)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace import limits, native
 from headrace.errors import (
+    GroupLimitError,
     HeadraceError,
     QueueRequestError,
     UnavailableError,
@@ -99,7 +100,8 @@ class Pulls:
                 asked.wait_ms > 0,
             )
         except ValueError as error:
-            raise QueueRequestError(str(error)) from None
+            is_bound = "limits.queue_groups" in str(error)  # else what is asked for is none
+            raise (GroupLimitError if is_bound else QueueRequestError)(str(error)) from None
         pulling = self._waiting[number] = Pulling(self, definition.id, asked, number)
         self._broker.runner.wake()
         return pulling

@@ -173,6 +173,7 @@ class Queues(Protocol):
         Raises:
             UnknownStreamError: as `report`.
             QueueRequestError: the queue cannot be pulled from, or there can be no such group.
+            GroupLimitError: the group is another one, and there are as many as may be.
             UnavailableError: too many wait.
         """
         ...
