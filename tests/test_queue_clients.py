@@ -13,7 +13,7 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from conftest import wait_for
+from conftest import headrace, wait_for
 from pahoclient import V5, V311, Client, drop, publish_properties, user_property
 from test_mqttjs import CLIENTS
 from test_queues import group, make, settle, shown
@@ -329,6 +329,16 @@ def test_mosquitto_sub_and_pub_work_a_queue_off(shared, name):
     # 3.1.1, which settles by PUBACK.
     done = subprocess.run(dead, capture_output=True, text=True, timeout=2 * WAIT, check=True)
     assert done.stdout == "two\n"
+
+
+@pytest.mark.parametrize("who", [(), ("-i", "named"), ("-I", "named")], ids=str)
+def test_headrace_sub_without_an_id_of_its_own_leaves_no_group(shared, name, who):
+    with Client(shared) as producer:
+        producer.publish(f"$queue/{name}", b"one")
+    where = ("-p", str(shared.mqtt), "-q", "1", "-t", f"$queue/{name}", "-C", "1")
+    done = headrace("sub", *where, *who, timeout=WAIT)
+    assert (done.returncode, done.stdout) == (0, "one\n"), done.stderr
+    wait_for(lambda: len(shown(shared, name)["groups"]) == bool(who))
 
 
 # --- MQTT.js --------------------------------------------------------------------------------------

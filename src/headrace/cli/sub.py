@@ -39,6 +39,9 @@ JSON_INDENT: Final = 2
 STREAM: Final = "$stream/"
 """What filters begin with that read a stream."""
 
+QUEUE: Final = "$queue/"
+"""What filters begin with that consume from a queue."""
+
 OFFSET: Final = "stream-offset"
 TIME: Final = "stream-time"
 """User properties of SUBSCRIBE that say where."""
@@ -131,6 +134,9 @@ def sub(**given: Any) -> None:  # noqa: ANN401 - click's
     reads the output ends, nor beyond -C N. It runs until -C, -W or a signal ends it (0), the
     broker refuses or goes away (1).
 
+    A queue is consumed with ?group=G&settle=puback behind its name; to look at one use
+    `headrace queues peek`, for a filter without them takes messages and settles none.
+
     \b
     FORMAT may hold, each with a width as in %-20t or %06l:
       %t topic   %p payload   %x %X payload in hex   %l its length
@@ -147,6 +153,7 @@ def sub(**given: Any) -> None:  # noqa: ANN401 - click's
       headrace sub -t 'jobs/#' -q 1 -c -i worker-1 -C 100 --json
       headrace sub -t 'state/#' --retained-only -v
       headrace sub --ws -t '$share/workers/jobs/#' -q 1
+      headrace sub -t '$queue/jobs?group=g&settle=puback' -q 1 -C 1
       headrace sub -t '$stream/readings/#' --from 2026-11-28T10:00:00Z
 
     \b
@@ -167,6 +174,9 @@ def sub(**given: Any) -> None:  # noqa: ANN401 - click's
     ):
         for each in filters:
             _check(option, each)
+    is_nameless = given["client_id"] is None and given["id_prefix"] is None
+    if is_nameless and any(topic.startswith(QUEUE) for topic in topics):
+        given["client_id"] = ""  # the broker names it, and its group goes with it
     there = target("headrace-sub", given)
     if given["starts"] and there.version != V5:
         raise click.UsageError("--from needs MQTT 5; 3.1.1 has no way to say where to begin")
