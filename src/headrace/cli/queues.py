@@ -80,7 +80,8 @@ def create(*, name: str, url: str, as_json: bool, **definition: Any) -> None:  #
       message.ttl.ms=7d        age at which what is not settled is dead; -1: never
       prefetch=100             open deliveries of a consumer that does not say how many
       dead.letters=on|off      keep what is dead, or drop and count it
-      retention.ms=30d         keep what is settled until it is so old; else it goes at once
+      retention.ms=30d         keep what is settled until it is so old; without, it goes
+                               with its segment, once that is closed
 
     \b
     Examples:
@@ -97,7 +98,7 @@ def create(*, name: str, url: str, as_json: bool, **definition: Any) -> None:  #
 def list_(*, url: str, as_json: bool) -> None:
     """List all queues: what is owed, in flight, and to how many consumers.
 
-    The depth is that of the group which owes most; describe shows each.
+    The depth is that of the group which is owed most; describe shows each.
     """
     answer = call(url, "GET", QUEUES.path)
     if as_json:
@@ -126,10 +127,10 @@ def list_(*, url: str, as_json: bool) -> None:
 def describe(*, name: str, url: str, as_json: bool) -> None:
     """Show a queue: its partitions, its groups and their consumers, and every setting that holds.
 
-    Of a group in a partition it tells the floor, the first offset that it still owes; the depth,
-    the messages that it owes; those in flight, delivered and not settled; those at rest, in a
-    back-off or delayed; how old the first is. It is blocked where all that it knows wait for others
-    of their keys. Deliveries and failures count since the node started.
+    Of a group in a partition it tells the floor, the first offset that it is still owed; the
+    depth, the messages that it is owed; those in flight, delivered and not settled; those
+    at rest, in a back-off or delayed; how old the first is. It is blocked where all that it knows
+    wait for others of their keys. Deliveries and failures count since the node started.
     """
     queue = QUEUES.call(url, "GET", name)
     _show(queue, as_json=as_json, own_settings=False)

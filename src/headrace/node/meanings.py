@@ -50,7 +50,7 @@ HELP: Final = {
     "mqtt_packets_sent_total": "Packets of any kind written for clients.",
     "mqtt_payload_bytes_received_total": "Payload bytes of publishes taken.",
     "mqtt_payload_bytes_sent_total": "Payload bytes of publishes sent to subscribers.",
-    "mqtt_queue_held_bytes": "Bytes of logs of queues at hand.",
+    "mqtt_queue_held_bytes": "Bytes of logs of queues in memory, to be handed out.",
     "mqtt_queue_settlements_refused_total": "Publishes that settle a delivery too late, or none.",
     "mqtt_queued_bytes": "Bytes of all that waits for clients, its places in queues, and wills.",
     "mqtt_rate_pauses_total": "Times that a client had published as much as it may.",

@@ -327,25 +327,33 @@ def _seconds(bound_ms: int | None) -> str:
 def _samples(queue: str, group: QueueGroupReport, now_ms: int) -> Iterator[Sample]:
     # A group with a filter is another than that of its name without.
     label = (("queue", queue), ("group", group.group), ("filter", group.filter or ""))
-    yield Sample("mqtt_queue_depth", group.depth, "Messages that a group owes.", label)
+    yield Sample("mqtt_queue_depth", group.depth, "Messages that a group is owed.", label)
     yield Sample(
-        "mqtt_queue_in_flight", group.in_flight, "Of those, delivered and not settled.", label
+        "mqtt_queue_in_flight", group.in_flight, "Deliveries to a group that are not over.", label
     )
-    yield Sample("mqtt_queue_resting", group.resting, "Of those, in a back-off or delayed.", label)
     yield Sample(
-        "mqtt_queue_lag", group.lag, "Messages from the first that a group owes to the last.", label
+        "mqtt_queue_resting",
+        group.resting,
+        "Messages that a group is owed and that wait for a time: in a back-off, or delayed.",
+        label,
+    )
+    yield Sample(
+        "mqtt_queue_lag",
+        group.lag,
+        "Messages from the first that a group is owed to the last.",
+        label,
     )
     if group.oldest_ms is not None:
         yield Sample(
             "mqtt_queue_oldest_age_seconds",
             max(now_ms - group.oldest_ms, 0) / 1000,
-            "Since the oldest message that a group owes was stored.",
+            "Since the oldest message that a group is owed was stored.",
             label,
         )
     yield Sample(
         "mqtt_queue_blocked_partitions",
         group.blocked,
-        "Partitions in which all that a group knows wait for others of their keys.",
+        "Partitions in which all that a group has looked at waits for others of the same keys.",
         label,
     )
     consumers = sum(each.connected for each in group.consumers)
@@ -354,7 +362,10 @@ def _samples(queue: str, group: QueueGroupReport, now_ms: int) -> Iterator[Sampl
     )
     yield Sample("mqtt_queue_dequeue_total", group.delivered, "Deliveries to a group.", label)
     yield Sample(
-        "mqtt_queue_redelivered_total", group.redelivered, "Of those, not the first.", label
+        "mqtt_queue_redelivered_total",
+        group.redelivered,
+        "Deliveries to a group, other than the first of a message.",
+        label,
     )
     yield Sample("mqtt_queue_ack_total", group.settled, "Messages that a group settled.", label)
     yield Sample(

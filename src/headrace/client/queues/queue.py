@@ -97,6 +97,9 @@ class Queue:
     ) -> None:
         """Puts a message into the queue; on return it is on the broker's disk.
 
+        A queue that is full refuses at once, with a `QueueError` of `reason_code` 0x97 that is
+        `retriable`: try again when something is settled, this does not.
+
         Where a connection breaks meanwhile it is sent again. In its partition, that of `key` or the
         only one, it is stored once then; without a key and with several it may be stored twice.
 
@@ -106,9 +109,11 @@ class Queue:
             routing: levels of a topic behind the queue's name, by which consumers may choose.
             properties: user properties.
             ttl: seconds after which nobody needs it, rounded up to whole ones.
-            delay: seconds until it is given out at the earliest.
+            delay: seconds until it is given out at the earliest; as long as the queue's
+                `message.ttl.ms` or longer, and it dies undelivered.
             priority: 0 to 9, the most urgent; of a queue with `priorities=on`.
-            dedup_id: stored once by the queue, whoever puts it in again.
+            dedup_id: stored once, whoever puts it in again with the same `key`, or both times with
+                none; each partition knows its last 32,768 for a week.
 
         Raises:
             DeadlineError: no answer within `default_api_timeout_ms`; it may be stored.
