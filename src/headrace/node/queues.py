@@ -241,7 +241,9 @@ class Queues:
         if not is_there:
             raise UnknownGroupError(f"queue {name!r} has no group {shown(group)}")
         # A settlement of nothing is durable once all before it is.
-        ask = partial(self._switchboard.settle_queue, definition.id, group, "ack", [], None, None)
+        ask = partial(
+            self._switchboard.settle_queue, definition.id, group, None, "ack", [], None, None
+        )
         _, durable = self._broker.runner.administer(ask)
         await durable
         log.info("group %s deleted by an administrator", group, extra={"stream": name})
