@@ -27,12 +27,14 @@ EXPECTED = [
     ("rows 10001 binary", "read to the end: True"),
     ("assigned 3", "records 100", "committed 100", "latest 10001"),
     ("offset ", "b'room-8' b'22.0'", "b'room-8' b'22.5'"),
-    ("jobs",),
+    ("queue mailing", "queue sent"),
     (
         "0:0:1 b'mail' fr",
         "b'nonsense' no such work",
         "done b'flaky' at attempt 2",
     ),
+    ("[b'sent mail', b'sent nonsense', b'sent flaky']",),
+    ("customer-8 b'invoice'",),
 ]
 
 

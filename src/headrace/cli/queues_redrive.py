@@ -66,8 +66,8 @@ def redrive(
     50,000 at most: what is behind so many is reached when some of them are gone.
 
     It is the group redrive of NAME.dlq, which lasts: what other groups have settled is sent all the
-    same, and later letters count as its own in `list`. Delete it when there is nothing more to
-    send: headrace queues delete NAME.dlq --group redrive.
+    same, and later letters count as its own in `list`. `headrace queues delete NAME.dlq --group
+    redrive` ends that; a redrive after it begins with all letters that are kept.
 
     \b
     Examples:
