@@ -65,7 +65,8 @@ def redrive(
     Letters that the options do not choose stay, for a later redrive. They are held while it runs,
     50,000 at most: what is behind so many is reached when some of them are gone.
 
-    It is the group redrive of NAME.dlq, which lasts: what other groups have settled is sent all the
+    It goes over MQTT, and ends with 1 where it had to leave letters that it was to send. It is the
+    group redrive of NAME.dlq, which lasts: what other groups have settled is sent all the
     same, and later letters count as its own in `list`. `headrace queues delete NAME.dlq --group
     redrive` ends that; a redrive after it begins with all letters that are kept.
 
