@@ -59,8 +59,7 @@ def redrive(
     Each letter of NAME.dlq becomes a message of NAME again, with its payload, key and user
     properties, and attempts that count anew; all groups of NAME get it, also those that had settled
     it. A letter is settled once its message is on disk. What was interrupted or killed can be done
-    again: no message is stored twice. What dies meanwhile, or again, stays for a later redrive. It
-    goes over MQTT, and ends with 1 where it had to leave letters that it was to send.
+    again: no message is stored twice. What dies meanwhile, or again, stays for a later redrive.
 
     Letters that the options do not choose stay, for a later redrive. They are held while it runs,
     50,000 at most: what is behind so many is reached when some of them are gone.
