@@ -30,7 +30,7 @@ async def test_nobody_takes_of_a_queue_whose_groups_are_not_restored(tmp_path):
     async with running(tmp_path, keeps_sessions=True, jobs=QUEUE) as (node, _):
         await enqueue(node, 2)
         first, _ = await node.queues().pull("jobs", PULL)
-        asked = Settlement("g", "ack", [f"0:{first.offset}:{first.attempt}"], None, None)
+        asked = Settlement("g", None, "ack", [f"0:{first.offset}:{first.attempt}"], None, None)
         assert await node.queues().settle("jobs", asked) == ["settled"]
     node = node_on(HeldStore(tmp_path), tmp_path, keeps_sessions=True, jobs=QUEUE)
     opening = asyncio.create_task(node.open())

@@ -179,7 +179,7 @@ impl Switchboard {
                 return self.close(slot, "unreleased_full", None, now)
             }
             (Version::V311, Outcome::QueueFull) => {
-                return self.close(slot, "queue_full", None, now)
+                return self.close(slot, "queue_refused", None, now)
             }
             (Version::V311, Outcome::TooLarge) => {
                 return self.close(slot, "message_too_large", None, now)

@@ -109,7 +109,7 @@ counters! {
     /// Below `$queue/`, and its priority is none, or its queue has no priorities.
     DroppedQueuePriority = "mqtt_messages_dropped_total{reason=\"queue_priority\"}",
     /// A queue owes as much as it may, and refuses more.
-    DroppedQueueFull = "mqtt_messages_dropped_total{reason=\"queue_full\"}",
+    DroppedQueueFull = "mqtt_messages_dropped_total{reason=\"queue_refused\"}",
     /// For one group of a queue that owes more than it may, and drops the oldest.
     DroppedDepth = "mqtt_messages_dropped_total{reason=\"queue_depth\"}",
     /// For one group of a queue that keeps no dead letters: it was rejected, too old, or failed too

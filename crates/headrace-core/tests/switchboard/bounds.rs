@@ -1,5 +1,7 @@
 //! Every bound of sessions and clients, and what gives way there.
 
+use std::collections::BTreeSet;
+
 use headrace_core::mqtt::packet::{Ack, Connect, Disconnect, Packet};
 use headrace_core::switchboard::{Limits, Policy};
 
@@ -10,6 +12,13 @@ fn dropped(stage: &Stage, reason: &str) -> u64 {
     let statistics = stage.switchboard.statistics();
     let found = statistics.iter().find(|(known, _)| *known == name);
     found.unwrap_or_else(|| panic!("no statistic {name}")).1
+}
+
+#[test]
+fn every_figure_has_a_name_of_its_own() {
+    let statistics = Stage::default().switchboard.statistics();
+    let names: BTreeSet<&str> = statistics.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names.len(), statistics.len());
 }
 
 /// A client whose session lives on, and that is sent one message at a time.
