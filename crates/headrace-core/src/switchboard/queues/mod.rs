@@ -24,6 +24,7 @@ mod held;
 mod keep;
 mod latency;
 mod message;
+mod part;
 mod peek;
 mod piece;
 mod pull;
@@ -45,7 +46,8 @@ use crate::hash::{Key, Map};
 use crate::mqtt::packet::QoS;
 use crate::queue::{Ledger, Settled, Sizes};
 use crate::Now;
-use dead::{Burial, Death};
+use dead::Burial;
+use part::Part;
 use piece::Piece;
 use pull::Pull;
 
@@ -88,45 +90,6 @@ struct Counts {
     failed: u64,
     dead: u64,
     latency: Latency,
-}
-
-/// One partition, as a group has it.
-#[derive(Debug)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is about something else"
-)]
-struct Part {
-    ledger: Ledger,
-    /// What is read on from.
-    piece: Option<Piece>,
-    /// What is looked through for messages that overtake others.
-    ahead: Option<Piece>,
-    /// What the shell was asked for.
-    asked: Option<u64>,
-    /// Packets of messages that are known and not handed out, by offset.
-    kept: BTreeMap<i64, Box<[u8]>>,
-    kept_bytes: usize,
-    /// Messages that are dead, until the log of dead letters has them.
-    deaths: BTreeMap<i64, Death>,
-    /// Of those, the ones that are not on their way to it.
-    unburied: BTreeSet<i64>,
-    /// When what the shell could not read is asked for again.
-    retry_ms: Option<u64>,
-    /// When dead letters that were refused are given out again.
-    bury_ms: Option<u64>,
-    /// When the first message, which nobody takes, is too old.
-    expire_ms: Option<u64>,
-    /// When something is to be done, as in `Group::wakes`.
-    wake_ms: Option<u64>,
-    /// In `Group::hot`.
-    is_hot: bool,
-    /// In `Queues::changed`.
-    is_changed: bool,
-    /// Where its log ends is not known yet.
-    is_restored: bool,
-    /// Nothing can be given out, for what is known waits for what has failed.
-    is_blocked: bool,
 }
 
 /// Who consumes a queue together.
@@ -359,42 +322,6 @@ impl Queues {
                 group.wakes.remove(&(at, partition));
             }
             group.wakes.extend(wake_ms.map(|at| (at, partition)));
-        }
-    }
-}
-
-impl Part {
-    fn new(ledger: Ledger) -> Self {
-        Self {
-            ledger,
-            piece: None,
-            ahead: None,
-            asked: None,
-            kept: BTreeMap::new(),
-            kept_bytes: 0,
-            deaths: BTreeMap::new(),
-            unburied: BTreeSet::new(),
-            retry_ms: None,
-            bury_ms: None,
-            expire_ms: None,
-            wake_ms: None,
-            is_hot: false,
-            is_changed: false,
-            is_restored: false,
-            is_blocked: false,
-        }
-    }
-
-    /// When something is to be done, of its ledger's doing or its own.
-    fn first_wake(&self, of_ledger: Option<u64>) -> Option<u64> {
-        let wakes = [of_ledger, self.retry_ms, self.bury_ms, self.expire_ms];
-        wakes.into_iter().flatten().min()
-    }
-
-    /// What was due by then is.
-    fn forget_wakes(&mut self, mono_ms: u64) {
-        for wake_ms in [&mut self.retry_ms, &mut self.bury_ms, &mut self.expire_ms] {
-            *wake_ms = wake_ms.filter(|at| *at > mono_ms);
         }
     }
 }
