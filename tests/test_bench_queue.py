@@ -83,6 +83,7 @@ def test_what_stuck_consumers_had_comes_again_to_the_others(node):
     assert stuck["ratios"]["settled_per_second"] == figures["settled_per_second"] / plain
 
 
+@pytest.mark.soak
 def test_a_deadline_brings_to_others_what_is_not_settled(node):
     found = ran(
         node, "--stuck", "1", "--prefetch", "10", "--set", "ack.deadline.ms=200ms", "--set",
@@ -115,6 +116,7 @@ def test_deliveries_stay_open_while_others_are_settled(node):
     assert found["2,000 at random"]["base"] == "200 open"
 
 
+@pytest.mark.soak
 def test_a_table_is_for_people(node):
     found = ran(node, "--stuck", "1", "--rounds", "2")
     assert found.returncode == 0, found.stderr
@@ -122,6 +124,7 @@ def test_a_table_is_for_people(node):
         assert words in found.stdout
 
 
+@pytest.mark.soak
 def test_settlements_that_do_not_count_are_told(node):
     found = ran(
         node, "--in-flight", "500", "--settlements", "500", "--set", "ack.deadline.ms=1ms",

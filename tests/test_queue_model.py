@@ -155,7 +155,7 @@ class Work(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize(
-    ("lives", "steps"), [(10, 30), pytest.param(150, 60, marks=pytest.mark.soak)]
+    ("lives", "steps"), [(6, 30), pytest.param(150, 60, marks=pytest.mark.soak)]
 )
 def test_every_message_is_settled_once_by_each_group_or_dead(start_node, lives, steps):
     place = SimpleNamespace(node=start_node())

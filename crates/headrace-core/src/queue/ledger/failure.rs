@@ -1,6 +1,5 @@
 //! Deliveries that failed, and messages that do not come again.
 
-use super::rows::leave;
 use super::{Entry, Ledger, State};
 use crate::queue::{Cause, Failed, Try};
 use crate::Now;
@@ -63,12 +62,7 @@ impl Ledger {
             State::Resting(due_ms) => {
                 self.resting.remove(&(due_ms, offset));
             }
-            State::Behind => {
-                let row = entry.meta.key.and_then(|key| self.rows.get_mut(&key));
-                if let Some(row) = row.filter(|row| row.head != offset) {
-                    leave(row, offset);
-                }
-            }
+            // One behind others of its key stays there: until it is settled, what follows waits.
             _ => {}
         }
         entry.state = State::Dying;

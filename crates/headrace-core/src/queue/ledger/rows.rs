@@ -70,9 +70,9 @@ impl Ledger {
             return; // its time had not come
         };
         if row.head != offset {
-            if entry.state == State::Behind {
-                leave(row, offset);
-            }
+            // From the front on, for it is the oldest that go.
+            let place = row.behind.iter().position(|each| *each == offset);
+            place.and_then(|place| row.behind.remove(place));
             return;
         }
         match row.behind.pop_front() {
@@ -81,15 +81,10 @@ impl Ledger {
             }
             Some(head) => {
                 row.head = head;
-                self.join(head);
+                if self.open[&head].state != State::Dying {
+                    self.join(head);
+                }
             }
         }
     }
-}
-
-/// Takes a message out of those that stand behind another: from the front on, for it is the oldest
-/// that go.
-pub(super) fn leave(row: &mut Row, offset: i64) {
-    let place = row.behind.iter().position(|each| *each == offset);
-    place.and_then(|place| row.behind.remove(place));
 }
