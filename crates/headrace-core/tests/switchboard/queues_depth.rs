@@ -201,3 +201,24 @@ fn dead_letters_can_be_waited_for_before_there_are_any() {
     assert_eq!(depot.end(worker, "$reject", &id), Some(0));
     assert_eq!(payloads(&depot.take(people)), ["x"]);
 }
+
+#[test]
+fn a_partition_that_is_all_in_flight_saves_none_of_the_others() {
+    let (mut depot, publisher, worker) = with(bounded(6, Excess::Drop), 2);
+    depot.subscribe(
+        worker,
+        "$queue/jobs",
+        &[("consumer-group", "g"), ("prefetch", "5")],
+    );
+    let of = |depot: &mut Depot, partition: u32, many: usize| {
+        let mut keys = (0..).map(|number: u32| number.to_string());
+        let key = keys.find(|key| headrace_core::record::fnv1a(key.as_bytes()) % 2 == partition);
+        let key = key.unwrap();
+        for _ in 0..many {
+            depot.enqueue(publisher, "$queue/jobs", "x", &[("partition-key", &key)]);
+        }
+    };
+    of(&mut depot, 0, 5);
+    of(&mut depot, 1, 4);
+    assert_eq!(depot.depth(JOBS), 6, "five that are out, and the newest");
+}

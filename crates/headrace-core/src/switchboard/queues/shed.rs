@@ -1,7 +1,7 @@
 //! What a queue does with more than it may owe, and with what grows old while nobody takes it.
 
 use super::serve::Found;
-use super::{Excess, Queues};
+use super::{named, Excess, Queues};
 use crate::queue::{share, Cause, Ledger, Oldest};
 use crate::record::Batches;
 use crate::switchboard::{Counter, Switchboard};
@@ -16,7 +16,7 @@ impl Switchboard {
             return;
         }
         let is_kept = depth.excess == Excess::DeadLetter;
-        while let Some((partition, many)) = self.queues.excess(slot) {
+        while let Some((partition, many)) = self.queues.excess(slot, is_kept) {
             for _ in 0..many {
                 if self.queues.steps == 0 {
                     return self.queues.touch(slot);
@@ -187,9 +187,9 @@ impl Queues {
         owed.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
     }
 
-    /// The partition of which a group is owed most, where it is owed too much, and how many
-    /// messages are to go before that is asked anew.
-    fn excess(&self, slot: u32) -> Option<(u32, u64)> {
+    /// Where a group is owed too much, the partition of which it is owed most, of those that have
+    /// something to let go, and how many messages are to go before that is asked anew.
+    fn excess(&mut self, slot: u32, is_kept: bool) -> Option<(u32, u64)> {
         let group = &self.groups[slot as usize];
         let depth = self.all[group.queue as usize].settings.depth;
         let (messages, bytes) = self.owed_to(slot);
@@ -201,10 +201,17 @@ impl Queues {
             0
         };
         let excess = over(depth.messages_max, messages).max(of_bytes);
-        let filter = group.named().1;
+        if excess == 0 {
+            return None;
+        }
+        let group = &mut self.groups[slot as usize];
+        let (_, filter) = named(&group.name);
         let mut most = (0, 0);
         let mut second = 0;
-        for (partition, part) in (0..).zip(&group.parts) {
+        for (partition, part) in (0..).zip(&mut group.parts) {
+            if part.ledger.oldest(is_kept).is_none() {
+                continue; // all of it is in flight
+            }
             let owed = owed_of(&part.ledger, filter);
             if owed > most.1 {
                 second = most.1;
@@ -213,7 +220,7 @@ impl Queues {
                 second = second.max(owed);
             }
         }
-        (excess > 0 && most.1 > 0).then(|| (most.0, excess.min(most.1 - second + 1)))
+        (most.1 > 0).then(|| (most.0, excess.min(most.1 - second + 1)))
     }
 }
 
