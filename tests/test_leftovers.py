@@ -17,14 +17,17 @@ SETTINGS = {"HEADRACE_LOG__RESERVE_BYTES": "0", "HEADRACE_LOG__RETENTION_CHECK":
 @pytest.fixture
 def immutable(tmp_path):
     """Makes a file one that even the superuser cannot remove, or else its folder; until the end."""
+    changed = []
 
     def mutable():
-        subprocess.run(["chattr", "-R", "-i", tmp_path], check=True)
+        while changed:
+            subprocess.run(["chattr", "-i", changed.pop()], check=True)
 
     def change(path):
         outcome = subprocess.run(["chattr", "+i", path], capture_output=True, check=False)
         if outcome.returncode:
             pytest.skip("no immutable files on this file system, or not for this user")
+        changed.append(path)
         return mutable
 
     if shutil.which("chattr") is None:
