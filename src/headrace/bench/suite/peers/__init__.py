@@ -1,0 +1,1 @@
+"""Brokers that a suite can start: found by their binaries or jars, each on a folder of its own."""
