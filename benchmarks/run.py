@@ -5,9 +5,9 @@
                                   compact, fetch, stored, collect, decode, produce, arrow, frame,
                                   those of the Kafka door: librdkafka, consumed, late, open5000,
                                   metadata, and those of the MQTT door: pipe, ten, fan, in,
-                                  thousand, kept, connects, passwords, tls, restore, and those
-                                  of Spark: spark-source, spark-pipeline, spark-cold,
-                                  spark-batch, spark-age
+                                  thousand, kept, connects, passwords, tls, restore, that of
+                                  queues: settled, and those of Spark: spark-source,
+                                  spark-pipeline, spark-cold, spark-batch, spark-age
     make bench ARGS="--json"      the figures as one JSON object
 
 Each row alternates headrace and its baseline, round by round, and prints medians and their ratio:
@@ -40,6 +40,9 @@ on shared machines only the ratio means much. Rows:
 - `tls`: connects over TLS 1.3 one after the other; the ratio is of the server's processor time.
 - `restore`: from the start of the process to ready with 100,000 stored sessions of a subscription
   each, after an orderly stop and after kill -9, against mosquitto with its file.
+- `settled`: from the start of the process to ready, and from there to a delivery, after kill -9
+  with 10 million messages of a queue settled, in no order, and a million in flight; against an
+  empty folder.
 - `produce`: records of 100 bytes of `headrace.Producer`, each with a future, acknowledged after
   fdatasync, against confluent-kafka at the same node with a callback for each.
 - `arrow`: records of 100 bytes out of four partitions as Arrow batches (`get_arrow`), against the
@@ -79,6 +82,7 @@ import kafka
 import mqtt
 import readers
 import sessions
+import settled
 import spark
 from aiokafka.record.default_records import DefaultRecordBatch
 from servers import headrace_node, mosquitto
@@ -270,6 +274,7 @@ ROWS: dict[str, Callable[[], Row]] = {
     **kafka.ROWS,
     **mqtt.ROWS,
     **sessions.ROWS,
+    **settled.ROWS,
     **spark.ROWS,
 }
 

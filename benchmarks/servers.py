@@ -24,6 +24,7 @@ class Node(NamedTuple):
     data: Path
     mqtts: int
     frame: int
+    http: int
     seconds: float
 
 
@@ -52,7 +53,7 @@ def headrace_node(
             try:
                 ports = [
                     int(ready.get(door, ":0").rpartition(":")[2])
-                    for door in ("mqtt", "kafka", "mqtts", "frame")
+                    for door in ("mqtt", "kafka", "mqtts", "frame", "http")
                 ]
                 yield Node(process.pid, *ports[:2], Path(folder), *ports[2:], seconds)
             finally:

@@ -15,7 +15,7 @@ SETTINGS = {"HEADRACE_LOG__RESERVE_BYTES": "0", "HEADRACE_LOG__RETENTION_CHECK":
 
 
 @pytest.fixture
-def immutable(tmp_path):
+def immutable():
     """Makes a file one that even the superuser cannot remove, or else its folder; until the end."""
     changed = []
 
