@@ -1,7 +1,8 @@
 """Files that cannot be removed: nothing needs them any more, so everything else goes on."""
 
-import shutil
-import subprocess
+import array
+import fcntl
+import os
 
 import pytest
 
@@ -11,29 +12,41 @@ from storelog import files
 pytestmark = pytest.mark.slow
 
 PAYLOAD = "x" * 9000
+FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, FS_IMMUTABLE_FL = 0x80086601, 0x40086602, 0x10
 SETTINGS = {"HEADRACE_LOG__RESERVE_BYTES": "0", "HEADRACE_LOG__RETENTION_CHECK": "100ms"}
 
 
 @pytest.fixture
 def immutable():
     """Makes a file one that even the superuser cannot remove, or else its folder; until the end."""
-    changed = []
+    held = []
 
     def mutable():
-        while changed:
-            subprocess.run(["chattr", "-i", changed.pop()], check=True)
+        while held:
+            file = held.pop()  # it may have another name by now
+            set_immutable(file, is_so=False)
+            os.close(file)
 
     def change(path):
-        outcome = subprocess.run(["chattr", "+i", path], capture_output=True, check=False)
-        if outcome.returncode:
-            pytest.skip("no immutable files on this file system, or not for this user")
-        changed.append(path)
+        file = os.open(path, os.O_RDONLY)
+        try:
+            set_immutable(file, is_so=True)
+        except OSError as error:
+            os.close(file)
+            pytest.skip(f"no immutable files on this file system, or not for this user: {error}")
+        held.append(file)
         return mutable
 
-    if shutil.which("chattr") is None:
-        pytest.skip("no chattr")
     yield change
     mutable()
+
+
+def set_immutable(file, *, is_so):
+    """Sets or clears `chattr +i` (ioctl_iflags(2))."""
+    flags = array.array("l", [0])
+    fcntl.ioctl(file, FS_IOC_GETFLAGS, flags)
+    flags[0] = flags[0] | FS_IMMUTABLE_FL if is_so else flags[0] & ~FS_IMMUTABLE_FL
+    fcntl.ioctl(file, FS_IOC_SETFLAGS, flags)
 
 
 def create(node, name):
