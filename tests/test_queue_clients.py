@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 
 import aiomqtt
 import confluent_kafka
@@ -339,6 +340,31 @@ def test_headrace_sub_without_an_id_of_its_own_leaves_no_group(shared, name, who
     done = headrace("sub", *where, *who, timeout=WAIT)
     assert (done.returncode, done.stdout) == (0, "one\n"), done.stderr
     wait_for(lambda: len(shown(shared, name)["groups"]) == bool(who))
+
+
+@pytest.mark.parametrize("goes_on", [False, True], ids=["group-gone", "group-named"])
+def test_headrace_sub_prints_nothing_again_after_its_connection_broke(shared, name, goes_on):
+    with Client(shared) as producer:
+        producer.publish(f"$queue/{name}", b"one")
+        terms = "group=g&settle=puback" if goes_on else "settle=puback"
+        where = ("-p", str(shared.mqtt), "-q", "1", "-t", f"$queue/{name}?{terms}", "-C", "2")
+        command = [sys.executable, "-m", "headrace", "sub", *where]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as consumer:
+            try:
+                assert consumer.stdout is not None
+                assert consumer.stdout.readline() == "one\n"
+                wait_for(lambda: shown(shared, name)["depth"] == 0)
+                (whose,) = shown(shared, name)["groups"][0]["consumers"]
+                shared.call("POST", f"/api/v1/sessions/{whose['client']}/disconnect")
+                if goes_on:
+                    producer.publish(f"$queue/{name}", b"two")
+                told, complaint = consumer.communicate(timeout=WAIT)
+            finally:
+                consumer.kill()
+    expected = (0, "two\n") if goes_on else (1, "")
+    assert (consumer.returncode, told) == expected, complaint
+    assert ("?group=NAME" in complaint) is not goes_on
 
 
 # --- MQTT.js --------------------------------------------------------------------------------------

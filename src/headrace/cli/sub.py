@@ -42,6 +42,11 @@ STREAM: Final = "$stream/"
 QUEUE: Final = "$queue/"
 """What filters begin with that consume from a queue."""
 
+GROUP_GONE: Final = (
+    "and the group of the queue went with it; ?group=NAME behind the queue's keeps one"
+)
+"""What is said where a connection that broke is not made again."""
+
 OFFSET: Final = "stream-offset"
 TIME: Final = "stream-time"
 """User properties of SUBSCRIBE that say where."""
@@ -175,8 +180,12 @@ def sub(**given: Any) -> None:  # noqa: ANN401 - click's
         for each in filters:
             _check(option, each)
     is_nameless = given["client_id"] is None and given["id_prefix"] is None
-    if is_nameless and any(topic.startswith(QUEUE) for topic in topics):
+    queues = [topic for topic in topics if topic.startswith(QUEUE)]
+    if is_nameless and queues:
         given["client_id"] = ""  # the broker names it, and its group goes with it
+    given["is_passing"] = is_nameless and not all(
+        "group=" in topic.partition("?")[2] for topic in queues
+    )
     there = target("headrace-sub", given)
     if given["starts"] and there.version != V5:
         raise click.UsageError("--from needs MQTT 5; 3.1.1 has no way to say where to begin")
@@ -242,6 +251,9 @@ class _Run:
                 connection.step(left)
             except MqttError as error:
                 self._written.clear()  # it comes again, or was acknowledged
+                if given["is_passing"]:  # a new group would be given anew what this one settled
+                    line = str(error).partition("\n")[0]
+                    raise MqttError(f"{line}\n{GROUP_GONE}") from None
                 self._connect_again(connection, topics, error, deadline)
 
     def _connect_again(
