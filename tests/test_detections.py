@@ -221,7 +221,8 @@ def test_who_is_silent_for_little_more_than_the_window_has_vanished_wherever_bat
     assert told(tables) == [("vanished", 280, 600)]
 
 
-@pytest.mark.parametrize("code", [79, soaked(None)])
+@pytest.mark.soak
+@pytest.mark.parametrize("code", [79, None])
 def test_a_clock_that_was_ahead_for_once_hides_nothing(tmp_path, code):
     """A host that boots a year ahead until its time is set, and then raises an XID, or is gone."""
     tables = Tables(tmp_path, now="ingest_time", buckets=1)

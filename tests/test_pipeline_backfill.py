@@ -127,6 +127,7 @@ def test_a_time_without_readings_has_new_detections_all_the_same(spark, tmp_path
     assert after == before | {"detections": []}
 
 
+@pytest.mark.soak
 def test_years_without_readings_take_no_time_and_all_changes_at_once(spark, tmp_path):
     # Nobody is there over a midnight; then one alone, who is on time; then a clock years ahead.
     day, years = 30 * HOUR, 4 * 365 * 24 * HOUR

@@ -278,6 +278,7 @@ def test_a_log_stays_short(tmp_path, monkeypatch):
     assert not any(kept["remove"].to_pylist()), "nobody needs to know any more what was removed"
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_files_stay_for_a_long_query(tmp_path):
     written = Tables(tmp_path, buckets=1, format="delta")

@@ -76,8 +76,9 @@ def test_a_second_signal_ends_it_at_once(broker, tmp_path, number):
     assert (code, told, said) == (-number, "", "")
 
 
+@pytest.mark.soak
 @pytest.mark.spark
-@pytest.mark.parametrize("number", [signal.SIGTERM, soaked(signal.SIGKILL)])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_without_its_jvm_it_ends_with_a_line_and_the_next_goes_on(broker, tmp_path, number):
     run = Run(broker, tmp_path)
     os.kill(run.jvm, number)

@@ -139,6 +139,7 @@ def test_a_pipeline_merges_as_it_goes(folders):
     assert {name for name in Folder.at(many.root).all_names() if "=" in name} == listed
 
 
+@pytest.mark.soak
 def test_the_command_merges_the_rest(folders):
     many, ordered = folders
     orphan = many.root / "readings" / "batch=3" / "0-dead.parquet"

@@ -142,6 +142,7 @@ def test_of_the_threads_of_a_process_one_takes_a_version(bucket):
     assert took == [manifests.newest(root).query]
 
 
+@pytest.mark.soak
 def test_the_pipeline_writes_there(spark, broker, bucket, tmp_path):
     produce(broker, from_csv(TRACE)[:62])
     there = headrace(

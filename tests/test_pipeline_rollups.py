@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from buckets import Tables
-from conftest import soaked
 from frames import at, from_csv, metric, wide
 
 pytestmark = pytest.mark.slow
@@ -167,7 +166,8 @@ def test_jobs_that_have_ended_are_not_written_again(tmp_path):
     assert sum(written) < 20, "those of the last hours"
 
 
-@pytest.mark.parametrize("seed", [0, *map(soaked, range(1, 12))])
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(12))
 def test_rows_do_not_depend_on_the_order_of_arrival(tmp_path, seed):
     """Whatever comes late or is cut elsewhere, the tables are those of one micro-batch."""
     choice = random.Random(seed)

@@ -179,6 +179,7 @@ def test_a_partition_that_is_days_behind_does_not_hold_the_clock(newest, reached
     assert after.clock_us == (begin_us + reached * 1_000_000 if newest else 0)
 
 
+@pytest.mark.soak
 def test_a_clock_that_is_ahead_leaves_few_files_and_none_that_is_read_for_all(tmp_path):
     """Its readings lie in files of their own, which are merged."""
     written = Tables(

@@ -109,6 +109,7 @@ def test_a_standalone_cluster_copies_a_stream(node, stream, cluster, tmp_path):
     copies_are_whole(node, stream, cluster.url, tmp_path, 2)
 
 
+@pytest.mark.soak
 def test_spark_connect_copies_a_stream(node, stream, tmp_path):
     with contextlib.closing(ConnectServer(tmp_path)) as server:
         copies_are_whole(node, stream, server.url, tmp_path, 1)

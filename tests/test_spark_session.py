@@ -136,6 +136,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 def test_a_program_of_spark_submit_has_what_was_submitted(tmp_path):
     program = tmp_path / "program.py"

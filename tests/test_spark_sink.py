@@ -188,6 +188,7 @@ def values(first, end):
     return [b"%02000d" % n for n in range(first, end)]
 
 
+@pytest.mark.soak
 def test_tasks_that_are_retried_write_each_row_once(node, stream, tmp_path):
     ran = subprocess.run(
         [sys.executable, "-c", RETRIES, node.servers, stream, str(tmp_path), ROWS],
