@@ -5,9 +5,10 @@ import json
 import pytest
 
 from conftest import headrace
+from headrace import queue_settings
 from headrace.config import load, read
 from headrace.config.changes import changes
-from headrace.config.reference import json_schema, read_of_stream
+from headrace.config.reference import json_schema
 from headrace.kernel.catalog import Catalog, Change
 from headrace.queue_settings import QUEUE_SETTINGS
 from headrace.settings import SETTINGS
@@ -99,9 +100,9 @@ def test_the_schema_has_all_settings_of_a_queue():
 
 
 def test_settings_are_read_by_people():
-    assert read_of_stream("ack.deadline.ms", 30_000) == "30s"
-    assert read_of_stream("retry.attempts", -1) == "unlimited"
-    assert read_of_stream("retry.attempts", 3) == "3"
+    assert queue_settings.read("ack.deadline.ms", 30_000) == "30s"
+    assert queue_settings.read("retry.attempts", -1) == "unlimited"
+    assert queue_settings.read("retry.attempts", 3) == "3"
 
 
 def test_settings_of_the_original_design_have_its_names(file):

@@ -21,6 +21,7 @@ from headrace.settings import (
     Settings,
     SettingTable,
     duration_field,
+    quantity,
     setting_field,
     table_of,
 )
@@ -263,3 +264,17 @@ def contradiction(queue: QueueSettings, of_stream: Settings, partitions: int) ->
     if of_stream.compacts:
         return "a queue is not compacted, for each message is owed; take cleanup.policy=delete"
     return None
+
+
+def read(name: str, value: object) -> str:
+    """A value of a setting of a queue, or of a stream, as a person reads it.
+
+    >>> read("retention.ms", 604_800_000), read("retention.bytes", -1)
+    ('7d', 'unlimited')
+    """
+    setting = BOTH.get(name)
+    if setting is None or isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if value in {-1, limits.INT64_MAX}:
+        return "unlimited"
+    return str(quantity(value, setting.kind.unit))

@@ -38,6 +38,26 @@ class Kind(Enum):
     CHOICE = "string"
     CHOICES = "list"
 
+    @property
+    def unit(self) -> str:
+        """What a number of it counts: `bytes`, `milliseconds`, or nothing."""
+        return {Kind.SIZE: "bytes", Kind.DURATION: "milliseconds"}.get(self, "")
+
+
+_SIZE_UNITS: Final = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+_DURATION_UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))
+
+
+def quantity(number: float, unit: str) -> int | float | str:
+    """A number in the largest of its units, `bytes` or `milliseconds`, that divides it."""
+    if number in {-1, limits.INT64_MAX} or not unit:
+        return number
+    units, smallest = (_SIZE_UNITS, "B") if unit == "bytes" else (_DURATION_UNITS, "ms")
+    for name, size in units:
+        if number and number % size == 0:
+            return f"{int(number) // size}{name}"
+    return f"{int(number)}{smallest}"
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:

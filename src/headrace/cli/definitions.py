@@ -14,7 +14,7 @@ import click
 from headrace.cli.client import NotFound, call, named
 from headrace.cli.tables import table
 from headrace.cli.terminal import one_line
-from headrace.config.reference import read_of_stream
+from headrace.queue_settings import read
 from headrace.text import nearest
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def show(kind: str, thing: dict[str, Any], *, own_settings: bool = True) -> None
     for topic_filter in thing["filters"]:
         click.echo(one_line(f"  filter {topic_filter}"))
     for name, value in thing["settings"].items() if own_settings else ():
-        click.echo(f"  {name} = {read_of_stream(name, value)}")
+        click.echo(f"  {name} = {read(name, value)}")
     rows = [
         [str(each["partition"]), str(each["start"]), str(each["end"]), f"{each['size_bytes']:,}"]
         for each in thing["partitions"]
@@ -188,7 +188,7 @@ def show(kind: str, thing: dict[str, Any], *, own_settings: bool = True) -> None
 def show_effective(thing: dict[str, Any]) -> None:
     """Every setting that holds, and where it comes from."""
     rows = [
-        [name, read_of_stream(name, each["value"]), each["source"]]
+        [name, read(name, each["value"]), each["source"]]
         for name, each in thing["effective"].items()
     ]
     table(["setting", "value", "from"], rows, right=set())

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from headrace.cli.client import NotFound, call, caller, json_option, named, url_option
-from headrace.cli.collect.where import mqtt_option
 from headrace.cli.definitions import QUEUES
 from headrace.cli.mqtt_options import Seconds, tls_of, tls_options
 from headrace.cli.processes import stop_on_signals
+from headrace.cli.where import mqtt_option
 from headrace.client.errors import ClientError
 from headrace.client.queues import Queue
 from headrace.client.queues.redrive import GROUP, REASONS, Chosen, Counts, Owed, Pace, Redrive

@@ -28,9 +28,9 @@ from headrace.cli.collect.show import (
     stop_on_signals,
     unacknowledged,
 )
-from headrace.cli.collect.where import broker_options, json_option
 from headrace.cli.login import login
 from headrace.cli.paths import NamedPath
+from headrace.cli.where import broker_options, json_option
 from headrace.collect import CsvFile, Origin, Publisher, narrow, wide
 from headrace.collect.instants import format_instant, parse_instant
 from headrace.simulate import Fleet, Kind, Settings, csv_lines, in_time, messages, pools

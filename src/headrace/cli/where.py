@@ -1,4 +1,4 @@
-"""Options that the commands of `headrace collect` share."""
+"""Options of commands that publish to an MQTT door, and count."""
 
 from __future__ import annotations
 

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pydantic import BaseModel
 
-from headrace import limits
 from headrace.config.changes import is_live
 from headrace.config.readers import DURATION_PATTERN, SIZE_PATTERN, Within, flatten
 from headrace.config.schema import Config
 from headrace.config.streams import STREAM_KEYS, TABLES, StreamSettings
 from headrace.queue_settings import BOTH
-from headrace.settings import SETTINGS, Kind, Setting
+from headrace.settings import SETTINGS, Kind, Setting, quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
 
 Written: TypeAlias = "bool | int | float | str | list[str] | list[dict[str, Written]]"
 """A value as TOML and JSON have it."""
-
-_SIZE_UNITS: Final = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
-_DURATION_UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))
 
 _OF_STREAMS: Final = {name.replace(".", "_"): setting for name, setting in SETTINGS.items()}
 
@@ -78,38 +74,9 @@ def written(key: str, field: FieldInfo, value: object) -> Written | None:
 def unit(key: str, field: FieldInfo) -> str:
     """What a number of this setting counts: `bytes`, `milliseconds`, or nothing."""
     if key in _OF_STREAMS:
-        return _unit_of_kind(_OF_STREAMS[key].kind)
+        return _OF_STREAMS[key].kind.unit
     readers = (getattr(each, "func", None) for each in field.metadata)
     return next((each.unit for each in readers if isinstance(each, Within)), "")
-
-
-def _unit_of_kind(kind: Kind) -> str:
-    return {Kind.SIZE: "bytes", Kind.DURATION: "milliseconds"}.get(kind, "")
-
-
-def quantity(number: float, unit: str) -> int | float | str:
-    """A number in the largest unit that divides it."""
-    if number in {-1, limits.INT64_MAX} or not unit:
-        return number
-    units, smallest = (_SIZE_UNITS, "B") if unit == "bytes" else (_DURATION_UNITS, "ms")
-    for name, size in units:
-        if number and number % size == 0:
-            return f"{int(number) // size}{name}"
-    return f"{int(number)}{smallest}"
-
-
-def read_of_stream(name: str, value: object) -> str:
-    """A value of a setting of a stream, or of a queue, as a person reads it.
-
-    >>> read_of_stream("retention.ms", 604_800_000), read_of_stream("retention.bytes", -1)
-    ('7d', 'unlimited')
-    """
-    setting = BOTH.get(name)
-    if setting is None or isinstance(value, bool) or not isinstance(value, int | float):
-        return str(value)
-    if value in {-1, limits.INT64_MAX}:
-        return "unlimited"
-    return str(quantity(value, _unit_of_kind(setting.kind)))
 
 
 def literal(value: Written) -> str:
@@ -175,7 +142,7 @@ def _schema_of(setting: Setting) -> dict[str, Any]:
 
 def written_of_stream(setting: Setting, value: Value) -> Written:
     """A value of a setting of a stream, or of a queue, as it may be written."""
-    return value if isinstance(value, str) else quantity(value, _unit_of_kind(setting.kind))
+    return value if isinstance(value, str) else quantity(value, setting.kind.unit)
 
 
 def of_stream(stream: StreamSettings) -> dict[str, Written]:

@@ -20,9 +20,9 @@ from headrace.cli.collect.show import (
     stop_on_signals,
     unacknowledged,
 )
-from headrace.cli.collect.where import broker_options, json_option
 from headrace.cli.login import login
 from headrace.cli.paths import NamedPath
+from headrace.cli.where import broker_options, json_option
 from headrace.collect import CsvFile, Origin, Publisher, narrow, replayed, wide
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from headrace.cli.collect.show import (
     stop_on_signals,
     unacknowledged,
 )
-from headrace.cli.collect.where import broker_options, json_option
 from headrace.cli.login import login
+from headrace.cli.where import broker_options, json_option
 from headrace.collect import Origin, Publisher, narrow, wide
 from headrace.collect.background import Background
 from headrace.collect.feed import Feed
