@@ -20,6 +20,11 @@ SCHEMA: Final = 1
 OURS: Final = "headrace"
 """The server that ratios are of."""
 
+FAULTS: Final = (
+    "lost", "duplicated", "reordered", "corrupted", "disconnected", "refused", "unsettled", "owed",
+)  # fmt: skip
+"""Figures that should be 0, as far as the level of service promises; their medians are sums."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
@@ -42,6 +47,10 @@ class Measured:
         values = [value for each in self.rounds if (value := each.get(figure)) is not None]
         return (min(values), max(values)) if values else None
 
+    def faults(self) -> dict[str, float]:
+        """What went wrong with messages, over all rounds; empty where nothing did."""
+        return {name: count for name in FAULTS if (count := self.medians.get(name))}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
@@ -58,6 +67,7 @@ class Row:
         at_least: what headrace is to reach, in the unit; what a figure may be at most, where less
             is better.
         note: what a reader must know to take it right.
+        ours: the server that ratios are of.
     """
 
     workload: str
@@ -71,33 +81,40 @@ class Row:
     bounds: Mapping[str, float] = field(default_factory=dict)
     at_least: float | None = None
     note: str = ""
+    ours: str = OURS
 
     def ratios(self) -> dict[str, float]:
         """Our figure beside that of each other server; without those that have no such figure."""
-        ours = self._median(OURS)
+        ours = self.median(self.ours)
         found = {}
         for name in self.servers:
-            theirs = self._median(name)
-            if name != OURS and ours and theirs:
+            theirs = self.median(name)
+            if name != self.ours and ours and theirs:
                 found[name] = theirs / ours if self.less_is_better else ours / theirs
         return found
 
+    def misses(self) -> bool:
+        """Whether our figure is not what it is to reach; there may be none."""
+        ours = self.median(self.ours)
+        if ours is None or self.at_least is None:
+            return False
+        return ours > self.at_least if self.less_is_better else ours < self.at_least
+
     def is_behind(self) -> bool:
-        """Whether a peer is ahead, or headrace misses what it is to reach."""
-        ratios = self.ratios()
-        ours = self._median(OURS)
-        missed = (
-            self.at_least is not None
-            and ours is not None
-            and (ours > self.at_least if self.less_is_better else ours < self.at_least)
-        )
+        """Whether we are not where we are to be: too slow, no figure, or messages gone wrong.
+
+        Where nothing is to be reached beside a server, we are to be no slower than it.
+        """
+        ours = self.servers.get(self.ours)
         return (
-            missed
-            or any(ratio < 1 for ratio in ratios.values())
-            or any(ratios.get(name, bound) < bound for name, bound in self.bounds.items())
+            self.misses()
+            or self.median(self.ours) is None
+            or (ours is not None and bool(ours.faults()))
+            or any(ratio < self.bounds.get(name, 1.0) for name, ratio in self.ratios().items())
         )
 
-    def _median(self, server: str) -> float | None:
+    def median(self, server: str) -> float | None:
+        """Of the figure that counts; None where a server has none."""
         measured = self.servers.get(server)
         return None if measured is None else measured.medians.get(self.figure)
 
@@ -113,7 +130,7 @@ class Result:
             and `commit_ms`, the median time of a 4 KiB write with fdatasync.
         settings: the options of the run.
         peers: by name: `version`, `install`, and `promises`, by door and mode.
-        left_out: by name of a broker that is not here, what is missing.
+        left_out: by name of a broker that is not here, what is missing and what installs it.
         rows: in the order in which they ran.
     """
 
@@ -128,5 +145,9 @@ class Result:
     def losses_first(self) -> list[Row]:
         """Rows where headrace is behind, the furthest first; then the others as they ran."""
         behind = [row for row in self.rows if row.is_behind()]
-        behind.sort(key=lambda row: min(row.ratios().values(), default=1.0))
+        behind.sort(key=_least_ratio)
         return behind + [row for row in self.rows if not row.is_behind()]
+
+
+def _least_ratio(row: Row) -> float:
+    return min(row.ratios().values(), default=0.0 if row.median(row.ours) is None else 1.0)
