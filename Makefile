@@ -32,6 +32,7 @@ docs: setup-test ## Generated references in docs/; `make test` fails where they 
 	@$(ENV) python tools/tables.py docs/tables.md
 	@$(ENV) python tools/conformance.py docs/conformance
 	@$(ENV) python tools/kafka_clients.py docs/kafka-clients.md
+	@$(ENV) [ ! -e docs/benchmarks.json ] || python tools/benchmarks.py docs/benchmarks.json docs/benchmarks.md
 
 clean: ## Everything that make made, .venv included
 	rm -rf .venv target dist tests/clients/node_modules src/headrace/_native*.so
