@@ -27,6 +27,15 @@ def median_of(
     return result
 
 
+def middle_of(rows: Sequence[Mapping[str, float | None]], name: str) -> int | None:
+    """The round whose figure is nearest to the median; None where none has it."""
+    values = [(value, index) for index, row in enumerate(rows) if (value := row[name]) is not None]
+    if not values:
+        return None
+    median = statistics.median(value for value, _ in values)
+    return min(values, key=lambda each: abs(each[0] - median))[1]
+
+
 def ratios_of(
     ours: Mapping[str, float | None], theirs: Mapping[str, float | None], but: Collection[str] = ()
 ) -> dict[str, float]:

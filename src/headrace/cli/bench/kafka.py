@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -20,6 +21,8 @@ from headrace.bench.kafka import (
     medians,
     run,
 )
+from headrace.bench.suite.results import Row
+from headrace.cli.bench.page import html_option, measured
 from headrace.cli.bench.show import (
     ADDRESS,
     MEASURED,
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from headrace.cli.bench.page import PageFile
     from headrace.model import Address
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -47,6 +51,16 @@ HEADINGS: Final = {
     "connections": "Connections that do nothing, and one more.",
     "metadata": "Answers about all partitions, and small ones beside, to another connection.",
 }
+
+
+FIGURES: Final = {
+    "produce": ("records_per_second", "records/s", False),
+    "consume": ("records_per_second", "records/s", False),
+    "latency": ("p99_ms", "ms at the 99th percentile", True),
+    "connections": ("connects_per_second", "connections/s", False),
+    "metadata": ("answer_p50_ms", "ms to the last byte", True),
+}
+"""Of each measure the figure that counts, its unit, and whether less of it is better."""
 
 
 @click.command(short_help="Load for a Kafka broker.")
@@ -102,6 +116,7 @@ HEADINGS: Final = {
 @click.option("--drain", type=SECONDS, default="10s", show_default=True, help="Longest silence.")
 @login_options
 @click.option("--topic", default="bench", show_default=True, help="Begins topics, which go again.")
+@html_option
 @json_option
 def kafka(
     *,
@@ -119,6 +134,7 @@ def kafka(
     user: str | None,
     password_file: Path | None,
     topic: str,
+    html: PageFile | None,
     as_json: bool,
     **options: Any,  # noqa: ANN401 - fields of Load, as click read them
 ) -> None:
@@ -183,6 +199,8 @@ def kafka(
             _tables(outcomes)
     if as_json:
         click.echo(json.dumps(_report(outcomes)))
+    if html is not None:
+        html.sheet("headrace bench kafka", asdict(load) | {"rounds": count}, _rows(outcomes))
     for outcome in outcomes:
         if outcome.trouble:
             click.echo(f"{outcome.server} {outcome.client}: {outcome.trouble}", err=True)
@@ -252,3 +270,33 @@ def _tables(outcomes: list[Outcome]) -> None:
             if ratios := _ratios(of_servers):
                 columns.append(("ratio", dict(ratios), True))
         compare(measure, columns)
+
+
+def _rows(outcomes: list[Outcome]) -> list[Row]:
+    rows = []
+    for measure, of_clients in _by_measure(outcomes).items():
+        figure, unit, less_is_better = FIGURES[measure]
+        for client, of_servers in of_clients.items():
+            servers = {
+                server: measured(
+                    figure,
+                    medians(runs),
+                    [run.figures for run in runs],
+                    troubles=[run.trouble for run in runs],
+                )
+                for server, runs in of_servers.items()
+            }
+            rows.append(
+                Row(
+                    workload=measure,
+                    title=HEADINGS[measure],
+                    source="",
+                    mode=client,
+                    figure=figure,
+                    unit=unit,
+                    less_is_better=less_is_better,
+                    servers=servers,
+                    ours=next(iter(servers)),
+                )
+            )
+    return rows

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from headrace.bench import FAULTS, Load, Outcome, Server, medians, run
 from headrace.bench.figures import ratios_of
+from headrace.bench.suite.results import Row
+from headrace.cli.bench.page import html_option, measured
 from headrace.cli.bench.show import (
     ADDRESS,
     MEASURED,
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 
     from rich.progress import Progress
 
+    from headrace.bench.suite.results import Measured
+    from headrace.cli.bench.page import PageFile
     from headrace.model import Address
 
 WINDOW_UNACKNOWLEDGED: Final = 20
@@ -66,6 +71,7 @@ WINDOW_UNDELIVERED: Final = 2000
     help="Seconds; subscribers have persistent sessions, which end with the run.",
 )
 @click.option("--topic", default="bench", show_default=True, help="Begins topics, client ids.")
+@html_option
 @json_option
 def mqtt(
     *,
@@ -78,6 +84,7 @@ def mqtt(
     password_file: Path | None,
     protocol: str,
     topic: str,
+    html: PageFile | None,
     as_json: bool,
     **options: Any,  # noqa: ANN401 - fields of Load, as click read them
 ) -> None:
@@ -99,7 +106,7 @@ def mqtt(
       headrace bench mqtt --subscribers 1000 --publishers 1 --rate 10
       headrace bench mqtt --publishers 1000 --subscribers 5 --pattern share --rate 1 --qos 1
       headrace bench mqtt --publishers 0 --subscribers 0 --idle 10000 --pid 4711
-      headrace bench mqtt --against 127.0.0.1:2883 --json
+      headrace bench mqtt --against 127.0.0.1:2883 --html report.html
     """
     if not (options["publishers"] or options["subscribers"] or options["idle"]):
         raise click.UsageError(
@@ -121,6 +128,8 @@ def mqtt(
         click.echo(json.dumps(_report(outcomes)))
     else:
         _table(outcomes)
+    if html is not None:
+        html.sheet("headrace bench mqtt", asdict(load) | {"rounds": count}, [_row(outcomes)])
     for name, runs in outcomes.items():
         for outcome in runs:
             if trouble := outcome.counts["trouble"]:
@@ -161,6 +170,31 @@ def _table(outcomes: dict[str, list[Outcome]]) -> None:
     if ratios := _ratios(outcomes):
         columns.append(("ratio", dict(ratios), True))
     compare("", columns)
+
+
+def _row(outcomes: dict[str, list[Outcome]]) -> Row:
+    delivers = any(each.counts["delivered"] for runs in outcomes.values() for each in runs)
+    figure = "delivered_per_second" if delivers else "connects_per_second"
+
+    def of(runs: list[Outcome]) -> Measured:
+        return measured(
+            figure,
+            medians(runs),
+            [each.figures() for each in runs],
+            [each.counts["by_second"] for each in runs],
+            [each.counts["trouble"] for each in runs],
+        )
+
+    return Row(
+        workload="mqtt",
+        title="What was published, delivered, and became of each message",
+        source="",
+        mode="",
+        figure=figure,
+        unit="messages/s" if delivers else "connections/s",
+        servers={name: of(runs) for name, runs in outcomes.items()},
+        ours=next(iter(outcomes)),
+    )
 
 
 def _shown_on(progress: Progress, rounds: int) -> Callable[[Server, int, dict[str, Any]], None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -12,13 +12,15 @@ import click
 from headrace.bench import Server
 from headrace.bench.figures import ratios_of
 from headrace.bench.queue import ACK, ORDERS, PUBACK, QUEUE_FAULTS, Load, cases_of, medians, run
+from headrace.bench.suite.results import Row
+from headrace.cli.bench.page import html_option, measured
 from headrace.cli.bench.show import (
     ADDRESS,
     MEASURED,
     SECONDS,
     SIZE,
+    by_second,
     compare,
-    number,
     progress_bar,
 )
 from headrace.cli.client import call, caller, json_option, url_option
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from headrace.bench.queue import Case, Outcome
+    from headrace.bench.suite.results import Measured
+    from headrace.cli.bench.page import PageFile
     from headrace.model import Address
 
 HEARD_SECONDS: Final = 5.0
@@ -109,6 +113,7 @@ HEARD_SECONDS: Final = 5.0
 @click.option("--drain", type=SECONDS, default="10s", show_default=True, help="Longest silence.")
 @click.option("--opening", type=click.IntRange(1), default=64, show_default=True, help="At once.")
 @url_option
+@html_option
 @json_option
 def queue(
     *,
@@ -120,6 +125,7 @@ def queue(
     depth: int,
     in_flight: int,
     url: str,
+    html: PageFile | None,
     as_json: bool,
     **options: Any,  # noqa: ANN401 - fields of Load, as click read them
 ) -> None:
@@ -172,6 +178,10 @@ def queue(
             _table(cases, outcomes)
     if as_json:
         click.echo(json.dumps(_report(cases, outcomes)))
+    if html is not None:
+        settings = asdict(load) | {"rounds": rounds} | own
+        rows = [_row(case, cases, outcomes) for case in cases]
+        html.sheet("headrace bench queue", settings, rows)
     for name, runs in outcomes.items():
         for outcome in runs:
             if trouble := outcome.counts["trouble"]:
@@ -251,9 +261,35 @@ def _table(cases: list[Case], outcomes: dict[str, list[Outcome]]) -> None:
         if ratios := _ratios(case, cases, outcomes):
             columns.append(("ratio", dict(ratios), True))
     compare("", columns)
-    for name, runs in outcomes.items():
-        if by_second := runs[-1].counts["queue"]["settled_by_second"]:
-            click.echo(f"{name}, settled by second: {' '.join(map(number, by_second))}")
+    for case in cases:
+        if case.name in outcomes:
+            by_second(f"{case.name}, settled", _measured(case, outcomes).by_second)
+
+
+def _measured(case: Case, outcomes: dict[str, list[Outcome]]) -> Measured:
+    runs = outcomes[case.name]
+    return measured(
+        "settled_per_second",
+        medians(case, runs),
+        [each.figures(case.load) for each in runs],
+        [each.counts["queue"]["settled_by_second"] for each in runs],
+        [each.counts["trouble"] for each in runs],
+    )
+
+
+def _row(case: Case, cases: list[Case], outcomes: dict[str, list[Outcome]]) -> Row:
+    """A case beside its base."""
+    both = [case, *(base for base in cases if base.name == case.base)]
+    return Row(
+        workload=case.name,
+        title=f"Beside {case.base}" if case.base else "Publish, deliver, settle",
+        source="",
+        mode="",
+        figure="settled_per_second",
+        unit="settled/s",
+        servers={each.name: _measured(each, outcomes) for each in both},
+        ours=case.name,
+    )
 
 
 def _shown_on(progress: Progress) -> Callable[[str, dict[str, Any]], None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from statistics import mean
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from rich.progress import Progress
+
+SPARKS: Final = "▁▂▃▄▅▆▇█"
+
+SPARKS_MAX: Final = 60
+"""Blocks of a line; each is the mean of several seconds where there are more."""
 
 ROUNDS_AGAINST: Final = 3
 """Fewer have no median."""
@@ -75,6 +81,22 @@ def number(value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:,.{0 if value == int(value) or value >= 100 else 3}f}"
+
+
+def by_second(name: str, counts: Sequence[int]) -> None:
+    """Prints what came in each second, as a line of blocks; nothing where no second was full."""
+    if not counts:
+        return
+    step = -(-len(counts) // SPARKS_MAX)
+    means = [mean(counts[at : at + step]) for at in range(0, len(counts), step)]
+    peak = max(means) or 1
+    line = "".join(SPARKS[min(int(value / peak * len(SPARKS)), len(SPARKS) - 1)] for value in means)
+    try:
+        line.encode(sys.stdout.encoding)
+    except UnicodeEncodeError:  # a terminal without blocks: numbers alone
+        line = ""
+    least, most = number(min(counts)), number(max(counts))
+    click.echo(f"{name} by second: {line} {least} to {most}")
 
 
 def compare(head: str, columns: Sequence[tuple[str, Mapping[str, float | None], bool]]) -> None:

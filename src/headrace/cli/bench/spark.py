@@ -13,6 +13,8 @@ from typing import Any
 import click
 
 from headrace.bench.spark import MEASURES, Load, Row
+from headrace.bench.suite import results
+from headrace.cli.bench.page import PageFile, html_option
 from headrace.cli.bench.show import MEASURED, SECONDS, SIZE, number, progress_bar
 from headrace.cli.client import json_option
 from headrace.cli.demo.broker import Broker
@@ -69,8 +71,15 @@ from headrace.cli.tables import table
     type=click.Path(exists=True, dir_okay=False),
     help="Its jar, and those that it needs; again for each.",
 )  # fmt: skip
+@html_option
 @json_option
-def spark(*, measures: tuple[str, ...], as_json: bool, **options: Any) -> None:  # noqa: ANN401
+def spark(
+    *,
+    measures: tuple[str, ...],
+    html: PageFile | None,
+    as_json: bool,
+    **options: Any,  # noqa: ANN401 - fields of Load, as click read them
+) -> None:
     """Measure the Spark source and the pipeline on this machine, broker included.
 
     A broker of its own starts on free ports and a folder that goes again. Each figure stands
@@ -120,6 +129,30 @@ def spark(*, measures: tuple[str, ...], as_json: bool, **options: Any) -> None: 
             _show(rows)
     if as_json:
         click.echo(json.dumps({"rows": [asdict(row) | {"ratio": row.ratio} for row in rows]}))
+    if html is not None:
+        html.sheet("headrace bench spark", asdict(load), [_shown(row) for row in rows])
+
+
+def _shown(row: Row) -> results.Row:
+    """A row of a page."""
+
+    def one(value: float | None) -> results.Measured:
+        figures = {row.unit: value}
+        return results.Measured(rounds=[figures], medians=figures)
+
+    return results.Row(
+        workload=row.name,
+        title=f"Beside {row.baseline}",
+        source="",
+        mode="",
+        figure=row.unit,
+        unit=row.unit,
+        less_is_better=row.unit in ("s", "ms"),
+        servers={results.OURS: one(row.figure), row.baseline: one(row.baseline_figure)},
+        bounds={} if row.target_ratio is None else {row.baseline: row.target_ratio},
+        at_least=row.target,
+        note=row.note,
+    )
 
 
 def _show(rows: list[Row]) -> None:
