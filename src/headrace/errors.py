@@ -140,7 +140,7 @@ class InvalidStartError(HeadraceError):
 
 
 class StartError(HeadraceError):
-    """A node cannot start here and now: a port is in use, a bind is refused."""
+    """A node, or a broker to be measured, cannot start here and now: a port is in use, say."""
 
 
 class DefinitionError(HeadraceError):

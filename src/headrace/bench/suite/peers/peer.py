@@ -29,6 +29,14 @@ class Door(StrEnum):
     KAFKA = "kafka"
 
 
+class Feature(StrEnum):
+    """What not every broker has; a workload that needs it leaves those out."""
+
+    SHARED = "shared subscriptions"
+    QOS_2 = "QoS 2"
+    MQTT_5 = "MQTT 5.0"
+
+
 class LeftOutError(Exception):
     """A broker is not here; the message says what is missing."""
 
@@ -59,6 +67,10 @@ class Peer(Protocol):
     doors: frozenset[Door]
     install: str
 
+    @property
+    def lacks(self) -> frozenset[Feature]:
+        """What it does not have, in the version that is installed."""
+
     def version(self) -> str:
         """Of what is installed.
 
@@ -76,5 +88,5 @@ class Peer(Protocol):
 
         Raises:
             LeftOutError: it is not installed.
-            HeadraceError: it did not come up; the last lines that it wrote.
+            StartError: it did not come up; the last lines that it wrote.
         """
