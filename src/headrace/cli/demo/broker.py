@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import socket
 import subprocess
 import sys
 import threading
 from concurrent.futures import Future
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from headrace.adapters.children import unused, with_us
 from headrace.errors import StartError
 from headrace.model import Address
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 DOORS: Final = ("mqtt", "kafka", "http")
 
@@ -32,38 +32,6 @@ _STOP_S_MAX: Final = 20.0
 _LOOK_S: Final = 0.5
 _REFUSALS_MAX: Final = 10
 """Restarts in a row that end before they are ready."""
-
-_PORT_MIN: Final = 10_000
-_EPHEMERAL_MIN: Final = 49_152
-"""Where the ports of connections begin, unless the kernel says otherwise (RFC 6335, section 6)."""
-
-_LAUNCH: Final = (
-    "import ctypes, os, signal, sys;"
-    "ctypes.CDLL(None).prctl(1, signal.SIGTERM);"  # PR_SET_PDEATHSIG; it survives the exec
-    "os.getppid() == int(sys.argv[1]) or sys.exit(1);"
-    "os.execv(sys.argv[2], sys.argv[2:])"
-)
-"""Runs a command that gets SIGTERM when its parent is gone. In a process of its own, because code
-between fork and exec may deadlock in a process with threads."""
-
-
-def _unused(count: int) -> list[Address]:
-    """Free loopback ports below those that connections get by themselves (ip(7))."""
-    try:
-        end = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    except OSError:
-        end = _EPHEMERAL_MIN
-    found: list[Address] = []
-    for port in random.sample(range(_PORT_MIN, max(end, _PORT_MIN + 1000)), 1000):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        found.append(Address("127.0.0.1", port))
-        if len(found) == count:
-            return found
-    raise StartError("no free port on 127.0.0.1")
 
 
 class Broker:
@@ -80,7 +48,7 @@ class Broker:
         self._log = log
         self._on_change = on_change
         self._child: subprocess.Popen[bytes] | None = None
-        self._addresses = dict(zip(DOORS, _unused(len(DOORS)), strict=True))
+        self._addresses = dict(zip(DOORS, unused(len(DOORS)), strict=True))
         self.failure: Future[None] = Future()
         """Gets an exception where the broker does not come back."""
         self._refusals = 0
@@ -159,7 +127,7 @@ class Broker:
             if self._closing.is_set():
                 return None
             self._child = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), *serve],
+                with_us(serve),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
