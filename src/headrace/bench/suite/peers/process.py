@@ -27,17 +27,23 @@ if TYPE_CHECKING:
 
     from headrace.model import Address
 
-USUAL_FOLDERS: Final = ("/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "~/.cargo/bin", "~/go/bin")
+USUAL_FOLDERS: Final = (
+    "/usr/sbin",
+    "/usr/local/bin",
+    "/usr/local/sbin",
+    "~/.cargo/bin",
+    "~/go/bin",
+)
 """Where packages put what is not on everybody's PATH."""
 
-START_SECONDS: Final = 90.0
-"""Until its doors answer; RabbitMQ takes 10 to 20 on a busy machine."""
-END_SECONDS: Final = 20.0
+START_SECONDS: Final = 180.0
+"""Until its doors answer; RabbitMQ takes 30 where another process has its core."""
+END_SECONDS: Final = 60.0
 """After which what was asked to end is killed."""
 VERSION_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 0.005
 ANSWER_SECONDS: Final = 5.0
-TOLD_LINES: Final = 3
+TOLD_LINES: Final = 5
 """Of a broker's output in an error."""
 TOLD_BYTES: Final = 4096
 
@@ -46,7 +52,7 @@ CONNECT: Final = b"\x10\x16\x00\x04MQTT\x04\x02\x00\x3c\x00\x0aare-you-up"
 CONNACK: Final = b"\x20\x02\x00\x00"
 
 
-def find(binary: str, *folders: str) -> str:
+def find(binary: str, *folders: str | Path) -> str:
     """The path of a program: in `folders`, on PATH, or where packages put what is not there.
 
     Raises:
@@ -84,6 +90,11 @@ def said(command: Sequence[str], pattern: str, environment: Mapping[str, str] | 
     return match[1]
 
 
+def numbers(version: str) -> tuple[int, ...]:
+    """Of a version, to be compared."""
+    return tuple(map(int, re.findall(r"\d+", version)))
+
+
 def one_line(told: str) -> str:
     """The last lines that a program wrote."""
     lines = [line.strip() for line in told.splitlines() if line.strip()]
@@ -112,8 +123,10 @@ class Child:
         """Starts nothing yet.
 
         Args:
+            name: of the broker, in errors and of the file of its output.
             command: the program and its arguments; it must stay in the foreground.
             folder: it runs there; its output goes to a file in it.
+            doors: where it listens once it is up.
             others: further places where it listens once it is up.
             environment: all of it; None for that of this process.
         """
