@@ -1,11 +1,8 @@
 """The servers of a row: a headrace node and a mosquitto, each on a folder and a port of its own."""
 
 import contextlib
-import json
 import os
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +10,10 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
+
+from headrace.adapters.children import unused
+from headrace.bench.suite.peers.peer import LeftOutError
+from headrace.bench.suite.peers.process import Child, find
 
 
 class Node(NamedTuple):
@@ -36,29 +37,33 @@ def headrace_node(
 
     Settings are variables `HEADRACE_TABLE__KEY`.
     """
-    with contextlib.ExitStack() as stack:
-        if folder is None:
-            temporary = tempfile.TemporaryDirectory(prefix="headrace-bench-")
-            folder = stack.enter_context(temporary)
-        command = [sys.executable, "-m", "headrace", "serve", "--json", "--data", folder]
-        command += ["--mqtt", "127.0.0.1:0", "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0"]
-        command += ["--ws", "off", "--frame", "127.0.0.1:0"]
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as temporary:
+        data = str(Path(temporary) / "data") if folder is None else folder
+        command = [sys.executable, "-m", "headrace", "serve", "--data", data, "--ws", "off"]
+        doors = dict(zip(("mqtt", "kafka", "http", "frame"), unused(4), strict=True))
+        for door, address in doors.items():
+            command += [f"--{door}", str(address)]
+        (mqtts,) = unused(1)
+        if "HEADRACE_MQTT__TLS_CERTIFICATE" in settings:
+            settings["HEADRACE_MQTT__TLS_BIND"] = str(mqtts)
+        node = Child(
+            "headrace",
+            command,
+            Path(temporary),
+            {},
+            others=list(doors.values()),
+            environment=os.environ | settings,
+        )
         started = time.perf_counter()
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, text=True, env=os.environ | settings
-        ) as process:
-            assert process.stdout is not None
-            ready = json.loads(process.stdout.readline())
-            seconds = time.perf_counter() - started
-            try:
-                ports = [
-                    int(ready.get(door, ":0").rpartition(":")[2])
-                    for door in ("mqtt", "kafka", "mqtts", "frame", "http")
-                ]
-                yield Node(process.pid, *ports[:2], Path(folder), *ports[2:], seconds)
-            finally:
-                process.send_signal(stop)
-                process.wait()
+        node.start()
+        seconds = time.perf_counter() - started
+        ports = {door: address.port for door, address in doors.items()}
+        try:
+            yield Node(
+                process=node.pid, data=Path(data), mqtts=mqtts.port, seconds=seconds, **ports
+            )
+        finally:
+            node.end(stop)
 
 
 class Peer(NamedTuple):
@@ -75,25 +80,22 @@ def mosquitto(listener: Mapping[str, str] = {}, **options: str) -> Iterator[Peer
 
     `listener` holds what belongs to its one listener.
     """
-    binary = shutil.which("mosquitto", path=f"{os.environ['PATH']}:/usr/sbin")
-    if binary is None:
-        sys.exit("the baseline is missing: install mosquitto (apt-get install mosquitto)")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    lines = {"listener": f"{port} 127.0.0.1", "allow_anonymous": "true", **listener}
+    try:
+        binary = find("mosquitto")
+    except LeftOutError as missing:
+        sys.exit(f"the baseline is missing, {missing}: apt-get install mosquitto")
+    (place,) = unused(1)
+    lines = {"listener": f"{place.port} {place.host}", "allow_anonymous": "true", **listener}
     lines |= {"set_tcp_nodelay": "true", "max_inflight_messages": "0", "max_queued_messages": "0"}
-    with tempfile.NamedTemporaryFile("w", suffix=".conf") as config:
-        config.writelines(f"{name} {value}\n" for name, value in {**lines, **options}.items())
-        config.flush()
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
+        config = Path(folder) / "mosquitto.conf"
+        config.write_text("".join(f"{name} {value}\n" for name, value in (lines | options).items()))
+        command = [binary, "-c", str(config)]
+        # It may ask for TLS, or a password: no more than its port is waited for.
+        peer = Child("mosquitto", command, Path(folder), {}, others=[place])
         started = time.perf_counter()
-        with subprocess.Popen([binary, "-c", config.name], stderr=subprocess.DEVNULL) as process:
-            try:
-                await_port(port)
-                yield Peer(process.pid, port, time.perf_counter() - started)
-            finally:
-                process.send_signal(signal.SIGTERM)
-                process.wait()
+        with peer.running() as running:
+            yield Peer(running.pid, place.port, time.perf_counter() - started)
 
 
 def for_others(folder: Path, *paths: Path) -> None:
@@ -101,18 +103,6 @@ def for_others(folder: Path, *paths: Path) -> None:
     folder.chmod(0o755)
     for path in paths:
         path.chmod(0o777)
-
-
-def await_port(port: int) -> None:
-    """Blocks until somebody listens."""
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            return socket.create_connection(("127.0.0.1", port), timeout=30).close()
-        except ConnectionRefusedError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.001)
 
 
 class Pair(NamedTuple):

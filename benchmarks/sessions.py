@@ -127,7 +127,6 @@ def both_with_tls() -> Iterator[tuple[Node, Peer, ssl.SSLContext]]:
         settings = {
             "HEADRACE_MQTT__TLS_CERTIFICATE": str(chain),
             "HEADRACE_MQTT__TLS_KEY": str(key),
-            "HEADRACE_MQTT__TLS_BIND": "127.0.0.1:0",
         }
         with (
             headrace_node(**settings) as node,

@@ -2,12 +2,7 @@
 
 import contextlib
 import importlib.util
-import os
 import queue
-import shutil
-import signal
-import socket
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +11,8 @@ from typing import NamedTuple, Protocol, Self
 
 import paho.mqtt.client as paho
 
+from headrace.bench.suite.peers.peer import LeftOutError, Peer
+
 START_SECONDS = 60
 DEADLINE_SECONDS = 30.0
 """To settle a delivery, where a scenario does not say: longer than it takes."""
@@ -23,10 +20,6 @@ DEADLINE_SECONDS = 30.0
 
 class CannotBeAskedError(Exception):
     """The broker has nothing of the kind; in the words of its documentation."""
-
-
-class LeftOutError(Exception):
-    """The broker, or the client that drives it, is not installed; the line that installs it."""
 
 
 class RefusedError(Exception):
@@ -129,12 +122,6 @@ class Broker(Protocol):
         """The topic by which MQTT 3.1.1 puts work there, and the filter by which it consumes."""
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def await_true(condition: Callable[[], object], what: str, seconds: float = START_SECONDS) -> None:
     until = time.monotonic() + seconds
     while not condition():
@@ -143,38 +130,18 @@ def await_true(condition: Callable[[], object], what: str, seconds: float = STAR
         time.sleep(0.02)
 
 
-def await_port(port: int, process: subprocess.Popen[str]) -> None:
-    """Blocks until it listens."""
+def need(peer: Peer, client: str, module: str) -> None:
+    """Looks for a peer's server and for the Python client of it.
 
-    def listens() -> bool:
-        if process.poll() is not None:
-            raise ChildProcessError(f"{process.args} ended with {process.returncode}")
-        with contextlib.suppress(OSError):
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return True
-        return False
-
-    await_true(listens, f"nobody listens at port {port}")
-
-
-def end(process: subprocess.Popen[str], how: int = signal.SIGTERM) -> None:
-    """Of one that may have ended by itself."""
-    process.send_signal(how)
-    process.wait(START_SECONDS)
-    if process.stdout is not None:
-        process.stdout.close()
-
-
-def of_package(binary: str, package: str, client: str, module: str) -> str:
-    """The path of a peer's server, where that and the Python client of it are installed."""
-    # Debian's rabbitmq-server is a wrapper that becomes the user rabbitmq and calls the first.
-    folders = f"/usr/lib/rabbitmq/bin:{os.environ['PATH']}:/usr/sbin"
-    found = shutil.which(binary, path=folders)
-    if found is None:
-        raise LeftOutError(f"apt-get install --no-install-recommends {package}")
+    Raises:
+        LeftOutError: one is not installed; the line that installs it.
+    """
+    try:
+        peer.version()
+    except LeftOutError:
+        raise LeftOutError(peer.install) from None
     if importlib.util.find_spec(module) is None:
         raise LeftOutError(f"pip install --target FOLDER {client}, and FOLDER in PYTHONPATH")
-    return found
 
 
 def until_quiet(consumer: Consumer, seconds: float) -> Iterator[Delivery]:

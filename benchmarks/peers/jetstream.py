@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Coroutine, Iterator, Sequence
@@ -22,13 +21,14 @@ from broker import (
     RefusedError,
     Terms,
     Wish,
-    await_port,
-    end,
-    free_port,
-    of_package,
+    need,
 )
 
-PROGRAM = of_package("nats-server", "nats-server", "nats-py", "nats")
+from headrace.adapters.children import unused
+from headrace.bench.suite.peers import nats as peer
+from headrace.bench.suite.peers.peer import Mode
+
+need(peer.Nats(), "nats-py", "nats")
 
 import nats  # noqa: E402 - it may not be there
 import nats.errors  # noqa: E402
@@ -108,14 +108,10 @@ class Nats:
     name = "NATS JetStream"
 
     def __init__(self, folder: Path) -> None:
-        self._port, self.mqtt = free_port(), free_port()
-        self._config = folder / "nats.conf"
-        self._config.write_text(
-            f"server_name: peer\nlisten: 127.0.0.1:{self._port}\n"
-            f'jetstream {{ store_dir: "{folder / "data"}" }}\n'
-            f"mqtt {{ listen: 127.0.0.1:{self.mqtt} }}\n"
-        )
-        self._log = folder / "log"
+        self._place, mqtt = unused(2)
+        self.mqtt = mqtt.port
+        # Of a mode of MQTT's consumers: what is on JetStream is on file in both.
+        self._server = peer.server(folder, Mode.MEMORY, self._place, mqtt)
         self._deadline = DEADLINE_SECONDS
         self._advice: dict[str, Any] = {}
         self._loop = asyncio.new_event_loop()
@@ -125,11 +121,8 @@ class Nats:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(seconds)
 
     def start(self) -> None:
-        command = [PROGRAM, "-c", str(self._config), "-l", str(self._log)]
-        self._process = subprocess.Popen(command, text=True)
-        await_port(self._port, self._process)
-        await_port(self.mqtt, self._process)
-        url = f"nats://127.0.0.1:{self._port}"
+        self._server.start()
+        url = f"nats://{self._place}"
         self._client = self.run(nats.connect(url, allow_reconnect=False, error_cb=pass_over))
         self.jetstream = self._client.jetstream(timeout=30)
 
@@ -138,12 +131,12 @@ class Nats:
             self.run(self._client.close())
 
     def kill(self) -> None:
-        end(self._process, signal.SIGKILL)
+        self._server.end(signal.SIGKILL)
         self._leave()
 
     def stop(self) -> None:
         self._leave()
-        end(self._process)
+        self._server.end()
 
     def version(self) -> str:
         return str(self._client.connected_server_version).strip("<>").rpartition("v")[2]

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import queue
 import signal
 import subprocess
@@ -24,10 +23,13 @@ from broker import (
     Terms,
     Wish,
     await_true,
-    end,
 )
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
+
+from headrace.adapters.children import unused
+from headrace.bench.suite.peers.peer import Door
+from headrace.bench.suite.peers.process import Child
 
 TOLD = (
     "reason",
@@ -92,31 +94,25 @@ class Headrace:
     name = "headrace"
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        mqtt, http = unused(2)
+        self.mqtt, self._url = mqtt.port, f"http://{http}/api/v1/queues"
+        command = [sys.executable, "-m", "headrace", "serve", "--data", str(folder / "data")]
+        command += ["--mqtt", str(mqtt), "--http", str(http), "--ws", "off"]
+        command += ["--kafka", "127.0.0.1:0", "--frame", "127.0.0.1:0"]
+        self._server = Child("headrace", command, folder, {Door.MQTT: mqtt}, others=[http])
         self._deadline = DEADLINE_SECONDS
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "headrace", "serve", "--json"]
-        command += ["--data", str(self._folder / "data"), "--ws", "off"]
-        for door in ("mqtt", "kafka", "http", "frame"):
-            command += [f"--{door}", "127.0.0.1:0"]
-        with (self._folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=log, text=True, env=os.environ
-            )
-        assert self._process.stdout is not None
-        ready = json.loads(self._process.stdout.readline())
-        self._url = f"http://{ready['http']}/api/v1/queues"
-        self.mqtt = int(ready["mqtt"].rpartition(":")[2])
+        self._server.start()
         self._producer = Mqtt(self.mqtt, paho.MQTTv5)
 
     def kill(self) -> None:
-        end(self._process, signal.SIGKILL)
+        self._server.end(signal.SIGKILL)
         self._producer.drop()
 
     def stop(self) -> None:
         self._producer.drop()
-        end(self._process)
+        self._server.end()
 
     def version(self) -> str:
         command = [sys.executable, "-m", "headrace", "--version"]

@@ -1,9 +1,7 @@
 """RabbitMQ: quorum queues by AMQP 0-9-1 with pika."""
 
 import contextlib
-import os
 import signal
-import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -16,14 +14,15 @@ from broker import (
     RefusedError,
     Terms,
     Wish,
-    await_port,
     await_true,
-    end,
-    free_port,
-    of_package,
+    need,
 )
 
-PROGRAM = of_package("rabbitmq-server", "rabbitmq-server", "pika", "pika")
+from headrace.adapters.children import unused
+from headrace.bench.suite.peers import rabbitmq as peer
+from headrace.bench.suite.peers.process import Child
+
+need(peer.RabbitMq(), "pika", "pika")
 
 import pika  # noqa: E402 - it may not be there
 import pika.exceptions  # noqa: E402
@@ -112,56 +111,30 @@ class RabbitMq:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._amqp, self.mqtt, self._epmd_port, between = (free_port() for _ in range(4))
-        (folder / "plugins").write_text("[rabbitmq_mqtt].\n")
-        self._environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(folder),
-            "LANG": "C.UTF-8",
-            "ERL_CRASH_DUMP": str(folder / "crash"),
-            "ERL_EPMD_ADDRESS": "127.0.0.1",
-            "ERL_EPMD_PORT": str(self._epmd_port),
-            "RABBITMQ_NODENAME": "peer@localhost",
-            "RABBITMQ_DIST_PORT": str(between),
-            "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
-            "RABBITMQ_ADVANCED_CONFIG_FILE": str(folder / "advanced.config"),
-            "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
-            "RABBITMQ_MNESIA_BASE": str(folder / "data"),
-            "RABBITMQ_LOG_BASE": str(folder / "log"),
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-start_epmd false",
-            # The script then becomes the server, instead of its parent.
-            "RUNNING_UNDER_SYSTEMD": "true",
-        }
-        self._epmd: subprocess.Popen[str] | None = None
+        self._amqp, self._mqtt = unused(2)
+        self.mqtt = self._mqtt.port
+        self._servers: tuple[Child, ...] = ()
         self._deadline = DEADLINE_SECONDS
 
     def start(self) -> None:
+        if not self._servers:
+            self._servers = self._made()
+            self._servers[0].start()
+        self._servers[1].start()
+        self._connect()
+
+    def _made(self) -> tuple[Child, Child]:
         ms = round(self._deadline * 1000)
-        lines = [
-            f"listeners.tcp.1 = 127.0.0.1:{self._amqp}",
-            f"mqtt.listeners.tcp.1 = 127.0.0.1:{self.mqtt}",
-            f"consumer_timeout = {ms}",
-        ]
-        (self._folder / "rabbitmq.conf").write_text("\n".join([*lines, ""]))
         # How often it looks for consumers that are late.
         ticks = f"[{{rabbit, [{{channel_tick_interval, {min(ms, 60_000)}}}]}}].\n"
         (self._folder / "advanced.config").write_text(ticks)
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        if self._epmd is None:
-            command = ["epmd", "-port", str(self._epmd_port), "-address", "127.0.0.1"]
-            self._epmd = subprocess.Popen(command, env=self._environment, text=True, **quiet)
-            await_port(self._epmd_port, self._epmd)
-        self._process = subprocess.Popen(
-            [PROGRAM], env=self._environment, stdin=subprocess.DEVNULL, text=True, **quiet
-        )
-        await_port(self._amqp, self._process)
-        await_port(self.mqtt, self._process)
-        self._connect()
+        settings = {"consumer_timeout": str(ms)}
+        return peer.nodes(self._folder, settings, self._amqp, self._mqtt)
 
     def _connect(self) -> None:
         def connects() -> bool:
             with contextlib.suppress(pika.exceptions.AMQPError, OSError):
-                self._connection = connected(self._amqp)
+                self._connection = connected(self._amqp.port)
                 return True
             return False
 
@@ -170,13 +143,12 @@ class RabbitMq:
         self._channel.confirm_delivery()
 
     def kill(self) -> None:
-        end(self._process, signal.SIGKILL)
+        self._servers[1].end(signal.SIGKILL)
 
     def stop(self) -> None:
-        end(self._process)
-        if self._epmd is not None:
-            end(self._epmd)
-            self._epmd = None
+        for each in reversed(self._servers):
+            each.end()
+        self._servers = ()
 
     def version(self) -> str:
         return str(self._connection._impl.server_properties["version"])  # noqa: SLF001
@@ -234,10 +206,10 @@ class RabbitMq:
                 raise RefusedError("basic.nack") from None
 
     def consume(self, queue: str, prefetch: int = 10) -> Worker:
-        return Worker(self._amqp, queue, prefetch)
+        return Worker(self._amqp.port, queue, prefetch)
 
     def letters(self, queue: str) -> Worker:
-        return Worker(self._amqp, f"{queue}.dlq", 10)
+        return Worker(self._amqp.port, f"{queue}.dlq", 10)
 
     def take_one(self, queue: str) -> Delivery | None:
         method, _, body = self._channel.basic_get(queue)
