@@ -2,13 +2,13 @@
 .DEFAULT_GOAL := help
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help run test quick soak bench docs clean lint rust python setup-run setup-test
+.PHONY: help run test quick soak bench bench-full bench-parts docs clean lint rust python setup-run setup-test
 
 # Everything below runs with the environment that tools/setup prepared.
 ENV := source .venv/env;
 
 help: ## What there is
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: setup-run ## Set up what is missing, then run the demo: GPU telemetry from MQTT to Spark tables
 	@$(ENV) headrace demo $(ARGS)
@@ -23,7 +23,14 @@ soak: setup-test ## The long runs: crash loops, 10,000 connections, 20 GB of rec
 	@$(ENV) cargo test --quiet --release --workspace -- --ignored
 	@$(ENV) pytest -n 3 --dist loadfile -m soak
 
-bench: setup-test ## Speed, as ratios against a baseline in the same run
+bench: setup-test ## Speed beside the brokers found here: the rows that say most (3 to 5 minutes)
+	@$(ENV) headrace bench suite --quick $(ARGS)
+
+bench-full: setup-test ## All rows beside every broker found here, then all parts (hours)
+	@$(ENV) headrace bench suite $(ARGS)
+	@$(ENV) python benchmarks/run.py
+
+bench-parts: setup-test ## Speed of single parts, each beside a baseline in the same run; ARGS="commit" for one
 	@$(ENV) python benchmarks/run.py $(ARGS)
 
 docs: setup-test ## Generated references in docs/; `make test` fails where they are stale

@@ -1,15 +1,16 @@
 """headrace beside a baseline, in one run on one machine.
 
-    make bench                    every row
-    make bench ARGS="commit"      one row: commit, append, partitions, read, cold, open,
-                                  compact, fetch, stored, collect, decode, produce, arrow, frame,
-                                  those of the Kafka door: librdkafka, consumed, late, open5000,
-                                  metadata, and those of the MQTT door: pipe, ten, fan, in,
-                                  thousand, kept, connects, passwords, tls, restore, that of
-                                  queues: settled, and those of Spark: spark-source,
-                                  spark-pipeline, spark-cold, spark-batch, spark-age
-    make bench ARGS="--json"      the figures as one JSON object
+    make bench-parts                    every row
+    make bench-parts ARGS="commit"      one row: commit, append, partitions, read, cold, open,
+                                        compact, fetch, stored, collect, decode, produce, arrow,
+                                        frame, those of the Kafka door: librdkafka, consumed, late,
+                                        open5000, metadata, those of the MQTT door: passwords, tls,
+                                        restore, that of queues: settled, and those of Spark:
+                                        spark-source, spark-pipeline, spark-cold, spark-batch,
+                                        spark-age
+    make bench-parts ARGS="--json"      the figures as one JSON object
 
+What several brokers can be asked for is `headrace bench suite` (`make bench`, docs/bench.md).
 Each row alternates headrace and its baseline, round by round, and prints medians and their ratio:
 on shared machines only the ratio means much. Rows:
 
@@ -30,13 +31,7 @@ on shared machines only the ratio means much. Rows:
   mosquitto acknowledging from memory.
 - `collect`: the collector's own readings a second, file to last PUBACK, against mosquitto
   acknowledging from memory; paho-mqtt is the bound of both.
-- `pipe`, `ten`, `fan`, `in`, `thousand`, `connects`: the MQTT door against mosquitto, both on one
-  core and the load on another: QoS 0 from one to one, QoS 1 between ten pairs with 20 under way,
-  QoS 0 from one to a hundred, QoS 1 from a hundred to one, a thousand pairs at a message a second,
-  and ten thousand connections, with what each takes. 100 bytes; what is delivered counts.
-- `kept`: as `ten`, to sessions that outlive their connection: delivered once it is durable, against
-  mosquitto's memory.
-- `passwords`: as `connects`, with a password that the node has seen before.
+- `passwords`: 5,000 connections, with a password that the node has seen before, against mosquitto.
 - `tls`: connects over TLS 1.3 one after the other; the ratio is of the server's processor time.
 - `restore`: from the start of the process to ready with 100,000 stored sessions of a subscription
   each, after an orderly stop and after kill -9, against mosquitto with its file.

@@ -110,14 +110,7 @@ class Pair(NamedTuple):
 
     node: Node
     peer: Peer
-    credentials: tuple[str, bytes] | None = None
-
-
-@contextlib.contextmanager
-def both_servers() -> Iterator[Pair]:
-    """headrace and mosquitto, open to everybody."""
-    with headrace_node() as node, mosquitto() as peer:
-        yield Pair(node, peer)
+    credentials: tuple[str, bytes]
 
 
 @contextlib.contextmanager

@@ -1,8 +1,8 @@
 """Measures a broker from outside, by what arrives: `headrace bench`.
 
 The load itself, and the judge of what arrives, is `headrace-bench`, in Rust; over Kafka's protocol
-the clients are librdkafka and our own. `spark` measures what reads a broker. Must not know whose
-server it measures.
+the clients are librdkafka and our own. `spark` measures what reads a broker. `suite` starts
+brokers and alternates them; but for its `peers`, nothing knows whose server it measures.
 """
 
 from headrace.bench.mqtt import FAULTS, Load, Outcome, medians, run

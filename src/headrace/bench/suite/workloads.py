@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from headrace.bench.figures import Figures
-    from headrace.bench.suite.peers.peer import Door, Mode, Running
+    from headrace.bench.suite.peers.peer import Door, Feature, Mode, Running
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +28,21 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """How long a round takes, where its workload does not say.
+
+    Attributes:
+        duration: seconds that are measured.
+        warm_up: seconds before.
+        drain: of silence at the end, the longest.
+    """
+
+    duration: float = 5.0
+    warm_up: float = 1.0
+    drain: float = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """One row of a suite for each mode.
 
@@ -39,7 +54,10 @@ class Workload:
         modes: in which it makes sense.
         figure, unit, less_is_better, bounds, at_least, note: as in `results.Row`.
         is_quick: it is a part of `--quick`.
-        once: does one round.
+        needs: what a broker must have to take part.
+        beside: baselines that take part: servers that are no brokers (`peers.found.BASELINES`).
+        is_fresh: leaves so much behind that servers start anew before it.
+        once: does one round; a `HeadraceError` or `OSError` is the round's trouble.
     """
 
     name: str
@@ -54,4 +72,7 @@ class Workload:
     at_least: float | None = None
     note: str = ""
     is_quick: bool = False
+    needs: frozenset[Feature] = frozenset()
+    beside: tuple[str, ...] = ()
+    is_fresh: bool = False
     once: Callable[[Running | None, Mode], Round]

@@ -6,6 +6,7 @@ from headrace.cli.bench.kafka import kafka
 from headrace.cli.bench.mqtt import mqtt
 from headrace.cli.bench.queue import queue
 from headrace.cli.bench.spark import spark
+from headrace.cli.bench.suite import suite
 
 
 @click.group(short_help="Measure a broker by what it delivers.")
@@ -20,6 +21,7 @@ def bench() -> None:
       headrace bench kafka produce latency --kafka 127.0.0.1:9092 --against 127.0.0.1:9093
       headrace bench queue --stuck 2
       headrace bench spark
+      headrace bench suite --quick
     """
 
 
@@ -27,3 +29,4 @@ bench.add_command(mqtt)
 bench.add_command(kafka)
 bench.add_command(queue)
 bench.add_command(spark)
+bench.add_command(suite)

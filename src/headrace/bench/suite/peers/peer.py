@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -27,6 +28,8 @@ class Door(StrEnum):
 
     MQTT = "mqtt"
     KAFKA = "kafka"
+    QUEUE = "queue"
+    """Queues of headrace over MQTT, made at its HTTP door, whose address this is."""
 
 
 class Feature(StrEnum):
@@ -48,10 +51,12 @@ class Running:
     Attributes:
         doors: where it listens.
         pid: of the process that carries messages, whose time and memory are counted.
+        commits: how often it has waited for the disk before it acknowledged, where it tells.
     """
 
     doors: dict[Door, Address]
     pid: int
+    commits: Callable[[], float] | None = None
 
 
 class Peer(Protocol):

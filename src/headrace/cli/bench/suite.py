@@ -1,0 +1,325 @@
+"""`headrace bench suite`."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from headrace.bench.suite import machine, results_json, words
+from headrace.bench.suite.all_workloads import chosen
+from headrace.bench.suite.peers import custom, found
+from headrace.bench.suite.peers.peer import Mode
+from headrace.bench.suite.results import OURS, Result, Row
+from headrace.bench.suite.run import ROUNDS_MIN, Plan, run, split_cores, takers_of
+from headrace.bench.suite.workloads import Timing
+from headrace.cli.bench.show import MEASURED, progress_bar
+from headrace.cli.client import json_option
+from headrace.cli.tables import table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.bench.suite.peers.found import Found
+    from headrace.bench.suite.peers.peer import Peer
+    from headrace.bench.suite.workloads import Workload
+
+LONG: Final = Timing()
+QUICK: Final = Timing(duration=2.0, warm_up=0.5)
+
+NEW_FILE: Final = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command(short_help="headrace beside the brokers of this machine, in one run.")
+@click.option("--quick", "is_quick", is_flag=True, help="The rows that say most, in 5 minutes.")
+@click.option("--only", multiple=True, metavar="WORKLOAD", help="Again for more.  [all]")
+@click.option("--peer", "names", multiple=True, metavar="NAME", help="Again for more.  [all found]")
+@click.option(
+    "--mode",
+    "modes",
+    type=click.Choice([str(mode) for mode in Mode]),
+    multiple=True,
+    help="Again for more.  [both]",
+)
+@click.option("--rounds", type=click.IntRange(ROUNDS_MIN, 1000), default=ROUNDS_MIN,
+              show_default=True, help="Medians of so many.")  # fmt: skip
+@click.option("--duration", type=MEASURED, help="Measured in a round.  [5s; 2s with --quick]")
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="TOML with a section [peer.NAME] for each further broker.",
+)
+@click.option(
+    "--folder",
+    type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
+    metavar="DIR",
+    help="Where brokers keep what they write.  [that of temporary files]",
+)
+@click.option("--list", "is_listed", is_flag=True, help="Names workloads and brokers, and ends.")
+@click.option("--html", type=NEW_FILE, metavar="FILE", help="Writes a page with charts.")
+@click.option("--save", type=NEW_FILE, metavar="FILE", help="Writes the JSON object to a file.")
+@json_option
+def suite(
+    *,
+    is_quick: bool,
+    only: tuple[str, ...],
+    names: tuple[str, ...],
+    modes: tuple[str, ...],
+    rounds: int,
+    duration: float | None,
+    config: Path | None,
+    folder: Path | None,
+    is_listed: bool,
+    html: Path | None,
+    save: Path | None,
+    as_json: bool,
+) -> None:
+    """Measure headrace and every broker found here by the same workloads.
+
+    Starts each of them by itself, on free ports and a folder that goes again, once to acknowledge
+    from memory and once as durable as it can be. Rounds alternate between them; servers run on the
+    first core and the load on the others. What counts is what arrives: rows say what was lost,
+    duplicated, reordered or corrupted, and what an acknowledgement means is said with each broker.
+
+    A ratio is headrace's figure over the other's, or the other way round where less is better:
+    above 1 headrace is ahead. Rows where it is behind, or misses what is to be reached, come first.
+
+    The whole takes hours where many brokers are installed. --quick takes 5 minutes: short rounds
+    of the rows that say most, against mosquitto alone unless --peer or --config name others.
+
+    \b
+    A further broker is a section of a file, started in the foreground, without a shell:
+      [peer.mine]
+      command = "mybroker --port {port} --data {folder}"
+      durable = "mybroker --port {port} --data {folder} --sync"    # without it: memory alone
+      doors = ["mqtt"]                          # kafka: {kafka_port}; queue: {http_port}
+      version_command = "mybroker --version"
+      promise_memory = "acknowledges from memory"
+      promise_durable = "acknowledges after fsync"
+
+    \b
+    Examples:
+      headrace bench suite --list
+      headrace bench suite --quick
+      headrace bench suite --only ten-to-ten --only p2p-1k --peer mosquitto --rounds 5
+      headrace bench suite --mode durable --folder /mnt/disk
+      headrace bench suite --config peers.toml --save full.json --html full.html
+    """
+    if why := machine.need_linux():
+        raise click.ClickException(why)
+    timing = QUICK if is_quick else LONG
+    if duration is not None:
+        timing = replace(timing, duration=duration, warm_up=min(duration, timing.warm_up))
+    workloads = chosen(timing, only, is_quick=is_quick)
+    own = custom.read(config) if config else []
+    here = found.find(_candidates(own, names, is_quick=is_quick and not is_listed))
+    if is_listed:
+        _list(workloads, here, as_json=as_json)
+        return
+    for name in names:
+        if name in here.left_out:
+            raise click.ClickException(f"{name}: {here.left_out[name]}")
+    for path in filter(None, (html, save)):
+        if not path.parent.is_dir():
+            raise click.UsageError(f"{path}: there is no folder {path.parent}")
+    server_cores, load_cores = split_cores()
+    plan = Plan(
+        workloads=workloads,
+        peers=here.peers,
+        modes=[Mode(mode) for mode in modes] or list(Mode),
+        rounds=rounds,
+        folder=folder or machine.usual_folder(),
+        server_cores=server_cores,
+        load_cores=load_cores,
+    )
+    _need_rows(plan)
+    _warn(plan)
+    settings = {
+        "quick": is_quick,
+        "rounds": rounds,
+        "duration_seconds": timing.duration,
+        "warm_up_seconds": timing.warm_up,
+        "server_cores": sorted(server_cores),
+        "load_cores": sorted(load_cores),
+    }
+    _measure(plan, here, settings, html=html, save=save, as_json=as_json)
+
+
+def _candidates(own: Sequence[Peer], names: tuple[str, ...], *, is_quick: bool) -> Sequence[Peer]:
+    """Whom to look for.
+
+    Raises:
+        UsageError: two have one name.
+        InputError: one that is named is nobody.
+    """
+    known = [*found.PEERS, *own, *found.BASELINES]
+    taken = {peer.name for peer in (*found.PEERS, *found.BASELINES)}
+    for peer in own:
+        if peer.name in taken:
+            raise click.UsageError(f"[peer.{peer.name}]: there is one of this name; take another")
+    if is_quick and not names:
+        return [peer for peer in known if peer.name in found.QUICK or peer not in found.PEERS]
+    return found.named(known, (OURS, *names) if names else ())
+
+
+def _need_rows(plan: Plan) -> None:
+    """Says why nothing can be measured, where it is so."""
+    if not any(
+        mode in workload.modes and (workload.door is None or takers_of(workload, mode, plan.peers))
+        for workload in plan.workloads
+        for mode in plan.modes
+    ):
+        asked = " and ".join(plan.modes)
+        raise click.UsageError(f"none of these workloads is measured in {asked} mode; see --list")
+
+
+def _warn(plan: Plan) -> None:
+    brokers = [peer for peer in plan.peers if peer not in found.BASELINES]
+    if len(brokers) == 1:
+        click.echo("no other broker is here: no ratios; --list says how to install one", err=True)
+    if Mode.DURABLE in plan.modes and machine.is_volatile(plan.folder):
+        click.echo(
+            f"{plan.folder} is in memory: nothing there is durable; --folder names a disk", err=True
+        )
+
+
+def _measure(
+    plan: Plan,
+    here: Found,
+    settings: dict[str, Any],
+    *,
+    html: Path | None,
+    save: Path | None,
+    as_json: bool,
+) -> None:
+    began, started = datetime.now(UTC), time.monotonic()
+    facts = machine.facts(plan.folder)
+    rows: list[Row] = []
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # servers end first
+    try:
+        with progress_bar() as bar:
+            task = bar.add_task("starting", total=None)
+            run(plan, rows, lambda words: bar.update(task, description=words))
+    finally:  # what was measured before an error is shown, too
+        result = Result(
+            began=began.isoformat(timespec="seconds"),
+            seconds=time.monotonic() - started,
+            machine=facts,
+            settings=settings,
+            peers=here.described(),
+            left_out=here.left_out,
+            rows=rows,
+        )
+        if rows:
+            _write(result, html=html, save=save)
+            if not as_json:
+                _show(result)
+    if as_json:
+        click.echo(json.dumps(results_json.to_json(result)))
+    if all(row.median(OURS) is None for row in rows):
+        raise click.ClickException(f"no row has a figure of {OURS}: {_first_trouble(rows)}")
+
+
+def _first_trouble(rows: Sequence[Row]) -> str:
+    return next((m.trouble for row in rows for m in row.servers.values() if m.trouble), "no row")
+
+
+def _write(result: Result, *, html: Path | None, save: Path | None) -> None:
+    if save:
+        save.write_text(json.dumps(results_json.to_json(result), indent=1) + "\n", encoding="utf-8")
+    if html:
+        from headrace.bench.suite.page import page  # noqa: PLC0415 - charts, which few ask for
+
+        html.write_text(page(result), encoding="utf-8")
+
+
+# --- what a person reads ------------------------------------------------------------------------
+
+
+def _list(workloads: Sequence[Workload], here: Found, *, as_json: bool) -> None:
+    peers = here.described()
+    if as_json:
+        listed = [
+            {
+                "name": each.name,
+                "title": each.title,
+                "source": each.source,
+                "modes": [str(mode) for mode in each.modes],
+                "quick": each.is_quick,
+            }
+            for each in workloads
+        ]
+        click.echo(json.dumps({"workloads": listed, "peers": peers, "left_out": here.left_out}))
+        return
+    table(
+        ["workload", "mode", "quick", "what it does", "from"],
+        [
+            [
+                each.name,
+                ", ".join(each.modes),
+                "quick" if each.is_quick else "",
+                each.title,
+                each.source,
+            ]
+            for each in workloads
+        ],
+        right=set(),
+    )
+    there = [
+        [name, peer["version"], f"{door}, {mode}", promise]
+        for name, peer in peers.items()
+        for (door, mode), promise in words.promises(peer).items()
+    ]
+    table(["broker", "version", "measured", "what an acknowledgement means"], there, right=set())
+    if here.left_out:
+        table(["not here", "what is missing"], [list(each) for each in here.left_out.items()],
+              right=set())  # fmt: skip
+
+
+def _show(result: Result) -> None:
+    cells = []
+    for row in result.losses_first():
+        cells += _lines(row)
+    table(["row", "server", "figure", "least to most", "ratio", "remarks"], cells, right={2, 3, 4})
+    for name, peer in result.peers.items():
+        for (door, mode), promise in words.promises(peer).items():
+            click.echo(f"{name} {peer['version']}, {door}, {mode}: {promise}")
+    for name, missing in result.left_out.items():
+        click.echo(f"not here: {name}: {missing}")
+    click.echo(f"{words.standing(result.rows)}; {result.seconds:.0f} s")
+
+
+def _lines(row: Row) -> list[list[str]]:
+    """Our line, and one for each other server."""
+    ratios = row.ratios()
+    lines = []
+    for name, measured in row.servers.items():
+        median = row.median(name)
+        remarks = [*words.faults(measured), *filter(None, [measured.trouble])]
+        if name == row.ours:
+            behind = words.shortfalls(row)
+            remarks = [*(["BEHIND"] if row.is_behind() else []), *behind, *remarks]
+            if row.at_least is not None and not row.misses():
+                most = "at most " if row.less_is_better else ""
+                remarks.append(f"{most}{words.number(row.at_least)} is reached")
+        elif name in row.bounds and ratios.get(name, 0.0) >= row.bounds[name]:
+            remarks.insert(0, f"{row.bounds[name]:g} is reached")
+        lines.append(
+            [
+                f"{row.workload}, {row.mode}" if name == row.ours else "",
+                name,
+                "-" if median is None else f"{words.number(median)} {row.unit}",
+                words.spread(row, measured),
+                "" if name == row.ours else words.ratio(ratios.get(name)),
+                "; ".join(remarks),
+            ]
+        )
+    return lines
