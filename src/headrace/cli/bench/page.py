@@ -1,4 +1,4 @@
-"""`--html FILE`: what a command of `headrace bench` has measured, as a page that loads nothing."""
+"""Files that `headrace bench` writes: `--html`, a page that loads nothing, and `--save`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import stat
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -27,9 +27,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PageFile:
-    """Where a page goes, and when the command began."""
+    """Where a page, or what else is written once all is measured, goes.
+
+    Attributes:
+        option: that names it.
+        began: when the command did.
+    """
 
     path: Path
+    option: str
     began: str
 
     def write(self, page: str) -> None:
@@ -41,11 +47,11 @@ class PageFile:
         try:
             _put(self.path, page)
         except OSError as error:
-            what = remedy(error, "name another file with --html")
+            what = remedy(error, f"name another file with {self.option}")
             raise click.ClickException(
                 f"{self.path} cannot be written: {error.strerror}; {what}"
             ) from None
-        click.echo(f"page: {self.path}", err=True)
+        click.echo(f"{self.option.removeprefix('--')}: {self.path}", err=True)
 
     def sheet(self, command: str, load: Mapping[str, object], rows: Sequence[Row]) -> None:
         """Writes the page of one command.
@@ -91,16 +97,15 @@ def _place(_context: object, option: click.Parameter, path: Path | None) -> Page
         raise click.BadParameter(
             f"{path}: {error.strerror}; name another file", param=option
         ) from None
-    return PageFile(path, datetime.now(UTC).isoformat(timespec="seconds"))
+    return PageFile(path, option.opts[0], datetime.now(UTC).isoformat(timespec="seconds"))
 
 
-html_option: Callable[[Callable[..., None]], Callable[..., None]] = click.option(
-    "--html",
-    type=NamedPath(),
-    metavar="FILE",
-    callback=_place,
-    help="Write a page with charts, too.",
-)
+def file_option(name: str, words: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """An option whose value is a `PageFile`, or None."""
+    return click.option(name, type=NamedPath(), metavar="FILE", callback=_place, help=words)
+
+
+html_option: Final = file_option("--html", "Write a page with charts, too.")
 
 
 def measured(

@@ -15,11 +15,13 @@ import click
 
 from headrace.bench.suite import machine, results_json, words
 from headrace.bench.suite.all_workloads import chosen
+from headrace.bench.suite.page import page
 from headrace.bench.suite.peers import custom, found
 from headrace.bench.suite.peers.peer import Mode
 from headrace.bench.suite.results import OURS, Result, Row
 from headrace.bench.suite.run import ROUNDS_MIN, Plan, run, split_cores, takers_of
 from headrace.bench.suite.workloads import Timing
+from headrace.cli.bench.page import file_option, html_option
 from headrace.cli.bench.show import MEASURED, progress_bar
 from headrace.cli.client import json_option
 from headrace.cli.tables import table
@@ -30,11 +32,10 @@ if TYPE_CHECKING:
     from headrace.bench.suite.peers.found import Found
     from headrace.bench.suite.peers.peer import Peer
     from headrace.bench.suite.workloads import Workload
+    from headrace.cli.bench.page import PageFile
 
 LONG: Final = Timing()
 QUICK: Final = Timing(duration=2.0, warm_up=0.5)
-
-NEW_FILE: Final = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command(short_help="headrace beside the brokers of this machine, in one run.")
@@ -64,8 +65,8 @@ NEW_FILE: Final = click.Path(dir_okay=False, path_type=Path)
     help="Where brokers keep what they write.  [that of temporary files]",
 )
 @click.option("--list", "is_listed", is_flag=True, help="Names workloads and brokers, and ends.")
-@click.option("--html", type=NEW_FILE, metavar="FILE", help="Writes a page with charts.")
-@click.option("--save", type=NEW_FILE, metavar="FILE", help="Writes the JSON object to a file.")
+@html_option
+@file_option("--save", "Write the JSON object, too.")
 @json_option
 def suite(
     *,
@@ -78,8 +79,8 @@ def suite(
     config: Path | None,
     folder: Path | None,
     is_listed: bool,
-    html: Path | None,
-    save: Path | None,
+    html: PageFile | None,
+    save: PageFile | None,
     as_json: bool,
 ) -> None:
     """Measure headrace and every broker found here by the same workloads.
@@ -127,9 +128,6 @@ def suite(
     for name in names:
         if name in here.left_out:
             raise click.ClickException(f"{name}: {here.left_out[name]}")
-    for path in filter(None, (html, save)):
-        if not path.parent.is_dir():
-            raise click.UsageError(f"{path}: there is no folder {path.parent}")
     server_cores, load_cores = split_cores()
     plan = Plan(
         workloads=workloads,
@@ -196,8 +194,8 @@ def _measure(
     here: Found,
     settings: dict[str, Any],
     *,
-    html: Path | None,
-    save: Path | None,
+    html: PageFile | None,
+    save: PageFile | None,
     as_json: bool,
 ) -> None:
     began, started = datetime.now(UTC), time.monotonic()
@@ -232,13 +230,11 @@ def _first_trouble(rows: Sequence[Row]) -> str:
     return next((m.trouble for row in rows for m in row.servers.values() if m.trouble), "no row")
 
 
-def _write(result: Result, *, html: Path | None, save: Path | None) -> None:
+def _write(result: Result, *, html: PageFile | None, save: PageFile | None) -> None:
     if save:
-        save.write_text(json.dumps(results_json.to_json(result), indent=1) + "\n", encoding="utf-8")
+        save.write(json.dumps(results_json.to_json(result), indent=1) + "\n")
     if html:
-        from headrace.bench.suite.page import page  # noqa: PLC0415 - charts, which few ask for
-
-        html.write_text(page(result), encoding="utf-8")
+        html.write(page(result))
 
 
 # --- what a person reads ------------------------------------------------------------------------

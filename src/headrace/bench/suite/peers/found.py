@@ -5,10 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from headrace.bench.suite.peers.aedes import Aedes
+from headrace.bench.suite.peers.amqtt import Amqtt
 from headrace.bench.suite.peers.headrace import Headrace
+from headrace.bench.suite.peers.mochi import Mochi
 from headrace.bench.suite.peers.mosquitto import Mosquitto
+from headrace.bench.suite.peers.nats import Nats
 from headrace.bench.suite.peers.peer import LeftOutError, Mode
+from headrace.bench.suite.peers.rabbitmq import RabbitMq
 from headrace.bench.suite.peers.relay import Relay
+from headrace.bench.suite.peers.rmqtt import Rmqtt
+from headrace.bench.suite.peers.rumqttd import Rumqttd
 from headrace.errors import InputError
 from headrace.text import nearest
 
@@ -20,6 +27,13 @@ if TYPE_CHECKING:
 PEERS: Final[tuple[Peer, ...]] = (
     Headrace(),
     Mosquitto(),
+    Nats(),
+    RabbitMq(),
+    Rmqtt(),
+    Rumqttd(),
+    Mochi(),
+    Aedes(),
+    Amqtt(),
 )
 """In the order of tables."""
 
