@@ -395,9 +395,9 @@ def test_the_page_of_a_committed_result_is_generated(tmp_path):
 
 
 def test_a_page_that_cannot_be_written_leaves_the_one_before(tmp_path, capsys):
-    file = PageFile(tmp_path / "page.html", "2030-01-02T03:04:05Z")
+    file = PageFile(tmp_path / "page.html", "--html", "2030-01-02T03:04:05Z")
     file.write("the first")
-    assert capsys.readouterr().err == f"page: {file.path}\n"
+    assert capsys.readouterr().err == f"written: {file.path}\n"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
@@ -445,7 +445,7 @@ def test_commands_write_the_page_of_what_they_measured(shared, tmp_path):
         file = tmp_path / f"{kind}.html"
         ran = headrace("bench", kind, *options, "--html", str(file))
         assert ran.returncode == 0, ran.stderr
-        assert f"page: {file}" in ran.stderr
+        assert f"written: {file}" in ran.stderr
         root = tree_of(file.read_text(encoding="utf-8"))
         assert f"headrace bench {kind}" in told(root)
         assert list(root.iter("article"))

@@ -223,7 +223,7 @@ def cases():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("peer", "mode"), cases())
+@pytest.mark.parametrize(("peer", "mode"), list(cases()))
 def test_a_broker_that_is_here_starts_carries_and_ends(peer, mode, tmp_path):
     try:
         print(f"{peer.name} {peer.version()}")

@@ -51,7 +51,7 @@ class PageFile:
             raise click.ClickException(
                 f"{self.path} cannot be written: {error.strerror}; {what}"
             ) from None
-        click.echo(f"{self.option.removeprefix('--')}: {self.path}", err=True)
+        click.echo(f"written: {self.path}", err=True)
 
     def sheet(self, command: str, load: Mapping[str, object], rows: Sequence[Row]) -> None:
         """Writes the page of one command.

@@ -19,7 +19,22 @@ PROGRAM: Final = "mochi"
 MODULE: Final = rb"mod\tgithub\.com/mochi-mqtt/server/v2\tv([\d.]+)"
 """In what Go writes into programs about themselves."""
 
-CAPABILITIES: Final = {"maximum_client_writes_pending": 65_536, "maximum_inflight": 65_535}
+CAPABILITIES: Final = {
+    "maximum_client_writes_pending": 65_536,
+    "maximum_inflight": 65_535,
+    "maximum_clients": 2**63 - 1,
+    "maximum_message_expiry_interval": 86_400,
+    "maximum_session_expiry_interval": 2**32 - 1,
+    "receive_maximum": 1024,
+    "topic_alias_maximum": 65_535,
+    "shared_sub_available": 1,
+    "minimum_protocol_version": 3,
+    "maximum_qos": 2,
+    "retain_available": 1,
+    "wildcard_sub_available": 1,
+    "sub_id_available": 1,
+}
+"""The first two are other than its defaults; but where any is said, what is not said is 0."""
 
 
 class Mochi(InMemory):

@@ -30,7 +30,7 @@ HIGH_LOAD: Final = {
 }
 
 PROMISES: Final = {
-    Mode.MEMORY: "acknowledges from its subscribers' queues, in memory where sessions are clean",
+    Mode.MEMORY: "acknowledges when a classic queue has it on disk, or its subscriber has had it",
     Mode.DURABLE: "acknowledges after it has synced quorum queues, of sessions that last",
 }
 
