@@ -22,6 +22,8 @@ rpc.server_addr = "{rpc}"
 log.to = "console"
 log.level = "warn"
 plugins.dir = {plugins}
+plugins.default_startups = ["rmqtt-shared-subscription"]
+plugins.disabled_default_startups = ["rmqtt-http-api"]
 
 [listener.tcp.external]
 addr = "{mqtt}"
@@ -48,11 +50,10 @@ class Rmqtt(InMemory):
 
     def command(self, folder: Path, mqtt: Address) -> list[str]:
         """As `InMemory` says."""
-        rpc, http = unused(2)
+        (rpc,) = unused(1)
         plugins = folder / "plugins"
         plugins.mkdir()
         (plugins / "rmqtt-acl.toml").write_text('rules = [["allow", "all"]]\n')
-        (plugins / "rmqtt-http-api.toml").write_text(f'http_laddr = "{http}"\n')
         config = folder / "rmqtt.toml"
         config.write_text(CONFIG.format(mqtt=mqtt, rpc=rpc, plugins=json.dumps(str(plugins))))
         return [find(PROGRAM), "--config", str(config)]
