@@ -253,3 +253,36 @@ fn a_queue_that_lets_go_of_much_holds_up_no_other() {
     depot.settle();
     assert_eq!(depot.depth(JOBS), 10);
 }
+
+/// With its last consumer a group may end, and with a connection all that its session consumes.
+#[test]
+fn a_queue_that_is_deleted_ends_clients_that_have_no_id_or_several_filters() {
+    for (client_id, filters) in [
+        ("", &["$queue/jobs"][..]),
+        (
+            "w",
+            &["$queue/jobs", "$queue/jobs/#", "$queue/jobs?prefetch=1"],
+        ),
+        ("", &["$queue/jobs/a/#", "$queue/jobs/b/#", "$queue/jobs"]),
+    ] {
+        let (mut depot, publisher, other) = with(settings(), 2);
+        let client = depot.client(client_id);
+        for filter in filters {
+            assert_eq!(depot.subscribe(client, filter, &[]), "SUBACK 1 [0x01]");
+        }
+        depot.subscribe(other, "$queue/jobs", &G);
+        depot.enqueue(publisher, "$queue/jobs/a/1", "one", &[]);
+        for each in [client, other] {
+            depot.take(each);
+        }
+        depot.stage.switchboard.unbind(JOBS).unwrap();
+        depot.settle();
+        for each in [client, other] {
+            let said = depot.stage.hears(each);
+            assert_eq!(said.last().unwrap(), "closed: queue_deleted", "{said:?}");
+        }
+        assert_eq!(depot.stage.switchboard.queue_groups(JOBS), None);
+        let code = depot.enqueue(publisher, "$queue/jobs", "", &[]);
+        assert_eq!(code, Some(0x90), "the node goes on");
+    }
+}

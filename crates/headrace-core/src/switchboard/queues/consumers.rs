@@ -362,7 +362,10 @@ impl Switchboard {
     pub(super) fn end_consumers(&mut self, group: u32, now: Now) {
         let members = self.queues.groups[group as usize].members.clone();
         for number in members {
-            let session = self.queues.consumers[&number].session;
+            let Some(consumer) = self.queues.consumers.get(&number) else {
+                continue; // its session has ended with another one
+            };
+            let session = consumer.session;
             let consuming = self.sessions[session as usize].consuming.as_ref();
             let mut all = consuming.iter().flat_map(|each| each.consumers.iter());
             let filter = all.find(|(_, consumer)| **consumer == number);

@@ -382,10 +382,13 @@ impl Switchboard {
     /// Streams are no more: nobody consumes them, and nothing is kept of who did.
     pub(super) fn end_gone_queues(&mut self, now: Now) {
         for slot in std::mem::take(&mut self.queues.gone) {
-            let groups = self.queues.all[slot as usize].groups.clone();
-            for group in groups.into_values() {
+            let first = |queues: &Queues| queues.all[slot as usize].groups.values().next().copied();
+            while let Some(group) = first(&self.queues) {
                 self.end_consumers(group, now);
-                self.forget_group(group);
+                // With the last of its consumers it may have ended, and others before it.
+                if first(&self.queues) == Some(group) {
+                    self.forget_group(group);
+                }
             }
             self.queues.all.remove(slot as usize);
         }
