@@ -381,8 +381,12 @@ impl Switchboard {
         let ending = ending.into();
         self.tracer.at(now);
         if !self.persisted(ticket, ending, now) {
+            let stream = self.streams.stream_of(ticket);
             let waiters = self.streams.durable(ticket, ending);
             let waiters = waiters.ok_or(Error::Ticket(ticket))?;
+            if let Some(stream) = stream.filter(|_| ending != Ending::Stored) {
+                self.room_returned(stream);
+            }
             self.retained_durable(ticket, ending, now);
             self.burials_over(ticket, ending, now);
             self.settle(&waiters, now);

@@ -332,7 +332,7 @@ impl Switchboard {
             };
         }
         let publish = incoming.publish;
-        self.measure_room(streams);
+        self.measure_room(streams, 1);
         let stored = self.streams.store(streams, publish, now.wall_ms, waiter);
         self.counters.add(Counter::Stored, stored.records);
         match stored.outcome {

@@ -1,5 +1,6 @@
 //! What a queue may owe, which of its messages comes first, and what grows old while nobody takes it.
 
+use headrace_core::record::{BatchBuilder, Codec};
 use headrace_core::switchboard::{Depth, Excess, QueueSettings};
 
 use super::depot::*;
@@ -221,4 +222,63 @@ fn a_partition_that_is_all_in_flight_saves_none_of_the_others() {
     of(&mut depot, 0, 5);
     of(&mut depot, 1, 4);
     assert_eq!(depot.depth(JOBS), 6, "five that are out, and the newest");
+}
+
+#[test]
+fn the_end_of_the_group_that_is_owed_most_makes_room() {
+    let (mut depot, publisher, worker) = with(bounded(3, Excess::Refuse), 1);
+    depot.subscribe(worker, "$queue/jobs", &[("consumer-group", "stale")]);
+    depot.stage.unsubscribe(worker, &["$queue/jobs"]);
+    for payload in ["0", "1", "2"] {
+        depot.enqueue(publisher, "$queue/jobs", payload, &[]);
+    }
+    depot.subscribe(worker, "$queue/jobs", &[("consumer-group", "g")]);
+    for handed in depot.take(worker) {
+        depot.ack(worker, &handed);
+    }
+    depot.stage.run(); // nothing is left to be looked at
+    let full = depot.send(publisher, "$queue/jobs", "3", &[]);
+    assert_eq!(depot.reason_code(publisher, full), Some(0x97));
+    let switchboard = &mut depot.stage.switchboard;
+    assert_eq!(switchboard.forget_queue_group(JOBS, "stale"), Ok(true));
+    let code = depot.enqueue(publisher, "$queue/jobs", "3", &[]);
+    assert_eq!(code, Some(0));
+}
+
+#[test]
+fn what_could_not_be_stored_takes_no_room() {
+    let (mut depot, publisher, _) = with(bounded(3, Excess::Refuse), 1);
+    let send = |depot: &mut Depot| depot.send(publisher, "$queue/jobs", "x", &[]);
+    let ids = [(); 4].map(|()| send(&mut depot));
+    while !depot.stage.appends.is_empty() {
+        depot.append_next(false);
+    }
+    let codes = ids.map(|id| depot.reason_code(publisher, id));
+    assert_eq!(codes, [Some(0x80), Some(0x80), Some(0x80), Some(0x97)]);
+    let ids = [(); 4].map(|()| send(&mut depot));
+    depot.settle();
+    let codes = ids.map(|id| depot.reason_code(publisher, id));
+    assert_eq!(codes, [Some(0), Some(0), Some(0), Some(0x97)]);
+}
+
+#[test]
+fn a_batch_that_was_refused_takes_no_room_from_smaller_ones() {
+    let (mut depot, publisher, _) = with(bounded(100, Excess::Refuse), 1);
+    for number in 0..50 {
+        depot.enqueue(publisher, "$queue/jobs", &number.to_string(), &[]);
+    }
+    let batch_of = |messages: u32| {
+        let mut builder = BatchBuilder::new();
+        for _ in 0..messages {
+            builder.push(1, None, Some(b"x"), std::iter::empty());
+        }
+        builder.finish_published(Codec::None)
+    };
+    let (large, small) = (batch_of(60), batch_of(50));
+    let switchboard = &mut depot.stage.switchboard;
+    let taken = [&large, &large, &small, &small].map(|each| switchboard.take_room(JOBS, each));
+    assert_eq!(taken, [None, None, Some(50), None]);
+    // It did not get there, and what others take is asked about anew.
+    switchboard.room_taken(JOBS, 50, small.len() as u64);
+    assert_eq!(switchboard.take_room(JOBS, &small), Some(50));
 }

@@ -153,6 +153,7 @@ impl Switchboard {
                 .cancel(at, crate::switchboard::timers::Timer::Queue(slot));
         }
         self.persistence.units_due(units);
+        self.measure_again(group.queue); // it may have been owed most
     }
 
     /// Sessions that consume a queue which has just come to be known go on.

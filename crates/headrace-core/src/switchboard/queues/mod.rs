@@ -77,7 +77,7 @@ struct Queue {
     groups: BTreeMap<Arc<str>, u32>,
     /// The shell was asked for the stream of dead letters.
     has_asked: bool,
-    /// What there is room for was measured, and nothing has been settled since.
+    /// What there is room for was measured, and nothing has given room back since.
     is_measured: bool,
 }
 

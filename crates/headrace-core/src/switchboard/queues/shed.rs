@@ -89,13 +89,13 @@ impl Switchboard {
         }
     }
 
-    /// Whether there is room for another message in each of these streams that is a queue.
-    pub(in crate::switchboard) fn measure_room(&mut self, streams: &[u32]) {
+    /// Whether there is room for so many messages more in each of these streams that is a queue.
+    pub(in crate::switchboard) fn measure_room(&mut self, streams: &[u32], messages: u64) {
         for slot in streams {
-            if self.streams.has_room(*slot) {
+            if self.streams.has_room_for(*slot, messages) {
                 continue;
             }
-            let (stream, messages, bytes) = self.streams.on_their_way(*slot);
+            let (stream, coming, coming_bytes) = self.streams.on_their_way(*slot);
             let Some(number) = self.queues.by_stream.get(&stream).copied() else {
                 continue;
             };
@@ -106,7 +106,7 @@ impl Switchboard {
             let queue = &self.queues.all[number as usize];
             let (owed, owed_bytes) = self.queues.owed(queue);
             let depth = queue.settings.depth;
-            let left = depth.left(owed + messages, owed_bytes + bytes);
+            let left = depth.left(owed + coming, owed_bytes + coming_bytes);
             self.streams.set_room(*slot, left);
         }
     }
@@ -135,10 +135,7 @@ impl Switchboard {
         let Some(slot) = self.streams.slot(stream) else {
             return Some(messages);
         };
-        if !self.streams.has_room_for(slot, messages) {
-            self.streams.set_room(slot, (0, 0));
-        }
-        self.measure_room(&[slot]);
+        self.measure_room(&[slot], messages);
         let is_taken = self.streams.has_room_for(slot, messages);
         if is_taken {
             self.streams.takes_way(slot, messages, bytes);
@@ -150,6 +147,15 @@ impl Switchboard {
     pub fn room_taken(&mut self, stream: u64, messages: u64, bytes: u64) {
         if let Some(slot) = self.streams.slot(stream) {
             self.streams.leaves_way(slot, messages, bytes);
+        }
+        self.room_returned(stream);
+    }
+
+    /// Something that was on its way to a stream may not be stored: where that is a queue, it is
+    /// less full than was measured.
+    pub(in crate::switchboard) fn room_returned(&mut self, stream: u64) {
+        if let Some(slot) = self.queues.by_stream.get(&stream) {
+            self.queues.all[*slot as usize].is_measured = false;
         }
     }
 }

@@ -95,6 +95,11 @@ impl Streams {
         std::mem::take(&mut self.finished)
     }
 
+    /// To which stream an append goes that has not ended.
+    pub fn stream_of(&self, ticket: u64) -> Option<u64> {
+        Some(self.in_flight.get(&ticket)?.stream)
+    }
+
     /// The append of `ticket` ended; who waits no more, and how what they wait for ended. None
     /// where no such ticket is in flight.
     pub fn durable(&mut self, ticket: u64, ending: Ending) -> Option<Vec<(Waiter, Ending)>> {
