@@ -418,6 +418,12 @@ fn a_client_that_subscribes_again_goes_on_in_its_group() {
     depot.ack(nameless, &handed[0]);
     depot.subscribe(nameless, "$queue/jobs", &[("prefetch", "5")]);
     assert_eq!(payloads(&depot.take(nameless)), ["two"]);
+    // Or leaves it for another one, and with that none that nobody can come back to.
+    depot.subscribe(nameless, "$queue/jobs", &[("consumer-group", "g")]);
+    assert_eq!(payloads(&depot.take(nameless)), ["one", "two"]);
+    let groups = depot.stage.switchboard.queue_groups(JOBS).unwrap();
+    let names: Vec<&str> = groups.iter().map(|group| &*group.name).collect();
+    assert_eq!(names, ["g"]);
 }
 
 #[test]

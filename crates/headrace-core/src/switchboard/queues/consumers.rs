@@ -119,7 +119,7 @@ impl Switchboard {
             ));
         }
         self.make_room_for_filter(session, filter, decision, 1)?;
-        self.stop_consuming(session, filter, now);
+        let before = self.stop_consuming(session, filter, now);
         let state = &mut self.sessions[session as usize];
         let subscription = Subscription {
             qos,
@@ -135,6 +135,9 @@ impl Switchboard {
         self.queues.subscriptions += usize::from(is_new);
         self.persistence.filter_due(state, filter);
         self.begin_consuming(session, filter);
+        if let Some(group) = before {
+            self.end_if_nameless(group); // it may consume in another one now
+        }
         Ok(qos)
     }
 
