@@ -70,9 +70,13 @@ impl Depot {
     }
 
     fn peek(&mut self, group: &str) -> Vec<PeekedMessage> {
+        self.peek_of((group, None))
+    }
+
+    fn peek_of(&mut self, group: (&str, Option<&str>)) -> Vec<PeekedMessage> {
         let batches = self.batches(JOBS, 0);
         let terms = PeekTerms {
-            group: Some((group, None)),
+            group: Some(group),
             offset: 0,
             count_max: 100,
             has_settled: true,
@@ -413,4 +417,21 @@ fn a_look_tells_what_each_message_is_to_a_group() {
     assert_eq!(found[0].standing, Some(Standing::Available));
     assert!(matches!(found[4].standing, Some(Standing::Resting(_))));
     assert_eq!(depot.peek("nobody")[0].standing, None);
+}
+
+#[test]
+fn a_look_takes_no_message_for_one_that_a_filter_brings() {
+    let (mut depot, publisher, worker) = depot();
+    for topic in ["$queue/jobs", "$queue/jobs/a", "$queue/jobs/a/b"] {
+        depot.enqueue(publisher, topic, "x", &[]);
+    }
+    depot.is_stuck = true; // no group has read it
+    for (filter, wanted) in [("+", [false, true, false]), ("a/#", [false, true, true])] {
+        let group = [("consumer-group", "g")];
+        depot.subscribe(worker, &format!("$queue/jobs/{filter}"), &group);
+        let found = depot.peek_of(("g", Some(filter)));
+        let standings = found.iter().map(|each| each.standing.unwrap());
+        let told: Vec<_> = standings.map(|each| each == Standing::Available).collect();
+        assert_eq!(told, wanted, "{filter}");
+    }
 }

@@ -9,7 +9,6 @@ use crate::queue::Standing;
 use crate::record::Record;
 use crate::switchboard::connect::decode_own;
 use crate::switchboard::{Error, Switchboard};
-use crate::topic;
 use crate::Now;
 
 /// What is looked at.
@@ -109,15 +108,13 @@ impl Switchboard {
         let due_ms = meta_of(record, settings, queues.hash_key).due_ms;
         write_topic(&mut queues.topic, &name, record);
         let packet = queues.packet_of(&name, partition, record, now);
-        let below = queues
-            .topic
-            .get(super::address::BELOW.len() + name.len() + 1..);
+        let is_wanted = group.is_some_and(|group| queues.is_wanted(group, record));
         let group = group.map(|group| &queues.groups[group as usize]);
         let standing = group.map(|group| {
-            let is_wanted = |filter| topic::matches(filter, below.unwrap_or_default());
-            match group.named() {
-                (_, Some(filter)) if !is_wanted(filter) => Standing::Settled,
-                _ => group.ledger(partition).standing(record.offset, due_ms, now),
+            if is_wanted {
+                group.ledger(partition).standing(record.offset, due_ms, now)
+            } else {
+                Standing::Settled
             }
         });
         let until_ms = match standing {
