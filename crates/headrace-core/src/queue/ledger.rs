@@ -221,7 +221,9 @@ impl Ledger {
 
     /// Where reading goes on, if it may.
     fn next_unread(&mut self) -> Next {
-        if self.policy.order == Order::Strict && !self.open.is_empty() {
+        // Of what rests, that which has failed stands in a row, and what is delayed holds up nobody.
+        let is_held = !self.rows.is_empty() || self.open.len() > self.resting.len();
+        if self.policy.order == Order::Strict && is_held {
             return Next::Wait;
         }
         self.next_in_log()

@@ -194,6 +194,32 @@ fn strict_order_goes_on_after_a_retry() {
 }
 
 #[test]
+fn a_delayed_message_holds_up_no_strict_order_and_one_that_failed_does() {
+    let order = Order::Strict;
+    let mut ledger = ledger(Policy { order, ..POLICY }, 4);
+    let meta = |offset: i64| Meta {
+        due_ms: if offset == 0 { at(5_000).wall_ms } else { 0 },
+        ..PLAIN
+    };
+    assert_eq!(given(&mut ledger, meta, at(0)), [(1, 1)]);
+    let again = Ok(Failed::Again(9_000));
+    assert_eq!(ledger.nack(1, 1, Some(9_000), at(0), 0), again);
+    assert_eq!(given(&mut ledger, meta, at(8_999)), [], "nor does its time");
+    assert_eq!(given(&mut ledger, meta, at(9_000)), [(1, 2)]);
+    assert_eq!(ledger.ack(1, 2), Ok(()));
+    assert_eq!(given(&mut ledger, meta, at(9_000)), [(0, 1)]);
+    assert_eq!(
+        ledger.nack(0, 1, Some(9_000), at(9_000), 0),
+        Ok(Failed::Again(18_000))
+    );
+    assert_eq!(given(&mut ledger, meta, at(9_000)), []);
+    assert_eq!(given(&mut ledger, meta, at(18_000)), [(0, 2)]);
+    assert_eq!(ledger.ack(0, 2), Ok(()));
+    assert_eq!(given(&mut ledger, meta, at(18_000)), [(2, 1)]);
+    ledger.validate();
+}
+
+#[test]
 fn the_highest_priority_goes_first_and_starves_nobody() {
     let mut ledger = ledger(POLICY, 0);
     for offset in 0..60 {
