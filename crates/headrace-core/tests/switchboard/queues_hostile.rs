@@ -286,3 +286,39 @@ fn a_queue_that_is_deleted_ends_clients_that_have_no_id_or_several_filters() {
         assert_eq!(code, Some(0x90), "the node goes on");
     }
 }
+
+#[test]
+fn a_group_that_takes_a_part_keeps_its_backlog_though_more_is_out_than_may_be_owed() {
+    for excess in [Excess::Drop, Excess::DeadLetter] {
+        let bounded = QueueSettings {
+            depth: Depth {
+                messages_max: 5,
+                bytes_max: 0,
+                excess,
+            },
+            ..settings()
+        };
+        let (mut depot, publisher, worker) = with(bounded, 1);
+        let group = [("consumer-group", "g"), ("prefetch", "10")];
+        depot.subscribe(worker, "$queue/jobs/eu/#", &group);
+        depot.stage.hang_up(worker);
+        for number in 0..50 {
+            let topic = if number % 2 == 0 { "eu/x" } else { "us/x" };
+            depot.enqueue(publisher, &format!("$queue/jobs/{topic}"), "x", &[]);
+        }
+        let worker = depot.client("worker");
+        depot.subscribe(worker, "$queue/jobs/eu/#", &group);
+        loop {
+            let handed = depot.take(worker);
+            if handed.is_empty() {
+                break;
+            }
+            depot.enqueue(publisher, "$queue/jobs/us/x", "x", &[]);
+            for each in &handed {
+                assert_eq!(depot.ack(worker, each), Some(0));
+            }
+        }
+        let groups = depot.stage.switchboard.queue_groups(JOBS).unwrap();
+        assert_eq!(groups[0].counts[0], 25, "{excess:?}");
+    }
+}

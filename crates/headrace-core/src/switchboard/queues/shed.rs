@@ -1,7 +1,7 @@
 //! What a queue does with more than it may owe, and with what grows old while nobody takes it.
 
 use super::serve::Found;
-use super::{named, Excess, Queues};
+use super::{Excess, Queues};
 use crate::queue::{share, Cause, Ledger, Oldest};
 use crate::record::Batches;
 use crate::switchboard::{Counter, Switchboard};
@@ -32,8 +32,10 @@ impl Switchboard {
     /// Lets go of the oldest message of a partition that can be; false where there is none, or it is
     /// to be read first.
     fn let_go_of_oldest(&mut self, slot: u32, partition: u32, is_kept: bool, now: Now) -> bool {
-        let part = &mut self.queues.groups[slot as usize].parts[partition as usize];
-        match part.ledger.oldest(is_kept) {
+        let group = &mut self.queues.groups[slot as usize];
+        let is_part = group.named().1.is_some();
+        let part = &mut group.parts[partition as usize];
+        match oldest_of(&mut part.ledger, is_kept, is_part) {
             None => return false,
             Some(oldest @ (Oldest::Known(offset) | Oldest::Unread(offset))) if !is_kept => {
                 part.ledger.drop(oldest);
@@ -164,7 +166,7 @@ impl Queues {
     /// Messages and bytes that a queue owes to the group that it owes most; to a queue without
     /// groups, all that its log has.
     fn owed(&self, queue: &super::Queue) -> (u64, u64) {
-        let groups = queue.groups.values().map(|slot| self.owed_to(*slot));
+        let groups = queue.groups.values().map(|slot| self.owed_to(*slot, false));
         let most = groups.reduce(|a, b| (a.0.max(b.0), a.1.max(b.1)));
         most.unwrap_or_else(|| {
             let logs = queue.ends.iter().zip(&queue.sizes);
@@ -175,14 +177,14 @@ impl Queues {
 
     /// Messages that a group is owed, and what they take of the log: of the bytes from the first on
     /// the share that is not settled.
-    fn owed_to(&self, slot: u32) -> (u64, u64) {
+    fn owed_to(&self, slot: u32, sheds: bool) -> (u64, u64) {
         let group = &self.groups[slot as usize];
         let queue = &self.all[group.queue as usize];
         let is_weighed = queue.settings.depth.bytes_max > 0;
-        let filter = group.named().1;
+        let is_part = group.named().1.is_some();
         let parts = group.parts.iter().zip(&queue.ends).zip(&queue.sizes);
         let owed = parts.map(|((part, end), (_, sizes))| {
-            let messages = owed_of(&part.ledger, filter);
+            let messages = owed_of(&part.ledger, is_part, sheds);
             let floor = part.ledger.settled().floor();
             if !is_weighed || *end <= floor {
                 return (messages, 0);
@@ -198,7 +200,7 @@ impl Queues {
     fn excess(&mut self, slot: u32, is_kept: bool) -> Option<(u32, u64)> {
         let group = &self.groups[slot as usize];
         let depth = self.all[group.queue as usize].settings.depth;
-        let (messages, bytes) = self.owed_to(slot);
+        let (messages, bytes) = self.owed_to(slot, true);
         let over = |max: u64, has: u64| if max > 0 { has.saturating_sub(max) } else { 0 };
         let of_bytes = over(depth.bytes_max, bytes);
         let of_bytes = if of_bytes > 0 {
@@ -211,14 +213,14 @@ impl Queues {
             return None;
         }
         let group = &mut self.groups[slot as usize];
-        let (_, filter) = named(&group.name);
+        let is_part = group.named().1.is_some();
         let mut most = (0, 0);
         let mut second = 0;
         for (partition, part) in (0..).zip(&mut group.parts) {
-            if part.ledger.oldest(is_kept).is_none() {
+            if oldest_of(&mut part.ledger, is_kept, is_part).is_none() {
                 continue; // all of it is in flight
             }
-            let owed = owed_of(&part.ledger, filter);
+            let owed = owed_of(&part.ledger, is_part, true);
             if owed > most.1 {
                 second = most.1;
                 most = (partition, owed);
@@ -230,11 +232,19 @@ impl Queues {
     }
 }
 
-/// Messages that a group is owed of a partition. One with a filter is owed what it has looked at:
-/// what is behind that may be none of its work.
-fn owed_of(ledger: &Ledger, filter: Option<&str>) -> u64 {
-    match filter {
-        None => ledger.owed(),
-        Some(_) => ledger.known(),
+/// Messages that a group is owed of a partition. One that takes a part of the queue is owed what it
+/// has looked at: what is behind that may be none of its work. What it has out would have each that
+/// it looks at be too many, to the end of the log, so that `sheds` nothing.
+fn owed_of(ledger: &Ledger, is_part: bool, sheds: bool) -> u64 {
+    match (is_part, sheds) {
+        (false, _) => ledger.owed(),
+        (true, false) => ledger.known(),
+        (true, true) => ledger.known() - ledger.in_flight() as u64,
     }
+}
+
+/// The oldest of those that can be let go.
+fn oldest_of(ledger: &mut Ledger, is_kept: bool, is_part: bool) -> Option<Oldest> {
+    let oldest = ledger.oldest(is_kept);
+    oldest.filter(|oldest| !is_part || matches!(oldest, Oldest::Known(_)))
 }
