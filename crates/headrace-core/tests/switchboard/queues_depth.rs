@@ -1,6 +1,6 @@
 //! What a queue may owe, which of its messages comes first, and what grows old while nobody takes it.
 
-use headrace_core::record::{BatchBuilder, Codec};
+use headrace_core::record::{fnv1a, BatchBuilder, Codec};
 use headrace_core::switchboard::{Depth, Excess, QueueSettings};
 
 use super::depot::*;
@@ -203,6 +203,23 @@ fn dead_letters_can_be_waited_for_before_there_are_any() {
     assert_eq!(payloads(&depot.take(people)), ["x"]);
 }
 
+/// So many messages of one of two partitions.
+fn send_to(depot: &mut Depot, publisher: u64, partition: u32, many: usize) {
+    let mut keys = (0..).map(|number: u32| number.to_string());
+    let key = keys.find(|key| fnv1a(key.as_bytes()) % 2 == partition);
+    let key = key.unwrap();
+    for _ in 0..many {
+        depot.send(publisher, "$queue/jobs", "x", &[("partition-key", &key)]);
+    }
+}
+
+fn enqueue_to(depot: &mut Depot, publisher: u64, partition: u32, many: usize) {
+    for _ in 0..many {
+        send_to(depot, publisher, partition, 1);
+        depot.settle();
+    }
+}
+
 #[test]
 fn a_partition_that_is_all_in_flight_saves_none_of_the_others() {
     let (mut depot, publisher, worker) = with(bounded(6, Excess::Drop), 2);
@@ -211,16 +228,8 @@ fn a_partition_that_is_all_in_flight_saves_none_of_the_others() {
         "$queue/jobs",
         &[("consumer-group", "g"), ("prefetch", "5")],
     );
-    let of = |depot: &mut Depot, partition: u32, many: usize| {
-        let mut keys = (0..).map(|number: u32| number.to_string());
-        let key = keys.find(|key| headrace_core::record::fnv1a(key.as_bytes()) % 2 == partition);
-        let key = key.unwrap();
-        for _ in 0..many {
-            depot.enqueue(publisher, "$queue/jobs", "x", &[("partition-key", &key)]);
-        }
-    };
-    of(&mut depot, 0, 5);
-    of(&mut depot, 1, 4);
+    enqueue_to(&mut depot, publisher, 0, 5);
+    enqueue_to(&mut depot, publisher, 1, 4);
     assert_eq!(depot.depth(JOBS), 6, "five that are out, and the newest");
 }
 
@@ -281,4 +290,22 @@ fn a_batch_that_was_refused_takes_no_room_from_smaller_ones() {
     // It did not get there, and what others take is asked about anew.
     switchboard.room_taken(JOBS, 50, small.len() as u64);
     assert_eq!(switchboard.take_room(JOBS, &small), Some(50));
+}
+
+#[test]
+fn a_partition_that_runs_out_of_what_may_go_saves_none_of_the_others() {
+    let (mut depot, publisher, worker) = with(bounded(6, Excess::Drop), 2);
+    let group = [("consumer-group", "g"), ("prefetch", "4")];
+    depot.subscribe(worker, "$queue/jobs", &group);
+    enqueue_to(&mut depot, publisher, 0, 4);
+    // All at once, and nothing more is told.
+    send_to(&mut depot, publisher, 0, 1);
+    send_to(&mut depot, publisher, 1, 4);
+    depot.stage.run();
+    while !depot.stage.appends.is_empty() {
+        depot.append_next(true);
+    }
+    depot.tell();
+    depot.stage.run();
+    assert_eq!(depot.depth(JOBS), 6, "four that are out, and two more");
 }

@@ -1,7 +1,7 @@
 //! What a queue does with more than it may owe, and with what grows old while nobody takes it.
 
 use super::serve::Found;
-use super::{Excess, Queues};
+use super::{Excess, Part, Queues};
 use crate::queue::{share, Cause, Ledger, Oldest};
 use crate::record::Batches;
 use crate::switchboard::{Counter, Switchboard};
@@ -22,31 +22,37 @@ impl Switchboard {
                     return self.queues.touch(slot);
                 }
                 self.queues.steps -= 1;
-                if !self.let_go_of_oldest(slot, partition, is_kept, now) {
-                    return;
+                let Some(oldest) = self.queues.oldest(slot, partition, is_kept) else {
+                    break; // of this one; others are owed too
+                };
+                if !self.shed_one(slot, partition, oldest, is_kept, now) {
+                    return; // goes on once that is read
                 }
             }
         }
     }
 
-    /// Lets go of the oldest message of a partition that can be; false where there is none, or it is
-    /// to be read first.
-    fn let_go_of_oldest(&mut self, slot: u32, partition: u32, is_kept: bool, now: Now) -> bool {
-        let group = &mut self.queues.groups[slot as usize];
-        let is_part = group.named().1.is_some();
-        let part = &mut group.parts[partition as usize];
-        match oldest_of(&mut part.ledger, is_kept, is_part) {
-            None => return false,
-            Some(oldest @ (Oldest::Known(offset) | Oldest::Unread(offset))) if !is_kept => {
+    /// Lets go of a message; false where it is to be read first.
+    fn shed_one(
+        &mut self,
+        slot: u32,
+        partition: u32,
+        oldest: Oldest,
+        is_kept: bool,
+        now: Now,
+    ) -> bool {
+        let part = &mut self.queues.groups[slot as usize].parts[partition as usize];
+        match oldest {
+            Oldest::Known(offset) | Oldest::Unread(offset) if !is_kept => {
                 part.ledger.drop(oldest);
                 self.counters.count(Counter::DroppedDepth);
                 self.queues.take(slot, partition, offset);
             }
-            Some(Oldest::Known(offset)) => {
+            Oldest::Known(offset) => {
                 part.ledger.give_up(offset, Cause::Depth);
                 self.dies(slot, partition, offset, Cause::Depth, None);
             }
-            Some(Oldest::Unread(offset)) => {
+            Oldest::Unread(offset) => {
                 if !self.read_on(slot, partition, offset, now) {
                     self.queues.want(slot, partition, offset);
                     return false;
@@ -195,6 +201,12 @@ impl Queues {
         owed.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
     }
 
+    fn oldest(&mut self, slot: u32, partition: u32, is_kept: bool) -> Option<Oldest> {
+        let group = &mut self.groups[slot as usize];
+        let is_part = group.named().1.is_some();
+        oldest_of(&mut group.parts[partition as usize], is_kept, is_part)
+    }
+
     /// Where a group is owed too much, the partition of which it is owed most, of those that have
     /// something to let go, and how many messages are to go before that is asked anew.
     fn excess(&mut self, slot: u32, is_kept: bool) -> Option<(u32, u64)> {
@@ -217,7 +229,7 @@ impl Queues {
         let mut most = (0, 0);
         let mut second = 0;
         for (partition, part) in (0..).zip(&mut group.parts) {
-            if oldest_of(&mut part.ledger, is_kept, is_part).is_none() {
+            if oldest_of(part, is_kept, is_part).is_none() {
                 continue; // all of it is in flight
             }
             let owed = owed_of(&part.ledger, is_part, true);
@@ -243,8 +255,10 @@ fn owed_of(ledger: &Ledger, is_part: bool, sheds: bool) -> u64 {
     }
 }
 
-/// The oldest of those that can be let go.
-fn oldest_of(ledger: &mut Ledger, is_kept: bool, is_part: bool) -> Option<Oldest> {
-    let oldest = ledger.oldest(is_kept);
-    oldest.filter(|oldest| !is_part || matches!(oldest, Oldest::Known(_)))
+/// The oldest that can be let go. What is to be read first can where it may be of the group, and the
+/// log can be read.
+fn oldest_of(part: &mut Part, is_kept: bool, is_part: bool) -> Option<Oldest> {
+    let is_unreadable = is_part || is_kept && part.retry_ms.is_some();
+    let oldest = part.ledger.oldest(is_kept);
+    oldest.filter(|oldest| !is_unreadable || matches!(oldest, Oldest::Known(_)))
 }
