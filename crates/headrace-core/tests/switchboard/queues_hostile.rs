@@ -232,6 +232,39 @@ fn dead_letters_that_cannot_be_stored_are_bounded_in_memory() {
 }
 
 #[test]
+fn what_is_dead_goes_when_nobody_keeps_it_any_more() {
+    for is_on_its_way in [false, true] {
+        let (mut depot, publisher, worker) = with(settings(), 1);
+        depot.subscribe(worker, "$queue/jobs", &G);
+        depot.refused.insert(DEAD);
+        for payload in ["0", "1", "2"] {
+            depot.enqueue(publisher, "$queue/jobs", payload, &[]);
+        }
+        for handed in depot.take(worker) {
+            depot.end(worker, "$reject", &[("message-id", handed.id())]);
+        }
+        assert_eq!(depot.depth(JOBS), 3, "they cannot be stored");
+        if is_on_its_way {
+            depot.stage.wait(1_000);
+            assert!(!depot.stage.appends.is_empty());
+        }
+        depot.settings.keeps_dead = false;
+        depot.settings.dead_letters = None;
+        let settings = depot.settings.clone();
+        depot.stage.switchboard.set_queue(JOBS, settings).unwrap();
+        depot.settle();
+        depot.wait(1_000);
+        assert_eq!((depot.depth(JOBS), depot.dead_letters().len()), (0, 0));
+        let dropped = "mqtt_messages_dropped_total{reason=\"dead\"}";
+        assert_eq!(depot.stage.statistic(dropped), 3);
+        assert!(
+            depot.stage.dead_letters.is_empty(),
+            "nor asks for their log"
+        );
+    }
+}
+
+#[test]
 fn a_queue_that_lets_go_of_much_holds_up_no_other() {
     let (mut depot, publisher, worker) = with(settings(), 1);
     depot.subscribe(worker, "$queue/jobs", &G);

@@ -117,6 +117,12 @@ impl Switchboard {
         }
         let mourning: Vec<u32> = group.mourning.iter().copied().collect();
         let queue = &mut self.queues.all[group.queue as usize];
+        if !queue.settings.keeps_dead {
+            for partition in mourning {
+                self.drop_dead(slot, partition);
+            }
+            return;
+        }
         let stream = queue.settings.dead_letters;
         let Some(letters) = stream.and_then(|stream| self.streams.slot(stream)) else {
             // Its log may have been deleted meanwhile.
@@ -148,6 +154,29 @@ impl Switchboard {
                 }
             }
         }
+    }
+
+    /// Dead messages are not kept any more: those that are not on their way are settled.
+    fn drop_dead(&mut self, slot: u32, partition: u32) {
+        let group = &mut self.queues.groups[slot as usize];
+        let part = &mut group.parts[partition as usize];
+        let dead = std::mem::take(&mut part.unburied);
+        for offset in &dead {
+            part.deaths.remove(offset);
+            part.ledger.buried(*offset);
+        }
+        if part.deaths.is_empty() {
+            group.mourning.remove(&partition);
+        }
+        if dead.is_empty() {
+            return;
+        }
+        self.counters.add(Counter::DroppedDead, dead.len());
+        for offset in dead {
+            self.queues.take(slot, partition, offset);
+        }
+        self.queues.change(slot, partition);
+        self.queues.heat(slot, partition);
     }
 
     fn bury(
