@@ -1,5 +1,7 @@
 //! Records that no MQTT client could have sent, and moments that nobody waits for.
 
+use headrace_core::mqtt::packet::{Disconnect, Packet};
+use headrace_core::queue::Order;
 use headrace_core::switchboard::{Depth, Excess, QueueSettings};
 use headrace_core::testing::Random;
 
@@ -160,10 +162,7 @@ fn a_group_that_takes_a_part_loses_none_of_it_to_the_bound() {
 
 #[test]
 fn the_oldest_go_from_behind_a_key_that_is_stuck_too() {
-    for order in [
-        headrace_core::queue::Order::Key,
-        headrace_core::queue::Order::Strict,
-    ] {
+    for order in [Order::Key, Order::Strict] {
         let mut bounded = settings();
         bounded.policy.order = order;
         bounded.depth = Depth {
@@ -353,5 +352,47 @@ fn a_group_that_takes_a_part_keeps_its_backlog_though_more_is_out_than_may_be_ow
         }
         let groups = depot.stage.switchboard.queue_groups(JOBS).unwrap();
         assert_eq!(groups[0].counts[0], 25, "{excess:?}");
+    }
+}
+
+/// What is at hand of a stuck key takes none of the room of what goes.
+#[test]
+fn beside_a_stuck_key_others_go_many_at_a_read() {
+    let mut by_key = settings();
+    by_key.policy.order = Order::Key;
+    by_key.policy.read_ahead = 1_000;
+    let (mut depot, publisher, stuck) = with(by_key, 1);
+    let payload = "x".repeat(8_000);
+    for number in 0..400 {
+        let key = number.max(200).to_string();
+        let user = [("partition-key", &*key)];
+        depot.send(publisher, "$queue/jobs", &payload, &user);
+        if number % 8 == 7 {
+            depot.settle(); // a read's worth
+        }
+    }
+    let group = |prefetch| [("consumer-group", "g"), ("prefetch", prefetch)];
+    depot.subscribe(stuck, "$queue/jobs", &group("1"));
+    assert_eq!(depot.take(stuck).len(), 1);
+    for client_id in ["a", "b"] {
+        let told = |depot: &Depot| {
+            let groups = depot.stage.switchboard.queue_groups(JOBS).unwrap();
+            let reads = depot.stage.statistic("mqtt_stream_reads_total");
+            (groups[0].counts[0], reads)
+        };
+        let before = told(&depot);
+        let worker = depot.client(client_id);
+        depot.subscribe(worker, "$queue/jobs", &group("1000"));
+        while !depot.take(worker).is_empty() {}
+        let after = told(&depot);
+        assert_eq!(after.0 - before.0, 199, "all but what is stuck");
+        let reads = after.1 - before.1;
+        assert!(reads <= 60, "{reads} of 50 batches");
+        // It gives all back, and the next one takes what was met before.
+        depot
+            .stage
+            .send(worker, &Packet::Disconnect(Disconnect::default()));
+        depot.stage.hang_up(worker);
+        depot.settle();
     }
 }

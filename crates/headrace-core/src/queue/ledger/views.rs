@@ -124,6 +124,11 @@ impl Ledger {
         self.open.contains_key(&offset)
     }
 
+    /// Whether a message is the next that may be given out.
+    pub fn is_next(&self, offset: i64) -> bool {
+        self.first_ready() == Some(offset)
+    }
+
     /// Whether a message may be given out, now or in its turn.
     pub fn is_ready(&self, offset: i64) -> bool {
         let entry = self.open.get(&offset);

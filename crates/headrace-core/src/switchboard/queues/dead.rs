@@ -100,7 +100,7 @@ impl Switchboard {
         };
         part.deaths.insert(offset, death);
         part.unburied.insert(offset);
-        if !queues.has_room(slot, partition) {
+        if !queues.has_room(slot, partition, false) {
             queues.take(slot, partition, offset); // it is read again
         }
         let group = &mut queues.groups[slot as usize];
@@ -149,7 +149,7 @@ impl Switchboard {
                     break; // what comes with it is found too
                 };
                 self.bury(slot, partition, offset, &packet, letters, now);
-                if self.queues.has_room(slot, partition) {
+                if self.queues.has_room(slot, partition, false) {
                     self.queues.keep(slot, partition, offset, packet); // for another try
                 }
             }

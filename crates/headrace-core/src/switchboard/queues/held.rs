@@ -6,9 +6,10 @@ use super::{Part, Piece, Queues};
 /// Bytes of pieces, of all queues. Beyond it those of others go.
 const PIECES_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Bytes of packets of messages that stand behind others of their key, of one partition of a group
-/// and of all queues. What is beyond is read again when its turn comes.
-const KEPT_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of packets, of one partition of a group and of all queues. Messages that cannot go yet, as
+/// those that stand behind others of their key, have half of it: stuck ones leave room for those that
+/// go as soon as somebody takes them. What is beyond is read again when its turn comes.
+const KEPT_BYTES_MAX: usize = 2 * 1024 * 1024;
 const ALL_KEPT_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 impl Queues {
@@ -17,10 +18,11 @@ impl Queues {
         self.pieces_bytes + self.kept_bytes
     }
 
-    /// Whether there is room for the packet of a message that waits.
-    pub(super) fn has_room(&self, slot: u32, partition: u32) -> bool {
+    /// Whether there is room for the packet of a message that waits; it goes soon, or cannot yet.
+    pub(super) fn has_room(&self, slot: u32, partition: u32, is_soon: bool) -> bool {
         let part = &self.groups[slot as usize].parts[partition as usize];
-        part.kept_bytes < KEPT_BYTES_MAX && self.kept_bytes < ALL_KEPT_BYTES_MAX
+        let share = if is_soon { 1 } else { 2 };
+        part.kept_bytes < KEPT_BYTES_MAX / share && self.kept_bytes < ALL_KEPT_BYTES_MAX / share
     }
 
     /// A piece has come for a partition, to be read on from or looked through ahead of that.

@@ -274,8 +274,11 @@ impl Switchboard {
         let packet = queues.packet_of(&queue, partition, record, now);
         let part = &mut queues.groups[slot as usize].parts[partition as usize];
         part.ledger.met(offset, meta, now);
-        let waits = part.ledger.is_ready(offset) || part.ledger.is_behind(offset);
-        if waits && queues.has_room(slot, partition) {
+        let ledger = &queues.groups[slot as usize].parts[partition as usize].ledger;
+        let is_ready = ledger.is_ready(offset);
+        let waits = is_ready || ledger.is_behind(offset);
+        // What is given out next goes from what was read, and needs no read of its own.
+        if waits && (queues.has_room(slot, partition, is_ready) || ledger.is_next(offset)) {
             queues.keep(slot, partition, offset, packet);
         }
     }
@@ -355,13 +358,14 @@ impl Switchboard {
             let queues = &mut self.queues;
             let seen = piece.see(from, |record| {
                 let part = &queues.groups[slot as usize].parts[partition as usize];
-                let is_asked = record.offset == offset;
-                let is_wanted = is_asked
-                    || queues.has_room(slot, partition)
-                        && !part.kept.contains_key(&record.offset)
-                        && (part.ledger.is_ready(record.offset)
-                            || part.deaths.contains_key(&record.offset));
-                if is_wanted {
+                let at = record.offset;
+                let is_asked = at == offset;
+                let is_soon = part.ledger.is_ready(at) || part.unburied.contains(&at);
+                let waits = is_soon || part.ledger.is_behind(at) || part.deaths.contains_key(&at);
+                let is_wanted = waits
+                    && !part.kept.contains_key(&at)
+                    && queues.has_room(slot, partition, is_soon);
+                if is_asked || is_wanted {
                     let mut topic = std::mem::take(&mut queues.topic);
                     write_topic(&mut topic, &name, record);
                     queues.topic = topic;
