@@ -228,6 +228,23 @@ async def test_an_interrupt_ends_it_in_order(shared):
     assert (group["failed"], group["in_flight"]) == (0, 0)
 
 
+async def test_a_second_at_the_same_time_is_refused(shared):
+    name = make(shared)
+    await put(shared, name, b"one", b"two", b"three")
+    await die(shared, name, 3)
+    with running(shared, name, "--rate", "0.001") as first:
+        wait_for(lambda: depth(shared, name, "worker") == 1)
+        second = headrace(*arguments(shared, name))
+        assert second.returncode == 1
+        assert second.stdout == f"0 messages of {name}.dlq are in {name} again; 2 left\n"
+        assert "there is one redrive at a time" in second.stderr
+        assert depth(shared, name, "worker") == 1
+        first.send_signal(signal.SIGINT)
+        told, _ = first.communicate(timeout=30)
+    assert told == f"1 message of {name}.dlq is in {name} again; 2 left\n"
+    assert redrive(shared, name) == f"2 messages of {name}.dlq are in {name} again; 0 left\n"
+
+
 async def test_what_the_queue_takes_no_more_stays(shared):
     name = make(shared)
     await put(shared, name, os.urandom(3_000), b"short")

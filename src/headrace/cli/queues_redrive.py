@@ -64,10 +64,11 @@ def redrive(
     Letters that the options do not choose stay, for a later redrive. They are held while it runs,
     50,000 at most: what is behind so many is reached when some of them are gone.
 
-    It goes over MQTT, and ends with 1 where it had to leave letters that it was to send. It is the
-    group redrive of NAME.dlq, which lasts: what other groups have settled is sent all the
-    same, and later letters count as its own in `list`. `headrace queues delete NAME.dlq --group
-    redrive` ends that; a redrive after it begins with all letters that are kept.
+    It goes over MQTT, and ends with 1 where it had to leave letters that it was to send, or where
+    another redrive of the queue is under way. It is the group redrive of NAME.dlq, which lasts: what
+    other groups have settled is sent all the same, and later letters count as its own in `list`.
+    `headrace queues delete NAME.dlq --group redrive` ends that; a redrive after it begins with all
+    letters that are kept.
 
     \b
     Examples:
@@ -185,12 +186,14 @@ def _owed(letters: dict[str, Any], ends: Sequence[int], client_id: str) -> Owed 
     group = _group(letters)
     if group is None:
         return None
-    own = (each for each in group["consumers"] if each["client"].startswith(client_id))
+    here = [each for each in group["consumers"] if each["connected"]]  # as they came
+    own = [each for each in here if each["client"].startswith(client_id)]
     return Owed(
         _left(letters, ends),
         group["depth"],
         group["in_flight"],
         sum(each["open"] for each in own),
+        here[0]["client"] if here and here[0] not in own else None,
     )
 
 

@@ -100,13 +100,15 @@ class Pace:
 class Owed:
     """What the group of redrives is owed: in all, delivered, and of that to this one.
 
-    `left` is what it is owed of those letters that were there when the redrive began.
+    `left` is what it is owed of those letters that were there when the redrive began, and `rival` the
+    client of another one that came before; None: there is none.
     """
 
     left: int
     depth: int
     in_flight: int
     ours: int
+    rival: str | None
 
 
 def topic_of(queue: str, source: str | None) -> str:
@@ -250,7 +252,23 @@ class Redrive:
                 self.counts.is_still = True  # it takes one consumer, which holds what it may
                 return
             self._members.append(messages)
+            if len(self._members) == 1:
+                await self._be_alone()
             await self._take(messages)
+
+    async def _be_alone(self) -> None:
+        """Sends nothing beside another redrive: each would hold letters that are the other's to send,
+        and count what the other has sent as its own.
+
+        Raises:
+            QueueError: another came first.
+        """
+        owed = await self._look()
+        if owed is not None and owed.rival is not None:
+            raise QueueError(
+                f"client {owed.rival} sends letters of {self._dead.name} back already; there is one "
+                "redrive at a time: try again when that is over"
+            )
 
     async def _take(self, messages: Consumption) -> None:
         """Until the member has no more room, or nothing more is to be sent."""
