@@ -65,10 +65,10 @@ def redrive(
     50,000 at most: what is behind so many is reached when some of them are gone.
 
     It goes over MQTT, and ends with 1 where it had to leave letters that it was to send, or where
-    another redrive of the queue is under way. It is the group redrive of NAME.dlq, which lasts: what
-    other groups have settled is sent all the same, and later letters count as its own in `list`.
-    `headrace queues delete NAME.dlq --group redrive` ends that; a redrive after it begins with all
-    letters that are kept.
+    another redrive of the queue is under way. It is the group redrive of NAME.dlq, which lasts:
+    what other groups have settled is sent all the same, and later letters count as its own in
+    `list`. `headrace queues delete NAME.dlq --group redrive` ends that; a redrive after it begins
+    with all letters that are kept.
 
     \b
     Examples:

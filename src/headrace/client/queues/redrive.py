@@ -100,8 +100,8 @@ class Pace:
 class Owed:
     """What the group of redrives is owed: in all, delivered, and of that to this one.
 
-    `left` is what it is owed of those letters that were there when the redrive began, and `rival` the
-    client of another one that came before; None: there is none.
+    `left` is what it is owed of those letters that were there when the redrive began, and `rival`
+    the client of another one that came before; None: there is none.
     """
 
     left: int
@@ -257,8 +257,9 @@ class Redrive:
             await self._take(messages)
 
     async def _be_alone(self) -> None:
-        """Sends nothing beside another redrive: each would hold letters that are the other's to send,
-        and count what the other has sent as its own.
+        """Refuses to send beside another redrive.
+
+        Each would hold letters that are the other's, and take what that has sent for its own.
 
         Raises:
             QueueError: another came first.
@@ -266,8 +267,8 @@ class Redrive:
         owed = await self._look()
         if owed is not None and owed.rival is not None:
             raise QueueError(
-                f"client {owed.rival} sends letters of {self._dead.name} back already; there is one "
-                "redrive at a time: try again when that is over"
+                f"client {owed.rival} sends letters of {self._dead.name} back already; there is "
+                "one redrive at a time: try again when that is over"
             )
 
     async def _take(self, messages: Consumption) -> None:
