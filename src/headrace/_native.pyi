@@ -51,6 +51,7 @@ __all__ = [
     "InvalidRecordError",
     "LogSettings",
     "MqttLoad",
+    "MqttRelay",
     "NativeError",
     "OutOfOrderSequenceError",
     "Payloads",
@@ -1941,6 +1942,7 @@ class MqttLoad:
         duration: float,
         drain: float,
         queue: Mapping[str, int] | None = None,
+        queued: int = 0,
     ) -> Self:
         """Starts at once. Times in seconds; `server` is `ADDRESS:PORT`, no name; `payload` in
         bytes, 16 to 16 MiB; `window` 1 to 65,535, in use where `rate` (a second, per publisher)
@@ -1948,13 +1950,18 @@ class MqttLoad:
         `queue` (the prefix is its name) also: ack_batch (message ids of a publish to `$ack`; 0 for
         PUBACK), prefetch, stuck (of the subscribers), keys (of each publisher, whose order is
         judged; 0 for none), fill (enqueued first), fills_only, open (deliveries that stay open),
-        at_random (what of those is settled)."""
+        at_random (what of those is settled). With the pattern `storm` `queued` messages wait for
+        each session."""
     def progress(self) -> dict[str, Any]:
         """The counts so far: connected, published, acknowledged, refused, expected, delivered,
         lost, duplicated, reordered, corrupted, disconnected, measured (deliveries in the measured
         time), phase (connecting, warming, measuring, draining, done), seconds, connect_seconds,
-        trouble (the first, in words, or None), by_second, connect and latency (count, p50, p90,
-        p99, p99.9, max; seconds). With the pattern `queue` the phases filling and opening, and
+        trouble (the first, in words, or None), by_second, busy (the part of the measured time in
+        which the load had something to do, 0 to 1), connect and latency (count, p50, p90, p99,
+        p99.9, max; seconds). With the pattern `storm` the phases leaving, filling and returning,
+        and `storm`: fill_seconds, back_seconds (from the first connect until all are back),
+        emptied_seconds (from there to the last message that waited), forgotten (sessions that the
+        server did not have any more). With the pattern `queue` the phases filling and opening, and
         `queue`: settled, unsettled (answered otherwise), redelivered, stuck (deliveries to such),
         open, enqueued_measured, settled_measured, settled_by_second, fill_seconds; enqueue,
         whole (publish to settled) and settle (delivery to settled), as latency."""
@@ -1968,6 +1975,25 @@ class MqttLoad:
             OSError: the machine gave no sockets.
             RuntimeError: they were given before.
         """
+
+@final
+class MqttRelay:
+    """A thread that does for MQTT at QoS 0 the least that carries messages: it copies what a
+    connection publishes, as it comes, to the one that has subscribed to the topic of its first.
+
+    Raises:
+        ValueError: `address` is no `ADDRESS:PORT`.
+        OSError: it cannot be had.
+    """
+
+    def __new__(cls, address: str, *, drop_every: int = 0) -> Self:
+        """Listens at once. Of the messages of each connection every `drop_every`-th is lost, none
+        where that is 0."""
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+    def stop(self) -> None:
+        """Ends it and all connections. Releases the GIL."""
 
 @final
 class Payloads:

@@ -20,6 +20,8 @@ pub(crate) enum State {
     /// CONNACK is here, SUBACK not yet.
     Subscribing,
     Ready,
+    /// It has said goodbye and waits for the server to close.
+    Leaving,
     Closed,
 }
 
@@ -59,6 +61,21 @@ impl Client {
     /// More may be put into the output: the socket takes it, or little waits.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         self.writable && self.output.len() - self.written < bytes
+    }
+
+    /// Writes these bytes, and keeps for later what the socket does not take.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut rest = bytes;
+        while self.writable && self.output.is_empty() && !rest.is_empty() {
+            match self.stream.write(rest) {
+                Ok(taken) => rest = &rest[taken..],
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.output.extend_from_slice(rest);
+        Ok(())
     }
 
     /// Writes what the socket takes.

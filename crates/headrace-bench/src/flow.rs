@@ -1,7 +1,7 @@
 //! One publisher: what it may send now, and what it waits for.
 use crate::plan::{Pace, Plan};
 use crate::stamp::{self, Stamp};
-use crate::wire::Template;
+use crate::template::{Body, Template};
 
 /// A publisher's place in its run.
 pub(crate) struct Flow {
@@ -64,7 +64,7 @@ impl Flow {
     }
 
     /// Appends the next message, stamped with this time.
-    pub(crate) fn send(&mut self, plan: &Plan, micros: u32, out: &mut Vec<u8>) {
+    pub(crate) fn send(&mut self, plan: &Plan, body: &Body, micros: u32, out: &mut Vec<u8>) {
         if let Some(at) = self.template.id {
             let id = self.free.pop().expect("may_send was asked");
             self.busy[usize::from(id)] = Some(micros);
@@ -83,6 +83,7 @@ impl Flow {
         let payload = self.template.payload;
         stamp.write(self.topic_checksum, &mut self.template.bytes[payload..]);
         out.extend_from_slice(&self.template.bytes);
+        out.extend_from_slice(body.of(self.publisher, self.sent));
         self.sent += 1;
         self.under_way += plan.copies();
     }

@@ -9,13 +9,15 @@ use crate::flow::Flow;
 use crate::plan::Plan;
 use crate::queue::QueueTimes;
 use crate::report::{histogram, Latency, Report};
-use crate::stamp::Stamp;
+use crate::stamp::{Stamp, LENGTH};
 use crate::tally::{Arrival, Receiver};
+use crate::template::Body;
 use crate::wire::{self, Packet};
 
 /// Everything that a run counts.
 pub(crate) struct Judge {
     pub(crate) plan: Plan,
+    pub(crate) body: Body,
     pub(crate) flows: Vec<Flow>,
     pub(crate) report: Report,
     /// Publishers that an answer or a delivery may have set free.
@@ -28,6 +30,10 @@ pub(crate) struct Judge {
     connect: Histogram<u64>,
     /// Microseconds since the start of the run that are measured; empty before.
     pub(crate) measured: Range<u64>,
+    /// When the last message came.
+    pub(crate) last: u64,
+    /// Sessions come back and need not subscribe.
+    pub(crate) is_storming: bool,
 }
 
 impl Judge {
@@ -45,6 +51,7 @@ impl Judge {
         });
         Self {
             times: QueueTimes::new(&plan),
+            body: Body::new(plan.payload),
             plan,
             flows,
             consumers,
@@ -54,6 +61,8 @@ impl Judge {
             latency: histogram(),
             connect: histogram(),
             measured: 0..0,
+            last: 0,
+            is_storming: false,
         }
     }
 
@@ -79,11 +88,12 @@ impl Judge {
                 State::Connecting,
                 Packet::Connack {
                     reason: 0,
+                    is_present,
                     receive_maximum,
                 },
             ) => {
                 self.connect.saturating_record(waited);
-                return Ok(self.admitted(role, receive_maximum, out));
+                return Ok(self.admitted(role, is_present, receive_maximum, out));
             }
             (State::Connecting, Packet::Connack { reason, .. }) => {
                 return Err(format!(
@@ -137,8 +147,21 @@ impl Judge {
         Ok(state)
     }
 
-    fn admitted(&mut self, role: Role, receive_maximum: u16, out: &mut Vec<u8>) -> State {
+    fn admitted(
+        &mut self,
+        role: Role,
+        is_present: bool,
+        receive_maximum: u16,
+        out: &mut Vec<u8>,
+    ) -> State {
         match role {
+            Role::Subscriber(_) if self.is_storming => {
+                if !is_present {
+                    self.report.storm.forgotten += 1;
+                    self.trouble(|| "the server does not know a session any more".to_owned());
+                }
+                State::Ready
+            }
             Role::Subscriber(subscriber) => {
                 if let Some(consumer) = self.consumers.get_mut(subscriber as usize) {
                     consumer.admitted(receive_maximum);
@@ -185,7 +208,8 @@ impl Judge {
         now: u64,
         is_first: bool,
     ) -> Option<(Stamp, Arrival)> {
-        let stamp = Stamp::read(topic, payload).filter(|_| payload.len() == self.plan.payload);
+        let stamp = Stamp::read(topic, payload)
+            .filter(|stamp| payload[LENGTH..] == *self.body.of(stamp.publisher, stamp.sequence));
         let arrival = match (role, stamp) {
             (Role::Subscriber(subscriber), Some(stamp)) => self.arrived(subscriber, stamp),
             _ => None,
@@ -225,12 +249,15 @@ impl Judge {
 
     fn time(&mut self, stamp: Stamp, now: u64) {
         let micros = u64::from((now as u32).wrapping_sub(stamp.micros));
+        self.last = now;
         if self.measured.contains(&now) {
             self.report.measured += 1;
             let second = ((now - self.measured.start) / 1_000_000) as usize;
-            if let Some(count) = self.report.by_second.get_mut(second) {
-                *count += 1;
+            let by_second = &mut self.report.by_second;
+            if by_second.len() <= second {
+                by_second.resize(second + 1, 0);
             }
+            by_second[second] += 1;
         }
         if self.measured.contains(&now.saturating_sub(micros)) {
             self.latency.saturating_record(micros);
@@ -256,6 +283,14 @@ impl Judge {
     pub(crate) fn is_exhausted(&self) -> bool {
         let fills_only = self.plan.queue().is_some_and(|queue| queue.fills_only);
         fills_only && self.report.delivered >= self.plan.queue().map_or(0, |queue| queue.fill)
+    }
+
+    /// Counts connections from here on as those of a storm, and what comes as what it brings.
+    pub(crate) fn begin_storm(&mut self, now: u64) {
+        self.is_storming = true;
+        self.connect.reset();
+        self.measured = now..u64::MAX;
+        self.last = now;
     }
 
     /// Forgets what is under way: some of it is lost, and nobody will hear of it.

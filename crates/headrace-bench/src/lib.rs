@@ -13,10 +13,13 @@ mod judge;
 mod plan;
 mod queue;
 mod records;
+mod relay;
 mod report;
 mod run;
 pub mod stamp;
 mod tally;
+mod template;
+mod wait;
 mod wire;
 
 use std::io;
@@ -24,9 +27,10 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-pub use plan::{Pace, Pattern, Plan, Queue};
+pub use plan::{Pace, Pattern, Plan, Queue, Storm};
 pub use records::{Payloads, Read, RecordJudge};
-pub use report::{Latency, QueueReport, Report, QUANTILES};
+pub use relay::Relay;
+pub use report::{Latency, QueueReport, Report, StormReport, QUANTILES};
 
 use run::Shared;
 

@@ -13,6 +13,16 @@ pub enum Pattern {
     Share,
     /// The subscribers are one group of consumers of the queue that the prefix names, and settle.
     Queue(Queue),
+    /// The subscribers are sessions that last: they leave, messages wait for them, and then all of
+    /// them come back. Each hears one publisher, and each publisher is heard by as many.
+    Storm(Storm),
+}
+
+/// Sessions that come back at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Storm {
+    /// Messages that wait for each session.
+    pub queued: u64,
 }
 
 /// How a queue is used.
@@ -65,7 +75,7 @@ pub struct Plan {
     /// User name and password of each connection.
     pub credentials: Option<(String, Vec<u8>)>,
     /// How long sessions of subscribers outlive their connection, seconds; above 0 takes version
-    /// 5. They end with the run.
+    /// 5. They end with the run, as those of a storm do in 3.1.1, which names no time.
     pub session_expiry_s: u32,
     /// Connections that publish.
     pub publishers: u32,
@@ -96,6 +106,7 @@ impl Plan {
     pub(crate) fn heard(&self, receiver: u32) -> (u32, u32) {
         match self.pattern {
             Pattern::Pair => (receiver, 1),
+            Pattern::Storm(_) => (receiver % self.publishers, 1),
             Pattern::All | Pattern::Share | Pattern::Queue(_) => (0, self.publishers),
         }
     }
@@ -122,6 +133,7 @@ impl Plan {
     pub(crate) fn copies(&self) -> u64 {
         match self.pattern {
             Pattern::Pair | Pattern::Share | Pattern::Queue(_) => 1,
+            Pattern::Storm(_) => u64::from(self.subscribers / self.publishers),
             Pattern::All => u64::from(self.subscribers),
         }
     }
@@ -140,7 +152,7 @@ impl Plan {
     /// The filter of a subscriber.
     pub(crate) fn filter(&self, subscriber: u32) -> String {
         match self.pattern {
-            Pattern::Pair => self.topic(subscriber),
+            Pattern::Pair | Pattern::Storm(_) => self.topic(self.heard(subscriber).0),
             Pattern::All => format!("{}/+", self.prefix),
             Pattern::Share => format!("$share/bench/{}/+", self.prefix),
             Pattern::Queue(queue) => {
@@ -155,6 +167,14 @@ impl Plan {
     pub(crate) fn queue(&self) -> Option<Queue> {
         match self.pattern {
             Pattern::Queue(queue) => Some(queue),
+            _ => None,
+        }
+    }
+
+    /// What is done to sessions, where they are what is measured.
+    pub(crate) fn storm(&self) -> Option<Storm> {
+        match self.pattern {
+            Pattern::Storm(storm) => Some(storm),
             _ => None,
         }
     }

@@ -34,7 +34,8 @@ impl Latency {
 /// What a run counted; while it goes on, so far.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// What it does at the moment: `connecting`, `filling`, `opening`, `warming`, `measuring`, `draining`, `done`.
+    /// What it does at the moment: `connecting`, `leaving`, `filling`, `opening`, `warming`,
+    /// `measuring`, `returning`, `draining`, `ending`, `done`.
     pub phase: &'static str,
     /// Connections that are open and answered.
     pub connected: u64,
@@ -72,8 +73,26 @@ pub struct Report {
     pub by_second: Vec<u64>,
     /// From the publisher's clock (its schedule, where it has one) to delivery.
     pub latency: Latency,
+    /// The part of the measured time, 0 to 1, in which the load itself had something to do. Near 1
+    /// it is the load that was measured, and not the server.
+    pub busy: f64,
     /// What a queue adds.
     pub queue: QueueReport,
+    /// What a storm adds.
+    pub storm: StormReport,
+}
+
+/// What a run counted of sessions that came back.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StormReport {
+    /// Seconds that it took to publish what was to wait.
+    pub fill_seconds: f64,
+    /// Seconds from the first `connect` of those that come back to the last CONNACK.
+    pub back_seconds: f64,
+    /// From there to the last message that had waited.
+    pub emptied_seconds: f64,
+    /// Sessions that the server did not have any more.
+    pub forgotten: u64,
 }
 
 /// What a run counted of a queue. What is settled is so by the answer to the publish to `$ack`, or

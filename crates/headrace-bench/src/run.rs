@@ -1,5 +1,8 @@
 //! The run itself: one thread, one poll, every socket of the load.
+mod parse;
+mod publish;
 mod queue;
+mod storm;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,14 +16,13 @@ use mio::{Events, Interest, Poll, Token};
 
 use crate::client::{Client, Role, State};
 use crate::judge::Judge;
-use crate::plan::{Pace, Plan};
+use crate::plan::Plan;
 use crate::report::Report;
-use crate::wire::{self, Packet};
+use crate::wait;
+use crate::wire::{self, Session};
 
 /// Read at once from one socket.
 const READ_BYTES: usize = 256 << 10;
-/// Put into one socket before the next has its turn: large enough for few calls.
-const WRITE_BYTES: usize = 64 << 10;
 /// Between two looks at the clock for phases and progress.
 const BEAT: Duration = Duration::from_millis(50);
 /// A closed loop at `QoS` 0 takes what is under way for lost after this silence.
@@ -47,15 +49,18 @@ pub(crate) fn run(plan: Plan, shared: &Shared) -> io::Result<Report> {
     if let Some(queue) = queue.filter(|queue| queue.open > 0) {
         run.open_deliveries(queue, shared)?;
     }
-    let connected = run.judge.report.connected;
-    if connected == run.roles.len() as u64 && run.judge.plan.publishers > 0 {
-        run.load(shared)?;
-    } else if connected == run.roles.len() as u64 {
-        run.hold(shared)?;
+    if run.judge.report.connected == run.roles.len() as u64 {
+        match run.judge.plan.storm() {
+            Some(storm) => run.storm(storm, shared)?,
+            None if run.judge.plan.publishers > 0 => run.load(shared)?,
+            None => run.hold(shared)?,
+        }
     }
     run.leave();
     run.enter("done", shared);
-    Ok(run.judge.report())
+    let report = run.judge.report();
+    run.end_sessions(shared)?;
+    Ok(report)
 }
 
 struct Run {
@@ -76,11 +81,16 @@ struct Run {
     schedule: BinaryHeap<Reverse<(u64, u32)>>,
     publishing: bool,
     last_delivery: (u64, Instant),
+    /// Connections that nothing more is heard of.
+    parted: u64,
+    /// Time in which there was nothing to do.
+    waited: Duration,
     judge: Judge,
 }
 
 impl Run {
     fn new(plan: Plan) -> io::Result<Self> {
+        wait::on_time()?;
         let roles: Vec<_> = (0..plan.publishers)
             .map(Role::Publisher)
             .chain((0..plan.subscribers).map(Role::Subscriber))
@@ -100,6 +110,8 @@ impl Run {
             schedule: BinaryHeap::new(),
             publishing: false,
             last_delivery: (0, now),
+            parted: 0,
+            waited: Duration::ZERO,
             judge: Judge::new(plan),
         })
     }
@@ -152,9 +164,11 @@ impl Run {
         self.until(begin, shared)?;
         self.judge.measured = begin..end;
         self.enter("measuring", shared);
+        let waited = self.waited;
         self.until(end, shared)?;
         let end = self.micros().min(end);
         self.judge.measured.end = end;
+        self.tell_busy(begin, waited);
         let report = &mut self.judge.report;
         report.seconds = (end - begin.min(end)) as f64 / 1e6;
         report.by_second.truncate(report.seconds as usize);
@@ -176,6 +190,13 @@ impl Run {
         Ok(())
     }
 
+    /// Says how much of the time since then, when so much had been waited, there was work.
+    fn tell_busy(&mut self, since: u64, waited: Duration) {
+        let idle = self.waited.saturating_sub(waited).as_micros() as f64;
+        let lasted = (self.micros() - since).max(1) as f64;
+        self.judge.report.busy = (1.0 - idle / lasted).max(0.0);
+    }
+
     /// Nobody publishes: the connections are held for the time.
     fn hold(&mut self, shared: &Shared) -> io::Result<()> {
         self.enter("measuring", shared);
@@ -183,6 +204,54 @@ impl Run {
         let end = begin + self.judge.plan.duration.as_micros() as u64;
         self.until(end, shared)?;
         self.judge.report.seconds = (self.micros() - begin) as f64 / 1e6;
+        Ok(())
+    }
+
+    /// Publishes so much and waits until all of it is answered.
+    fn fill_up(&mut self, total: u64, shared: &Shared) -> io::Result<()> {
+        self.enter("filling", shared);
+        for (publisher, flow) in (0..).zip(&mut self.judge.flows) {
+            flow.limit = (total + publisher) / self.publishers as u64;
+        }
+        self.start_publishing();
+        self.while_answered(shared, |run| {
+            let report = &run.judge.report;
+            Ok(report.acknowledged + report.refused < total)
+        })?;
+        self.publishing = false;
+        Ok(())
+    }
+
+    /// Turns while it is so, until the server says nothing for too long.
+    fn while_answered(
+        &mut self,
+        shared: &Shared,
+        mut is_so: impl FnMut(&mut Self) -> io::Result<bool>,
+    ) -> io::Result<()> {
+        let mut last = (0, Instant::now());
+        let mut beat = Instant::now();
+        while is_so(self)? && !shared.stop.load(Ordering::Relaxed) {
+            self.turn(BEAT)?;
+            if beat.elapsed() < BEAT {
+                continue;
+            }
+            beat = Instant::now();
+            let report = self.judge.report();
+            let seen = self.parted
+                + report.connected
+                + report.acknowledged
+                + report.refused
+                + report.delivered;
+            if seen != last.0 {
+                last = (seen, beat);
+            } else if last.1.elapsed() > self.judge.plan.drain {
+                let (phase, wait) = (report.phase, self.judge.plan.drain.as_secs_f64());
+                self.judge
+                    .trouble(|| format!("{phase}: nothing came for {wait} s"));
+                return Ok(());
+            }
+            *shared.report.lock().expect("no holder panics") = report;
+        }
         Ok(())
     }
 
@@ -242,9 +311,10 @@ impl Run {
         } else {
             Duration::ZERO
         };
-        match self.poll.poll(&mut self.events, Some(wait)) {
-            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-            _ => {}
+        let before = Instant::now();
+        wait::poll(&mut self.poll, &mut self.events, wait)?;
+        if !wait.is_zero() {
+            self.waited += before.elapsed();
         }
         let mut readable = std::mem::take(&mut self.unread);
         let mut writable = Vec::new();
@@ -280,22 +350,34 @@ impl Run {
 
     fn open(&mut self) -> io::Result<()> {
         let index = self.clients.len();
-        let role = self.roles[index];
+        let plan = &self.judge.plan;
+        let (is_clean, expiry_s) = match self.roles[index] {
+            // In 3.1.1 a session that lasts is one that was not begun anew.
+            Role::Subscriber(_) if plan.storm().is_some() => {
+                (plan.version == 5, plan.session_expiry_s)
+            }
+            Role::Subscriber(_) => (true, plan.session_expiry_s),
+            _ => (true, 0),
+        };
+        let client = self.dial(index, Session { is_clean, expiry_s })?;
+        self.clients.push(client);
+        Ok(())
+    }
+
+    /// A connection that begins now.
+    fn dial(&mut self, index: usize, session: Session) -> io::Result<Client> {
         let mut stream = TcpStream::connect(self.judge.plan.server)?;
+        // What Nagle's algorithm holds back would count as the server's latency.
+        stream.set_nodelay(true)?;
         let interest = Interest::READABLE | Interest::WRITABLE;
         self.poll
             .registry()
             .register(&mut stream, Token(index), interest)?;
         let plan = &self.judge.plan;
         let client = format!("{}-{index}", plan.prefix.replace('/', "-"));
-        let expiry_s = match role {
-            Role::Subscriber(_) => plan.session_expiry_s,
-            _ => 0,
-        };
-        let hello = wire::connect(plan.version, &client, plan.credentials.as_ref(), expiry_s);
-        self.clients.push(Client::new(stream, role, hello));
+        let hello = wire::connect(plan.version, &client, plan.credentials.as_ref(), session);
         self.opening += 1;
-        Ok(())
+        Ok(Client::new(stream, self.roles[index], hello))
     }
 
     fn flush(&mut self, index: usize) {
@@ -312,6 +394,7 @@ impl Run {
             return;
         }
         match client.state {
+            State::Leaving => return self.part(index),
             State::Ready => self.judge.report.connected -= 1,
             _ => self.opening -= 1,
         }
@@ -324,6 +407,10 @@ impl Run {
     /// Hears nothing more of a connection.
     fn part(&mut self, index: usize) {
         let client = &mut self.clients[index];
+        if client.state == State::Closed {
+            return;
+        }
+        self.parted += 1;
         client.state = State::Closed;
         client.output = Vec::new();
         // Nothing more is wanted of the socket, whatever it answers.
@@ -345,7 +432,11 @@ impl Run {
         };
         let now = self.started.elapsed().as_micros() as u64;
         let before = client.state;
-        let result = parse(client, &mut self.judge, &self.buffer[..taken], now);
+        if before == State::Leaving {
+            self.unread.push(index);
+            return;
+        }
+        let result = parse::parse(client, &mut self.judge, &self.buffer[..taken], now);
         let after = client.state;
         if let Err(reason) = result {
             return self.close(index, &reason);
@@ -360,115 +451,4 @@ impl Run {
             self.unread.push(index);
         }
     }
-
-    // --- publishing ---------------------------------------------------------------------------
-
-    fn start_publishing(&mut self) {
-        self.publishing = true;
-        let now = self.micros();
-        let publishers = self.judge.plan.publishers;
-        if let Pace::Open { rate } = self.judge.plan.pace {
-            // Spread over one interval: publishers that all begin at once would be a storm.
-            let interval = 1e6 / rate;
-            for publisher in 0..publishers {
-                let phase = interval * f64::from(publisher) / f64::from(publishers);
-                self.judge.flows[publisher as usize].due = now as f64 + phase;
-                self.schedule
-                    .push(Reverse(((now as f64 + phase) as u64, publisher)));
-            }
-        } else {
-            self.judge.woken.extend(0..publishers);
-        }
-    }
-
-    fn until_due(&self) -> Duration {
-        match self.schedule.peek() {
-            Some(Reverse((due, _))) if self.publishing => {
-                Duration::from_micros(due.saturating_sub(self.micros()))
-            }
-            _ => BEAT,
-        }
-    }
-
-    fn publish(&mut self) {
-        let now = self.micros();
-        while let Some(&Reverse((due, publisher))) = self.schedule.peek() {
-            if due > now {
-                break;
-            }
-            self.schedule.pop();
-            self.judge.woken.push(publisher);
-        }
-        let mut woken = std::mem::take(&mut self.judge.woken);
-        woken.sort_unstable();
-        woken.dedup();
-        for publisher in woken {
-            self.fill(publisher, now);
-            self.flush(publisher as usize);
-        }
-    }
-
-    /// Puts into a publisher's output what it may send now.
-    fn fill(&mut self, publisher: u32, now: u64) {
-        let plan = &self.judge.plan;
-        let flow = &mut self.judge.flows[publisher as usize];
-        let client = &mut self.clients[publisher as usize];
-        if client.state != State::Ready {
-            return;
-        }
-        let interval = match plan.pace {
-            Pace::Open { rate } => Some(1e6 / rate),
-            Pace::Closed { .. } => None,
-        };
-        while flow.may_send(plan) && client.has_room(WRITE_BYTES) {
-            let Some(interval) = interval else {
-                flow.send(plan, now as u32, &mut client.output);
-                continue;
-            };
-            if flow.due > now as f64 {
-                self.schedule.push(Reverse((flow.due as u64, publisher)));
-                return;
-            }
-            flow.send(plan, flow.due as u64 as u32, &mut client.output);
-            flow.due += interval;
-        }
-        if interval.is_none() && flow.may_send(plan) && client.has_room(usize::MAX) {
-            self.judge.woken.push(publisher);
-        }
-    }
-}
-
-/// Judges every whole packet of what a connection has received.
-fn parse(client: &mut Client, judge: &mut Judge, fresh: &[u8], now: u64) -> Result<(), String> {
-    let mut held = std::mem::take(&mut client.input);
-    let input = if held.is_empty() {
-        fresh
-    } else {
-        held.extend_from_slice(fresh);
-        &held
-    };
-    let waited = client.began.elapsed().as_micros() as u64;
-    let mut at = 0;
-    while let Some((packet, length)) = scan(&input[at..], judge.plan.version)? {
-        let bytes = &input[at..at + length];
-        client.state = judge.packet(
-            client.role,
-            client.state,
-            (packet, bytes),
-            (now, waited),
-            &mut client.output,
-        )?;
-        at += length;
-    }
-    client.input = if at == input.len() {
-        Vec::new()
-    } else {
-        input[at..].to_vec()
-    };
-    Ok(())
-}
-
-fn scan(input: &[u8], version: u8) -> Result<Option<(Packet, usize)>, String> {
-    wire::scan(input, version)
-        .map_err(|wire::Malformed| "the server sent what is no MQTT packet".to_owned())
 }

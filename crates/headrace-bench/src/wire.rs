@@ -14,6 +14,8 @@ pub(crate) type Credentials = (String, Vec<u8>);
 pub(crate) enum Packet {
     Connack {
         reason: u8,
+        /// The server has a session of this client.
+        is_present: bool,
         /// Publishes above `QoS` 0 that may be under way (3.2.2.3.3).
         receive_maximum: u16,
     },
@@ -43,28 +45,44 @@ pub(crate) struct Malformed;
 
 /// The packet at the start of the input and the bytes that it takes; `None` until it is whole.
 pub(crate) fn scan(input: &[u8], version: u8) -> Result<Option<(Packet, usize)>, Malformed> {
-    let mut reader = Reader { input, at: 1 };
-    let Some(&first) = input.first() else {
+    let Some(frame) = frame(input)?.filter(|frame| frame.end <= input.len()) else {
         return Ok(None);
     };
+    let mut reader = Reader {
+        input: &input[..frame.end],
+        at: frame.body,
+    };
+    let packet = reader.body(input[0], version).ok_or(Malformed)?;
+    Ok(Some((packet, frame.end)))
+}
+
+/// Where in the input the packet at its start has its body and its end, which need not be there;
+/// `None` until its length is.
+pub(crate) fn frame(input: &[u8]) -> Result<Option<Frame>, Malformed> {
+    let mut reader = Reader { input, at: 1 };
     let Some(length) = reader.variable()? else {
         return Ok(None);
     };
-    let end = reader.at + length;
     if length > PACKET_MAX {
         return Err(Malformed);
     }
-    if input.len() < end {
-        return Ok(None);
-    }
-    reader.input = &input[..end];
-    let packet = reader.body(first, version).ok_or(Malformed)?;
-    Ok(Some((packet, end)))
+    let body = reader.at;
+    Ok(Some(Frame {
+        body,
+        end: body + length,
+    }))
 }
 
-struct Reader<'a> {
-    input: &'a [u8],
-    at: usize,
+/// Places in the input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) body: usize,
+    pub(crate) end: usize,
+}
+
+pub(crate) struct Reader<'a> {
+    pub(crate) input: &'a [u8],
+    pub(crate) at: usize,
 }
 
 impl Reader<'_> {
@@ -83,23 +101,23 @@ impl Reader<'_> {
         Err(Malformed)
     }
 
-    fn byte(&mut self) -> Option<u8> {
+    pub(crate) fn byte(&mut self) -> Option<u8> {
         let byte = *self.input.get(self.at)?;
         self.at += 1;
         Some(byte)
     }
 
-    fn short(&mut self) -> Option<u16> {
+    pub(crate) fn short(&mut self) -> Option<u16> {
         Some(u16::from(self.byte()?) << 8 | u16::from(self.byte()?))
     }
 
-    fn skip(&mut self, bytes: usize) -> Option<Range<usize>> {
+    pub(crate) fn skip(&mut self, bytes: usize) -> Option<Range<usize>> {
         let range = self.at..self.at.checked_add(bytes)?;
         self.at = range.end;
         (range.end <= self.input.len()).then_some(range)
     }
 
-    fn properties(&mut self, version: u8) -> Option<Range<usize>> {
+    pub(crate) fn properties(&mut self, version: u8) -> Option<Range<usize>> {
         let length = match version {
             5 => self.variable().ok()??,
             _ => 0,
@@ -144,11 +162,12 @@ impl Reader<'_> {
     fn body(&mut self, first: u8, version: u8) -> Option<Packet> {
         Some(match first >> 4 {
             2 => {
-                self.byte()?;
+                let is_present = self.byte()? & 1 == 1;
                 let reason = self.byte()?;
                 let receive_maximum = self.receive_maximum(version)?;
                 Packet::Connack {
                     reason,
+                    is_present,
                     receive_maximum,
                 }
             }
@@ -184,7 +203,7 @@ impl Reader<'_> {
     }
 }
 
-fn write_variable(mut value: usize, out: &mut Vec<u8>) {
+pub(crate) fn write_variable(mut value: usize, out: &mut Vec<u8>) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;
@@ -192,7 +211,7 @@ fn write_variable(mut value: usize, out: &mut Vec<u8>) {
     out.push(value as u8);
 }
 
-fn write_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn write_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend((bytes.len() as u16).to_be_bytes());
     out.extend(bytes);
 }
@@ -203,15 +222,24 @@ fn write_packet(first: u8, body: &[u8], out: &mut Vec<u8>) {
     out.extend(body);
 }
 
-/// CONNECT: a clean start, without keep-alive; the session outlives its connection by
-/// `expiry_s` (5.0 3.1.2.11.2).
+/// What a CONNECT asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Session {
+    /// Begins anew; in 3.1.1 it then ends with its connection.
+    pub(crate) is_clean: bool,
+    /// How long it outlives its connection in 5.0 (3.1.2.11.2).
+    pub(crate) expiry_s: u32,
+}
+
+/// CONNECT without keep-alive.
 pub(crate) fn connect(
     version: u8,
     client: &str,
     credentials: Option<&Credentials>,
-    expiry_s: u32,
+    session: Session,
 ) -> Vec<u8> {
-    let flags = 0x02 | if credentials.is_some() { 0xc0 } else { 0 };
+    let Session { is_clean, expiry_s } = session;
+    let flags = if is_clean { 0x02 } else { 0 } | if credentials.is_some() { 0xc0 } else { 0 };
     let mut body = b"\x00\x04MQTT".to_vec();
     body.extend([version, flags, 0, 0]);
     if version == 5 && expiry_s > 0 {
@@ -243,13 +271,10 @@ pub(crate) fn subscribe(version: u8, filter: &str, qos: u8) -> Vec<u8> {
     packet
 }
 
-/// Bytes of a key that change.
-pub(crate) const KEY_END: usize = 9;
-
 /// The user property that settles a delivery of a queue.
 const MESSAGE_ID: &str = "message-id";
 
-fn write_user_property(name: &str, value: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn write_user_property(name: &str, value: &[u8], out: &mut Vec<u8>) {
     out.push(0x26);
     write_bytes(name.as_bytes(), out);
     write_bytes(value, out);
@@ -304,54 +329,6 @@ pub(crate) fn settle<'a>(
     write_packet(0x32, &body, out);
 }
 
-/// A PUBLISH whose packet id and stamp are filled in as it goes out.
-pub(crate) struct Template {
-    pub(crate) bytes: Vec<u8>,
-    /// Where the packet id lies, at `QoS` 1 and 2.
-    pub(crate) id: Option<usize>,
-    /// Where the end of the key lies.
-    pub(crate) key: Option<usize>,
-    /// Where the payload begins.
-    pub(crate) payload: usize,
-}
-
-impl Template {
-    /// With a key, user property `partition-key`, where there is one; its last nine bytes change.
-    pub(crate) fn new(
-        version: u8,
-        topic: &str,
-        qos: u8,
-        payload: usize,
-        key: Option<&str>,
-    ) -> Self {
-        let mut body = Vec::with_capacity(topic.len() + payload + 8);
-        write_bytes(topic.as_bytes(), &mut body);
-        let id = (qos > 0).then_some(body.len());
-        if qos > 0 {
-            body.extend([0, 0]);
-        }
-        let mut properties = Vec::new();
-        if let Some(key) = key {
-            write_user_property("partition-key", key.as_bytes(), &mut properties);
-        }
-        if version == 5 {
-            write_variable(properties.len(), &mut body);
-            body.extend(properties);
-        }
-        let start = body.len();
-        body.extend((0..payload).map(|index| (index % 251) as u8));
-        let mut bytes = Vec::with_capacity(body.len() + 5);
-        write_packet(0x30 | qos << 1, &body, &mut bytes);
-        let head = bytes.len() - body.len();
-        Self {
-            bytes,
-            id: id.map(|at| at + head),
-            key: key.map(|_| start + head - KEY_END),
-            payload: start + head,
-        }
-    }
-}
-
 /// PUBACK 4, PUBREC 5, PUBREL 6 or PUBCOMP 7 with success.
 pub(crate) fn acknowledge(kind: u8, id: u16, out: &mut Vec<u8>) {
     let flags = if kind == 6 { 0x02 } else { 0 };
@@ -367,45 +344,22 @@ pub(crate) const END_OF_SESSION: &[u8] = &[0xe0, 7, 0, 5, 0x11, 0, 0, 0, 0];
 
 #[cfg(test)]
 mod tests {
-    use super::{connect, message_id, scan, settle, subscribe, Malformed, Packet, Template};
-
-    #[test]
-    fn packets_are_read_when_they_are_whole() {
-        let template = Template::new(5, "bench/0", 1, 300, None);
-        let input = [&template.bytes[..], b"\xd0\x00"].concat();
-        for cut in 0..template.bytes.len() {
-            assert_eq!(scan(&input[..cut], 5), Ok(None), "{cut}");
-        }
-        let (packet, length) = scan(&input, 5).unwrap().unwrap();
-        assert_eq!(length, template.bytes.len());
-        let Packet::Publish {
-            topic,
-            payload,
-            qos,
-            id,
-            ..
-        } = packet
-        else {
-            panic!("{packet:?}");
-        };
-        assert_eq!((&input[topic], qos, id), (&b"bench/0"[..], 1, 0));
-        assert_eq!(payload, template.payload..length);
-        assert_eq!(scan(&input[length..], 5), Ok(Some((Packet::Pingresp, 2))));
-    }
+    use super::{connect, message_id, scan, settle, subscribe, Malformed, Packet, Session};
 
     #[test]
     fn answers_of_both_versions() {
-        let connack = |reason, receive_maximum| Packet::Connack {
+        let connack = |reason, is_present, receive_maximum| Packet::Connack {
             reason,
+            is_present,
             receive_maximum,
         };
         for (bytes, version, packet) in [
-            (&b"\x20\x02\x00\x05"[..], 4, connack(5, u16::MAX)),
-            (b"\x20\x03\x00\x87\x00", 5, connack(0x87, u16::MAX)),
+            (&b"\x20\x02\x00\x05"[..], 4, connack(5, false, u16::MAX)),
+            (b"\x20\x03\x01\x00\x00", 5, connack(0, true, u16::MAX)),
             (
                 b"\x20\x0c\x00\x00\x09\x12\x00\x01x\x21\x00\x14\x24\x01",
                 5,
-                connack(0, 20),
+                connack(0, false, 20),
             ),
             (b"\x90\x05\x00\x01\x01\x80", 4, Packet::Suback(0x80)),
             (b"\x90\x04\x00\x01\x00\x02", 5, Packet::Suback(2)),
@@ -428,10 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_and_message_ids_are_user_properties() {
-        let template = Template::new(5, "t", 1, 16, Some("7-000000000"));
-        let key = template.key.unwrap();
-        assert_eq!(template.bytes[key - 2..template.payload], *b"7-000000000");
+    fn message_ids_are_user_properties() {
         let mut bytes = Vec::new();
         settle("a", 3, [&b"0:1:1"[..], b"0:2:1"].into_iter(), &mut bytes);
         let (packet, length) = scan(&bytes, 5).unwrap().unwrap();
@@ -471,22 +422,20 @@ mod tests {
     #[test]
     fn requests_have_the_bytes_of_the_standard() {
         let user = ("u".to_owned(), b"pw".to_vec());
+        let session = |is_clean, expiry_s| Session { is_clean, expiry_s };
         assert_eq!(
-            connect(5, "c", Some(&user), 0),
+            connect(5, "c", Some(&user), session(true, 0)),
             b"\x10\x15\x00\x04MQTT\x05\xc2\x00\x00\x00\x00\x01c\x00\x01u\x00\x02pw"
         );
         assert_eq!(
-            connect(4, "c", None, 0),
-            b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01c"
+            connect(4, "c", None, session(false, 0)),
+            b"\x10\x0d\x00\x04MQTT\x04\x00\x00\x00\x00\x01c"
         );
         assert_eq!(
-            connect(5, "c", None, 60),
+            connect(5, "c", None, session(true, 60)),
             b"\x10\x13\x00\x04MQTT\x05\x02\x00\x00\x05\x11\x00\x00\x00\x3c\x00\x01c"
         );
         assert_eq!(subscribe(4, "a/+", 2), b"\x82\x08\x00\x01\x00\x03a/+\x02");
         assert_eq!(subscribe(5, "a", 0), b"\x82\x07\x00\x01\x00\x00\x01a\x00");
-        let template = Template::new(4, "t", 0, 16, None);
-        assert_eq!(template.bytes[..5], *b"\x30\x13\x00\x01t");
-        assert_eq!((template.id, template.payload), (None, 5));
     }
 }

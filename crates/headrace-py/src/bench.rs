@@ -3,7 +3,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use headrace_bench::{
-    stamp, Latency, Load, Pace, Pattern, Plan, Queue, QueueReport, Report, QUANTILES,
+    stamp, Latency, Load, Pace, Pattern, Plan, Queue, QueueReport, Report, Storm, StormReport,
+    QUANTILES,
 };
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -15,8 +16,19 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 #[pyclass(module = "headrace._native")]
 struct MqttLoad {
     load: Option<Load>,
-    is_of_queue: bool,
+    adds: Adds,
 }
+
+/// What the counts of a pattern have beside those of any.
+#[derive(Clone, Copy)]
+enum Adds {
+    Nothing,
+    Queue,
+    Storm,
+}
+
+/// How long sessions of a storm last where the plan does not say.
+const STORM_EXPIRY_S: u32 = 3600;
 
 /// How a queue is used, as a dictionary has it.
 #[derive(FromPyObject)]
@@ -61,7 +73,7 @@ impl MqttLoad {
     #[new]
     #[pyo3(signature = (server, *, version, prefix, credentials, session_expiry, publishers,
         subscribers, idle, opening, pattern, qos, payload, window, rate, warm_up, duration, drain,
-        queue = None))]
+        queue = None, queued = 0))]
     #[allow(clippy::too_many_arguments)] // Named ones, and each is one line of the plan.
     fn new(
         server: &str,
@@ -82,6 +94,7 @@ impl MqttLoad {
         duration: f64,
         drain: f64,
         queue: Option<QueueUse>,
+        queued: u64,
     ) -> PyResult<Self> {
         let wrong = |what: &str| PyValueError::new_err(what.to_owned());
         let seconds = |value: f64| {
@@ -96,9 +109,15 @@ impl MqttLoad {
                 .ok_or_else(|| wrong("version is 4 (MQTT 3.1.1) or 5"))?,
             prefix,
             credentials,
-            session_expiry_s: (session_expiry == 0 || version == 5)
-                .then_some(session_expiry)
-                .ok_or_else(|| wrong("sessions that outlive their connection take MQTT 5.0"))?,
+            session_expiry_s: match session_expiry {
+                0 if pattern == "storm" && version == 5 => STORM_EXPIRY_S,
+                1.. if version == 4 => {
+                    return Err(wrong(
+                        "sessions that outlive their connection take MQTT 5.0",
+                    ))
+                }
+                seconds => seconds,
+            },
             publishers: (publishers <= stamp::PUBLISHERS_MAX)
                 .then_some(publishers)
                 .ok_or_else(|| wrong("there are too many publishers"))?,
@@ -111,13 +130,24 @@ impl MqttLoad {
                     Pattern::Queue(queue.checked(publishers, subscribers).map_err(wrong)?)
                 }
                 "queue" => return Err(wrong("a queue takes MQTT 5.0 and QoS 1")),
+                "storm" if qos == 0 || queued == 0 => {
+                    return Err(wrong(
+                        "messages wait for sessions at QoS 1 and 2; a storm takes one or more",
+                    ))
+                }
+                "storm" if publishers == 0 || subscribers == 0 || subscribers % publishers > 0 => {
+                    return Err(wrong(
+                        "a storm takes as many subscribers as publishers, or a multiple",
+                    ))
+                }
+                "storm" => Pattern::Storm(Storm { queued }),
                 "pair" if publishers != subscribers => {
                     return Err(wrong("pair takes as many publishers as subscribers"))
                 }
                 "pair" => Pattern::Pair,
                 "all" => Pattern::All,
                 "share" => Pattern::Share,
-                _ => return Err(wrong("pattern is pair, all, share or queue")),
+                _ => return Err(wrong("pattern is pair, all, share, storm or queue")),
             },
             qos: (qos <= 2)
                 .then_some(qos)
@@ -135,17 +165,21 @@ impl MqttLoad {
             duration: seconds(duration)?,
             drain: seconds(drain)?,
         };
-        let is_of_queue = matches!(plan.pattern, Pattern::Queue(_));
+        let adds = match plan.pattern {
+            Pattern::Queue(_) => Adds::Queue,
+            Pattern::Storm(_) => Adds::Storm,
+            _ => Adds::Nothing,
+        };
         let load = Load::start(plan).map_err(PyErr::from)?;
         Ok(Self {
             load: Some(load),
-            is_of_queue,
+            adds,
         })
     }
 
     /// The counts so far.
     fn progress<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        dictionary(py, &self.running()?.progress(), self.is_of_queue)
+        dictionary(py, &self.running()?.progress(), self.adds)
     }
 
     fn is_over(&self) -> PyResult<bool> {
@@ -162,7 +196,7 @@ impl MqttLoad {
         self.running()?;
         let load = self.load.take();
         let report = py.detach(|| load.map(Load::finish));
-        dictionary(py, &report.expect("it was there")?, self.is_of_queue)
+        dictionary(py, &report.expect("it was there")?, self.adds)
     }
 }
 
@@ -205,11 +239,16 @@ fn queue_dictionary<'py>(py: Python<'py>, report: &QueueReport) -> PyResult<Boun
     Ok(result)
 }
 
-fn dictionary<'py>(
-    py: Python<'py>,
-    report: &Report,
-    is_of_queue: bool,
-) -> PyResult<Bound<'py, PyDict>> {
+fn storm_dictionary<'py>(py: Python<'py>, report: &StormReport) -> PyResult<Bound<'py, PyDict>> {
+    let result = PyDict::new(py);
+    result.set_item("fill_seconds", report.fill_seconds)?;
+    result.set_item("back_seconds", report.back_seconds)?;
+    result.set_item("emptied_seconds", report.emptied_seconds)?;
+    result.set_item("forgotten", report.forgotten)?;
+    Ok(result)
+}
+
+fn dictionary<'py>(py: Python<'py>, report: &Report, adds: Adds) -> PyResult<Bound<'py, PyDict>> {
     let result = PyDict::new(py);
     for (name, count) in [
         ("connected", report.connected),
@@ -234,10 +273,47 @@ fn dictionary<'py>(
     result.set_item("by_second", &report.by_second)?;
     result.set_item("connect", times(py, &report.connect)?)?;
     result.set_item("latency", times(py, &report.latency)?)?;
-    if is_of_queue {
-        result.set_item("queue", queue_dictionary(py, &report.queue)?)?;
+    result.set_item("busy", report.busy)?;
+    match adds {
+        Adds::Nothing => {}
+        Adds::Queue => result.set_item("queue", queue_dictionary(py, &report.queue)?)?,
+        Adds::Storm => result.set_item("storm", storm_dictionary(py, &report.storm)?)?,
     }
     Ok(result)
+}
+
+/// The least that carries messages from publishers to subscribers.
+#[pyclass(module = "headrace._native")]
+struct MqttRelay {
+    relay: Option<headrace_bench::Relay>,
+    #[pyo3(get)]
+    address: String,
+}
+
+#[pymethods]
+impl MqttRelay {
+    #[new]
+    #[pyo3(
+        signature = (address, *, drop_every = 0),
+        text_signature = "(address, *, drop_every=0)"
+    )]
+    fn new(address: &str, drop_every: u64) -> PyResult<Self> {
+        let address = address
+            .parse()
+            .map_err(|_| PyValueError::new_err("not an address and a port"))?;
+        let relay = headrace_bench::Relay::start(address, drop_every)?;
+        Ok(Self {
+            address: relay.address().to_string(),
+            relay: Some(relay),
+        })
+    }
+
+    /// Ends it, once.
+    fn stop(&mut self, py: Python<'_>) -> PyResult<()> {
+        let relay = self.relay.take();
+        py.detach(|| relay.map_or(Ok(()), headrace_bench::Relay::stop))?;
+        Ok(())
+    }
 }
 
 /// The payloads of one flow of records, in their order.
@@ -349,6 +425,7 @@ impl RecordJudge {
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<MqttLoad>()?;
+    module.add_class::<MqttRelay>()?;
     module.add_class::<Payloads>()?;
     module.add_class::<RecordJudge>()
 }

@@ -10,7 +10,7 @@ from headrace.bench.drive import Driven, latency_ms, names
 from headrace.bench.figures import Figures, median_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from headrace.bench.server import Server
 
@@ -25,16 +25,20 @@ class Load:
     Attributes:
         publishers, subscribers, idle: connections of each kind; idle ones only stay.
         pattern: `pair` (subscriber i hears publisher i), `all` (each subscriber hears every
-            publisher) or `share` (the subscribers share one subscription).
+            publisher), `share` (the subscribers share one subscription) or `storm` (subscribers
+            are sessions that leave, and come back all at once to what has waited for them; their
+            number is that of publishers or a multiple, and each hears one).
+        queued: messages that wait for each session of a storm, at QoS 1 or 2.
         qos: of publishes and subscriptions.
         payload: bytes, 16 or more.
         window: messages under way per publisher, where `rate` is None.
         rate: messages a second and publisher, on a schedule; None for as fast as it goes.
-        warm_up, duration, drain: seconds; of silence at the end, the longest.
+        warm_up, duration, drain: seconds; of silence at the end, the longest. A storm lasts until
+            everything is delivered.
         opening: connections opened at once.
         version: 4 (MQTT 3.1.1) or 5.
         session_expiry: seconds that sessions of subscribers outlive their connection; above 0
-            takes version 5. They end with the run.
+            takes version 5. They end with the run. Those of a storm have an hour at 0.
         prefix: begins every topic and client id.
     """
 
@@ -42,6 +46,7 @@ class Load:
     subscribers: int = 1
     idle: int = 0
     pattern: str = "pair"
+    queued: int = 0
     qos: int = 0
     payload: int = 100
     window: int = 20
@@ -62,11 +67,21 @@ class Outcome(Driven):
     def figures(self) -> Figures:
         """The numbers of a report, base units; None for what there is nothing to say of."""
         counts = self.counts
+        connect = latency_ms(counts["connect"])
         connections = counts["connected"]
+        storm = counts.get("storm")
+        by_second = counts["by_second"]
         rate = counts["measured"] / counts["seconds"] if counts["seconds"] else 0.0
         return {
-            "connects_per_second": connections / counts["connect_seconds"],
+            "connects_per_second": (
+                connections / counts["connect_seconds"] if storm is None else _back(counts, storm)
+            ),
+            "connect_p50_ms": connect["p50_ms"],
+            "connect_p99_ms": connect["p99_ms"],
+            **({} if storm is None else storm),
             "delivered_per_second": rate if counts["delivered"] else None,
+            "slowest_second": min(by_second, default=None),
+            "fastest_second": max(by_second, default=None),
             **{
                 name: counts[name]
                 for name in ("published", "refused", "expected", "delivered", *FAULTS)
@@ -79,7 +94,13 @@ class Outcome(Driven):
                 if self.grown_bytes is not None and connections and not counts["delivered"]
                 else None
             ),
+            "generator_busy": counts["busy"] if counts["delivered"] else None,
         }
+
+
+def _back(counts: Mapping[str, Any], storm: Mapping[str, float]) -> float | None:
+    """Sessions a second that came back."""
+    return counts["connect"]["count"] / storm["back_seconds"] if storm["back_seconds"] else None
 
 
 def run(

@@ -1,7 +1,6 @@
 //! What a run of a queue does beside what others do: it fills the queue before anybody consumes,
 //! waits until as much is open as is to stay so, and lets go of that in the end.
 use std::io;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::{Run, Shared, BEAT};
@@ -11,21 +10,12 @@ use crate::plan::{Pace, Queue};
 impl Run {
     /// Enqueues what is to be there before consumers come, as fast as the server takes it.
     pub(super) fn fill_queue(&mut self, queue: Queue, shared: &Shared) -> io::Result<()> {
-        self.enter("filling", shared);
         let began = Instant::now();
         let pace = self.judge.plan.pace;
         self.judge.plan.pace = Pace::Closed {
             window: u16::MAX.into(),
         };
-        for (publisher, flow) in (0..).zip(&mut self.judge.flows) {
-            flow.limit = (queue.fill + publisher) / self.publishers as u64;
-        }
-        self.start_publishing();
-        self.while_answered(shared, |run| {
-            let report = &run.judge.report;
-            report.acknowledged + report.refused >= queue.fill
-        })?;
-        self.publishing = false;
+        self.fill_up(queue.fill, shared)?;
         self.judge.plan.pace = pace;
         if !queue.fills_only {
             for flow in &mut self.judge.flows {
@@ -39,32 +29,7 @@ impl Run {
     /// Waits until consumers have open what they are to keep open.
     pub(super) fn open_deliveries(&mut self, queue: Queue, shared: &Shared) -> io::Result<()> {
         self.enter("opening", shared);
-        self.while_answered(shared, |run| run.judge.open() >= queue.open)
-    }
-
-    /// Turns until it is so, or the server says nothing for too long.
-    fn while_answered(&mut self, shared: &Shared, is_so: impl Fn(&Self) -> bool) -> io::Result<()> {
-        let mut last = (0, Instant::now());
-        let mut beat = Instant::now();
-        while !is_so(self) && !shared.stop.load(Ordering::Relaxed) {
-            self.turn(BEAT)?;
-            if beat.elapsed() < BEAT {
-                continue;
-            }
-            beat = Instant::now();
-            let report = self.judge.report();
-            let seen = report.acknowledged + report.refused + report.delivered;
-            if seen != last.0 {
-                last = (seen, beat);
-            } else if last.1.elapsed() > self.judge.plan.drain {
-                let (phase, wait) = (report.phase, self.judge.plan.drain.as_secs_f64());
-                self.judge
-                    .trouble(|| format!("{phase}: nothing came for {wait} s"));
-                return Ok(());
-            }
-            *shared.report.lock().expect("no holder panics") = report;
-        }
-        Ok(())
+        self.while_answered(shared, |run| Ok(run.judge.open() < queue.open))
     }
 
     /// Consumers keep nothing open any more, and the stuck ones go, so that others get what they

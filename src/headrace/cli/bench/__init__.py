@@ -5,6 +5,7 @@ import click
 from headrace.cli.bench.kafka import kafka
 from headrace.cli.bench.mqtt import mqtt
 from headrace.cli.bench.queue import queue
+from headrace.cli.bench.relay import relay
 from headrace.cli.bench.spark import spark
 from headrace.cli.bench.suite import suite
 
@@ -28,5 +29,6 @@ def bench() -> None:
 bench.add_command(mqtt)
 bench.add_command(kafka)
 bench.add_command(queue)
+bench.add_command(relay)
 bench.add_command(spark)
 bench.add_command(suite)

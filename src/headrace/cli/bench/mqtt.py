@@ -20,12 +20,13 @@ from headrace.cli.bench.show import (
     compare,
     progress_bar,
     servers_of,
+    spark,
 )
 from headrace.cli.client import json_option
 from headrace.cli.login import login, login_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from rich.progress import Progress
@@ -38,6 +39,10 @@ WINDOW_UNACKNOWLEDGED: Final = 20
 """The in-flight window that mosquitto ships with, and so what published figures use."""
 WINDOW_UNDELIVERED: Final = 2000
 """At QoS 0: enough to fill a pipe of 64 KiB with the smallest messages."""
+QUEUED: Final = 100
+"""Messages that wait for a session: what servers keep for one at the least (mosquitto 1.6)."""
+BUSY: Final = 0.95
+"""From where on the load may be slower than the server."""
 
 
 @click.command(short_help="Load for an MQTT server.")
@@ -51,10 +56,13 @@ WINDOW_UNDELIVERED: Final = 2000
 @click.option("--idle", type=click.IntRange(0), default=0, help="Connections that do nothing.")
 @click.option(
     "--pattern",
-    type=click.Choice(["pair", "all", "share"]),
+    type=click.Choice(["pair", "all", "share", "storm"]),
     help="Who hears whom.  [pair where there are as many of each, else all]",
 )
-@click.option("--qos", type=click.IntRange(0, 2), default=0, show_default=True)
+@click.option(
+    "--queued", type=click.IntRange(1), help="Waiting for each session of a storm.  [100]"
+)
+@click.option("--qos", type=click.IntRange(0, 2), help="[0; 1 of a storm]")
 @click.option("--payload", type=SIZE, default="100B", show_default=True, help="16 B or more.")
 @click.option("--window", type=click.IntRange(1, 65_535), help="Under way per publisher.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="Per second and publisher.")
@@ -97,6 +105,10 @@ def mqtt(
     schedule, and latency counts from the time that the schedule names: a server that stalls
     cannot hide it.
 
+    In a storm the subscribers are sessions that last. They leave, --queued messages wait for each,
+    and then all come back, --opening at a time: back_seconds until all are there, emptied_seconds
+    until all that waited is delivered.
+
     Numbers of one run mean little: compare with --against, on a machine with nothing else to do,
     and give servers and load cores of their own (taskset).
 
@@ -106,17 +118,14 @@ def mqtt(
       headrace bench mqtt --subscribers 1000 --publishers 1 --rate 10
       headrace bench mqtt --publishers 1000 --subscribers 5 --pattern share --rate 1 --qos 1
       headrace bench mqtt --publishers 0 --subscribers 0 --idle 10000 --pid 4711
+      headrace bench mqtt --pattern storm --publishers 10 --subscribers 2000 --queued 100
       headrace bench mqtt --against 127.0.0.1:2883 --html report.html
     """
     if not (options["publishers"] or options["subscribers"] or options["idle"]):
         raise click.UsageError(
             "no connection is asked for; give --publishers, --subscribers, --idle"
         )
-    fair = options["publishers"] == options["subscribers"]
-    options["pattern"] = options["pattern"] or ("pair" if fair else "all")
-    options["window"] = options["window"] or (
-        WINDOW_UNACKNOWLEDGED if options["qos"] else WINDOW_UNDELIVERED
-    )
+    _complete(options)
     load = Load(version=5 if protocol == "5" else 4, prefix=topic, **options)
     who = login(user, password_file)
     credentials = None if who is None else (who.user, who.password.encode())
@@ -128,6 +137,9 @@ def mqtt(
         click.echo(json.dumps(_report(outcomes)))
     else:
         _table(outcomes)
+        for name, runs in outcomes.items():
+            for line in _remarks(name, runs):
+                click.echo(line)
     if html is not None:
         html.sheet("headrace bench mqtt", asdict(load) | {"rounds": count}, [_row(outcomes)])
     for name, runs in outcomes.items():
@@ -142,6 +154,21 @@ def mqtt(
         for outcome in runs
     ):
         raise click.ClickException("not every connection came about, so the figures mean nothing")
+
+
+def _complete(options: dict[str, Any]) -> None:
+    """Fills in what was left open, which depends on the rest."""
+    fair = options["publishers"] == options["subscribers"]
+    options["pattern"] = options["pattern"] or ("pair" if fair else "all")
+    is_storm = options["pattern"] == "storm"
+    if options["queued"] and not is_storm:
+        raise click.UsageError("--queued is of --pattern storm")
+    options["queued"] = options["queued"] or (QUEUED if is_storm else 0)
+    if options["qos"] is None:
+        options["qos"] = 1 if is_storm else 0
+    options["window"] = options["window"] or (
+        WINDOW_UNACKNOWLEDGED if options["qos"] else WINDOW_UNDELIVERED
+    )
 
 
 def _report(outcomes: dict[str, list[Outcome]]) -> dict[str, Any]:
@@ -170,6 +197,21 @@ def _table(outcomes: dict[str, list[Outcome]]) -> None:
     if ratios := _ratios(outcomes):
         columns.append(("ratio", dict(ratios), True))
     compare("", columns)
+
+
+def _remarks(name: str, runs: list[Outcome]) -> Iterator[str]:
+    """What a reader of the table should not miss."""
+    counts = [outcome.counts for outcome in runs]
+    if any(each["by_second"] for each in counts):
+        yield f"{name}: each second {'  '.join(spark(each['by_second']) for each in counts)}"
+    figures = medians(runs)
+    expected = sum(each["expected"] for each in counts)
+    for fault in FAULTS:
+        if number := figures[fault]:
+            part = f" of {expected:,} ({number / expected:.2%})" if expected else ""
+            yield f"{name}: {fault} {number:,.0f}{part}"
+    if (busy := figures["generator_busy"] or 0) >= BUSY:
+        yield f"{name}: the load itself was busy for {busy:.0%} of the time; it may be the limit"
 
 
 def _row(outcomes: dict[str, list[Outcome]]) -> Row:
