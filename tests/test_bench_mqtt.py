@@ -25,6 +25,42 @@ def reports(ran):
     return json.loads(ran.stdout)
 
 
+def test_a_node_that_is_slow_on_purpose_is_seen(node, start_node):
+    slow = start_node(HEADRACE_TESTING__BATCH_DELAY="1ms")
+    ours, theirs = f"127.0.0.1:{slow.mqtt}", f"127.0.0.1:{node.mqtt}"
+    report = reports(headrace(
+        "bench", "mqtt", "--mqtt", ours, "--against", theirs, "--window", "1",
+        "--duration", "300ms", "--warm-up", "100ms", "--rounds", "3", "--json",
+    ))  # fmt: skip
+    medians = report["servers"][ours]["medians"]
+    assert medians["lost"] == 0
+    # No message comes out before the next batch, and that stands still for 1 ms.
+    assert medians["p50_ms"] >= 1
+    assert medians["delivered_per_second"] < 1010
+    theirs_too = report["servers"][theirs]["medians"]
+    assert report["ratios"]["p50_ms"] == pytest.approx(medians["p50_ms"] / theirs_too["p50_ms"])
+    assert "stands still for 1 ms" in slow.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("BATCH_DELAY", "1"), ("BATCH_DELAYS", "1ms"), ("", "1ms")]
+)
+def test_what_tests_set_of_a_node_is_checked_and_no_setting(variable, value, tmp_path):
+    data = str(tmp_path / "data")
+    name = f"HEADRACE_TESTING__{variable}"
+    ran = headrace("serve", "--data", data, **{name: value})
+    assert ran.returncode == 2
+    assert f"{name}: " in ran.stderr
+
+
+def test_no_file_sets_what_only_tests_do(tmp_path):
+    file = tmp_path / "headrace.toml"
+    file.write_text('[testing]\nbatch_delay = "1ms"\n')
+    ran = headrace("serve", "--config", str(file), "--data", str(tmp_path / "data"))
+    assert ran.returncode == 2
+    assert "unknown" in ran.stderr
+
+
 def test_a_relay_that_drops_one_in_a_hundred_is_reported_as_losing():
     command = [sys.executable, "-m", "headrace", "bench", "relay", "--drop-every", "100"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment(), text=True)

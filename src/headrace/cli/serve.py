@@ -8,6 +8,8 @@ import json
 import logging
 import os
 import secrets
+import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -39,6 +41,7 @@ from headrace.cli.reload import (
     settings_of_kafka,
 )
 from headrace.config import read
+from headrace.config.testing import BATCH_DELAY, batch_delay_ms
 from headrace.errors import InputError, StartError
 from headrace.kernel.budget import DescriptorBudget
 from headrace.kernel.catalog import Change
@@ -209,9 +212,18 @@ def _parts(
         packet_bytes_max=config.mqtt.packet_bytes,
         keeps_sessions=config.mqtt.persistence,
         version=f"headrace version {__version__}",
+        before_batch=_before_batch(),
         first=TELEMETRY_STREAM if config.node.default_stream else {},
         **live_settings(config),
     )
+
+
+def _before_batch() -> Callable[[], None] | None:
+    delay_ms = batch_delay_ms(os.environ)
+    if not delay_ms:
+        return None
+    log.warning("%s: this node stands still for %d ms before each batch", BATCH_DELAY, delay_ms)
+    return partial(time.sleep, delay_ms / 1e3)
 
 
 def _doors(config: Config, gate: Gate) -> dict[str, Callable[[Broker], Awaitable[MeteredDoor]]]:

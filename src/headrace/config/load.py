@@ -20,6 +20,7 @@ from headrace.config.lines import lines_of
 from headrace.config.readers import flatten
 from headrace.config.schema import Config
 from headrace.config.streams import STREAM_KEYS, TABLES, StreamSettings
+from headrace.config.testing import TESTING, batch_delay_ms
 from headrace.errors import ConfigError
 from headrace.text import nearest
 
@@ -212,8 +213,9 @@ def _parse(file: Path, text: str) -> dict[str, Any]:
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     tables: dict[str, Any] = {}
+    batch_delay_ms(environment)  # what tests set is no setting, and wrong early all the same
     for variable, value in sorted(environment.items()):
-        if not variable.startswith(PREFIX):
+        if not variable.startswith(PREFIX) or variable.startswith(TESTING):
             continue
         table, separator, key = variable.removeprefix(PREFIX).lower().partition("__")
         if not separator:

@@ -89,6 +89,7 @@ class Parts:
         version: what it calls itself.
         sys_interval_ms: `mqtt.sys_interval`.
         distributions: histograms of what the node does not know itself.
+        before_batch: slows the node down, for tests of what measures it.
         extra: makes further doors once the broker serves, by name.
     """
 
@@ -114,6 +115,7 @@ class Parts:
     version: str = "headrace"
     sys_interval_ms: int = limits.SYS_INTERVAL_MS
     distributions: Sequence[Callable[[], Iterable[Histogram]]] = ()
+    before_batch: Callable[[], None] | None = None
 
 
 class Node:
@@ -155,6 +157,7 @@ class Node:
         runner = Runner(
             parts.clock, parts.switchboard, self._store, self._failed, self._tell_of_room
         )
+        runner.before_batch = parts.before_batch
         self._broker = Broker(
             catalog=Catalog(
                 streams_max=parts.streams_max,

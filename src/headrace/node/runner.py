@@ -92,6 +92,7 @@ class Runner:
         on_failure: called with the reason once the store has failed, whoever met that, or on a
             fault here; maybe more than once.
         on_full: called with the reason when the disk is nearly full, with None once it is not.
+        before_batch: called before each iteration's work, by tests.
         full: what `on_full` was called with last.
     """
 
@@ -110,6 +111,7 @@ class Runner:
         self.on_failure = on_failure
         self.on_full = on_full
         self.on_grown: Callable[[], None] = lambda: None
+        self.before_batch: Callable[[], None] | None = None
         self.persist: Callable[[int, int], None] = lambda _mono_ms, _wall_ms: None
         self.links: dict[int, Link] = {}
         self.decide: Callable[[ConnectRequest, Link], None]
@@ -301,6 +303,8 @@ class Runner:
             raise  # the loop logs it
 
     def _run(self) -> None:
+        if self.before_batch is not None:
+            self.before_batch()
         self._scheduled = False
         mono_ms, wall_ms = self._clock.mono_ms(), self._clock.wall_ms()
         effects = self._switchboard.collect(mono_ms, wall_ms)
