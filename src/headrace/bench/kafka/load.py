@@ -28,13 +28,17 @@ class Load:
     Attributes:
         payload: bytes of a record's value.
         partitions: of the topic that records go to.
+        keys: of each producer, whose records go round them, and to partitions as clients hash
+            them; 0 is no keys, and partitions in turn.
         producers: processes that produce.
+        readers: processes that read at the same time, of `together`; each has its partitions.
         acks: `all`, `1` or `0`.
         idempotent: whether producers' repeats are told.
         compression: `none`, `gzip`, `snappy`, `lz4` or `zstd`.
         linger_ms, batch_bytes: of producers; None is what each client does by itself.
         configs: settings of the topic, by Kafka's names.
         rate: records a second on a schedule, of `latency`; None takes half of what was produced.
+        records: of all producers, without a warm-up, instead of as many as go into `duration`.
         connections: opened by `connections`.
         metadata_partitions: of the topics that `metadata` asks for.
         warm_up, duration, drain: seconds; of silence at the end, the longest.
@@ -43,7 +47,9 @@ class Load:
 
     payload: int = 100
     partitions: int = 1
+    keys: int = 0
     producers: int = 1
+    readers: int = 1
     acks: str = "all"
     idempotent: bool = True
     compression: str = "none"
@@ -51,6 +57,7 @@ class Load:
     batch_bytes: int | None = None
     configs: dict[str, str] = field(default_factory=dict)
     rate: float | None = None
+    records: int | None = None
     connections: int = 1000
     metadata_partitions: int = 300
     warm_up: float = 1.0
@@ -69,8 +76,12 @@ class Load:
                 f"a payload has {PAYLOAD_BYTES_MIN} to {PAYLOAD_BYTES_MAX:,} bytes; got "
                 f"{self.payload:,}"
             )
-        if self.producers * self.partitions > FLOWS_MAX:
-            raise InputError(f"producers times partitions must not exceed {FLOWS_MAX:,}")
+        if self.flows > FLOWS_MAX:
+            raise InputError(f"producers times partitions, or keys, must not exceed {FLOWS_MAX:,}")
+        if self.readers > self.partitions:
+            raise InputError(f"{self.readers} readers need as many partitions: {self.partitions}")
+        if self.keys and self.readers > 1:
+            raise InputError("of keys nobody knows which reader gets them; use one reader")
         if self.idempotent and self.acks != "all":
             raise InputError(f"idempotent producers need acks all; got {self.acks}")
 
@@ -81,9 +92,25 @@ class Load:
         return [TOPIC_PARTITIONS] * full + [rest] * (rest > 0)
 
     @property
+    def lanes(self) -> int:
+        """Flows of one producer."""
+        return self.keys or self.partitions
+
+    @property
     def flows(self) -> int:
-        """A flow is what one producer sends to one partition."""
-        return self.producers * self.partitions
+        """A flow is what one producer sends to one partition, or of one key: it has an order."""
+        return self.producers * self.lanes
+
+    def share(self, index: int) -> int | None:
+        """Of `records`, those of one producer."""
+        if self.records is None:
+            return None
+        each, rest = divmod(self.records, self.producers)
+        return each + (index < rest)
+
+    def partitions_of(self, reader: int) -> range:
+        """What one of the readers reads."""
+        return range(reader, self.partitions, self.readers)
 
 
 @dataclass(frozen=True, slots=True)

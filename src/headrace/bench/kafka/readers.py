@@ -38,6 +38,7 @@ class ReadJob:
 
     Attributes:
         api: `consume` (confluent-kafka), `getmany` or `get_arrow` (headrace).
+        partitions: that it reads.
     """
 
     servers: str
@@ -45,6 +46,7 @@ class ReadJob:
     api: str
     topic: str
     load: Load
+    partitions: range
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,16 @@ class Outlook:
     acknowledged: list[int]
     sent: list[int]
 
+    def of(self, partitions: range, load: Load) -> Outlook:
+        """What comes to a reader of these."""
+        if len(partitions) == load.partitions:
+            return self
+
+        def those(counts: list[int]) -> list[int]:
+            return [n if flow % load.lanes in partitions else 0 for flow, n in enumerate(counts)]
+
+        return Outlook(those(self.acknowledged), those(self.sent))
+
 
 @dataclass(frozen=True, slots=True)
 class Got:
@@ -62,11 +74,15 @@ class Got:
     Attributes:
         seconds: from the first records to the last.
         measured: those after the first.
+        until_us: when the last came, by the clock of senders.
+        by_second: what came in each whole second since the first.
     """
 
     counts: dict[str, Any]
     measured: int
     seconds: float
+    until_us: int
+    by_second: list[int]
 
 
 class _Reading:
@@ -79,6 +95,7 @@ class _Reading:
         self._known: Outlook | None = None
         self._silent_since = self._last = 0.0
         self._first: tuple[float, int] | None = None
+        self._by_second: list[int] = []
 
     def begin(self, start_us: int) -> RecordJudge:
         """The judge, which times what is due after the warm-up."""
@@ -86,12 +103,12 @@ class _Reading:
         measured_us = start_us + int(load.warm_up * 1e6)
         until_us = measured_us + int(load.duration * 1e6)
         self.judge = RecordJudge(self.job.topic, load.flows, load.payload, (measured_us, until_us))
-        self._silent_since = self._last = time.perf_counter()
+        self._silent_since = self._last = time.monotonic()
         return self.judge
 
     def goes_on(self) -> bool:
         """Whether something is still to come."""
-        now = time.perf_counter()
+        now = time.monotonic()
         if self._known is None and (known := self._outlook()) is not None:
             self._known, self._silent_since = known, now
         if self._known is None:
@@ -102,15 +119,20 @@ class _Reading:
 
     def came(self) -> None:
         """The judge has got something."""
-        self._silent_since = self._last = time.perf_counter()
+        self._silent_since = self._last = time.monotonic()
         if self._first is None:
             self._first = self._last, self.judge.received
+        second, counts = int(self._last - self._first[0]), self._by_second
+        counts += [0] * (second + 1 - len(counts))
+        counts[second] = self.judge.received - sum(counts[:second])
 
     def result(self) -> Got:
         assert self._known is not None, "it is over"
         counts = self.judge.read(self._known.acknowledged, self._known.sent)
         began, before = self._first or (self._last, 0)
-        return Got(counts, counts["received"] - before, self._last - began)
+        until_us = int(self._last * 1e6)
+        received = counts["received"] - before
+        return Got(counts, received, self._last - began, until_us, self._by_second[:-1])
 
 
 def read(job: ReadJob, ready: Callable[[], int], outlook: Callable[[], Outlook | None]) -> Got:
@@ -132,10 +154,9 @@ def _confluent(reading: _Reading, ready: Callable[[], int]) -> Got:
     settings = of_confluent(job.servers, job.login)
     settings |= {"group.id": "headrace-bench", "enable.auto.commit": False}
     consumer = confluent_kafka.Consumer(settings)
-    places = range(job.load.partitions)
     try:
         consumer.list_topics(job.topic, timeout=30)
-        consumer.assign([confluent_kafka.TopicPartition(job.topic, p, 0) for p in places])
+        consumer.assign([confluent_kafka.TopicPartition(job.topic, p, 0) for p in job.partitions])
         judge = reading.begin(ready())
         while reading.goes_on():
             first = consumer.poll(WAIT_SECONDS)
@@ -156,7 +177,7 @@ async def _own(reading: _Reading, ready: Callable[[], int]) -> Got:
     wait_ms = round(WAIT_SECONDS * 1000)
     settings: dict[str, Any] = {"login": job.login, "auto_offset_reset": "earliest"}
     async with Consumer(job.servers, enable_auto_commit=False, **settings) as consumer:
-        consumer.assign([TopicPartition(job.topic, p) for p in range(job.load.partitions)])
+        consumer.assign([TopicPartition(job.topic, p) for p in job.partitions])
         judge = reading.begin(ready())
         while reading.goes_on():
             if job.api == "get_arrow":

@@ -7,7 +7,7 @@ import itertools
 import os
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headrace.bench.figures import Figures, median_of
 from headrace.bench.kafka import probes
@@ -18,7 +18,9 @@ from headrace.bench.kafka.senders import SendJob, Sent
 from headrace.bench.kafka.work import begin, workers
 from headrace.bench.process import Usage
 from headrace.client.admin import Admin
+from headrace.client.consumer import Consumer
 from headrace.client.login import Login
+from headrace.client.records import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from headrace.bench.kafka.load import Load
     from headrace.bench.server import Server
 
-MEASURES: Final = ("produce", "consume", "latency", "connections", "metadata")
+MEASURES: Final = ("produce", "consume", "together", "latency", "connections", "metadata")
 """In the order in which they run: `latency` takes half of what those before it have shown."""
 
 FAULTS: Final = ("lost", "duplicated", "reordered", "corrupted", "disconnected")
@@ -47,6 +49,7 @@ class Outcome:
     Attributes:
         client: a client, or one with the call that it was read by; empty for bare sockets.
         trouble: the first error that a client told of.
+        by_second: records read in each whole second, of `consume`, `together` and `latency`.
     """
 
     measure: str
@@ -54,6 +57,7 @@ class Outcome:
     server: str
     figures: Figures
     trouble: str | None = None
+    by_second: Sequence[int] = ()
 
 
 def run(
@@ -122,7 +126,11 @@ class _Bench:
             "connections": self._connections,
             "metadata": self._metadata,
         }
-        of_clients = {"produce": self._produce, "latency": self._latency}
+        of_clients = {
+            "produce": self._produce,
+            "together": self._together,
+            "latency": self._latency,
+        }
         for index in range(self._rounds):
             for server in self._servers:
                 self._watch(f"{server.name}: {measure}, round {index + 1} of {self._rounds}")
@@ -138,11 +146,12 @@ class _Bench:
         with self._topic(server, self._load.partitions) as topic:
             before = self._usage(server)
             sent = self._sent(server, client, topic)
-            cpu = self._cpu(server, before)
+            used = self._used(server, before, sum(map(sum, (each.acknowledged for each in sent))))
+            trimmed = self._trimmed(server, topic)
             got = self._read(server, "get_arrow" if has_arrow() else "getmany", topic, sent)
-        figures = _of_sent(self._load, sent) | _of_reading(got)
-        total = sum(map(sum, (each.acknowledged for each in sent)))
-        figures["cpu_seconds_per_million"] = cpu and total and cpu / total * 1e6
+        figures = _of_sent(self._load, sent) | _of_reading(got) | used
+        if trimmed is not None:
+            figures |= {"trimmed": trimmed, "lost": max((figures["lost"] or 0) - trimmed, 0)}
         self._note("produce", client, server, figures, sent)
 
     def _consume(self, server: Server) -> None:
@@ -154,17 +163,34 @@ class _Bench:
                         continue
                     before = self._usage(server)
                     got = self._read(server, api, topic, sent)
-                    cpu = self._cpu(server, before)
+                    used = self._used(server, before, got.counts["received"])
                     rate = got.measured / got.seconds if got.seconds else None
                     figures: Figures = {
-                        "records_per_second": rate,
-                        "mib_per_second": rate and rate * self._load.payload / (1 << 20),
+                        **_rates(self._load, rate),
                         "acknowledged": sum(map(sum, (each.acknowledged for each in sent))),
                         **_of_reading(got),
+                        **used,
                     }
-                    received = figures["received"]
-                    figures["cpu_seconds_per_million"] = cpu and received and cpu / received * 1e6
-                    self._note("consume", f"{client} {api}", server, figures, sent)
+                    self._note("consume", f"{client} {api}", server, figures, sent, [got])
+
+    def _together(self, server: Server, client: str) -> None:
+        load = self._load
+        with self._topic(server, load.partitions) as topic:
+            senders = [
+                self._send_job(server, client, topic, index) for index in range(load.producers)
+            ]
+            api, readers = _APIS[client][0], range(load.readers)
+            before = self._usage(server)
+            sent, got = self._beside(
+                senders, [self._read_job(server, api, topic, reader) for reader in readers]
+            )
+            used = self._used(server, before, sum(each.counts["received"] for each in got))
+        # What was sent in the measured time, until the last reader has all of it.
+        end_us = max(each.until_us for each in got)
+        seconds = (end_us - min(each.began_us for each in sent)) / 1e6
+        rate = sum(each.measured for each in sent) / seconds if seconds > 0 else None
+        figures = _of_sent(load, sent) | _rates(load, rate) | _of_reading(*got) | used
+        self._note("together", client, server, figures, sent, got)
 
     def _latency(self, server: Server, client: str) -> None:
         load = self._load
@@ -175,18 +201,14 @@ class _Bench:
                 for index in range(load.producers)
             ]
             reader = self._read_job(server, _APIS[client][0], topic)
-            with workers(*senders, reader) as started:
-                begin(started)
-                sent = [worker.hear() for worker in started[:-1]]
-                started[-1].tell(_outlook(sent))
-                got = started[-1].hear()
+            sent, (got,) = self._beside(senders, [reader])
         figures = _of_sent(load, sent) | _of_reading(got)
         times = got.counts["latency"]
         for name in ("p50", "p99", "p99.9", "max"):
             value = times[name] * 1e3 if times["count"] else None
             figures[f"{name.replace('.', '_')}_ms"] = value
         figures = {"asked_per_second": rate, **figures}
-        self._note("latency", client, server, figures, sent)
+        self._note("latency", client, server, figures, sent, [got])
 
     def _half(self, client: str) -> float:
         """Half of what a client has produced or consumed, at the broker where that was least.
@@ -221,6 +243,18 @@ class _Bench:
             begin(started)
             return [worker.hear() for worker in started]
 
+    def _beside(
+        self, senders: Sequence[SendJob], readers: Sequence[ReadJob]
+    ) -> tuple[list[Sent], list[Got]]:
+        """What becomes of records that are read while they are sent."""
+        with workers(*senders, *readers) as started:
+            begin(started)
+            sent = [worker.hear() for worker in started[: len(senders)]]
+            reading, outlook = started[len(senders) :], _outlook(sent)
+            for worker, job in zip(reading, readers, strict=True):
+                worker.tell(outlook.of(job.partitions, self._load))
+            return sent, [worker.hear() for worker in reading]
+
     def _read(self, server: Server, api: str, topic: str, sent: list[Sent]) -> Got:
         with workers(self._read_job(server, api, topic)) as started:
             begin(started)
@@ -234,8 +268,27 @@ class _Bench:
         servers, login = str(server.address), _login(server)
         return SendJob(servers, login, client, topic, self._load, index, rate)
 
-    def _read_job(self, server: Server, api: str, topic: str) -> ReadJob:
-        return ReadJob(str(server.address), _login(server), api, topic, self._load)
+    def _read_job(self, server: Server, api: str, topic: str, reader: int | None = None) -> ReadJob:
+        """Of one of the readers; of one that reads all, where it is None."""
+        load = self._load
+        partitions = range(load.partitions) if reader is None else load.partitions_of(reader)
+        return ReadJob(str(server.address), _login(server), api, topic, load, partitions)
+
+    def _trimmed(self, server: Server, topic: str) -> int | None:
+        """Records that retention has taken, which takes no more; None where there was none."""
+        kept_for_ever = {name: "-1" for name in self._load.configs if name.startswith("retention.")}
+        if not kept_for_ever:
+            return None
+        servers, login = str(server.address), _login(server)
+        places = [TopicPartition(topic, each) for each in range(self._load.partitions)]
+
+        async def ask() -> int:
+            async with Admin(servers, login=login) as admin:
+                await admin.alter_configs(topic, kept_for_ever)
+            async with Consumer(servers, enable_auto_commit=False, login=login) as consumer:
+                return sum((await consumer.beginning_offsets(places)).values())
+
+        return asyncio.run(ask())
 
     # --- connections and metadata ---------------------------------------------------------------
 
@@ -275,11 +328,16 @@ class _Bench:
     def _usage(self, server: Server) -> Usage | None:
         return None if server.pid is None else Usage.of(server.pid)
 
-    def _cpu(self, server: Server, before: Usage | None) -> float | None:
+    def _used(self, server: Server, before: Usage | None, records: int) -> Figures:
+        """What so many records took of the server, and its memory now."""
         after = self._usage(server)
         if before is None or after is None:
-            return None
-        return after.cpu_seconds - before.cpu_seconds
+            return {"cpu_seconds_per_million": None, "resident_bytes": None}
+        seconds = after.cpu_seconds - before.cpu_seconds
+        return {
+            "cpu_seconds_per_million": seconds / records * 1e6 if records else None,
+            "resident_bytes": after.resident_bytes,
+        }
 
     def _note(
         self,
@@ -288,9 +346,12 @@ class _Bench:
         server: Server,
         figures: Figures,
         sent: Sequence[Sent] = (),
+        got: Sequence[Got] = (),
     ) -> None:
         trouble = next((each.trouble for each in sent if each.trouble), None)
-        self.outcomes.append(Outcome(measure, client, server.name, figures, trouble))
+        seconds = zip(*(each.by_second for each in got), strict=False)
+        by_second = [sum(counts) for counts in seconds]
+        self.outcomes.append(Outcome(measure, client, server.name, figures, trouble, by_second))
 
 
 def _login(server: Server) -> Login | None:
@@ -312,13 +373,17 @@ def _of_sent(load: Load, sent: Sequence[Sent]) -> Figures:
     seconds = max(each.seconds for each in sent)
     rate = sum(each.measured for each in sent) / seconds if seconds else None
     return {
-        "records_per_second": rate,
-        "mib_per_second": rate and rate * load.payload / (1 << 20),
+        **_rates(load, rate),
         "sent": sum(sum(each.sent) for each in sent),
         "acknowledged": sum(sum(each.acknowledged) for each in sent),
     }
 
 
-def _of_reading(got: Got) -> Figures:
-    counts: dict[str, Any] = got.counts
-    return {name: counts[name] for name in ("received", *FAULTS[:-1])}
+def _rates(load: Load, rate: float | None) -> Figures:
+    mib = None if rate is None else rate * load.payload / (1 << 20)
+    return {"records_per_second": rate, "mib_per_second": mib}
+
+
+def _of_reading(*got: Got) -> Figures:
+    names = ("received", *FAULTS[:-1])
+    return {name: sum(each.counts[name] for each in got) for name in names}

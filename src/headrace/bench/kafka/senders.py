@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from headrace.bench.kafka.clients import confluent_producer, own_producer
 from headrace.bench.kafka.load import Schedule
@@ -18,13 +18,13 @@ from headrace.client.producer import Producer
 from headrace.native import Payloads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from headrace.bench.kafka.load import Load
     from headrace.client.login import Login
 
 CHUNK: Final = 500
-"""Records to one partition before the next one's turn."""
+"""Records to one partition before the next one's turn; without keys."""
 
 TICK_SECONDS: Final = 0.0005
 """Between two looks at the schedule."""
@@ -61,47 +61,57 @@ class Sent:
     """What became of it.
 
     Attributes:
-        sent, failed: by partition, over the whole run.
+        sent, failed: by partition, or key, over the whole run.
         measured: records that were sent in the measured time, and not refused.
-        seconds: from the first of these to the acknowledgement of the last.
+        began_us: when that began.
+        seconds: from then to the acknowledgement of the last.
         trouble: the first error, in words.
     """
 
     sent: list[int]
     failed: list[int]
     measured: int = 0
+    began_us: int = 0
     seconds: float = 0.0
     trouble: str | None = None
 
     @property
     def acknowledged(self) -> list[int]:
-        """By partition."""
+        """By partition, or key."""
         return [sent - failed for sent, failed in zip(self.sent, self.failed, strict=True)]
 
-    def fails(self, partition: int, why: object, records: int = 1) -> None:
+    def fails(self, lane: int, why: object, records: int = 1) -> None:
         """Some records were not acknowledged."""
-        self.failed[partition] += records
+        self.failed[lane] += records
         self.trouble = self.trouble or str(why)
 
 
+_Turn: TypeAlias = tuple[int, list[bytes]]
+"""A partition, or a key, and what it gets next."""
+
+
 class _Turns:
-    """Payloads for one partition after the other."""
+    """Payloads for one partition, or key, after the other."""
 
     def __init__(self, job: SendJob, sent: Sent) -> None:
-        first = job.index * job.load.partitions
-        self._flows = [
-            Payloads(job.topic, first + partition, job.load.payload)
-            for partition in range(job.load.partitions)
-        ]
+        load, first = job.load, job.index * job.load.lanes
+        lanes = range(load.lanes)
+        self._flows = [Payloads(job.topic, first + lane, load.payload) for lane in lanes]
+        self._is_keyed = load.keys > 0
         self._sent = sent
         self._turn = 0
 
-    def take(self, count: int, due_us: int = 0, step_us: float = 0.0) -> tuple[int, list[bytes]]:
-        """A partition, and what it gets next."""
-        partition = self._turn % len(self._flows)
+    def take(self, count: int, due_us: int = 0, step_us: float = 0.0) -> list[_Turn]:
+        """The next records: all to one partition, or one to each key."""
+        if not self._is_keyed:
+            return [self._next(count, due_us, step_us)]
+        return [self._next(1, due_us + int(step_us * nth), 0.0) for nth in range(count)]
+
+    def _next(self, count: int, due_us: int, step_us: float) -> _Turn:
+        lane = self._turn % len(self._flows)
         self._turn += 1
-        self._sent.sent[partition] += count
-        return partition, self._flows[partition].take(count, due_us, step_us)
+        self._sent.sent[lane] += count
+        return lane, self._flows[lane].take(count, due_us, step_us)
 
 
 def send(job: SendJob, ready: Callable[[], int]) -> Sent:
@@ -114,18 +124,27 @@ def send(job: SendJob, ready: Callable[[], int]) -> Sent:
 class _Sender:
     def __init__(self, job: SendJob) -> None:
         self.job = job
-        count = job.load.partitions
+        count = job.load.lanes
         self.sent = Sent([0] * count, [0] * count)
         self.turns = _Turns(job, self.sent)
+        self._keys = [b"%d" % key for key in range(job.load.keys)]
 
     def _begins(self) -> None:
         self._before = sum(self.sent.acknowledged)
-        self._started = time.perf_counter()
+        self.sent.began_us = now_us()
 
     def _ends(self) -> Sent:
-        self.sent.seconds = time.perf_counter() - self._started
+        self.sent.seconds = (now_us() - self.sent.began_us) / 1e6
         self.sent.measured = sum(self.sent.acknowledged) - self._before
         return self.sent
+
+    def _chunks(self, seconds: float, records: int | None = None) -> Iterator[list[_Turn]]:
+        """What is sent as fast as it goes: so many records, or for so long."""
+        end, sent = time.perf_counter() + seconds, 0
+        while sent < records if records is not None else time.perf_counter() < end:
+            count = CHUNK if records is None else min(CHUNK, records - sent)
+            sent += count
+            yield self.turns.take(count)
 
 
 class _Confluent(_Sender):
@@ -140,7 +159,7 @@ class _Confluent(_Sender):
 
     def _told(self, error: object, message: Any) -> None:  # noqa: ANN401
         if error is not None:
-            self.sent.fails(message.partition(), error)
+            self.sent.fails(int(message.key()) if self._keys else message.partition(), error)
 
     def send(self, ready: Callable[[], int]) -> Sent:
         load = self.job.load
@@ -152,43 +171,43 @@ class _Confluent(_Sender):
             self._begins()
             self._keep_to(schedule, start_us + int((load.warm_up + load.duration) * 1e6))
         else:
-            self._rush(load.warm_up)
-            self._flush()
+            if load.records is None:
+                self._rush(load.warm_up)
+                self._flush()
             self._begins()
-            self._rush(load.duration)
+            self._rush(load.duration, load.share(self.job.index))
         self._flush()
         return self._ends()
 
-    def _rush(self, seconds: float) -> None:
-        end = time.perf_counter() + seconds
-        while True:
-            self._hand_over(*self.turns.take(CHUNK))
-            if time.perf_counter() >= end:
-                return
+    def _rush(self, seconds: float, records: int | None = None) -> None:
+        for turns in self._chunks(seconds, records):
+            self._hand_over(turns)
 
     def _keep_to(self, schedule: Schedule, end_us: int) -> None:
         sent, total = 0, schedule.due(end_us)
         while sent < total:  # all of them, however late
             count = min(schedule.due(now_us()), total) - sent
             if count > 0:
-                self._hand_over(*self.turns.take(count, schedule.at_us(sent), schedule.step_us))
+                self._hand_over(self.turns.take(count, schedule.at_us(sent), schedule.step_us))
                 sent += count
             self._producer.poll(0)
             time.sleep(TICK_SECONDS)
 
-    def _hand_over(self, partition: int, values: list[bytes]) -> None:
-        produce, topic = self._producer.produce, self.job.topic
-        for value in values:
-            try:
-                produce(topic, value, partition=partition)
-            except BufferError:
-                while True:
-                    self._producer.poll(0.01)
-                    try:
-                        produce(topic, value, partition=partition)
-                        break
-                    except BufferError:
-                        continue
+    def _hand_over(self, turns: list[_Turn]) -> None:
+        produce, topic, keys = self._producer.produce, self.job.topic, self._keys
+        for lane, values in turns:
+            where = {"key": keys[lane]} if keys else {"partition": lane}
+            for value in values:
+                try:
+                    produce(topic, value, **where)
+                except BufferError:
+                    while True:
+                        self._producer.poll(0.01)
+                        try:
+                            produce(topic, value, **where)
+                            break
+                        except BufferError:
+                            continue
         self._producer.poll(0)
 
     def _flush(self) -> None:
@@ -216,22 +235,20 @@ class _Own(_Sender):
                 self._begins()
                 await self._keep_to(schedule, start_us + int((load.warm_up + load.duration) * 1e6))
             else:
-                await self._rush(load.warm_up)
-                await self._flush()
+                if load.records is None:
+                    await self._rush(load.warm_up)
+                    await self._flush()
                 self._begins()
-                await self._rush(load.duration)
+                await self._rush(load.duration, load.share(self.job.index))
             await self._flush()
             return self._ends()
 
-    async def _rush(self, seconds: float) -> None:
-        end = time.perf_counter() + seconds
-        while True:
+    async def _rush(self, seconds: float, records: int | None = None) -> None:
+        for turns in self._chunks(seconds, records):
             await self._producer.ready()
-            self._hand_over(*self.turns.take(CHUNK))
+            self._hand_over(turns)
             await asyncio.sleep(0)
             self._look()
-            if time.perf_counter() >= end:
-                return
 
     async def _keep_to(self, schedule: Schedule, end_us: int) -> None:
         sent, total = 0, schedule.due(end_us)
@@ -239,22 +256,25 @@ class _Own(_Sender):
             count = min(schedule.due(now_us()), total) - sent
             if count > 0:
                 await self._producer.ready()
-                self._hand_over(*self.turns.take(count, schedule.at_us(sent), schedule.step_us))
+                self._hand_over(self.turns.take(count, schedule.at_us(sent), schedule.step_us))
                 sent += count
             self._look()
             await asyncio.sleep(TICK_SECONDS)
 
-    def _hand_over(self, partition: int, values: list[bytes]) -> None:
+    def _hand_over(self, turns: list[_Turn]) -> None:
         send, topic = self._producer.send_nowait, self.job.topic
-        chosen = None if self.job.load.partitions == 1 else partition
-        self._under_way.append((partition, [send(topic, v, partition=chosen) for v in values]))
+        is_free = self._keys or self.job.load.partitions == 1
+        for lane, values in turns:
+            key, partition = self._keys[lane] if self._keys else None, None if is_free else lane
+            sent = [send(topic, value, key=key, partition=partition) for value in values]
+            self._under_way.append((lane, sent))
 
     def _look(self) -> None:
         while self._under_way and self._under_way[0][1][-1].done():
-            partition, deliveries = self._under_way.popleft()
+            lane, deliveries = self._under_way.popleft()
             for delivery in deliveries:
                 if (error := delivery.exception()) is not None:
-                    self.sent.fails(partition, error)
+                    self.sent.fails(lane, error)
 
     async def _flush(self) -> None:
         await self._producer.flush()

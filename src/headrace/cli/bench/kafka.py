@@ -47,6 +47,7 @@ CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 HEADINGS: Final = {
     "produce": "Produced and acknowledged, as fast as it goes; then read back and counted.",
     "consume": "Read from the beginning, as fast as it goes.",
+    "together": "Produced and read at the same time, as fast as it goes.",
     "latency": "From when a record was due on a schedule until a reader had it.",
     "connections": "Connections that do nothing, and one more.",
     "metadata": "Answers about all partitions, and small ones beside, to another connection.",
@@ -80,6 +81,11 @@ FIGURES: Final = {
 @click.option("--payload", type=SIZE, default="100B", show_default=True, help="16 B or more.")
 @click.option("--partitions", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--producers", type=click.IntRange(1, 64), default=1, show_default=True)
+@click.option(
+    "--readers", type=click.IntRange(1, 64), default=1, show_default=True, help="Of together."
+)
+@click.option("--keys", type=click.IntRange(0), default=0, help="Of each producer.  [none]")
+@click.option("--records", type=click.IntRange(1), help="Sent in all, instead of for --duration.")
 @click.option("--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True)
 @click.option(
     "--idempotent/--no-idempotent",
@@ -144,6 +150,7 @@ def kafka(
     MEASURE is one or more of these, all without one:
       produce      records a second until the last is acknowledged
       consume      records a second out of a topic that was filled before
+      together     records a second that are read while they are produced
       latency      from a schedule to a reader, at half of what those two show
       connections  how many open, what each takes, whether one more is served
       metadata     answers about topics of many partitions
