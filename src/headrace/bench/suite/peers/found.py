@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.bench.suite.peers.aedes import Aedes
 from headrace.bench.suite.peers.amqtt import Amqtt
 from headrace.bench.suite.peers.headrace import Headrace
+from headrace.bench.suite.peers.kafka import Kafka
 from headrace.bench.suite.peers.mochi import Mochi
 from headrace.bench.suite.peers.mosquitto import Mosquitto
 from headrace.bench.suite.peers.nats import Nats
@@ -34,6 +35,7 @@ PEERS: Final[tuple[Peer, ...]] = (
     Mochi(),
     Aedes(),
     Amqtt(),
+    Kafka(),
 )
 """In the order of tables."""
 

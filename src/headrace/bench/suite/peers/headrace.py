@@ -36,10 +36,12 @@ bind = "{kafka}"
 bind = "{http}"
 [frame]
 bind = "off"
+[log]
+retention_check = "1s"
 """
 
 _OF_MODE: Final = {
-    Mode.MEMORY: '[log]\nfsync = "os"\n',
+    Mode.MEMORY: 'fsync = "os"\n',
     Mode.DURABLE: f'[streams.bench]\nfilters = ["{DURABLE_FILTER}"]\n',
 }
 

@@ -52,11 +52,13 @@ class Running:
         doors: where it listens.
         pid: of the process that carries messages, whose time and memory are counted.
         commits: how often it has waited for the disk before it acknowledged, where it tells.
+        warm_up_seconds: of load, until it is as fast as it gets.
     """
 
     doors: dict[Door, Address]
     pid: int
     commits: Callable[[], float] | None = None
+    warm_up_seconds: float = 0.0
 
 
 class Peer(Protocol):
