@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from headrace.bench.suite.kafka_workloads import kafka_workloads
 from headrace.bench.suite.mqtt_workloads import mqtt_workloads
 from headrace.bench.suite.queue_workloads import queue_workloads
 from headrace.errors import InputError
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 SOURCES: Final[tuple[Callable[[Timing], Sequence[Workload]], ...]] = (
     mqtt_workloads,
     queue_workloads,
+    kafka_workloads,
 )
 
 
