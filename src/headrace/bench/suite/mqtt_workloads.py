@@ -57,6 +57,7 @@ def mqtt_workloads(timing: Timing) -> Sequence[Workload]:
         *_open_suite(load),
         *_fan_out(load),
         *_platform(load),
+        *_storms(load),
     ]
 
 
@@ -198,6 +199,21 @@ def _platform(load: Loads) -> list[Workload]:
             "payload-1m", "1 to 1, QoS 1, 1 MiB, 4 under way", PLATFORM,
             load(qos=1, payload=KIB * KIB, window=4),
         ),
+    ]  # fmt: skip
+
+
+def _storms(load: Loads) -> list[Workload]:
+    storm = load(
+        pattern="storm", publishers=10, subscribers=2000, queued=100, qos=1, window=100,
+        session_expiry=SESSION_SECONDS, version=5,
+    )  # fmt: skip
+    return [
+        _workload(
+            "reconnect-storm", "2,000 sessions come back, to 100 messages of QoS 1 each",
+            OPEN_SUITE, storm, figure="emptied_seconds", unit="s", less_is_better=True,
+            modes=tuple(Mode), needs=frozenset({Feature.MQTT_5}),
+            note="From the first connect until all have what had waited for them.",
+        )
     ]  # fmt: skip
 
 

@@ -21,7 +21,8 @@ OURS: Final = "headrace"
 """The server that ratios are of."""
 
 FAULTS: Final = (
-    "lost", "duplicated", "reordered", "corrupted", "disconnected", "refused", "unsettled", "owed",
+    "lost", "duplicated", "reordered", "corrupted", "disconnected", "refused", "forgotten",
+    "unsettled", "owed",
 )  # fmt: skip
 """Figures that should be 0, as far as the level of service promises; their medians are sums."""
 

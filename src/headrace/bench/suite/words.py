@@ -24,6 +24,7 @@ FAULTS: Final = {
     "corrupted": "corrupted {}",
     "disconnected": "ended {} connections",
     "refused": "refused {}",
+    "forgotten": "forgot {} sessions",
     "unsettled": "did not settle {}",
     "owed": "still owed {}",
 }
