@@ -17,10 +17,10 @@ from headrace.cli.bench.show import (
     MEASURED,
     SECONDS,
     SIZE,
+    by_second,
     compare,
     progress_bar,
     servers_of,
-    spark,
 )
 from headrace.cli.client import json_option
 from headrace.cli.login import login, login_options
@@ -136,10 +136,7 @@ def mqtt(
     if as_json:
         click.echo(json.dumps(_report(outcomes)))
     else:
-        _table(outcomes)
-        for name, runs in outcomes.items():
-            for line in _remarks(name, runs):
-                click.echo(line)
+        _show(outcomes)
     if html is not None:
         html.sheet("headrace bench mqtt", asdict(load) | {"rounds": count}, [_row(outcomes)])
     for name, runs in outcomes.items():
@@ -192,20 +189,22 @@ def _ratios(outcomes: dict[str, list[Outcome]]) -> dict[str, float]:
     return ratios_of(ours, theirs, FAULTS)
 
 
-def _table(outcomes: dict[str, list[Outcome]]) -> None:
+def _show(outcomes: dict[str, list[Outcome]]) -> None:
     columns = [(name, medians(runs), False) for name, runs in outcomes.items()]
     if ratios := _ratios(outcomes):
         columns.append(("ratio", dict(ratios), True))
     compare("", columns)
+    for name, runs in outcomes.items():
+        for outcome in runs:
+            by_second(name, outcome.counts["by_second"])
+        for line in _remarks(name, runs):
+            click.echo(line)
 
 
 def _remarks(name: str, runs: list[Outcome]) -> Iterator[str]:
     """What a reader of the table should not miss."""
-    counts = [outcome.counts for outcome in runs]
-    if any(each["by_second"] for each in counts):
-        yield f"{name}: each second {'  '.join(spark(each['by_second']) for each in counts)}"
     figures = medians(runs)
-    expected = sum(each["expected"] for each in counts)
+    expected = sum(outcome.counts["expected"] for outcome in runs)
     for fault in FAULTS:
         if number := figures[fault]:
             part = f" of {expected:,} ({number / expected:.2%})" if expected else ""

@@ -125,16 +125,6 @@ def compare(head: str, columns: Sequence[tuple[str, Mapping[str, float | None], 
     Console(width=None if sys.stdout.isatty() else 10_000).print(table)
 
 
-def spark(counts: Sequence[int]) -> str:
-    """Counts as bars between 0 and the highest.
-
-    >>> spark([8, 4, 0, 7])
-    '█▄ ▇'
-    """
-    top = max(counts, default=0) or 1
-    return "".join(" ▁▂▃▄▅▆▇█"[round(8 * count / top)] for count in counts)
-
-
 def progress_bar() -> Progress:
     """A line on stderr, at a terminal, that says what goes on."""
     from rich.console import Console  # noqa: PLC0415 - slow to import, and --help needs none
