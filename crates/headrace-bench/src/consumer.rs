@@ -104,6 +104,11 @@ impl Consumer {
         self.open
     }
 
+    /// Whether something is being settled, and was not answered yet.
+    pub(crate) fn is_settling(&self) -> bool {
+        self.busy.iter().any(|batch| !batch.is_empty())
+    }
+
     /// Keeps nothing open any more.
     pub(crate) fn release(&mut self) {
         self.keeps = 0;

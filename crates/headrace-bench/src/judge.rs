@@ -281,8 +281,13 @@ impl Judge {
 
     /// Nothing more is published or delivered.
     pub(crate) fn is_exhausted(&self) -> bool {
-        let fills_only = self.plan.queue().is_some_and(|queue| queue.fills_only);
-        fills_only && self.report.delivered >= self.plan.queue().map_or(0, |queue| queue.fill)
+        let queue = self.plan.queue().filter(|queue| queue.fills_only);
+        queue.is_some_and(|queue| self.report.delivered >= queue.fill)
+    }
+
+    /// Whether a consumer waits for the answer to a settlement.
+    pub(crate) fn is_settling(&self) -> bool {
+        self.consumers.iter().any(Consumer::is_settling)
     }
 
     /// Counts connections from here on as those of a storm, and what comes as what it brings.

@@ -258,7 +258,7 @@ impl Run {
     fn until(&mut self, end: u64, shared: &Shared) -> io::Result<()> {
         let mut beat = Instant::now();
         while self.micros() < end
-            && !self.judge.is_exhausted()
+            && !(self.judge.is_exhausted() && self.is_answered())
             && !shared.stop.load(Ordering::Relaxed)
         {
             let left = Duration::from_micros(end.saturating_sub(self.micros()));
@@ -269,6 +269,11 @@ impl Run {
             }
         }
         Ok(())
+    }
+
+    /// Every settlement was, or nothing came for as long as is waited.
+    fn is_answered(&self) -> bool {
+        !self.judge.is_settling() || self.last_delivery.1.elapsed() > self.judge.plan.drain
     }
 
     /// Shows progress, and goes on where a closed loop waits for what is lost.
