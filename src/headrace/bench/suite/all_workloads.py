@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headrace.bench.suite.kafka_workloads import kafka_workloads
-from headrace.bench.suite.kernel_workloads import kernel_workloads
 from headrace.bench.suite.mqtt_workloads import mqtt_workloads
 from headrace.bench.suite.queue_workloads import queue_workloads
 from headrace.errors import InputError
