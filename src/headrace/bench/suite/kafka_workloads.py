@@ -17,6 +17,7 @@ from headrace.bench.suite.workloads import Round, Workload
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from headrace.bench.figures import Figures
     from headrace.bench.suite.peers.peer import Running
     from headrace.bench.suite.workloads import Timing
 
@@ -61,9 +62,7 @@ class Shape:
             self._warm.add(running.pid)
             self._once(running, replace(self.load, warm_up=running.warm_up_seconds))
         outcome = self._once(running, self.load)
-        trouble = outcome.trouble
-        if "retention.bytes" in self.load.configs and not outcome.figures["trimmed"]:
-            trouble = trouble or "retention did not begin"
+        trouble = outcome.trouble or missing(outcome.figures)
         return Round(figures=outcome.figures, by_second=outcome.by_second, trouble=trouble)
 
     def _once(self, running: Running, load: Load) -> Outcome:
@@ -94,6 +93,16 @@ class AtHalf:
         self._least[mode] = min(rate, self._least.get(mode, rate))
         load = replace(self.shape.load, rate=self._least[mode] / 2)
         return replace(self.shape, measure="latency", load=load)(running, mode)
+
+
+def missing(figures: Figures) -> str | None:
+    """What makes a round meaningless of which no client has told.
+
+    Who read nothing at all has not seen that all is lost, but that the broker did not answer.
+    """
+    if figures["acknowledged"] and not figures["received"]:
+        return "nothing could be read"
+    return "retention did not begin" if figures.get("trimmed") == 0 else None
 
 
 def kafka_workloads(timing: Timing) -> Sequence[Workload]:
