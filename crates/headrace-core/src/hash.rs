@@ -92,10 +92,20 @@ impl Names {
 
     #[inline]
     fn sum(&self, block: &[u8]) -> u128 {
-        let pieces = block.chunks(PIECE_BYTES).zip(self.pairs.chunks_exact(2));
-        pieces.fold(self.offset, |sum, (piece, keys)| {
-            sum.wrapping_add(pair(keys, words(piece)))
-        })
+        let (mut rest, mut sum) = (block, self.offset);
+        for keys in self.pairs.chunks_exact(2) {
+            let Some((piece, behind)) = rest.split_first_chunk::<PIECE_BYTES>() else {
+                break;
+            };
+            let piece = u128::from_le_bytes(*piece);
+            sum = sum.wrapping_add(pair(keys, [piece as u64, (piece >> 64) as u64]));
+            rest = behind;
+        }
+        if rest.is_empty() {
+            return sum;
+        }
+        let at = block.len() / PIECE_BYTES * 2;
+        sum.wrapping_add(pair(&self.pairs[at..], words(rest)))
     }
 
     /// One more coefficient of the polynomial.

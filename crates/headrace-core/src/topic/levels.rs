@@ -22,14 +22,55 @@ pub(super) enum Level {
     Long(Box<str>),
 }
 
-/// The same while it is looked for.
-#[derive(Clone, Copy)]
-enum Wanted<'a> {
+/// The same while it is looked for. Equal ones are of one kind, for that depends on the length alone.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted<'a> {
     Short([u64; 2]),
     Long(&'a str),
 }
 
 impl<'a> Wanted<'a> {
+    /// `+`.
+    pub const ANY: Self = Self::Short([b'+' as u64, 1 << 56]);
+
+    /// The first level, and what follows it. A level is short: its words are at hand once its slash
+    /// is found.
+    #[expect(
+        clippy::inline_always,
+        reason = "a match takes a fifth longer by a call"
+    )]
+    #[inline(always)]
+    pub fn first(levels: &'a str) -> (Self, &'a str) {
+        let bytes = levels.as_bytes();
+        let short = |low, high, length: usize| {
+            let words = [low, high | (length as u64) << 56];
+            (Self::Short(words), &levels[length..])
+        };
+        let Some((first, behind)) = bytes.split_first_chunk() else {
+            let [rest, _] = words(bytes);
+            return match until_slash(rest) {
+                Some((low, length)) => short(low, 0, length),
+                None => short(rest, 0, bytes.len()),
+            };
+        };
+        let first = u64::from_le_bytes(*first);
+        if let Some((low, length)) = until_slash(first) {
+            return short(low, 0, length);
+        }
+        let second = match behind.first_chunk() {
+            Some(second) => u64::from_le_bytes(*second),
+            None => words(behind)[0],
+        };
+        match until_slash(second) {
+            Some((high, length)) => short(first, high, 8 + length),
+            None if behind.len() < 8 => short(first, second, bytes.len()),
+            None => {
+                let (level, rest) = split(levels);
+                (Self::Long(level), rest)
+            }
+        }
+    }
+
     #[inline]
     fn of(level: &'a str) -> Self {
         let bytes = level.len();
@@ -63,6 +104,36 @@ impl<'a> Wanted<'a> {
             Self::Long(level) => Level::Long(level.into()),
         }
     }
+}
+
+/// The first level, and what follows it. Levels are short: looking at eight bytes at a time is
+/// faster than a search that is made for long texts, and at each byte costs a branch that nobody
+/// can predict.
+#[inline]
+pub(super) fn split(levels: &str) -> (&str, &str) {
+    let bytes = levels.as_bytes();
+    let mut at = 0;
+    while let Some(eight) = bytes[at..].first_chunk() {
+        if let Some((_, slash)) = until_slash(u64::from_le_bytes(*eight)) {
+            return levels.split_at(at + slash);
+        }
+        at += 8;
+    }
+    let [rest, _] = words(&bytes[at..]);
+    levels.split_at(until_slash(rest).map_or(bytes.len(), |(_, slash)| at + slash))
+}
+
+/// Of eight bytes those before the first slash, and zeros behind them; how many those are.
+#[inline]
+fn until_slash(bytes: u64) -> Option<(u64, usize)> {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    let word = bytes ^ (ONES * u64::from(b'/'));
+    // The lowest top bit that a subtraction sets is that of the first slash.
+    let slashes = word.wrapping_sub(ONES) & !word & (ONES << 7);
+    (slashes != 0).then(|| {
+        let before = (slashes ^ (slashes - 1)) >> 8;
+        (bytes & before, slashes.trailing_zeros() as usize / 8)
+    })
 }
 
 impl Level {
@@ -117,7 +188,11 @@ impl<V> Levels<V> {
         if self.is_empty() {
             return None;
         }
-        let wanted = Wanted::of(level);
+        self.find(names, Wanted::of(level))
+    }
+
+    #[inline]
+    pub fn find(&self, names: &Names, wanted: Wanted<'_>) -> Option<&V> {
         let found = match self {
             Self::Few(few) => few.iter().find(|(known, _)| wanted.is(known)),
             Self::Many(many) => many.find(wanted.hash(names), |(known, _)| wanted.is(known)),
@@ -214,5 +289,24 @@ impl<V> Levels<V> {
             Self::Few(few) => few.capacity(),
             Self::Many(many) => many.capacity(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Wanted;
+
+    #[test]
+    fn a_level_is_what_stands_before_the_first_slash_whatever_its_length() {
+        for length in (0..40).filter(|length| length % 13 != 3) {
+            let level = &"a-ä123456789".repeat(4)[..length];
+            for rest in ["", "/", "/a", "//", "/long enough for another word/x"] {
+                let text = [level, rest].concat();
+                let (first, behind) = Wanted::first(&text);
+                assert!(first == Wanted::of(level) && behind == rest, "{text}");
+            }
+        }
+        assert!(Wanted::first("+/a").0 == Wanted::ANY);
+        assert!(Wanted::first("-/a").0 != Wanted::ANY);
     }
 }

@@ -10,10 +10,10 @@
 use std::mem;
 use std::ops::Range;
 
-use super::levels::Levels;
+use super::levels::{split, Levels, Wanted};
 use super::subscribers::{Each, Subscribers, Visit, While, Within};
 use super::Filter;
-use crate::hash::{words, Key, Names};
+use crate::hash::{Key, Names};
 
 /// Subscribers by filter, each with a value of its own for each filter.
 ///
@@ -119,8 +119,8 @@ impl<K: Ord, T> Tree<K, T> {
             visit.visit(subscribers);
         }
         // A wildcard in the first level does not match `$…` (MQTT-4.7.2-1).
-        let (level, rest) = split(name);
-        if !level.starts_with('$') {
+        let (level, rest) = Wanted::first(name);
+        if !name.starts_with('$') {
             visit.visit(&self.root.below);
             places += self.root.matches_any(names, rest, visit);
         }
@@ -283,7 +283,7 @@ impl<K: Ord, T> Node<K, T> {
             }
             Some(_) if self.any.is_none() && self.levels.is_none() => 1,
             Some(rest) => {
-                let (level, rest) = split(rest);
+                let (level, rest) = Wanted::first(rest);
                 let places = 1 + self.matches_any(names, rest, visit);
                 places + self.matches_level(names, level, rest, visit)
             }
@@ -298,50 +298,23 @@ impl<K: Ord, T> Node<K, T> {
     fn matches_level(
         &self,
         names: &Names,
-        level: &str,
+        level: Wanted<'_>,
         rest: &str,
         visit: &mut impl Visit<K, T>,
     ) -> usize {
         let levels = self.levels.as_ref();
-        let node = levels.and_then(|levels| levels.get(names, level));
+        let node = levels.and_then(|levels| levels.find(names, level));
         node.map_or(0, |node| node.matches(names, rest, visit))
     }
-}
-
-/// The first level, and what follows it. Levels are short: looking at eight bytes at a time is
-/// faster than a search that is made for long texts, and at each byte costs a branch that nobody
-/// can predict.
-#[inline]
-fn split(levels: &str) -> (&str, &str) {
-    let bytes = levels.as_bytes();
-    let mut at = 0;
-    while let Some(eight) = bytes[at..].first_chunk() {
-        if let Some(slash) = slash_in(u64::from_le_bytes(*eight)) {
-            return levels.split_at(at + slash);
-        }
-        at += 8;
-    }
-    let [rest, _] = words(&bytes[at..]);
-    levels.split_at(slash_in(rest).map_or(bytes.len(), |slash| at + slash))
-}
-
-/// The first slash of eight bytes.
-#[inline]
-fn slash_in(bytes: u64) -> Option<usize> {
-    const ONES: u64 = u64::from_ne_bytes([1; 8]);
-    let word = bytes ^ (ONES * u64::from(b'/'));
-    // The lowest top bit that a subtraction sets is that of the first slash.
-    let slashes = word.wrapping_sub(ONES) & !word & (ONES << 7);
-    (slashes != 0).then(|| slashes.trailing_zeros() as usize / 8)
 }
 
 /// What a name has left behind `path`, or None where the path does not match it.
 #[inline]
 fn behind<'n>(mut path: &str, mut name: &'n str) -> Option<&'n str> {
     while let Some(levels) = path.strip_prefix('/') {
-        let (expected, others) = split(levels);
-        let (level, rest) = split(name.strip_prefix('/')?);
-        if expected != "+" && expected != level {
+        let (expected, others) = Wanted::first(levels);
+        let (level, rest) = Wanted::first(name.strip_prefix('/')?);
+        if expected != Wanted::ANY && expected != level {
             return None;
         }
         (path, name) = (others, rest);
