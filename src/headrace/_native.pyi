@@ -49,6 +49,7 @@ __all__ = [
     "HeadraceError",
     "History",
     "InvalidRecordError",
+    "Kernel",
     "LogSettings",
     "MqttLoad",
     "MqttRelay",
@@ -1909,6 +1910,27 @@ def payload(value: int, bytes: int = 0) -> bytes:  # noqa: A002 - as Rust names 
 
 def value_of(payload: bytes) -> int | None:
     """The value in a payload; None where it is no payload, or was changed."""
+
+# --- paths of the core alone (used by headrace.bench.suite) ------------------------------------
+
+@final
+class Kernel:
+    """A loop over one path of the core, made ready: no sockets, no disk, no Python.
+
+    `name` is of `headrace_core::testing::kernels::kernel`, which says what `of` counts; `payload`
+    in bytes.
+
+    Attributes:
+        OPTIMISED: the module was built for release, so that times and counts mean something.
+
+    Raises:
+        ValueError: there is no such.
+    """
+
+    OPTIMISED: ClassVar[bool]
+    def __new__(cls, name: str, of: int, payload: int) -> Self: ...
+    def run(self, operations: int) -> int:
+        """Does so many operations, or somewhat more; how many. Releases the GIL."""
 
 # --- load (headrace-bench; used by headrace.bench) ---------------------------------------------
 

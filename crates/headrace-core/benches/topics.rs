@@ -1,20 +1,14 @@
 //! Time and memory of topics: `cargo bench -p headrace-core --bench topics`.
 //!
-//! Subscriptions of a fleet: seven of ten name one topic of a device, two all of a device, one a
-//! metric of all devices of a rack. Matches are of topics in random order, so caches help as little
-//! as in a broker. A row is the best of five rounds in processor time, for other processes only
-//! ever add to it.
+//! A row is the best of five rounds in processor time, for other processes only ever add to it.
 
 use std::hint::black_box;
 use std::process::Command;
 
 use headrace_core::hash::Key;
-use headrace_core::testing::Random;
+use headrace_core::testing::kernels::Fleet;
 use headrace_core::topic::{Cursor, Filter, Retained, Tree};
 
-const METRICS: [&str; 10] = [
-    "power", "temp", "clock", "memory", "fan", "util", "pcie", "nvlink", "ecc", "state",
-];
 const ROUNDS: usize = 5;
 
 /// Each case has a process of its own, or memory that an earlier one gave back would hide its own.
@@ -39,36 +33,15 @@ fn main() {
     }
 }
 
-fn topic(device: usize, metric: usize) -> String {
-    format!(
-        "fleet/rack-{}/node-{device}/{}",
-        device / 40,
-        METRICS[metric % METRICS.len()]
-    )
-}
-
-fn filter(number: usize) -> String {
-    let device = number / 10;
-    match number % 10 {
-        0..=6 => topic(device, number),
-        7 | 8 => format!("fleet/rack-{}/node-{device}/#", device / 40),
-        _ => format!(
-            "fleet/rack-{}/+/{}",
-            device,
-            METRICS[device % METRICS.len()]
-        ),
-    }
-}
-
-fn subscriptions(count: usize) {
+fn subscriptions(count: u32) {
     let before = resident_bytes();
     let mut tree = Tree::new(Key(1, 2));
     for number in 0..count {
-        let filter = filter(number);
-        tree.insert(Filter::parse(&filter).unwrap(), number as u32, [0_u64; 2]);
+        let filter = Fleet::filter(number);
+        tree.insert(Filter::parse(&filter).unwrap(), number, [0_u64; 2]);
     }
-    let bytes = resident_bytes().saturating_sub(before) / count;
-    let topics = shuffled(count.min(100_000), |at| topic(at * 7919 % count / 10, at));
+    let bytes = resident_bytes().saturating_sub(before) / count as usize;
+    let topics = Fleet::topics(count);
     let mut matched = 0;
     let nanos = best(topics.len(), || {
         matched = 0;
@@ -80,13 +53,13 @@ fn subscriptions(count: usize) {
     println!("{count:>9} subscriptions {nanos:>10} ns a match of {each:.2} {bytes:>6} bytes each");
 }
 
-fn retained(count: usize) {
+fn retained(count: u32) {
     let before = resident_bytes();
     let mut retained = Retained::default();
     for number in 0..count {
-        retained.insert(&topic(number / 10, number), number);
+        retained.insert(&Fleet::topic(number / 10, number), number);
     }
-    let bytes = resident_bytes().saturating_sub(before) / count;
+    let bytes = resident_bytes().saturating_sub(before) / count as usize;
     for text in [
         "fleet/#",
         "fleet/+/+/power",
@@ -122,15 +95,6 @@ fn best(count: usize, mut work: impl FnMut()) -> u64 {
         (processor_nanos() - start) / (count * times) as u64
     });
     rounds.min().expect("there are rounds")
-}
-
-fn shuffled(count: usize, make: impl Fn(usize) -> String) -> Vec<String> {
-    let mut all: Vec<String> = (0..count).map(make).collect();
-    let mut random = Random::new(1);
-    for at in (1..count).rev() {
-        all.swap(at, random.below(at + 1));
-    }
-    all
 }
 
 /// That this process has had.

@@ -8,6 +8,7 @@ mod errors;
 mod facts;
 mod folder;
 mod frames;
+mod kernels;
 mod payload;
 mod records;
 mod sessions;
@@ -28,6 +29,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     facts::register(module)?;
     folder::register(module)?;
     frames::register(module)?;
+    kernels::register(module)?;
     payload::register(module)?;
     records::register(module)?;
     sessions::register(module)?;

@@ -1,4 +1,4 @@
-//! Simulated lives of the log engine, and the judge of what its clients saw.
+//! Simulated lives of the log engine, and the judge of what its clients saw; loops to be measured.
 //!
 //! Owns: a disk in memory that fails as disks do, clients with their promises, random schedules
 //! of all of it from one seed, planted faults, and the checker of histories, which also judges
@@ -13,6 +13,7 @@
 //! clients, payload      what is sent and read   checker      what they may see, and may not
 //! simulation, answers   lives, deaths, steps    leave        what a log may let go
 //! compactor             beside the rounds       sabotage     planted faults
+//! kernels               paths to be measured
 //! ```
 
 mod anomaly;
@@ -22,6 +23,7 @@ mod clients;
 mod compactor;
 mod disk;
 mod history;
+pub mod kernels;
 mod leave;
 mod payload;
 mod random;

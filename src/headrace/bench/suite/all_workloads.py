@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headrace.bench.suite.kafka_workloads import kafka_workloads
+from headrace.bench.suite.kernel_workloads import kernel_workloads
 from headrace.bench.suite.mqtt_workloads import mqtt_workloads
 from headrace.bench.suite.queue_workloads import queue_workloads
 from headrace.errors import InputError
@@ -19,6 +20,7 @@ SOURCES: Final[tuple[Callable[[Timing], Sequence[Workload]], ...]] = (
     mqtt_workloads,
     queue_workloads,
     kafka_workloads,
+    kernel_workloads,
 )
 
 
