@@ -2,13 +2,13 @@
 .DEFAULT_GOAL := help
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help run test quick soak bench bench-full bench-parts docs clean lint rust python setup-run setup-test
+.PHONY: help run test quick soak bench bench-full bench-parts docs instructions clean lint rust python setup-run setup-test
 
 # Everything below runs with the environment that tools/setup prepared.
 ENV := source .venv/env;
 
 help: ## What there is
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: setup-run ## Set up what is missing, then run the demo: GPU telemetry from MQTT to Spark tables
 	@$(ENV) headrace demo $(ARGS)
@@ -40,6 +40,9 @@ docs: setup-test ## Generated references in docs/; `make test` fails where they 
 	@$(ENV) python tools/conformance.py docs/conformance
 	@$(ENV) python tools/kafka_clients.py docs/kafka-clients.md
 	@$(ENV) [ ! -e docs/benchmarks.json ] || python tools/benchmarks.py docs/benchmarks.json docs/benchmarks.md
+
+instructions: setup-test ## Count the instructions of hot paths, and keep the counts (CONTRIBUTING.md)
+	@$(ENV) python tools/instructions.py --write
 
 clean: ## Everything that make made, .venv included
 	rm -rf .venv target dist tests/clients/node_modules src/headrace/_native*.so
