@@ -106,5 +106,5 @@ def test_defaults_of_the_command_are_those_of_a_load():
     from headrace.cli.bench.spark import spark  # noqa: PLC0415
 
     context = spark.make_context("spark", [])
-    given = {k: v for k, v in context.params.items() if k not in {"measures", "as_json"}}
+    given = {k: v for k, v in context.params.items() if k not in {"measures", "as_json", "html"}}
     assert Load(**given) == Load()
