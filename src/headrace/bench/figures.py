@@ -29,7 +29,9 @@ def median_of(
 
 def middle_of(rows: Sequence[Mapping[str, float | None]], name: str) -> int | None:
     """The round whose figure is nearest to the median; None where none has it."""
-    values = [(value, index) for index, row in enumerate(rows) if (value := row[name]) is not None]
+    values = [
+        (value, index) for index, row in enumerate(rows) if (value := row.get(name)) is not None
+    ]
     if not values:
         return None
     median = statistics.median(value for value, _ in values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.bench.figures import median_of
+from headrace.bench.figures import median_of, middle_of
 from headrace.bench.suite.results import FAULTS, Measured, Row
 
 if TYPE_CHECKING:
@@ -30,25 +30,13 @@ def measured_of(figure: str, rounds: Sequence[Round]) -> Measured:
         counts = [count for each in rounds if (count := each.figures.get(name)) is not None]
         if counts:
             medians[name] = sum(counts)
+    middle = middle_of([each.figures for each in whole], figure)
     return Measured(
         rounds=[each.figures for each in rounds],
         medians=medians,
-        by_second=_typical(figure, medians, whole),
+        by_second=() if middle is None else whole[middle].by_second,
         trouble=next((each.trouble for each in rounds if each.trouble), None),
     )
-
-
-def _typical(figure: str, medians: Figures, rounds: Sequence[Round]) -> Sequence[int]:
-    """What was delivered by second in the round whose figure is the median, or next to it."""
-    median = medians.get(figure)
-    if median is None:
-        return ()
-    near = [
-        (abs(value - median), index)
-        for index, each in enumerate(rounds)
-        if (value := each.figures.get(figure)) is not None
-    ]
-    return rounds[min(near)[1]].by_second
 
 
 def row_of(workload: Workload, mode: Mode, servers: Mapping[str, Measured]) -> Row:
