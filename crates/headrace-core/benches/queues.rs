@@ -8,24 +8,9 @@
 use std::time::Instant;
 
 use headrace_core::hash::Key;
-use headrace_core::queue::{read, Backoff, Ledger, Meta, Next, Order, Policy, Settled};
-use headrace_core::testing::kernels::{Kernel, Queue, QueueShape, NOW};
+use headrace_core::queue::{read, Ledger, Meta, Next, Settled};
+use headrace_core::testing::kernels::{Kernel, Queue, QueueShape, NOW, POLICY};
 use headrace_core::testing::Random;
-
-const POLICY: Policy = Policy {
-    order: Order::None,
-    deadline_ms: 30_000,
-    backoff: Backoff {
-        initial_ms: 1_000,
-        growth_percent: 200,
-        max_ms: 60_000,
-        jitter_percent: 20,
-    },
-    failures_max: 10,
-    total_ms: 0,
-    read_ahead: 1_000,
-    prioritises: false,
-};
 
 const PLAIN: Meta = Meta {
     key: None,

@@ -9,7 +9,7 @@ mod records;
 mod relay;
 mod topics;
 
-pub use queue::{Queue, QueueShape};
+pub use queue::{Queue, QueueShape, POLICY};
 pub use relay::{acknowledge, Relay};
 pub use topics::Fleet;
 

@@ -250,6 +250,22 @@ impl Kernel for Queue {
     }
 }
 
+/// As a queue has it that says nothing else.
+pub const POLICY: Policy = Policy {
+    order: Order::None,
+    deadline_ms: 30_000,
+    backoff: Backoff {
+        initial_ms: 1_000,
+        growth_percent: 200,
+        max_ms: 60_000,
+        jitter_percent: 20,
+    },
+    failures_max: 10,
+    total_ms: 0,
+    read_ahead: 1_000,
+    prioritises: false,
+};
+
 /// A switchboard with the queue `bench`.
 fn board(partitions: u32) -> Switchboard {
     let limits = Limits {
@@ -263,20 +279,7 @@ fn board(partitions: u32) -> Switchboard {
     bound.expect("the key is well formed");
     let settings = QueueSettings {
         name: "bench".into(),
-        policy: Policy {
-            order: Order::None,
-            deadline_ms: 30_000,
-            backoff: Backoff {
-                initial_ms: 1_000,
-                growth_percent: 200,
-                max_ms: 60_000,
-                jitter_percent: 20,
-            },
-            failures_max: 10,
-            total_ms: 0,
-            read_ahead: 1_000,
-            prioritises: false,
-        },
+        policy: POLICY,
         ttl_ms: 0,
         depth: Depth::default(),
         batch_messages: 500,
