@@ -12,7 +12,7 @@ use crate::report::{histogram, Latency, Report};
 use crate::stamp::{Stamp, LENGTH};
 use crate::tally::{Arrival, Receiver};
 use crate::template::Body;
-use crate::wire::{self, Packet};
+use crate::wire::{self, Limits, Packet};
 
 /// Everything that a run counts.
 pub(crate) struct Judge {
@@ -33,7 +33,9 @@ pub(crate) struct Judge {
     /// When the last message came.
     pub(crate) last: u64,
     /// Sessions come back and need not subscribe.
-    pub(crate) is_storming: bool,
+    pub(crate) is_returning: bool,
+    /// The shortest keep-alive that a server has asked for, seconds.
+    pub(crate) keep_alive_s: u16,
 }
 
 impl Judge {
@@ -62,7 +64,8 @@ impl Judge {
             connect: histogram(),
             measured: 0..0,
             last: 0,
-            is_storming: false,
+            is_returning: false,
+            keep_alive_s: wire::KEEP_ALIVE_S,
         }
     }
 
@@ -89,11 +92,12 @@ impl Judge {
                 Packet::Connack {
                     reason: 0,
                     is_present,
-                    receive_maximum,
+                    limits,
                 },
             ) => {
                 self.connect.saturating_record(waited);
-                return Ok(self.admitted(role, is_present, receive_maximum, out));
+                self.keep_alive_s = self.keep_alive_s.min(limits.keep_alive_s);
+                return Ok(self.admitted(role, is_present, limits, out));
             }
             (State::Connecting, Packet::Connack { reason, .. }) => {
                 return Err(format!(
@@ -151,11 +155,11 @@ impl Judge {
         &mut self,
         role: Role,
         is_present: bool,
-        receive_maximum: u16,
+        limits: Limits,
         out: &mut Vec<u8>,
     ) -> State {
         match role {
-            Role::Subscriber(_) if self.is_storming => {
+            Role::Subscriber(_) if self.is_returning => {
                 if !is_present {
                     self.report.storm.forgotten += 1;
                     self.trouble(|| "the server does not know a session any more".to_owned());
@@ -164,14 +168,14 @@ impl Judge {
             }
             Role::Subscriber(subscriber) => {
                 if let Some(consumer) = self.consumers.get_mut(subscriber as usize) {
-                    consumer.admitted(receive_maximum);
+                    consumer.admitted(limits.receive_maximum);
                 }
                 let filter = self.plan.filter(subscriber);
                 out.extend(wire::subscribe(self.plan.version, &filter, self.plan.qos));
                 State::Subscribing
             }
             Role::Publisher(publisher) => {
-                self.flows[publisher as usize].admitted(&self.plan, receive_maximum);
+                self.flows[publisher as usize].admitted(&self.plan, limits.receive_maximum);
                 State::Ready
             }
             Role::Idle => State::Ready,
@@ -292,7 +296,7 @@ impl Judge {
 
     /// Counts connections from here on as those of a storm, and what comes as what it brings.
     pub(crate) fn begin_storm(&mut self, now: u64) {
-        self.is_storming = true;
+        self.is_returning = true;
         self.connect.reset();
         self.measured = now..u64::MAX;
         self.last = now;

@@ -74,8 +74,8 @@ pub struct Plan {
     pub prefix: String,
     /// User name and password of each connection.
     pub credentials: Option<(String, Vec<u8>)>,
-    /// How long sessions of subscribers outlive their connection, seconds; above 0 takes version
-    /// 5. They end with the run, as those of a storm do in 3.1.1, which names no time.
+    /// How long sessions of subscribers outlive their connection, seconds; in 3.1.1, which names no
+    /// time, those above 0 last. They end with the run.
     pub session_expiry_s: u32,
     /// Connections that publish.
     pub publishers: u32,
@@ -177,6 +177,11 @@ impl Plan {
             Pattern::Storm(storm) => Some(storm),
             _ => None,
         }
+    }
+
+    /// Sessions of subscribers outlive their connection.
+    pub(crate) fn lasts(&self) -> bool {
+        self.session_expiry_s > 0
     }
 
     /// Subscribers that do what they are there for.

@@ -1,7 +1,9 @@
 //! The run itself: one thread, one poll, every socket of the load.
+mod alive;
 mod parse;
 mod publish;
 mod queue;
+mod sessions;
 mod storm;
 
 use std::cmp::Reverse;
@@ -85,6 +87,8 @@ struct Run {
     parted: u64,
     /// Time in which there was nothing to do.
     waited: Duration,
+    /// PINGREQs that have gone.
+    pinged: u64,
     judge: Judge,
 }
 
@@ -112,6 +116,7 @@ impl Run {
             last_delivery: (0, now),
             parted: 0,
             waited: Duration::ZERO,
+            pinged: 0,
             judge: Judge::new(plan),
         })
     }
@@ -290,7 +295,8 @@ impl Run {
 
     fn leave(&mut self) {
         self.publishing = false;
-        let outlives = self.judge.plan.session_expiry_s > 0;
+        let plan = &self.judge.plan;
+        let outlives = plan.version == 5 && plan.lasts();
         for index in 0..self.clients.len() {
             self.say_goodbye(index, outlives);
         }
@@ -345,6 +351,7 @@ impl Run {
             self.read(index);
         }
         self.flush_batches();
+        self.keep_alive(before);
         if self.publishing {
             self.publish();
         } else {
@@ -358,10 +365,7 @@ impl Run {
         let plan = &self.judge.plan;
         let (is_clean, expiry_s) = match self.roles[index] {
             // In 3.1.1 a session that lasts is one that was not begun anew.
-            Role::Subscriber(_) if plan.storm().is_some() => {
-                (plan.version == 5, plan.session_expiry_s)
-            }
-            Role::Subscriber(_) => (true, plan.session_expiry_s),
+            Role::Subscriber(_) => (plan.version == 5 || !plan.lasts(), plan.session_expiry_s),
             _ => (true, 0),
         };
         let client = self.dial(index, Session { is_clean, expiry_s })?;

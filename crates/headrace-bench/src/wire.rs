@@ -6,6 +6,10 @@ use std::ops::Range;
 /// larger than its payload and topic.
 const PACKET_MAX: usize = 64 << 20;
 
+/// What a CONNECT says of silence, seconds: long, so that most runs send no PINGREQ, and not 0, which
+/// some servers refuse.
+pub(crate) const KEEP_ALIVE_S: u16 = 600;
+
 /// A user name and a password.
 pub(crate) type Credentials = (String, Vec<u8>);
 
@@ -16,8 +20,7 @@ pub(crate) enum Packet {
         reason: u8,
         /// The server has a session of this client.
         is_present: bool,
-        /// Publishes above `QoS` 0 that may be under way (3.2.2.3.3).
-        receive_maximum: u16,
+        limits: Limits,
     },
     /// The worst of its reason codes.
     Suback(u8),
@@ -37,6 +40,15 @@ pub(crate) enum Packet {
     Pingresp,
     /// The reason code.
     Disconnect(u8),
+}
+
+/// What a CONNACK of 5.0 says of its own, and what holds where it does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Publishes above `QoS` 0 that may be under way (3.2.2.3.3).
+    pub(crate) receive_maximum: u16,
+    /// Seconds in which something must be sent (3.2.2.3.14).
+    pub(crate) keep_alive_s: u16,
 }
 
 /// What the server sent is no MQTT, or none that this load asks for.
@@ -125,16 +137,21 @@ impl Reader<'_> {
         self.skip(length)
     }
 
-    /// Of a CONNACK's properties the one that binds a publisher.
-    fn receive_maximum(&mut self, version: u8) -> Option<u16> {
-        let mut maximum = u16::MAX;
+    /// Of a CONNACK's properties those that bind a client.
+    fn limits(&mut self, version: u8) -> Option<Limits> {
+        let mut limits = Limits {
+            receive_maximum: u16::MAX,
+            keep_alive_s: KEEP_ALIVE_S,
+        };
         if version == 5 {
             let length = self.variable().ok()??;
             let end = self.at.checked_add(length)?;
             while self.at < end {
                 match self.byte()? {
-                    0x21 => maximum = self.short()?,
-                    0x13 | 0x22 => self.pass(2)?,
+                    0x21 => limits.receive_maximum = self.short()?,
+                    // 0 is none, and what asks for more often harms nobody.
+                    0x13 => limits.keep_alive_s = self.short()?.max(1),
+                    0x22 => self.pass(2)?,
                     0x11 | 0x27 => self.pass(4)?,
                     0x24 | 0x25 | 0x28 | 0x29 | 0x2a => self.pass(1)?,
                     0x12 | 0x15 | 0x16 | 0x1a | 0x1c | 0x1f => self.string()?,
@@ -146,7 +163,7 @@ impl Reader<'_> {
                 }
             }
         }
-        (maximum > 0).then_some(maximum)
+        (limits.receive_maximum > 0).then_some(limits)
     }
 
     fn string(&mut self) -> Option<()> {
@@ -164,11 +181,11 @@ impl Reader<'_> {
             2 => {
                 let is_present = self.byte()? & 1 == 1;
                 let reason = self.byte()?;
-                let receive_maximum = self.receive_maximum(version)?;
+                let limits = self.limits(version)?;
                 Packet::Connack {
                     reason,
                     is_present,
-                    receive_maximum,
+                    limits,
                 }
             }
             3 => {
@@ -231,7 +248,7 @@ pub(crate) struct Session {
     pub(crate) expiry_s: u32,
 }
 
-/// CONNECT without keep-alive.
+/// CONNECT with [`KEEP_ALIVE_S`].
 pub(crate) fn connect(
     version: u8,
     client: &str,
@@ -241,7 +258,8 @@ pub(crate) fn connect(
     let Session { is_clean, expiry_s } = session;
     let flags = if is_clean { 0x02 } else { 0 } | if credentials.is_some() { 0xc0 } else { 0 };
     let mut body = b"\x00\x04MQTT".to_vec();
-    body.extend([version, flags, 0, 0]);
+    body.extend([version, flags]);
+    body.extend(KEEP_ALIVE_S.to_be_bytes());
     if version == 5 && expiry_s > 0 {
         body.extend([5, 0x11]);
         body.extend(expiry_s.to_be_bytes());
@@ -336,6 +354,9 @@ pub(crate) fn acknowledge(kind: u8, id: u16, out: &mut Vec<u8>) {
     out.extend([kind << 4 | flags, 2, high, low]);
 }
 
+/// So that a server does not take silence for the end.
+pub(crate) const PINGREQ: &[u8] = &[0xc0, 0];
+
 /// DISCONNECT with success.
 pub(crate) const DISCONNECT: &[u8] = &[0xe0, 0];
 
@@ -344,14 +365,20 @@ pub(crate) const END_OF_SESSION: &[u8] = &[0xe0, 7, 0, 5, 0x11, 0, 0, 0, 0];
 
 #[cfg(test)]
 mod tests {
-    use super::{connect, message_id, scan, settle, subscribe, Malformed, Packet, Session};
+    use super::{
+        connect, message_id, scan, settle, subscribe, Limits, Malformed, Packet, Session,
+        KEEP_ALIVE_S,
+    };
 
     #[test]
     fn answers_of_both_versions() {
         let connack = |reason, is_present, receive_maximum| Packet::Connack {
             reason,
             is_present,
-            receive_maximum,
+            limits: Limits {
+                receive_maximum,
+                keep_alive_s: KEEP_ALIVE_S,
+            },
         };
         for (bytes, version, packet) in [
             (&b"\x20\x02\x00\x05"[..], 4, connack(5, false, u16::MAX)),
@@ -379,6 +406,16 @@ mod tests {
                 "{bytes:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_server_may_ask_for_a_shorter_keep_alive() {
+        let Ok(Some((Packet::Connack { limits, .. }, 8))) =
+            scan(b"\x20\x06\x00\x00\x03\x13\x00\x05", 5)
+        else {
+            panic!("no CONNACK");
+        };
+        assert_eq!(limits.keep_alive_s, 5);
     }
 
     #[test]
@@ -425,15 +462,15 @@ mod tests {
         let session = |is_clean, expiry_s| Session { is_clean, expiry_s };
         assert_eq!(
             connect(5, "c", Some(&user), session(true, 0)),
-            b"\x10\x15\x00\x04MQTT\x05\xc2\x00\x00\x00\x00\x01c\x00\x01u\x00\x02pw"
+            b"\x10\x15\x00\x04MQTT\x05\xc2\x02\x58\x00\x00\x01c\x00\x01u\x00\x02pw"
         );
         assert_eq!(
             connect(4, "c", None, session(false, 0)),
-            b"\x10\x0d\x00\x04MQTT\x04\x00\x00\x00\x00\x01c"
+            b"\x10\x0d\x00\x04MQTT\x04\x00\x02\x58\x00\x01c"
         );
         assert_eq!(
             connect(5, "c", None, session(true, 60)),
-            b"\x10\x13\x00\x04MQTT\x05\x02\x00\x00\x05\x11\x00\x00\x00\x3c\x00\x01c"
+            b"\x10\x13\x00\x04MQTT\x05\x02\x02\x58\x05\x11\x00\x00\x00\x3c\x00\x01c"
         );
         assert_eq!(subscribe(4, "a/+", 2), b"\x82\x08\x00\x01\x00\x03a/+\x02");
         assert_eq!(subscribe(5, "a", 0), b"\x82\x07\x00\x01\x00\x00\x01a\x00");

@@ -110,12 +110,7 @@ impl MqttLoad {
             prefix,
             credentials,
             session_expiry_s: match session_expiry {
-                0 if pattern == "storm" && version == 5 => STORM_EXPIRY_S,
-                1.. if version == 4 => {
-                    return Err(wrong(
-                        "sessions that outlive their connection take MQTT 5.0",
-                    ))
-                }
+                0 if pattern == "storm" => STORM_EXPIRY_S,
                 seconds => seconds,
             },
             publishers: (publishers <= stamp::PUBLISHERS_MAX)

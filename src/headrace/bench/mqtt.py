@@ -37,8 +37,9 @@ class Load:
             everything is delivered.
         opening: connections opened at once.
         version: 4 (MQTT 3.1.1) or 5.
-        session_expiry: seconds that sessions of subscribers outlive their connection; above 0
-            takes version 5. They end with the run. Those of a storm have an hour at 0.
+        session_expiry: seconds that sessions of subscribers outlive their connection; version 4
+            has no time, and there what is above 0 lasts. They end with the run. Those of a storm
+            have an hour at 0.
         prefix: begins every topic and client id.
     """
 

@@ -1,7 +1,6 @@
 //! Sessions leave, messages wait for them, and all of them come back at once.
 use std::io;
 use std::net::Shutdown;
-use std::ops::Range;
 use std::time::Instant;
 
 use super::{Run, Shared};
@@ -59,43 +58,5 @@ impl Run {
             self.part(index);
         }
         Ok(())
-    }
-
-    /// Opens the connections of all subscribers anew, some at a time, until each is answered or
-    /// gone.
-    fn call(&mut self, session: Session, shared: &Shared) -> io::Result<()> {
-        let mut waiting = self.subscribers();
-        self.while_answered(shared, |run| {
-            while run.opening < run.judge.plan.opening {
-                let Some(index) = waiting.next() else {
-                    break;
-                };
-                run.clients[index] = run.dial(index, session)?;
-            }
-            Ok(run.opening > 0)
-        })
-    }
-
-    /// Ends sessions that only a clean one in their place ends (3.1.1 3.1.2.4).
-    pub(super) fn end_sessions(&mut self, shared: &Shared) -> io::Result<()> {
-        if self.judge.plan.storm().is_none() || self.judge.plan.version == 5 {
-            return Ok(());
-        }
-        for index in self.subscribers() {
-            self.part(index);
-        }
-        self.opening = 0;
-        let session = Session {
-            is_clean: true,
-            expiry_s: 0,
-        };
-        self.call(session, shared)?;
-        self.leave();
-        Ok(())
-    }
-
-    fn subscribers(&self) -> Range<usize> {
-        let end = self.publishers + self.judge.plan.subscribers as usize;
-        self.publishers..end.min(self.clients.len())
     }
 }
