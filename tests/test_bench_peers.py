@@ -163,6 +163,22 @@ def test_it_ends_with_its_children_and_can_be_started_again(tmp_path, monkeypatc
         wait_for(lambda pid=grandchild: not lives(pid))
 
 
+def test_it_ends_also_where_somebody_is_tired_of_waiting_for_it(tmp_path):
+    child = server(tmp_path, "stubborn")
+    child.start()
+    pid = child.pid
+    grandchild = int(child.output.read_text())
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            child.end()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert not lives(pid)
+    wait_for(lambda: not lives(grandchild))
+
+
 def test_it_ends_with_who_measures(tmp_path):
     code = f"""
 import sys, time

@@ -13,7 +13,9 @@ from headrace.bench.suite.words import (
     heading,
     joined,
     label,
+    limits,
     missed,
+    moment,
     number,
     quantiles,
     ratio,
@@ -46,7 +48,9 @@ def card(row: Row, anchor: str, *, judged: bool) -> str:
     words = shortfalls(row) if judged else missed(row)
     lost = f'<p class="bad">Falls short: {text("; ".join(words))}.</p>' if words else ""
     mode = f' <span class="mode">{text(row.mode)}</span>' if row.mode else ""
-    note = f"<p><small>{text(row.note)}</small></p>" if row.note else ""
+    dated = f"Measured {moment(row.began)}." if row.began else ""
+    note = " ".join(filter(None, [row.note, limits(row), dated]))
+    note = f"<p><small>{text(note)}</small></p>" if note else ""
     return (
         f'<article class="card" id="{anchor}"><h3>{text(row.workload)}{mode}</h3>'
         f'<p class="what">{text(row.title)}</p>{lost}'

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -25,6 +26,7 @@ def facts(folder: Path) -> dict[str, Any]:
         "kernel": f"{platform.system()} {platform.release()}",
         "disk": file_system(folder),
         "python": platform.python_version(),
+        **_commit(),
         "commit_ms": commit_ms(folder),
     }
 
@@ -66,6 +68,22 @@ def commit_ms(folder: Path) -> float:
             os.fdatasync(number)
             times.append(time.perf_counter() - began)
     return statistics.median(times) * 1e3
+
+
+def _commit() -> dict[str, str]:
+    """Of this package, where it is that of a clone."""
+    git = ["git", "-C", str(Path(__file__).parent)]
+    try:
+        subprocess.run(  # noqa: S603 - only a package that git knows is of its commit
+            [*git, "ls-files", "--error-unmatch", __file__], capture_output=True, check=True
+        )
+        told = subprocess.run(  # noqa: S603
+            [*git, "describe", "--always", "--dirty", "--abbrev=12"],
+            capture_output=True, check=True, text=True,
+        )  # fmt: skip
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+    return {"commit": told.stdout.strip()}
 
 
 def _processor() -> str:

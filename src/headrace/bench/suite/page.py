@@ -15,10 +15,10 @@ from headrace.bench.suite.words import (
     moment,
     number,
     promises,
+    ran,
     standing,
     told,
 )
-from headrace.text import span
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ _HOW: Final = (
 def page(result: Result) -> str:
     """The file of a suite."""
     anchors = {id(row): f"row-{index}" for index, row in enumerate(result.rows)}
-    lede = f"{moment(result.began)}, in {span(result.seconds)}: {standing(result.rows)}."
+    lede = f"{ran(result)}: {standing(result.rows)}."
     parts = [
         _header(f"{OURS} beside other brokers", lede),
         _named({**result.machine, **result.settings}),

@@ -24,6 +24,9 @@ SOURCE: Final = "original design: queues, here over the wire and durable"
 HEARD_SECONDS: Final = 5.0
 """Until a broker has read the last PUBACKs of consumers that have gone."""
 
+ENDS_SECONDS: Final = 2.0
+"""Of a round, beside what its load says."""
+
 _CALL_SECONDS: Final = 60.0
 _QUEUES: Final = "/api/v1/queues"
 
@@ -55,6 +58,7 @@ def _workload(name: str, what: str, load: queue.Load, *, is_quick: bool = False)
         figure="settled_per_second",
         unit="messages/s",
         is_quick=is_quick,
+        seconds=load.warm_up + load.duration + ENDS_SECONDS,
         once=partial(_once, load),
     )
 

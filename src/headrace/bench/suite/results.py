@@ -69,6 +69,7 @@ class Row:
             is better.
         note: what a reader must know to take it right.
         ours: the server that ratios are of.
+        began: when it was measured, ISO 8601, UTC; empty where the result says it.
     """
 
     workload: str
@@ -83,6 +84,7 @@ class Row:
     at_least: float | None = None
     note: str = ""
     ours: str = OURS
+    began: str = ""
 
     def ratios(self) -> dict[str, float]:
         """Our figure beside that of each other server; without those that have no such figure."""
@@ -133,6 +135,7 @@ class Result:
         peers: by name: `version`, `install`, and `promises`, by door and mode.
         left_out: by name of a broker that is not here, what is missing and what installs it.
         rows: in the order in which they ran.
+        resumed: when later runs began that went on with it; `seconds` are of all runs.
     """
 
     began: str
@@ -142,6 +145,7 @@ class Result:
     peers: Mapping[str, Any]
     left_out: Mapping[str, str]
     rows: Sequence[Row]
+    resumed: Sequence[str] = ()
 
     def losses_first(self) -> list[Row]:
         """Rows where headrace is behind, the furthest first; then the others as they ran."""

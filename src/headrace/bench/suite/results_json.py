@@ -36,6 +36,7 @@ def to_json(result: Result) -> dict[str, Any]:
         "settings": dict(result.settings),
         "peers": dict(result.peers),
         "left_out": dict(result.left_out),
+        "resumed": list(result.resumed),
         "rows": [_of_row(row) for row in result.rows],
     }
 
@@ -46,6 +47,7 @@ def _of_row(row: Row) -> dict[str, Any]:
         "title": row.title,
         "source": row.source,
         "mode": row.mode,
+        "began": row.began,
         "figure": row.figure,
         "unit": row.unit,
         "less_is_better": row.less_is_better,
@@ -108,6 +110,7 @@ def from_json(value: object) -> Result:
         peers=_field(value, "", "peers", _map_of(_peer)),
         left_out=_field(value, "", "left_out", _map_of(_text)),
         rows=_field(value, "", "rows", _tuple_of(_row)),
+        resumed=_field(value, "", "resumed", _tuple_of(_moment)) if "resumed" in value else (),
     )
 
 
@@ -134,6 +137,7 @@ def _row(value: object, where: str) -> Row:
         bounds=_field(row, where, "bounds", _map_of(_number)),
         at_least=_field(row, where, "at_least", _or_none(_number)),
         note=_field(row, where, "note", _text),
+        began=_field(row, where, "began", _moment) if row.get("began") else "",
     )
 
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 import os
 import tempfile
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from headrace.bench.suite.outcome import measured_of, row_of
-from headrace.bench.suite.peers.found import BASELINES
+from headrace.bench.suite.peers.found import BASELINES, START_SECONDS, STARTS
 from headrace.bench.suite.peers.peer import LeftOutError
 from headrace.bench.suite.results import OURS
 from headrace.bench.suite.workloads import Round
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 ROUNDS_MIN: Final = 3
 """Fewer have no median."""
+
+STARTS_MAX: Final = 2
+"""In a mode, of a server that does not come up: each may take minutes to be given up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +46,7 @@ class Plan:
         rounds: of each server and row, `ROUNDS_MIN` or more.
         folder: servers have folders of their own in it.
         server_cores, load_cores: on which the servers run, and what measures them.
+        skipped: rows that are not measured, by workload and mode.
     """
 
     workloads: Sequence[Workload]
@@ -51,39 +56,72 @@ class Plan:
     folder: Path
     server_cores: frozenset[int]
     load_cores: frozenset[int]
+    skipped: frozenset[tuple[str, str]] = frozenset()
 
 
-def split_cores() -> tuple[frozenset[int], frozenset[int]]:
-    """The first core for servers and the others for the load; where there is one, that for both."""
-    first, *others = sorted(os.sched_getaffinity(0))
-    return frozenset({first}), frozenset(others or {first})
+def split_cores(servers: int = 1) -> tuple[frozenset[int], frozenset[int]]:
+    """The first cores for servers and the others for the load; where there is one, that for both.
+
+    Raises:
+        InputError: none would be left for the load.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) == servers == 1:
+        return frozenset(cores), frozenset(cores)
+    if servers >= len(cores):
+        raise InputError(
+            f"{servers} cores for servers leave none of {len(cores)} for the load; give fewer"
+        )
+    return frozenset(cores[:servers]), frozenset(cores[servers:])
 
 
-def run(plan: Plan, rows: list[Row], watch: Callable[[str], None] = lambda _: None) -> None:
+def tasks_of(plan: Plan) -> list[tuple[Mode, Workload, list[Peer]]]:
+    """The rows of a plan in the order in which they run, and who takes part in each."""
+    tasks = []
+    for mode in plan.modes:
+        for workload in plan.workloads:
+            takers = takers_of(workload, mode, plan.peers)
+            is_asked = mode in workload.modes and (workload.name, str(mode)) not in plan.skipped
+            if is_asked and (workload.door is None or OURS in [peer.name for peer in takers]):
+                tasks.append((mode, workload, takers))
+    return tasks
+
+
+def seconds_of(plan: Plan) -> float:
+    """How long it takes, roughly: what is slow here or has trouble takes longer."""
+    seconds, started = 0.0, set()
+    for mode, workload, takers in tasks_of(plan):
+        rounds = 1 if workload.is_exact else plan.rounds
+        seconds += rounds * workload.seconds * max(len(takers), 1)
+        started |= {(mode, peer.name) for peer in takers}
+    return seconds + sum(STARTS.get(name, START_SECONDS) for _, name in started)
+
+
+def run(
+    plan: Plan,
+    done: Callable[[Row], None],
+    watch: Callable[[str], None] = lambda _: None,
+) -> None:
     """Measures one workload after the other, in one mode after the other.
 
     A server that does not start, or ends, or whose round fails has trouble, and the rest goes on.
 
     Args:
         plan: what to do.
-        rows: gets them as they are done, so that an error takes none away.
+        done: gets each row as it is done, so that an error takes none away.
         watch: is told what goes on, in words.
-
-    Raises:
-        OSError: this machine gives no folders.
     """
     for mode in plan.modes:
         with _Servers(plan, mode) as servers:
-            for workload in plan.workloads:
-                if mode not in workload.modes:
-                    continue
-                takers = takers_of(workload, mode, plan.peers)
+            for _, workload, takers in (task for task in tasks_of(plan) if task[0] is mode):
                 if workload.is_fresh:
                     servers.end_all()
+                began = datetime.now(UTC).isoformat(timespec="seconds")
                 if workload.door is None:
-                    rows.append(_in_process(plan, workload, mode, watch))
-                elif OURS in [peer.name for peer in takers]:
-                    rows.append(_row(plan, workload, mode, takers, servers, watch))
+                    row = _in_process(plan, workload, mode, watch)
+                else:
+                    row = _row(plan, workload, mode, takers, servers, watch)
+                done(replace(row, began=began))
 
 
 def takers_of(workload: Workload, mode: Mode, peers: Sequence[Peer]) -> list[Peer]:
@@ -109,7 +147,9 @@ def _row(
 ) -> Row:
     rounds: dict[str, list[Round]] = {peer.name: [] for peer in takers}
     for index in range(plan.rounds):
-        for peer in takers:
+        # Nobody is always the first, or always behind the same other.
+        turn = index % len(takers)
+        for peer in (*takers[turn:], *takers[:turn]):
             watch(f"{workload.name}, {mode}: {peer.name}, round {index + 1} of {plan.rounds}")
             rounds[peer.name].append(servers.once(peer, workload))
     measured = {name: measured_of(workload.figure, each) for name, each in rounds.items()}
@@ -118,8 +158,9 @@ def _row(
 
 def _in_process(plan: Plan, workload: Workload, mode: Mode, watch: Callable[[str], None]) -> Row:
     rounds = []
-    for index in range(plan.rounds):
-        watch(f"{workload.name}: round {index + 1} of {plan.rounds}")
+    count = 1 if workload.is_exact else plan.rounds
+    for index in range(count):
+        watch(f"{workload.name}: round {index + 1} of {count}")
         with _on(plan.load_cores):
             rounds.append(_attempted(workload, None, mode))
     return row_of(workload, mode, {OURS: measured_of(workload.figure, rounds)})
@@ -142,6 +183,7 @@ class _Servers:
     plan: Plan
     mode: Mode
     _running: dict[str, tuple[ExitStack, Running]] = field(default_factory=dict)
+    _failed: dict[str, list[str]] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
         return self
@@ -151,16 +193,21 @@ class _Servers:
 
     def end_all(self) -> None:
         """Ends all, and removes what they have left behind."""
-        while self._running:
-            _, (stack, _) = self._running.popitem()
-            stack.close()
+        with ExitStack() as ends:  # all of them, also where one is interrupted
+            while self._running:
+                _, (stack, _) = self._running.popitem()
+                ends.push(stack)
 
     def once(self, peer: Peer, workload: Workload) -> Round:
         """A round against a server, which is started where it does not run."""
+        failed = self._failed.setdefault(peer.name, [])
+        if len(failed) == STARTS_MAX:
+            return Round(figures={}, trouble=failed[0])
         try:
             running = self._of(peer)
-        except (HeadraceError, LeftOutError) as error:
-            return Round(figures={}, trouble=str(error))
+        except (HeadraceError, LeftOutError, OSError) as error:
+            failed.append(" ".join(str(error).split()))
+            return Round(figures={}, trouble=failed[-1])
         with _on(self.plan.load_cores):
             outcome = _attempted(workload, running, self.mode)
         if _is_alive(running.pid):

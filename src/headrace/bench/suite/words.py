@@ -7,12 +7,12 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.text import counted
+from headrace.text import counted, span
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from headrace.bench.suite.results import Measured, Row
+    from headrace.bench.suite.results import Measured, Result, Row
 
 QUANTILES: Final = ("p50", "p90", "p99", "p99_9", "max")
 """As figures name them, and `_ms` behind."""
@@ -29,6 +29,9 @@ FAULTS: Final = {
     "owed": "still owed {}",
 }
 """Figures that should be 0, and what a server did."""
+
+BUSY: Final = 0.95
+"""The part of a time from which on the load may be slower than the server."""
 
 _COUNTED: Final = ("lost", "duplicated", "reordered", "corrupted")
 """Those of which is said that they are 0."""
@@ -119,6 +122,15 @@ def moment(began: str) -> str:
     return f"{at:%Y-%m-%d %H:%M} UTC"
 
 
+def ran(result: Result) -> str:
+    """When a result was measured, and how long that took."""
+    took = span(result.seconds)
+    if not result.resumed:
+        return f"{moment(result.began)}, in {took}"
+    runs = counted(len(result.resumed) + 1, "run")
+    return f"{moment(result.began)} to {moment(result.resumed[-1])}, in {runs} of {took} together"
+
+
 def joined(words: Sequence[str], last: str = "and") -> str:
     """Words of a list in a sentence."""
     return f" {last} ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
@@ -184,6 +196,19 @@ def clean(row: Row) -> str:
             names.append(name)
             kinds = [kind for kind in kinds if kind in looked_at]
     return f"Nothing {joined(kinds, 'or')}: {joined(names)}." if names and kinds else ""
+
+
+def limits(row: Row) -> str:
+    """Of the servers beside which the load itself may have been the limit, a sentence."""
+    busy = {
+        name: share
+        for name, measured in row.servers.items()
+        if (share := measured.medians.get("generator_busy") or 0.0) >= BUSY
+    }
+    if not busy:
+        return ""
+    words = joined([f"{share:.0%} of the time with {name}" for name, share in busy.items()])
+    return f"The load itself was busy {words}, and may be the limit."
 
 
 # --- where a row falls short --------------------------------------------------------------------

@@ -57,6 +57,8 @@ class Workload:
         needs: what a broker must have to take part.
         beside: baselines that take part: servers that are no brokers (`peers.found.BASELINES`).
         is_fresh: leaves so much behind that servers start anew before it.
+        is_exact: its figure is counted and not timed, so that one round says all.
+        seconds: that a round takes, as far as is known.
         once: does one round; a `HeadraceError` or `OSError` is the round's trouble.
     """
 
@@ -75,4 +77,6 @@ class Workload:
     needs: frozenset[Feature] = frozenset()
     beside: tuple[str, ...] = ()
     is_fresh: bool = False
+    is_exact: bool = False
+    seconds: float = 0.0
     once: Callable[[Running | None, Mode], Round]

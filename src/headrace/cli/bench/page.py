@@ -42,6 +42,15 @@ class PageFile:
         """Writes it whole or not at all, and says where it is.
 
         Raises:
+            ClickException: as `keep`.
+        """
+        self.keep(page)
+        click.echo(f"written: {self.path}", err=True)
+
+    def keep(self, page: str) -> None:
+        """Writes it whole or not at all.
+
+        Raises:
             ClickException: it cannot be written; what was there stands.
         """
         try:
@@ -51,7 +60,6 @@ class PageFile:
             raise click.ClickException(
                 f"{self.path} cannot be written: {error.strerror}; {what}"
             ) from None
-        click.echo(f"written: {self.path}", err=True)
 
     def sheet(self, command: str, load: Mapping[str, object], rows: Sequence[Row]) -> None:
         """Writes the page of one command.

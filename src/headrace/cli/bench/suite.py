@@ -9,29 +9,29 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from headrace.bench.suite import machine, results_json, words
+from headrace.bench.suite import machine, results_json, resumed, words
 from headrace.bench.suite.all_workloads import chosen
 from headrace.bench.suite.page import page
 from headrace.bench.suite.peers import custom, found
 from headrace.bench.suite.peers.peer import Mode
 from headrace.bench.suite.results import OURS, Result, Row
-from headrace.bench.suite.run import ROUNDS_MIN, Plan, run, split_cores, takers_of
+from headrace.bench.suite.run import ROUNDS_MIN, Plan, run, seconds_of, split_cores, tasks_of
 from headrace.bench.suite.workloads import Timing
 from headrace.cli.bench.page import file_option, html_option
 from headrace.cli.bench.show import MEASURED, progress_bar
 from headrace.cli.client import json_option
 from headrace.cli.tables import table
+from headrace.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.bench.suite.peers.found import Found
     from headrace.bench.suite.peers.peer import Peer
-    from headrace.bench.suite.workloads import Workload
     from headrace.cli.bench.page import PageFile
 
 LONG: Final = Timing()
@@ -52,6 +52,8 @@ QUICK: Final = Timing(duration=2.0, warm_up=0.5)
 @click.option("--rounds", type=click.IntRange(ROUNDS_MIN, 1000), default=ROUNDS_MIN,
               show_default=True, help="Medians of so many.")  # fmt: skip
 @click.option("--duration", type=MEASURED, help="Measured in a round.  [5s; 2s with --quick]")
+@click.option("--server-cores", type=click.IntRange(1, 1024), default=1, show_default=True,
+              help="Of servers; the load has the others.")  # fmt: skip
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -66,7 +68,8 @@ QUICK: Final = Timing(duration=2.0, warm_up=0.5)
 )
 @click.option("--list", "is_listed", is_flag=True, help="Names workloads and brokers, and ends.")
 @html_option
-@file_option("--save", "Write the JSON object, too.")
+@file_option("--save", "Write the JSON object, too, after each row.")
+@file_option("--resume", "Measure what such a FILE lacks, and add it.")
 @json_option
 def suite(
     *,
@@ -76,25 +79,32 @@ def suite(
     modes: tuple[str, ...],
     rounds: int,
     duration: float | None,
+    server_cores: int,
     config: Path | None,
     folder: Path | None,
     is_listed: bool,
     html: PageFile | None,
     save: PageFile | None,
+    resume: PageFile | None,
     as_json: bool,
 ) -> None:
     """Measure headrace and every broker found here by the same workloads.
 
     Starts each of them by itself, on free ports and a folder that goes again, once to acknowledge
     from memory and once as durable as it can be. Rounds alternate between them; servers run on the
-    first core and the load on the others. What counts is what arrives: rows say what was lost,
-    duplicated, reordered or corrupted, and what an acknowledgement means is said with each broker.
+    first core, or as many as --server-cores says, and the load on the others. What counts is what
+    arrives: rows say what was lost, duplicated, reordered or corrupted, and what an acknowledgement
+    means is said with each broker.
 
     A ratio is headrace's figure over the other's, or the other way round where less is better:
     above 1 headrace is ahead. Rows where it is behind, or misses what is to be reached, come first.
 
-    The whole takes hours where many brokers are installed. --quick takes 5 minutes: short rounds
-    of the rows that say most, against mosquitto alone unless --peer or --config name others.
+    The whole takes hours where many brokers are installed; how long is said first, and by --list.
+    --quick takes 5 minutes: short rounds of the rows that say most, against mosquitto alone unless
+    --peer or --config name others.
+
+    A run that ended early goes on with --resume FILE, where --save has put it, and otherwise the
+    same options: it measures the rows that FILE lacks, or those of --only again.
 
     \b
     A further broker is a section of a file, started in the foreground, without a shell:
@@ -113,6 +123,7 @@ def suite(
       headrace bench suite --only ten-to-ten --only p2p-1k --peer mosquitto --rounds 5
       headrace bench suite --mode durable --folder /mnt/disk
       headrace bench suite --config peers.toml --save full.json --html full.html
+      headrace bench suite --resume full.json --only p2p-1k
     """
     if why := machine.need_linux():
         raise click.ClickException(why)
@@ -121,34 +132,61 @@ def suite(
         timing = replace(timing, duration=duration, warm_up=min(duration, timing.warm_up))
     workloads = chosen(timing, only, is_quick=is_quick)
     own = custom.read(config) if config else []
-    here = found.find(_candidates(own, names, is_quick=is_quick and not is_listed))
+    asked = _candidates(own, names, is_quick=is_quick)
+    here = found.find(_candidates(own, names, is_quick=False) if is_listed else asked)
+    servers, load = split_cores(server_cores)
+    plan = Plan(
+        workloads=workloads,
+        peers=[peer for peer in here.peers if peer in asked],
+        modes=[Mode(mode) for mode in modes] or list(Mode),
+        rounds=rounds,
+        folder=folder or machine.usual_folder(),
+        server_cores=servers,
+        load_cores=load,
+    )
     if is_listed:
-        _list(workloads, here, as_json=as_json)
+        _list(plan, here, as_json=as_json)
         return
     for name in names:
         if name in here.left_out:
             raise click.ClickException(f"{name}: {here.left_out[name]}")
-    server_cores, load_cores = split_cores()
-    plan = Plan(
-        workloads=workloads,
-        peers=here.peers,
-        modes=[Mode(mode) for mode in modes] or list(Mode),
-        rounds=rounds,
-        folder=folder or machine.usual_folder(),
-        server_cores=server_cores,
-        load_cores=load_cores,
-    )
     _need_rows(plan)
+    result = Result(
+        began=datetime.now(UTC).isoformat(timespec="seconds"),
+        seconds=0.0,
+        machine=machine.facts(plan.folder),
+        settings={
+            "quick": is_quick,
+            "rounds": rounds,
+            "duration_seconds": timing.duration,
+            "warm_up_seconds": timing.warm_up,
+            "server_cores": sorted(servers),
+            "load_cores": sorted(load),
+        },
+        peers=here.described(),
+        left_out=here.left_out,
+        rows=[],
+    )
+    if resume:
+        result = _before(resume, result)
+        if not only:
+            done = frozenset((row.workload, row.mode) for row in result.rows)
+            plan = replace(plan, skipped=done)
     _warn(plan)
-    settings = {
-        "quick": is_quick,
-        "rounds": rounds,
-        "duration_seconds": timing.duration,
-        "warm_up_seconds": timing.warm_up,
-        "server_cores": sorted(server_cores),
-        "load_cores": sorted(load_cores),
-    }
-    _measure(plan, here, settings, html=html, save=save, as_json=as_json)
+    _measure(plan, result, html=html, save=save or resume, as_json=as_json)
+
+
+def _before(file: PageFile, now: Result) -> Result:
+    """What a file has, as the beginning of what is measured now.
+
+    Raises:
+        InputError: it holds no result.
+        ClickException: it is of another machine, of other options or brokers.
+    """
+    before = results_json.read(file.path)
+    if why := resumed.differs(before, now):
+        raise click.ClickException(f"{file.path} is of {why}; --save begins another file")
+    return replace(before, resumed=[*before.resumed, now.began])
 
 
 def _candidates(own: Sequence[Peer], names: tuple[str, ...], *, is_quick: bool) -> Sequence[Peer]:
@@ -170,11 +208,7 @@ def _candidates(own: Sequence[Peer], names: tuple[str, ...], *, is_quick: bool) 
 
 def _need_rows(plan: Plan) -> None:
     """Says why nothing can be measured, where it is so."""
-    if not any(
-        mode in workload.modes and (workload.door is None or takers_of(workload, mode, plan.peers))
-        for workload in plan.workloads
-        for mode in plan.modes
-    ):
+    if not tasks_of(plan):
         asked = " and ".join(plan.modes)
         raise click.UsageError(f"none of these workloads is measured in {asked} mode; see --list")
 
@@ -183,47 +217,52 @@ def _warn(plan: Plan) -> None:
     brokers = [peer for peer in plan.peers if peer not in found.BASELINES]
     if len(brokers) == 1:
         click.echo("no other broker is here: no ratios; --list says how to install one", err=True)
+    if plan.server_cores == plan.load_cores:
+        click.echo("there is one core: the load takes its part of what servers have", err=True)
     if Mode.DURABLE in plan.modes and machine.is_volatile(plan.folder):
         click.echo(
             f"{plan.folder} is in memory: nothing there is durable; --folder names a disk", err=True
         )
+    click.echo(_estimate(plan), err=True)
+
+
+def _estimate(plan: Plan) -> str:
+    minutes = max(round(seconds_of(plan) / 60), 1)
+    return f"{counted(len(tasks_of(plan)), 'row')} to measure: about {counted(minutes, 'minute')}"
 
 
 def _measure(
     plan: Plan,
-    here: Found,
-    settings: dict[str, Any],
+    before: Result,
     *,
     html: PageFile | None,
     save: PageFile | None,
     as_json: bool,
 ) -> None:
-    began, started = datetime.now(UTC), time.monotonic()
-    facts = machine.facts(plan.folder)
-    rows: list[Row] = []
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # servers end first
+    started, result = time.monotonic(), before
+
+    def done(row: Row) -> None:
+        nonlocal result
+        seconds = before.seconds + time.monotonic() - started
+        result = replace(result, seconds=seconds, rows=resumed.merged(result.rows, row))
+        if save:
+            save.keep(_text(result))
+
+    for number in (signal.SIGTERM, signal.SIGHUP):  # servers end first
+        signal.signal(number, lambda number, _frame: sys.exit(128 + number))
     try:
         with progress_bar() as bar:
             task = bar.add_task("starting", total=None)
-            run(plan, rows, lambda words: bar.update(task, description=words))
+            run(plan, done, lambda words: bar.update(task, description=words))
     finally:  # what was measured before an error is shown, too
-        result = Result(
-            began=began.isoformat(timespec="seconds"),
-            seconds=time.monotonic() - started,
-            machine=facts,
-            settings=settings,
-            peers=here.described(),
-            left_out=here.left_out,
-            rows=rows,
-        )
-        if rows:
+        if result.rows:
             _write(result, html=html, save=save)
             if not as_json:
                 _show(result)
     if as_json:
         click.echo(json.dumps(results_json.to_json(result)))
-    if all(row.median(OURS) is None for row in rows):
-        raise click.ClickException(f"no row has a figure of {OURS}: {_first_trouble(rows)}")
+    if all(row.median(OURS) is None for row in result.rows):
+        raise click.ClickException(f"no row has a figure of {OURS}: {_first_trouble(result.rows)}")
 
 
 def _first_trouble(rows: Sequence[Row]) -> str:
@@ -232,16 +271,20 @@ def _first_trouble(rows: Sequence[Row]) -> str:
 
 def _write(result: Result, *, html: PageFile | None, save: PageFile | None) -> None:
     if save:
-        save.write(json.dumps(results_json.to_json(result), indent=1) + "\n")
+        save.write(_text(result))
     if html:
         html.write(page(result))
+
+
+def _text(result: Result) -> str:
+    return json.dumps(results_json.to_json(result), indent=1) + "\n"
 
 
 # --- what a person reads ------------------------------------------------------------------------
 
 
-def _list(workloads: Sequence[Workload], here: Found, *, as_json: bool) -> None:
-    peers = here.described()
+def _list(plan: Plan, here: Found, *, as_json: bool) -> None:
+    peers, workloads = here.described(), plan.workloads
     if as_json:
         listed = [
             {
@@ -253,7 +296,8 @@ def _list(workloads: Sequence[Workload], here: Found, *, as_json: bool) -> None:
             }
             for each in workloads
         ]
-        click.echo(json.dumps({"workloads": listed, "peers": peers, "left_out": here.left_out}))
+        told = {"workloads": listed, "peers": peers, "left_out": here.left_out}
+        click.echo(json.dumps(told | {"seconds": round(seconds_of(plan))}))
         return
     table(
         ["workload", "mode", "quick", "what it does", "from"],
@@ -278,6 +322,7 @@ def _list(workloads: Sequence[Workload], here: Found, *, as_json: bool) -> None:
     if here.left_out:
         table(["not here", "what is missing"], [list(each) for each in here.left_out.items()],
               right=set())  # fmt: skip
+    click.echo(_estimate(plan))
 
 
 def _show(result: Result) -> None:
@@ -288,9 +333,12 @@ def _show(result: Result) -> None:
     for name, peer in result.peers.items():
         for (door, mode), promise in words.promises(peer).items():
             click.echo(f"{name} {peer['version']}, {door}, {mode}: {promise}")
+    for row in result.rows:
+        if sentence := words.limits(row):
+            click.echo(f"{row.workload}, {row.mode}: {sentence}")
     for name, missing in result.left_out.items():
         click.echo(f"not here: {name}: {missing}")
-    click.echo(f"{words.standing(result.rows)}; {result.seconds:.0f} s")
+    click.echo(f"{words.ran(result)}: {words.standing(result.rows)}")
 
 
 def _lines(row: Row) -> list[list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import tomllib
 from dataclasses import dataclass, fields
@@ -28,7 +29,8 @@ FOLDER: Final = "{folder}"
 _VERSION_PATTERN: Final = r"(\S*\d\S*)"
 """The first word with a digit."""
 
-_NAME_LENGTH_MAX: Final = 32
+_NAME: Final = re.compile(r"[\w-]{1,32}", re.ASCII)
+"""It is a part of a folder's name."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,8 +66,8 @@ class Custom:
             ConfigError: something of it is missing, unknown or of no use; without the file's name.
         """
         where = f"[peer.{name}]"
-        if not 0 < len(name) <= _NAME_LENGTH_MAX:
-            raise ConfigError(f"{where}: a name has 1 to {_NAME_LENGTH_MAX} characters")
+        if not _NAME.fullmatch(name):
+            raise ConfigError(f"{where}: a name has 1 to 32 of a-z A-Z 0-9 _ -")
         known = [field.name for field in fields(cls) if field.name not in ("name", "lacks")]
         for key, value in section.items():
             if key not in known:
@@ -78,22 +80,18 @@ class Custom:
         if "doors" in section:
             values["doors"] = _doors(where, section["doors"])
         peer = cls(name=name, **values)
-        for command in filter(None, (peer.command, peer.durable)):
-            peer._check(where, command)
+        peer._check(where)
         return peer
 
-    def _check(self, where: str, command: str) -> None:
-        try:
-            words = shlex.split(command)
-        except ValueError as error:
-            raise ConfigError(f"{where}: cannot be read, {error}: {command}") from None
-        if not words:
-            raise ConfigError(f"{where}: a command is empty")
-        for door in self.doors:
-            if PORTS[door] not in command:
-                raise ConfigError(
-                    f"{where}: {command!r} does not say {PORTS[door]}, where {door} is to be"
-                )
+    def _check(self, where: str) -> None:
+        for command in (self.command, *filter(None, (self.durable, self.version_command))):
+            _check_words(where, command)
+        for command in filter(None, (self.command, self.durable)):
+            for door in self.doors:
+                if PORTS[door] not in command:
+                    raise ConfigError(
+                        f"{where}: {command!r} does not say {PORTS[door]}, where {door} is to be"
+                    )
 
     def version(self) -> str:
         """What the version command says first that has a digit.
@@ -126,6 +124,15 @@ class Custom:
         for placeholder, value in (places | {FOLDER: str(folder)}).items():
             words = [word.replace(placeholder, value) for word in words]
         return Child(self.name, words, folder, doors).running()
+
+
+def _check_words(where: str, command: str) -> None:
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise ConfigError(f"{where}: cannot be read, {error}: {command}") from None
+    if not words or not words[0]:
+        raise ConfigError(f"{where}: a command is empty")
 
 
 def _doors(where: str, value: object) -> frozenset[Door]:

@@ -42,6 +42,12 @@ PEERS: Final[tuple[Peer, ...]] = (
 BASELINES: Final[tuple[Peer, ...]] = (Relay(),)
 """Servers that are no brokers, of workloads that name them."""
 
+STARTS: Final = {"rabbitmq": 40.0, "kafka": 60.0}
+"""Seconds that these take to start, and to become as fast as they get."""
+
+START_SECONDS: Final = 2.0
+"""That the others take."""
+
 QUICK: Final = ("headrace", "mosquitto")
 """Whom `--quick` measures, unless others are named: a broker more takes minutes more."""
 

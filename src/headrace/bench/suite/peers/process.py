@@ -192,15 +192,15 @@ class Child:
         """Ends it and its children; nothing, where it does not run."""
         if self._process is None:
             return
-        self._process.send_signal(how)
+        process, self._process = self._process, None
+        process.send_signal(how)
         try:
-            self._process.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        with contextlib.suppress(ProcessLookupError):  # it leaves nobody behind
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process = None
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(END_SECONDS)
+        finally:  # it leaves nobody behind, also where somebody is tired of waiting for it
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Running]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from headrace import __version__
 from headrace.adapters.children import unused
+from headrace.bench.suite.peers.headrace import version
 from headrace.bench.suite.peers.peer import Door, Feature, Mode
 from headrace.bench.suite.peers.process import Child
 
@@ -27,7 +27,7 @@ class Relay:
 
     def version(self) -> str:
         """Of this package."""
-        return __version__
+        return version()
 
     def promise(self, door: Door, mode: Mode) -> str | None:
         """It acknowledges nothing."""
