@@ -227,6 +227,7 @@ def test_what_cannot_be_run_is_said_in_a_line(shared):
         (2, ["--topic-config", "fsync"], "KEY=VALUE"),
         (2, ["--kafka", "nowhere"], "HOST:PORT"),
         (2, ["upload"], "upload"),
+        (2, ["latency", "--rate", "nan"], "nan is no number"),
         (2, ["--pid", "4194304"], "process 4194304"),
         (1, ["produce", "--topic-config", "fsynk=os"], "fsynk"),
     ]:

@@ -141,6 +141,9 @@ def test_what_cannot_be_run_is_said_in_a_line(node):
         (["--set", "nothing=1"], "nothing"),
         (["--payload", "15B"], "16 bytes"),
         (["--pid", "4194304"], "process 4194304"),
+        (["--publishers", "4294967296"], "open files"),
+        (["--depth", "9" * 20], "1000000000000"),
+        (["--rate", "inf"], "inf is no number"),
     ]:
         found = ran(node, *args)
         assert found.returncode == 2, found.stderr

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from headrace import native
-from headrace.bench.process import Usage
+from headrace.bench.process import Usage, need_connections
 from headrace.errors import InputError
 from headrace.model import Address
 
@@ -56,9 +56,11 @@ class Driven:
             watch: is told the counts so far, ten times a second.
 
         Raises:
-            InputError: the server's name or the plan makes no sense, or there is no such server.
+            InputError: the server's name or the plan makes no sense, there is no such server, or
+                this process may not have so many connections.
             OSError: the machine gives no sockets.
         """
+        need_connections(plan["publishers"] + plan["subscribers"] + plan["idle"])
         before = None if server.pid is None else Usage.of(server.pid)
         try:
             running = native.MqttLoad(_resolved(server), credentials=server.credentials, **plan)

@@ -1,13 +1,31 @@
-"""What a server's process takes, read from /proc (proc(5))."""
+"""What a server's process takes, read from /proc (proc(5)), and what this one may open."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
+from headrace.adapters.machine import raise_descriptor_limit
 from headrace.errors import InputError
+
+OTHER_DESCRIPTORS: Final = 100
+"""What this process has open beside connections."""
+
+
+def need_connections(count: int) -> None:
+    """Lets this process have so many.
+
+    Raises:
+        InputError: it may not.
+    """
+    allowed = raise_descriptor_limit()
+    if count + OTHER_DESCRIPTORS > allowed:
+        raise InputError(
+            f"{count:,} connections need {count + OTHER_DESCRIPTORS:,} open files, and "
+            f"{allowed:,} are allowed; raise that (ulimit -n)"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,9 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from headrace.adapters.machine import raise_descriptor_limit
 from headrace.bench.kafka.raw import RawConnection
-from headrace.bench.process import Usage
+from headrace.bench.process import Usage, need_connections
 from headrace.client.errors import ClientError, check
-from headrace.errors import InputError
 from headrace.wire.kafka import apis
 from headrace.wire.kafka.messages import (
     ApiVersionsRequest,
@@ -26,9 +24,6 @@ if TYPE_CHECKING:
     from headrace.bench.kafka.load import Load
     from headrace.bench.server import Server
     from headrace.client.login import Login
-
-OTHER_DESCRIPTORS: Final = 100
-"""What this process has open beside connections."""
 
 PAUSE_SECONDS: Final = 0.001
 """Between two small requests beside those that are measured."""
@@ -51,12 +46,7 @@ def connections(server: Server, login: Login | None, load: Load) -> Figures:
         ClientError: the broker refuses one.
         InputError: this process may not open so many.
     """
-    descriptors = raise_descriptor_limit()
-    if load.connections + OTHER_DESCRIPTORS > descriptors:
-        raise InputError(
-            f"{load.connections:,} connections need {load.connections + OTHER_DESCRIPTORS:,} open "
-            f"files, and {descriptors:,} are allowed; raise that (ulimit -n)"
-        )
+    need_connections(load.connections)
     before = None if server.pid is None else Usage.of(server.pid)
     with contextlib.ExitStack() as stack:
         opened: list[RawConnection] = []

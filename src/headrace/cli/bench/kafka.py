@@ -28,6 +28,7 @@ from headrace.cli.bench.show import (
     MEASURED,
     SECONDS,
     SIZE,
+    Rate,
     compare,
     progress_bar,
     servers_of,
@@ -100,7 +101,7 @@ FIGURES: Final = {
 )
 @click.option(
     "--rate",
-    type=click.FloatRange(0, min_open=True),
+    type=Rate(),
     help="Of latency.  [half of the lesser of produce and consume]",
 )
 @click.option(

@@ -11,12 +11,15 @@ import click
 from headrace.bench import FAULTS, Load, Outcome, Server, medians, run
 from headrace.bench.figures import ratios_of
 from headrace.bench.suite.results import Row
+from headrace.bench.suite.words import BUSY
 from headrace.cli.bench.page import html_option, measured
 from headrace.cli.bench.show import (
     ADDRESS,
+    COUNT_MAX,
     MEASURED,
     SECONDS,
     SIZE,
+    Rate,
     by_second,
     compare,
     progress_bar,
@@ -41,8 +44,6 @@ WINDOW_UNDELIVERED: Final = 2000
 """At QoS 0: enough to fill a pipe of 64 KiB with the smallest messages."""
 QUEUED: Final = 100
 """Messages that wait for a session: what servers keep for one at the least (mosquitto 1.6)."""
-BUSY: Final = 0.95
-"""From where on the load may be slower than the server."""
 
 
 @click.command(short_help="Load for an MQTT server.")
@@ -60,12 +61,14 @@ BUSY: Final = 0.95
     help="Who hears whom.  [pair where there are as many of each, else all]",
 )
 @click.option(
-    "--queued", type=click.IntRange(1), help="Waiting for each session of a storm.  [100]"
+    "--queued",
+    type=click.IntRange(1, COUNT_MAX),
+    help="Waiting for each session of a storm.  [100]",
 )
 @click.option("--qos", type=click.IntRange(0, 2), help="[0; 1 of a storm]")
 @click.option("--payload", type=SIZE, default="100B", show_default=True, help="16 B or more.")
 @click.option("--window", type=click.IntRange(1, 65_535), help="Under way per publisher.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Per second and publisher.")
+@click.option("--rate", type=Rate(), help="Per second and publisher.")
 @click.option("--duration", type=MEASURED, default="5s", show_default=True, help="Measured.")
 @click.option("--warm-up", type=SECONDS, default="1s", show_default=True, help="Not timed.")
 @click.option("--drain", type=SECONDS, default="5s", show_default=True, help="Longest silence.")
@@ -74,9 +77,10 @@ BUSY: Final = 0.95
 @click.option("--protocol", type=click.Choice(["5", "3.1.1"]), default="5", show_default=True)
 @click.option(
     "--session-expiry",
-    type=click.IntRange(0),
+    type=click.IntRange(0, 2**32 - 1),
     default=0,
-    help="Seconds; subscribers have persistent sessions, which end with the run.",
+    help="Seconds; subscribers have persistent sessions, which end with the run. In 3.1.1 any "
+    "number above 0 means that.",
 )
 @click.option("--topic", default="bench", show_default=True, help="Begins topics, client ids.")
 @html_option

@@ -16,9 +16,11 @@ from headrace.bench.suite.results import Row
 from headrace.cli.bench.page import html_option, measured
 from headrace.cli.bench.show import (
     ADDRESS,
+    COUNT_MAX,
     MEASURED,
     SECONDS,
     SIZE,
+    Rate,
     by_second,
     compare,
     progress_bar,
@@ -80,21 +82,21 @@ HEARD_SECONDS: Final = 5.0
 )
 @click.option(
     "--depth",
-    type=click.IntRange(0),
+    type=click.IntRange(0, COUNT_MAX),
     default=0,
     show_default=True,
     help="Again, behind so many messages.",
 )
 @click.option(
     "--in-flight",
-    type=click.IntRange(0),
+    type=click.IntRange(0, COUNT_MAX),
     default=0,
     show_default=True,
     help="Settles with few and so many open.",
 )
 @click.option(
     "--settlements",
-    type=click.IntRange(1),
+    type=click.IntRange(1, COUNT_MAX),
     default=1_000_000,
     show_default=True,
     help="Of --in-flight.",
@@ -107,7 +109,7 @@ HEARD_SECONDS: Final = 5.0
     show_default=True,
     help="Under way per publisher.",
 )
-@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Per second and publisher.")
+@click.option("--rate", type=Rate(), help="Per second and publisher.")
 @click.option("--duration", type=MEASURED, default="5s", show_default=True, help="Measured.")
 @click.option("--warm-up", type=SECONDS, default="1s", show_default=True, help="Not timed.")
 @click.option("--drain", type=SECONDS, default="10s", show_default=True, help="Longest silence.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from statistics import mean
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +25,12 @@ SPARKS_MAX: Final = 60
 
 ROUNDS_AGAINST: Final = 3
 """Fewer have no median."""
+
+DAYS_MAX: Final = 30
+"""That are measured: each second has a count."""
+
+COUNT_MAX: Final = 10**12
+"""Of messages: a disk has not as many."""
 
 
 class Quantity(click.ParamType[Any]):
@@ -50,7 +57,28 @@ def _measured(text: str) -> float:
     seconds = parse_duration_ms(text) / 1e3
     if not seconds:
         raise ValueError("nothing is measured in no time; give 1s or more")
+    if seconds > DAYS_MAX * 86_400:
+        raise ValueError(f"must be at most {DAYS_MAX}d; got {text}")
     return seconds
+
+
+class Rate(click.FloatRange):
+    """Above 0, and a number."""
+
+    def __init__(self) -> None:
+        super().__init__(0, min_open=True)
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 - click's own
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> float:
+        """The rate that a text names."""
+        rate: float = super().convert(value, param, ctx)
+        if not math.isfinite(rate):
+            self.fail(f"{value} is no number", param, ctx)
+        return rate
 
 
 SECONDS: Final = Quantity("DURATION", lambda text: parse_duration_ms(text) / 1e3)

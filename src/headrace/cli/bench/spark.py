@@ -15,7 +15,7 @@ import click
 from headrace.bench.spark import MEASURES, Load, Row
 from headrace.bench.suite import results
 from headrace.cli.bench.page import PageFile, html_option
-from headrace.cli.bench.show import MEASURED, SECONDS, SIZE, number, progress_bar
+from headrace.cli.bench.show import MEASURED, SECONDS, SIZE, Rate, number, progress_bar
 from headrace.cli.client import json_option
 from headrace.cli.demo.broker import Broker
 from headrace.cli.pipeline_settings import need_spark
@@ -49,7 +49,7 @@ from headrace.cli.tables import table
     "--batches", type=click.IntRange(1, 10_000), default=60, show_default=True, help="Of batch."
 )
 @click.option(
-    "--rate", type=click.FloatRange(0, min_open=True), default=10_000, show_default=True,
+    "--rate", type=Rate(), default=10_000, show_default=True,
     help="Readings a second, of age.",
 )  # fmt: skip
 @click.option(
