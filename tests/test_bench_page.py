@@ -6,6 +6,7 @@ import resource
 import runpy
 import subprocess
 import sys
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import click
@@ -96,6 +97,7 @@ servers = st.builds(
     by_second=st.lists(st.integers(0, 1 << 40), max_size=5).map(tuple),
     trouble=st.none() | names,
 )
+moments = st.datetimes().map(lambda each: each.replace(year=2030).isoformat() + "+00:00")
 rows = st.builds(
     Row,
     workload=names,
@@ -110,6 +112,7 @@ rows = st.builds(
     at_least=st.none() | st.floats(0, 1e9),
     note=names,
     ours=st.just("headrace") | names,
+    began=st.just("") | moments,
 )
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(-1e9, 1e9) | names,
@@ -127,13 +130,14 @@ peers = st.fixed_dictionaries(
 )
 results = st.builds(
     Result,
-    began=st.datetimes().map(lambda each: each.replace(year=2030).isoformat() + "+00:00"),
+    began=moments,
     seconds=st.floats(0, 1e6),
     machine=st.dictionaries(names, json_values, max_size=3),
     settings=st.dictionaries(names, json_values, max_size=3),
     peers=st.dictionaries(names, peers, max_size=2),
     left_out=st.dictionaries(names, names, max_size=2),
     rows=st.lists(rows, max_size=3).map(tuple),
+    resumed=st.lists(moments, max_size=2).map(tuple),
 )
 
 
@@ -374,6 +378,28 @@ def test_markdown_says_where_headrace_is_behind_before_all_else():
     assert "8.0 GiB" in rest
     assert "1.25 ms" in rest
     assert "a note" in rest
+
+
+def test_pages_of_several_runs_say_when_each_row_was_measured():
+    late = replace(BEHIND, began="2030-01-03T03:04:05Z")
+    several = replace(result(AHEAD, late), resumed=["2030-01-03T00:00:00Z"])
+    when = "2030-01-02 03:04 UTC to 2030-01-03 00:00 UTC, in 2 runs of "
+    for shown in (markdown(several), told(tree_of(page(several)))):
+        assert when in shown
+        assert shown.count("Measured 2030-01-03 03:04 UTC.") == 1
+    assert "Measured" not in markdown(result(AHEAD, late))
+
+
+def test_rows_in_which_the_load_was_the_limit_say_so():
+    servers = {
+        name: replace(measured, medians=dict(measured.medians) | {"generator_busy": busy})
+        for (name, measured), busy in zip(AHEAD.servers.items(), (0.97, 0.5), strict=False)
+    }
+    busy = result(replace(AHEAD, servers=servers))
+    sentence = "The load itself was busy 97% of the time with headrace, and may be the limit."
+    assert sentence in markdown(busy)
+    assert sentence in told(tree_of(page(busy)))
+    assert "may be the limit" not in markdown(result(AHEAD))
 
 
 def test_the_page_of_a_committed_result_is_generated(tmp_path):

@@ -24,7 +24,9 @@ def differs(before: Result, now: Result) -> str | None:
     ):
         for name in {**then, **here}:
             if name not in _VARIES and then.get(name) != here.get(name):
-                was, found = (told(name, each.get(name)) for each in (then, here))
+                was, found = (
+                    told(name, each[name]) if name in each else "absent" for each in (then, here)
+                )
                 return f"{what}: {label(name)} was {was}, and is {found}"
     return None
 

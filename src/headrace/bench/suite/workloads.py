@@ -37,7 +37,7 @@ class Timing:
         drain: of silence at the end, the longest.
     """
 
-    duration: float = 5.0
+    duration: float = 4.0
     warm_up: float = 1.0
     drain: float = 5.0
 

@@ -51,7 +51,7 @@ QUICK: Final = Timing(duration=2.0, warm_up=0.5)
 )
 @click.option("--rounds", type=click.IntRange(ROUNDS_MIN, 1000), default=ROUNDS_MIN,
               show_default=True, help="Medians of so many.")  # fmt: skip
-@click.option("--duration", type=MEASURED, help="Measured in a round.  [5s; 2s with --quick]")
+@click.option("--duration", type=MEASURED, help="Measured in a round.  [4s; 2s with --quick]")
 @click.option("--server-cores", type=click.IntRange(1, 1024), default=1, show_default=True,
               help="Of servers; the load has the others.")  # fmt: skip
 @click.option(
