@@ -150,6 +150,25 @@ def test_what_is_no_program_is_told(tmp_path):
         child.start()
 
 
+def test_mosquitto_ends_with_who_measures_whoever_that_is(tmp_path):
+    code = f"""
+import time
+from pathlib import Path
+from headrace.bench.suite.peers.mosquitto import Mosquitto
+from headrace.bench.suite.peers.peer import Mode
+with Mosquitto().start(Path({str(tmp_path)!r}), Mode.DURABLE) as running:
+    print(running.pid, flush=True)
+    time.sleep(1000)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment()
+    ) as measuring:
+        pid = int(measuring.stdout.readline())
+        assert lives(pid)
+        measuring.send_signal(signal.SIGKILL)
+    wait_for(lambda: not lives(pid))
+
+
 @pytest.mark.parametrize("manner", ["meek", "stubborn"])
 def test_it_ends_with_its_children_and_can_be_started_again(tmp_path, monkeypatch, manner):
     monkeypatch.setattr(process, "END_SECONDS", 0.2 if manner == "stubborn" else 30)

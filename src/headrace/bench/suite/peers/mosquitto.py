@@ -22,9 +22,11 @@ max_inflight_messages 0
 max_queued_messages 0
 log_type error
 log_type warning
+user root
 """
 """Beside its defaults: no bounds on what waits for a client, so that it need not drop messages,
-and no line of its log for each connection."""
+and no line of its log for each connection. Who becomes another user is not told any more when its
+starter is gone (prctl(2), PR_SET_PDEATHSIG); the last line says nothing to who is not root."""
 
 _OF_MODE: Final = {
     Mode.MEMORY: "persistence false\n",
@@ -68,6 +70,5 @@ class Mosquitto:
         settings = _SETTINGS.format(port=address.port) + _OF_MODE[mode].format(folder=folder)
         config = folder / "mosquitto.conf"
         config.write_text(settings)
-        folder.chmod(0o777)  # it gives up root before it writes
         command = [find(self.name), "-c", str(config)]
         return Child(self.name, command, folder, {Door.MQTT: address}).running()
