@@ -49,7 +49,7 @@ class Request(NamedTuple):
 class Framer:
     """Cuts a byte stream into frames, one at a time, each joined once however it came."""
 
-    __slots__ = ("_at", "_buffer", "_chunks", "_chunks_bytes", "_frame_bytes_max")
+    __slots__ = ("_at", "_buffer", "_chunks", "_chunks_bytes", "_frame_bytes_max", "_length")
 
     def __init__(self, frame_bytes_max: int) -> None:
         self._frame_bytes_max = frame_bytes_max
@@ -57,10 +57,11 @@ class Framer:
         self._at = 0
         self._chunks: list[bytes | bytearray] = []
         self._chunks_bytes = 0
+        self._length: int | None = None  # of the frame that comes, once that is known
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that came in and were not taken out."""
+        """Bytes that came in and were not taken out, but for the length of the frame that comes."""
         return len(self._buffer) - self._at + self._chunks_bytes
 
     def feed(self, data: bytes) -> None:
@@ -79,15 +80,19 @@ class Framer:
         Raises:
             MalformedError: the frame claims a negative length or more than the bound.
         """
-        if not self._joined(LENGTH.size):
+        if self._length is None:
+            if not self._joined(LENGTH.size):
+                return None
+            length: int = LENGTH.unpack_from(self._buffer, self._at)[0]
+            if not 0 <= length <= self._frame_bytes_max:
+                bound = f"the bound is {self._frame_bytes_max}"
+                raise MalformedError(f"a frame of {length} bytes; {bound}")
+            self._at += LENGTH.size
+            self._length = length
+        if not self._joined(self._length):
             return None
-        length: int = LENGTH.unpack_from(self._buffer, self._at)[0]
-        if not 0 <= length <= self._frame_bytes_max:
-            raise MalformedError(f"a frame of {length} bytes; the bound is {self._frame_bytes_max}")
-        if not self._joined(LENGTH.size + length):
-            return None
-        start = self._at + LENGTH.size
-        self._at = start + length
+        start, self._at = self._at, self._at + self._length
+        self._length = None
         frame = self._buffer[start : self._at]
         if self._at == len(self._buffer):  # an idle connection keeps no large request
             self._buffer, self._at = b"", 0
@@ -98,7 +103,8 @@ class Framer:
         if self.held_bytes < length:
             return False
         if len(self._buffer) - self._at < length:
-            self._buffer = b"".join((self._buffer[self._at :], *self._chunks))
+            rest = memoryview(self._buffer)[self._at :]
+            self._buffer = b"".join((rest, *self._chunks) if rest else self._chunks)
             self._at = 0
             self._chunks.clear()
             self._chunks_bytes = 0
