@@ -9,9 +9,9 @@ Invariants:
 - a fetch that was overtaken by a seek, or by the partition going, changes nothing;
 - of one broker one fetch is under way, and beside it one for what the program waits for in vain,
   which is not in the first: it may wait for records of others, or have been overtaken;
-- a partition is fetched only while it holds less than `max_partition_fetch_bytes`, and all of them
-  less than `queued_max_bytes`; or while the program waits for it in vain, for what is paused, or
-  not asked for, must not starve the others;
+- a partition is fetched only while it holds no more than `max_partition_fetch_bytes`, which is what
+  one answer has of it, and all of them hold less than `queued_max_bytes`; or while the program
+  waits for it in vain, for what is paused, or not asked for, must not starve the others;
 - partitions give in turn.
 """
 
@@ -248,7 +248,7 @@ class Fetcher:
             part.position is not None
             and not (part.is_paused or part.is_under_way or part.error)
             and now >= part.blocked_until
-            and part.held_bytes < self._config.max_partition_fetch_bytes
+            and part.held_bytes <= self._config.max_partition_fetch_bytes
         )
 
     def _is_missed(self, part: Part) -> bool:

@@ -40,9 +40,10 @@ class Pump:
         """Takes a turn, after what this turn of the loop still brings."""
         if not self._is_due and self._loop is not None:
             self._is_due = True
-            self._loop.call_soon(self._look)
+            self._loop.call_soon(self.now)
 
-    def _look(self) -> None:
+    def now(self) -> None:
+        """Takes a turn at once, before the program goes on."""
         assert self._loop is not None
         self._is_due = False
         if self._is_closed:

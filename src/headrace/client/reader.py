@@ -108,6 +108,7 @@ class Reader:
                 for each in topic.partitions
             }
             self.fetcher.fetched(fetch, answers, now_s())
+            self.pump.now()  # the next is under way while the program works on what came
         self.changed.set()
 
     async def _connect(self, address: Address) -> None:
