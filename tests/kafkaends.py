@@ -42,6 +42,9 @@ class Link:
     def write(self, data):
         self.answered.append(unpack_from(">i", data, 4)[0])
 
+    def write_all(self, pieces):
+        self.write(b"".join(pieces))
+
     def pause(self):
         self.reading = False
 

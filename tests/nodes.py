@@ -125,6 +125,9 @@ class Client:
         self.sent.append(data)
         self.answered.set()
 
+    def write_all(self, pieces):
+        self.write(b"".join(pieces))
+
     def pause(self):
         self.reading = False
 

@@ -149,7 +149,7 @@ def stored(frame):
         )
         for topic in request.body.topics
     ]
-    return encode_response(request, ProduceResponse(topics=topics))
+    return b"".join(encode_response(request, ProduceResponse(topics=topics)))
 
 
 @contextmanager

@@ -25,6 +25,11 @@ EVERY_VERSION = [
 ]
 
 
+def answered(request, body):
+    """The frame of a response, joined."""
+    return b"".join(frames.encode_response(request, body))
+
+
 # --- bytes by hand -----------------------------------------------------------------------------
 
 
@@ -49,7 +54,7 @@ def test_api_versions_3_has_header_version_2_and_compact_fields():
 def test_api_versions_3_answers_with_the_ordinary_header():
     request = frames.decode_request(b"\x00\x12\x00\x03\x00\x00\x00\x05\xff\xff\x00\x01\x01\x00")
     ranges = [m.ApiVersionRange(api_key=3, min_version=0, max_version=8)]
-    frame = frames.encode_response(request, m.ApiVersionsResponse(api_keys=ranges))
+    frame = answered(request, m.ApiVersionsResponse(api_keys=ranges))
     assert frame == (
         pack(">i", 19)
         + pack(">i", 5)  # no tagged fields after the correlation id
@@ -73,7 +78,7 @@ def test_api_versions_above_the_range_is_answered_in_version_0(version):
     request = frames.decode_request(pack(">hhi", 18, version, 9) + b"whatever it may hold")
     assert (request.api, request.version, request.body) == (apis.API_VERSIONS, 0, None)
     refusal = m.ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[])
-    assert frames.encode_response(request, refusal) == pack(">iihi", 10, 9, 35, 0)
+    assert answered(request, refusal) == pack(">iihi", 10, 9, 35, 0)
 
 
 def test_metadata_0_asks_for_all_with_an_empty_array_and_1_with_null():
@@ -114,7 +119,7 @@ def test_a_fetch_response_of_version_4_ends_with_its_records():
         partition_index=1, high_watermark=9, last_stable_offset=8, log_start_offset=3, records=b"R"
     )
     topic = m.FetchTopicResponse(topic="t", partitions=[answer])
-    assert frames.encode_response(request, m.FetchResponse(topics=[topic]))[4:] == (
+    assert answered(request, m.FetchResponse(topics=[topic]))[4:] == (
         pack(">i", 2)
         + pack(">i", 0)  # throttle; error and session only from version 7 on
         + pack(">i", 1)
@@ -125,6 +130,24 @@ def test_a_fetch_response_of_version_4_ends_with_its_records():
         + pack(">i", 1)
         + b"R"
     )
+
+
+def test_records_that_are_large_are_pieces_of_their_response_as_they_are():
+    request = frames.Request(apis.FETCH, apis.FETCH.last, 2, None, None)
+    many = [memoryview(bytes([n]) * limits.MIB) for n in range(2)]
+    parts = [
+        m.FetchPartitionResponse(partition_index=n, records=records)
+        for n, records in enumerate((b"few", *many, b""))
+    ]
+    body = m.FetchResponse(topics=[m.FetchTopicResponse(topic="t", partitions=parts)])
+    pieces = frames.encode_response(request, body)
+    assert [piece for piece in pieces if len(piece) > 1000] == many
+    assert pieces[1] is many[0]
+    assert pieces[3] is many[1]
+    joined = b"".join(pieces)
+    assert joined[:4] == pack(">i", len(joined) - 4)
+    found = frames.decode_response(apis.FETCH, apis.FETCH.last, 2, joined[4:]).topics[0].partitions
+    assert [part.records for part in found] == [b"few", *map(bytes, many), b""]
 
 
 def test_offset_records_have_kafkas_own_layout():
@@ -250,7 +273,7 @@ def test_every_message_comes_back_as_it_went(api, version, data):
     request = frames.decode_request(sent[4:])
     assert request == frames.Request(api, version, 77, "client", body)
     answer = data.draw(messages_of(api.response, version, flexible))
-    frame = frames.encode_response(request, answer)[4:]
+    frame = answered(request, answer)[4:]
     assert frames.decode_response(api, version, 77, frame) == answer
 
 

@@ -38,6 +38,9 @@ class Wire:
         assert not self.is_closed
         self.sent += data
 
+    def write_all(self, pieces):
+        self.write(b"".join(pieces))
+
     def taken(self):
         sent, self.sent = self.sent, b""
         return sent

@@ -595,7 +595,7 @@ class ReadEnd:
 
     @property
     def ticket(self) -> int: ...
-    def result(self) -> bytes | tuple[int, int] | None:
+    def result(self) -> Buffer | tuple[int, int] | None:
         """What `read`, for a ticket of `fetch`, or `offset_for_time`, for one of `seek`, returns.
 
         Raises:
@@ -838,7 +838,7 @@ class Store:
             ValueError: `offset` is outside `[log start, high watermark]`.
             StorageError: the file cannot be read.
         """
-    def fetch(self, log: int, offset: int, max_bytes: int, ticket: int) -> bytes | None:
+    def fetch(self, log: int, offset: int, max_bytes: int, ticket: int) -> Buffer | None:
         """As `read`, and never waits: None where the disk must bring something. It then does so
         on a native thread, after what was asked for before, and the ticket ends in `poll_reads`.
 

@@ -218,7 +218,10 @@ impl Shared {
                     let index = files.load(&self.files)?;
                     self.lock().machine.indexed(index);
                 }
-                Plan::Walk(walk) => return walk.read(&Ahead(&self.files), offset, bytes_max),
+                Plan::Walk(walk) => {
+                    let ahead = Ahead::new(&self.files, bytes_max);
+                    return walk.read(&ahead, offset, bytes_max);
+                }
             }
         })
     }

@@ -82,25 +82,37 @@ fn read_cached(file: &File, position: u64, bytes: usize) -> io::Result<Vec<u8>> 
     Ok(found)
 }
 
-/// Reads for a reader that goes on: while it takes in what it asked for, the disk brings as much
-/// again. The kernel's own read-ahead follows descriptors, which readers at different places share.
-pub(crate) struct Ahead<'a>(pub(crate) &'a Files);
+/// Reads for a reader that goes on: on the way to what it asked for the disk brings that already, and
+/// while it takes it in, as much again. The kernel's own read-ahead follows descriptors, which readers
+/// at different places share.
+pub(crate) struct Ahead<'a> {
+    files: &'a Files,
+    bytes_max: usize,
+}
+
+impl<'a> Ahead<'a> {
+    /// For a reader that asks for `bytes_max`.
+    pub(crate) fn new(files: &'a Files, bytes_max: usize) -> Self {
+        Self { files, bytes_max }
+    }
+}
 
 impl Disk for Ahead<'_> {
     fn list(&self, folder: &str) -> Result<Vec<String>, DiskError> {
-        self.0.list(folder)
+        self.files.list(folder)
     }
 
     fn size(&self, path: &str) -> Result<Option<u64>, DiskError> {
-        self.0.size(path)
+        self.files.size(path)
     }
 
     fn read(&self, path: &str, position: u64, bytes: usize) -> Result<Vec<u8>, DiskError> {
-        self.0.read_ahead(path, position, 2 * bytes);
-        self.0.read(path, position, bytes)
+        let ahead = self.bytes_max.max(bytes.saturating_mul(2));
+        self.files.read_ahead(path, position, ahead);
+        self.files.read(path, position, bytes)
     }
 
     fn perform(&self, op: &DiskOp) -> Result<(), DiskError> {
-        self.0.perform(op)
+        self.files.perform(op)
     }
 }

@@ -4,10 +4,10 @@ use headrace_core::log::{self, Fsync, SegmentFacts};
 use headrace_io::{self as io, Found};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
 use pyo3::IntoPyObjectExt;
 
 use crate::errors::log_error;
+use crate::records::Buffer;
 
 /// Where a queued append will stand.
 #[pyclass(frozen, module = "headrace._native")]
@@ -50,19 +50,32 @@ impl Completion {
 
 /// The end of one read that waited for the disk.
 #[pyclass(frozen, module = "headrace._native")]
-pub struct ReadEnd(pub io::ReadEnd);
+pub struct ReadEnd {
+    #[pyo3(get)]
+    ticket: u64,
+    outcome: Result<Py<PyAny>, log::Error>,
+}
+
+impl ReadEnd {
+    /// Takes over what was read.
+    pub fn new(py: Python<'_>, end: io::ReadEnd) -> PyResult<Self> {
+        let outcome = match end.outcome {
+            Ok(Found::Batches(batches)) => Ok(Py::new(py, Buffer::new(batches))?.into_any()),
+            Ok(Found::Place(place)) => Ok(place.into_py_any(py)?),
+            Err(error) => Err(error),
+        };
+        Ok(Self {
+            ticket: end.ticket,
+            outcome,
+        })
+    }
+}
 
 #[pymethods]
 impl ReadEnd {
-    #[getter]
-    fn ticket(&self) -> u64 {
-        self.0.ticket
-    }
-
-    fn result<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        match &self.0.outcome {
-            Ok(Found::Batches(batches)) => Ok(PyBytes::new(py, batches).into_any()),
-            Ok(Found::Place(place)) => place.into_bound_py_any(py),
+    fn result(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match &self.outcome {
+            Ok(found) => Ok(found.clone_ref(py)),
             Err(error) => Err(log_error(py, error)),
         }
     }

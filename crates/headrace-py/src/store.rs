@@ -15,6 +15,7 @@ use pyo3::types::PyBytes;
 
 use crate::errors::log_error;
 use crate::facts::{Appended, Compaction, Completion, LogSettings, ReadEnd, Recovery, Segment};
+use crate::records::Buffer;
 
 /// Journal files are whole pages; a size that is not is rounded up.
 const PAGE_BYTES: u64 = 4096;
@@ -204,16 +205,16 @@ impl Store {
         Ok(PyBytes::new(py, &bytes))
     }
 
-    fn fetch<'py>(
+    fn fetch(
         &self,
-        py: Python<'py>,
+        py: Python<'_>,
         log: u32,
         offset: i64,
         max_bytes: usize,
         ticket: u64,
-    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+    ) -> PyResult<Option<Buffer>> {
         let batches = detached(py, || self.0.fetch(LogId(log), offset, max_bytes, ticket))?;
-        Ok(batches.map(|batches| PyBytes::new(py, &batches)))
+        Ok(batches.map(Buffer::new))
     }
 
     fn seek(&self, py: Python<'_>, log: u32, timestamp_ms: i64, ticket: u64) -> PyResult<()> {
@@ -226,8 +227,9 @@ impl Store {
         self.0.cancel_read(ticket);
     }
 
-    fn poll_reads(&self) -> Vec<ReadEnd> {
-        self.0.poll_reads().into_iter().map(ReadEnd).collect()
+    fn poll_reads(&self, py: Python<'_>) -> PyResult<Vec<ReadEnd>> {
+        let ends = self.0.poll_reads().into_iter();
+        ends.map(|end| ReadEnd::new(py, end)).collect()
     }
 
     fn bounds(&self, py: Python<'_>, log: u32) -> PyResult<(i64, i64)> {

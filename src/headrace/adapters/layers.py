@@ -114,6 +114,10 @@ class Layer:
         """Queues bytes."""
         self._below.write(data)
 
+    def write_all(self, pieces: Sequence[bytes]) -> None:
+        """Queues bytes that come in pieces."""
+        self._below.write_all(pieces)
+
     def pause(self) -> None:
         """Reads no further."""
         self._below.pause()

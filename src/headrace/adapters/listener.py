@@ -166,6 +166,11 @@ class SocketLink(asyncio.Protocol):
         if not self._closing:
             self._transport.write(data)
 
+    def write_all(self, pieces: Sequence[bytes]) -> None:
+        """Queues bytes that come in pieces."""
+        if not self._closing:
+            self._transport.writelines(pieces)
+
     def pause(self) -> None:
         """Reads no further."""
         if not self._closing and self._transport.is_reading():

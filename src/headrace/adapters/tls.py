@@ -20,6 +20,7 @@ from headrace.adapters.layers import Layer
 from headrace.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from headrace.adapters.layers import Inner, LowerLink, MakeLayer
@@ -276,15 +277,20 @@ class TlsLayer(Layer):
 
     def write(self, data: bytes) -> None:
         """Enciphers and queues bytes."""
+        self.write_all([data])
+
+    def write_all(self, pieces: Sequence[bytes]) -> None:
+        """Enciphers and queues bytes that come in pieces."""
         assert self._tls is not None, "nobody writes before the handshake"
         if self._closing:
             return
-        view = memoryview(data)
         sealed: list[bytes] = []
-        for at in range(0, len(data), limits.TLS_PIECE_BYTES):
-            self._tls.write(view[at : at + limits.TLS_PIECE_BYTES])
-            sealed.append(self._outgoing.read())
-        self._below.write(b"".join(sealed))
+        for piece in pieces:
+            view = memoryview(piece)
+            for at in range(0, len(view), limits.TLS_PIECE_BYTES):
+                self._tls.write(view[at : at + limits.TLS_PIECE_BYTES])
+                sealed.append(self._outgoing.read())
+        self._below.write_all(sealed)
 
     def close(self) -> None:
         """Says goodbye, and ends the connection."""

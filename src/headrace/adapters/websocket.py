@@ -232,6 +232,10 @@ class WebSocketLayer(Layer):
             self._protocol.send_binary(data)
             self._flush()
 
+    def write_all(self, pieces: Sequence[bytes]) -> None:
+        """Queues them as one frame."""
+        self.write(b"".join(pieces))
+
     def close(self) -> None:
         """Says goodbye, and ends the connection."""
         if self._protocol.state is State.OPEN:

@@ -18,6 +18,7 @@ from headrace import limits, native
 from headrace.errors import HeadraceError, InvalidStartError, UnknownStreamError
 from headrace.kernel import positions
 from headrace.kernel.catalog import is_internal
+from headrace.native import Buffer
 from headrace.text import shown
 
 if TYPE_CHECKING:
@@ -172,18 +173,18 @@ class Feeds:
             except (HeadraceError, ValueError) as error:
                 self._failed(asked, error)
                 continue
-            if isinstance(found, bytes):
-                self._open(asked, found)
+            if isinstance(found, Buffer):
+                self._open(asked, bytes(found))
             else:
                 self._waiting += 1
                 found.add_done_callback(partial(self._ended, asked))
         return has_read
 
-    def _ended(self, asked: _Asked, read: asyncio.Future[bytes]) -> None:
+    def _ended(self, asked: _Asked, read: asyncio.Future[Buffer]) -> None:
         """The disk has brought a piece, or has not."""
         self._waiting -= 1
         try:
-            self._open(asked, read.result())
+            self._open(asked, bytes(read.result()))
         except (HeadraceError, ValueError) as error:
             self._failed(asked, error)
         self._broker.runner.wake()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.errors import MessageTooLargeError, UnknownStreamError
+from headrace.native import Buffer
 
 if TYPE_CHECKING:
     import asyncio
@@ -113,10 +114,10 @@ class Partition:
             UnavailableError: too many reads wait for the disk.
         """
         found = self.begin_read(offset, max_bytes)
-        return found if isinstance(found, bytes) else await found
+        return bytes(found if isinstance(found, Buffer) else await found)
 
-    def begin_read(self, offset: int, max_bytes: int) -> bytes | asyncio.Future[bytes]:
-        """As `read`; a future, which ends as that does, where the disk must bring something."""
+    def begin_read(self, offset: int, max_bytes: int) -> Buffer | asyncio.Future[Buffer]:
+        """As `read`, where it was read to; a future where the disk must bring something."""
         return self._runner.begin_read(self, offset, max_bytes)
 
     def readable_bytes(self, offset: int) -> int:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.native import (
+        Buffer,
         Completion,
         ConnectRequest,
         Effects,
@@ -185,7 +186,7 @@ class Runner:
 
     def begin_read(
         self, partition: Partition, offset: int, max_bytes: int
-    ) -> bytes | asyncio.Future[bytes]:
+    ) -> Buffer | asyncio.Future[Buffer]:
         """As `Partition.begin_read`."""
         ticket = self._read_ticket()
         try:

@@ -3,7 +3,7 @@
 A door decides nothing about sockets and an adapter nothing about protocols; they meet here.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -41,6 +41,13 @@ class Link(Protocol):
 
     def write(self, data: bytes) -> None:
         """Queues bytes; never blocks. After `close` it does nothing."""
+        ...
+
+    def write_all(self, pieces: Sequence[bytes]) -> None:
+        """As `write` of all of them together, which are not copied for that.
+
+        So each must stay as it is.
+        """
         ...
 
     def pause(self) -> None:

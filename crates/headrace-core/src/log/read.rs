@@ -16,7 +16,7 @@ use super::scan;
 use super::segment::Segment;
 use crate::record::{Batch, BatchHeader, Batches, Records, DECOMPRESSED_BYTES_MAX, HEADER_BYTES};
 
-/// Bytes read beyond those asked for, to cover the way from an index entry to the batch.
+/// Bytes of one read on the way from an index entry to the batch.
 pub(super) const SLACK_BYTES: usize = 8 << 10;
 
 /// What to read next.
@@ -225,27 +225,31 @@ impl Walk {
 
     /// Whole batches from the one that holds `offset`, or stands for it: at least one, else at most
     /// `bytes_max`. They end before a mark, which is no reader's business.
+    ///
+    /// The way there is read in small pieces and what is wanted in one, so that nothing is copied.
     pub fn read(&self, disk: &impl Disk, offset: i64, bytes_max: usize) -> Result<Vec<u8>, Error> {
-        let reach = bytes_max.saturating_add(SLACK_BYTES);
         let mut found = None;
-        self.each(disk, reach, |position, header, rest| {
+        self.each(disk, SLACK_BYTES, |position, header, rest| {
             if header.last_offset() < offset || header.is_mark() {
                 return true;
             }
-            found = Some((position, header.batch_bytes(), rest.to_vec()));
+            let (first, left) = (header.batch_bytes(), (self.end - position) as usize);
+            let wanted = bytes_max.max(first).min(left);
+            found = Some((
+                position,
+                first,
+                wanted,
+                rest.get(..wanted).map(<[u8]>::to_vec),
+            ));
             false
         })?;
-        let Some((position, first, mut bytes)) = found else {
+        let Some((position, first, wanted, few)) = found else {
             return Ok(Vec::new());
         };
-        let wanted = bytes_max.max(first).min((self.end - position) as usize);
-        if bytes.len() < wanted {
-            let rest = position + bytes.len() as u64;
-            let least = first.saturating_sub(bytes.len());
-            let more = self.readable(disk, rest, wanted - bytes.len(), least)?;
-            bytes.extend_from_slice(&more);
-        }
-        bytes.truncate(wanted);
+        let mut bytes = match few {
+            Some(few) => few,
+            None => self.readable(disk, position, wanted, first)?,
+        };
         let sound = sound_bytes(&bytes, &self.epochs);
         let sound = sound.map_err(|what| self.damage(position, Some(offset), &what))?;
         bytes.truncate(sound);

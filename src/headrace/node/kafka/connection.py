@@ -386,10 +386,10 @@ class KafkaConnection:
             self._appender = None
             self._appending.release()
 
-    def _write(self, frame: bytes) -> None:
-        self._link.write(frame)
+    def _write(self, frame: list[bytes]) -> None:
+        self._link.write_all(frame)
         if self._room is not None and self._open:
-            for slowest in self._door.unread.add(self, len(frame)):
+            for slowest in self._door.unread.add(self, sum(map(len, frame))):
                 slowest.end_slow()
 
     def _charge(self, request: Request, size_bytes: int) -> int:
@@ -401,12 +401,12 @@ class KafkaConnection:
         self._mute(throttle_ms)
         return throttle_ms
 
-    async def _response(self, whole: Taken, body: Any, throttle_ms: int) -> bytes:  # noqa: ANN401
+    async def _response(self, whole: Taken, body: Any, throttle_ms: int) -> list[bytes]:  # noqa: ANN401
         """The frame of a response; says for how long the client need not ask again (KIP-219)."""
         request = whole.request
         frame = await self._encoded(whole, body)
         if request.api is FETCH:
-            of_bytes_ms = self._door.charge(self, request, Rate.FETCHED, len(frame))
+            of_bytes_ms = self._door.charge(self, request, Rate.FETCHED, sum(map(len, frame)))
             self._mute(of_bytes_ms)
             throttle_ms = max(throttle_ms, of_bytes_ms)
         if throttle_ms and hasattr(body, "throttle_time_ms"):
@@ -414,7 +414,7 @@ class KafkaConnection:
             frame = await self._encoded(whole, body)
         return frame
 
-    async def _encoded(self, whole: Taken, body: Any) -> bytes:  # noqa: ANN401
+    async def _encoded(self, whole: Taken, body: Any) -> list[bytes]:  # noqa: ANN401
         if whole.is_large:
             return await self._beside(encode_response, whole.request, body)
         if whole.is_long:

@@ -17,7 +17,7 @@ import asyncio
 from collections import deque
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from headrace import limits
 from headrace.errors import HeadraceError
@@ -32,6 +32,7 @@ from headrace.wire.kafka.messages import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+    from headrace.native import Buffer
     from headrace.node.broker import Broker
     from headrace.node.kafka.connection import KafkaConnection
     from headrace.node.kafka.door import KafkaDoor
@@ -138,7 +139,7 @@ class _Read(NamedTuple):
 
     part: _Part
     budget: int
-    found: bytes | asyncio.Future[bytes] | HeadraceError | ValueError
+    found: Buffer | asyncio.Future[Buffer] | HeadraceError | ValueError | None
 
     @property
     def is_over(self) -> bool:
@@ -270,7 +271,7 @@ class _Reading:
     def _begin(self, part: _Part, readable_bytes: int) -> _Read:
         if self._bytes_left <= 0:
             self._full = True
-            return _Read(part, 0, b"")
+            return _Read(part, 0, None)
         budget = min(readable_bytes, self._bytes_left)
         try:
             return _Read(part, budget, part.partition.begin_read(part.asked.fetch_offset, budget))
@@ -282,7 +283,9 @@ class _Reading:
         try:
             if isinstance(read.found, Exception):
                 raise read.found
-            records = read.found if isinstance(read.found, bytes) else await read.found
+            found = await read.found if isinstance(read.found, asyncio.Future) else read.found
+            # As they were read: they go to the socket from there (`encode_response`).
+            records = cast("bytes", memoryview(found or b""))
         except HeadraceError as error:
             read.part.answer.error_code = ErrorCode.of(error.kafka_code)
         except ValueError:  # trimmed beyond the offset, or deleted, while the disk was waited for

@@ -5,6 +5,8 @@ what a request does. After a `MalformedError` its byte stream cannot be read on:
 the next frame begins.
 """
 
+from collections.abc import Iterator
+from itertools import groupby
 from struct import Struct
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -31,6 +33,9 @@ SHORT: Final = frozenset({JOIN_GROUP, CREATE_ACLS, DELETE_ACLS})
 
 _PIECE_BYTES: Final = 4096
 """What of a frame is copied to what came before it."""
+
+_APART_BYTES: Final = 16 * limits.KIB
+"""What of a response is sent from where it is: less is copied in less time than a piece takes."""
 
 _CORRELATION: Final = Struct(">i")
 _PREFIX: Final = Struct(">hhi")
@@ -149,13 +154,18 @@ def decode_counted(
     return Request(api, version, correlation_id, client_id, body), elements
 
 
-def encode_response(request: Request, body: object) -> bytes:
-    """The response to `request`, as a frame with its length."""
+def encode_response(request: Request, body: object) -> list[bytes]:
+    """The response to `request`, as a frame with its length, in pieces.
+
+    What is large stands in it as it is in `body`, be that a memoryview, and is copied nowhere.
+    """
     out = [b"", _CORRELATION.pack(request.correlation_id)]
     if request.api.tagged_header(request.version):
         out.append(NO_TAGS)
     request.api.response_codec(request.version).write(out, body)
-    return _framed(out)
+    sizes = [len(each) for each in out]
+    out[0] = LENGTH.pack(sum(sizes))
+    return [b"".join(out)] if max(sizes) < _APART_BYTES else list(_pieces(out))
 
 
 def encode_request(
@@ -194,3 +204,12 @@ def decode_response(api: Api[Any, R], version: int, correlation_id: int, frame: 
 def _framed(out: list[bytes]) -> bytes:
     out[0] = LENGTH.pack(sum(map(len, out)))
     return b"".join(out)
+
+
+def _pieces(out: list[bytes]) -> Iterator[bytes]:
+    """Joins what is small; what is large stays as it is."""
+    for is_small, several in groupby(out, lambda each: len(each) < _APART_BYTES):
+        if is_small:
+            yield b"".join(several)
+        else:
+            yield from several

@@ -13,6 +13,7 @@ use crate::log::partition::LogId;
 use crate::log::read::Plan;
 use crate::log::settings::LogSettings;
 use crate::log::{open, Error};
+use crate::record::Batches;
 use crate::testing::SimDisk;
 
 const LOG: LogId = LogId(0);
@@ -196,6 +197,33 @@ fn an_orderly_start_reads_an_active_segment_once_at_most() {
         let (_, report) = open(&disk, options).unwrap();
         assert!(report.clean);
         assert!(disk.read.get() < read_max, "{} bytes", disk.read.get());
+    }
+}
+
+/// The way to a batch passes others by without reading them whole.
+#[test]
+fn a_read_brings_what_it_gives_and_little_more() {
+    let disk = Counting::new(SimDisk::default());
+    let options = Options {
+        segment_bytes: 1 << 20,
+        ..SMALL
+    };
+    let (mut machine, _) = open(&disk, options).unwrap();
+    machine.open_log("gpu", 0, 1, 0).unwrap();
+    for _ in 0..10 {
+        let large = batch(1, 50_000, 1, 1);
+        machine.append(LOG, large, 0, 0, 0).unwrap();
+        commit(&mut machine, &disk.disk);
+    }
+    for offset in 0..10 {
+        let Ok(Plan::Walk(walk)) = machine.plan_read(LOG, offset) else {
+            panic!("the index is in memory")
+        };
+        disk.read.set(0);
+        let found = walk.read(&disk, offset, 120_000).unwrap();
+        let batches = (10 - offset).min(2) as usize;
+        assert_eq!(Batches::new(&found).count(), batches);
+        assert!(disk.read.get() < 140_000, "{} bytes", disk.read.get());
     }
 }
 
