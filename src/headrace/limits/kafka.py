@@ -84,10 +84,15 @@ KAFKA_METADATA_KEPT: Final = 16
 """Numbers of partitions of which Metadata's answer is kept encoded: some 250 KB for the 1,024 of
 the largest stream. Others are encoded anew, 6 us a partition."""
 
-KAFKA_FETCH_BYTES_MAX: Final = 2 * MIB
-"""Records of one fetch response, whatever a client asks for. Reading and sending it takes the event
-loop some 5 ms: with Kafka's own bound of 55 MiB (`fetch.max.bytes` of the broker) one reader held
-everyone up for 190 ms at a time, read half as fast, and one that stopped reading held all of it."""
+KAFKA_FETCH_PARTITION_BYTES_MAX: Final = 2 * MIB
+"""Records of one partition in a fetch response, and the most that one waits for: so many are read
+at once."""
+
+KAFKA_FETCH_BYTES_MAX: Final = 4 * MIB
+"""Records of one fetch response, whatever a client asks for: what clients by themselves ask of four
+partitions. Reading and sending it takes the event loop some 5 ms: with Kafka's own bound of 55 MiB
+(`fetch.max.bytes` of the broker) one reader held everyone up for 190 ms at a time, read half as
+fast, and one that stopped reading held all of it."""
 
 KAFKA_FETCH_READS_MAX: Final = 16
 """Reads of one fetch that wait for the disk together: four for each thread that reads, so that none

@@ -94,6 +94,11 @@ class _Part:
         return self._broker.partition(self.stream, self.asked.partition)
 
     @property
+    def _bytes_max(self) -> int:
+        """To be read at once, but for a larger first batch."""
+        return min(max(self.asked.partition_max_bytes, 0), limits.KAFKA_FETCH_PARTITION_BYTES_MAX)
+
+    @property
     def size_bytes(self) -> int:
         """Of the records found."""
         return len(self.answer.records or b"")
@@ -115,7 +120,7 @@ class _Part:
             elif not answer.log_start_offset <= offset <= answer.high_watermark:
                 answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
             elif offset < answer.high_watermark:
-                return min(max(self.asked.partition_max_bytes, 0), partition.readable_bytes(offset))
+                return min(self._bytes_max, partition.readable_bytes(offset))
         except HeadraceError as error:
             answer.error_code = ErrorCode.of(error.kafka_code)
         except ValueError:  # trimmed beyond the offset since its bounds were told
@@ -131,7 +136,7 @@ class _Part:
         readable_bytes = self.partition.readable_bytes(self.asked.fetch_offset)
         if self.size_bytes == 0:  # the first batch comes whole
             return readable_bytes
-        return min(self.asked.partition_max_bytes, readable_bytes) - self.size_bytes
+        return min(self._bytes_max, readable_bytes) - self.size_bytes
 
 
 class _Read(NamedTuple):
@@ -161,7 +166,8 @@ class _Reading:
         self._there = [part for part in parts if not part.answer.error_code]
         # At least one byte: less would leave the first batch, which always goes, no budget at all.
         self._bytes_max = min(max(request.max_bytes, 1), limits.KAFKA_FETCH_BYTES_MAX)
-        self._bytes_min = min(request.min_bytes, self._bytes_max)
+        most = limits.KAFKA_FETCH_PARTITION_BYTES_MAX  # of one partition no more will come
+        self._bytes_min = min(request.min_bytes, self._bytes_max, most)
         self._bytes_left = self._bytes_max
         self._full = False  # something was left for want of budget
         self._stale: set[_Part] = set()  # advanced, or deleted, since they were read
