@@ -21,7 +21,7 @@ FILE: Final = "acls.json"
 
 
 class _Acl(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
     resource: str
     pattern: str
@@ -33,7 +33,7 @@ class _Acl(BaseModel):
 
 
 class _Acls(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
     acls: list[_Acl]
 

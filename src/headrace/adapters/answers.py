@@ -24,7 +24,7 @@ M = TypeVar("M", bound=BaseModel)
 class Fields(BaseModel):
     """What a body or a query may hold, and nothing else."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class MessageFields(Fields):

@@ -30,7 +30,7 @@ _TEMPORARY: Final = "stream.json.tmp"
 class _Definition(BaseModel):
     """What a `stream.json` holds."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
     name: str
     incarnation: int = Field(ge=0, lt=1 << 63)

@@ -39,7 +39,7 @@ _Base64 = Annotated[str, AfterValidator(_from_base64)]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
 
 class _Keys(_Strict):

@@ -222,7 +222,9 @@ UrlPath = Annotated[
 class Table(BaseModel):
     """One table of settings: no unknown names, no changes."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, arbitrary_types_allowed=True, defer_build=True
+    )
 
     def paths(self) -> Iterator[Path]:
         """Files and folders that it names, and tables in it."""
