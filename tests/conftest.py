@@ -47,6 +47,15 @@ KEEP_ALL = {"HEADRACE_LOG__RETENTION_MS": "-1"}
 
 SHORT_RUN_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A test runs Spark for seconds: to compile code well for them is waste."""
+QUICK_STARTS = {
+    "JAVA_TOOL_OPTIONS": SHORT_RUN_JAVA,
+    "PYDANTIC_DISABLE_PLUGINS": "__all__",
+    "SSL_CERT_DIR": os.devnull,
+    "SSL_CERT_FILE": os.devnull,
+}
+"""aiohttp reads all authorities of the system when it is imported, pydantic what every installed
+package says of itself: a sixth of the start of each of a thousand processes, and no test has use
+for either."""
 
 
 SOAK_SECONDS = 1800
@@ -71,7 +80,7 @@ def environment(**extra: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
     # The ports that no test chooses.
     ports = dict.fromkeys(("HEADRACE_MQTT__WS_BIND", "HEADRACE_FRAME__BIND"), "127.0.0.1:0")
-    own = {"PYTHONPATH": os.pathsep.join(path), "JAVA_TOOL_OPTIONS": SHORT_RUN_JAVA}
+    own = {"PYTHONPATH": os.pathsep.join(path), **QUICK_STARTS}
     return kept | ports | own | extra
 
 

@@ -11,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from conftest import QUICK_STARTS
+
 ROOT = Path(__file__).resolve().parents[1]
 READY = "curl -sf --retry 60 --retry-delay 1 --retry-all-errors http://127.0.0.1:8080/ready"
 END = "=== end of block"
@@ -62,11 +64,13 @@ def run_blocks(
     folder: Path,
     *,
     before: str = ":",
+    quick: bool = True,
     **extra: str,
 ) -> None:
     """Runs every block, and looks for what each must show.
 
-    `before` starts what the document takes for given.
+    `before` starts what the document takes for given. What is not `quick` starts as it does for a
+    user.
     """
     blocks = blocks_of(document, test)
     assert len(blocks) == len(expected), "a block was added: say what it must print"
@@ -74,7 +78,8 @@ def run_blocks(
     unshare = shutil.which("unshare")
     assert unshare, "install util-linux"
     isolated = [unshare, "--net"] if os.geteuid() == 0 else [unshare, "--map-root-user", "--net"]
-    environment = os.environ | {
+    environment = os.environ | (QUICK_STARTS if quick else {})
+    environment |= {
         "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT / "src"),
     }

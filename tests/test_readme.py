@@ -17,4 +17,5 @@ EXPECTED = [
 
 @pytest.mark.spark
 def test_every_command_of_the_readme_does_what_it_says(tmp_path: Path) -> None:
-    run_blocks(ROOT / "README.md", "test_readme", EXPECTED, tmp_path)
+    """With the journal, the Java and the authorities that a user has; other pages have less."""
+    run_blocks(ROOT / "README.md", "test_readme", EXPECTED, tmp_path, quick=False)
