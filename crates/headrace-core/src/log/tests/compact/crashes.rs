@@ -87,7 +87,15 @@ fn fails(seed: u64, lie: Lie) -> bool {
 
 #[test]
 fn a_power_cut_between_any_two_effects_leaves_the_old_segments_or_the_new_ones() {
-    for seed in seeds(300) {
+    for seed in seeds(100) {
+        assert!(!fails(seed, Lie::None), "seed {seed}");
+    }
+}
+
+#[test]
+#[ignore = "minutes: make soak"]
+fn a_power_cut_between_any_two_effects_leaves_the_old_or_the_new_ones_for_many_seeds() {
+    for seed in seeds(1000) {
         assert!(!fails(seed, Lie::None), "seed {seed}");
     }
 }
