@@ -1,6 +1,7 @@
 """`headrace pipeline`: its page as it stands, and what it refuses."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -80,6 +81,21 @@ def test_what_is_wrong_is_said_in_few_lines(tmp_path, monkeypatch, args, says):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.fixture(scope="module")
+def nine_hours(tmp_path_factory):
+    """A folder of tables, and what it holds; for copies."""
+    root = tmp_path_factory.mktemp("hours") / "t"
+    tables = Tables(root, buckets=1)
+    for hour in range(9):
+        codes = [0, 79]
+        story = [
+            metric("DCGM_FI_DEV_XID_ERRORS", code, hour * 3600 + n * 15)
+            for n, code in enumerate(codes)
+        ]
+        held = tables.write(story)
+    return root, held
+
+
 @pytest.mark.parametrize("damage", [lambda file: file.write_bytes(b"torn"), Path.unlink])
 @pytest.mark.parametrize(
     ("command", "table"),
@@ -91,18 +107,12 @@ def test_what_is_wrong_is_said_in_few_lines(tmp_path, monkeypatch, args, says):
     ],
 )
 def test_tables_that_are_damaged_are_said_in_few_lines(
-    tmp_path, monkeypatch, command, table, damage
+    tmp_path, monkeypatch, nine_hours, command, table, damage
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "truth.jsonl").write_text("")
-    tables = Tables(tmp_path / "t", buckets=1)
-    for hour in range(9):
-        codes = [0, 79]
-        story = [
-            metric("DCGM_FI_DEV_XID_ERRORS", code, hour * 3600 + n * 15)
-            for n, code in enumerate(codes)
-        ]
-        held = tables.write(story)
+    root, held = nine_hours
+    shutil.copytree(root, tmp_path / "t")
     damage(tmp_path / "t" / held.of(table)[0].path)
     out, err = pipeline(*command, "--tables", "t", code=1)
     assert (out, "Traceback" in err) == ("", False)
