@@ -71,7 +71,7 @@ class Door:
     def __init__(self):
         self.pieces = []
         self.link = None
-        self.ended = False
+        self.is_closed = False
 
     def __call__(self, link):
         self.link = link
@@ -82,11 +82,14 @@ class Door:
         self.pieces.append(data)
         self.link.write(data.upper())
 
+    def ended(self):
+        return False
+
     def writable(self, ready):
         self.is_ready = ready
 
     def closed(self):
-        self.ended = True
+        self.is_closed = True
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +191,7 @@ def test_what_arrives_is_what_was_sent_however_it_was_cut(seed, certificates, au
     assert wire.is_closed
     door.link.write(b"too late")
     top.closed()
-    assert door.ended
+    assert door.is_closed
     assert not wire.refusals
 
 
@@ -298,7 +301,7 @@ def test_spoilt_frames_and_requests_end_the_connection_or_pass(seed):
             if not wire.is_closed:  # as a socket would
                 top.received(piece)
         top.closed()
-        assert door.link is None or door.ended
+        assert door.link is None or door.is_closed
 
 
 def test_spoilt_records_end_the_connection(certificates, authority):
@@ -324,4 +327,4 @@ def test_spoilt_records_end_the_connection(certificates, authority):
             flight += 1
         top.closed()
         assert b"".join(door.pieces) in {b"", b"a message", b"a message" * 2}
-        assert door.link is None or door.ended
+        assert door.link is None or door.is_closed

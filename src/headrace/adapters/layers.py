@@ -73,6 +73,10 @@ class Layer:
         assert self._above is not None
         self._above.received(data)
 
+    def ended(self) -> bool:
+        """The other end sends no more, and nothing can be said to it through a layer."""
+        return False
+
     def writable(self, ready: bool) -> None:
         """The transport is full, or has room again."""
         if self._above is not None:

@@ -24,7 +24,6 @@ from headrace.adapters.layers import through
 from headrace.adapters.sockets import listen, peer_user
 from headrace.kernel.admission import Admission
 from headrace.model import Address
-from headrace.ports import HalfOpen
 
 if TYPE_CHECKING:
     import socket
@@ -113,9 +112,8 @@ class SocketLink(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """The other end sends no more; whether the connection goes on."""
-        receiver = self._receiver
-        if not self._closing and isinstance(receiver, HalfOpen):
-            self._half_open = receiver.ended()
+        if not self._closing and self._receiver is not None:
+            self._half_open = self._receiver.ended()
         return self._half_open
 
     def pause_writing(self) -> None:

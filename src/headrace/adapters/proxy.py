@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from headrace.adapters.layers import Layer
 from headrace.errors import MalformedError
-from headrace.ports import HalfOpen
 from headrace.wire.proxy import read_header
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ class ProxyLayer(Layer):
 
     def ended(self) -> bool:
         """The other end sends no more; whether who is above goes on."""
-        return isinstance(self._above, HalfOpen) and self._above.ended()
+        return self._above is not None and self._above.ended()
 
     def _trusts(self) -> bool:
         host = self._below.host

@@ -53,6 +53,10 @@ class MqttConnection:
         door.switchboard.receive(self._connection, data, door.clock.mono_ms(), door.clock.wall_ms())
         door.runner.wake()
 
+    def ended(self) -> bool:
+        """The client has left."""
+        return False
+
     def writable(self, ready: bool) -> None:
         """The transport is full, or has room again."""
         door = self._door

@@ -35,7 +35,7 @@ from headrace.ports.queues import (
 )
 from headrace.ports.store import Store
 from headrace.ports.streams import PartitionReport, StreamReport
-from headrace.ports.transport import Door, HalfOpen, Link, Listener, MeteredDoor, Receiver
+from headrace.ports.transport import Door, Link, Listener, MeteredDoor, Receiver
 
 __all__ = [
     "AclStore",
@@ -51,7 +51,6 @@ __all__ = [
     "GroupReport",
     "GroupSummary",
     "Groups",
-    "HalfOpen",
     "Histogram",
     "Link",
     "Listener",

@@ -5,7 +5,7 @@ A door decides nothing about sockets and an adapter nothing about protocols; the
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from headrace.model import Address
 from headrace.ports.meter import Sample
@@ -74,6 +74,10 @@ class Receiver(Protocol):
         """Bytes came in; `data` is the receiver's to keep."""
         ...
 
+    def ended(self) -> bool:
+        """The other end sends no more, and may still read; False ends the connection."""
+        ...
+
     def writable(self, ready: bool) -> None:
         """Tells that the transport holds too much (False) or has room again (True).
 
@@ -84,15 +88,6 @@ class Receiver(Protocol):
 
     def closed(self) -> None:
         """The link is gone, whoever ended it; nothing is called after this."""
-        ...
-
-
-@runtime_checkable
-class HalfOpen(Receiver, Protocol):
-    """A receiver that may have something to say to an end that says no more."""
-
-    def ended(self) -> bool:
-        """The other end sends no more, and may still read; False ends the connection."""
         ...
 
 

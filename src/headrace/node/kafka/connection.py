@@ -116,6 +116,10 @@ class KafkaConnection:
         self._hold(len(data))
         self.advance()
 
+    def ended(self) -> bool:
+        """The client has left."""
+        return False
+
     def writable(self, ready: bool) -> None:
         """The transport is full, or has room again."""
         if not ready:
