@@ -176,6 +176,7 @@ async def _serve(
         # What start-up made lives as long as the process; no collection need walk it again.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(limits.YOUNG_OBJECTS_MAX, *gc.get_threshold()[1:])
         if not stopping.is_set():
             announce(_ready_line(node, config, http, as_json=as_json))
             notify_manager("READY=1")

@@ -15,6 +15,11 @@ HEAP_MAPPED_BYTES: Final = 4 * MIB
 """Buffers from this size on are mappings of their own, given back when they are freed: above what
 one turn of the loop reads and writes for a connection, below what would leave holes in the heap."""
 
+YOUNG_OBJECTS_MAX: Final = 10_000
+"""New objects before the garbage collector looks at them. A connection is some fifteen that stay:
+with Python's 700, a twentieth of a storm of connects went into looking at all of them again and
+again, with nothing else served meanwhile."""
+
 LOOP_LAG_SECONDS: Final = 0.1
 """How often it is seen how late the event loop is: ten wake-ups a second, some 0.02 % of a core."""
 
