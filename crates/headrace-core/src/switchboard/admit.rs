@@ -5,6 +5,7 @@ use super::connection::Park;
 use super::packets::Flow;
 use super::publish::Incoming;
 use super::queues::Address;
+use super::route::Routed;
 use super::timers::Timer;
 use super::{Counter, Switchboard};
 use crate::access::Action;
@@ -20,16 +21,18 @@ const UNRELEASED_WINDOWS: usize = 16;
 
 impl Switchboard {
     /// A client's PUBLISH; an alias is as good as its topic from here on.
-    pub(super) fn publish_packet(
+    pub(super) fn publish_packet<'a>(
         &mut self,
         slot: u32,
         packet: &[u8],
-        publish: &Publish<'_>,
+        publish: &Publish<'a>,
+        routed: &mut Routed<'a>,
         now: Now,
     ) -> Flow {
         let Some(alias) = publish.properties.topic_alias else {
-            return self.publish_in_full(slot, packet, publish, now);
+            return self.publish_in_full(slot, packet, publish, routed, now);
         };
+        *routed = None;
         let mut aliases = std::mem::take(&mut self.connections[slot as usize].aliases);
         let alias_max = self.limits.topic_alias_max;
         let flow = match aliases.resolve(alias, publish.topic, alias_max, self.hash_key) {
@@ -42,7 +45,7 @@ impl Switchboard {
                 let mut packet = std::mem::take(&mut self.packet);
                 packet.clear();
                 encode::publish(Version::V5, &publish, &mut packet);
-                let flow = self.publish_in_full(slot, &packet, &publish, now);
+                let flow = self.publish_in_full(slot, &packet, &publish, &mut None, now);
                 self.packet = packet;
                 flow
             }
@@ -63,13 +66,16 @@ impl Switchboard {
     }
 
     /// Nothing has happened yet where it parks.
-    fn publish_in_full(
+    fn publish_in_full<'a>(
         &mut self,
         slot: u32,
         packet: &[u8],
-        publish: &Publish<'_>,
+        publish: &Publish<'a>,
+        routed: &mut Routed<'a>,
         now: Now,
     ) -> Flow {
+        let is_fleeting = publish.qos == QoS::AtMostOnce && !publish.retain;
+        let is_routed = routed.take() == Some(publish.topic) && is_fleeting;
         let session = self.session_of(slot);
         let version = self.connections[slot as usize].version;
         if let Err(reason_code) = acceptable(publish) {
@@ -109,17 +115,11 @@ impl Switchboard {
             let is_open = self.connections[slot as usize].session.is_some();
             return if is_open { Flow::Next } else { Flow::Stop };
         }
-        if publish.topic.starts_with('$') {
-            return match Address::of(publish.topic) {
-                Some(address) => self.publish_to_queue(slot, packet, publish, address, now),
-                None => self.reserved_topic(session, publish, now),
-            };
+        if is_routed {
+            self.route.visited += self.route.targets.len();
+        } else if let Err(flow) = self.route_publish(slot, packet, publish, now) {
+            return flow;
         }
-        if !self.may(session, Action::Publish, publish.topic) {
-            self.pay(slot, now);
-            return self.deny_publish(slot, session, publish, now);
-        }
-        self.match_topic(&self.subject(publish, session));
         let is_stored = !self.route.streams.is_empty()
             || (publish.qos > QoS::AtMostOnce && self.persistence.is_on());
         if is_stored && self.undurable_bytes() >= self.limits.undurable_bytes_max {
@@ -134,6 +134,9 @@ impl Switchboard {
             return Flow::Park(Park::Stall);
         }
         self.pay(slot, now);
+        if is_fleeting && self.route.is_short() {
+            *routed = Some(publish.topic);
+        }
         self.take(
             Incoming {
                 origin: session,
@@ -146,6 +149,29 @@ impl Switchboard {
             now,
         );
         Flow::Next
+    }
+
+    /// Fills the route of a client's publish; how input goes on where it has none.
+    fn route_publish(
+        &mut self,
+        slot: u32,
+        packet: &[u8],
+        publish: &Publish<'_>,
+        now: Now,
+    ) -> Result<(), Flow> {
+        let session = self.session_of(slot);
+        if publish.topic.starts_with('$') {
+            return Err(match Address::of(publish.topic) {
+                Some(address) => self.publish_to_queue(slot, packet, publish, address, now),
+                None => self.reserved_topic(session, publish, now),
+            });
+        }
+        if !self.may(session, Action::Publish, publish.topic) {
+            self.pay(slot, now);
+            return Err(self.deny_publish(slot, session, publish, now));
+        }
+        self.match_topic(&self.subject(publish, session));
+        Ok(())
     }
 
     /// When a client may publish next, if not now: after as many messages as it may send in a

@@ -2,6 +2,7 @@
 
 use super::connection::{Connection, Park, Phase};
 use super::inbuffer::InBuffer;
+use super::route::Routed;
 use super::{Counter, Switchboard, ANSWER_BYTES_MAX, SHARE_BYTES};
 use crate::mqtt::decode::{self, DecodeError, Frame};
 use crate::mqtt::packet::{Connack, Disconnect, Packet, Version};
@@ -155,6 +156,7 @@ impl Switchboard {
     /// Serves whole packets; how many bytes they had.
     fn run(&mut self, slot: u32, data: &[u8], now: Now) -> usize {
         let mut at = 0;
+        let mut routed = None;
         loop {
             let connection = &self.connections[slot as usize];
             if connection.placing.is_some() {
@@ -175,7 +177,7 @@ impl Switchboard {
                 Ok(None) => break,
                 Ok(Some(frame)) => {
                     let bytes = frame.bytes();
-                    match self.packet(slot, frame, &rest[..bytes], now) {
+                    match self.packet(slot, frame, &rest[..bytes], &mut routed, now) {
                         Flow::Next => {
                             at += bytes;
                             self.counters.count(Counter::PacketsReceived);
@@ -226,7 +228,14 @@ impl Switchboard {
         self.touch(slot);
     }
 
-    fn packet(&mut self, slot: u32, frame: Frame<'_>, bytes: &[u8], now: Now) -> Flow {
+    fn packet<'a>(
+        &mut self,
+        slot: u32,
+        frame: Frame<'a>,
+        bytes: &[u8],
+        routed: &mut Routed<'a>,
+        now: Now,
+    ) -> Flow {
         let connection = &self.connections[slot as usize];
         match step(connection.phase, bytes[0] >> 4) {
             Step::Serve => {}
@@ -247,8 +256,9 @@ impl Switchboard {
         }
         // It is the largest packet and the most frequent one: nothing moves it.
         if let Ok(Packet::Publish(publish)) = &decoded {
-            return self.publish_packet(slot, bytes, publish, now);
+            return self.publish_packet(slot, bytes, publish, routed, now);
         }
+        *routed = None;
         match decoded {
             Ok(packet) => self.serve(slot, packet, now),
             Err(error) => {

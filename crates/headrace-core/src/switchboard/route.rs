@@ -38,6 +38,11 @@ impl Route {
     }
 }
 
+/// The topic of the packet before, of the same client and in the same read, where the route still
+/// stands for it: it was sent to a few who were there, and nothing has happened since. Most clients
+/// send what they have under one topic.
+pub(super) type Routed<'a> = Option<&'a str>;
+
 /// A session that gets the publish at hand.
 #[derive(Debug)]
 pub(super) struct Target {

@@ -1,6 +1,6 @@
 //! PUBLISH in: what is refused, and PUBACK (MQTT 5.0 3.3, 3.4, 4.3).
 
-use headrace_core::mqtt::packet::{Packet, Publish};
+use headrace_core::mqtt::packet::{Packet, Publish, Subscribe, SubscriptionRequest, Unsubscribe};
 use headrace_core::switchboard::Limits;
 
 use super::stage::*;
@@ -261,7 +261,9 @@ fn a_flood_that_many_subscriptions_match_leaves_others_their_turn() {
             topic: "a/a/a/a/a/a/a/a/a",
             ..Publish::default()
         });
-        let flow = stage.bytes(flood, &publish).repeat(1_000);
+        // What comes behind another packet is looked for anew.
+        let flow = [publish, Packet::Pingreq].map(|packet| stage.bytes(flood, &packet));
+        let flow = flow.concat().repeat(1_000);
         stage.switchboard.receive(flood, &flow, stage.now).unwrap();
         let received = "mqtt_messages_received_total";
         let taken = stage.statistic(received);
@@ -274,5 +276,74 @@ fn a_flood_that_many_subscriptions_match_leaves_others_their_turn() {
             stage.run();
         }
         assert_eq!(stage.hears(listener).len(), delivered);
+    }
+}
+
+/// What the publisher and a watcher hear, where packets come one by one or in one read.
+fn heard(packets: &[&Packet<'_>], is_one_read: bool) -> [Vec<String>; 2] {
+    let mut stage = Stage::default();
+    stage.switchboard.bind(1, 1, &["s"], "topic").unwrap();
+    let watcher = stage.client(V5, "watcher");
+    stage.subscribe(watcher, "+", QOS_1);
+    let client = stage.client(V5, "client");
+    let packets = packets.iter().map(|packet| stage.bytes(client, packet));
+    let packets: Vec<Vec<u8>> = packets.collect();
+    if is_one_read {
+        stage.send_bytes(client, &packets.concat());
+    } else {
+        for packet in &packets {
+            stage.send_bytes(client, packet);
+        }
+    }
+    while !stage.appends.is_empty() {
+        stage.durable(true);
+    }
+    [stage.hears(client), stage.hears(watcher)]
+}
+
+#[test]
+fn what_comes_in_one_read_goes_where_it_goes_alone() {
+    let publish = |topic, qos, retain| {
+        Packet::Publish(Publish {
+            topic,
+            qos,
+            retain,
+            packet_id: u16::from(qos != QOS_0),
+            ..Publish::default()
+        })
+    };
+    let no_local = SubscriptionRequest {
+        no_local: true,
+        ..request("a", QOS_0)
+    };
+    let subscribe = |request| {
+        Packet::Subscribe(Subscribe {
+            packet_id: 2,
+            filters: vec![request],
+            ..Subscribe::default()
+        })
+    };
+    let kinds = [
+        publish("a", QOS_0, false),
+        publish("a", QOS_0, true),
+        publish("a", QOS_1, false),
+        publish("b", QOS_0, false),
+        publish("s", QOS_0, false),
+        publish("$queue/none", QOS_0, false),
+        subscribe(request("a", QOS_0)),
+        subscribe(no_local),
+        Packet::Unsubscribe(Unsubscribe {
+            packet_id: 3,
+            filters: vec!["a"],
+            ..Unsubscribe::default()
+        }),
+    ];
+    for [first, second, third] in
+        (0..kinds.len().pow(3)).map(|at| [at / 81, at / 9 % 9, at % 9].map(|kind| &kinds[kind]))
+    {
+        let packets = [first, second, &kinds[0], third, &kinds[0]];
+        let alone = heard(&packets, false);
+        assert!(alone[1].len() >= 2, "{alone:?}");
+        assert_eq!(heard(&packets, true), alone, "{packets:?}");
     }
 }
