@@ -253,6 +253,10 @@ impl Walk {
         let sound = sound_bytes(&bytes, &self.epochs);
         let sound = sound.map_err(|what| self.damage(position, Some(offset), &what))?;
         bytes.truncate(sound);
+        if bytes.capacity() - sound > SLACK_BYTES.max(sound / 8) {
+            // Whoever holds what was found, and counts that, must not hold all that was read.
+            bytes.shrink_to_fit();
+        }
         Ok(bytes)
     }
 

@@ -175,6 +175,25 @@ impl Disk for Counting {
     }
 }
 
+#[test]
+fn what_was_read_and_does_not_fit_is_not_held_with_what_was_found() {
+    let disk = SimDisk::default();
+    let options = Options {
+        segment_bytes: 2 << 20,
+        ..SMALL
+    };
+    let (mut machine, _) = open(&disk, options).unwrap();
+    machine.open_log("gpu", 0, 1, 0).unwrap();
+    let (small, large) = (batch(1, 1_000, 1, 1), batch(1, 1_000_000, 1, 1));
+    for sent in [small.clone(), large] {
+        machine.append(LOG, sent, 0, 0, 0).unwrap();
+        commit(&mut machine, &disk);
+    }
+    let found = read(&mut machine, &disk, LOG, 0, 1_000_000).unwrap();
+    assert_eq!(found.len(), small.len());
+    assert!(found.capacity() < 20_000, "{} bytes", found.capacity());
+}
+
 /// What has files beside it is not read, and what has none once.
 #[test]
 fn an_orderly_start_reads_an_active_segment_once_at_most() {
