@@ -48,6 +48,26 @@ def test_fetch_elsewhere_and_of_another_epoch(raw, stream):
     assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
+def test_who_waits_for_what_whole_batches_leave_is_answered_at_once(node, raw, stream):
+    payload = Random(1).randbytes(700_000)
+    for _ in range(4):
+        raw.produce(stream, batch(payload))
+    waits = {"max_wait_ms": 300_000, "min_bytes": 2 << 20}
+    for bounds in ({}, {"max_bytes": 1 << 20}, {"partition_max_bytes": 1 << 20}):
+        asked = {"partition_max_bytes": 50 << 20, "max_bytes": 50 << 20} | bounds
+        found = raw.fetch(stream, {0: 0}, **waits | {"min_bytes": min(asked.values())}, **asked)
+        assert len(values(found[0].records)) == (1 if bounds else 2)
+    # Of two partitions that may bring 1 MiB each, both must have as much.
+    raw.produce(stream, batch(payload), 1)
+    asked = {"partition_max_bytes": 1 << 20, "max_bytes": 50 << 20}
+    request = raw.send_fetch(stream, {0: 3, 1: 0}, **waits, **asked)
+    with RawConnection(node) as other:
+        for partition in (0, 1):
+            other.produce(stream, batch(payload), partition)
+    found = raw.receive_fetch(request)
+    assert [found[each].high_watermark for each in (0, 1)] == [5, 2]
+
+
 def test_fetch_makes_no_session(raw, stream):
     topics = [m.FetchTopic(topic=stream, partitions=[])]
     body = m.FetchRequest(max_wait_ms=0, min_bytes=1, topics=topics, session_id=0, session_epoch=0)

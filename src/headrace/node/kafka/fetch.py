@@ -76,13 +76,15 @@ async def _parts(broker: Broker, body: FetchRequest) -> list[_Part]:
 class _Part:
     """What a fetch asks of one partition, and the answer as far as it is known."""
 
-    __slots__ = ("_broker", "answer", "asked", "stream")
+    __slots__ = ("_broker", "answer", "asked", "stream", "unused_bytes")
 
     def __init__(self, broker: Broker, stream: str, asked: FetchPartition) -> None:
         self._broker = broker
         self.stream = stream
         self.asked = asked
         self.answer = FetchPartitionResponse(partition_index=asked.partition, records=b"")
+        # Of those that may be read at once, what whole batches leave where more are there.
+        self.unused_bytes = 0
         try:
             broker.partition(stream, asked.partition)
         except HeadraceError as error:  # nothing of it is read or waited for
@@ -94,7 +96,7 @@ class _Part:
         return self._broker.partition(self.stream, self.asked.partition)
 
     @property
-    def _bytes_max(self) -> int:
+    def bytes_max(self) -> int:
         """To be read at once, but for a larger first batch."""
         return min(max(self.asked.partition_max_bytes, 0), limits.KAFKA_FETCH_PARTITION_BYTES_MAX)
 
@@ -105,7 +107,7 @@ class _Part:
 
     def forget(self) -> int:
         """Gives up the records found; their bytes."""
-        size_bytes, self.answer.records = self.size_bytes, b""
+        size_bytes, self.answer.records, self.unused_bytes = self.size_bytes, b"", 0
         return size_bytes
 
     def look(self) -> int | None:
@@ -120,7 +122,7 @@ class _Part:
             elif not answer.log_start_offset <= offset <= answer.high_watermark:
                 answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
             elif offset < answer.high_watermark:
-                return min(self._bytes_max, partition.readable_bytes(offset))
+                return min(self.bytes_max, partition.readable_bytes(offset))
         except HeadraceError as error:
             answer.error_code = ErrorCode.of(error.kafka_code)
         except ValueError:  # trimmed beyond the offset since its bounds were told
@@ -136,7 +138,7 @@ class _Part:
         readable_bytes = self.partition.readable_bytes(self.asked.fetch_offset)
         if self.size_bytes == 0:  # the first batch comes whole
             return readable_bytes
-        return min(self._bytes_max, readable_bytes) - self.size_bytes
+        return min(self.bytes_max, readable_bytes) - self.size_bytes - self.unused_bytes
 
 
 class _Read(NamedTuple):
@@ -144,6 +146,7 @@ class _Read(NamedTuple):
 
     part: _Part
     budget: int
+    is_cut: bool  # there is more than it may bring
     found: Buffer | asyncio.Future[Buffer] | HeadraceError | ValueError | None
 
     @property
@@ -233,10 +236,19 @@ class _Reading:
         return self._bytes_max - self._bytes_left
 
     @property
+    def _counted_bytes(self) -> int:
+        """Those found, and those in whose place others would have come if batches could be cut.
+
+        Apache Kafka cuts them, so that a client which waits for as much as one partition may bring
+        has it there.
+        """
+        return self._found_bytes + sum(part.unused_bytes for part in self._parts)
+
+    @property
     def _enough(self) -> bool:
         """Whether the client should wait no longer: enough bytes, or an error it must hear."""
         failed = any(part.answer.error_code for part in self._parts)
-        wants_more = self._found_bytes < self._bytes_min and not self._full
+        wants_more = self._counted_bytes < self._bytes_min and not self._full
         return failed or not self._parts or not wants_more
 
     def _may_be_enough(self) -> bool:
@@ -245,7 +257,7 @@ class _Reading:
             grown = sum(part.may_have_grown() for part in self._stale)
         except (HeadraceError, ValueError):  # reading again tells what has gone
             return True
-        return self._found_bytes + grown >= self._bytes_min
+        return self._counted_bytes + grown >= self._bytes_min
 
     async def _read(self, parts: list[_Part]) -> None:
         """Reads these partitions, anew where they were read before."""
@@ -277,12 +289,14 @@ class _Reading:
     def _begin(self, part: _Part, readable_bytes: int) -> _Read:
         if self._bytes_left <= 0:
             self._full = True
-            return _Read(part, 0, None)
+            return _Read(part, 0, is_cut=True, found=None)
         budget = min(readable_bytes, self._bytes_left)
+        is_cut = readable_bytes > budget or readable_bytes == part.bytes_max
         try:
-            return _Read(part, budget, part.partition.begin_read(part.asked.fetch_offset, budget))
+            found = part.partition.begin_read(part.asked.fetch_offset, budget)
         except (HeadraceError, ValueError) as error:
-            return _Read(part, budget, error)
+            return _Read(part, budget, is_cut, error)
+        return _Read(part, budget, is_cut, found)
 
     async def _take(self, read: _Read) -> None:
         """Waits for a read, and answers with what it has found as far as that fits."""
@@ -304,3 +318,5 @@ class _Reading:
                 return
             self._bytes_left -= len(records)
             read.part.answer.records = records
+            if read.is_cut and len(records) > 0:
+                read.part.unused_bytes = max(0, read.budget - len(records))
