@@ -81,10 +81,14 @@ class _Commands(click.Group):
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         # What modules make stays as long as the process: to look for garbage in it, meanwhile and
         # at the end, is a fifth of a short command.
+        is_on = gc.isenabled()
         gc.disable()
-        command: click.Command = getattr(importlib.import_module(module), attribute)
-        gc.freeze()
-        gc.enable()
+        try:
+            command: click.Command = getattr(importlib.import_module(module), attribute)
+            gc.freeze()
+        finally:
+            if is_on:
+                gc.enable()
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
