@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from headrace.bench.suite import run as suite
 from headrace.bench.suite.outcome import measured_of, row_of
 from headrace.bench.suite.peers import custom
 from headrace.bench.suite.peers.custom import Custom
-from headrace.bench.suite.peers.peer import Door, Feature, Mode
+from headrace.bench.suite.peers.peer import Door, Feature, Mode, Running
 from headrace.bench.suite.results import Result
 from headrace.bench.suite.workloads import Round, Workload
 from headrace.errors import ConfigError, InputError
@@ -140,7 +141,10 @@ def test_rounds_alternate_on_cores_of_their_own_and_servers_stay(tmp_path):
     peers = [server("headrace"), server("other")]
     first, second = ran(tmp_path, peers, workload(once=once), workload(name="fresh", once=once,
                                                                        is_fresh=True))  # fmt: skip
-    assert list(first.servers) == list(second.servers) == ["headrace", "other"]
+    for found in (first, second):
+        assert {name: each.trouble for name, each in found.servers.items()} == {
+            "headrace": None, "other": None,
+        }  # fmt: skip
     turns = [0, 1, 1, 0, 0, 1]  # nobody is always the first
     assert seen == [seen[turn] for turn in turns] + [seen[6 + turn] for turn in turns]
     assert len(set(seen)) == 4
@@ -193,6 +197,30 @@ def test_a_server_that_never_comes_up_is_not_waited_for_in_each_round(tmp_path):
     assert starts.read_text() == "1\n1\n"
 
 
+def test_a_server_that_has_come_up_may_fail_to_start_again(tmp_path):
+    class Moody:
+        """Every second start fails, and it dies in every round."""
+
+        name, doors, lacks, starts = "moody", frozenset({Door.KAFKA}), frozenset(), 0
+
+        def promise(self, *_):
+            return "none"
+
+        @contextmanager
+        def start(self, _folder, _mode):
+            self.starts += 1
+            if self.starts % 2:
+                raise OSError("not now")
+            child = subprocess.Popen(["true"])
+            child.wait()
+            yield Running(doors={}, pid=child.pid)
+
+    moody = Moody()
+    once = workload(once=lambda _running, _mode: Round(figures={"rate": 1.0}))
+    ran(tmp_path, [server("headrace"), moody], once, once)
+    assert moody.starts == 6
+
+
 def test_cores_of_servers_leave_some_to_the_load():
     cores = os.sched_getaffinity(0)
     try:
@@ -208,7 +236,10 @@ def test_rows_of_one_result_do_not_go_into_another():
     before = Result(
         began="2026-11-30T12:00:00+00:00", seconds=1.0, left_out={},
         machine={"cores": 2, "commit_ms": 0.5}, settings={"rounds": 3},
-        peers={"headrace": {"version": "1"}, "nats": {"version": "2"}},
+        peers={
+            name: {"version": version, "promises": {"mqtt": {"memory": "none"}}}
+            for name, version in (("headrace", "1"), ("nats", "2"))
+        },
         rows=[row({"headrace": (1.0, 0)}), row({"headrace": (2.0, 0)}, name="other")],
     )  # fmt: skip
 
@@ -218,8 +249,13 @@ def test_rows_of_one_result_do_not_go_into_another():
     assert differs(machine={"cores": 2, "commit_ms": 0.7}) is None
     assert differs(machine={"cores": 4}) == "another machine: cores was 2, and is 4"
     assert differs(settings={"rounds": 5}) == "other options: rounds was 3, and is 5"
+    ours, theirs = before.peers["headrace"], before.peers["nats"]
+    assert differs(peers={"headrace": ours}) == "other brokers: nats was 2, and is absent"
     assert (
-        differs(peers={"headrace": {"version": "1"}}) == "other brokers: nats was 2, and is absent"
+        differs(
+            peers={"headrace": ours, "nats": theirs | {"promises": {"mqtt": {"memory": "all"}}}}
+        )
+        == "other promises: nats was mqtt memory none, and is mqtt memory all"
     )
     again, new = row({"headrace": (3.0, 0)}), row({"headrace": (4.0, 0)}, name="new")
     assert resumed.merged(before.rows, again) == [again, before.rows[1]]
@@ -390,11 +426,16 @@ def test_brokers_are_measured_side_by_side(config, tmp_path):
 def test_who_ends_a_suite_finds_nothing_left_of_it(tmp_path, number):
     args = [*TINY[:-1], "1h", "--peer", "headrace", "--mode", "memory", "--folder", str(tmp_path)]
     command = [sys.executable, "-m", "headrace", "bench", "suite", *args]
+    is_of_nohup = number == signal.SIGTERM
+    if is_of_nohup:
+        command = ["nohup", *command]
     with subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True) as running:
         wait_for(lambda: list(tmp_path.glob("*/data/headrace.lock")))
         (lock,) = tmp_path.glob("*/data/headrace.lock")
         wait_for(lock.read_text)
         server = int(lock.read_text())
+        if is_of_nohup:
+            running.send_signal(signal.SIGHUP)
         running.send_signal(number)
         _, told = running.communicate(timeout=60)
     assert running.returncode == (1 if number == signal.SIGINT else 128 + number)

@@ -20,7 +20,8 @@ def differs(before: Result, now: Result) -> str | None:
     for what, then, here in (
         ("another machine", before.machine, now.machine),
         ("other options", before.settings, now.settings),
-        ("other brokers", _versions(before.peers), _versions(now.peers)),
+        ("other brokers", _each(before.peers, "version"), _each(now.peers, "version")),
+        ("other promises", _each(before.peers, "promises"), _each(now.peers, "promises")),
     ):
         for name in {**then, **here}:
             if name not in _VARIES and then.get(name) != here.get(name):
@@ -31,8 +32,8 @@ def differs(before: Result, now: Result) -> str | None:
     return None
 
 
-def _versions(peers: Mapping[str, Any]) -> dict[str, str]:
-    return {name: peer["version"] for name, peer in peers.items()}
+def _each(peers: Mapping[str, Any], what: str) -> dict[str, Any]:
+    return {name: peer[what] for name, peer in peers.items()}
 
 
 def merged(rows: Sequence[Row], row: Row) -> list[Row]:

@@ -32,7 +32,7 @@ ROUNDS_MIN: Final = 3
 """Fewer have no median."""
 
 STARTS_MAX: Final = 2
-"""In a mode, of a server that does not come up: each may take minutes to be given up."""
+"""In a mode, one after the other, of a server that does not come up: each may take minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +208,7 @@ class _Servers:
         except (HeadraceError, LeftOutError, OSError) as error:
             failed.append(" ".join(str(error).split()))
             return Round(figures={}, trouble=failed[-1])
+        failed.clear()
         with _on(self.plan.load_cores):
             outcome = _attempted(workload, running, self.mode)
         if _is_alive(running.pid):

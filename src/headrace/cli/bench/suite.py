@@ -167,13 +167,14 @@ def suite(
         left_out=here.left_out,
         rows=[],
     )
+    began = None
     if resume:
-        result = _before(resume, result)
+        began, result = result.began, _before(resume, result)
         if not only:
             done = frozenset((row.workload, row.mode) for row in result.rows)
             plan = replace(plan, skipped=done)
     _warn(plan)
-    _measure(plan, result, html=html, save=save or resume, as_json=as_json)
+    _measure(plan, result, began=began, html=html, save=save or resume, as_json=as_json)
 
 
 def _before(file: PageFile, now: Result) -> Result:
@@ -186,7 +187,7 @@ def _before(file: PageFile, now: Result) -> Result:
     before = results_json.read(file.path)
     if why := resumed.differs(before, now):
         raise click.ClickException(f"{file.path} is of {why}; --save begins another file")
-    return replace(before, resumed=[*before.resumed, now.began])
+    return before
 
 
 def _candidates(own: Sequence[Peer], names: tuple[str, ...], *, is_quick: bool) -> Sequence[Peer]:
@@ -235,21 +236,27 @@ def _measure(
     plan: Plan,
     before: Result,
     *,
+    began: str | None,
     html: PageFile | None,
     save: PageFile | None,
     as_json: bool,
 ) -> None:
     started, result = time.monotonic(), before
+    runs = [*before.resumed, began] if began else before.resumed
 
     def done(row: Row) -> None:
         nonlocal result
         seconds = before.seconds + time.monotonic() - started
-        result = replace(result, seconds=seconds, rows=resumed.merged(result.rows, row))
+        rows = resumed.merged(result.rows, row)
+        result = replace(result, seconds=seconds, resumed=runs, rows=rows)
         if save:
             save.keep(_text(result))
 
-    for number in (signal.SIGTERM, signal.SIGHUP):  # servers end first
-        signal.signal(number, lambda number, _frame: sys.exit(128 + number))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as with nohup
+            signal.signal(
+                number, lambda number, _frame: sys.exit(128 + number)
+            )  # servers end first
     try:
         with progress_bar() as bar:
             task = bar.add_task("starting", total=None)

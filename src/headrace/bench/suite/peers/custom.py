@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import tomllib
+import zlib
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -94,15 +95,16 @@ class Custom:
                     )
 
     def version(self) -> str:
-        """What the version command says first that has a digit.
+        """What the version command says first that has a digit, and a digest of how it is started.
 
         Raises:
             LeftOutError: the broker's program is not there, or says no version.
         """
         find(shlex.split(self.command)[0])
-        if not self.version_command:
-            return "unknown"
-        return said(shlex.split(self.version_command), _VERSION_PATTERN)
+        command = self.version_command
+        version = said(shlex.split(command), _VERSION_PATTERN) if command else "unknown"
+        started = f"{self.command}\0{self.durable}\0{sorted(self.doors)}"
+        return f"{version}, command {zlib.crc32(started.encode()):08x}"
 
     def promise(self, door: Door, mode: Mode) -> str | None:
         """What the file says of an acknowledgement."""
