@@ -426,6 +426,7 @@ def test_brokers_are_measured_side_by_side(config, tmp_path):
 def test_who_ends_a_suite_finds_nothing_left_of_it(tmp_path, number):
     args = [*TINY[:-1], "1h", "--peer", "headrace", "--mode", "memory", "--folder", str(tmp_path)]
     command = [sys.executable, "-m", "headrace", "bench", "suite", *args]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # who runs the tests may ignore it
     is_of_nohup = number == signal.SIGTERM
     if is_of_nohup:
         command = ["nohup", *command]

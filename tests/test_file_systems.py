@@ -90,6 +90,12 @@ def test_the_superuser_leaves_a_folder_to_its_owner(data):
     assert sorted(data.rglob("*")) == before
     shutil.rmtree(data / "journal")
     assert "is made known" in log("repair", data, "--rebuild-journal")
+    password = data.with_suffix(".password")
+    password.write_text("a password\n")
+    for name in ("first", "second"):
+        given = ("--data", str(data), "--password-file", str(password), "--role", "admin")
+        added = headrace("users", "add", name, *given)
+        assert added.returncode == 0, added.stderr
     assert owners(data) == {OWNER}
     assert log("verify", data) == "nothing is damaged\n"
 

@@ -30,7 +30,8 @@ _TEMPORARY: Final = "stream.json.tmp"
 class _Definition(BaseModel):
     """What a `stream.json` holds."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+    # Built now: `act_as_owner` may take away what building it later would read.
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     name: str
     incarnation: int = Field(ge=0, lt=1 << 63)

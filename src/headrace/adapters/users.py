@@ -39,7 +39,7 @@ _Base64 = Annotated[str, AfterValidator(_from_base64)]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+    model_config = ConfigDict(extra="forbid", strict=True)  # built now, as in `files`
 
 
 class _Keys(_Strict):
