@@ -48,7 +48,8 @@ _LABELS: Final = {
     "cpu_seconds_per_million": "CPU-seconds per million",
     "resident_bytes": "resident memory",
     "mib_per_second": "MiB per second",
-    "commit": "4 KiB and fdatasync",
+    "commit": "source",
+    "commit_ms": "4 KiB and fdatasync",
 }
 
 
