@@ -41,7 +41,7 @@ docs: setup-test ## Generated references in docs/; `make test` fails where they 
 	@$(ENV) python tools/tables.py docs/tables.md
 	@$(ENV) python tools/conformance.py docs/conformance
 	@$(ENV) python tools/kafka_clients.py docs/kafka-clients.md
-	@$(ENV) [ ! -e docs/benchmarks.json ] || python tools/benchmarks.py docs/benchmarks.json docs/benchmarks.md
+	@$(ENV) python tools/benchmarks.py docs/benchmarks.json docs/benchmarks.md
 
 instructions: setup-test ## Count the instructions of hot paths, and keep the counts (CONTRIBUTING.md)
 	@$(ENV) python tools/instructions.py --write
