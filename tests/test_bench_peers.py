@@ -150,6 +150,17 @@ def test_what_is_no_program_is_told(tmp_path):
         child.start()
 
 
+def ends_with(code):
+    """The server that `code` starts, and whose process id it prints, ends with who runs it."""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment()
+    ) as measuring:
+        pid = int(measuring.stdout.readline())
+        assert lives(pid)
+        measuring.send_signal(signal.SIGKILL)
+    wait_for(lambda: not lives(pid))
+
+
 def test_mosquitto_ends_with_who_measures_whoever_that_is(tmp_path):
     code = f"""
 import time
@@ -160,13 +171,7 @@ with Mosquitto().start(Path({str(tmp_path)!r}), Mode.DURABLE) as running:
     print(running.pid, flush=True)
     time.sleep(1000)
 """
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment()
-    ) as measuring:
-        pid = int(measuring.stdout.readline())
-        assert lives(pid)
-        measuring.send_signal(signal.SIGKILL)
-    wait_for(lambda: not lives(pid))
+    ends_with(code)
 
 
 @pytest.mark.parametrize("manner", ["meek", "stubborn"])
@@ -210,13 +215,7 @@ child.start()
 print(child.pid, flush=True)
 time.sleep(1000)
 """
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment()
-    ) as measuring:
-        pid = int(measuring.stdout.readline())
-        assert lives(pid)
-        measuring.send_signal(signal.SIGKILL)
-    wait_for(lambda: not lives(pid))
+    ends_with(code)
     os.kill(int((tmp_path / "stub.output").read_text()), signal.SIGKILL)  # nobody else ends it
 
 
