@@ -84,7 +84,12 @@ impl Machine {
     }
 
     /// Counts how often segments of `log` were let go: what was read of them meanwhile may fail.
+    ///
+    /// Refused where its stream is on its way out: its files may have gone before it has.
     pub fn edition(&self, log: LogId) -> Result<u64, Error> {
+        if self.deleted.contains(&log) {
+            return Err(unknown(log));
+        }
         Ok(self.log(log)?.edition)
     }
 

@@ -6,6 +6,7 @@ use crate::log::layout;
 use crate::log::machine::Machine;
 use crate::log::open;
 use crate::log::partition::LogId;
+use crate::log::read::Plan;
 use crate::testing::{Random, SimDisk};
 
 fn machine_with(disk: &SimDisk, streams: &[&str]) -> (Machine, Vec<LogId>) {
@@ -244,4 +245,29 @@ fn no_journal_file_is_released_beside_a_deletion_that_may_not_come_to_be() {
         }
     };
     stopped_anywhere(delete, check);
+}
+
+/// What a read meets there is no damage.
+#[test]
+fn a_log_has_no_edition_from_before_its_files_go() {
+    let disk = SimDisk::default();
+    let (mut machine, _) = open(&disk, SMALL).unwrap();
+    let log = machine.open_log("gone", 0, 1, 0).unwrap();
+    machine.append(log, batch(1, 9, 1, 1), 1, 0, 0).unwrap();
+    commit(&mut machine, &disk);
+    let Plan::Walk(walk) = machine.plan_read(log, 0).unwrap() else {
+        panic!("nothing to read");
+    };
+    assert_eq!(machine.edition(log), Ok(0));
+    machine.delete_stream("gone").unwrap();
+    let round = machine.next_round(0).unwrap().build();
+    let mut is_gone = false;
+    for op in round.before.iter().chain(&round.after) {
+        disk.perform(op).unwrap();
+        is_gone |= walk.read(&disk, 0, usize::MAX).is_err();
+        assert!(machine.edition(log).is_err());
+    }
+    assert!(is_gone, "before the round was reported");
+    machine.round_done(round, Ok(()), 0, 0);
+    assert!(machine.edition(log).is_err());
 }
