@@ -1059,8 +1059,11 @@ class Effects:
     def appends(self) -> list[tuple[int, int, bytes, int]]:
         """`(stream, partition, record batch, ticket)`, one per partition."""
     @property
-    def writes(self) -> list[tuple[int, bytes]]:
-        """`(connection, bytes)`, one per connection."""
+    def writes(self) -> list[tuple[int, bytes | list[bytes]]]:
+        """`(connection, bytes)`, one per connection.
+
+        A list has pieces, of which memoryviews are of what others are sent, too.
+        """
     @property
     def reads(self) -> list[tuple[int, bool]]:
         """`(connection, True to read on | False to pause)`."""

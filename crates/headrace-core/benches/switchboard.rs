@@ -183,7 +183,7 @@ fn crowd(qos: QoS) {
                 if connection > 0 {
                     delivered += 1;
                     acks.clear();
-                    acknowledge(&bytes, &mut acks);
+                    acknowledge(&bytes.into_bytes(), &mut acks);
                     relay.switchboard.receive(connection, &acks, NOW).unwrap();
                 }
             }

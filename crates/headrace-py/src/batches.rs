@@ -1,5 +1,6 @@
 //! A producer's batch, which grows record by record, and what stands for each of its records.
 
+use bytes::Bytes;
 use headrace_core::record::{self, Batches, Producer, Records};
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
@@ -85,7 +86,7 @@ impl BatchBuilder {
     /// Milliseconds of each record, as int64.
     fn timestamps(&self) -> Buffer {
         let bytes = self.timestamps.iter().flat_map(|time| time.to_ne_bytes());
-        Buffer::new(bytes.collect())
+        Buffer::new(bytes.collect::<Bytes>())
     }
 
     /// The records from `at` on, which are taken out.

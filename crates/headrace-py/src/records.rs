@@ -4,6 +4,7 @@ use std::ffi::c_int;
 use std::ops::Range;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use headrace_core::record::{
     self, BatchBuilder, Batches, BinaryColumn, Codec, Columns, Compressed, Producer, Share,
     Summary, DECOMPRESSED_BYTES_MAX,
@@ -195,12 +196,12 @@ fn build_batch<'py>(
 
 /// Bytes that Python reads in place, through the buffer protocol.
 #[pyclass(frozen, module = "headrace._native")]
-pub struct Buffer(Vec<u8>);
+pub struct Buffer(Bytes);
 
 impl Buffer {
     /// Takes bytes in.
-    pub fn new(bytes: Vec<u8>) -> Self {
-        Self(bytes)
+    pub fn new(bytes: impl Into<Bytes>) -> Self {
+        Self(bytes.into())
     }
 }
 
@@ -250,7 +251,7 @@ pub struct RecordColumns {
 
 impl RecordColumns {
     fn new(py: Python<'_>, columns: Columns) -> PyResult<Self> {
-        let buffer = |bytes| Py::new(py, Buffer(bytes));
+        let buffer = |bytes| Py::new(py, Buffer::new(bytes));
         let column = |column: BinaryColumn| -> PyResult<Column> {
             let validity = column.validity.map(buffer).transpose()?;
             Ok((validity, buffer(column.offsets)?, buffer(column.data)?))

@@ -368,7 +368,10 @@ class Runner:
     def _perform(self, effects: Effects) -> None:
         links = self.links
         for connection, data in effects.writes:
-            links[connection].write(data)
+            if type(data) is bytes:
+                links[connection].write(data)
+            else:
+                links[connection].write_all(data)
         for connection, reading in effects.reads:
             (links[connection].resume if reading else links[connection].pause)()
         for request in effects.decisions:

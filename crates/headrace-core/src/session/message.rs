@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use bytes::Bytes;
+
 use super::Stored;
 use crate::mqtt::packet::QoS;
 
@@ -28,7 +30,7 @@ pub struct Message {
     /// Bytes of the topic in `head`.
     pub topic_bytes: usize,
     /// Application message.
-    pub payload: Arc<[u8]>,
+    pub payload: Bytes,
     /// As published.
     pub qos: QoS,
     /// RETAIN flag as published.
@@ -129,7 +131,7 @@ impl Message {
         Self {
             head: self.head.clone(),
             topic_bytes: self.topic_bytes,
-            payload: Arc::clone(&self.payload),
+            payload: self.payload.clone(),
             qos: self.qos,
             retain: self.retain,
             publisher: self.publisher,
@@ -192,7 +194,7 @@ mod tests {
         let message = Message {
             head: [].into(),
             topic_bytes: 0,
-            payload: [].into(),
+            payload: Bytes::new(),
             qos: QoS::AtMostOnce,
             retain: false,
             publisher: 0,
@@ -214,7 +216,7 @@ mod tests {
         let message = Arc::new(Message {
             head: [].into(),
             topic_bytes: 0,
-            payload: [1; 100].into(),
+            payload: vec![1; 100].into(),
             qos: QoS::AtLeastOnce,
             retain: false,
             publisher: 0,

@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 
 use super::connection::{Park, Phase};
+use super::outbuffer::Written;
 use super::{retained, Append, ConnectRequest, Counter, StreamRequest, Switchboard};
 use crate::Now;
 
@@ -54,8 +55,8 @@ impl Due {
 pub struct Effects {
     /// To perform; the end of each comes back in [`Switchboard::durable`].
     pub appends: Vec<Append>,
-    /// `(connection, bytes)`, one per connection.
-    pub writes: Vec<(u64, Vec<u8>)>,
+    /// By connection, one each.
+    pub writes: Vec<(u64, Written)>,
     /// `(connection, true to read on | false to pause)`.
     pub reads: Vec<(u64, bool)>,
     /// For policy to decide.
@@ -210,13 +211,13 @@ impl Switchboard {
         let connection = &mut self.connections[slot as usize];
         connection.touched = false;
         let id = connection.id;
-        let bytes = connection.take(self.persistence.settled());
+        let written = connection.take(self.persistence.settled());
         self.counters
             .add(Counter::PacketsSent, connection.out.take_packets());
-        let taken = bytes.len();
-        if !bytes.is_empty() {
-            self.counters.add(Counter::BytesSent, bytes.len());
-            effects.writes.push((id, bytes));
+        let taken = written.len();
+        if taken > 0 {
+            self.counters.add(Counter::BytesSent, taken);
+            effects.writes.push((id, written));
         }
         if connection.phase == Phase::Closing {
             // What it is told last may wait for the disk.

@@ -9,7 +9,7 @@ use super::alias;
 use super::authenticate::Exchange;
 use super::beginnings::Begun;
 use super::inbuffer::InBuffer;
-use super::outbuffer::OutBuffer;
+use super::outbuffer::{OutBuffer, Written};
 use super::subscribe::Listed;
 use super::sums::OfConnections;
 use crate::mqtt::encode;
@@ -228,7 +228,7 @@ impl Connection {
     }
 
     /// What may be written now; rounds below `settled` are durable.
-    pub fn take(&mut self, settled: u64) -> Vec<u8> {
+    pub fn take(&mut self, settled: u64) -> Written {
         while self
             .gates
             .front()
@@ -236,15 +236,16 @@ impl Connection {
         {
             self.gates.pop_front();
         }
-        let bytes = self.out.take(self.takeable());
-        self.taken_bytes += bytes.len() as u64;
+        let written = self.out.take(self.takeable());
+        let bytes = written.len();
+        self.taken_bytes += bytes as u64;
         if self.out.is_empty() {
             self.answered_bytes = 0;
         }
         for (before, _) in &mut self.gates {
-            *before -= bytes.len();
+            *before -= bytes;
         }
-        bytes
+        written
     }
 
     /// Whether something could be written that waits for the socket alone.
@@ -255,7 +256,7 @@ impl Connection {
     /// Bytes that could be written.
     pub fn takeable(&self) -> usize {
         let gate = self.gates.front().map_or(usize::MAX, |(bytes, _)| *bytes);
-        self.credit_bytes.min(gate).min(self.out.len())
+        self.out.within(self.credit_bytes).min(gate)
     }
 
     /// Writes an answer; false where the client's Maximum Packet Size forbids it, which then is

@@ -73,6 +73,7 @@ mod validate;
 use std::collections::VecDeque;
 use std::fmt;
 
+use bytes::Bytes;
 use slab::Slab;
 
 use crate::hash::{Key, Map};
@@ -110,6 +111,7 @@ pub use feeds::{
 };
 pub use groups::Strategy;
 pub use limits::Limits;
+pub use outbuffer::Written;
 pub use overflow::Policy;
 pub use permit::{Access, Users};
 pub use persist::{SessionAppend, SessionTrim};
@@ -180,6 +182,8 @@ pub struct Switchboard {
     beginnings: Beginnings,
     /// Large payloads on their way to connections.
     lumps: Memory,
+    /// The packet that is served, where it came in parts and is large: it need not be copied.
+    owned: Option<Bytes>,
     by_id: Map<u64, u32>,
     due: Due,
     /// Connections whose reason to rest may have gone.
@@ -260,6 +264,7 @@ impl Switchboard {
             of_connections: OfConnections::default(),
             beginnings: Beginnings::default(),
             lumps: Memory::default(),
+            owned: None,
             by_id: Map::with_hasher(hash_key),
             due: Due::default(),
             runnable: VecDeque::new(),

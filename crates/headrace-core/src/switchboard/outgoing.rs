@@ -6,6 +6,8 @@
 
 use std::sync::{Arc, OnceLock};
 
+use bytes::Bytes;
+
 use super::alias::Alias;
 use super::outbuffer::Lump;
 use crate::mqtt::packet::{Publish, QoS, Version};
@@ -51,7 +53,9 @@ pub struct Outgoing<'a> {
     /// Hash of who published it, where a group asks.
     pub publisher: u32,
     /// The payload, once someone needed it.
-    shared: Option<Arc<[u8]>>,
+    shared: Option<Bytes>,
+    /// What it is a part of, where that is owned and large.
+    owner: Option<Bytes>,
     /// The same on its way to clients, where it is large.
     lump: Option<Arc<Lump>>,
     /// The publish, once someone had to wait for it.
@@ -92,6 +96,7 @@ impl<'a> Outgoing<'a> {
             retain: false,
             publisher: 0,
             shared: None,
+            owner: None,
             lump: None,
             message: None,
             is_placed: false,
@@ -140,6 +145,7 @@ impl<'a> Outgoing<'a> {
             retain: publish.retain,
             publisher: 0,
             shared: None,
+            owner: None,
             lump: None,
             message: None,
             is_placed: false,
@@ -159,7 +165,8 @@ impl<'a> Outgoing<'a> {
             qos: message.qos,
             retain: message.retain,
             publisher: message.publisher,
-            shared: Some(Arc::clone(&message.payload)),
+            shared: Some(message.payload.clone()),
+            owner: None,
             lump: None,
             message: Some(Arc::clone(message)),
             is_placed: false,
@@ -173,6 +180,11 @@ impl<'a> Outgoing<'a> {
             is_placed: true,
             ..self
         }
+    }
+
+    /// A publish that came in a packet of its own, which need not be copied.
+    pub fn owned_by(self, owner: Option<Bytes>) -> Self {
+        Self { owner, ..self }
     }
 
     /// A message whose payload is on its way to clients already.
@@ -305,8 +317,8 @@ impl<'a> Outgoing<'a> {
     /// The payload, shared, where it is too large to copy for each subscriber; counted in `memory`.
     pub fn large_payload(&mut self, memory: &Memory) -> Option<Arc<Lump>> {
         (self.payload.len() >= SHARED_BYTES_MIN).then(|| {
-            let shared = self.shared.get_or_insert_with(|| self.payload.into());
-            let new = || Lump::new(Arc::clone(shared), memory);
+            let shared = shared(&mut self.shared, self.owner.as_ref(), self.payload);
+            let new = || Lump::new(shared, memory);
             Arc::clone(self.lump.get_or_insert_with(new))
         })
     }
@@ -314,11 +326,15 @@ impl<'a> Outgoing<'a> {
     /// The publish, owned.
     pub fn message(&mut self) -> Arc<Message> {
         let message = self.message.get_or_insert_with(|| {
-            let shared = self.shared.get_or_insert_with(|| self.payload.into());
+            let payload = if self.payload.len() < SHARED_BYTES_MIN {
+                Bytes::copy_from_slice(self.payload)
+            } else {
+                shared(&mut self.shared, self.owner.as_ref(), self.payload)
+            };
             Arc::new(Message {
                 head: [self.topic, self.section].concat().into(),
                 topic_bytes: self.topic.len(),
-                payload: Arc::clone(shared),
+                payload,
                 qos: self.qos,
                 retain: self.retain,
                 publisher: self.publisher,
@@ -362,6 +378,23 @@ impl<'a> Outgoing<'a> {
 /// Topic of a message.
 pub fn topic_of(message: &Message) -> &str {
     std::str::from_utf8(&message.head[2..message.topic_bytes]).expect("a topic was decoded")
+}
+
+/// The payload, to be kept: as a part of its packet, where most of that is payload.
+fn shared(shared: &mut Option<Bytes>, owner: Option<&Bytes>, payload: &[u8]) -> Bytes {
+    let new = || {
+        let owner = owner.filter(|owner| owner.len() / 2 <= payload.len());
+        let part = owner.and_then(|owner| part_of(owner, payload));
+        part.unwrap_or_else(|| Bytes::copy_from_slice(payload))
+    };
+    shared.get_or_insert_with(new).clone()
+}
+
+/// `part` as one of `owner`; None where it lies elsewhere.
+fn part_of(owner: &Bytes, part: &[u8]) -> Option<Bytes> {
+    let start = (part.as_ptr() as usize).checked_sub(owner.as_ptr() as usize)?;
+    let end = start + part.len();
+    (end <= owner.len()).then(|| owner.slice(start..end))
 }
 
 /// Where the encoder puts the interval: behind the section's length, behind the two bytes of a

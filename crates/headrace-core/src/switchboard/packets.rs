@@ -1,5 +1,7 @@
 //! From bytes to packets, and what a packet may do in the phase of its connection.
 
+use bytes::Bytes;
+
 use super::connection::{Connection, Park, Phase};
 use super::inbuffer::InBuffer;
 use super::route::Routed;
@@ -7,6 +9,7 @@ use super::{Counter, Switchboard, ANSWER_BYTES_MAX, SHARE_BYTES};
 use crate::mqtt::decode::{self, DecodeError, Frame};
 use crate::mqtt::packet::{Connack, Disconnect, Packet, Version};
 use crate::mqtt::reason;
+use crate::session::SHARED_BYTES_MIN;
 use crate::Now;
 
 /// Longest CONNECT. Names, a password and a will of a few hundred bytes are usual; who has not
@@ -107,8 +110,12 @@ impl Switchboard {
         if !connection.input.is_empty() {
             let mut packet = std::mem::take(&mut connection.input).into_bytes();
             complete(&mut packet, &mut data);
-            if self.run(slot, &packet, now) == 0 {
-                self.keep(slot, packet.into(), data);
+            let packet = Bytes::from(packet);
+            self.owned = (packet.len() >= SHARED_BYTES_MIN).then(|| packet.clone());
+            let used = self.run(slot, &packet, now);
+            self.owned = None;
+            if used == 0 {
+                self.keep(slot, Vec::from(packet).into(), data);
                 return;
             }
             self.end_beginning(slot);
@@ -405,11 +412,18 @@ impl Switchboard {
     }
 }
 
+/// A packet that was cut off has room for so many times what has come of it, at most: a client may
+/// say that it sends megabytes, and does not.
+const CLAIMED_PARTS: usize = 8;
+
 /// Moves bytes from `data` to `packet` until it is one whole packet.
 fn complete(packet: &mut Vec<u8>, data: &mut &[u8]) {
     while let Some((&byte, rest)) = data.split_first() {
         if let Some(missing) = missing_bytes(packet) {
             let (bytes, rest) = data.split_at(missing.min(data.len()));
+            // Growing in steps copies all that has come each time; what has not come is a claim.
+            let claimed = CLAIMED_PARTS * (packet.len() + bytes.len());
+            packet.reserve_exact(missing.min(claimed));
             packet.extend_from_slice(bytes);
             *data = rest;
             return;

@@ -186,7 +186,8 @@ impl Switchboard {
         } = incoming;
         let qos = publish.qos;
         let mut scratch = std::mem::take(&mut self.scratch);
-        let mut outgoing = Outgoing::of(version, packet, publish, now.mono_ms, &mut scratch);
+        let mut outgoing = Outgoing::of(version, packet, publish, now.mono_ms, &mut scratch)
+            .owned_by(self.owned.clone());
         outgoing.retain &= not_retained.is_none();
         outgoing.publisher = publisher;
         let is_taken = matches!(stored.outcome, Outcome::Accepted | Outcome::NoSubscribers);
@@ -255,7 +256,8 @@ impl Switchboard {
         let mut scratch = std::mem::take(&mut self.scratch);
         let (packet, publish) = (incoming.packet, incoming.publish);
         let mut outgoing =
-            Outgoing::of(incoming.version, packet, publish, now.mono_ms, &mut scratch);
+            Outgoing::of(incoming.version, packet, publish, now.mono_ms, &mut scratch)
+                .owned_by(self.owned.clone());
         for Target { session, terms } in &targets {
             self.deliver(*session, terms, None, &mut outgoing);
         }

@@ -10,6 +10,8 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::announce::BELOW;
 use super::outgoing::{topic_of, Outgoing};
 use super::publish::Incoming;
@@ -287,7 +289,7 @@ impl Switchboard {
         let mut tickets = 0;
         for message in messages {
             let cleared = Message {
-                payload: [].into(),
+                payload: Bytes::new(),
                 ..message.fresh()
             };
             let ticket = self.record_retained(&cleared, waiter, now);

@@ -10,6 +10,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::announce::BELOW;
 use super::outgoing::{topic_of, Outgoing};
 use super::permit::hears;
@@ -147,7 +149,7 @@ pub struct RetainedMessage {
     /// Topic.
     pub topic: String,
     /// As published.
-    pub payload: Arc<[u8]>,
+    pub payload: Bytes,
     /// As published.
     pub qos: QoS,
     /// Seconds until it expires; None where it does not.
@@ -297,7 +299,7 @@ impl Switchboard {
                 let left = message.expiry_left(now.mono_ms);
                 found.push(RetainedMessage {
                     topic: topic_of(message).into(),
-                    payload: Arc::clone(&message.payload),
+                    payload: message.payload.clone(),
                     qos: message.qos,
                     expiry_s: left.map(|left| left.seconds),
                 });

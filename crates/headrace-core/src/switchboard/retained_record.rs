@@ -11,6 +11,8 @@
 
 use std::sync::OnceLock;
 
+use bytes::Bytes;
+
 use super::outgoing::{expiry_at, length_bytes, topic_of};
 use crate::mqtt::packet::QoS;
 use crate::record::{record_bytes, Record};
@@ -78,7 +80,7 @@ pub fn read<'a>(record: &Record<'a>, now: Now) -> Option<(&'a str, Option<Messag
     let message = Message {
         head: [&length[..], topic.as_bytes(), section].concat().into(),
         topic_bytes: 2 + topic.len(),
-        payload: payload.into(),
+        payload: Bytes::copy_from_slice(payload),
         qos: *qos,
         retain: true,
         publisher: 0,

@@ -344,7 +344,7 @@ impl World {
         self.requests.extend(asked);
         for (id, bytes) in effects.writes {
             let connection = self.find(id);
-            connection.bytes.extend(bytes);
+            connection.bytes.extend(bytes.into_bytes());
             let words = read(&mut connection.bytes);
             for word in words {
                 self.words.say(word);

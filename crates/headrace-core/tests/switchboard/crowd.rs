@@ -169,12 +169,12 @@ fn another_session_in_the_place_of_one_that_ended_does_not_get_it() {
     let mut asked = None;
     let mut sent = Vec::new();
     while let Some(effects) = stage.switchboard.collect(now) {
-        for (connection, bytes) in &effects.writes {
-            if *connection == 1_000 {
-                sent.extend_from_slice(bytes);
+        asked = asked.or(effects.decisions.first().map(|asked| asked.request));
+        for (connection, written) in effects.writes {
+            if connection == 1_000 {
+                sent.extend(written.into_bytes());
             }
         }
-        asked = asked.or(effects.decisions.first().map(|asked| asked.request));
         if let Some(request) = asked.take() {
             stage.switchboard.writable(1_000, usize::MAX).unwrap();
             stage.switchboard.decided(request, 0, now).unwrap();

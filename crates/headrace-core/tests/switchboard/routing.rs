@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use headrace_core::hash::Key;
 use headrace_core::mqtt::packet::*;
 use headrace_core::mqtt::{decode, encode};
-use headrace_core::switchboard::{Limits, Strategy, Switchboard};
+use headrace_core::switchboard::{Limits, Strategy, Switchboard, Written};
 use headrace_core::testing::Random;
 use headrace_core::topic;
 use headrace_core::Now;
@@ -380,12 +380,12 @@ impl World {
         }
     }
 
-    fn hear(&mut self, writes: Vec<(u64, Vec<u8>)>) {
-        for (connection, bytes) in writes {
+    fn hear(&mut self, writes: Vec<(u64, Written)>) {
+        for (connection, written) in writes {
             let mut known = self.clients.iter();
             let name = known.position(|client| client.connection == Some(connection));
             if let Some(name) = name {
-                self.clients[name].bytes.extend(bytes);
+                self.clients[name].bytes.extend(written.into_bytes());
                 self.look(name, connection);
             }
         }

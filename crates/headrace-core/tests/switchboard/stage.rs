@@ -376,12 +376,9 @@ impl Stage {
         self.dead_letters.extend(effects.dead_letters);
         self.reads.extend(effects.reads);
         self.wake_at = effects.wake_at;
-        for (connection, bytes) in effects.writes {
-            self.inboxes
-                .get_mut(&connection)
-                .unwrap()
-                .bytes
-                .extend(bytes);
+        for (connection, written) in effects.writes {
+            let inbox = self.inboxes.get_mut(&connection).unwrap();
+            inbox.bytes.extend(written.into_bytes());
         }
         for (connection, reason) in effects.closes {
             let inbox = self.inboxes.get_mut(&connection).unwrap();

@@ -59,7 +59,7 @@ fn a_turn_hands_out_a_share_of_what_many_have_left_and_everybody_in_turn() {
         publisher,
         "t",
         QOS_0,
-        &"x".repeat(4 * CREDIT_BYTES),
+        &"x".repeat(2 * CREDIT_BYTES),
     );
     let mut waiting: BTreeSet<u64> = slow.iter().copied().collect();
     let mut turns = 0;

@@ -1,10 +1,12 @@
 //! `Effects` and `ConnectRequest`: conversions alone.
 
+use bytes::Bytes;
 use headrace_core::switchboard as core;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyList, PyMemoryView, PyTuple};
 
 use super::streams::StreamRequest;
+use crate::records::Buffer;
 
 /// A client asks to connect, or authenticates. Its further input waits until
 /// `Switchboard.decided`, but on an open connection.
@@ -43,7 +45,14 @@ pub(super) fn convert(py: Python<'_>, effects: core::Effects) -> PyResult<Effect
     let writes = effects
         .writes
         .into_iter()
-        .map(|(connection, bytes)| (connection, PyBytes::new(py, &bytes)).into_pyobject(py));
+        .map(|(connection, written)| match written {
+            core::Written::Bytes(bytes) => (connection, PyBytes::new(py, &bytes)).into_pyobject(py),
+            core::Written::Pieces(pieces) => {
+                let pieces = pieces.into_iter().map(|piece| view(py, piece));
+                let pieces = pieces.collect::<PyResult<Vec<_>>>()?;
+                (connection, PyList::new(py, pieces)?).into_pyobject(py)
+            }
+        });
     let decisions = effects.decisions.into_iter().map(|asked| {
         let bytes = |data: Option<Vec<u8>>| data.map(|data| PyBytes::new(py, &data).unbind());
         ConnectRequest {
@@ -73,6 +82,12 @@ pub(super) fn convert(py: Python<'_>, effects: core::Effects) -> PyResult<Effect
         closes: PyList::new(py, effects.closes)?.unbind(),
         wake_at: effects.wake_at,
     })
+}
+
+/// Not copied.
+fn view(py: Python<'_>, bytes: Bytes) -> PyResult<Bound<'_, PyMemoryView>> {
+    let buffer = Bound::new(py, Buffer::new(bytes))?;
+    PyMemoryView::from(&buffer)
 }
 
 fn tuples<'py>(

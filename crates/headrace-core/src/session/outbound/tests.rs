@@ -6,7 +6,7 @@ fn delivery(qos: QoS, payload: u8) -> Delivery {
     let message = Message {
         head: [].into(),
         topic_bytes: 0,
-        payload: [payload].into(),
+        payload: vec![payload].into(),
         qos,
         retain: false,
         publisher: 0,

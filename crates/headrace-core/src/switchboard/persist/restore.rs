@@ -2,7 +2,8 @@
 //! What they come to is made of them once ([`super::revive`]).
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+
+use bytes::Bytes;
 
 use super::record::{self, read_claims, read_group, Cursor, Feed, Filter, Head, Key};
 use super::Log;
@@ -23,7 +24,7 @@ pub(super) struct Found {
     pub expiry: Option<Expiry>,
     pub head: Box<[u8]>,
     pub topic_bytes: usize,
-    pub payload: Arc<[u8]>,
+    pub payload: Bytes,
     pub claims: Box<[u8]>,
 }
 
@@ -131,7 +132,7 @@ fn found(partition: u32, message: &record::Message<'_>) -> Found {
         expiry: message.expiry,
         head: message.head.into(),
         topic_bytes: message.topic_bytes,
-        payload: message.payload.into(),
+        payload: Bytes::copy_from_slice(message.payload),
         claims: message.claims.into(),
     }
 }

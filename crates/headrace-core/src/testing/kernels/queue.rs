@@ -136,7 +136,7 @@ impl Queue {
                 if connection <= u64::from(self.shape.publishers) {
                     answered += bytes.len() / 4; // a PUBACK each
                 } else {
-                    self.heard[connection as usize].extend(bytes);
+                    self.heard[connection as usize].extend(bytes.into_bytes());
                 }
             }
         }
@@ -169,7 +169,7 @@ impl Queue {
             self.board.persist(NOW);
             let mut is_over = effects.is_none();
             for (connection, bytes) in effects.into_iter().flat_map(|effects| effects.writes) {
-                self.heard[connection as usize].extend(bytes);
+                self.heard[connection as usize].extend(bytes.into_bytes());
             }
             while let Some(append) = self.board.session_append() {
                 is_over = false;

@@ -169,13 +169,17 @@ impl Relay {
                     .durable(append.ticket, true, NOW)
                     .expect("it is on its way");
             }
-            for (connection, bytes) in &effects.writes {
-                sent[usize::from(*connection > 0)] += bytes.len();
-                if (1..self.deaf_from).contains(connection) && bytes[0] == 0x32 {
+            for (connection, written) in effects.writes {
+                sent[usize::from(connection > 0)] += written.len();
+                if !(1..self.deaf_from).contains(&connection) {
+                    continue;
+                }
+                let bytes = written.into_bytes();
+                if bytes[0] == 0x32 {
                     acks.clear();
-                    acknowledge(bytes, &mut acks);
+                    acknowledge(&bytes, &mut acks);
                     switchboard
-                        .receive(*connection, &acks, NOW)
+                        .receive(connection, &acks, NOW)
                         .expect("it is open");
                 }
             }

@@ -10,7 +10,7 @@ impl World {
     pub fn perform(&mut self, effects: Effects) {
         for (connection, bytes) in effects.writes {
             if let Some(index) = self.device_of(connection) {
-                self.devices[index].bytes.extend(bytes);
+                self.devices[index].bytes.extend(bytes.into_bytes());
                 self.hear(index);
             }
         }

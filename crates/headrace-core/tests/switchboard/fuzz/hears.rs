@@ -41,7 +41,8 @@ impl World {
             }
             self.tickets.insert(append.ticket, payloads);
         }
-        for (id, bytes) in effects.writes {
+        for (id, written) in effects.writes {
+            let bytes = written.into_bytes();
             self.transcript.extend_from_slice(&bytes);
             let client = self.clients.get_mut(&id).unwrap();
             assert!(bytes.len() <= client.credit, "within the credit");
