@@ -184,23 +184,31 @@ async def test_refusals_are_typed(node):
         assert caught.value.reason_code == 0x95
         for wrong in (
             {"ttl": 0}, {"routing": "a/+"}, {"routing": "a/$ack"}, {"key": "\0"}, {"delay": -1},
-            {"priority": 10},
+            {"priority": 10}, {"ttl": 1e12}, {"delay": float("nan")},
         ):  # fmt: skip
             with pytest.raises(ValueError, match="got"):
                 await queue.put(b"x", **wrong)
-        for wrong in ({"key": b"k"}, {"properties": {"n": 1}}):
-            with pytest.raises(TypeError, match="are text"):
+        for wrong in (
+            {"key": b"k"}, {"properties": {"n": 1}}, {"delay": "5s"}, {"ttl": "5s"},
+            {"priority": True}, {"priority": 3.0},
+        ):  # fmt: skip
+            with pytest.raises(TypeError, match=r"text|number"):
                 await queue.put(b"x", **wrong)
+        for wrong in ({"group": 5}, {"routing": b"eu"}):
+            with pytest.raises(TypeError, match="text"):
+                queue.consume(**wrong)
         with pytest.raises(ValueError, match="prefetch"):
             queue.consume(prefetch=0)
     with pytest.raises(ConfigError, match="mqtt must be HOST:PORT"):
         Queue("jobs", "nowhere")
     with pytest.raises(ConfigError, match="a queue's name"):
         Queue("a/b")
+    with pytest.raises(ConfigError, match="a queue's name"):
+        Queue(None)
     async with Queue(
         "jobs", "127.0.0.1:1", default_api_timeout_ms=1000, retry_backoff_ms=5
     ) as queue:
-        with pytest.raises(DeadlineError, match="may be stored") as caught:
+        with pytest.raises(DeadlineError, match=r"not sent within 1 s: .*refused") as caught:
             await queue.put(b"x")
         assert isinstance(caught.value.__cause__, ConnectionLostError)
         with pytest.raises(DeadlineError, match="no broker answers"):
@@ -274,6 +282,84 @@ async def test_a_worker_settles_by_what_its_function_does(node):
     await until(lambda: group(node, name)["depth"] == 0)
     told = group(node, name)
     assert (told["settled"], told["dead"], told["failed"]) == (3, 1, 2)
+
+
+async def test_what_cannot_work_settles_nothing(node):
+    name = make(node)
+
+    async def yields(message):
+        yield message
+
+    async with of(node, name) as queue:
+        await queue.put(b"x")
+        for wrong in (None, 5, yields):
+            with pytest.raises(TypeError, match="work calls a function"):
+                await queue.work(wrong, group="g")
+        with pytest.raises(TypeError, match="async"):
+            await queue.work(print, group="g")
+
+    async def works(message):
+        await message.ack()
+
+    def of_works(message):
+        return works(message)
+
+    def in_threads():
+        with sync.Queue(name, f"127.0.0.1:{node.mqtt}") as queue:
+            for wrong in (None, works, (each for each in ())):
+                with pytest.raises(TypeError, match="work calls a function"):
+                    queue.work(wrong, group="g")
+            with pytest.raises(TypeError, match="is async"):
+                queue.work(of_works, group="g")
+
+    await asyncio.to_thread(in_threads)
+    await until(lambda: group(node, name)["in_flight"] == 0)
+    told = group(node, name)
+    assert (told["settled"], told["failed"], told["depth"]) == (0, 0, 1)
+
+
+async def test_whatever_a_function_raises_is_a_reason_that_every_client_can_read(node):
+    name = make(node, retry_attempts=1)
+    raised = [ValueError("bad record:\n  line 2\x1b\uffff"), asyncio.CancelledError("gave up")]
+
+    async def work(message):
+        raise raised[message.offset]
+
+    async with of(node, name) as queue:
+        for _ in raised:
+            await queue.put(b"x")
+        async with queue.consume(group="g"):
+            pass
+        working = asyncio.create_task(queue.work(work, group="g"))
+        await until(lambda: group(node, name)["dead"] == 2)
+        queue.stop()
+        await working
+    async with of(node, f"{name}.dlq") as letters, letters.consume(group="g") as messages:
+        given = [await anext(messages) for _ in raised]
+        assert [each.properties["reason-detail"] for each in given] == [
+            "ValueError: bad record: line 2??", "CancelledError: gave up",
+        ]  # fmt: skip
+        for wrong in (1e12, -1, float("nan")):
+            with pytest.raises(ValueError, match="from 0 to"):
+                await given[0].nack(wrong)
+            with pytest.raises(ValueError, match="from 0 to"):
+                await given[0].extend(wrong)
+        with pytest.raises(TypeError, match="number of seconds"):
+            await given[0].nack("1s")
+        assert not given[0].is_settled
+        for each in given:
+            await each.ack()
+
+
+async def test_one_topic_that_is_too_deep_ends_no_other_put(node):
+    async with of(node, make(node)) as queue:
+        deep = [queue.put(b"x", routing="/".join("a" * levels)) for levels in (126, 127)]
+        *stored, refused = await asyncio.gather(
+            *(queue.put(b"x") for _ in range(20)), *deep, return_exceptions=True
+        )
+        assert stored == [None] * 21
+        assert isinstance(refused, ValueError)
+        assert "128 levels" in str(refused)
 
 
 async def test_so_many_run_at_a_time_and_no_more(node):

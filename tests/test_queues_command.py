@@ -48,6 +48,11 @@ def queues(node, *arguments):
         (["describe", STREAM], 1, f"'{STREAM}' is a stream and no queue; none is known here"),
         (["describe", "a"], 1, "no queue is named 'a'; none is known here"),
         (["describe", ""], 2, "the name is empty"),
+        (
+            ["describe", b"\xff"],
+            2,
+            "an argument, or a variable of the environment, is no UTF-8 text",
+        ),
         (["delete", STREAM, "--yes"], 1, f"'{STREAM}' is a stream and no queue"),
         (["delete", "a", "--group", "g", "--yes"], 1, "no queue is named 'a'"),
         (["delete", "a", "--group", ""], 2, "the name is empty"),

@@ -117,8 +117,7 @@ def headrace() -> None:
 def main() -> NoReturn:
     """Runs the command line and exits."""
     try:
-        code = headrace.main(prog_name="headrace", standalone_mode=False)
-        sys.exit(code if isinstance(code, int) else DONE)
+        sys.exit(_run())
     except click.exceptions.NoArgsIsHelpError as error:
         _fail(f"a command is missing\ntry: {error.ctx.command_path} --help", WRONG_USE)
     except click.UsageError as error:
@@ -141,6 +140,22 @@ def main() -> NoReturn:
             discard_output()
         code = WRONG_USE if isinstance(error, _NO_SUCH_FILE) else FAILED
         _fail(f"{where}: {error.strerror}; {remedy(error, 'mend that and try again')}", code)
+
+
+def _run() -> int:
+    """Runs the command; the exit code.
+
+    Raises:
+        InputError: what was given is no text, which came out where it was to be sent.
+    """
+    try:
+        code = headrace.main(prog_name="headrace", standalone_mode=False)
+    except UnicodeEncodeError:  # what it is may be a password
+        raise InputError(
+            "an argument, or a variable of the environment, is no UTF-8 text; names, filters and "
+            "passwords must be"
+        ) from None
+    return code if isinstance(code, int) else DONE
 
 
 def _command_path(error: click.UsageError) -> str:

@@ -7,12 +7,14 @@ message.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace import client as aio
 from headrace.client.queues.messages import Delivered
+from headrace.client.queues.worker import UnusableError, check
 from headrace.sync.thread import Client
 
 if TYPE_CHECKING:
@@ -136,12 +138,20 @@ class Queue(Client["aio.Queue"]):
         """Calls `function` with each message, in as many threads as `concurrency` says.
 
         Until `stop`, or Ctrl-C: what runs finishes first.
+
+        Raises:
+            ClientError: as of `consume`.
+            TypeError: the function is none, or is `async`.
         """
+        check(function, is_async=False)
         with ThreadPoolExecutor(concurrency, "headrace-worker") as pool:
 
             async def call(message: aio.Message) -> None:
                 given = Message(message, self._wait)
-                await asyncio.get_running_loop().run_in_executor(pool, function, given)
+                done = await asyncio.get_running_loop().run_in_executor(pool, function, given)
+                if inspect.iscoroutine(done):
+                    done.close()
+                    raise UnusableError(f"{function!r} is async, which headrace.Queue takes")
 
             self._wait(
                 self._client.work(

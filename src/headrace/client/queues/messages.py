@@ -5,6 +5,7 @@ Owns how a delivery is read and settled. Must not know sockets, nor who asks for
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +25,9 @@ DEDUP_ID: Final = "dedup-id"
 DELAY: Final = "delay"
 PRIORITY: Final = "priority"
 """User property by which a queue chooses the partition, and keeps order."""
+
+SECONDS_MAX: Final = 36_500 * 86_400
+"""Of a delay, as the broker takes one."""
 
 BELOW: Final = "$queue/"
 """What topics of queues begin with."""
@@ -202,14 +206,27 @@ def delay_of(seconds: float | None) -> tuple[tuple[str, str], ...]:
     """The user property that says so; none where nothing is said."""
     if seconds is None:
         return ()
-    if not 0 <= seconds < float("inf"):
-        raise ValueError(f"a delay is a number of seconds, 0 or more; got {seconds!r}")
-    return (("delay", f"{round(seconds * 1000)}ms"),)
+    return (("delay", f"{milliseconds('delay', seconds)}ms"),)
+
+
+def milliseconds(what: str, seconds: float) -> int:
+    """A time that a broker takes, rounded up.
+
+    Raises:
+        TypeError: it is no number.
+        ValueError: out of range.
+    """
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise TypeError(f"{what} is a number of seconds; got {seconds!r}")
+    if not 0 <= seconds <= SECONDS_MAX:
+        raise ValueError(f"{what} is a number of seconds from 0 to {SECONDS_MAX}; got {seconds!r}")
+    return math.ceil(seconds * 1000)
 
 
 def reason_of(reason: str | None) -> tuple[tuple[str, str], ...]:
     """The user property that says so; none where nothing is said."""
     if not reason:
         return ()
-    text = reason[:_REASON_CHARACTERS_MAX].encode(errors="replace").decode()
-    return (("reason", text.replace("\0", "?")),)
+    # A client may end its connection over a control character (MQTT 5.0 1.5.4), as mosquitto's do.
+    text = " ".join(reason.split())[:_REASON_CHARACTERS_MAX]
+    return (("reason", "".join(each if each.isprintable() else "?" for each in text)),)

@@ -13,9 +13,16 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from headrace.client.config import QueueConfig
 from headrace.client.mqtt_properties import message_expiry, user_properties
 from headrace.client.queues.consumption import Consumption
-from headrace.client.queues.messages import BELOW, DEDUP_ID, DELAY, KEY, PRIORITY
+from headrace.client.queues.messages import (
+    BELOW,
+    DEDUP_ID,
+    DELAY,
+    KEY,
+    PRIORITY,
+    milliseconds,
+)
 from headrace.client.queues.sender import OF_SOURCE, Sender
-from headrace.client.queues.worker import Worker
+from headrace.client.queues.worker import Worker, check
 from headrace.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,6 +34,9 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 PREFETCH_MAX: Final = 65_535
 """As much as a Receive Maximum can say."""
+
+LEVELS_MAX: Final = 128
+"""Of a topic: a broker ends the connection over more."""
 
 TTL_S_MAX: Final = 2**32 - 1
 """As much as a Message Expiry Interval can say (MQTT 5.0 3.3.2.3.3)."""
@@ -54,7 +64,7 @@ class Queue:
         **settings: Any,  # noqa: ANN401 - QueueConfig types and checks them
     ) -> None:
         self.config = QueueConfig.of(mqtt, settings)
-        if _NAME.fullmatch(name) is None:
+        if _NAME.fullmatch(name if _is_text(name) else "") is None:
             raise ConfigError(f"a queue's name has 1 to 249 of a-z, A-Z, 0-9, . _ -; got {name!r}")
         self.name = name
         self._sender = Sender(self.config)
@@ -153,6 +163,8 @@ class Queue:
         self._check_open()
         if prefetch is not None and not 1 <= prefetch <= PREFETCH_MAX:
             raise ValueError(f"prefetch is from 1 to {PREFETCH_MAX}; got {prefetch!r}")
+        if not all(each is None or _is_text(each) for each in (group, routing)):
+            raise TypeError(f"group and routing are text; got {group!r} and {routing!r}")
         said = [("consumer-group", self.config.client_id if group is None else group)]
         if prefetch is not None:
             said.append(("prefetch", str(prefetch)))
@@ -184,7 +196,10 @@ class Queue:
 
         Raises:
             ClientError: as of `consume`.
+            TypeError: the function is none, or is not `async`; `headrace.sync.Queue` takes plain
+                ones.
         """
+        check(function, is_async=True)
         if concurrency < 1:
             raise ValueError(f"concurrency is 1 or more; got {concurrency!r}")
         prefetch = min(2 * concurrency, PREFETCH_MAX) if prefetch is None else prefetch
@@ -211,23 +226,21 @@ class Queue:
 def _expiry(ttl: float | None) -> bytes:
     if ttl is None:
         return b""
-    if not 0 < ttl <= TTL_S_MAX:
+    if milliseconds("ttl", ttl) == 0 or ttl > TTL_S_MAX:
         raise ValueError(f"ttl is a number of seconds, more than 0, to {TTL_S_MAX}; got {ttl!r}")
     return message_expiry(math.ceil(ttl))
 
 
 def _delay(delay: float | None) -> str | None:
-    if delay is None:
-        return None
-    if not 0 <= delay < math.inf:
-        raise ValueError(f"delay is a number of seconds, 0 or more; got {delay!r}")
-    return f"{math.ceil(delay * 1000)}ms"
+    return None if delay is None else f"{milliseconds('delay', delay)}ms"
 
 
 def _priority(priority: int | None) -> str | None:
     if priority is None:
         return None
-    if priority not in range(10):
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        raise TypeError(f"priority is a number from 0 to 9; got {priority!r}")
+    if not 0 <= priority < 10:
         raise ValueError(f"priority is a number from 0 to 9; got {priority!r}")
     return str(priority)
 
@@ -237,6 +250,11 @@ def _is_text(value: object) -> bool:
 
 
 def _levels(routing: str) -> str:
+    if routing.count("/") + 3 > LEVELS_MAX:
+        raise ValueError(
+            f"a topic has at most {LEVELS_MAX} levels, $queue and the name among them; routing has "
+            f"{routing.count('/') + 1}"
+        )
     if not routing or "/$" in f"/{routing}" or any(each in routing for each in "+#\0"):
         raise ValueError(
             f"routing is levels of a topic, without + and #, none begins with $; got {routing!r}"

@@ -53,7 +53,8 @@ class Sender:
         `properties` are in bytes; `is_ours` says that they name no source, so that this one does.
 
         Raises:
-            DeadlineError: no answer within `default_api_timeout_ms`; it may be stored.
+            DeadlineError: no answer within `default_api_timeout_ms`; it may be stored, unless the
+                error says that it was not sent.
             QueueError: the broker refuses it.
         """
         sequence = self._sequence
@@ -69,6 +70,10 @@ class Sender:
             async with asyncio.timeout(timeout_s):
                 await stored
         except TimeoutError:
+            if put.sent is None and self._trouble is not None:
+                raise DeadlineError(
+                    f"{topic}: not sent within {timeout_s:g} s: {self._trouble}"
+                ) from self._trouble
             raise DeadlineError(
                 f"{topic}: not acknowledged within {timeout_s:g} s; it may be stored"
             ) from self._trouble
