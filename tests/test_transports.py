@@ -76,10 +76,11 @@ def test_paho_makes_its_round_trip(node, authority, listener, protocol):
     client.loop_start()
     client.subscribe("a/#", 1)
     events.get(timeout=WAIT)
-    sizes = [0, 1, 125, 126, 65_535, 65_536, 1_048_576]
-    for size in sizes:
-        client.publish("a/b", b"x" * size, 1)
-    assert [len(messages.get(timeout=WAIT).payload) for _ in sizes] == sizes
+    sizes = [0, 1, 125, 126, 16_384, 65_535, 65_536, 200_000, 1_048_576, 1_048_576, 20_000, 1]
+    payloads = [random.Random(size).randbytes(size) for size in sizes]
+    for payload in payloads:
+        client.publish("a/b", payload, 1)
+    assert [messages.get(timeout=WAIT).payload == payload for payload in payloads] == [True] * 12
     leave(client)
 
 

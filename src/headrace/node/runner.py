@@ -368,7 +368,7 @@ class Runner:
     def _perform(self, effects: Effects) -> None:
         links = self.links
         for connection, data in effects.writes:
-            if type(data) is bytes:
+            if isinstance(data, bytes):
                 links[connection].write(data)
             else:
                 links[connection].write_all(data)
