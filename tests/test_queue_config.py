@@ -75,6 +75,12 @@ def test_show_is_a_file_itself(file, tmp_path):
         ('cleanup.policy = "compact"', 1, "[queues.a]: queue 'a': a queue is not compacted"),
         ('key = "colour"', 1, "[queues.a]: stream 'a': "),
         ('max_queue_depth = 1\n"depth.max.messages" = 2', 1, "[queues.a]: says twice 'depth.max."),
+        ("[queues.a.dlq]", 2, "[queues.a] dlq: unknown; known: ack.deadline.ms"),
+        (
+            "[queues.a.dlq]\npartitions = 1",
+            3,
+            '[queues.a] dlq.partitions: a name with dots stands in quotes: [queues."a.dlq"]',
+        ),
         ("retry.attempts = 0", 2, "[queues.a] retry.attempts: must be from 1 to 2147483647, or -1"),
     ],
 )

@@ -320,8 +320,17 @@ def _wrong_in_streams(declared: Declared, places: Mapping[Keys, _Layer]) -> list
                 try:
                     said.find(name).read(value)
                 except ValueError as error:
-                    lines.append(f"{_place(places, (table, stream, name))}: {error}")
+                    wrong = _unquoted(table, stream, name, said) or error
+                    lines.append(f"{_place(places, (table, stream, name))}: {wrong}")
     return lines
+
+
+def _unquoted(table: str, stream: str, name: str, said: StreamSettings) -> str | None:
+    """What to write where a stream's name with dots has become a table in a table."""
+    first, _, rest = name.partition(".")
+    if name not in said.NAMES and (rest in STREAM_KEYS or rest in said.NAMES):
+        return f'a name with dots stands in quotes: [{table}."{stream}.{first}"]'
+    return None
 
 
 def _declared_twice(declared: Declared, places: Mapping[Keys, _Layer]) -> list[str]:

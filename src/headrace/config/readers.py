@@ -116,7 +116,7 @@ def flatten(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """The settings in a table of tables, by names with dots."""
     flat: dict[str, Any] = {}
     for name, value in table.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and value:
             flat |= flatten(value, f"{prefix}{name}.")
         else:
             flat[prefix + name] = value
