@@ -202,6 +202,16 @@ def begin(jobs, **body):
     return client
 
 
+def test_what_is_said_of_a_message_is_said_once(jobs):
+    twice = {"payload": "", "key": "a", "properties": {"partition-key": "b"}}
+    assert "key stands among the properties, too" in jobs.refused("messages", **twice)
+    twice = {"payload": "", "delay": "1s", "deliver_at": 5}
+    assert "contradict each other" in jobs.refused("messages", **twice)
+    twice["properties"] = {"deliver-at": "5"}
+    del twice["delay"]
+    assert "deliver_at stands among" in jobs.refused("messages", messages=[twice])
+
+
 def test_what_cannot_be_done_is_said_in_one_line(jobs):
     assert "group" in jobs.refused("pull")
     assert "from 1 to 1,024 bytes" in jobs.refused("pull", group="")
@@ -292,6 +302,8 @@ def test_a_look_shows_what_each_message_is_to_a_group_and_changes_nothing(jobs):
         page = jobs.peek("group=g&settled=true&limit=2")
         assert [each["state"] for each in page["messages"]] == ["settled", "in flight"]
         assert page["next"] == {"partition": 0, "offset": 2}
+        all_ = jobs.peek("group=g&filter=%23")["messages"]
+        assert [each["state"] for each in all_][:1] == ["in flight"]
         rest = jobs.peek("group=g&partition=0&from=2")
         assert [each["offset"] for each in rest["messages"]] == [2, 3, 4]
         assert rest["next"] is None

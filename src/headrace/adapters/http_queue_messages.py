@@ -35,20 +35,34 @@ class _Message(MessageFields):
     deliver_at: StrictInt | None = None
     priority: StrictInt | None = None
 
+    @model_validator(mode="after")
+    def _said_once(self) -> Self:
+        if self.delay is not None and self.deliver_at is not None:
+            raise ValueError("delay and deliver_at contradict each other; give one of them")
+        for name, _ in self._terms():
+            if name in self.properties:
+                field = name.removeprefix("partition-").replace("-", "_")
+                raise ValueError(
+                    f"{field} stands among the properties, too, as {name}; say it once"
+                )
+        return self
+
     def below(self, queue: str) -> str:
         """The whole topic."""
         return f"{queue}/{self.topic}" if self.topic else queue
 
     def told(self) -> list[tuple[str, str]]:
         """As user properties."""
+        return [*self.properties.items(), *self._terms()]
+
+    def _terms(self) -> list[tuple[str, str]]:
         named = {
             "partition-key": self.key,
             "delay": self.delay,
             "deliver-at": self.deliver_at,
             "priority": self.priority,
         }
-        more = [(name, str(value)) for name, value in named.items() if value is not None]
-        return [*self.properties.items(), *more]
+        return [(name, str(value)) for name, value in named.items() if value is not None]
 
 
 class _EnqueueBody(_Message):
@@ -170,9 +184,8 @@ class QueueMessageRoutes:
     async def _peek(self, request: web.Request) -> web.Response:
         asked, name = query(request, _PeekQuery), request.match_info["name"]
         may_subscribe(self._node.gate, request, f"$queue/{name}/#")
-        terms = Peek(
-            asked.group, asked.filter, asked.partition, asked.from_, asked.limit, asked.settled
-        )
+        filter_ = None if asked.filter == "#" else asked.filter
+        terms = Peek(asked.group, filter_, asked.partition, asked.from_, asked.limit, asked.settled)
         found = await self._node.queues().peek(name, terms)
         following = None
         if found.following is not None:
