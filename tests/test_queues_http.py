@@ -165,12 +165,13 @@ def test_what_is_not_settled_comes_again_as_another_attempt(jobs):
     assert results == ["too late", "no delivery", "settled"]
     assert jobs.settle("nack", nacked, delay="1ms", reason="no") == ["settled"]
     assert ids(jobs.pull(wait="30s")) == ["0:1:2"]
-    assert jobs.settle("reject", bad, reason="no jobs") == ["settled"]
+    reason = "no\njobs\ufdd0\U0001ffff\u0085"
+    assert jobs.settle("reject", bad, reason=reason) == ["settled"]
     letters = Queue(jobs.node, f"{jobs.name}.dlq")
     wait_for(lambda: jobs.node.call("GET", letters.path)[0] == 200)
     (letter,) = letters.pull(wait="30s")
     assert letter["payload"] == "bad"
-    assert letter["properties"]["reason-detail"] == "no jobs"
+    assert letter["properties"]["reason-detail"] == "no jobs   "
 
 
 def test_who_hangs_up_before_the_answer_gives_back_what_it_was_to_get(jobs):

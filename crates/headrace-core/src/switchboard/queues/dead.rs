@@ -41,6 +41,20 @@ const PLACE: &str = "x-source-message";
 const GROUP: &str = "x-source-group";
 const ENQUEUED: &str = "x-source-enqueued";
 
+/// What a consumer said, for every client: one may end its connection over a control character or
+/// a code point that is none (MQTT 5.0 1.5.4), and come back for the letter, and again.
+fn readable(reason: &str) -> String {
+    let is_none = |point: u32| (0xFDD0..=0xFDEF).contains(&point) || point & 0xFFFE == 0xFFFE;
+    let shown = |each: char| {
+        if each.is_control() || is_none(each.into()) {
+            ' '
+        } else {
+            each
+        }
+    };
+    reason.chars().map(shown).collect()
+}
+
 const fn name_of(cause: Cause) -> &'static str {
     match cause {
         Cause::Rejected => "rejected",
@@ -218,7 +232,8 @@ impl Switchboard {
             (DIED, &died),
         ]);
         user.extend(enqueued.map(|at| (ENQUEUED, at)));
-        user.extend(death.reason.as_deref().map(|reason| (DETAIL, reason)));
+        let detail = death.reason.as_deref().map(readable);
+        user.extend(detail.as_deref().map(|detail| (DETAIL, detail)));
         let publish = Publish {
             topic: source.unwrap_or(publish.topic),
             properties: crate::mqtt::packet::PublishProperties {
