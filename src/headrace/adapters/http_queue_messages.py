@@ -163,6 +163,8 @@ class QueueMessageRoutes:
             response = answer({"messages": messages})
             await response.prepare(request)
             await response.write_eof()
+            if request.transport is None or request.transport.is_closing():
+                pulling.give_back()  # the write has failed at once, and nothing waited for it
         except BaseException:
             pulling.give_back()
             raise
