@@ -2,11 +2,14 @@
 
 import json
 import pickle
+import shlex
+import subprocess
+import sys
 
 import pytest
 from pyspark.errors import PySparkException
 
-from conftest import RunningNode, headrace
+from conftest import RunningNode, environment, headrace
 from headrace import pipeline
 from headrace.client import ClientError, FetchClient, Login
 from headrace.client.login import Proof
@@ -57,6 +60,28 @@ def test_a_command_calls_a_node_as_a_user(guarded):
         assert done.returncode in {1, 2}
         assert done.stderr.count("\n") <= 3
         assert told in done.stderr or told == "authentication"
+
+
+def test_what_is_typed_comes_before_the_environment(guarded):
+    url = f"http://bob@127.0.0.1:{guarded.http}"
+    typed = ("--user=ann", guarded.password_file)
+    done = headrace("queues", "list", *typed, HEADRACE_URL=url)
+    assert done.returncode == 0, done.stderr
+    done = headrace("queues", "list", guarded.password_file, HEADRACE_URL=url, HEADRACE_USER="ann")
+    assert (done.returncode, done.stderr) == (
+        1, "headrace: user name or password is wrong (user bob)\n"
+    )  # fmt: skip
+
+
+def test_a_password_that_can_be_read_once_is_enough(guarded):
+    url = f"--url=http://127.0.0.1:{guarded.http}"
+    command = shlex.join([sys.executable, "-m", "headrace", "queues", "describe", "none", url])
+    done = subprocess.run(
+        ["bash", "-c", f"{command} --user ann --password-file <(echo horse)"],
+        capture_output=True, text=True, check=False, env=environment(), timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.startswith("headrace: no queue is named 'none'"), "it calls the node twice"
 
 
 def test_an_admin_gives_a_password_and_has_one(guarded):

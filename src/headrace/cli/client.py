@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 from headrace.cli.login import login
 from headrace.cli.paths import NamedPath
@@ -35,8 +36,15 @@ _LOGIN: Final = "headrace.login"
 """Where a command's context keeps what its options say of user and password."""
 
 
+_KNOWN: Final = "headrace.known"
+"""Where it keeps passwords that it has read: a file may be one that is read once."""
+
+
 def _note(context: click.Context, option: click.Parameter, value: object) -> None:
-    context.meta.setdefault(_LOGIN, {})[option.human_readable_name] = value
+    name = option.human_readable_name
+    given = context.meta.setdefault(_LOGIN, {})
+    given[name] = value
+    given[f"{name} typed"] = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def reach(file_option: str) -> Callable[..., Callable[..., None]]:
@@ -122,7 +130,7 @@ def _answered(
     Raises:
         UsageError, NotFound, ClickException: as `call`.
     """
-    url, authorization = _credentials(url)
+    url, who = caller(url)
     _check(url)
     has_begun = False
     try:
@@ -130,13 +138,15 @@ def _answered(
             url.rstrip("/") + path,
             method=method,
             data=None if body is None else json.dumps(body).encode(),
-            headers={"Content-Type": "application/json"} | authorization,
+            headers={"Content-Type": "application/json"} | _header(who),
         )
         with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310
             has_begun = True
             yield response
     except urllib.error.HTTPError as error:
         detail = _detail(error)
+        if error.code == http.client.UNAUTHORIZED and who is not None:
+            detail += f" (user {who.user})"
         kinds = {400: _wrong, 404: NotFound}
         raise kinds.get(error.code, click.ClickException)(detail) from None
     except (http.client.HTTPException, OSError) as error:
@@ -180,11 +190,14 @@ def pages(url: str, path: str, items: str, limit: int) -> tuple[list[Any], bool]
 def caller(url: str) -> tuple[str, Login | None]:
     """The URL without a user name, and whom a command acts for, by that or its options.
 
+    An option on the command line comes before the URL, and that before HEADRACE_USER.
+
     Raises:
         UsageError: there is no password for the user.
         InputError: its file cannot be read.
     """
-    given = click.get_current_context().meta.get(_LOGIN, {})
+    meta = click.get_current_context().meta
+    given = meta.get(_LOGIN, {})
     user: str | None = given.get("login_user")
     file: Path | None = given.get("login_file")
     secret: str | None = None
@@ -193,20 +206,23 @@ def caller(url: str) -> tuple[str, Login | None]:
     if at and "/" not in who:
         url = f"{scheme}://{place}"
         name, colon, word = (urllib.parse.unquote(part) for part in who.partition(":"))
-        user = name
-        secret = word if colon else None
+        if user == name or not given.get("login_user typed"):
+            user = name
+            secret = word if colon else None
     if user is not None and secret is not None:
         return url, Login(user, secret)
-    return url, login(user, file)
+    known = meta.setdefault(_KNOWN, {})
+    if (user, file) not in known:
+        known[user, file] = login(user, file)
+    return url, known[user, file]
 
 
-def _credentials(url: str) -> tuple[str, dict[str, str]]:
-    """The URL without a user name, and the header that carries it with its password."""
-    url, who = caller(url)
+def _header(who: Login | None) -> dict[str, str]:
+    """What carries a user's name and password."""
     if who is None:
-        return url, {}
+        return {}
     encoded = base64.b64encode(f"{who.user}:{who.password}".encode()).decode()
-    return url, {"Authorization": f"Basic {encoded}"}
+    return {"Authorization": f"Basic {encoded}"}
 
 
 def _check(url: str) -> None:
