@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import pty
 import shlex
 import subprocess
 import sys
@@ -95,6 +97,31 @@ def test_help_teaches(command):
     assert told.returncode == 0
     assert "--json" in told.stdout
     assert max(map(len, told.stdout.splitlines())) <= 100
+
+
+def test_a_narrow_terminal_has_each_message_below_the_other(shared):
+    assert shared.call("POST", QUEUES, {"name": "narrow"})[0] == 201
+    for payload in ("resize 7.png", "x" * 500):
+        shared.call("POST", f"{QUEUES}/narrow/messages", {"payload": payload, "topic": "eu"})
+    ours, theirs = pty.openpty()
+    subprocess.run(
+        [sys.executable, "-m", "headrace", "queues", "peek", "narrow"], stdout=theirs, check=True,
+        env=environment(HEADRACE_URL=shared.url, COLUMNS="80"), timeout=60,
+    )  # fmt: skip
+    os.close(theirs)
+    lines = b"".join(iter(lambda: read(ours), b"")).decode().splitlines()
+    os.close(ours)
+    assert max(map(len, lines)) <= 80
+    assert "payload     resize 7.png" in lines
+    assert lines.count("topic       $queue/narrow/eu") == 2
+    shared.call("DELETE", f"{QUEUES}/narrow")
+
+
+def read(terminal):
+    try:
+        return os.read(terminal, 65_536)
+    except OSError:  # the other end is closed
+        return b""
 
 
 async def test_messages_are_shown_whatever_they_claim(start_node):

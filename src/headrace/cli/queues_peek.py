@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
+import sys
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -13,6 +15,7 @@ import click
 from headrace.cli.client import json_option, url_option
 from headrace.cli.definitions import QUEUES
 from headrace.cli.tables import table
+from headrace.cli.terminal import one_line
 
 EXCERPT: Final = 60
 """Characters in a table of a payload, a key, or user properties."""
@@ -67,10 +70,30 @@ def peek(*, name: str, url: str, as_json: bool, **asked: Any) -> None:  # noqa: 
         "properties",
         "payload",
     ]
-    table(columns, [_row(each) for each in answer["messages"]], right={0, 1, 4})
+    rows = [_row(each) for each in answer["messages"]]
+    if sys.stdout and sys.stdout.isatty() and not _fits(columns, rows):
+        _blocks(columns, rows)
+    else:
+        table(columns, rows, right={0, 1, 4})
     if (following := answer["next"]) is not None:
         where = f"--partition {following['partition']} --from {following['offset']}"
         click.echo(f"there is more: {where}", err=True)
+
+
+def _fits(columns: list[str], rows: list[list[str]]) -> bool:
+    """Whether a table is no wider than the terminal."""
+    widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
+    return sum(widths) + 3 * len(widths) <= shutil.get_terminal_size().columns
+
+
+def _blocks(columns: list[str], rows: list[list[str]]) -> None:
+    """Each message below the one before, a line to each thing that it has."""
+    width = max(map(len, columns))
+    for row in rows:
+        for column, cell in zip(columns, row, strict=True):
+            if cell != "-":
+                click.echo(f"{column:{width}}  {one_line(cell)}")
+        click.echo()
 
 
 def _row(message: dict[str, Any]) -> list[str]:
