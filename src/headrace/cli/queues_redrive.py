@@ -62,13 +62,13 @@ def redrive(
     again: no message is stored twice. What dies meanwhile, or again, stays for a later redrive.
 
     Letters that the options do not choose stay, for a later redrive. They are held while it runs,
-    50,000 at most: what is behind so many is reached when some of them are gone.
+    50,000 at most: what is behind so many is reached when some of them are gone. Letters of one
+    message, which died in several groups, bring it back once.
 
     It goes over MQTT, and ends with 1 where it had to leave letters that it was to send, or where
-    another redrive of the queue is under way. It is the group redrive of NAME.dlq, which lasts:
-    what other groups have settled is sent all the same, and later letters count as its own in
-    `list`. `headrace queues delete NAME.dlq --group redrive` ends that; a redrive after it begins
-    with all letters that are kept.
+    another redrive of the queue is under way. It is the group redrive of NAME.dlq, which lasts and
+    knows what was sent: what other groups have settled is sent all the same, and later letters
+    count as its own in `list`. `headrace queues purge NAME.dlq` has the letters gone.
 
     \b
     Examples:
@@ -76,12 +76,12 @@ def redrive(
       headrace queues redrive jobs --reason attempts --rate 50
       headrace queues redrive jobs --group billing --limit 1
     """
-    _check(url, name)
+    before = _check(url, name)
     dead = name + DEAD_LETTERS
     letters = _asked(url, dead)
     ends = [] if letters is None else [each["end"] for each in letters["partitions"]]
     if letters is None or _left(letters, ends) == 0:
-        _tell(name, Counts(), 0, as_json=as_json)
+        _tell(name, Counts(), 0, 0, as_json=as_json)
         return
     if letters["effective"]["paused"]["value"] == "on":
         raise click.ClickException(f"{dead} is paused; headrace queues resume {dead}")
@@ -109,12 +109,16 @@ def redrive(
     with _shown(work.counts, dead):
         is_interrupted, error = asyncio.run(_run(work))
     left: int | None = None
+    known = work.counts.repeats
     try:
         letters = _asked(url, dead)
         left = 0 if letters is None else _left(letters, ends)
+        # What it has not grown by, it had: others who publish hide some of that.
+        grown = _end(QUEUES.call(url, "GET", name)) - before
+        known = max(known, work.counts.done - max(grown, 0))
     except click.ClickException as absent:
         error = error or absent
-    _tell(name, work.counts, left, as_json=as_json)
+    _tell(name, work.counts, known, left, as_json=as_json)
     _fail(work.counts, error, is_interrupted=is_interrupted)
 
 
@@ -142,17 +146,23 @@ async def _run(work: Redrive) -> tuple[bool, Exception | None]:
     return stopping.is_set(), None
 
 
-def _check(url: str, name: str) -> None:
-    """Refuses what is no queue with dead letters.
+def _end(queue: dict[str, Any]) -> int:
+    """Messages that a queue was ever given."""
+    return sum(each["end"] for each in queue["partitions"])
+
+
+def _check(url: str, name: str) -> int:
+    """Refuses what is no queue with dead letters; how many messages it was given so far.
 
     Raises:
         ClickException: there is no such queue.
         UsageError: it is one of dead letters, and has none of its own.
     """
-    QUEUES.call(url, "GET", name)
+    end = _end(QUEUES.call(url, "GET", name))
     if name.endswith(DEAD_LETTERS) and _asked(url, name + DEAD_LETTERS) is None:
         queue = name.removesuffix(DEAD_LETTERS)
         raise click.UsageError(f"name the queue, not its dead letters: {queue}")
+    return end
 
 
 def _asked(url: str, name: str) -> dict[str, Any] | None:
@@ -197,19 +207,20 @@ def _owed(letters: dict[str, Any], ends: Sequence[int], client_id: str) -> Owed 
     )
 
 
-def _tell(name: str, counts: Counts, left: int | None, *, as_json: bool) -> None:
-    dead = name + DEAD_LETTERS
+def _tell(name: str, counts: Counts, known: int, left: int | None, *, as_json: bool) -> None:
+    """Says what was done; `known` letters were of messages that the queue had already."""
+    dead, new = name + DEAD_LETTERS, counts.done - known
     if as_json:
-        told = {"queue": name, "dead_letters": dead, "redriven": counts.done, "left": left}
+        told = {"queue": name, "dead_letters": dead, "redriven": new, "known": known, "left": left}
         click.echo(json.dumps({**told, "refused": counts.refused}))
     elif not counts.done and left == 0:
         click.echo(f"no dead letters: {dead} has nothing to send back")
     else:
-        are = "is" if counts.done == 1 else "are"
-        rest = "" if left is None else f"; {left:,} left"
+        are, were = ("is" if new == 1 else "are"), ("was" if known == 1 else "were")
+        rest = f"; {counted(known, 'letter')} {were} of what it had already" if known else ""
+        rest += "" if left is None else f"; {left:,} left"
         rest += "; what is left does not come now" if counts.is_still else ""
-        messages = counted(counts.done, "message")
-        click.echo(f"{messages} of {dead} {are} in {name} again{rest}")
+        click.echo(f"{counted(new, 'message')} of {dead} {are} in {name} again{rest}")
 
 
 @contextmanager

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.client.errors import ClientError, ConnectionLostError, QueueError, TooLateError
 from headrace.client.mqtt_properties import handed_on, user_properties
-from headrace.client.queues.messages import BELOW
+from headrace.client.queues.messages import BELOW, DEDUP_ID
 from headrace.client.queues.sender import Sender
 from headrace.client.queues.worker import LEASE_S, RENEW_S
+from headrace.queue_settings import DEAD_LETTERS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -51,6 +52,11 @@ LOOK_S: Final = 0.1
 STILL_LOOKS_MAX: Final = 50
 """Looks that find that what is left does not come, 5 s: it is delayed, or behind what is held in an
 order, or the queue is paused, or the node is away."""
+
+KNOWN_MAX: Final = 32_768
+"""Ids by which letters of one message are counted as repeats: as many as a partition knows."""
+
+SOURCE_TOPIC: Final = "x-source-topic"
 
 _ID_BYTES_MAX: Final = 255
 """Of a `dedup-id`; a longer one is none."""
@@ -111,17 +117,20 @@ class Owed:
     rival: str | None
 
 
-def topic_of(queue: str, source: str | None) -> str:
+def topic_of(queue: str, source: str | None) -> str | None:
     """Where a message is published to, by its letter's `x-source-topic`.
 
     What was published elsewhere has that topic behind the queue's name, as it was delivered with,
-    so that groups with a filter get it.
+    so that groups with a filter get it. None: nobody may publish there.
     """
-    whole, (own, slash, levels) = f"{BELOW}{queue}", (source or "").partition(f"{BELOW}{queue}/")
-    routing = levels if slash and not own else source
-    if not routing or routing == whole or "/$" in f"/{routing}":
-        return whole
-    return f"{whole}/{routing}"
+    whole, routing = f"{BELOW}{queue}", source or ""
+    for own in (whole, whole + DEAD_LETTERS):  # a letter that was put there by hand has the latter
+        if routing == own or routing.startswith(f"{own}/"):
+            routing = routing[len(own) + 1 :]
+            break
+    if "/$" in f"/{routing}":
+        return None
+    return f"{whole}/{routing}" if routing else whole
 
 
 def pairs_of(letter: Message) -> list[tuple[str, str]]:
@@ -140,13 +149,20 @@ def dead_to(pairs: list[tuple[str, str]]) -> str | None:
     return dict(pairs).get("x-source-group")
 
 
-def dedup_id(dead_letters: str, letter: Delivered) -> str:
+def dedup_id(queue: str, letter: Delivered) -> str:
     """By which a queue knows that it has a letter's message already.
 
-    The time tells letters of a queue of dead letters from those of one that was deleted before.
+    Letters of one message, which was dead to several groups or died again after a `seek`, have the
+    same; what was sent back is another message. A letter that somebody put there by hand stands for
+    itself. The times tell messages and letters of a queue from those of one that was deleted.
     """
-    place = f"{letter.partition}:{letter.offset}"
-    text = f"{dead_letters}:{place}:redrive:{letter.first_enqueued}"
+    told = letter.properties
+    source, since = told.get("x-source-message"), told.get("x-source-enqueued")
+    if told.get("x-source-queue") == queue and source and since:
+        text = f"{queue}:{source}:redrive:{since}"
+    else:
+        place = f"{letter.partition}:{letter.offset}"
+        text = f"{queue}{DEAD_LETTERS}:{place}:redrive:{letter.first_enqueued}"
     return text if len(text) <= _ID_BYTES_MAX else hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -156,13 +172,15 @@ class Counts:
 
     Attributes:
         done: whose messages are in the queue.
+        repeats: of those, of which another letter had sent the message before, in this redrive.
         passed: by partition and offset, those that were not chosen, or were refused.
-        refused: of those, how many the broker takes no more, for their size.
-        why: the first of its answers.
+        refused: of those, how many cannot be sent, for their size or their topic.
+        why: the first reason.
         is_still: what was left has not come.
     """
 
     done: int = 0
+    repeats: int = 0
     passed: set[tuple[int, int]] = field(default_factory=set)
     refused: int = 0
     why: str = ""
@@ -205,6 +223,7 @@ class Redrive:
         self._sending: set[asyncio.Task[None]] = set()
         self._unsure: set[tuple[int, int]] = set()
         self._later: set[tuple[int, int]] = set()
+        self._known: dict[str, None] = {}
         self._over = asyncio.Event()
         self._failure: BaseException | None = None
 
@@ -300,7 +319,16 @@ class Redrive:
         if not self._chosen.takes(letter, dead_to(pairs_of(letter))):
             self.counts.passed.add(place)
             return False
+        source = letter.properties.get(SOURCE_TOPIC)
+        if topic_of(self._queue, source) is None:
+            self._refuse(place, f"topic {source} has a level that begins with $: it stays")
+            return False
         return True
+
+    def _refuse(self, place: tuple[int, int], why: str) -> None:
+        self.counts.refused += place not in self.counts.passed
+        self.counts.why = self.counts.why or why
+        self.counts.passed.add(place)
 
     async def _wait_turn(self) -> None:
         wait_s = self._pace.wait_s(asyncio.get_running_loop().time())
@@ -313,21 +341,21 @@ class Redrive:
         pairs = pairs_of(letter)
         told = letter.hold.told
         properties = b"" if told is None else handed_on(told)
-        known = ("dedup-id", dedup_id(self._dead.name, letter))
-        properties += user_properties((*own_of(pairs), known))
-        topic = topic_of(self._queue, letter.properties.get("x-source-topic"))
+        known = dedup_id(self._queue, letter)
+        properties += user_properties((*own_of(pairs), (DEDUP_ID, known)))
+        topic = topic_of(self._queue, letter.properties.get(SOURCE_TOPIC))
+        assert topic is not None, "it was looked at"
         try:
             await self._sender.put(topic, letter.payload, properties, is_ours=False)
         except QueueError as error:
             if error.retriable or error.reason_code not in _TOO_LARGE:
                 return self._fail(error)
-            self.counts.refused += place not in self.counts.passed
-            self.counts.why = self.counts.why or str(error)
-            self.counts.passed.add(place)
-            return None
+            return self._refuse(place, str(error))
         except ClientError as error:
             return self._fail(error)
-        self.counts.done += place not in self._unsure
+        if place not in self._unsure:
+            self.counts.done += 1
+            self.counts.repeats += self._is_repeat(known)
         try:
             await letter.ack()
         except (TooLateError, ConnectionLostError) as error:
@@ -335,6 +363,16 @@ class Redrive:
             log.info("%s", error)
         except ClientError as error:
             self._fail(error)
+
+        return None
+
+    def _is_repeat(self, known: str) -> bool:
+        """Whether a letter before it had this id, of as many as a partition knows."""
+        is_repeat = known in self._known
+        self._known[known] = None
+        if len(self._known) > KNOWN_MAX:
+            del self._known[next(iter(self._known))]
+        return is_repeat
 
     def _fail(self, error: BaseException) -> None:
         self._failure = self._failure or error
