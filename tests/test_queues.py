@@ -84,7 +84,12 @@ def test_a_group_is_shown_and_forgotten(node):
         producer.publish("$queue/jobs", b"one")
         began = time.time() - 0.01
         producer.publish("$queue/jobs", b"two")
-        assert shown(node)["depth"] == 2, "what no group has read is all there is"
+        queue = shown(node)
+        assert queue["depth"] == 2, "what no group has read is all there is"
+        metrics = node.metrics()
+        assert metrics['headrace_mqtt_queue_messages{queue="jobs"}'] == 2
+        size_bytes = queue["partitions"][0]["size_bytes"]
+        assert metrics['headrace_mqtt_queue_bytes{queue="jobs"}'] == size_bytes > 0
         assert worker.subscribe("$queue/jobs") == 1
         first = worker.receive()
         worker.receive()
@@ -207,12 +212,20 @@ def test_a_queue_is_paused_replayed_and_purged(node):
     make(node, settings={"retention.ms": "1d"})
     command = partial(headrace, "queues", HEADRACE_URL=node.url)
     with Client(node) as producer, Client(node, client_id="worker") as worker:
-        assert "paused = on" in command("pause", "jobs").stdout
+        paused = command("pause", "jobs").stdout
+        assert paused.startswith("queue jobs, paused: ")
+        assert "paused = on" in paused
+        assert shown(node)["paused"]
+        assert command("list").stdout.splitlines()[3].split()[-1] == "paused"
+        assert command("describe", "jobs").stdout.startswith("queue jobs, paused: ")
+        assert node.metrics()['headrace_mqtt_queue_paused{queue="jobs"}'] == 1
         worker.subscribe("$queue/jobs")
         for payload in (b"one", b"two"):
             producer.publish("$queue/jobs", payload)
         assert group(node)["delivered"] == 0
         assert command("resume", "jobs").returncode == 0
+        assert not shown(node)["paused"]
+        assert node.metrics()['headrace_mqtt_queue_paused{queue="jobs"}'] == 0
         for _ in range(2):
             assert settle(worker, worker.receive()) == 0
         assert shown(node)["depth"] == 0

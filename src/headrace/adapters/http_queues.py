@@ -131,6 +131,7 @@ def _told(report: QueueReport) -> dict[str, Any]:
     return {
         **stream,
         "settings": {**own, **stream["settings"]},
+        "paused": report.is_paused,
         "depth": report.depth,
         "in_flight": report.in_flight,
         "consumers": report.consumers,

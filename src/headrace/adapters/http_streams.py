@@ -9,6 +9,7 @@ from pydantic import StrictInt, StrictStr  # noqa: TC002 - pydantic reads them
 
 from headrace.adapters.answers import Fields, answer, body, refuse_query
 from headrace.config.readers import SettingOfStream  # noqa: TC001 - pydantic reads it
+from headrace.errors import InvalidStreamError
 from headrace.kernel.catalog import Change
 from headrace.queue_settings import kept
 from headrace.settings import DEFAULTS, effective
@@ -71,6 +72,11 @@ class StreamRoutes:
     async def _delete(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
         refuse_query(request)
+        if self._node.stream(name).definition.queue is not None:
+            raise InvalidStreamError(
+                f"{name!r} is a queue; delete it by headrace queues delete {name}, over HTTP by "
+                f"DELETE /api/v1/queues/{name}"
+            )
         await self._node.delete_stream(name)
         return answer({"deleted": name})
 
@@ -80,6 +86,7 @@ def told(report: StreamReport) -> dict[str, Any]:
     definition = report.definition
     return {
         "name": definition.name,
+        "kind": "stream" if definition.queue is None else "queue",
         "filters": list(definition.filters),
         "key": definition.key,
         "settings": dict(definition.settings),

@@ -171,9 +171,10 @@ def deleted(answer: dict[str, Any], *, as_json: bool) -> None:
     click.echo(json.dumps(answer) if as_json else f"deleted {one_line(answer['deleted'])}")
 
 
-def show(kind: str, thing: dict[str, Any], *, own_settings: bool = True) -> None:
+def show(thing: dict[str, Any], *, own_settings: bool = True) -> None:
     """A stream or queue, for a person: what it is, and where its partitions stand."""
-    click.echo(one_line(f"{kind} {thing['name']}: key {thing['key']}"))
+    state = ", paused" if thing.get("paused") else ""
+    click.echo(one_line(f"{thing['kind']} {thing['name']}{state}: key {thing['key']}"))
     for topic_filter in thing["filters"]:
         click.echo(one_line(f"  filter {topic_filter}"))
     for name, value in thing["settings"].items() if own_settings else ():

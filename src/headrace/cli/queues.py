@@ -113,6 +113,7 @@ def list_(*, url: str, as_json: bool) -> None:
             f"{queue['consumers']:,}",
             str(len(queue["groups"])),
             f"{sum(each['size_bytes'] for each in queue['partitions']):,}",
+            "paused" if queue["paused"] else "-",
         ]
         for queue in answer["queues"]
     ]
@@ -135,7 +136,7 @@ def describe(*, name: str, url: str, as_json: bool) -> None:
     queue = QUEUES.call(url, "GET", name)
     _show(queue, as_json=as_json, own_settings=False)
     if not as_json:
-        _show_groups(queue["groups"])
+        _show_groups(queue["groups"], is_paused=queue["paused"])
         show_effective(queue)
 
 
@@ -269,10 +270,10 @@ def _show(queue: dict[str, Any], *, as_json: bool, own_settings: bool = True) ->
     if as_json:
         click.echo(json.dumps(queue))
     else:
-        show("queue", queue, own_settings=own_settings)
+        show(queue, own_settings=own_settings)
 
 
-def _show_groups(groups: list[dict[str, Any]]) -> None:
+def _show_groups(groups: list[dict[str, Any]], *, is_paused: bool) -> None:
     if not groups:
         click.echo("no group has consumed from it yet")
         return
@@ -294,7 +295,7 @@ def _show_groups(groups: list[dict[str, Any]]) -> None:
             f"{each['in_flight']:,}",
             f"{each['resting']:,}",
             _age(each["oldest_ms"]),
-            "blocked" if each["blocked"] else "-",
+            "paused" if is_paused else "blocked" if each["blocked"] else "-",
         ]
         for group in groups
         for each in group["partitions"]

@@ -65,7 +65,7 @@ def create(*, name: str, url: str, as_json: bool, **definition: Any) -> None:  #
 @url_option
 @json_option
 def list_(*, url: str, as_json: bool) -> None:
-    """List all streams."""
+    """List all streams, those too that are queues."""
     answer = call(url, "GET", STREAMS.path)
     if as_json:
         click.echo(json.dumps(answer))
@@ -73,6 +73,7 @@ def list_(*, url: str, as_json: bool) -> None:
     rows = [
         [
             stream["name"],
+            stream["kind"],
             str(len(stream["partitions"])),
             f"{sum(each['end'] - each['start'] for each in stream['partitions']):,}",
             f"{sum(each['size_bytes'] for each in stream['partitions']):,}",
@@ -81,7 +82,8 @@ def list_(*, url: str, as_json: bool) -> None:
         ]
         for stream in answer["streams"]
     ]
-    table(["stream", "partitions", "records", "bytes", "filters", "key"], rows, right={1, 2, 3})
+    columns = ["stream", "kind", "partitions", "records", "bytes", "filters", "key"]
+    table(columns, rows, right={2, 3, 4})
 
 
 @streams.command()
@@ -126,7 +128,8 @@ def alter(*, name: str, url: str, as_json: bool, **change: Any) -> None:  # noqa
 def delete(*, name: str, yes: bool, url: str, as_json: bool) -> None:
     """Delete a stream and all its records. There is no way back.
 
-    A person at a terminal is asked first; a script is not.
+    A person at a terminal is asked first; a script is not. A queue is refused: `headrace queues
+    delete` is for those.
     """
     STREAMS.delete(url, name, "all its records", yes=yes, as_json=as_json)
 
@@ -135,4 +138,4 @@ def _show(stream: dict[str, Any], *, as_json: bool, own_settings: bool = True) -
     if as_json:
         click.echo(json.dumps(stream))
     else:
-        show("stream", stream, own_settings=own_settings)
+        show(stream, own_settings=own_settings)

@@ -284,14 +284,10 @@ class Queues:
     def samples(self) -> Iterator[Sample]:
         """Counters and gauges of each queue and group."""
         now_ms = self._broker.clock.wall_ms()
-        for definition in self._queues():
-            ends = sum(each.high_watermark for each in self._broker.partitions(definition.name))
-            yield Sample(
-                "mqtt_queue_enqueue_total", ends, "Messages enqueued since the queue was made.",
-                (("queue", definition.name),),
-            )  # fmt: skip
-            for group in self._groups(definition):
-                yield from _samples(definition.name, group, now_ms)
+        for report in self.reports():
+            yield from _samples_of_queue(report)
+            for group in report.groups:
+                yield from _samples(report.stream.definition.name, group, now_ms)
 
     def histograms(self) -> Iterator[Histogram]:
         """How long messages of each group waited for their first delivery."""
@@ -324,6 +320,24 @@ def _group(group: QueueGroup) -> QueueGroupReport:
 
 def _seconds(bound_ms: int | None) -> str:
     return "+Inf" if bound_ms is None else f"{bound_ms / 1000:g}"
+
+
+def _samples_of_queue(report: QueueReport) -> Iterator[Sample]:
+    label = (("queue", report.stream.definition.name),)
+    ends = sum(each.end for each in report.stream.partitions)
+    yield Sample(
+        "mqtt_queue_enqueue_total", ends, "Messages enqueued since the queue was made.", label
+    )
+    yield Sample(
+        "mqtt_queue_messages",
+        report.depth,
+        "Messages that the group is owed that is owed most; without groups, all that are kept.",
+        label,
+    )
+    yield Sample("mqtt_queue_bytes", report.size_bytes, "Bytes of the logs of a queue.", label)
+    yield Sample(
+        "mqtt_queue_paused", int(report.is_paused), "1 while a queue gives nothing out.", label
+    )
 
 
 def _samples(queue: str, group: QueueGroupReport, now_ms: int) -> Iterator[Sample]:

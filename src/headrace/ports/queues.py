@@ -6,6 +6,7 @@ from typing import Protocol
 from headrace.kernel.positions import Start
 from headrace.ports.queue_messages import Peek, PeekedMessages, Pull, Pulling, Settlement
 from headrace.ports.streams import StreamReport
+from headrace.queue_settings import QueueSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,16 @@ class QueueReport:
 
     stream: StreamReport
     groups: tuple[QueueGroupReport, ...]
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it gives nothing out."""
+        return QueueSettings.of_queue(self.stream.definition.queue or {}).paused == "on"
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its logs."""
+        return sum(each.size_bytes for each in self.stream.partitions)
 
     @property
     def depth(self) -> int:
